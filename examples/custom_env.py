@@ -96,7 +96,7 @@ DEFAULTS = {
 
 def main(argv: list[str]) -> int:
     """Runs a command. argv: `train` or `enjoy`, then flags. Returns the exit code."""
-    # Every env whose name starts with "my_lit_" belongs to this family; make_env gets the full name.
+    # Every env with a name that starts with "my_lit_" belongs to this family; make_env gets the full name.
     register_env("my_lit_", make_env, LitQuadrantFlags, DEFAULTS)
     commands = {"train": train, "enjoy": enjoy}
     if not argv or argv[0] not in commands:

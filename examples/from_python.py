@@ -42,7 +42,7 @@ def play(train_dir: str, num_envs: int = 4, num_steps: int = 100) -> int:
     num_ended = 0
     for _ in range(num_steps):
         observations, _, terminated, truncated, _ = envs.step(policy.act(observations))
-        policy.reset(terminated | truncated)  # those begin another episode
+        policy.reset(terminated | truncated)  # these envs begin another episode
         num_ended += int((terminated | truncated).sum())
     envs.close()
     return num_ended

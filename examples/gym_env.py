@@ -6,7 +6,7 @@ Without a wrapper, an env needs no script:
     python -m sample_factory.train --env=gym_my_package:MyEnv-v0 --experiment=mine
 
 The second imports `my_package`, which registers MyEnv-v0 with Gymnasium. Envs with a wrapper, here one that
-repeats actions, are a family of their own, whose names have another prefix:
+repeats actions, are a family of their own with another prefix:
 
     python examples/gym_env.py train --env=sticky_CartPole-v1 --experiment=sticky
     python examples/gym_env.py enjoy --experiment=sticky

@@ -3,7 +3,7 @@
     python -m sample_factory.runner.run --run=examples/policy_lag.py --max_parallel=2
     python examples/policy_lag.py train_dir/policy_lag --out=lag.png
 
-A delay of N batches: the weights that act are those from N batches ago (--forced_policy_lag, in SGD steps).
+A delay of N batches: the policy acts with its weights of N batches ago (--forced_policy_lag, in SGD steps).
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
     python examples/sample_factory_2.py --env=my_lit_corner --experiment=lit_corner
 
-All imports are those of version 2; what is not here fails with one line that says what to write instead.
+All imports are from version 2; what is not here fails with one line that says what to write instead.
 """
 
 import sys

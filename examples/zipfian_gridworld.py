@@ -6,9 +6,9 @@
 
 A task is a room and the name of an object in it: walk to that object and touch no other one. What the object
 of a name looks like has to be learned from trials. The task of rank k is drawn with a probability
-proportional to k^-exponent, after Zipf's Gridworld of Chan et al. 2022 (https://arxiv.org/abs/2203.08222),
-whose three figures are reported: the share of episodes that end at the right object when tasks are drawn as
-in training (Zipfian accuracy), uniformly, and from the rarest fifth.
+proportional to k^-exponent, after Zipf's Gridworld of Chan et al. 2022 (https://arxiv.org/abs/2203.08222).
+Reported is the share of episodes that end at the right object, as in that paper, when tasks are drawn as in
+training (Zipfian accuracy), uniformly, and from the rarest fifth.
 """
 
 import argparse

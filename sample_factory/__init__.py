@@ -23,7 +23,7 @@ from sample_factory.version_2 import finder
 if TYPE_CHECKING:
     from sample_factory.evaluation.evaluate import evaluate
     from sample_factory.evaluation.load_policy import load_policy
-    from sample_factory.exporting.export_from_python import export_onnx
+    from sample_factory.exporting import export_onnx
     from sample_factory.mainloop.run_result import RunResult, TrainingFailed
     from sample_factory.plotting.read_summaries import read_metrics
     from sample_factory.train import run
@@ -52,7 +52,7 @@ _MODULES = {
     "RunResult": "sample_factory.mainloop.run_result",
     "TrainingFailed": "sample_factory.mainloop.run_result",
     "evaluate": "sample_factory.evaluation.evaluate",
-    "export_onnx": "sample_factory.exporting.export_from_python",
+    "export_onnx": "sample_factory.exporting",
     "load_policy": "sample_factory.evaluation.load_policy",
     "read_metrics": "sample_factory.plotting.read_summaries",
     "run": "sample_factory.train",

@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from sample_factory.config.parsing import parse_config
         from sample_factory.envs.env_registry import resolve_trained_family
         from sample_factory.evaluation.results import ResultFlags
-        from sample_factory.hub.hub_flags import EnjoyHubFlags
+        from sample_factory.hub import EnjoyHubFlags
         from sample_factory.runtime.log import setup_logging
 
         own = {"results": ResultFlags, "hub": EnjoyHubFlags}

@@ -16,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from sample_factory.config.commands import EXPORT
         from sample_factory.config.parsing import parse_config
         from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
-        from sample_factory.exporting.export_flags import ExportFlags, check_flags
+        from sample_factory.exporting import ExportFlags, check_flags
         from sample_factory.runtime.log import setup_logging
 
         own = {"export": ExportFlags}
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from sample_factory.exporting.export_policies import export_policies  # loads torch
 
         for exported in export_policies(config, resolve_family(config.env_name)):
-            print(exported.summary(), flush=True)
+            print(exported.summary, flush=True)
 
     return run_command(command, argv)
 

@@ -15,7 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done, 1 the checkpoint cannot be written, 2 bad input, 130 interrupted."""
 
     def command(arguments: Sequence[str]) -> None:
-        from sample_factory.imitation.imitate_request import parse_arguments
+        from sample_factory.imitation import parse_arguments
         from sample_factory.runtime.log import setup_logging
 
         config = parse_arguments(arguments)

@@ -1,0 +1,96 @@
+"""Exporting a policy to ONNX: the flags, and the function call sample_factory.export_onnx.
+
+Imports neither torch nor onnx: bad flags are reported at once.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sample_factory.config.config import Config
+from sample_factory.config.flags import ConfigError, flag
+from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
+from sample_factory.envs.env_registry import UnknownEnvError, resolve_family, resolve_trained_family
+from sample_factory.envs.packages import is_installed, missing_package
+from sample_factory.evaluation.policy_choice import LATEST, flags_of_call
+
+if TYPE_CHECKING:
+    from sample_factory.exporting.export_policies import ExportedPolicy
+
+
+@dataclass(frozen=True)
+class ExportFlags:
+    """Exporting a policy to ONNX."""
+
+    export_path: str | None = flag(
+        None,
+        "file to write, which ends with .onnx; policy_INDEX.onnx in the folder of the run if left out. With "
+        "several policies each file gets its index, e.g. agent_1.onnx for agent.onnx",
+        metavar="FILE",
+    )
+    export_value: bool = flag(
+        False, "add the output `value`: the expected sum of discounted rewards of the training"
+    )
+    export_check_steps: int = flag(
+        128,
+        "steps of the env in which the exported policy is compared with the trained one",
+        at_least=1,
+        at_most=1_000_000,
+    )
+
+
+def check_flags(config: Config) -> None:
+    """Raises ConfigError for a wrong --export_path or a missing package."""
+    path = config.extra["export"].export_path
+    if path is not None and not path.endswith(".onnx"):
+        raise ConfigError(f"--export_path={path} should end with .onnx")
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        if not is_installed(package):
+            raise missing_package("exporting", package, "onnx")
+
+
+def export_onnx(
+    experiment: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None = None,
+    train_dir: str | os.PathLike[str] | None = None,
+    *,
+    policy_index: int | None = None,
+    checkpoint: str | os.PathLike[str] = LATEST,
+    value: bool = False,
+    **flags: Any,
+) -> "list[ExportedPolicy]":
+    """Writes a trained policy as an ONNX file, after comparing it with the trained one in the env.
+
+    For example `export_onnx("cartpole", "cartpole.onnx")`. It is the command `export`; inputs, outputs and
+    metadata of the file are described in sample_factory/exporting/README.md.
+
+    experiment: name of an experiment in `train_dir` (by default ./train_dir), its folder, or the file of a
+        checkpoint in it.
+    path: of the file, by default policy_INDEX.onnx in the experiment's folder.
+    policy_index: which policy, of an experiment with several; 0 by default. Where agents differ in their
+        spaces, the policies of the other kinds get files too.
+    checkpoint: "latest", "best", "milestone:VERSION" or the path of a file; not beside a file.
+    value: whether the file has the output `value`.
+    flags: other flags of the env and of the command, such as `export_check_steps` and `seed`.
+
+    Returns an ExportedPolicy for each file, with `path` and `check.largest`, the largest difference.
+
+    Raises ConfigError (a ValueError) if there is no such experiment or checkpoint, a flag is wrong or a
+    package is missing; CheckpointError for a checkpoint that cannot be used; ExportFailed for a network that
+    cannot be exported, or not within 1e-4. Then no file is written.
+    """
+    try:
+        keywords = {
+            **flags_of_call(experiment, train_dir, policy_index, checkpoint),
+            "export_path": None if path is None else os.fspath(path),
+            "export_value": value,
+            **flags,
+        }
+        own = {"export": ExportFlags}
+        config = parse_config(as_arguments(keywords), resolve_trained_family, True, own)
+        check_flags(config)
+        from sample_factory.exporting.export_policies import export_policies  # loads torch and onnx
+
+        return export_policies(config, resolve_family(config.env_name))
+    except (ConfigError, UnknownEnvError) as error:
+        raise in_words_of_python(error) from None

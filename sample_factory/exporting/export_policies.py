@@ -1,6 +1,7 @@
 """Exports the policies of an experiment: loads, converts, compares, writes."""
 
 import contextlib
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
+from sample_factory.config import VERSION
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_registry import EnvFamily
@@ -18,31 +20,16 @@ from sample_factory.evaluation.played_env import explains_other_env, make_env
 from sample_factory.evaluation.policy import build_model, load_weights
 from sample_factory.evaluation.policy_choice import PolicyChoice, find_checkpoint
 from sample_factory.exporting.check import CheckResult, compare
-from sample_factory.exporting.export_flags import ENDING, ExportFlags
 from sample_factory.exporting.network import ExportedNetwork, to_onnx
-from sample_factory.exporting.signature import Signature, action_meanings, make_metadata, make_signature
+from sample_factory.exporting.signature import describe_actions
 
 
 class ExportedPolicy(NamedTuple):
-    """A file that was written. check: how far it differs from the trained policy."""
+    """A file that was written. check: how far it differs from the trained policy. summary: a few lines."""
 
     path: Path
-    choice: PolicyChoice
-    signature: Signature
-    num_bytes: int
     check: CheckResult
-
-    def summary(self) -> str:
-        """Describes it in a few lines."""
-        signature = self.signature
-        check = self.check
-        return (
-            f"{self.choice}: {self.path} ({self.num_bytes / 1e6:.1f} MB)\n"
-            f"  inputs   {', '.join(signature.inputs)}\n"
-            f"  outputs  {', '.join(signature.outputs)}\n"
-            f"  largest difference to torch {check.largest:.1e} ({check.where}), in {check.steps} steps, "
-            f"{check.episodes} episodes"
-        )
+    summary: str
 
 
 def export_policies(config: Config, family: EnvFamily) -> list[ExportedPolicy]:
@@ -58,37 +45,36 @@ def export_policies(config: Config, family: EnvFamily) -> list[ExportedPolicy]:
         raise ConfigError(f"--checkpoint has {len(checkpoints)} values; one file is made of one checkpoint")
     for policy in policies:
         find_checkpoint(config, PolicyChoice(policy, checkpoints[0]))  # raises, before the env is made
-    with contextlib.ExitStack() as closed_at_end:
-        with explains_other_env(config):
-            env = closed_at_end.enter_context(contextlib.closing(make_env(config, family, draws=False)))
+    with explains_other_env(config):
+        env = make_env(config, family, draws=False)
+    with contextlib.closing(env):
         num_kinds = len(env.kinds.spaces)
         if len(policies) == 1:
             first = policies[0] - policies[0] % num_kinds
             policies = tuple(range(first, first + num_kinds)) if num_kinds > 1 else policies
-        choices = [PolicyChoice(policy, checkpoints[0]) for policy in policies]
-        paths = _paths(config, policies)
         return [
-            _export(config, family, env, choice, path) for choice, path in zip(choices, paths, strict=True)
+            _export(config, family, env, PolicyChoice(policy, checkpoints[0]), path)
+            for policy, path in zip(policies, _paths(config, policies), strict=True)
         ]
 
 
 def _paths(config: Config, policies: Sequence[int]) -> list[Path]:
     """Returns the file of each policy. Raises ConfigError if its folder cannot be made."""
     given: str | None = config.extra["export"].export_path
-    path = config.experiment_dir / f"policy{ENDING}" if given is None else Path(given).expanduser()
+    path = config.experiment_dir / "policy.onnx" if given is None else Path(given).expanduser()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--export_path={given}: {path.parent} is no folder to write to: {error}") from None
     if given is not None and len(policies) == 1:
         return [path]
-    return [path.with_name(f"{path.stem}_{policy}{ENDING}") for policy in policies]
+    return [path.with_name(f"{path.stem}_{policy}.onnx") for policy in policies]
 
 
 def _export(
     config: Config, family: EnvFamily, env: MultiAgentEnv, choice: PolicyChoice, path: Path
 ) -> ExportedPolicy:
-    flags: ExportFlags = config.extra["export"]
+    flags = config.extra["export"]
     kind = choice.policy_index % len(env.kinds.spaces)
     agents = np.flatnonzero(np.array(env.kinds.of_agent) == kind)
     own = own_spaces(env)[agents[0]]
@@ -97,14 +83,25 @@ def _export(
         model = build_model(config, choice.policy_index, *spaces)
         state = load_weights(config, choice, model)
     model = model.to("cpu").eval()
-    signature = make_signature(own, spaces.observation, model.state_size, flags.export_value)
-    network = ExportedNetwork(model, signature)
+    network = ExportedNetwork(model, own, spaces.observation, flags.export_value)
     exported = to_onnx(network)
     seed = config.run.seed or 0
-    result = compare(model, network, exported, env, agents, flags.export_check_steps, seed)
-    meanings = action_meanings(env, own, signature)
-    metadata = make_metadata(config, family, choice, signature, state, meanings)
-    onnx.helper.set_model_props(exported, metadata)
+    check = compare(model, network, exported, env, agents, flags.export_check_steps, seed)
+    texts = {
+        "sample_factory": VERSION,
+        "env": config.env_name,
+        "env_frameskip": (config.env.env_frameskip or 1) * family.action_repeat,
+        "env_framestack": config.env.env_framestack,
+        "experiment": config.run.experiment,
+        "policy_index": choice.policy_index,
+        "checkpoint": Path(choice.checkpoint).name,  # of a file, not its folders
+        "train_steps": state.get("train_step", 0),
+        "env_frames": state.get("env_steps", 0),
+        "rnn_state_size": model.state_size,
+        "observations": json.dumps([entry.describe() for entry in network.observations]),
+        "actions": json.dumps(describe_actions(env, own, network.actions)),
+    }
+    onnx.helper.set_model_props(exported, {name: str(value) for name, value in texts.items()})
     contents: bytes = exported.SerializeToString()
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:  # the file is replaced at once, so that there is never a part of one
@@ -113,4 +110,11 @@ def _export(
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise ConfigError(f"--export_path: cannot write {path}: {error.strerror}") from None
-    return ExportedPolicy(path, choice, signature, len(contents), result)
+    summary = (
+        f"{choice}: {path} ({len(contents) / 1e6:.1f} MB)\n"
+        f"  inputs   {', '.join(network.inputs)}\n"
+        f"  outputs  {', '.join(network.outputs)}\n"
+        f"  largest difference to torch {check.largest:.1e} ({check.where}), in {check.steps} steps, "
+        f"{check.episodes} episodes"
+    )
+    return ExportedPolicy(path, check, summary)

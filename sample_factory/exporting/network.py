@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import functools
 import logging
 import warnings
 from collections.abc import Callable
@@ -13,7 +14,13 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from sample_factory.exporting.signature import ActionPart, ObservationInput, Signature
+from sample_factory.envs.own_spaces import OwnSpaces
+from sample_factory.exporting.signature import (
+    ActionPart,
+    ObservationInput,
+    action_parts,
+    observation_inputs,
+)
 from sample_factory.models.action_distributions import MAX_LOG_STD, MIN_LOG_STD
 from sample_factory.models.actor_critic import ActorCritic, PolicyOutput
 from sample_factory.models.cpu_layers import PatchConv2d
@@ -22,6 +29,9 @@ from sample_factory.models.normalizers import RunningNormalizer
 from sample_factory.runtime.failures import CommandFailed, one_line
 from sample_factory.spaces.observations import STORED_DTYPES, Indices
 
+RNN_STATE = "rnn_state"
+NEXT_RNN_STATE = "next_rnn_state"
+VALUE = "value"
 MAX_BYTES = 2**31 - 1  # of a file, by the format
 MAX_REASON = 400  # characters
 
@@ -29,49 +39,58 @@ MAX_REASON = 400  # characters
 class ExportedNetwork(nn.Module):
     """One step of a policy that takes the most likely actions.
 
-    Its inputs and outputs are those of the signature, in that order.
+    inputs, outputs: names of the tensors that it takes and returns, each with a first axis of any size.
+    observations, actions: what they stand for.
     """
 
-    def __init__(self, model: ActorCritic, signature: Signature):
-        """model: on the CPU, in float32. It is copied."""
+    def __init__(self, model: ActorCritic, own: OwnSpaces, stored: gym.spaces.Dict, has_value: bool):
+        """model: on the CPU, in float32; it is copied. own: the spaces of an agent as the env has them.
+
+        stored: the observations as the network gets them. has_value: whether the value is an output.
+        """
         super().__init__()
         self.model = with_plain_layers(model)
-        self.signature = signature
-        self.observation_inputs = [_observation_input(entry) for entry in signature.observations]
-        self.action_outputs = [_action_output(part) for part in signature.parts]
+        self.has_value = has_value
+        self.actions = tuple(action_parts(own.action))
+        names = [part.action for part in self.actions]
+        names += [name for part in self.actions for name in part.parameters.values()]
+        reserved = {RNN_STATE, NEXT_RNN_STATE, VALUE, *names}
+        self.observations = tuple(observation_inputs(own.observation, stored, reserved))
+        has_state = model.state_size > 0
+        self.inputs = [*(entry.name for entry in self.observations), *[RNN_STATE] * has_state]
+        self.outputs = [*names, *[NEXT_RNN_STATE] * has_state, *[VALUE] * has_value]
+        self._store = [_storing(entry) for entry in self.observations]
+        self._convert = [_conversion(part) for part in self.actions]
 
     def forward(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Maps the inputs [B, ...] to the outputs [B, ...]."""
-        entries = self.signature.observations
         observations = {
-            entry.key: store(x) for entry, store, x in zip(entries, self.observation_inputs, inputs)
+            entry.key: store(x) for entry, store, x in zip(self.observations, self._store, inputs)
         }
-        rnn_state = inputs[-1] if self.signature.state_size else torch.zeros(inputs[0].shape[0], 0)
+        rnn_state = inputs[-1] if self.model.state_size else torch.zeros(inputs[0].shape[0], 0)
         return self.outputs_of(self.model, self.model.act(observations, rnn_state, deterministic=True))
 
     def outputs_of(self, model: ActorCritic, output: PolicyOutput) -> tuple[Tensor, ...]:
         """Converts the output of a model, with the rows [B, ...] of its observations, to the outputs."""
-        outputs = [action_output(output.actions) for action_output in self.action_outputs]
-        for part in self.signature.parts:
-            outputs += _parameters(part, output.logits)
-        if self.signature.state_size:
+        outputs = [convert(output.actions) for convert in self._convert]
+        for part in self.actions:
+            logits = output.logits[:, part.logits]
+            if part.is_box:
+                means, log_stds = logits.chunk(2, dim=-1)
+                stddevs = log_stds.clamp(MIN_LOG_STD, MAX_LOG_STD).exp()
+                outputs += [x.reshape(-1, *(part.space.shape or ())) for x in (means, stddevs)]
+            else:
+                outputs.append(logits)
+        if model.state_size:
             outputs.append(output.rnn_state)
-        if self.signature.has_value:
+        if self.has_value:
             normalizer = model.returns_normalizer  # the value is on the scale of the rewards of the training
             outputs.append(output.values if normalizer is None else normalizer.denormalize(output.values))
         return tuple(outputs)
 
-    def example(self) -> tuple[Tensor, ...]:
-        """Returns zeros for two rows of the inputs."""
-        arrays = [np.zeros((2, *entry.shape), entry.dtype) for entry in self.signature.observations]
-        if self.signature.state_size:
-            arrays.append(np.zeros((2, self.signature.state_size), np.float32))
-        return tuple(map(torch.from_numpy, arrays))
 
-
-def _observation_input(entry: ObservationInput) -> Callable[[Tensor], Tensor]:
-    """Returns the conversion of observations [B, *shape] of the env to those that are stored, see
-    `observation_layout`."""
+def _storing(entry: ObservationInput) -> Callable[[Tensor], Tensor]:
+    """Returns the conversion of the env's observations [B, *shape] to stored ones: see observation_layout."""
     space: Any = entry.space
     if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
         start = torch.from_numpy(np.ravel(space.start).astype(np.int64))
@@ -80,7 +99,7 @@ def _observation_input(entry: ObservationInput) -> Callable[[Tensor], Tensor]:
     return lambda x: x if is_kept else x.float()
 
 
-def _action_output(part: ActionPart) -> Callable[[Tensor], Tensor]:
+def _conversion(part: ActionPart) -> Callable[[Tensor], Tensor]:
     """Returns the conversion of rows of actions [B, K] float32 to actions [B, *shape] of the space."""
     space: Any = part.space
     # Vector envs take int64 for a Discrete space, whatever its dtype is.
@@ -93,82 +112,34 @@ def _action_output(part: ActionPart) -> Callable[[Tensor], Tensor]:
     return lambda rows: (rows[:, part.values].reshape(-1, *space.shape).long() + start).to(torch_dtype)
 
 
-def _parameters(part: ActionPart, logits: Tensor) -> list[Tensor]:
-    """Maps rows of logits [B, L] to logits [B, n], or to means and standard deviations [B, *shape]."""
-    own = logits[:, part.logits]
-    if not part.is_box:
-        return [own]
-    means, log_stds = own.chunk(2, dim=-1)
-    stddevs = log_stds.clamp(MIN_LOG_STD, MAX_LOG_STD).exp()
-    return [numbers.reshape(-1, *(part.space.shape or ())) for numbers in (means, stddevs)]
-
-
 def with_plain_layers(model: ActorCritic) -> ActorCritic:
     """Returns a copy whose layers compute the same without looking at the number of rows or the memory.
 
     An exporter follows one path through the code; ours has several, which suit different batches.
     """
-    model = copy.deepcopy(model)
-    replaced: dict[nn.Module, nn.Module] = {}
-    for module in list(model.modules()):
-        for name, child in list(module.named_children()):
-            make_plain = _PLAIN.get(type(child))
-            if make_plain is None:
-                continue
-            if child not in replaced:
-                replaced[child] = make_plain(child)
-            setattr(module, name, replaced[child])
-    return model.eval()
+    model = copy.deepcopy(model).eval()
+    for module in model.modules():
+        layer: Any = module
+        if isinstance(module, RunningNormalizer):
+            layer.register_buffer("inverse", (layer.variance + layer.eps).rsqrt().float())
+            layer.mean = layer.mean.float()
+            layer.normalize = functools.partial(_normalize, layer)
+        elif isinstance(module, PatchConv2d):
+            layer.forward = functools.partial(nn.Conv2d.forward, layer)
+        elif isinstance(module, TextEncoder):
+            layer.forward = functools.partial(_encode, layer)
+    return model
 
 
-class _PlainNormalizer(nn.Module):
-    """A RunningNormalizer that is not updated."""
-
-    mean: Tensor
-    inverse: Tensor  # of the standard deviation
-
-    def __init__(self, normalizer: RunningNormalizer):
-        super().__init__()
-        self.shape = normalizer.shape
-        self.clip = normalizer.clip
-        self.register_buffer("mean", normalizer.mean.float())
-        self.register_buffer("inverse", (normalizer.variance + normalizer.eps).rsqrt().float())
-
-    def normalize(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Returns what RunningNormalizer.normalize does."""
-        return ((x.float() - self.mean) * self.inverse).clamp(-self.clip, self.clip).to(dtype)
-
-    def denormalize(self, x: Tensor) -> Tensor:
-        """Returns what RunningNormalizer.denormalize does."""
-        return x.float().clamp(-self.clip, self.clip) / self.inverse + self.mean
+def _normalize(layer: Any, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Returns what RunningNormalizer.normalize does, at once for all rows."""
+    normalized: Tensor = (x.float() - layer.mean) * layer.inverse
+    return normalized.clamp(-layer.clip, layer.clip).to(dtype)
 
 
-class _PlainTextEncoder(nn.Module):
-    """A TextEncoder that reads each row, also texts that are equal."""
-
-    def __init__(self, encoder: TextEncoder):
-        super().__init__()
-        self.encoder = encoder
-        self.num_tokens = encoder.words.num_embeddings
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Maps [B, L] int64 to [B, out_size]."""
-        return self.encoder.encode(tokens.clamp(0, self.num_tokens - 1))
-
-
-def _plain_convolution(layer: PatchConv2d) -> nn.Conv2d:
-    sizes: Any = (layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride)
-    plain = nn.Conv2d(*sizes)
-    plain.weight = layer.weight
-    plain.bias = layer.bias
-    return plain
-
-
-_PLAIN: dict[type[nn.Module], Callable[[Any], nn.Module]] = {
-    RunningNormalizer: _PlainNormalizer,
-    PatchConv2d: _plain_convolution,
-    TextEncoder: _PlainTextEncoder,
-}
+def _encode(encoder: TextEncoder, tokens: Tensor) -> Tensor:
+    """Returns what TextEncoder.forward does, reading each row, also texts that are equal."""
+    return encoder.encode(tokens.clamp(0, encoder.words.num_embeddings - 1))
 
 
 class ExportFailed(CommandFailed):
@@ -180,18 +151,21 @@ def to_onnx(network: ExportedNetwork) -> onnx.ModelProto:
 
     Raises ExportFailed for a network that torch cannot export.
     """
-    example = network.example()
+    arrays = [np.zeros((2, *entry.shape), entry.dtype) for entry in network.observations]  # of two rows
+    if network.model.state_size:
+        arrays.append(np.zeros((2, network.model.state_size), np.float32))
+    example = tuple(map(torch.from_numpy, arrays))
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it notes e.g. that torchvision is missing
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # Tensors that a network caches in its first call must be real ones, not those of the exporter.
+        # Tensors that a network caches in its first call must be real ones, not the exporter's fake ones.
         network((*example,))
         try:
             program = torch.onnx.export(
                 _trace(network, example),
                 dynamo=True,
-                input_names=network.signature.inputs,
-                output_names=network.signature.outputs,
+                input_names=network.inputs,
+                output_names=network.outputs,
                 external_data=False,
                 verbose=False,
             )

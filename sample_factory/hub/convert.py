@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sample_factory.config.commands import CONVERT
-from sample_factory.config.flags import ConfigError, parse_bool
+from sample_factory.config.flags import ConfigError
 from sample_factory.config.help import make_command_parser
 from sample_factory.config.sections import RunFlags
 from sample_factory.config.unknown_flags import parse_words
+from sample_factory.hub import SWITCH
 from sample_factory.hub.load_from_hub import next_commands
 from sample_factory.launch.exit_codes import run_command
 from sample_factory.runtime.log import setup_logging
@@ -23,23 +24,20 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = make_command_parser(CONVERT)
     add = parser.add_argument
     add("--source", type=Path, metavar="FOLDER", help="folder of the old experiment")
-    name = "name of the new experiment (default: that of the old folder)"
-    add("--experiment", metavar="NAME", help=name)
+    add(
+        "--experiment",
+        metavar="NAME",
+        help="name of the new experiment (default: the old folder's name)",
+    )
     place = "where it is written (default: ./train_dir)"
     add("--train_dir", default=RunFlags().train_dir, metavar="FOLDER", help=place)
-    group = "folder within --train_dir for a group of experiments"
-    add("--experiments_root", metavar="FOLDER", help=group)
+    add("--experiments_root", metavar="FOLDER", help="folder within --train_dir for a group of experiments")
     add("--env", metavar="NAME", help="name of the env here, if it differs, e.g. gym_CartPole-v1")
-    add(
-        "--trust_code",
-        type=parse_bool,
-        nargs="?",
-        const=True,
-        default=False,
-        metavar="True|False",
-        help="also import and call code that the settings name, and load checkpoints that hold more than "
-        "tensors and numbers; that can run any code of their author (default: False)",
+    trust = (
+        "also import and call code that the settings name, and load checkpoints that hold more than tensors "
+        "and numbers; that can run any code of their author (default: False)"
     )
+    add("--trust_code", metavar="True|False", help=trust, **SWITCH)
     arguments = parse_words(parser, argv)
     if arguments.source is None:
         raise ConfigError("the old experiment is missing: --source=FOLDER")
@@ -49,19 +47,15 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done, 2 something cannot be converted."""
 
-    def command(given: Sequence[str]) -> None:
-        arguments = parse_arguments(given)
+    def command(words: Sequence[str]) -> None:
+        given = parse_arguments(words)
         from sample_factory.hub.convert_experiment import convert_experiment  # loads torch
 
         setup_logging("convert")
-        source = arguments.source.expanduser().absolute()
-        destination = RunFlags(
-            experiment=arguments.experiment or source.name,
-            train_dir=arguments.train_dir,
-            experiments_root=arguments.experiments_root,
-        )
-        trusts = arguments.trust_code
-        folder = convert_experiment(source, destination, arguments.env, trust_code=trusts).folder
+        source = given.source.expanduser().absolute()
+        place = {"train_dir": given.train_dir, "experiments_root": given.experiments_root}
+        destination = RunFlags(experiment=given.experiment or source.name, **place)
+        folder = convert_experiment(source, destination, given.env, trust_code=given.trust_code)
         print("\n".join([f"converted: {folder}", *next_commands(folder)]))
 
     return run_command(command, argv)

@@ -1,16 +1,30 @@
-"""Converts an experiment of Sample Factory 1 or 2 into one of this version."""
+"""Converts an experiment of Sample Factory 1 or 2 into one of this version.
+
+Reads its settings as flags of this version, and its checkpoints.
+"""
 
 import dataclasses
 import logging
 import os
+import pickle
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
+import torch
 
 from sample_factory.checkpoints.file_format import why_not_written, write_state
 from sample_factory.config.config import Config
-from sample_factory.config.experiment_folder import SAVED, experiment_folder
+from sample_factory.config.experiment_folder import (
+    SAVED,
+    SAVED_NAMES,
+    experiment_folder,
+    old_version,
+    read_json,
+)
 from sample_factory.config.flags import ConfigError, Layer
 from sample_factory.config.parsing import build_config
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS, RunFlags
@@ -18,15 +32,7 @@ from sample_factory.config.trust import foreign_file, refuse_code, without_forei
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
 from sample_factory.envs.own_spaces import OwnSpaces, probe_own_spaces
 from sample_factory.envs.wrappers.frame_stack import stacked_space
-from sample_factory.hub.convert_files import (
-    CHECKPOINT,
-    find_files,
-    new_env_name,
-    new_values,
-    read_old_state,
-    read_settings,
-)
-from sample_factory.hub.convert_weights import convert_moments, convert_weights
+from sample_factory.hub.convert_weights import load_network
 from sample_factory.learning.gradient_descent import MODEL, GradientDescent
 from sample_factory.models.network_registry import NetworkError
 from sample_factory.models.policy_spec import PolicySpec, make_policy_spec
@@ -36,15 +42,37 @@ from sample_factory.spaces.observations import observation_layout
 
 log = logging.getLogger("sample_factory")
 
+# Groups: the kind, and what follows the counters, e.g. the metric and its value in the name of the best one.
+CHECKPOINT = re.compile(r"(checkpoint|best)_\d+_\d+(.*\.pth(?:\.milestone)?)")
+# What loading a scalar of NumPy takes, such as the reward of the best checkpoint: its constructor, under its
+# names in versions 1 and 2 of NumPy, and the dtypes of numbers.
+SCALAR = np.float64(0).__reduce__()[0]
+SCALARS = [(SCALAR, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
+SAFE_GLOBALS: list[Any] = [*SCALARS, np.dtype, *(type(np.dtype(code)) for code in "?bhilqBHILQefd")]
+
+RESNET = "resnet_impala"
+V1_RESNET = "resnet_impala_v1"
+DOOM_ENCODER = "vizdoom"
+# Their observations differ between Gymnasium's v4, which version 2 used, and v5.
+OLD_MUJOCO_ENVS = {
+    "mujoco_ant": "gym_Ant-v4",
+    "mujoco_doublependulum": "gym_InvertedDoublePendulum-v4",
+    "mujoco_humanoid": "gym_Humanoid-v4",
+    "mujoco_reacher": "gym_Reacher-v4",
+    "mujoco_standup": "gym_HumanoidStandup-v4",
+}
+# What version 1 did without a flag.
+V1_VALUES: Mapping[str, Any] = {
+    "normalize_input": False,
+    "normalize_input_keys": [],
+    "normalize_returns": False,
+    "value_bootstrap": False,
+    "decoder_mlp_layers": [],
+    "encoder_conv_mlp_layers": [],
+    "optimizer": "adam",
+}
 COPIES = "vector_env_copies"
 WORST_BEST = -1e8  # the value of old checkpoints before there was a best one
-
-
-class Converted(NamedTuple):
-    """A converted experiment. files: the new checkpoints."""
-
-    folder: Path
-    files: list[Path]
 
 
 def convert_experiment(
@@ -53,8 +81,8 @@ def convert_experiment(
     env: str | None = None,
     spaces: OwnSpaces | None = None,
     trust_code: bool = False,
-) -> Converted:
-    """Converts all policies and all their checkpoints: regular ones, milestones and the best one.
+) -> Path:
+    """Converts all policies and all their checkpoints; returns the new folder.
 
     source: folder of the old experiment; it is only read. destination: names the new folder, which must not
         exist. env: name of the env here, if it differs. spaces: of one agent, as the env has them; by default
@@ -71,13 +99,15 @@ def convert_experiment(
     foreign = foreign_file(path, values, trust_code)
     refuse_code(Layer(str(path), values, foreign), () if env is None else ("env",), known={})
     layers = frozenset(read_old_state(files[-1], trust_code)["model"])
-    env_name = env or new_env_name(values)
+    old_env = values.get("env")
+    env_name = env or (OLD_MUJOCO_ENVS.get(old_env, old_env) if isinstance(old_env, str) else "")
+    if not env_name:
+        raise ConfigError("the settings have no env; name it with --env")
     layer = Layer(f"{SAVED} {path}", new_values(version, values, layers, env_name), foreign)
     config = _new_config(layer, destination, env_name)
     spec = _policy_spec(config, spaces)
     temporary = folder.with_name(f".{folder.name}.converting")
     shutil.rmtree(temporary, ignore_errors=True)  # of a conversion that was killed
-    written = []
     try:
         for file in files:
             state = read_old_state(file, trust_code)
@@ -85,19 +115,17 @@ def convert_experiment(
                 converted = _convert_state(state, version, values, config, spec)
             except (ConfigError, NetworkError, ValueError) as error:
                 raise ConfigError(f"{file}: {error}") from None
-            new = _write(converted, temporary, file.relative_to(source))
-            log.info("Converted %s: %s", file, new.name)
-            written.append(folder / new.relative_to(temporary))
+            log.info("Converted %s: %s", file, _write(converted, temporary, file.relative_to(source)))
         os.rename(temporary, folder)
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    config.save()
+    config.save()  # logs an error instead of raising it
     if not (folder / "cfg.json").is_file():
         shutil.rmtree(folder)
         raise ConfigError(f"cannot write to {folder}: there is no room for its cfg.json")
-    return Converted(folder, written)
+    return folder
 
 
 def _new_config(layer: Layer, destination: RunFlags, env_name: str) -> Config:
@@ -143,10 +171,8 @@ def _convert_state(
     model = spec.build().model
     assert isinstance(model, TowerActorCritic), "a converted experiment has no custom network"
     flags = config.model
-    weights = convert_weights(state["model"], model, version, flags.obs_subtract_mean, flags.obs_scale)
-    model.load_state_dict(weights.state)
+    moments = load_network(state, model, version, flags.obs_subtract_mean, flags.obs_scale)
     descent = GradientDescent(config.learning, {MODEL: model}).state_dict()
-    moments = convert_moments(state.get("optimizer", {}), state["model"], weights, model)
     descent["optimizer"]["state"] = moments
     if not moments:
         log.warning("The moments of the optimizer are not converted; it starts without")
@@ -163,8 +189,8 @@ def _convert_state(
     }
 
 
-def _write(state: Mapping[str, Any], folder: Path, old: Path) -> Path:
-    """Writes a checkpoint into the new folder; returns its path. old: the path in the old folder.
+def _write(state: Mapping[str, Any], folder: Path, old: Path) -> str:
+    """Writes a checkpoint into the new folder; returns its name. old: the path in the old folder.
 
     Raises ConfigError.
     """
@@ -175,4 +201,125 @@ def _write(state: Mapping[str, Any], folder: Path, old: Path) -> Path:
         write_state(state, path, path.with_name(".temp_checkpoint"))
     except (OSError, RuntimeError) as error:  # torch makes a RuntimeError of an OSError
         raise ConfigError(f"cannot write {path}: {why_not_written(state, folder, error)}") from None
-    return path
+    return path.name
+
+
+def read_settings(folder: Path) -> tuple[Path, dict[str, Any], int]:
+    """Returns the file of settings, its values, and the version that wrote it: 1 or 2.
+
+    Raises ConfigError for settings of this version, and for anything else.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"--source={folder}: there is no such folder; name the folder of an old experiment")
+    path = next((folder / name for name in SAVED_NAMES if (folder / name).is_file()), None)
+    if path is None:
+        raise ConfigError(f"--source={folder} is no experiment: there is no {' or '.join(SAVED_NAMES)} in it")
+    values = read_json(path)
+    version = old_version(values)
+    if version is not None:
+        return path, values, version
+    if "hidden_size" in values:
+        raise ConfigError(f"{path} is of this version of Sample Factory already; use it as it is")
+    raise ConfigError(f"{path} is not of Sample Factory 1 or 2: there is no hidden_size or rnn_size")
+
+
+def find_files(folder: Path) -> list[Path]:
+    """Returns all checkpoints, by policy and number of SGD steps. Raises ConfigError if there are none."""
+    masks = ("checkpoint_p[0-9]*/*.pth", "checkpoint_p[0-9]*/milestones/*.pth*")
+    paths = [path for mask in masks for path in folder.glob(mask)]
+    found = [path for path in sorted(paths) if CHECKPOINT.fullmatch(path.name)]
+    if not found:
+        raise ConfigError(f"--source={folder} has no checkpoints: there is no checkpoint_p0/checkpoint_*.pth")
+    return found
+
+
+def read_old_state(path: Path, trust_code: bool = False) -> dict[str, Any]:
+    """Returns the contents of a checkpoint on the CPU: tensors, numbers, and scalars of NumPy.
+
+    trust_code: load whatever the file holds, which can run code of its author.
+    Raises ConfigError for a file that cannot be read or that holds anything else.
+    """
+    try:
+        with torch.serialization.safe_globals(SAFE_GLOBALS):
+            state = torch.load(path, map_location="cpu", weights_only=not trust_code)
+    except pickle.UnpicklingError as error:
+        refused = re.search(r"(?:GLOBAL|global) (\S+)", str(error))
+        if trust_code or refused is None:
+            raise ConfigError(f"{path}: it is damaged or no checkpoint") from None
+        raise ConfigError(
+            f"{path}: it holds a {refused[1]}, and loading it could run code; add --trust_code if you trust "
+            "its author"
+        ) from None
+    except (OSError, EOFError, RuntimeError, ValueError, KeyError, ImportError, AttributeError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(f"{path} is damaged or no checkpoint: {reason[:200]}") from None
+    keys = state if isinstance(state, Mapping) else ()
+    missing = [key for key in ("model", "train_step", "env_steps") if key not in keys]
+    if missing:
+        raise ConfigError(f"{path} is no checkpoint of Sample Factory: it has no {', '.join(missing)}")
+    if any(name.startswith("towers.") for name in state["model"]):
+        raise ConfigError(f"{path} is of this version of Sample Factory already; use it as it is")
+    return dict(state)
+
+
+def new_values(version: int, old: Mapping[str, Any], layers: frozenset[str], env_name: str) -> dict[str, Any]:
+    """Returns flag -> value for an experiment that continues the old one; names of version 2 stay aliases.
+
+    old: the settings that the old version has saved. layers: names of the tensors of the old network; they
+    say what the settings do not. Raises ConfigError for a network that has no counterpart here, naming the
+    flag.
+    """
+    has_learned_std = any(name.endswith(".learned_stddev") for name in layers)
+    is_atari = env_name.startswith("atari_")
+    values = {
+        **old,
+        # Set explicitly, because a family may have other defaults.
+        **dict.fromkeys(("core_custom", "decoder_custom", "actor_critic_custom")),
+        **(_v1_network(old) if version == 1 else _v2_network(old, layers)),
+        "env": env_name,
+        # Of actions with a Box and choices the network computed all log-stds, whatever the flag said.
+        "adaptive_stddev": not has_learned_std,
+        "continuous_tanh_scale": old.get("continuous_tanh_scale", 0.0) if has_learned_std else 0.0,
+        # The flag had no effect on other envs, and version 1 saved 4 for all.
+        "env_framestack": old.get("env_framestack", 1) if is_atari else 1,
+    }
+    if old.get("device") == "gpu":
+        values["device"] = "auto"
+    if is_atari and version == 2:
+        values["reward_clip"] = 1.0  # by a wrapper of the env
+    return values
+
+
+def _v1_network(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the flags of the encoder and what version 1 lacked. Raises ConfigError."""
+    kind = values["encoder_type"]
+    custom = values.get("encoder_custom")
+    network = {**V1_VALUES, "encoder_custom": custom}
+    if custom not in (None, DOOM_ENCODER):
+        raise ConfigError(
+            f"--encoder_custom={custom} of version 1 cannot be converted; only {DOOM_ENCODER} and built-in "
+            "encoders can"
+        )
+    subtype = values["encoder_subtype"]
+    if kind == "mlp" and subtype == "mlp_mujoco":
+        num_layers = 2 + values["encoder_extra_fc_layers"]
+        network["encoder_mlp_layers"] = [values["hidden_size"]] * num_layers
+        network["encoder_subtype"] = "convnet_simple"  # else it would set the number of layers
+    elif kind == "resnet" and subtype == RESNET:
+        network["encoder_subtype"] = RESNET if values["nonlinearity"] == "tanh" else V1_RESNET
+    elif kind != "conv":
+        raise ConfigError(
+            f"--encoder_type={kind} --encoder_subtype={subtype} of version 1 cannot be converted"
+        )
+    return network
+
+
+def _v2_network(values: Mapping[str, Any], layers: frozenset[str]) -> dict[str, Any]:
+    """Returns the flags of the encoder. layers: see `new_values`."""
+    is_doom = any(".".join(name.split(".")[1:2]) == "basic_encoder" for name in layers)
+    is_resnet = values["encoder_conv_architecture"] == RESNET
+    return {
+        "encoder_type": "resnet" if is_resnet else "conv",
+        "encoder_extra_fc_layers": 0,  # version 2's are in encoder_conv_mlp_layers
+        "encoder_custom": DOOM_ENCODER if is_doom else None,
+    }

@@ -4,7 +4,7 @@ The layers are the same ones in the same order; only their names differ, and the
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,33 +16,23 @@ from sample_factory.models.normalizers import FixedNormalizer, RunningNormalizer
 from sample_factory.models.towers import Tower, TowerActorCritic
 
 OLD_EPS = 1e-5  # of the normalisers of version 2, added to the variance
-OLD_CLIP = 5.0
 OLD_KEY = "obs"  # the only observation that obs_subtract_mean and obs_scale changed
 OLD_NORMALIZERS = "obs_normalizer.running_mean_std.running_mean_std."
 OLD_BUFFERS = ("running_mean", "running_var", "count")
 
 
-class ConvertedWeights(NamedTuple):
-    """state: for the model. old_of_parameter: name of a parameter -> name in the old network.
+def load_network(
+    checkpoint: Mapping[str, Any], model: TowerActorCritic, version: int, subtract: float, scale: float
+) -> dict[int, dict[str, Tensor]]:
+    """Loads the old network's weights and statistics into the model.
 
-    is_rescaled: whether some weights were multiplied, so that moments of an optimizer do not fit.
-    """
-
-    state: dict[str, Tensor]
-    old_of_parameter: dict[str, str]
-    is_rescaled: bool
-
-
-def convert_weights(
-    old: Mapping[str, Tensor], model: TowerActorCritic, version: int, subtract: float, scale: float
-) -> ConvertedWeights:
-    """Returns the old network's weights and statistics under the names of the model.
-
-    old: state_dict of the old network. version: 1 or 2. subtract, scale: obs_subtract_mean and obs_scale.
+    checkpoint: of version 1 or 2. subtract, scale: its obs_subtract_mean and obs_scale.
+    Returns the state of Adam or LAMB by the index of a parameter here; empty if it cannot be used.
     Raises ConfigError, naming the layer, for one without a counterpart or of another shape.
     """
+    old: Mapping[str, Tensor] = checkpoint["model"]
     own = model.state_dict()
-    old_names: dict[str, str] = {}  # the layers with a prefix have the same order
+    old_names: dict[str, str] = {}  # name here -> name there; the layers with a prefix have the same order
     for prefix, old_prefix in _prefixes(model, version):
         names = [name for name in own if name.startswith(prefix)]
         old_names.update(zip(names, [name for name in old if name.startswith(old_prefix)]))
@@ -53,7 +43,7 @@ def convert_weights(
                 f"layer {old_name} has shape {there}, and {here} would fit: the spaces of the env or a flag "
                 "differ from those of its training"
             )
-    state = {name: old[old_name].clone() for name, old_name in old_names.items()}
+    state = {name: old[old_name] for name, old_name in old_names.items()}
     statistics, used = _statistics(old, model, subtract, scale)
     state.update(statistics)
     unused = [name for name in old if name not in used and name not in old_names.values()]
@@ -63,7 +53,8 @@ def convert_weights(
     if absent:
         raise ConfigError(f"layer {absent[0]} has no counterpart in the old checkpoint")
     is_rescaled = _rescale_first_layers(state, model, subtract, scale)
-    return ConvertedWeights(state, old_names, is_rescaled)
+    model.load_state_dict(state)
+    return {} if is_rescaled else _moments(checkpoint.get("optimizer", {}), old, old_names, model)
 
 
 def _prefixes(model: TowerActorCritic, version: int) -> Iterator[tuple[str, str]]:
@@ -105,24 +96,21 @@ def _statistics(
 ) -> tuple[dict[str, Tensor], set[str]]:
     """Returns the buffers of the running normalisers, and the names of the old ones.
 
-    The statistics here are those of raw samples x; the old ones of OLD_KEY were those of
-    (x - subtract) / scale.
+    Statistics here describe raw samples x; the old ones of OLD_KEY described (x - subtract) / scale.
     """
-    prefixes = {"returns_normalizer.": "returns_normalizer."}  # there -> here
-    normalizers: dict[str, Any] = {"returns_normalizer.": model.returns_normalizer}
-    for i, key in enumerate(model.observation_normalizers.keys):
-        prefix = f"{OLD_NORMALIZERS}{key}."
-        prefixes[prefix] = f"observation_normalizers.normalizers.{i}."
-        normalizers[prefix] = model.observation_normalizers.normalizers[i]
+    normalizers: list[tuple[str, str, Any]] = [  # prefix there, prefix here
+        (f"{OLD_NORMALIZERS}{key}.", f"observation_normalizers.normalizers.{i}.", normalizer)
+        for i, (key, normalizer) in enumerate(_observation_normalizers(model))
+    ]
+    normalizers.append(("returns_normalizer.", "returns_normalizer.", model.returns_normalizer))
     state: dict[str, Tensor] = {}
     used: set[str] = set()
-    for prefix, normalizer in normalizers.items():
+    for prefix, own, normalizer in normalizers:
         if not isinstance(normalizer, RunningNormalizer):
             continue
         names = [prefix + name for name in OLD_BUFFERS]
-        missing = [name for name in names if name not in old]
-        if missing:
-            raise ConfigError(f"normaliser {missing[0]} is not in the old checkpoint")
+        if not all(name in old for name in names):
+            raise ConfigError(f"normaliser {names[0]} is not in the old checkpoint")
         mean, variance, count = (old[name].double() for name in names)
         if mean.numel() != normalizer.mean.numel():
             raise ConfigError(
@@ -134,7 +122,6 @@ def _statistics(
             variance = (variance + OLD_EPS) * scale**2 - OLD_EPS
         if not (variance + OLD_EPS > 0).all():
             raise ConfigError(f"normaliser {names[1]} has negative numbers")
-        own = prefixes[prefix]
         state[f"{own}mean"] = mean.reshape(normalizer.shape)
         state[f"{own}variance"] = (variance + OLD_EPS - normalizer.eps).reshape(normalizer.shape)
         state[f"{own}count"] = count.reshape(())
@@ -145,14 +132,14 @@ def _statistics(
 def _rescale_first_layers(
     state: dict[str, Tensor], model: TowerActorCritic, subtract: float, scale: float
 ) -> bool:
-    """Multiplies the weights of first layers whose observation is scaled differently here than it was.
+    """Rescales first linear layers, so that they compute the old outputs from observations as they are here.
 
-    A vector `obs` was (x - subtract) / scale, and is x here unless it has running statistics; the linear
-    layer after it can do the same. Returns whether there was any. Raises ConfigError for an image, whose
-    convolutions pad with zeros, and so cannot.
+    The old network got a vector `obs` as (x - subtract) / scale; this one gets x, unless it has running
+    statistics. Returns whether a layer was changed. Raises ConfigError for an image: its convolutions pad
+    with zeros, so no change of weights has the same effect.
     """
     is_rescaled = False
-    for key, normalizer in zip(model.observation_normalizers.keys, model.observation_normalizers.normalizers):
+    for key, normalizer in _observation_normalizers(model):
         inner = (subtract, scale) if key == OLD_KEY else (0.0, 1.0)
         if not isinstance(normalizer, FixedNormalizer) or inner == (normalizer.subtract, normalizer.scale):
             continue
@@ -172,21 +159,25 @@ def _rescale_first_layers(
     return is_rescaled
 
 
-def convert_moments(
-    optimizer: Mapping[str, Any], old: Mapping[str, Tensor], weights: ConvertedWeights, model: torch.nn.Module
-) -> dict[int, dict[str, Tensor]]:
-    """Returns the state of Adam or LAMB by the index of a parameter here; empty if it cannot be used.
+def _observation_normalizers(model: TowerActorCritic) -> Iterator[tuple[str, torch.nn.Module]]:
+    return zip(model.observation_normalizers.keys, model.observation_normalizers.normalizers)
 
-    optimizer: the old optimizer's state_dict. old: that of the old network. Parameters have the order of
-    their names there.
+
+def _moments(
+    optimizer: Mapping[str, Any],
+    old: Mapping[str, Tensor],
+    old_names: Mapping[str, str],
+    model: TowerActorCritic,
+) -> dict[int, dict[str, Tensor]]:
+    """Returns the state of the old optimizer, see `load_network`.
+
+    optimizer: its state_dict, in which parameters have the order of their names in `old`.
     """
-    if weights.is_rescaled:
-        return {}
-    old_names = [name for name in old if name.rpartition(".")[2] not in OLD_BUFFERS]
-    index_of_old = {name: i for i, name in enumerate(old_names)}
+    parameters = [name for name in old if name.rpartition(".")[2] not in OLD_BUFFERS]
+    index_of_old = {name: i for i, name in enumerate(parameters)}
     moments = {}
     for index, (name, parameter) in enumerate(model.named_parameters()):
-        saved = optimizer.get("state", {}).get(index_of_old[weights.old_of_parameter[name]])
+        saved = optimizer.get("state", {}).get(index_of_old[old_names[name]])
         is_usable = saved is not None and {"step", "exp_avg", "exp_avg_sq"} <= set(saved)
         if not is_usable or saved["exp_avg"].shape != parameter.shape:
             return {}

@@ -1,4 +1,4 @@
-"""Requests to the Hugging Face Hub, whose failures are one line."""
+"""Requests to the Hugging Face Hub; a failure is reported in one line."""
 
 import contextlib
 import errno
@@ -75,9 +75,9 @@ def upload(api: "HfApi", repository: str, folder: Path, message: str) -> str:
 
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     with explained(api, repository, "write to"):
-        there = [name for name in api.list_repo_files(repository) if name.startswith(MIRRORED)]
+        gone = [name for name in api.list_repo_files(repository) if name not in files]
         added = [CommitOperationAdd(name, path) for name, path in sorted(files.items())]
-        deleted = [CommitOperationDelete(name) for name in there if name not in files]
+        deleted = [CommitOperationDelete(name) for name in gone if name.startswith(MIRRORED)]
         # Not upload_folder: it may make several commits, so that a failure leaves half of the files.
         api.create_commit(repository, [*added, *deleted], commit_message=message)
     return f"{api.endpoint}/{repository}"
@@ -101,15 +101,14 @@ def explained(api: "HfApi", repository: str, action: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # whatever the client, its HTTP library or the disk raises
-        reason = _reason(error, api.endpoint, repository)
-        raise HubError(f"cannot {action} {repository}: {reason}") from None
+        raise HubError(f"cannot {action} {repository}: {_reason(error, api.endpoint, repository)}") from None
 
 
 def _reason(error: BaseException, endpoint: str, repository: str) -> str:
     from huggingface_hub import errors
 
     cause: BaseException | None = error
-    while cause is not None:  # of an error, and of those that it was raised from
+    while cause is not None:  # the error, then the error that caused it, and so on
         if isinstance(cause, errors.GatedRepoError):
             return f"access has to be requested at {endpoint}/{repository}"
         if isinstance(cause, errors.RevisionNotFoundError):

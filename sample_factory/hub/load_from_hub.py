@@ -15,12 +15,13 @@ from typing import Any
 
 from sample_factory.config.commands import LOAD_FROM_HUB
 from sample_factory.config.experiment_folder import SAVED_NAMES, experiment_folder, old_version, read_json
-from sample_factory.config.flags import ConfigError, parse_bool
+from sample_factory.config.flags import ConfigError
 from sample_factory.config.help import make_command_parser
 from sample_factory.config.sections import RunFlags
 from sample_factory.config.trust import TRUST, code_named_in, foreign_file
 from sample_factory.config.unknown_flags import parse_words
 from sample_factory.envs.env_registry import UnknownEnvError
+from sample_factory.hub import SWITCH
 from sample_factory.hub.hub_access import CARD, VIDEO, HubError, download, make_api
 from sample_factory.launch.exit_codes import run_command
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
@@ -57,7 +58,7 @@ def load_from_hub(
         raise ConfigError(
             f"{folder} exists: choose another name with --experiment=NAME, or replace it with --overwrite"
         )
-    if folder.exists() and not _is_experiment(folder):
+    if folder.exists() and _settings_file(folder) is None:
         raise ConfigError(f"--overwrite: {folder} is no experiment (it has no cfg.json), and is not replaced")
     created = [parent for parent in folder.parents if not parent.exists()]
     unfinished = folder.with_name(f".{name}.{os.getpid()}.unfinished")
@@ -65,8 +66,8 @@ def load_from_hub(
     try:
         downloaded.mkdir(parents=True)
         download(api, hf_repository, revision, downloaded)
-        _clean(hf_repository, downloaded)
-        _move(_converted(downloaded, folder), folder)
+        version = old_version(_clean(hf_repository, downloaded))
+        _move(downloaded if version is None else _converted(downloaded, version, folder), folder)
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None
     finally:
@@ -77,14 +78,11 @@ def load_from_hub(
     return folder
 
 
-def _is_experiment(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in SAVED_NAMES)
-
-
-def _clean(repository: str, folder: Path) -> None:
+def _clean(repository: str, folder: Path) -> dict[str, Any]:
     """Removes files that are not part of the experiment, and symbolic links, which may lead anywhere.
 
-    Raises HubError for a repository without an experiment, and ConfigError for unreadable settings.
+    Returns the settings. Raises HubError for a repository without an experiment, and ConfigError for
+    unreadable settings.
     """
     for path in list(folder.rglob("*")):  # which does not follow links
         if path.is_symlink():
@@ -94,25 +92,24 @@ def _clean(repository: str, folder: Path) -> None:
         if (folder / name).is_dir():
             shutil.rmtree(folder / name)
         (folder / name).unlink(missing_ok=True)
-    if not _is_experiment(folder):
+    saved = _settings_file(folder)
+    if saved is None:
         raise HubError(f"{repository} is no experiment of Sample Factory: it has no cfg.json")
-    _read_settings(folder)
+    settings = read_json(saved)
     if not any(folder.glob("checkpoint_p*/*.pth")):
         raise HubError(f"{repository} has no checkpoint, i.e. no file like checkpoint_p0/checkpoint_*.pth")
+    return settings
 
 
-def _converted(downloaded: Path, destination: Path) -> Path:
-    """Returns the folder of a converted experiment, beside `downloaded`; `downloaded` itself if it needs no
-    conversion, or cannot be converted. destination: the folder that it becomes."""
-    version = old_version(_read_settings(downloaded))
-    if version is None:
-        return downloaded
+def _converted(downloaded: Path, version: int, destination: Path) -> Path:
+    """Converts an experiment of version 1 or 2; returns the new folder, beside `downloaded`, or `downloaded`
+    itself if it cannot be converted. destination: the folder that it becomes."""
     from sample_factory.hub.convert_experiment import convert_experiment  # loads torch
 
     log.info("Converting an experiment of Sample Factory %d ...", version)
     try:
         place = RunFlags(experiment=destination.name, train_dir=str(downloaded.parent))
-        folder = convert_experiment(downloaded, place).folder
+        folder = convert_experiment(downloaded, place)
     except (ConfigError, UnknownEnvError, ImportError) as error:
         reason = str(error).replace(str(downloaded), str(destination))
         log.warning("This experiment of Sample Factory %d was not converted: %s", version, reason)
@@ -142,14 +139,15 @@ def _move(source: Path, folder: Path) -> None:
         lock.release()
 
 
-def _read_settings(folder: Path) -> dict[str, Any]:
-    """Returns the settings of an experiment. Raises ConfigError."""
-    return read_json(next(folder / name for name in SAVED_NAMES if (folder / name).is_file()))
+def _settings_file(folder: Path) -> Path | None:
+    """Returns the file with the settings of an experiment; None if the folder holds no experiment."""
+    return next((folder / name for name in SAVED_NAMES if (folder / name).is_file()), None)
 
 
 def next_commands(folder: Path) -> list[str]:
     """Returns lines with the commands that use a loaded experiment."""
-    settings = _read_settings(folder)
+    path = _settings_file(folder)
+    settings = {} if path is None else read_json(path)
     place = [] if folder.parent == Path(RunFlags().train_dir).absolute() else [f"--train_dir={folder.parent}"]
     version = old_version(settings)
     if version is not None:
@@ -181,15 +179,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("-d", "--train_dir", metavar="FOLDER", help="folder for the experiment (default: ./train_dir)")
     add("--experiment", metavar="NAME", help="its name there (default: the name in USER/NAME)")
     add("--revision", metavar="NAME", help="branch, tag or commit (default: the newest commit)")
-    add(
-        "--overwrite",
-        nargs="?",
-        const=True,
-        default=False,
-        type=parse_bool,
-        metavar="True|False",
-        help="replace an existing experiment",
-    )
+    add("--overwrite", metavar="True|False", help="replace an existing experiment", **SWITCH)
     return parse_words(parser, argv)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from sample_factory.checkpoints.milestones import env_frames_of, version_of
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import SAVED_NAMES, read_json
+from sample_factory.config.parsing import as_arguments
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
 from sample_factory.config.trust import TRUST
 from sample_factory.envs.env_registry import EnvFamily, is_found_by_all_commands
@@ -22,23 +23,17 @@ METRIC = "true_objective"
 LEFT_OUT = (*OWN_FOLDER, TRUST, "env", "cfg", "restart_behavior", "device", "log_to_file", "figures_file")
 
 
-def write_model_card(
-    path: Path,
-    config: Config,
-    family: EnvFamily,
-    checkpoint: Path,
-    results: Mapping[str, Any] | None,
-    has_video: bool,
-) -> None:
-    """Writes the card. config: has the section "hub". checkpoint: file of the policy that is pushed.
+def model_card(
+    config: Config, family: EnvFamily, checkpoint: Path, results: Mapping[str, Any] | None, has_video: bool
+) -> str:
+    """Returns the card. config: has the section "hub". checkpoint: file of the policy that is pushed.
 
     results: the contents of evaluation.json; None: the card has no results. has_video: whether the repository
     has a replay.mp4.
     """
-    from huggingface_hub import EvalResult, ModelCard, ModelCardData
+    from huggingface_hub import EvalResult, ModelCardData
 
-    env = config.env_name
-    header = ModelCardData(library_name=LIBRARY, tags=[*TAGS, env])
+    header = ModelCardData(library_name=LIBRARY, tags=[*TAGS, config.env_name])
     if results is not None:
         metric = results["evaluations"][0]["statistics"][METRIC]
         header.model_name = config.run.algo
@@ -46,21 +41,14 @@ def write_model_card(
             EvalResult(
                 task_type=TASK,
                 task_name=TASK,
-                dataset_type=env,
-                dataset_name=env,
+                dataset_type=config.env_name,
+                dataset_name=config.env_name,
                 metric_type="mean_reward",
                 metric_name="mean_reward",
                 metric_value=f"{metric['mean']:.2f} +/- {metric['std']:.2f}",  # leaderboards parse this form
                 verified=False,
             )
         ]
-    text = _text(config, family, checkpoint, results, has_video)
-    ModelCard(f"---\n{header}\n---\n{text}").save(path)
-
-
-def _text(
-    config: Config, family: EnvFamily, checkpoint: Path, results: Mapping[str, Any] | None, has_video: bool
-) -> str:
     flags = config.extra["hub"]
     repository: str = flags.hf_repository
     name = repository.partition("/")[2]
@@ -72,13 +60,16 @@ def _text(
     settings = "".join(f" \\\n    {flag}" for flag in training_flags(read_json(saved), family))
     env = shlex.quote(f"--env={config.env_name}")
     video = "`replay.mp4` shows the agent.\n\n" if has_video else ""
-    return f"""
+    return f"""---
+{header}
+---
+
 # {name}
 
 A policy for **{config.env_name}**, trained with **{config.run.algo}** of Sample Factory 3 for \
 {frames:,} env frames ({version_of(checkpoint):,} SGD steps).
 
-{video}{_results(config, results)}## Use
+{video}{_results(results)}## Use
 
 The commands run in a checkout of Sample Factory 3 with `pip install -e '.[hub]'`. The package \
 `sample-factory` 2 of PyPI has other networks, and does not load this policy.
@@ -116,7 +107,7 @@ python -m {train} --env={config.env_name} --experiment={name}_again{settings}
 """
 
 
-def _results(config: Config, results: Mapping[str, Any] | None) -> str:
+def _results(results: Mapping[str, Any] | None) -> str:
     """Returns the section with a table of the statistics."""
     if results is None:
         return ""
@@ -149,15 +140,11 @@ def training_flags(saved: Mapping[str, Any], family: EnvFamily) -> list[str]:
     for section in [*sections, *([] if family.flags is None else [family.flags])]:
         for field in dataclasses.fields(section):
             default = family.defaults.get(field.name, field.default)
-            value = saved.get(field.name, default)
-            if field.name in LEFT_OUT or value is None:
+            value = saved.get(field.name)
+            is_default = value == (list(default) if isinstance(default, tuple) else default)  # JSON has lists
+            if field.name in LEFT_OUT or value is None or is_default:
                 continue
-            if isinstance(value, list | tuple):  # JSON has no tuples
-                is_default = isinstance(default, list | tuple) and list(value) == list(default)
-                typed = shlex.join([f"--{field.name}", *map(str, value)])
-            else:
-                is_default = value == default
-                typed = shlex.join([f"--{field.name}={value}"])
-            if not is_default and typed.isprintable():
+            typed = shlex.join(as_arguments({field.name: value}))
+            if typed.isprintable():
                 flags.append(typed)
     return flags

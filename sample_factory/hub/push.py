@@ -20,9 +20,9 @@ from sample_factory.envs.env_registry import EnvFamily, resolve_family
 from sample_factory.evaluation.measure import measure_checkpoints
 from sample_factory.evaluation.policy_choice import chosen_policies, find_checkpoint
 from sample_factory.evaluation.results import Evaluation, result_figures
+from sample_factory.hub import PushFlags
 from sample_factory.hub.hub_access import CARD, RESULTS, VIDEO, HubError, prepare_push, upload
-from sample_factory.hub.hub_flags import PushFlags
-from sample_factory.hub.model_card import write_model_card
+from sample_factory.hub.model_card import model_card
 from sample_factory.runtime.failures import one_line
 from sample_factory.runtime.folder_lock import NAME as LOCK
 
@@ -33,9 +33,9 @@ log = logging.getLogger("sample_factory")
 
 STAGING = ".push_to_hub"
 WRITTEN = (CARD, RESULTS, "*.mp4")  # by the push itself
-# Without a meaning on another machine.
-LOCAL = (LOCK, f"{STAGING}*", "*.tmp", ".git*", ".cache/*", "wandb/*", f"*{SNAPSHOT}", "*/donation.pth")
-UNFINISHED = ("*/.temp_checkpoint", "*/superseded/*")
+# Without a meaning on another machine, or unfinished.
+LOCAL = (LOCK, f"{STAGING}*", ".git*", ".cache/*", "wandb/*", f"*{SNAPSHOT}", "*/donation.pth")
+LEFT_OUT = (*WRITTEN, *LOCAL, "*.tmp", "*/.temp_checkpoint", "*/superseded/*")
 NEVER_CHANGED = (".pth", ".milestone", ".mp4")  # endings of files that are written once
 
 
@@ -57,8 +57,10 @@ def push(config: Config) -> str:
         results = _save_results(config, evaluations, checkpoints)
         video = _film(config, family) if flags.with_video else None
         return _push(api, config, family, checkpoints[0], results, video)
-    kept = _read_results(config.experiment_dir, checkpoints[0])
-    if kept is None:
+    path = config.experiment_dir / RESULTS
+    kept = read_json(path) if path.exists() else None
+    if kept is None or kept.get("checkpoints", [])[:1] != [checkpoints[0].name]:
+        kept = None
         log.warning("The folder has no results of %s: the card has none", checkpoints[0].name)
     videos = config.experiment_dir.glob("*.mp4") if flags.with_video else ()
     newest = max(videos, key=lambda path: path.stat().st_mtime, default=None)
@@ -93,31 +95,19 @@ def play_and_push(config: Config, family: EnvFamily) -> Evaluation:
 def _save_results(
     config: Config, evaluations: Sequence[Evaluation], checkpoints: Sequence[Path]
 ) -> dict[str, Any]:
-    """Returns and writes the contents of evaluation.json: those of --json, and the names of the checkpoints.
+    """Writes evaluation.json: what --json writes, and the names of the checkpoints. Returns its contents.
 
     checkpoints: the file that each evaluation has played. Raises HubError unless all evaluations have ended.
     """
     if len(evaluations) < len(checkpoints) or any(one.is_partial or not one.episodes for one in evaluations):
         raise HubError("the evaluation was stopped before its episodes had ended: nothing was pushed")
-    figures = result_figures(config, evaluations)
-    files = [path.name for path in checkpoints]
-    results = {**figures, "experiment": config.run.experiment, "checkpoints": files}
+    names = {"experiment": config.run.experiment, "checkpoints": [path.name for path in checkpoints]}
+    results = {**result_figures(config, evaluations), **names}
     try:
-        _write_results(config.experiment_dir, results)
+        write_atomically(config.experiment_dir / RESULTS, json.dumps(results, indent=4) + "\n")
     except OSError as error:
         raise HubError(f"cannot write to {config.experiment_dir}: {error.strerror}") from None
     return results
-
-
-def _write_results(folder: Path, results: Mapping[str, Any]) -> None:
-    write_atomically(folder / RESULTS, json.dumps(results, indent=4) + "\n")
-
-
-def _read_results(experiment_dir: Path, checkpoint: Path) -> dict[str, Any] | None:
-    """Returns the results of an earlier push; None unless they are of this checkpoint. Raises ConfigError."""
-    path = experiment_dir / RESULTS
-    results = read_json(path) if path.exists() else {}
-    return results if results.get("checkpoints", [])[:1] == [checkpoint.name] else None
 
 
 def _film(config: Config, family: EnvFamily) -> Path | None:
@@ -125,14 +115,9 @@ def _film(config: Config, family: EnvFamily) -> Path | None:
     from sample_factory.evaluation.play import play
 
     log.info("Writing a video ...")
-    evaluation = dataclasses.replace(
-        config.evaluation,
-        save_video=True,
-        no_render=True,
-        video_name=VIDEO,
-        max_num_episodes=NEVER,
-        max_num_frames=NEVER,
-    )
+    endless = {"max_num_episodes": NEVER, "max_num_frames": NEVER}
+    filming: dict[str, Any] = {"save_video": True, "no_render": True, "video_name": VIDEO, **endless}
+    evaluation = dataclasses.replace(config.evaluation, **filming)
     try:
         return play(dataclasses.replace(config, evaluation=evaluation), family).video
     except Exception as error:  # whatever an env raises that cannot be drawn here
@@ -145,14 +130,20 @@ def _push(
     config: Config,
     family: EnvFamily,
     checkpoint: Path,
-    results: dict[str, Any] | None,
+    results: Mapping[str, Any] | None,
     video: Path | None,
 ) -> str:
-    """Pushes; returns the address. checkpoint: that of the card; it is found before it is evaluated, since a
-    run that trains meanwhile saves newer ones."""
+    """Pushes; returns the address. results: the contents of evaluation.json.
+
+    checkpoint: the card's; it is found before it is evaluated, since a run that trains meanwhile saves newer
+    ones.
+    """
+    extra = {} if results is None else {RESULTS: config.experiment_dir / RESULTS}
+    if video is not None:
+        extra[VIDEO] = video
     try:
-        with staged(config.experiment_dir, results, video) as folder:
-            write_model_card(folder / CARD, config, family, checkpoint, results, video is not None)
+        with staged(config.experiment_dir, extra) as folder:
+            (folder / CARD).write_text(model_card(config, family, checkpoint, results, video is not None))
             return upload(api, config.extra["hub"].hf_repository, folder, f"Push {config.run.experiment}")
     except HubError as error:
         raise HubError(
@@ -164,10 +155,10 @@ def _push(
 
 
 @contextlib.contextmanager
-def staged(experiment_dir: Path, results: Mapping[str, Any] | None, video: Path | None) -> Iterator[Path]:
+def staged(experiment_dir: Path, extra: Mapping[str, Path]) -> Iterator[Path]:
     """Yields a folder with the files of an experiment as a repository has them, and removes it.
 
-    A run that trains meanwhile changes nothing in it. results, video: None: the repository has none.
+    A run that trains meanwhile changes nothing in it. extra: name in the folder -> a file that is copied too.
     Raises OSError.
     """
     folder = experiment_dir / f"{STAGING}.{os.getpid()}"
@@ -175,18 +166,16 @@ def staged(experiment_dir: Path, results: Mapping[str, Any] | None, video: Path 
         folder.mkdir()
         for path in sorted(experiment_dir.rglob("*")):
             name = path.relative_to(experiment_dir).as_posix()
-            is_left_out = any(fnmatch.fnmatch(name, mask) for mask in (*WRITTEN, *LOCAL, *UNFINISHED))
+            is_left_out = any(fnmatch.fnmatch(name, mask) for mask in LEFT_OUT)
             if path.is_file() and not path.is_symlink() and not is_left_out:
                 with contextlib.suppress(FileNotFoundError):  # the run has replaced it since
                     _copy(path, folder / name)
+        for name, path in extra.items():
+            _copy(path, folder / name)
         settings = folder / SAVED_NAMES[0]
         if settings.exists():  # with its signature, a folder of somebody else could pass for one's own
             values = {key: value for key, value in read_json(settings).items() if key != SIGNATURE}
             settings.write_text(json.dumps(values, indent=4) + "\n")
-        if results is not None:
-            _write_results(folder, results)
-        if video is not None:
-            _copy(video, folder / VIDEO)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -196,11 +185,7 @@ def _copy(source: Path, target: Path) -> None:
     """Copies a file; one that is written once gets a second name, where the file system has links."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.suffix in NEVER_CHANGED:
-        try:
+        with contextlib.suppress(OSError):
             os.link(source, target)
             return
-        except FileNotFoundError:
-            raise
-        except OSError:  # the file system has no links
-            pass
     shutil.copyfile(source, target)

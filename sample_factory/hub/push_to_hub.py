@@ -8,35 +8,27 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sample_factory.config.commands import PUSH_TO_HUB
-from sample_factory.config.config import Config
 from sample_factory.config.flags import make_parser, parse_known
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_trained_family
-from sample_factory.hub.hub_flags import PushFlags
+from sample_factory.hub import PushFlags
 from sample_factory.launch.exit_codes import run_command
 from sample_factory.runtime.log import setup_logging
 
 SHORT_FLAGS = {"-r": "--hf_repository", "-d": "--experiment_dir"}  # of version 2
 
 
-def parse_arguments(argv: Sequence[str]) -> Config:
-    """Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help."""
-    parser = make_parser()
-    parser.add_argument("--experiment_dir")
-    given, rest = parse_known(parser, [SHORT_FLAGS.get(word, word) for word in argv])
-    if given.experiment_dir is not None:
-        folder = Path(given.experiment_dir).expanduser().absolute()
-        rest += [f"--experiment={folder.name}", f"--train_dir={folder.parent}"]
-    return parse_config(
-        rest, resolve_trained_family, evaluation=True, extra_sections={"hub": PushFlags}, command=PUSH_TO_HUB
-    )
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done, 1 the Hub, an env or a process failed, 2 bad input."""
 
-    def command(arguments: Sequence[str]) -> None:
-        config = parse_arguments(arguments)
+    def command(words: Sequence[str]) -> None:
+        parser = make_parser()
+        parser.add_argument("--experiment_dir")
+        given, rest = parse_known(parser, [SHORT_FLAGS.get(word, word) for word in words])
+        if given.experiment_dir is not None:
+            folder = Path(given.experiment_dir).expanduser().absolute()
+            rest += [f"--experiment={folder.name}", f"--train_dir={folder.parent}"]
+        config = parse_config(rest, resolve_trained_family, True, {"hub": PushFlags}, PUSH_TO_HUB)
         from sample_factory.hub.push import push
 
         setup_logging("push_to_hub")

@@ -1,1 +1,61 @@
-"""Behaviour cloning: trains a policy on recorded games before it is trained by reinforcement learning."""
+"""Behaviour cloning: the flags of `imitate`, which trains a policy to act as recorded players do.
+
+Imports no torch: bad flags are reported at once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sample_factory.checkpoints.milestones import find_checkpoints
+from sample_factory.config.commands import IMITATE
+from sample_factory.config.config import Config
+from sample_factory.config.flags import ConfigError, flag
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs.env_registry import resolve_family
+
+
+@dataclass(frozen=True)
+class ImitateFlags:
+    """The games to imitate, and the length of the training."""
+
+    teachers: tuple[str, ...] = flag(
+        (),
+        "scripted players of the env that are imitated; in each game, one of them is drawn for each agent; "
+        "all that the env has if left out",
+        metavar="NAME",
+    )
+    imitate_samples: int = flag(50_000, "number of actions to record", at_least=100)
+    imitate_epochs: int = flag(10, "passes over the recorded games", at_least=1)
+    held_out_share: float = flag(
+        0.1, "share of the episodes that are not trained on, to measure on", above=0, at_most=0.9
+    )
+    games: str | None = flag(
+        None, "file of recorded games (.npz) to imitate, instead of playing", metavar="FILE"
+    )
+    save_games: str | None = flag(None, "file (.npz) for the games that were played", metavar="FILE")
+
+
+def parse_arguments(argv: Sequence[str]) -> Config:
+    """Returns the configuration, with a section "imitate"; prints the help and exits with 0 on --help.
+
+    Raises ConfigError, also for what would otherwise fail after the last game, and UnknownEnvError.
+    """
+    config = parse_config(argv, resolve_family, extra_sections={"imitate": ImitateFlags}, command=IMITATE)
+    flags: ImitateFlags = config.extra["imitate"]
+    if config.run.restart_behavior == "resume" and find_checkpoints(config.experiment_dir, 0, "latest"):
+        raise ConfigError(
+            f"{config.run.experiment} has checkpoints already; choose another --experiment, or "
+            "--restart_behavior=restart"
+        )
+    if flags.games is not None:
+        if not Path(flags.games).expanduser().is_file():
+            raise ConfigError(f"--games={flags.games}: there is no such file")
+        if flags.teachers or flags.save_games:
+            raise ConfigError("--games takes the place of playing; leave out --teachers and --save_games")
+    if flags.save_games is not None:
+        if not flags.save_games.endswith(".npz"):
+            raise ConfigError(f"--save_games={flags.save_games} should end with .npz")
+        if not Path(flags.save_games).expanduser().absolute().parent.is_dir():
+            raise ConfigError(f"--save_games={flags.save_games}: there is no such folder")
+    return config

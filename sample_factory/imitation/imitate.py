@@ -24,7 +24,7 @@ from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.imitation.imitate_request import ImitateFlags
+from sample_factory.imitation import ImitateFlags
 from sample_factory.imitation.recording import Recording, load_recording, record
 from sample_factory.launch.folder import prepare_folder
 from sample_factory.learning.gradient_descent import clip_gradient
@@ -84,11 +84,11 @@ def discounted_returns(recording: Recording, flags: LearningFlags) -> np.ndarray
     """
     rewards = np.clip(recording.rewards * flags.reward_scale, -flags.reward_clip, flags.reward_clip)
     returns = np.zeros(len(rewards))
-    coming = 0.0
-    for i in range(len(returns) - 1, -1, -1):
-        is_last = i + 1 == len(returns) or recording.episodes[i + 1] != recording.episodes[i]
-        coming = float(rewards[i]) + (0.0 if is_last else flags.gamma * coming)
-        returns[i] = coming
+    is_last = np.append(np.diff(recording.episodes) != 0, True)
+    following = 0.0
+    for i in reversed(range(len(returns))):
+        following = float(rewards[i]) + (0.0 if is_last[i] else flags.gamma * following)
+        returns[i] = following
     return returns.astype(np.float32)
 
 
@@ -110,7 +110,10 @@ class Cloner:
         training, held_out: chunks, see `split`. Returns the best score. Raises ConfigError for a recorded
         action that the mask forbids.
         """
-        self._update_normalizers(training)
+        for rows in self._batches(training):
+            self._model.update_normalizers(self._observations(rows))
+            if self._model.returns_normalizer is not None:
+                self._model.returns_normalizer.update(self._tensor(self._returns, rows))
         best: Score | None = None
         best_weights = {}
         for epoch in range(1, num_epochs + 1):
@@ -125,17 +128,10 @@ class Cloner:
         return best
 
     def _batches(self, chunks: np.ndarray) -> Iterator[np.ndarray]:
-        """Yields rows [length, B] of at most about --batch_size steps."""
+        """Yields rows [length, B], about --batch_size steps at a time."""
         per_batch = max(1, self._flags.batch_size // chunks.shape[1])
         for first in range(0, len(chunks), per_batch):
             yield chunks[first : first + per_batch].T
-
-    def _update_normalizers(self, chunks: np.ndarray) -> None:
-        """Adds the chunks to the statistics of observations and returns."""
-        for rows in self._batches(chunks):
-            self._model.update_normalizers(self._observations(rows))
-            if self._model.returns_normalizer is not None:
-                self._model.returns_normalizer.update(self._tensor(self._returns, rows))
 
     def _train(self, chunks: np.ndarray) -> None:
         """Makes one pass."""
@@ -197,7 +193,10 @@ def imitate(config: Config) -> Score:
     if length < 1:  # a whole trajectory
         length = config.learning.rollout
     training, held_out = split(recording, length, flags.held_out_share, rng)
-    learner = _make_learner(config, spaces, seed)
+    policy = make_policy_spec(config, spaces.observation, spaces.action)._replace(precision="fp32")
+    frameskip = config.env.env_frameskip or 1
+    algorithm = registered_algorithm(config.run.algo)
+    learner = Learner(LearnerArgs(0, 0, config, policy, algorithm, frameskip, seed))
     folder = prepare_folder(config)
     try:
         config.save()
@@ -210,11 +209,8 @@ def imitate(config: Config) -> Score:
     finally:
         folder.lock.release()
     log.info("Held-out episodes: %s", score)
-    log.info(
-        "Continue: python -m sample_factory.train --env=%s --experiment=NAME --transfer_from=%s",
-        config.env_name,
-        config.run.experiment,
-    )
+    command = f"python -m sample_factory.train --env={config.env_name} --experiment=NAME"
+    log.info("Continue: %s --transfer_from=%s", command, config.run.experiment)
     return score
 
 
@@ -227,21 +223,9 @@ def _games(config: Config, flags: ImitateFlags, seed: int) -> tuple[Recording, K
             return load_recording(Path(flags.games).expanduser(), spaces), spaces
         started = time.monotonic()
         recording = record(env, flags.teachers, flags.imitate_samples, seed)
-    log.info(
-        "Recorded %s actions of %s episodes in %.0f s",
-        f"{len(recording.actions):,}",
-        f"{recording.episodes[-1] + 1:,}",
-        time.monotonic() - started,
-    )
+    counts = f"{len(recording.actions):,} actions of {recording.episodes[-1] + 1:,} episodes"
+    log.info("Recorded %s in %.0f s", counts, time.monotonic() - started)
     if flags.save_games is not None:
         recording.save(Path(flags.save_games).expanduser())
         log.info("Saved the games: %s", flags.save_games)
     return recording, spaces
-
-
-def _make_learner(config: Config, spaces: KindSpaces, seed: int) -> Learner:
-    """Returns an untrained learner, whose state is that of a new experiment."""
-    policy = make_policy_spec(config, spaces.observation, spaces.action)._replace(precision="fp32")
-    frameskip = config.env.env_frameskip or 1
-    algorithm = registered_algorithm(config.run.algo)
-    return Learner(LearnerArgs(0, 0, config, policy, algorithm, frameskip, seed))

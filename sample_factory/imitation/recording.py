@@ -1,9 +1,9 @@
 """Records games of an env's scripted players, and keeps them in files."""
 
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,50 +42,38 @@ def load_recording(path: Path, spaces: KindSpaces) -> Recording:
             arrays = {name: file[name] for name in file.files}
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise ConfigError(f"--games={path} cannot be read: {error}") from None
-    keys = spaces.observation.spaces
-    expected = {f"{OBSERVATION}{key}": (space.shape, space.dtype) for key, space in keys.items()}
-    expected["actions"] = ((action_layout(spaces.action).num_action_values,), np.dtype(np.float32))
-    expected["rewards"] = ((), np.dtype(np.float32))
-    expected["episodes"] = ((), np.dtype(np.int64))
-    num_rows = {len(array) for array in arrays.values() if array.ndim}
-    found = {name: (array.shape[1:], array.dtype) for name, array in arrays.items()}
+    layout = action_layout(spaces.action)
+    expected = {
+        **{f"{OBSERVATION}{key}": _described(x.dtype, x.shape) for key, x in spaces.observation.items()},
+        "actions": _described("float32", (layout.num_action_values,)),
+        "rewards": _described("float32", ()),
+        "episodes": _described("int64", ()),
+    }
+    found = {name: _described(array.dtype, array.shape[1:]) for name, array in arrays.items()}
     wrong = [name for name in sorted({*expected, *found}) if expected.get(name) != found.get(name)]
-    if wrong or len(num_rows) != 1:
+    if wrong or len({array.shape[:1] for array in arrays.values()}) != 1:
         name = (wrong or ["actions"])[0]
         raise ConfigError(
-            f"--games={path} does not fit the env: {name} is {_described(found.get(name))}, and should be "
-            f"{_described(expected.get(name))}, with equally many rows as all others"
+            f"--games={path} does not fit the env: {name} is {found.get(name, 'missing')}, and should be "
+            f"{expected.get(name, 'missing')}, with equally many rows as all others"
         )
-    observations = {key: arrays[f"{OBSERVATION}{key}"] for key in keys}
     episodes = arrays["episodes"]
     if np.count_nonzero(np.diff(episodes)) >= len(np.unique(episodes)):
         raise ConfigError(
             f"--games={path}: the rows of an episode should follow each other, and each episode should have "
             "a number of its own"
         )
-    layout = action_layout(spaces.action)
     choices = arrays["actions"][:, layout.discrete_actions]
     if not np.all((choices >= 0) & (choices < layout.discrete_sizes)):
         raise ConfigError(
             f"--games={path}: choices should be indices from 0, less than {layout.discrete_sizes}; there are "
             f"{choices.min():g} to {choices.max():g}"
         )
-    return Recording(observations, arrays["actions"], arrays["rewards"], episodes)
+    return _recording(arrays)
 
 
-def _described(shape_and_dtype: "tuple[tuple[int, ...], np.dtype] | None") -> str:
-    if shape_and_dtype is None:
-        return "missing"
-    shape, dtype = shape_and_dtype
-    return f"{dtype} [N{''.join(f', {size}' for size in shape)}]"
-
-
-class _Step(NamedTuple):
-    """One action of an agent: what it saw, the row of its action, and the reward that followed."""
-
-    observation: dict[str, np.ndarray]
-    action: np.ndarray
-    reward: float
+def _described(dtype: Any, shape: tuple[int, ...] | None) -> str:
+    return f"{dtype} [N{''.join(f', {size}' for size in shape or ())}]"
 
 
 def record(env: MultiAgentEnv, teachers: Sequence[str], num_samples: int, seed: int | None) -> Recording:
@@ -111,18 +99,19 @@ def record(env: MultiAgentEnv, teachers: Sequence[str], num_samples: int, seed: 
     agents = range(env.num_agents)
     active = env.reset(seed, rows)
     teacher_of = [str(rng.choice(names)) for _ in agents]
-    current: list[list[_Step]] = [[] for _ in agents]
-    whole: list[list[_Step]] = []  # episodes that have ended
+    current: list[list[dict[str, Any]]] = [[] for _ in agents]  # what agents saw and did, step by step
+    whole: list[list[dict[str, Any]]] = []  # episodes that have ended
     num_recorded = 0  # actions of whole episodes
     while num_recorded < num_samples:
         actions = np.zeros((env.num_agents, num_values), np.float32)
-        seen = {}
-        for agent in agents if active is None else np.flatnonzero(active).tolist():
+        playing = list(agents) if active is None else np.flatnonzero(active).tolist()
+        for agent in playing:
             actions[agent] = encode(players.scripted_action(teacher_of[agent], agent))
-            seen[agent] = {key: view.copy() for key, view in rows.view(agent).items()}
+            seen = {f"{OBSERVATION}{key}": view.copy() for key, view in rows.view(agent).items()}
+            current[agent].append({**seen, "actions": actions[agent]})
         result = env.step(actions, rows)
-        for agent, observation in seen.items():
-            current[agent].append(_Step(observation, actions[agent], float(result.rewards[agent])))
+        for agent in playing:
+            current[agent][-1]["rewards"] = np.float32(result.rewards[agent])
         for agent in np.flatnonzero(np.asarray(result.terminated) | np.asarray(result.truncated)).tolist():
             if current[agent]:
                 whole.append(current[agent])
@@ -131,9 +120,12 @@ def record(env: MultiAgentEnv, teachers: Sequence[str], num_samples: int, seed: 
             teacher_of[agent] = str(rng.choice(names))
         active = result.active
     steps = [step for episode in whole for step in episode]
-    return Recording(
-        {key: np.stack([step.observation[key] for step in steps]) for key in steps[0].observation},
-        np.stack([step.action for step in steps]),
-        np.array([step.reward for step in steps], np.float32),
-        np.repeat(np.arange(len(whole)), list(map(len, whole))),
-    )
+    arrays = {name: np.stack([step[name] for step in steps]) for name in steps[0]}
+    return _recording({**arrays, "episodes": np.repeat(np.arange(len(whole)), list(map(len, whole)))})
+
+
+def _recording(arrays: Mapping[str, np.ndarray]) -> Recording:
+    """Returns the recording that the arrays of a file hold."""
+    keys = [name for name in arrays if name.startswith(OBSERVATION)]
+    observations = {name.removeprefix(OBSERVATION): arrays[name] for name in keys}
+    return Recording(observations, arrays["actions"], arrays["rewards"], arrays["episodes"])

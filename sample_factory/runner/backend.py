@@ -32,27 +32,21 @@ class Backend(Protocol):
 
     def adopt(self, job: Job) -> bool:
         """Returns whether the job is still queued or running since an earlier start; then it follows it."""
-        ...
 
     def has_room(self) -> bool:
         """Returns whether another job may be started now."""
-        ...
 
     def start(self, job: Job) -> None:
-        """Starts or queues the job, whose order has been written. Raises CannotStart."""
-        ...
+        """Starts or queues the job; its order has been written. Raises CannotStart."""
 
     def unfinished(self) -> Collection[str]:
         """Returns the names of the jobs that are queued or running."""
-        ...
 
     def stop(self) -> None:
         """Asks all jobs to save and stop; discards those in the queue. Returns at once."""
-        ...
 
     def close(self) -> None:
         """Ends what the backend has started, and removes its temporary files."""
-        ...
 
 
 # arguments: of the command. files: folder for the files of the runner. Raises ConfigError, or ImportError.

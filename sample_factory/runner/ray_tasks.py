@@ -44,12 +44,9 @@ class RayBackend:
         if cluster is not None:
             cluster.connect(QUIET)
             return
-        options = {
-            "num_cpus": max(1, round(arguments.max_parallel * self._cpus)),
-            "num_gpus": arguments.num_gpus if self._gpus else None,
-            "object_store_memory": STORE_BYTES,
-            **QUIET,
-        }
+        num_cpus = max(1, round(arguments.max_parallel * self._cpus))
+        num_gpus = arguments.num_gpus if self._gpus else None
+        options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "object_store_memory": STORE_BYTES, **QUIET}
         self._own = LocalRay("--runner=ray", files, options)
 
     def adopt(self, job: Job) -> bool:

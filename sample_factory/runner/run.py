@@ -1,6 +1,7 @@
 """Runs a grid of experiments: python -m sample_factory.runner.run --run=my_package.my_grid"""
 
 import argparse
+import contextlib
 import csv
 import math
 import sys
@@ -15,26 +16,23 @@ from sample_factory.launch.exit_codes import FAILED as EXIT_FAILED
 from sample_factory.launch.exit_codes import INTERRUPTED, run_command
 from sample_factory.plotting.plot_groups import plot_groups
 from sample_factory.runner.backend import BACKENDS, Backend, find_backend
-from sample_factory.runner.board import Board, Row
-from sample_factory.runner.grid import Grid
+from sample_factory.runner.grid import FRAMES, REWARD, Grid, Row
 from sample_factory.runner.run_description import as_typed, load_description
 from sample_factory.runner.run_job import FAILED, FOLDER, Job
 from sample_factory.runner.slurm import SlurmBackend
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
 
 CSV = "results.csv"
-PICTURE = "curves.png"
 COLUMNS = ("run", "state", "env", "env_frames", "reward", "seconds", "exit_code", "folder")
 NOT_IN_LABEL = ("seed", "env")  # seeds are averaged; each env has a panel of its own
-NUM_LOG_BYTES = 4096  # of the end of a log
 
 
-def _make_parser() -> argparse.ArgumentParser:
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Raises ConfigError. Prints the help and exits with 0 on --help."""
     parser = make_command_parser(RUN_GRID)
     add = parser.add_argument
     add("--run", metavar="MODULE", help="module that defines RUN_DESCRIPTION, or a file that ends in .py")
-    folder = Path("train_dir")
-    add("--train_dir", type=Path, default=folder, help="folder for all runs (default: ./train_dir)")
+    add("--train_dir", type=Path, default="train_dir", help="folder for all runs (default: ./train_dir)")
     backends = f"what runs the experiments: {', '.join(BACKENDS)}, or module:Class (default: processes)"
     add("--runner", "--backend", default="processes", metavar="BACKEND", help=backends)
     add("--experiment_suffix", default="", help="appended to the name of the folder of each Experiment")
@@ -62,12 +60,7 @@ def _make_parser() -> argparse.ArgumentParser:
     address = "a running cluster, e.g. auto; without it, that in RAY_ADDRESS, or one on this machine"
     add("--ray_address", help=address)
     add("--ray_cpus_per_job", type=float, default=1.0, help="CPUs of each run (default: 1)")
-    return parser
 
-
-def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Raises ConfigError. Prints the help and exits with 0 on --help."""
-    parser = _make_parser()
     arguments = parse_words(parser, argv)
     if not arguments.run:
         raise ConfigError(
@@ -83,10 +76,9 @@ def run_grid(argv: Sequence[str]) -> int:
     """Runs the grid that the arguments describe; returns the exit code."""
     arguments = parse_arguments(argv)
     description = load_description(arguments.run)
-    description.experiment_suffix = arguments.experiment_suffix
     train_dir = arguments.train_dir.expanduser().absolute()
     folder = train_dir / description.run_name
-    jobs = description.plan(train_dir)
+    jobs = description.plan(train_dir, arguments.experiment_suffix)
     if arguments.runner == "slurm" and arguments.slurm_print_only:
         slurm = SlurmBackend(arguments, folder / FOLDER)
         commands = [" ".join(slurm.sbatch(job)) for job in jobs]
@@ -94,34 +86,30 @@ def run_grid(argv: Sequence[str]) -> int:
         return 0
     # Before anything is written: its constructor finds what is missing on this machine.
     backend = find_backend(arguments.runner)(arguments, folder / FOLDER)
-    try:
+    with contextlib.closing(backend), contextlib.ExitStack() as at_end:
         try:
             (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-            lock = FolderLock(folder / FOLDER)  # keeps other runners out
+            at_end.callback(FolderLock(folder / FOLDER).release)  # keeps other runners out
         except FolderInUse as error:
             raise ConfigError(f"{error}; wait for that runner, or stop it") from None
         except OSError as error:
             raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None
-        try:
-            return _run(jobs, backend, folder, arguments.pause_between)
-        finally:
-            lock.release()
-    finally:
-        backend.close()
+        return _run(jobs, backend, folder, arguments.pause_between)
 
 
 def _run(jobs: Sequence[Job], backend: Backend, folder: Path, pause: float) -> int:
-    board = Board()
-    board.print(f"{len(jobs)} runs in {folder}; their output: {folder / FOLDER}/*.log")
-    grid = Grid(jobs, backend, board, pause)
+    grid = Grid(jobs, backend, pause)
+    grid.board.print(f"{len(jobs)} runs in {folder}; their output: {folder / FOLDER}/*.log")
     has_ended = grid.run()
-    board.close(grid.rows)
+    grid.board.close()
     write_table(folder / CSV, jobs, grid.rows)
     print(f"written: {folder / CSV}")
-    print("\n".join(draw_curves(folder / PICTURE, jobs)), flush=True)
+    print("\n".join(draw_curves(folder / "curves.png", jobs)), flush=True)
     failed = [(job, row.note) for job, row in zip(jobs, grid.rows) if row.state == FAILED]
     for job, reason in failed:
-        print(f"FAILED: {job.name}: {reason}; {job.log}\n    {last_line(job.log)}", file=sys.stderr)
+        output = job.log.read_text(errors="replace").split("\n") if job.log.exists() else []
+        last_line = next((line.strip() for line in reversed(output) if line.strip()), "")
+        print(f"FAILED: {job.name}: {reason}; {job.log}\n    {last_line}", file=sys.stderr)
     if failed:
         print("the same command starts these runs again", file=sys.stderr)
         return EXIT_FAILED
@@ -133,19 +121,19 @@ def _run(jobs: Sequence[Job], backend: Backend, folder: Path, pause: float) -> i
 
 def write_table(path: Path, jobs: Sequence[Job], rows: Sequence[Row]) -> None:
     """Writes a line for each run: COLUMNS, and the parameters of the grid. reward: of the last episodes."""
-    params = dict.fromkeys(name for job in jobs for name in job.params)
+    params = [name for job in jobs for name in job.params]
     with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, [*COLUMNS, *(name for name in params if name not in COLUMNS)])
+        writer = csv.DictWriter(file, list(dict.fromkeys([*COLUMNS, *params])))
         writer.writeheader()
         for job, row in zip(jobs, rows):
             state = job.read_state()
-            progress = row.progress
+            reward = row.figures[REWARD]
             cells = {
                 "run": job.name,
                 "state": row.state,
-                "env": progress.env or job.params.get("env", ""),
-                "env_frames": progress.env_frames or "",
-                "reward": "" if math.isnan(progress.reward) else f"{progress.reward:.6g}",
+                "env": row.env or job.params.get("env", ""),
+                "env_frames": int(row.figures[FRAMES]) or "",
+                "reward": "" if math.isnan(reward) else f"{reward:.6g}",
                 "seconds": f"{row.seconds:.1f}" if row.seconds else "",
                 "exit_code": "" if state is None or state.exit_code is None else state.exit_code,
                 "folder": job.folder,
@@ -159,27 +147,17 @@ def draw_curves(path: Path, jobs: Sequence[Job]) -> list[str]:
     Returns lines of text: the last values of each line, and notes; or why there is no picture.
     """
     groups: dict[str, list[Path]] = {}
-    has_several = len({job.group for job in jobs}) > 1
+    has_several = len({job.folder.parent for job in jobs}) > 1
     for job in jobs:
         params = {name: value for name, value in job.params.items() if name not in NOT_IN_LABEL}
         words = [f"{name}={as_typed(value)}" for name, value in params.items()]  # e.g. learning_rate=0.001
-        label = " ".join([*([job.group] if has_several or not words else []), *words])
+        label = " ".join([*([job.folder.parent.name] if has_several or not words else []), *words])
         groups.setdefault(label, []).append(job.folder)
     try:
         lines = plot_groups(groups, path, skip_unreadable=True)
     except (ConfigError, OSError) as error:
         return [f"no picture: {error}"]
     return [*lines, f"written: {path}"]
-
-
-def last_line(log: Path) -> str:
-    """Returns the last line of a log that is not empty; an empty string if there is none."""
-    try:
-        data = log.read_bytes()[-NUM_LOG_BYTES:]
-    except FileNotFoundError:
-        return ""
-    lines = [line.strip() for line in data.decode(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

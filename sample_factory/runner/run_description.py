@@ -11,7 +11,7 @@ import runpy
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,19 +46,16 @@ class ParamGrid:
     def __init__(self, grid_tuples: Iterable[tuple[Any, Sequence[Any]]]):
         """grid_tuples: (parameter, values) each; or (several parameters, tuples of their values), for those
         that vary together. The last one varies fastest."""
-        self.grid = dict(grid_tuples)
+        axes = [
+            [{names: value} if isinstance(names, str) else dict(zip(names, value)) for value in values]
+            for names, values in dict(grid_tuples).items()
+        ]
+        products = itertools.product(*axes) if axes else ()
+        self.combinations = [{name: part[name] for part in parts for name in part} for parts in products]
 
     def generate_params(self, randomize: bool = False) -> Iterator[Params]:
         """Yields parameter -> value. randomize: in an order that is random, and the same in every start."""
-        if not self.grid:
-            return
-        combinations = []
-        for values in itertools.product(*self.grid.values()):
-            params: dict[str, Any] = {}
-            for names, value in zip(self.grid, values):
-                params.update({names: value} if isinstance(names, str) else dict(zip(names, value)))
-            combinations.append(params)
-        yield from _in_order(combinations, randomize)
+        yield from _in_order(self.combinations, randomize)
 
 
 def _in_order(combinations: Sequence[Params], randomize: bool) -> Sequence[Params]:
@@ -93,7 +90,6 @@ class RunDescription:
     customize_experiment_name: whether the names of runs contain their parameters.
     param_prefix: what is before the name of each parameter on the command line, e.g. "" for Hydra.
     experiment_dirs_sf_format: the folder is split into --train_dir and --experiments_root.
-    experiment_suffix: of the flag of this name.
     """
 
     run_name: str
@@ -103,11 +99,13 @@ class RunDescription:
     customize_experiment_name: bool = True
     param_prefix: str = "--"
     experiment_dirs_sf_format: bool = False
-    experiment_suffix: str = field(default="", init=False)
 
-    def plan(self, train_dir: Path) -> list[Job]:
-        """Returns all runs. Raises ConfigError if a command cannot be read, or two runs have one name."""
-        jobs = [job for experiment in self.experiments for job in self._plan(experiment, train_dir)]
+    def plan(self, train_dir: Path, suffix: str = "") -> list[Job]:
+        """Returns all runs. suffix: appended to the folder of each Experiment.
+
+        Raises ConfigError if a command cannot be read, or two runs have one name.
+        """
+        jobs = [job for experiment in self.experiments for job in self._plan(experiment, train_dir, suffix)]
         names = [job.name for job in jobs]
         twice = [name for name in names if names.count(name) > 1]
         if not jobs:
@@ -118,26 +116,25 @@ class RunDescription:
             )
         return jobs
 
-    def _plan(self, experiment: Experiment, train_dir: Path) -> Iterator[Job]:
+    def _plan(self, experiment: Experiment, train_dir: Path, suffix: str) -> Iterator[Job]:
         try:
             base = shlex.split(experiment.cmd)
         except ValueError as error:
             raise ConfigError(f"the command of Experiment {experiment.base_name!r}: {error}") from None
         if not base:
             raise ConfigError(f"Experiment {experiment.base_name!r} has no command: give cmd=...")
-        group = "_".join(filter(None, [experiment.base_name, self.experiment_suffix]))
+        group = "_".join(filter(None, [experiment.base_name, suffix]))
         folder = train_dir / self.run_name / group
+        place = [f"{self.experiment_dir_arg_name}={folder}"]
         if self.experiment_dirs_sf_format:
             root = f"--experiments_root={Path(self.run_name, group)}"
             place = [f"{self.experiment_dir_arg_name}={train_dir}", root]
-        else:
-            place = [f"{self.experiment_dir_arg_name}={folder}"]
         for index, params in enumerate(experiment.params or [{}]):
             name = self._name(experiment.base_name, index, params)
             flags = [f"{self.param_prefix}{key}={as_typed(value)}" for key, value in params.items()]
             command = (*base, *flags, f"{self.experiment_arg_name}={name}", *place)
             files = train_dir / self.run_name / FOLDER
-            yield Job(name, group, command, params, experiment.env_vars, folder / name, files)
+            yield Job(command, folder / name, files, experiment.env_vars, params)
 
     def _name(self, base_name: str, index: int, params: Params) -> str:
         """Returns e.g. "03_battle_see_1111_l.rat_0.001". Raises ConfigError if it is too long."""
@@ -179,8 +176,7 @@ def as_typed(value: Any) -> str:
 def load_description(run: str) -> RunDescription:
     """Returns RUN_DESCRIPTION of a module, or of a file whose name ends in .py.
 
-    Raises ConfigError if there is no such module or variable; CommandFailed, from the exception of the
-    module, if its import raises.
+    Raises ConfigError if there is no such module or variable; CommandFailed if its import raises.
     """
     is_file = run.endswith(".py")
     if is_file and not Path(run).is_file():

@@ -38,33 +38,10 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 PYTHON = ("python", "python3")
 
 
-class Order(NamedTuple):
-    """The work of a job.
-
-    command: a first word "python" is the interpreter of the job's process. cwd: working directory.
-    env_vars: added to the environment. log: file for the output. state: file for the JobState.
-    attempt: 1 at the first start of the job. seconds: time that earlier attempts have taken.
-    """
-
-    command: list[str]
-    cwd: str
-    env_vars: dict[str, str]
-    log: str
-    state: str
-    experiment: str
-    attempt: int = 1
-    seconds: float = 0.0
-
-    @staticmethod
-    def read(path: Path) -> "Order":
-        """Raises OSError, and ValueError or TypeError if it is no order."""
-        return Order(**json.loads(path.read_text()))
-
-
 class JobState(NamedTuple):
     """How far a job has come.
 
-    attempt, command: of its Order. reason: one line about a job that failed, else empty. exit_code: negative:
+    attempt, command: of the Job. reason: one line about a job that failed, else empty. exit_code: negative:
     the signal that ended it. began: seconds since 1970 at which the attempt began. seconds: time of all
     attempts that have ended. host, pid: the process that runs the command.
     """
@@ -79,27 +56,43 @@ class JobState(NamedTuple):
     host: str = ""
     pid: int = 0
 
-    def write(self, path: str) -> None:
-        write_atomically(Path(path), json.dumps(self._asdict(), indent=1))
+    def write(self, path: Path) -> None:
+        write_atomically(path, json.dumps(self._asdict(), indent=1))
 
 
 class Job(NamedTuple):
-    """A run of the grid.
+    """A run of the grid, and the next attempt at it.
 
-    name: of the run. group: name of the folder of its Experiment. params: parameter -> value, beside those in
-    the base command. folder: the experiment folder of the run. files: folder of the runner's files.
+    command: a first word "python" is the interpreter of the job's process. folder: of the experiment, within
+    one for all runs of its Experiment. files: folder of the runner's files. env_vars: added to the
+    environment. params: parameter -> value, beside what is in the base command. cwd: working directory.
+    attempt: 1 at the first start of the job. seconds: time that earlier attempts have taken.
     """
 
-    name: str
-    group: str
     command: Sequence[str]
-    params: Mapping[str, Any]
-    env_vars: Mapping[str, str]
     folder: Path
     files: Path
+    env_vars: Mapping[str, str]
+    params: Mapping[str, Any] = {}
+    cwd: str = "."
+    attempt: int = 0
+    seconds: float = 0.0
+
+    @staticmethod
+    def read(order: Path) -> "Job":
+        """Reads what `write_order` wrote. Raises OSError, and ValueError or KeyError if it is no order."""
+        values = json.loads(order.read_text())
+        folder = Path(values["experiment"])
+        more = {name: values[name] for name in ("cwd", "attempt", "seconds")}
+        return Job(values["command"], folder, order.parent, values["env_vars"], **more)
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
 
     @property
     def log(self) -> Path:
+        """The file for the output of the command."""
         return self.files / f"{self.name}.log"
 
     @property
@@ -119,29 +112,26 @@ class Job(NamedTuple):
         """Returns the state of the last order; None if it has not begun."""
         state = self.read_state()
         order = _read(self.order)
-        is_current = state is not None and order is not None and state.attempt == order["attempt"]
-        return state if is_current else None
+        return state if state and order and state.attempt == order["attempt"] else None
 
     def is_finished(self) -> bool:
         """Returns whether an earlier start has finished this very command."""
         state = self.read_state()
-        return state is not None and state.state == FINISHED and state.command == list(self.command)
+        return state is not None and (state.state, state.command) == (FINISHED, list(self.command))
 
     def write_order(self) -> None:
         """Orders the next attempt."""
         before = self.read_state()
         last = _read(self.order)
-        order = Order(
-            list(self.command),
-            str(Path.cwd()),
-            dict(self.env_vars),
-            str(self.log),
-            str(self.state),
-            str(self.folder),
-            1 if last is None else last["attempt"] + 1,
-            0.0 if before is None else before.seconds,
-        )
-        write_atomically(self.order, json.dumps(order._asdict(), indent=1))
+        order = {
+            "command": list(self.command),
+            "cwd": str(Path.cwd()),
+            "env_vars": dict(self.env_vars),
+            "experiment": str(self.folder),
+            "attempt": 1 if last is None else last["attempt"] + 1,
+            "seconds": 0.0 if before is None else before.seconds,
+        }
+        write_atomically(self.order, json.dumps(order, indent=1))
 
 
 def _read(path: Path) -> Any:
@@ -160,8 +150,8 @@ def end_with_parent() -> Callable[[], Any]:
     return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def run_job(order: Order) -> JobState:
-    """Runs the command of an order and returns its last state, which is written to the state file."""
+def run_job(job: Job) -> JobState:
+    """Runs the command of a job and returns its last state, which is written to the state file."""
     began = time.time()
     process: subprocess.Popen[bytes] | None = None
     is_stopped = False
@@ -177,18 +167,18 @@ def run_job(order: Order) -> JobState:
         signal.signal(number, stop)
     end_with_parent()()
     host = socket.gethostname()
-    state = JobState(order.attempt, order.command, RUNNING, began=began, seconds=order.seconds, host=host)
-    state.write(order.state)
-    program, *words = order.command
+    state = JobState(job.attempt, list(job.command), RUNNING, began=began, seconds=job.seconds, host=host)
+    state.write(job.state)
+    program, *words = job.command
     try:
-        with open(order.log, "ab") as output:
+        with open(job.log, "ab") as output:
             process = subprocess.Popen(
                 [sys.executable if program in PYTHON else program, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                cwd=order.cwd,
-                env={**os.environ, **order.env_vars},
+                cwd=job.cwd,
+                env={**os.environ, **job.env_vars},
                 preexec_fn=end_with_parent(),
             )
     except OSError as error:
@@ -196,36 +186,24 @@ def run_job(order: Order) -> JobState:
     else:
         if is_stopped:  # the signal came before there was a process
             stop()
-        state._replace(pid=process.pid).write(order.state)
+        state._replace(pid=process.pid).write(job.state)
         exit_code = process.wait()
         outcome = FAILED if exit_code else FINISHED
-        if is_stopped or (not exit_code and _was_stopped(order)):
+        result = _read(job.folder / RESULT_FILE) or {}  # none of another program
+        if is_stopped or (not exit_code and result.get("status") == STOPPED):
             outcome = STOPPED
-        state = state._replace(state=outcome, reason=_describe_exit(exit_code), exit_code=exit_code)
-    state = state._replace(seconds=order.seconds + time.time() - began)
-    state.write(order.state)
+        killed_by = f"killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else ""
+        reason = killed_by or (f"exit code {exit_code}" if exit_code else "")
+        state = state._replace(state=outcome, reason=reason, exit_code=exit_code)
+    state = state._replace(seconds=job.seconds + time.time() - began)
+    state.write(job.state)
     return state
-
-
-def _was_stopped(order: Order) -> bool:
-    """Returns whether a run of this package that has ended without an error was stopped, not done."""
-    try:
-        return bool(json.loads(Path(order.experiment, RESULT_FILE).read_text())["status"] == STOPPED)
-    except FileNotFoundError:  # another program
-        return False
-
-
-def _describe_exit(exit_code: int) -> str:
-    """Returns e.g. "exit code 1" or "killed by SIGKILL"; an empty string for 0."""
-    if exit_code < 0:
-        return f"killed by {signal.Signals(-exit_code).name}"
-    return f"exit code {exit_code}" if exit_code else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns 0 if the run is finished or was stopped, otherwise 1."""
     (path,) = sys.argv[1:] if argv is None else argv
-    return 1 if run_job(Order.read(Path(path))).state == FAILED else 0
+    return 1 if run_job(Job.read(Path(path))).state == FAILED else 0
 
 
 if __name__ == "__main__":

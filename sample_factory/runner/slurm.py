@@ -46,26 +46,25 @@ class SlurmBackend:
         """Raises ConfigError if Slurm is not installed, or the template cannot be read."""
         self._arguments = arguments
         self._folder = Path(arguments.slurm_workdir or files).expanduser().absolute()
-        self._template = None
-        if arguments.slurm_sbatch_template is not None:
-            try:
-                self._template = Path(arguments.slurm_sbatch_template).expanduser().read_text()
-            except OSError as error:
-                path = arguments.slurm_sbatch_template
-                raise ConfigError(f"--slurm_sbatch_template={path}: {error.strerror}") from None
+        path = arguments.slurm_sbatch_template
+        try:
+            self._template = None if path is None else Path(path).expanduser().read_text()
+        except OSError as error:
+            raise ConfigError(f"--slurm_sbatch_template={path}: {error.strerror}") from None
         missing = [name for name in ("sbatch", "squeue") if shutil.which(name) is None]
         if missing and not arguments.slurm_print_only:
             raise ConfigError(
                 f"--runner=slurm: there is no {missing[0]} on this machine; start it on a login node of the "
                 "cluster, or see the scripts with --slurm_print_only=True"
             )
+        self._num_cpus = int(arguments.slurm_cpus_per_gpu * max(1, arguments.slurm_gpus_per_job))
         self._jobs: dict[str, Job] = {}
         self._seen: dict[str, float] = {}  # name -> when it was submitted, or listed by squeue
         self._listed: Collection[str] = ()  # ids, as squeue has listed them last
         self._asked_at = -POLL_SECONDS
 
     def adopt(self, job: Job) -> bool:
-        if not self._id_file(job).exists() or self._id_of(job) not in self._ask():
+        if not self._file(job, "id").exists() or self._id_of(job) not in self._ask():
             return False
         self._follow(job)
         return True
@@ -75,14 +74,14 @@ class SlurmBackend:
 
     def start(self, job: Job) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._script(job).write_text(self.script_text(job))
+        self._file(job, "sh").write_text(self.script_text(job))
         try:
             job_id = _call(self.sbatch(job))
         except subprocess.CalledProcessError as error:
             raise CannotStart(f"sbatch: {' '.join(error.stderr.split())}") from None
         except subprocess.TimeoutExpired:
             raise CannotStart(f"sbatch has not answered within {CALL_SECONDS:g} s") from None
-        self._id_file(job).write_text(job_id)
+        self._file(job, "id").write_text(job_id)
         self._follow(job)
         ids = " ".join(self._id_of(job) for job in self._jobs.values())
         write_atomically(self._folder / "scancel.sh", f"scancel {ids}\n")  # it may be run at any moment
@@ -125,9 +124,9 @@ class SlurmBackend:
         a = self._arguments
         partition = ["-p", a.slurm_partition] if a.slurm_partition else []
         gpus = [f"--gres=gpu:{a.slurm_gpus_per_job}"] if a.slurm_gpus_per_job else []
-        script = str(self._script(job))
-        cores = ["-c", str(self._num_cpus), "--parsable"]
-        return ["sbatch", *partition, *gpus, *cores, "--output", f"{script}-slurm-%j.out", script]
+        script = str(self._file(job, "sh"))
+        words = [*partition, *gpus, "-c", str(self._num_cpus), "--parsable"]
+        return ["sbatch", *words, "--output", f"{script}-slurm-%j.out", script]
 
     def script_text(self, job: Job) -> str:
         """Returns the script of a job: the template with its values, or followed by the command."""
@@ -140,36 +139,27 @@ class SlurmBackend:
         a = self._arguments
         return Template(template).safe_substitute(
             CMD=command,
-            FILENAME=shlex.quote(str(self._script(job))),
+            FILENAME=shlex.quote(str(self._file(job, "sh"))),
             PARTITION=f"-p {a.slurm_partition} " if a.slurm_partition else "",
             GPU=a.slurm_gpus_per_job,
             CPU=self._num_cpus,
             TIMEOUT=a.slurm_timeout,
             SUBMIT=shlex.join(self.sbatch(job)),
-            ID_FILE=shlex.quote(str(self._id_file(job))),
+            ID_FILE=shlex.quote(str(self._file(job, "id"))),
         )
-
-    @property
-    def _num_cpus(self) -> int:
-        a = self._arguments
-        return int(a.slurm_cpus_per_gpu * max(1, a.slurm_gpus_per_job))
 
     def _follow(self, job: Job) -> None:
         self._jobs[job.name] = job
         self._seen[job.name] = time.monotonic()
 
-    def _script(self, job: Job) -> Path:
-        return self._folder / f"sbatch_{job.name}.sh"
-
-    def _id_file(self, job: Job) -> Path:
-        """Holds the id of the job in the queue, of its last submission."""
-        return self._folder / f"sbatch_{job.name}.id"
+    def _file(self, job: Job, ending: str) -> Path:
+        """ending: "sh" for the script; "id" for the id of the last submission in the queue."""
+        return self._folder / f"sbatch_{job.name}.{ending}"
 
     def _id_of(self, job: Job) -> str:
-        return self._id_file(job).read_text().strip().partition(";")[0]  # "id" or "id;cluster"
+        return self._file(job, "id").read_text().strip().partition(";")[0]  # "id" or "id;cluster"
 
 
 def _call(command: Sequence[str]) -> str:
     """Returns the output of a command of Slurm. Raises subprocess.SubprocessError."""
-    result = subprocess.run(command, capture_output=True, text=True, timeout=CALL_SECONDS, check=True)
-    return result.stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=CALL_SECONDS, check=True).stdout

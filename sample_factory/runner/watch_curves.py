@@ -15,9 +15,6 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.help import make_command_parser
 from sample_factory.config.unknown_flags import parse_words
 
-SUMMARIES = ".summary"
-SEPARATORS = (",", ":")  # between folders, and between a name and its folder
-
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Raises ConfigError. Prints the help and exits with 0 on --help."""
@@ -25,8 +22,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     masks = "experiments to show, by name or path below --dir, with * and ?; without one: all of them"
     add("filters", nargs="*", metavar="MASK", help=masks)
-    folder = Path("train_dir")
-    add("--dir", type=Path, default=folder, help="folder of experiments (default: ./train_dir)")
+    add("--dir", type=Path, default="train_dir", help="folder of experiments (default: ./train_dir)")
     add("--port", type=int, default=6006, help="port of TensorBoard (default: 6006)")
     add("--bind_all", action="store_true", help="reachable from other machines")
     add("-q", "--quiet", action="store_true", help="without TensorBoard's own messages")
@@ -38,41 +34,41 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def find_experiments(folder: Path, masks: Sequence[str]) -> list[Path]:
-    """Returns the folders of experiments, at any depth, of which the name, the path below `folder` or that of
-    a folder around them matches a mask; all without masks. Raises ConfigError if there are none."""
+    """Returns the folders of experiments, at any depth, that match a mask; all without masks.
+
+    A mask is for the name or the path below `folder` of an experiment, or of a folder around it.
+    Raises ConfigError if there are none.
+    """
     everything = []
-    for path, folders, _ in os.walk(folder):
-        if SUMMARIES in folders:
-            folders.clear()  # there is no experiment within an experiment
-            everything.append(Path(path))
-    everything.sort()
-    found = [path for path in everything if not masks or _matches(path.relative_to(folder), masks)]
-    if found:
-        return found
+    found = []
+    for place, folders, _ in os.walk(folder):
+        folders.sort()
+        if ".summary" not in folders:
+            continue
+        folders.clear()  # there is no experiment within an experiment
+        path = Path(place).relative_to(folder)
+        everything.append(str(path))
+        names = [name for part in (path, *path.parents[:-1]) for name in (part.name, str(part))]
+        if not masks or any(fnmatch.fnmatchcase(name, mask.rstrip("/")) for name in names for mask in masks):
+            found.append(folder / path)
     if not everything:
         raise ConfigError(f"--dir={folder}: there are no experiments with summaries in this folder")
-    names = ", ".join(str(path.relative_to(folder)) for path in everything[:NUM_LISTED])
-    raise ConfigError(f"no experiment in {folder} matches {' or '.join(masks)}; there are {names}")
-
-
-def _matches(path: Path, masks: Sequence[str]) -> bool:
-    around = [path, *path.parents[:-1]]  # the last parent is "."
-    names = [name for part in around for name in (part.name, str(part))]
-    return any(fnmatch.fnmatchcase(name, mask.rstrip("/")) for name in names for mask in masks)
+    if not found:
+        listed = ", ".join(everything[:NUM_LISTED])
+        raise ConfigError(f"no experiment in {folder} matches {' or '.join(masks)}; there are {listed}")
+    return found
 
 
 def tensorboard_command(arguments: argparse.Namespace) -> list[str]:
     """Returns the command. Raises ConfigError if no experiment matches."""
     folder = arguments.dir.expanduser()
+    where = f"--logdir={folder}"
     found = find_experiments(folder, arguments.filters)
-    unusable = [path for path in found if any(mark in str(path) for mark in SEPARATORS)]
-    if not arguments.filters:
-        where = f"--logdir={folder}"
-    elif unusable:
-        raise ConfigError(
-            f"{unusable[0]}: TensorBoard cannot select a folder with a comma or colon in its name"
-        )
-    else:
+    if arguments.filters:
+        unusable = [path for path in found if "," in str(path) or ":" in str(path)]  # its own separators
+        if unusable:
+            fault = "TensorBoard cannot select a folder with a comma or colon in its name"
+            raise ConfigError(f"{unusable[0]}: {fault}")
         where = "--logdir_spec=" + ",".join(f"{path.relative_to(folder)}:{path}" for path in found)
     network = "--bind_all" if arguments.bind_all else "--host=localhost"
     options = [f"--port={arguments.port}", network, f"--reload_interval={arguments.reload_interval}"]

@@ -17,7 +17,7 @@ from sample_factory.envs.env_registry import (
     resolve_trained_family,
 )
 from sample_factory.envs.v1_registration import ParserRecorder
-from sample_factory.hub.hub_flags import EnjoyHubFlags
+from sample_factory.hub import EnjoyHubFlags
 from sample_factory.launch.exit_codes import run_command
 from sample_factory.models.network_registry import register_encoder
 from sample_factory.runtime.log import restored_logging, setup_logging

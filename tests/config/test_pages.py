@@ -19,10 +19,9 @@ from sample_factory.envs.doom.human_game import HumanGameFlags
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.match_request import MatchFlags
 from sample_factory.evaluation.results import ResultFlags
-from sample_factory.exporting.export_flags import ExportFlags
-from sample_factory.hub import convert, load_from_hub
-from sample_factory.hub.hub_flags import EnjoyHubFlags, PushFlags
-from sample_factory.imitation.imitate_request import ImitateFlags
+from sample_factory.exporting import ExportFlags
+from sample_factory.hub import EnjoyHubFlags, PushFlags, convert, load_from_hub
+from sample_factory.imitation import ImitateFlags
 from sample_factory.plotting import plot_curves, plot_population
 from sample_factory.runner.run import parse_arguments as parse_run_grid
 from sample_factory.runner.watch_curves import parse_arguments as parse_tb

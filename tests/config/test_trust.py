@@ -13,8 +13,8 @@ from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.config.trust import is_signed, key_file, signed
 from sample_factory.envs.env_registry import UnknownEnvError, register_env, resolve_family
 from sample_factory.evaluation.results import ResultFlags
-from sample_factory.exporting.export_flags import ExportFlags
-from sample_factory.hub.hub_flags import EnjoyHubFlags
+from sample_factory.exporting import ExportFlags
+from sample_factory.hub import EnjoyHubFlags
 from sample_factory.runtime.folder_lock import FolderLock
 from tests.foreign import ENV, MODULE, ForeignFolder, foreign_copy, train_briefly
 

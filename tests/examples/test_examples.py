@@ -241,7 +241,7 @@ def test_the_comparison_of_algorithms_has_valid_flags_and_equal_seeds(tmp_path):
     seeds = {}
     for run in algorithms.RUN_DESCRIPTION.plan(tmp_path):
         config = parse_config(run.command[3:], resolve_family)
-        seeds.setdefault((run.group, config.run.algo), set()).add(config.run.seed)
+        seeds.setdefault((run.folder.parent, config.run.algo), set()).add(config.run.seed)
     names = {algo for _, algo in seeds}
     assert len(names) > 1 and names <= set(BUILT_IN)
     for group in {group for group, _ in seeds}:

@@ -262,7 +262,7 @@ def test_a_download_that_breaks_leaves_an_existing_experiment_as_it_is(hub, tmp_
     assert "is no experiment" in capsys.readouterr().err
     (tmp_path / "mine" / "cfg.json").write_text("{}")
     assert load_from_hub.main(load) == 2
-    assert "replace it with --overwrite" in capsys.readouterr().err
+    assert "--overwrite" in capsys.readouterr().err
     sha = hub.repositories[NAME].sha
     hub.broken.add(f"/{NAME}/resolve/{sha}/cfg.json")
     assert load_from_hub.main([*load, "--overwrite"]) == 1
@@ -349,11 +349,13 @@ def test_what_only_has_a_meaning_on_this_machine_is_not_pushed_and_a_run_changes
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
     (tmp_path / "cfg.json").write_text(json.dumps({"env": ENV, "signature": "of this account"}))
-    with staged(tmp_path, {"deterministic": False}, tmp_path / "my.mp4") as folder:
+    (tmp_path / "evaluation.json").write_text("results")
+    extra = {"evaluation.json": tmp_path / "evaluation.json", "replay.mp4": tmp_path / "my.mp4"}
+    with staged(tmp_path, extra) as folder:
         (tmp_path / "checkpoint_p0" / "a.pth").unlink()
         (tmp_path / "cfg.json").write_text("changed")
         found = contents(folder)
-    assert found.pop("replay.mp4") == b"my.mp4" and b"deterministic" in found.pop("evaluation.json")
+    assert found.pop("replay.mp4") == b"my.mp4" and found.pop("evaluation.json") == b"results"
     assert json.loads(found.pop("cfg.json")) == {"env": ENV}
     assert found == {name: name.encode() for name in kept if name != "cfg.json"}
     assert not list(tmp_path.glob(".push_to_hub*"))

@@ -34,9 +34,6 @@ def test_a_second_start_skips_what_is_finished_resumes_what_is_not_and_starts_wh
     again = grid.run()
     assert again.returncode == 0
     assert [len(grid.starts(number)) for number in range(4)] == [1, 2, 1, 1]
-    assert (
-        "2 finished by an earlier start are skipped, 0 are still in the queue, 1 were begun" in again.stdout
-    )
 
 
 def test_ctrl_c_lets_all_runs_stop_and_the_next_start_resumes_them(grid):
@@ -49,7 +46,6 @@ def test_ctrl_c_lets_all_runs_stop_and_the_next_start_resumes_them(grid):
     assert process.returncode == 130, output
     assert alive(family) == []
     assert grid.states() == {"0": "stopped", "1": "stopped"}
-    assert "stopped; the same command continues" in output
     (grid.folder / "wait").unlink()
     assert grid.run().returncode == 0
     assert [len(grid.starts(number)) for number in range(3)] == [2, 2, 1]

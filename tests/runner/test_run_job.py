@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sample_factory.runner.run_job import Job, Order, run_job
+from sample_factory.runner.run_job import Job, run_job
 from tests.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ def make_job(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def make(*command, **env_vars):
-        job = Job("00_a", "a", command, {}, env_vars, tmp_path / "00_a", tmp_path)
+        job = Job(command, tmp_path / "00_a", tmp_path, env_vars)
         job.write_order()
         return job
 
@@ -42,7 +42,7 @@ def make_job(tmp_path, monkeypatch):
 def run(monkeypatch):
     """Returns a function that runs a job in this process, whose signal handlers are restored."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    yield lambda job: run_job(Order.read(job.order))
+    yield lambda job: run_job(Job.read(job.order))
     for number, handler in handlers.items():
         signal.signal(number, handler)
 

@@ -3,13 +3,24 @@
 import io
 import json
 import math
+from pathlib import Path
 
 import pytest
 
 from sample_factory.monitoring.summaries import TensorboardWriter
-from sample_factory.runner.board import Board, Progress, ProgressReader, Row, counts, table
+from sample_factory.runner.grid import FPS, FRAMES, REWARD, Board, Row
 
-TRAINING = Progress(31_000, 50_000, fps=1510.4, reward=44.0)
+
+def row(name, state):
+    return Row(Path(name), state)
+
+
+def training(name, state):
+    result = row(name, state)
+    result.figures = {FRAMES: 31_000, FPS: 1510.4, REWARD: 44.0}
+    result.target = 50_000
+    result.seconds = 25.0
+    return result
 
 
 class Screen(io.StringIO):
@@ -27,18 +38,19 @@ def screen(monkeypatch):
 
 
 def test_a_row_has_frames_speed_and_reward_as_far_as_they_are_known():
-    rows = [Row("00_a_see_1", "running", TRAINING, 25.0), Row("01_a_see_2", "waiting")]
-    assert [line.split() for line in table(rows)] == [
+    rows = [training("00_a_see_1", "running"), row("01_a_see_2", "waiting")]
+    board = Board(rows)
+    assert [line.split() for line in board.lines(rows)[:-1]] == [
         ["run", "state", "frames", "of", "FPS", "reward", "time"],
         ["00_a_see_1", "running", "31k", "50k", "1,510", "44.0", "0:25"],
         ["01_a_see_2", "waiting"],
     ]
-    assert counts(rows) == "2 runs: 1 running, 1 waiting"
+    assert board.counts() == "2 runs: 1 running, 1 waiting"
 
 
 def test_a_table_that_does_not_fit_shows_what_runs_and_what_has_failed_first(screen):
     states = ["finished", "waiting", "waiting", "failed", "running", "waiting"]
-    Board(screen).show([Row(f"run{i}", state) for i, state in enumerate(states)])
+    Board([row(f"run{i}", state) for i, state in enumerate(states)], screen).show()
     lines = screen.getvalue().splitlines()
     assert [line.split()[0] for line in lines[1:-1]] == ["run4", "run3", "run1"]
     assert lines[-1] == "6 runs: 1 running, 1 failed, 3 waiting, 1 finished"
@@ -46,35 +58,43 @@ def test_a_table_that_does_not_fit_shows_what_runs_and_what_has_failed_first(scr
 
 
 def test_the_next_table_replaces_the_one_before_it(screen):
-    board = Board(screen)
-    board.show([Row("a", "running")])
+    board = Board([row("a", "running")], screen)
+    board.show()
     before = screen.tell()
-    board.close([Row("a", "finished")])
+    board.close()
     assert screen.getvalue()[before:].startswith("\x1b[3F\x1b[J")  # heading, row, counts
 
 
 def test_elsewhere_each_change_of_a_state_is_one_line():
     stream = io.StringIO()
-    board = Board(stream)
-    board.show([Row("a", "waiting")])
+    run = training("a", "waiting")
+    board = Board([run], stream)
+    board.show()
+    run.state = "failed"
+    run.note = "exit code 1"
     for _ in range(2):
-        board.show([Row("a", "failed", TRAINING, note="exit code 1")])
+        board.show()
     assert stream.getvalue() == "a: failed, exit code 1, 31k frames, reward 44.0\n"
 
 
 def test_figures_are_read_from_the_summaries_as_they_grow(tmp_path):
-    reader = ProgressReader(tmp_path)
-    assert reader.read().env_frames == 0 and math.isnan(reader.read().reward)
+    row = Row(tmp_path)
+
+    def read():
+        row.read()
+        return tuple(row.figures.values())
+
+    assert read()[0] == 0 and math.isnan(read()[2])
     (tmp_path / "cfg.json").write_text(json.dumps({"env": "doom_basic", "train_for_env_steps": 5000}))
     writer = TensorboardWriter(tmp_path / ".summary" / "0")
     writer.write({"0_aux/env_frames": 1000, "0_aux/_fps": 300.0}, 1000)
     writer.flush()
-    first = reader.read()
-    assert (first.env_frames, first.target, first.fps, first.env) == (1000, 5000, 300.0, "doom_basic")
+    assert read()[:2] == (1000, 300.0)
+    assert (row.target, row.env) == (5000, "doom_basic")
     writer.write({"0_aux/env_frames": 2000, "0_aux/avg_reward": 0.5}, 2000)
     writer.flush()
-    assert reader.read() == first._replace(env_frames=2000, reward=0.5)
+    assert read() == (2000, 300.0, 0.5)
     resumed = TensorboardWriter(tmp_path / ".summary" / "0")
     resumed.write({"0_aux/env_frames": 3000}, 3000)
     resumed.flush()
-    assert reader.read().env_frames == 3000
+    assert read()[0] == 3000
