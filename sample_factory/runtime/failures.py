@@ -220,11 +220,13 @@ def _raised_in(error: BaseException) -> list[traceback.FrameSummary]:
 
 def _user_frames(stack: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
     """Returns the frames of user code: outside of this package, its libraries and the standard library, and
-    without the script that called this package. If there are none, keeps the frames of libraries."""
+    without the script that called this package. If there are none, keeps the frames of libraries, unless
+    the innermost frame is of this package: then nothing outside of it is at fault."""
     first = next((i for i, frame in enumerate(stack) if frame.filename.startswith(f"{PACKAGE}/")), 0)
     frames = [frame for frame in stack[first:] if not _is_internal(frame.filename)]
     own = [frame for frame in frames if not set(LIBRARIES) & set(Path(frame.filename).parts)]
-    return own or frames
+    is_own_fault = bool(stack) and stack[-1].filename.startswith(f"{PACKAGE}/")
+    return own if own or is_own_fault else frames
 
 
 def _is_internal(file: str) -> bool:

@@ -61,4 +61,4 @@ class Registry:
         close = [upper[found] for found in difflib.get_close_matches(name.upper(), upper, n=1)]
         hint = f"did you mean {close[0]}? " if close else ""
         names = ", ".join(sorted(self._factories)) or "none"
-        raise ValueError(f"--{self._flag}={name}: {hint}known: {names}")
+        raise ValueError(f"--{self._flag}={name} is unknown; {hint}known: {names}")

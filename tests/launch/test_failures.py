@@ -4,7 +4,13 @@ import pkgutil
 import pytest
 
 from sample_factory.launch.exit_codes import OUT_OF_GPU_MEMORY, log_failures
-from sample_factory.runtime.failures import ChildFailed, PermanentFailure, describe_exception, qualified_name
+from sample_factory.runtime.failures import (
+    PACKAGE,
+    ChildFailed,
+    PermanentFailure,
+    describe_exception,
+    qualified_name,
+)
 from sample_factory.runtime.log import log, setup_logging
 
 ENV = "my_maze"
@@ -72,6 +78,18 @@ def test_an_exception_that_explains_another_has_its_place_and_its_short_tracebac
     assert line.startswith("env my_maze: reset() raised (test_failures.py:")
     assert trace[0] == "Traceback (frames of user code):" and trace[-1] == "LookupError: level 7"
     assert len(trace) == 6, "explain() and level_is_missing(), two lines each"
+
+
+def test_a_fault_of_this_package_that_passed_only_libraries_is_the_whole_traceback(logged):
+    functions = {}
+    for file, code in (
+        (f"{PACKAGE}/models/own_core.py", "def core(): raise LookupError('level 7')"),
+        ("/lib/site-packages/torch/container.py", "def container(): core()"),
+        (f"{PACKAGE}/models/towers.py", "def network(): container()"),
+    ):
+        exec(compile(code, file, "exec"), functions)
+    [text] = logged(failure(functions["network"], "learner_0"))
+    assert "own_core.py" in text.splitlines()[0] and "Traceback (most recent call last)" in text
 
 
 def test_failures_with_the_same_reason_are_one_line(logged):

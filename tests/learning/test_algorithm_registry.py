@@ -20,7 +20,7 @@ def restored(monkeypatch):
 
 def test_an_unknown_algorithm_is_refused_with_the_nearest_and_all_known_names():
     register_algorithm("MINE", "my.module:Mine")
-    with pytest.raises(ValueError, match="--algo=APO: did you mean APPO\\? known: APPO, .*MINE"):
+    with pytest.raises(ValueError, match="--algo=APO is unknown; did you mean APPO\\? known: APPO, .*MINE"):
         registered_algorithm("APO")
 
 

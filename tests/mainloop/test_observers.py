@@ -241,7 +241,7 @@ def test_registered_observers_are_active_unless_others_are_named():
     assert make_observers(make_config(observers=("second",))) == {"second": observer}
     path = "sample_factory.mainloop.observer:Observer"
     assert list(make_observers(make_config(observers=(path,)))) == [path]
-    with pytest.raises(ConfigError, match="--observers=secnd: did you mean second.*first, second"):
+    with pytest.raises(ConfigError, match="--observers=secnd is unknown; did you mean second.*first, second"):
         make_observers(make_config(observers=("secnd",)))
 
 

@@ -417,7 +417,7 @@ def test_a_network_that_fails_under_autocast_alone_is_found_too():
 
 def test_an_unknown_part_is_refused_with_the_nearest_name():
     register_core("gated", Decaying)
-    with pytest.raises(ConfigError, match="--core_custom=gate: did you mean gated"):
+    with pytest.raises(ConfigError, match="--core_custom=gate is unknown; did you mean gated"):
         make_actor_critic(ModelFlags(core_custom="gate"), VECTOR, ACTIONS)
     with pytest.raises(ConfigError, match="--decoder_custom=none:A: No module named 'none'"):
         make_actor_critic(ModelFlags(decoder_custom="none:A"), VECTOR, ACTIONS)

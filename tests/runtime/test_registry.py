@@ -28,7 +28,9 @@ def test_an_unknown_name_is_an_error_with_the_nearest_and_all_names():
     registry = Registry("core", {"gru": int, "lstm": float})
     registry.register("mamba", "my.module:Mamba")
     assert "mamba" in registry and registry.find("mamba") == "my.module:Mamba"
-    with pytest.raises(ValueError, match=re.escape("--core=gur: did you mean gru? known: gru, lstm, mamba")):
+    with pytest.raises(
+        ValueError, match=re.escape("--core=gur is unknown; did you mean gru? known: gru, lstm, mamba")
+    ):
         registry.find("gur")
-    with pytest.raises(ValueError, match="--core=xyz: known: gru, lstm, mamba"):
+    with pytest.raises(ValueError, match="--core=xyz is unknown; known: gru, lstm, mamba"):
         registry.find("xyz")

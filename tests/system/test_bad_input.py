@@ -49,7 +49,7 @@ def assert_refused(done, message):
         (
             "run_algorithm",
             [ENV, "--algo=PPO", "--experiment=a"],
-            "--algo=PPO: did you mean APPO? known: APPO",
+            "--algo=PPO is unknown; did you mean APPO? known: APPO",
         ),
         ("train", [ENV, "--algo=json:VTrace"], "--algo=json:VTrace: json has no attribute VTrace"),
         ("enjoy", [ENV, "--experiment=none"], "no experiment at"),
