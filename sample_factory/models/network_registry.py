@@ -26,7 +26,7 @@ _BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "vizdoom": "sample_factory.models.family_encoders:VizdoomEncoder",
         "minigrid": "sample_factory.models.family_encoders:MinigridEncoder",
         "dmlab_instructions": "sample_factory.models.family_encoders:DmlabEncoder",
-        "map": "sample_factory.models.map_encoder:MapEncoder",
+        "map": "sample_factory.models.family_encoders:MapEncoder",
     },
     CORE: {},
     DECODER: {},

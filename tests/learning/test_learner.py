@@ -335,9 +335,9 @@ def test_the_step_before_an_inactive_one_bootstraps_from_its_own_state():
     batch = make_batch(columns=1)._replace(
         own=own, terminated=torch.zeros(T, 1, dtype=torch.bool), truncated=torch.zeros(T, 1, dtype=torch.bool)
     )
-    steps = transitions(LearningFlags(), batch, torch.arange(9.0)[:, None])
-    assert steps.next_values[:, 0].tolist()[:3] == [1, 2, 2]
-    assert steps.continues[:, 0].tolist()[:3] == [1, 1, 0]
+    _, next_values, _, _, continues = transitions(LearningFlags(), batch, torch.arange(9.0)[:, None])
+    assert next_values[:, 0].tolist()[:3] == [1, 2, 2]
+    assert continues[:, 0].tolist()[:3] == [1, 1, 0]
 
 
 def test_numbers_that_are_flags_are_the_flags_after_a_resume():

@@ -1,15 +1,16 @@
 """Trains and fills the episodic memory of a policy (--episodic_memory); see models/episodic_memory.py."""
 
 import copy
+import math
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import cross_entropy, normalize
 
-from sample_factory.algo.episodic import contrastive_loss, rarity
-from sample_factory.algo.gae import gae
+from sample_factory.algo.advantages import gae
+from sample_factory.algo.losses import masked_mean
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.algorithms.algorithm import Evaluation
 from sample_factory.learning.algorithms.targets import (
@@ -30,6 +31,32 @@ NUM_RECENT = 1024  # keys of the last SGD steps
 # kept, rather than all steps of an episode that went well.
 SURPRISE_LAMBDA = 0.5
 NEW_SHARE = 1 / 32  # at most this share of the slots is replaced in an SGD step
+
+
+def rarity(keys: Tensor, known: Tensor, temperature: float) -> Tensor:
+    """Returns minus the logarithm of the familiarity of keys, [N]: 0 for a key that equals all known ones.
+
+    Familiarity is the mean of exp((cos - 1) / temperature) over all known keys, a kernel estimate of how
+    often something like it occurs.
+
+    keys: [N, K]. known: [M, K]. Both have rows of length 1; known rows of zeros are like no key.
+    """
+    similarities = (keys @ known.T - 1) / temperature
+    return math.log(len(known)) - torch.logsumexp(similarities, dim=1)
+
+
+def contrastive_loss(
+    queries: Tensor, keys: Tensor, others: Tensor, valid: Tensor, temperature: float
+) -> Tensor:
+    """InfoNCE of momentum contrast (He et al. 2019, https://arxiv.org/abs/1911.05722, eq. 1).
+
+    Mean over the valid queries [N, K] of -log softmax of the key [N, K] that belongs to it among the
+    others [M, K]. All rows have length 1. valid: bool [N].
+    """
+    right = (queries * keys).sum(dim=1, keepdim=True)
+    logits = torch.cat((right, queries @ others.T), dim=1) / temperature
+    first = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
+    return masked_mean(cross_entropy(logits, first, reduction="none"), valid)
 
 
 class Moments(NamedTuple):
@@ -137,8 +164,8 @@ class EpisodicTask:
         """Returns the moments in the rows `steps`, [N], of the flattened minibatch."""
         values = unnormalized_values(self._model, evaluation.unrolled.values)
         inputs = transitions(self._flags, minibatch, values)
-        advantages = gae(*inputs, lam=SURPRISE_LAMBDA).advantages
-        targets = Targets(advantages, returns=gae(*inputs, lam=1.0).targets)
+        advantages, _ = gae(*inputs, lam=SURPRISE_LAMBDA)
+        targets = Targets(*gae(*inputs, lam=1.0))
         contents = self._memory.value_of(
             minibatch.actions.flatten(0, 1)[steps],
             normalized_returns(self._model, targets).flatten()[steps],

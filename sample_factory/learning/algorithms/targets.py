@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sample_factory.algo.gae import gae
-from sample_factory.algo.vtrace import vtrace
+from sample_factory.algo.advantages import gae, vtrace
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.batch import Batch, unroll
 from sample_factory.models.actor_critic import ActorCritic
@@ -31,16 +30,6 @@ class Targets(NamedTuple):
         return Targets(advantages, self.returns.index_select(1, on_device), extra)
 
 
-class Transitions(NamedTuple):
-    """Inputs of V-trace and GAE, each [T, B] float32; described at `algo.vtrace.vtrace`."""
-
-    values: Tensor
-    next_values: Tensor
-    rewards: Tensor
-    discounts: Tensor
-    continues: Tensor
-
-
 def unnormalized_values(model: ActorCritic, values: Tensor) -> Tensor:
     """Returns predictions of the critic on the scale of rewards, without a gradient."""
     values = values.detach()
@@ -54,7 +43,7 @@ def normalized_returns(model: ActorCritic, targets: Targets) -> Tensor:
 
 
 def vtrace_targets(flags: LearningFlags, batch: Batch, values: Tensor, log_ratios: Tensor) -> Targets:
-    """Returns V-trace targets, see algo/vtrace.py.
+    """Returns V-trace targets.
 
     values: [T+1, B], on the scale of rewards, the last one to bootstrap from. log_ratios: [T, B].
     """
@@ -66,19 +55,20 @@ def vtrace_targets(flags: LearningFlags, batch: Batch, values: Tensor, log_ratio
         c_clip=flags.vtrace_c,
         lam=flags.vtrace_lambda,
     )
-    return Targets(result.advantages, result.targets)
+    return Targets(*result)
 
 
 def gae_targets(flags: LearningFlags, batch: Batch, values: Tensor) -> Targets:
-    """Returns GAE advantages and TD(lambda) targets, see algo/gae.py. values: as in `vtrace_targets`."""
-    result = gae(*transitions(flags, batch, values), flags.gae_lambda)
-    return Targets(result.advantages, result.targets)
+    """Returns GAE advantages and TD(lambda) targets. values: as in `vtrace_targets`."""
+    return Targets(*gae(*transitions(flags, batch, values), flags.gae_lambda))
 
 
-def transitions(flags: LearningFlags, batch: Batch, values: Tensor) -> Transitions:
-    """Returns the inputs of V-trace and GAE. Masked steps get finite numbers, and sums end before them.
+def transitions(
+    flags: LearningFlags, batch: Batch, values: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Returns values, next_values, rewards, discounts and continues, see algo/advantages.py.
 
-    values: as in `vtrace_targets`.
+    Masked steps get finite numbers, and sums end before them. values: as in `vtrace_targets`.
     """
     v_t = values[:-1]
     v_tp1 = values[1:]
@@ -95,7 +85,7 @@ def transitions(flags: LearningFlags, batch: Batch, values: Tensor) -> Transitio
     continues = (~(terminated | truncated) & next_is_valid).float()
     # A NaN would reach earlier steps even where its weight is 0.
     rewards = torch.where(batch.own, batch.rewards, 0.0)
-    return Transitions(v_t, next_values, rewards, discounts, continues)
+    return v_t, next_values, rewards, discounts, continues
 
 
 class TargetNetwork:
