@@ -5,8 +5,8 @@ In both functions, all tensors are [T, B] float32, and no gradient flows:
 values: V(x_t). next_values: V(x_{t+1}), and V(x_t) at a truncated step.
 discounts: gamma, and 0 at a terminated step.
 continues: 0 where step t is the last of its episode or where the sum over later steps must be cut, else 1.
-    Where it is 1, next_values[t] has to be values[t + 1]. Where it is 0, and in the last row, the sum ends with
-    next_values[t].
+    Where it is 1, next_values[t] has to be values[t + 1]. Where it is 0, and in the last row, the sum ends
+    with next_values[t].
 """
 
 import torch
@@ -27,7 +27,7 @@ def discounted_sums(terms: Tensor, decays: Tensor) -> Tensor:
 def gae(
     values: Tensor, next_values: Tensor, rewards: Tensor, discounts: Tensor, continues: Tensor, lam: float
 ) -> tuple[Tensor, Tensor]:
-    """Returns the advantages A_t of generalised advantage estimation, and the TD(lambda) targets A_t + V(x_t).
+    """Returns advantages A_t by generalised advantage estimation, and the TD(lambda) targets A_t + V(x_t).
 
     Schulman et al. 2016, https://arxiv.org/abs/1506.02438, eq. (16), computed backwards.
     """

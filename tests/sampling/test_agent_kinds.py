@@ -20,7 +20,7 @@ from sample_factory.exchange.kind_storage import (
 )
 from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
-from sample_factory.learning.batcher import Batcher
+from sample_factory.learning.batch import Batcher
 from sample_factory.sampling.rollout.env_vector import EnvVector, RewardRule
 from tests.counting import make_config
 from tests.mixed import EPISODE, IMAGE, LAST_ACTION, STEP, VECTOR, WALKER, MixedCounting

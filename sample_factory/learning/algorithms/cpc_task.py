@@ -1,6 +1,6 @@
 """The auxiliary task of --use_cpc: action-conditional contrastive predictive coding, CPC|A.
 
-Guo et al. 2018, https://arxiv.org/abs/1811.06407, section 3. From the output of the core at step t (the belief)
+Guo et al. 2018, https://arxiv.org/abs/1811.06407, section 3. From the output of the core at step t (belief)
 and the actions a_t ... a_{t+k-1}, a classifier has to recognise the observation k steps ahead among
 observations of other steps. This trains encoder and core where rewards are rare.
 """

@@ -76,8 +76,8 @@ def walk(seed=0, lie=False, state_size=H):
 def loss_after_training(lie):
     learner = make_learner()
     for step in range(150):
-        stats = learner.train(walk(seed=step, lie=lie), want_summaries=True)
-    return stats.summaries["auxiliary_loss"] / CPC_COEFF
+        summaries = learner.train(walk(seed=step, lie=lie), want_summaries=True)
+    return summaries["auxiliary_loss"] / CPC_COEFF
 
 
 def test_future_observations_are_recognised_from_the_actions_in_between():
@@ -133,8 +133,8 @@ def test_the_task_can_be_switched_on_and_off_between_runs():
 
 def test_it_works_without_memory():
     learner = make_learner(use_rnn=False)
-    stats = learner.train(walk(state_size=0), want_summaries=True)
-    assert 0 < stats.summaries["auxiliary_loss"] < 4 * CPC_COEFF
+    summaries = learner.train(walk(state_size=0), want_summaries=True)
+    assert 0 < summaries["auxiliary_loss"] < 4 * CPC_COEFF
 
 
 def make_cpc():

@@ -66,11 +66,11 @@ def batch_of(learner, seed=0, own=None):
 def test_the_importance_ratio_is_1_on_policy_while_the_memory_fills(algorithm):
     learner = make_learner(algorithm)
     for seed in range(3):
-        stats = learner.train(batch_of(learner, seed), want_summaries=True)
-        assert stats.summaries["ratio_mean"] < 1e-5
-        assert stats.summaries["ratio_max"] == pytest.approx(1, abs=1e-5)
+        summaries = learner.train(batch_of(learner, seed), want_summaries=True)
+        assert summaries["ratio_mean"] < 1e-5
+        assert summaries["ratio_max"] == pytest.approx(1, abs=1e-5)
     assert (memory_of(learner).priorities > EMPTY).sum() >= 2
-    assert np.isfinite(stats.summaries["episodic_loss"])
+    assert np.isfinite(summaries["episodic_loss"])
 
 
 def test_keys_of_a_rare_place_get_a_higher_priority_than_the_others():
@@ -149,8 +149,8 @@ def test_the_momentum_encoder_follows_slowly_and_is_not_trained():
 
 def test_without_it_a_learner_has_no_trace_of_it():
     learner = make_learner(memory=False)
-    stats = learner.train(batch_of(learner), want_summaries=True)
-    assert "episodic" not in learner.state_dict() and "episodic_loss" not in stats.summaries
+    summaries = learner.train(batch_of(learner), want_summaries=True)
+    assert "episodic" not in learner.state_dict() and "episodic_loss" not in summaries
 
 
 def test_rarity_is_minus_the_logarithm_of_how_often_a_key_occurs():

@@ -132,8 +132,8 @@ def test_the_policy_stays_within_its_trust_region():
         for seed in range(12):
             batch = make_batch(learner, seed, masked=0.0)
             rewards = (batch.actions[..., 0] == 2).float()
-            stats = learner.train(batch._replace(rewards=rewards), want_summaries=True)
-        divergences.append(stats.summaries["discrete_target_kl"])
+            summaries = learner.train(batch._replace(rewards=rewards), want_summaries=True)
+        divergences.append(summaries["discrete_target_kl"])
     assert divergences[0] < 0.5 * divergences[1]
 
 
