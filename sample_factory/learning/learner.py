@@ -130,12 +130,12 @@ class Learner:
         return targets
 
     def _count_returns(self, targets: Targets, batch: Batch) -> None:
-        """Adds new returns to their running statistics."""
+        """Adds the returns to their running statistics."""
         if self.model.returns_normalizer is not None:
             self.model.returns_normalizer.update(targets.returns, batch.own, self.group.total)
 
     def _train_epochs(self, batch: Batch, targets: Targets | None) -> SGDStep:
-        """Runs all epochs, and returns the last SGD step. targets: see `_fixed_targets`."""
+        """Runs all epochs, and returns the last SGD step. targets: from `_fixed_targets`."""
         former_loss: float | None = None
         for _ in range(self._flags.ppo_epochs):
             policy_losses = []
@@ -146,10 +146,11 @@ class Learner:
                 share = self.group.share(minibatch.own)
                 last = self._sgd_step(minibatch, fixed, share)
                 if self._flags.ppo_epochs > 1:
-                    policy_losses.append(self.group.mean(last.losses.terms[POLICY].detach(), share))
+                    policy_loss = share.weighted(last.losses.terms[POLICY].detach())
+                    policy_losses.append(self.group.total(policy_loss))
                 if self._lr.needs_kl and share.of_all:
-                    kl = self.group.mean(last.evaluation.mean_kl(minibatch.own), share)
-                    kls.append(float(kl))
+                    kl = share.weighted(last.evaluation.mean_kl(minibatch.own))
+                    kls.append(float(self.group.total(kl)))
                     self._lr.after_minibatch(kls[-1])
             if kls:
                 self._lr.after_epoch(float(np.mean(kls)))

@@ -34,12 +34,12 @@ NEW_SHARE = 1 / 32  # at most this share of the slots is replaced in an SGD step
 
 
 def rarity(keys: Tensor, known: Tensor, temperature: float) -> Tensor:
-    """Returns minus the logarithm of the familiarity of keys, [N]: 0 for a key that equals all known ones.
+    """Returns minus the logarithm of the familiarity of keys, [N]: 0 for a key that equals all known keys.
 
-    Familiarity is the mean of exp((cos - 1) / temperature) over all known keys, a kernel estimate of how
-    often something like it occurs.
+    Familiarity is the mean of exp((cos - 1) / temperature) over all known keys: a kernel estimate of how
+    often similar keys occur.
 
-    keys: [N, K]. known: [M, K]. Both have rows of length 1; known rows of zeros are like no key.
+    keys: [N, K]. known: [M, K]. Both have rows of length 1; known rows of zeros resemble no key.
     """
     similarities = (keys @ known.T - 1) / temperature
     return math.log(len(known)) - torch.logsumexp(similarities, dim=1)
@@ -48,10 +48,10 @@ def rarity(keys: Tensor, known: Tensor, temperature: float) -> Tensor:
 def contrastive_loss(
     queries: Tensor, keys: Tensor, others: Tensor, valid: Tensor, temperature: float
 ) -> Tensor:
-    """InfoNCE of momentum contrast (He et al. 2019, https://arxiv.org/abs/1911.05722, eq. 1).
+    """Returns InfoNCE as in momentum contrast (He et al. 2019, https://arxiv.org/abs/1911.05722, eq. 1).
 
-    Mean over the valid queries [N, K] of -log softmax of the key [N, K] that belongs to it among the
-    others [M, K]. All rows have length 1. valid: bool [N].
+    The mean over the valid queries of -log softmax of the query's own key among the others.
+    queries, keys: [N, K]. others: [M, K]. All rows have length 1. valid: bool [N].
     """
     right = (queries * keys).sum(dim=1, keepdim=True)
     logits = torch.cat((right, queries @ others.T), dim=1) / temperature
@@ -69,7 +69,7 @@ class Moments(NamedTuple):
 
 
 class MomentumEncoder(nn.Module):
-    """Makes keys with a copy of the encoder and of the query layer, which slowly follows the originals.
+    """Makes keys with a copy of the encoder and of the query layer, which follows the originals slowly.
 
     recent: keys of the last SGD steps, the newest first.
     """
@@ -119,7 +119,7 @@ class EpisodicTask:
         self._rng = rng
         self._flags = flags
         self.encoder = MomentumEncoder(tower, memory).to(policy.device)
-        self._moments: Moments | None = None  # of the present SGD step
+        self._moments: Moments | None = None  # drawn in `loss` for the next `after_step`
 
     def set_flags(self, flags: LearningFlags) -> None:
         """Uses other flags from now on."""
@@ -128,8 +128,8 @@ class EpisodicTask:
     def loss(self, minibatch: Batch, evaluation: Evaluation) -> Tensor:
         """Returns the weighted contrastive loss of a minibatch: a query should find the key of the next step.
 
-        Its gradient reaches the encoder. `after_step` may write the steps that are drawn here. Raises
-        RuntimeError if it was not called since the previous call of this method.
+        Its gradient reaches the encoder. The steps drawn here are the moments of the next `after_step`.
+        Raises RuntimeError if `after_step` was not called since the previous call.
         """
         if self._moments is not None:
             raise RuntimeError(

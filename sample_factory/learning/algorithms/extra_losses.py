@@ -18,10 +18,10 @@ EPISODIC = "episodic"  # name of the loss and of the module of the episodic memo
 
 
 class ExtraLosses:
-    """The losses of --exploration_loss_coeff, --kl_loss_coeff, --use_cpc and --episodic_memory."""
+    """Computes the losses of --exploration_loss_coeff, --kl_loss_coeff, --use_cpc and --episodic_memory."""
 
     def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
-        """The arguments of an algorithm's factory."""
+        """flags, policy, rng: arguments of an algorithm's factory."""
         self._flags = flags
         self._device = policy.device
         self._rng = rng

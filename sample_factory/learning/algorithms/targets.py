@@ -78,8 +78,8 @@ def transitions(
         terminated = terminated | truncated
         truncated = torch.zeros_like(truncated)
     next_is_valid = torch.cat([batch.own[1:], torch.ones_like(batch.own[:1])])
-    # After a truncation, the next observation belongs to the next episode, so V(x_t) takes its place; it is
-    # one step off. The same where an agent becomes inactive: the critic is not trained on inactive steps.
+    # After a truncation, the next observation belongs to the next episode, so V(x_t), one step off, takes the
+    # place of V(x_{t+1}). The same where an agent becomes inactive, as the critic is not trained there.
     next_values = torch.where(truncated | ~next_is_valid, v_t, v_tp1)
     discounts = flags.gamma * (~terminated).float()
     continues = (~(terminated | truncated) & next_is_valid).float()
@@ -89,7 +89,7 @@ def transitions(
 
 
 class TargetNetwork:
-    """A copy of a policy's network, as it was after an earlier SGD step. `module` is to be saved."""
+    """A copy of a policy's network, as it was after an earlier SGD step. `module` has to be saved."""
 
     def __init__(self, policy: BuiltPolicy):
         self._online = policy.model
