@@ -112,8 +112,8 @@ def _expect(name: str, method: str, is_right: bool, result: Any, wanted: str) ->
     if not is_right:
         keys = f" of {', '.join(map(str, result))}" if isinstance(result, Mapping) and result else ""
         raise AlgorithmError(
-            f"algorithm {name}: {method} returned a {type(result).__name__}{keys}; it should be {wanted} (see "
-            f"Algorithm in {INTERFACE})"
+            f"algorithm {name}: {method} returned a {type(result).__name__}{keys}; it should be {wanted} "
+            f"(see Algorithm in {INTERFACE})"
         )
 
 

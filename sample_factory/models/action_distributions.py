@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -41,7 +42,7 @@ def layout_distribution(layout: ActionLayout, logits: Tensor) -> "ActionDistribu
         return CategoricalActions(layout.discrete_sizes, logits)
     if layout.discrete_actions:
         return MixedActions(layout, logits)
-    if _is_one_box(layout):
+    if layout.log_stds[0] == len(layout.means):  # one Box: its means, then its log-stds
         means, log_stds = logits.chunk(2, dim=-1)
         return GaussianActions(means, log_stds)
     return _gaussian(layout, logits)
@@ -63,13 +64,9 @@ def mask_logits(layout: ActionLayout, logits: Tensor, action_mask: Tensor | None
 
 @functools.cache  # never freed: CUDA graphs read these tensors
 def columns(indices: tuple[int, ...], device: torch.device) -> Tensor:
-    """Returns the indices as an int64 tensor on the device, the same one in every call."""
+    """Returns the indices as an int64 tensor on the device; the same tensor in every call."""
     with torch.inference_mode(False):  # autograd cannot save a tensor created in inference mode
         return torch.tensor(indices, dtype=torch.int64, device=device)
-
-
-def _is_one_box(layout: ActionLayout) -> bool:
-    return layout.log_stds[0] == len(layout.means)
 
 
 def _gaussian(layout: ActionLayout, logits: Tensor) -> "GaussianActions":
@@ -80,15 +77,10 @@ def _gaussian(layout: ActionLayout, logits: Tensor) -> "GaussianActions":
 
 @functools.lru_cache(maxsize=256)
 def _padding(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the columns, in a row of logits and a padding, of the entries of a [K, max(sizes)] table."""
-    padding_column = sum(sizes)
-    width = max(sizes)
-    table: list[int] = []
-    first = 0
-    for size in sizes:
-        table += [*range(first, first + size), *[padding_column] * (width - size)]
-        first += size
-    return tuple(table)
+    """Returns the index, in a row of logits followed by one padding, of each entry of [K, max(sizes)]."""
+    table = np.full((len(sizes), max(sizes)), sum(sizes))
+    table[np.arange(max(sizes)) < np.array(sizes)[:, None]] = np.arange(sum(sizes))
+    return tuple(table.flatten().tolist())
 
 
 class CategoricalActions:
@@ -178,9 +170,9 @@ class GaussianActions:
 
 
 class MixedActions:
-    """Discrete and Box components side by side; every quantity is the sum over the two parts.
+    """Discrete and Box components side by side; log-probability, entropy and KL are sums over both parts.
 
-    logits: [..., L] float32 in the layout of the space.
+    logits: [..., L] float32, in the layout of the space.
     """
 
     def __init__(self, layout: ActionLayout, logits: Tensor):
