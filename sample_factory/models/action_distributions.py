@@ -1,19 +1,17 @@
 """Probability distributions over the actions of a Gymnasium space.
 
-The components of the space are independent given the observation. See `spaces/actions.py` for the layout of
+The components of the space are independent given the observation. spaces/actions.py defines the layout of
 actions and logits. K: number of values in an action; L: number of logits.
 """
 
 import functools
 import math
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor
 
-from sample_factory.spaces.actions import ActionLayout, action_layout
+from sample_factory.spaces.actions import ActionLayout
 
 MIN_LOG_STD = math.log(1e-4)
 MAX_LOG_STD = math.log(1e4)
@@ -25,19 +23,8 @@ FORBIDDEN_LOGIT = -1e8
 PADDING_LOGIT = -1e10
 
 
-def action_distribution(
-    space: gym.Space[Any], logits: Tensor, action_mask: Tensor | None = None
-) -> "ActionDistribution":
-    """Returns the distribution over `space` with logits [..., L] float32.
-
-    action_mask: [..., number of discrete logits], nonzero where the choice is allowed. Boxes have no mask.
-    """
-    layout = action_layout(space)
-    return layout_distribution(layout, mask_logits(layout, logits, action_mask))
-
-
-def layout_distribution(layout: ActionLayout, logits: Tensor) -> "ActionDistribution":
-    """Returns the distribution of logits [..., L] that are already masked."""
+def action_distribution(layout: ActionLayout, logits: Tensor) -> "ActionDistribution":
+    """Returns the distribution of logits [..., L] float32, see `mask_logits`."""
     if not layout.box_actions:
         return CategoricalActions(layout.discrete_sizes, logits)
     if layout.discrete_actions:
@@ -48,13 +35,12 @@ def layout_distribution(layout: ActionLayout, logits: Tensor) -> "ActionDistribu
     return _gaussian(layout, logits)
 
 
-def mask_logits(layout: ActionLayout, logits: Tensor, action_mask: Tensor | None) -> Tensor:
+def mask_logits(layout: ActionLayout, logits: Tensor, action_mask: Tensor) -> Tensor:
     """Returns logits [..., L] with which forbidden choices have probability exactly 0.
 
-    A row in which every choice is forbidden becomes uniform. action_mask: as in `action_distribution`.
+    A row in which every choice is forbidden becomes uniform.
+    action_mask: [..., number of discrete logits], nonzero where the choice is allowed. Boxes have no mask.
     """
-    if action_mask is None:
-        return logits
     allowed = action_mask.bool()
     if layout.box_actions:
         all_allowed = torch.ones(logits.shape, dtype=torch.bool, device=logits.device)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.action_distributions import ActionDistribution, layout_distribution, mask_logits
+from sample_factory.models.action_distributions import ActionDistribution, action_distribution, mask_logits
 from sample_factory.models.normalizers import ObservationNormalizers, RunningNormalizer
 from sample_factory.runtime.totals import Total, of_one_process
 from sample_factory.spaces.actions import ACTION_MASK, action_layout
@@ -63,17 +63,17 @@ class NetworkOutput(NamedTuple):
 class ActorCritic(nn.Module):
     """A policy and its value function, as policy workers, learners and evaluation use it.
 
-    Subclasses call this __init__, define `forward`, and set `state_size` if they have a memory. Everything
-    else may be left as it is: normalisation of observations, action masks, distributions, acting.
+    Subclasses call this __init__, define `forward`, and set `state_size` if they have a memory. They inherit
+    everything else: normalisation of observations, action masks, distributions, acting.
 
-    Callers may wrap `act` and `unroll` in torch.autocast; all their outputs are float32, but for encodings
-    and beliefs. Observations are raw tensors, as the env has written them. The observation `action_mask` (one
+    Callers may wrap `act` and `unroll` in torch.autocast; all outputs except encodings and beliefs are
+    float32. Observations are raw tensors, as the env has written them. The observation `action_mask` (one
     number per discrete logit, nonzero: allowed), if there is one, is applied to all logits returned. Values
     are on the scale of normalised returns if there is a `returns_normalizer`, which `make_actor_critic` sets;
-    applying it is left to the caller.
+    callers denormalise them.
 
     state_size: number of floats in a row of rnn_state.
-    layout: of the actions; `num_logits` and `num_action_values` are its own.
+    layout: of the actions; defines `num_logits` and `num_action_values`.
     """
 
     state_size: int = 0
@@ -143,7 +143,7 @@ class ActorCritic(nn.Module):
     def _run(
         self, observations: Mapping[str, Tensor], rnn_state: Tensor, resets: np.ndarray | None
     ) -> NetworkOutput:
-        """Normalises raw observations, and masks the logits, which are float32 then, like the values."""
+        """Runs `forward` on raw observations. Returns masked logits; logits and values are float32."""
         rows = {key: observations[key].reshape(-1, *shape) for key, shape in self.observation_shapes.items()}
         output: NetworkOutput = self(self.observation_normalizers(rows), rnn_state.float(), resets)
         logits = output.logits.float()
@@ -151,12 +151,9 @@ class ActorCritic(nn.Module):
             logits = mask_logits(self.layout, logits, rows[ACTION_MASK].view(*logits.shape[:2], -1))
         return output._replace(logits=logits, values=output.values.float())
 
-    def distribution(self, logits: Tensor, action_mask: Tensor | None = None) -> ActionDistribution:
-        """Returns the action distribution of logits [..., L].
-
-        action_mask: as in `action_distribution`; logits of `act` and `unroll` are already masked.
-        """
-        return layout_distribution(self.layout, mask_logits(self.layout, logits, action_mask))
+    def distribution(self, logits: Tensor) -> ActionDistribution:
+        """Returns the action distribution of logits [..., L], which `act` and `unroll` have masked."""
+        return action_distribution(self.layout, logits)
 
     @property
     def device(self) -> torch.device:
@@ -164,10 +161,10 @@ class ActorCritic(nn.Module):
         return next(self.parameters()).device
 
     def prepare_to_act(self, dtype: torch.dtype) -> None:
-        """Called once for a model that only acts, and in autocast to `dtype`.
+        """Called once for a model that only acts, under autocast to `dtype`.
 
         A subclass may convert weights to `dtype`, so that autocast need not do so in every call. Float32
-        weights that are loaded afterwards are rounded once.
+        weights that are loaded later are then rounded once.
         """
 
     def update_normalizers(

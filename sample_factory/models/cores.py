@@ -41,7 +41,7 @@ class Core(nn.Module):
 
 
 def keep_mask(resets: np.ndarray | None, device: torch.device) -> Tensor | None:
-    """Returns [T, B, 1] float32, 0 where `resets`, bool [T, B], is True and 1 elsewhere; None if it never is."""
+    """Returns [T, B, 1] float32: 0 where `resets`, bool [T, B], is True, else 1; None if it never is."""
     if resets is None or not resets.any():
         return None
     return torch.from_numpy(~resets).to(device, torch.float32, non_blocking=True).unsqueeze(-1)
