@@ -1,4 +1,4 @@
-"""Encoders of env families, and of texts whose words are tokens, such as instructions and missions."""
+"""Encoders of env families, and of texts such as instructions and missions."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -74,7 +74,7 @@ class TextEncoder(nn.Module):
         return self.encode(different)[rows]
 
     def encode(self, tokens: Tensor) -> Tensor:
-        """Returns what `forward` does, computed for each row even if rows are equal; tokens: in the space."""
+        """Returns the same as `forward`, but computes equal rows one by one. tokens: in the space."""
         with torch.autocast(tokens.device.type, enabled=False):  # not every CPU has an LSTM in bfloat16
             outputs, _ = self.rnn(self.words(tokens))
         last = (tokens > 0).sum(dim=1).sub(1).clamp(min=0)
@@ -122,8 +122,7 @@ class DmlabEncoder(nn.Module):
         self.out_size = self.image_encoder.out_size
         self.instruction_encoder: TextEncoder | None = None
         if INSTRUCTION in spaces:
-            tokens = spaces[INSTRUCTION]
-            assert isinstance(tokens, Indices), f"{INSTRUCTION} should be tokens, not {tokens}"
+            tokens = _indices(spaces[INSTRUCTION])
             self.instruction_encoder = TextEncoder(tokens, INSTRUCTION_WORD_WIDTH, INSTRUCTION_WIDTH, nn.LSTM)
             self.out_size += INSTRUCTION_WIDTH
 
@@ -140,8 +139,9 @@ class MinigridEncoder(nn.Module):
 
     Encodes `obs`, `direction` and `mission`, if there is one; concatenates the results.
 
-    obs: a grid of cells, whose types, colours and states are looked up in tables before the convolutions, or
-        a picture. Both get the network of the flags, or a larger one instead of minigrid_convnet_tiny.
+    obs: a picture; or a grid of cells, whose types, colours and states are looked up in tables before the
+        convolutions. The convolutions are the preset of the flags; for a large image, another preset
+        replaces minigrid_convnet_tiny.
     mission: tokens of words, read by a GRU.
     """
 
@@ -168,7 +168,7 @@ class MinigridEncoder(nn.Module):
             self.out_size += MISSION_WIDTH
 
     def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
-        """Maps obs [B, H, W, 3], direction [B, 1] and mission [B, L] to [B]."""
+        """Maps obs [B, H, W, 3], direction [B, 1] and mission [B, L] to [B, out_size]."""
         features = [
             self.image_encoder(observations["obs"]),
             self.activation(self.direction_table(observations["direction"])),
@@ -179,7 +179,7 @@ class MinigridEncoder(nn.Module):
 
 
 def _for_side(flags: ModelFlags, side: int, larger: str) -> ModelFlags:
-    """Returns the flags with the network `larger` instead of TINY, where an image is too large for that."""
+    """Returns the flags, with the preset `larger` instead of TINY if an image is too large for TINY."""
     is_too_large = flags.encoder_subtype == TINY and side > MAX_TINY_SIDE
     return replace(flags, encoder_subtype=larger) if is_too_large else flags
 
@@ -190,9 +190,9 @@ def _indices(space: gym.spaces.Box) -> Indices:
 
 
 class CellsEncoder(nn.Module):
-    """Tables for the numbers of a cell, shared by all cells, then the network for images of the flags.
+    """Tables for the numbers of a cell, shared by all cells, then the flags' network for images.
 
-    A grid that is too small for its convolutions gets an MLP.
+    A grid that is too small for the convolutions gets an MLP.
     """
 
     def __init__(self, flags: ModelFlags, space: Indices):
@@ -215,28 +215,26 @@ class CellsEncoder(nn.Module):
         self.out_size = self.network.out_size
 
     def forward(self, cells: Tensor) -> Tensor:
-        """Maps [B, H, W, C] int64 to [B]."""
+        """Maps [B, H, W, C] int64 to [B, out_size]."""
         embedded = self.activation(self.table(cells.flatten(0, 2)))
         features: Tensor = self.network(embedded.unflatten(0, cells.shape[:3]))
         return features
 
 
 class MapEncoder(nn.Module, ComputesLogits):
-    """Convolutions without a stride over one observation [C, H, W]. Returns the logits of the actions, then
-    features of the whole map.
+    """Encoder of one observation [C, H, W] for actions that belong to fields of a map, --encoder_custom=map.
 
-    The action space is Discrete(P * H * W + Q) with an action mask, where P * H * W choices are P planes over
-    the map, in this order, and Q < H * W further ones belong to no field. A field's logits come from the
-    fields around it by the same weights everywhere (Huang et al. 2021, arXiv:2105.13807): what is
-    learned in one place holds in all of them.
+    Its first outputs are the logits of the actions, the others are features of the whole map. The action
+    space is Discrete(P * H * W + Q) with an action mask: the choices are P planes over the map, then
+    Q < H * W choices that belong to no field. A field's logits come from the fields around it by the same
+    weights everywhere (Huang et al. 2021, arXiv:2105.13807): what is learned in one place holds in all.
 
-    Residual blocks (He et al. 2016) of 3x3 convolutions see the 11 x 11 fields around a field; and each block
-    adds the mean and the maximum of each channel over the map.
+    Residual blocks (He et al. 2016) of 3x3 convolutions without a stride see the 11 x 11 fields around a
+    field; each block adds the mean and the maximum of each channel over the map.
     """
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
-        """Raises ValueError unless there are one observation of three dimensions and an action mask that fits
-        it."""
+        """Raises ValueError unless there is one observation [C, H, W] and an action mask that fits it."""
         super().__init__()
         self.key, (channels, height, width) = _map_of(observation_space)
         self.num_logits = observation_space[ACTION_MASK].shape[0]  # type: ignore[index]
@@ -259,7 +257,7 @@ class MapEncoder(nn.Module, ComputesLogits):
 
 
 def _map_of(observation_space: gym.spaces.Dict) -> tuple[str, tuple[int, int, int]]:
-    """Returns key and shape of the only observation besides the action mask."""
+    """Returns key and shape of the only observation besides the action mask; see MapEncoder.__init__."""
     shapes = {key: space.shape for key, space in encoded_spaces(observation_space).items()}
     (key, shape), *others = shapes.items()
     if others or len(shape) != 3:
@@ -278,7 +276,7 @@ def _pooled(x: Tensor) -> Tensor:
 
 
 class _MapBlock(nn.Module):
-    """A residual block; between its convolutions, each field gets features of the whole map added."""
+    """A residual block that adds features of the whole map to each field between its convolutions."""
 
     def __init__(self, flags: ModelFlags):
         super().__init__()
