@@ -133,7 +133,7 @@ class Cloner:
     def _update_normalizers(self, chunks: np.ndarray) -> None:
         """Adds the chunks to the statistics of observations and returns."""
         for rows in self._batches(chunks):
-            self._model.update_normalizers(self._observations(rows))
+            self._model.observation_normalizers.update(self._observations(rows))
             if self._model.returns_normalizer is not None:
                 self._model.returns_normalizer.update(self._tensor(self._returns, rows))
 

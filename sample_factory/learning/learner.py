@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sample_factory.algo.losses import masked_mean
 from sample_factory.checkpoints.file_format import check_fits
 from sample_factory.config.cluster_flags import DIVERGENCE
 from sample_factory.config.learning_flags import LearningFlags
@@ -105,7 +106,7 @@ class Learner:
             counters = self._counters(lag[batch.own], usable.own[batch.own], last)
             summaries = {**self._step_summaries(last), **counters}
         observations = {key: tensor[:-1] for key, tensor in batch.obs.items()}
-        self.model.update_normalizers(observations, usable.own, self.group.total)
+        self.model.observation_normalizers.update(observations, usable.own, self.group.total)
         num_own, num_samples = self.group.total(torch.stack((batch.own.sum(), usable.own.sum()))).tolist()
         self.env_frames += num_own * self._args.frameskip
         self.samples += num_samples
@@ -149,7 +150,7 @@ class Learner:
                     policy_loss = share.weighted(last.losses.terms[POLICY].detach())
                     policy_losses.append(self.group.total(policy_loss))
                 if self._lr.needs_kl and share.of_all:
-                    kl = share.weighted(last.evaluation.mean_kl(minibatch.own))
+                    kl = share.weighted(masked_mean(last.evaluation.kl, minibatch.own))
                     kls.append(float(self.group.total(kl)))
                     self._lr.after_minibatch(kls[-1])
             if kls:

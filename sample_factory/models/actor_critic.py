@@ -11,53 +11,40 @@ from torch import Tensor, nn
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.action_distributions import ActionDistribution, action_distribution, mask_logits
 from sample_factory.models.normalizers import ObservationNormalizers, RunningNormalizer
-from sample_factory.runtime.totals import Total, of_one_process
 from sample_factory.spaces.actions import ACTION_MASK, action_layout
 
 
 class PolicyOutput(NamedTuple):
-    """One step for B agents. All fields are float32 tensors.
+    """One step for B agents, float32."""
 
-    actions: [B, K], one value per discrete choice and per element of a Box.
-    log_probs: [B], log-probability of `actions`.
-    values: [B], on the scale of normalised returns if returns are normalised.
-    logits: [B, L], masked.
-    rnn_state: [B, H], the recurrent state before the next step.
-    """
-
-    actions: Tensor
-    log_probs: Tensor
-    values: Tensor
-    logits: Tensor
-    rnn_state: Tensor
+    actions: Tensor  # [B, K], one value per discrete choice and per element of a Box
+    log_probs: Tensor  # [B], of `actions`
+    values: Tensor  # [B], on the scale of normalised returns if returns are normalised
+    logits: Tensor  # [B, L], masked
+    rnn_state: Tensor  # [B, state_size], before the next step
 
 
 class Unroll(NamedTuple):
     """T steps for B rows, differentiable.
 
-    logits: [T, B, L] float32, masked. values: [T, B] float32.
-    encodings: [T, B, E], beliefs: [T, B, H]: outputs of encoder and core of the actor's tower, in the dtype
-        in which these ran; E and H are 0 for a network that does not return them.
+    Encodings and beliefs are outputs of the encoder and the core of the actor's tower, in the dtype in which
+    these ran. E and H are 0 for a network that does not return them.
     """
 
-    logits: Tensor
-    values: Tensor
-    encodings: Tensor
-    beliefs: Tensor
+    logits: Tensor  # [T, B, L] float32, masked
+    values: Tensor  # [T, B] float32
+    encodings: Tensor  # [T, B, E]
+    beliefs: Tensor  # [T, B, H]
 
 
 class NetworkOutput(NamedTuple):
-    """Outputs of `ActorCritic.forward` for T steps of B rows, in any float dtype.
+    """Outputs of `ActorCritic.forward` for T steps of B rows, in any float dtype."""
 
-    logits: [T, B, L], not masked. values: [T, B]. rnn_state: [B, state_size], after the last step.
-    encodings, beliefs: see Unroll; only --use_cpc and --episodic_memory need them.
-    """
-
-    logits: Tensor
-    values: Tensor
-    rnn_state: Tensor
-    encodings: Tensor | None = None
-    beliefs: Tensor | None = None
+    logits: Tensor  # [T, B, L], not masked
+    values: Tensor  # [T, B]
+    rnn_state: Tensor  # [B, state_size], after the last step
+    encodings: Tensor | None = None  # see Unroll; only --use_cpc and --episodic_memory need it
+    beliefs: Tensor | None = None  # likewise
 
 
 class ActorCritic(nn.Module):
@@ -166,16 +153,3 @@ class ActorCritic(nn.Module):
         A subclass may convert weights to `dtype`, so that autocast need not do so in every call. Float32
         weights that are loaded later are then rounded once.
         """
-
-    def update_normalizers(
-        self,
-        observations: Mapping[str, Tensor],
-        valid: Tensor | None = None,
-        total: Total[Tensor] = of_one_process,
-    ) -> None:
-        """Adds raw observations [T, ..., *shape] to the running statistics.
-
-        valid: bool [T, ...]; steps where it is False are excluded.
-        total: sums a tensor over all learners of the policy, each of which has a share of the observations.
-        """
-        self.observation_normalizers.update(observations, valid, total)

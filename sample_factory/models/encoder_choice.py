@@ -45,18 +45,12 @@ NUM_COPIES = 8  # of the weights: 4 in a learner (gradients, Adam's moments), 2 
 
 
 class EncoderChoice(NamedTuple):
-    """The network that encodes one observation.
+    """The network that encodes one observation."""
 
-    preset: MLP, TABLE, or a name in RESNETS or CONVNETS.
-    widths: of an MLP's layers; with TABLE, the first is the width of the table.
-    image: None for MLP and TABLE.
-    reason: why it is not the preset of the flags; empty if it is.
-    """
-
-    preset: str
-    widths: tuple[int, ...] = ()
-    image: ImageLayout | None = None
-    reason: str = ""
+    preset: str  # MLP, TABLE, or a name in RESNETS or CONVNETS
+    widths: tuple[int, ...] = ()  # of an MLP's layers; with TABLE, the first is the width of the table
+    image: ImageLayout | None = None  # None for MLP and TABLE
+    reason: str = ""  # why it is not the preset of the flags; empty if it is
 
     def __str__(self) -> str:
         """Describes the network on one line."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from sample_factory.algo.losses import Distribution, masked_mean
+from sample_factory.algo.losses import Distribution
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.algorithms.targets import Targets
 from sample_factory.learning.batch import Batch, unroll
@@ -30,10 +30,6 @@ class Evaluation(NamedTuple):
     def kl(self) -> Tensor:
         """KL(mu || pi) of each step, [T, B]; no gradient."""
         return self.behavior.kl(self.distribution).detach()
-
-    def mean_kl(self, valid: Tensor) -> Tensor:
-        """Mean KL(mu || pi) over the valid steps, bool [T, B]; no gradient."""
-        return masked_mean(self.kl, valid)
 
 
 def evaluate(policy: BuiltPolicy, batch: Batch) -> Evaluation:
