@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sample_factory.runtime.totals import Total, of_one_process
 
-# Beyond this ratio of probabilities, the new policy is too far from the sample's for a useful gradient.
+# Beyond this ratio of probabilities (20), the sample is too far off the new policy to have a gradient.
 MAX_LOG_RATIO = math.log(20.0)
 MAX_SYMMETRIC_KL = 30.0
 

@@ -44,7 +44,6 @@ class Adam(torch.optim.Adam):
     load_state_dict = inspect.unwrap(torch.optim.Adam.load_state_dict)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Discards all gradients."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None

@@ -54,7 +54,6 @@ class Handover:
             self._batch_taken.wait(timeout)
 
     def put_batch(self, batch: Batch) -> None:
-        """Adds a batch."""
         self._batches.put(batch)
 
     def put_request(self, request: Request | SaveRequest) -> None:

@@ -79,8 +79,8 @@ class Trainer:
         return True
 
     def _give_order(self, trains: bool) -> None:
-        """Tells the other learners of the policy to do the same; first sends them this learner's state if
-        theirs differs."""
+        """Tells the other learners of the policy to do the same, and sends this learner's state if they need
+        it."""
         group = self._learner.group
         if group.size == 1:
             return

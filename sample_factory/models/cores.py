@@ -80,7 +80,6 @@ class RecurrentCore(Core):
     def forward(
         self, x: Tensor, rnn_state: Tensor, resets: np.ndarray | None = None
     ) -> tuple[Tensor, Tensor]:
-        """See Core."""
         shape = (self.rnn.num_layers, self.parts, self.out_size)
         hidden = torch.unflatten(rnn_state, -1, shape).permute(1, 2, 0, 3)  # [layers, parts, B, size]
         keep = keep_mask(resets, x.device)
@@ -142,7 +141,6 @@ class CustomCore(Core):
     def forward(
         self, x: Tensor, rnn_state: Tensor, resets: np.ndarray | None = None
     ) -> tuple[Tensor, Tensor]:
-        """See Core."""
         on_device = None
         if resets is not None and resets.any():
             on_device = torch.from_numpy(resets).to(x.device, non_blocking=True)

@@ -39,7 +39,6 @@ class MinGRU(Core):
     def forward(
         self, x: Tensor, rnn_state: Tensor, resets: np.ndarray | None = None
     ) -> tuple[Tensor, Tensor]:
-        """See Core."""
         keep = keep_mask(resets, x.device)
         last = []
         for layer, state in zip(self.layers, rnn_state.split(self.out_size, dim=-1)):

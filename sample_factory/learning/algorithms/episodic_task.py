@@ -122,7 +122,6 @@ class EpisodicTask:
         self._moments: Moments | None = None  # drawn in `loss` for the next `after_step`
 
     def set_flags(self, flags: LearningFlags) -> None:
-        """Uses other flags from now on."""
         self._flags = flags
 
     def loss(self, minibatch: Batch, evaluation: Evaluation) -> Tensor:

@@ -39,7 +39,6 @@ class ExtraLosses:
         return modules
 
     def set_flags(self, flags: LearningFlags) -> None:
-        """Uses other flags from now on."""
         self._flags = flags
         if self._episodic is not None:
             self._episodic.set_flags(flags)

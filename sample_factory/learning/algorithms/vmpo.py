@@ -111,7 +111,6 @@ class VMPO:
         self._extra.set_flags(flags)
 
     def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
-        """Returns none."""
         return ()
 
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:
