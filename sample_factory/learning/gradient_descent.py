@@ -35,7 +35,7 @@ class GradientDescent:
     ):
         """modules: by their names in checkpoints; the gradient of each module is clipped separately.
 
-        group: of the learners whose gradients are summed.
+        group: all learners of the policy; gradients are summed over them.
         """
         self._flags = flags
         self._group = group or LearnerGroup()

@@ -48,7 +48,7 @@ class Learner:
 
     - No loss and no statistic contains steps of another policy, of an inactive agent, from before a takeover
       (`take_over`), or with a lag of --max_policy_lag SGD steps or more.
-    - Observation statistics change after a batch, never within it: acting and training use the same ones.
+    - Observation statistics change after a batch, never within it: acting and training normalise equally.
     - An SGD step whose gradient is not finite is skipped and counted, so the weights stay finite.
     - Training continues exactly after `state_dict` and `load_state_dict`.
 
@@ -267,7 +267,7 @@ class Learner:
         self._lr.value = state["learning_rate"]
 
     def start_with(self, state: Mapping[str, Any]) -> None:
-        """Before training: replaces weights and normalisers by those in a checkpoint of another experiment.
+        """Before training: loads weights and normalisers from a checkpoint of another experiment.
 
         Raises ValueError, which names the first difference, if they do not fit.
         """
@@ -291,7 +291,7 @@ class Learner:
             self._lr = self._make_learning_rate()
 
     def take_over(self, state: Mapping[str, Any]) -> None:
-        """Replaces weights, normalisers, optimizer moments and the algorithm's modules by another policy's.
+        """Loads weights, normalisers, optimizer moments and the algorithm's modules of another policy.
 
         Counters stay. Samples of the former weights, wherever they still are, belong to a former generation
         and are not trained on. Raises as `load_state_dict`.

@@ -32,8 +32,8 @@ log = logging.getLogger("sample_factory")
 class Saver:
     """Saves the checkpoints of a learner: regular ones, milestones, and the best one. Resumes from them.
 
-    With population-based training, it also writes the weights for another policy, or replaces them by those
-    of another policy; between two batches, so that neither weights nor flags change within one.
+    With population-based training, it also writes the weights for another policy, or takes over the weights
+    of another policy; between two batches, so that neither weights nor flags change within a batch.
 
     All fields belong to the trainer thread (to the main thread before it starts and after it ends).
     """

@@ -17,7 +17,7 @@ MIN_LOG_STD = math.log(1e-4)
 MAX_LOG_STD = math.log(1e4)
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
-# Both give probability exactly 0 and, being finite, no NaN. Padding is lower, so that a row whose mask
+# Both give probability exactly 0 and, being finite, no NaN. Padding is lower, so that a row in which the mask
 # forbids everything is uniform over real actions, without the padding.
 FORBIDDEN_LOGIT = -1e8
 PADDING_LOGIT = -1e10

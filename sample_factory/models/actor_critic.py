@@ -82,8 +82,8 @@ class ActorCritic(nn.Module):
 
         T calls with one step each must give the same as one call with T steps.
 
-        observations: [T * B, ...] by key, time-major and normalised, without the action mask; indices of
-            Discrete and MultiDiscrete ones are int64 [T * B, K].
+        observations: [T * B, ...] by key, time-major and normalised, without the action mask. Discrete and
+            MultiDiscrete observations are indices, int64 [T * B, K].
         rnn_state: [B, state_size] float32, before the first step; 0 at the start of an episode.
         resets: bool [T, B] in host memory, or None: where True, the row's state is zeroed before that step.
         """

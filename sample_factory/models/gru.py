@@ -40,7 +40,7 @@ class GRU(nn.GRU):
     ) -> tuple[Tensor, Tensor]:
         """Runs T steps for B rows; returns outputs [T, B, H] and the last hidden state [layers, B, H].
 
-        x: [T, B, in_size], any dtype. hidden: [layers, B, H]; its dtype is that of the outputs.
+        x: [T, B, in_size], any dtype. hidden: [layers, B, H], in the dtype of the outputs.
         keep: [T, B, 1], 0 where the hidden state is zeroed before that step and 1 elsewhere; None for all 1.
         dtype: of the matrix products.
         """

@@ -20,7 +20,7 @@ class Targets(NamedTuple):
 
     advantages: Tensor  # [T, B] float32, not normalised
     returns: Tensor  # [T, B] float32, on the scale of rewards
-    extra: Mapping[str, Tensor] = {}  # further ones of an algorithm, [T or T+1, B, ...]
+    extra: Mapping[str, Tensor] = {}  # further targets of an algorithm, [T or T+1, B, ...]
 
     def select(self, columns: np.ndarray) -> "Targets":
         """Returns the targets of trajectories `columns`, [n] int64."""
