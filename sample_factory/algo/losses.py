@@ -1,8 +1,8 @@
-"""Losses of policy and critic: of proximal policy optimisation (PPO), and those that algorithms share.
+"""Losses of policy and critic: of proximal policy optimisation (PPO), and losses that algorithms share.
 
-Source of PPO's: Schulman et al. 2017, https://arxiv.org/abs/1707.06347. Every loss is a mean over the valid
-rows only, and 0 with zero gradient where no row is valid. Losses of policy and critic replace invalid rows
-before any nonlinearity: even a NaN in one reaches neither the loss nor a gradient.
+PPO: Schulman et al. 2017, https://arxiv.org/abs/1707.06347. Every loss is a mean over the valid rows, and 0
+with a gradient of 0 if no row is valid. Losses of policy and critic replace invalid rows before any
+nonlinearity, so that not even a NaN in an invalid row reaches the loss or a gradient.
 """
 
 import math
@@ -36,7 +36,7 @@ class Distribution(Protocol):
 
 
 def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
-    """Mean of x where the bool tensor `valid`, of the same shape, is True; 0 where it never is."""
+    """Returns the mean of x where `valid`, bool of the same shape, is True; 0 if it never is."""
     total = torch.where(valid, x, 0.0).sum()
     return total / valid.sum().clamp(min=1)
 
@@ -50,9 +50,9 @@ def normalize_advantages(
 ) -> Tensor:
     """Returns advantages shifted and scaled to mean 0 and deviation 1 over the valid rows, 0 in the others.
 
-    advantages: float32 of any shape; valid: bool of the same shape. Deviations below `min_std` divide as
-    `min_std`: where nothing distinguishes the actions (constant rewards), the rounding noise of the critic
-    must not be scaled up to a policy gradient of full size.
+    advantages: float32 of any shape; valid: bool of the same shape. min_std: the least divisor. Where nothing
+    distinguishes the actions (constant rewards), rounding noise of the critic must not be scaled up to a
+    policy gradient of full size.
     total: sums a tensor over all learners of the policy, each of which has a share of the rows.
     """
     count = total(valid.sum()).clamp(min=1)
@@ -63,7 +63,7 @@ def normalize_advantages(
 
 
 def policy_loss(log_ratios: Tensor, advantages: Tensor, clip_ratio: float, valid: Tensor) -> Tensor:
-    """Clipped surrogate of PPO, eq. (7), with the symmetric interval [1/(1+e), 1+e] in place of [1-e, 1+e].
+    """Returns the clipped surrogate of PPO, eq. (7), with the interval [1/(1+e), 1+e] instead of [1-e, 1+e].
 
     log_ratios: log pi - log mu, differentiable; advantages: no gradient; valid: bool. All of one shape.
     The ratio is clamped to [1/20, 20] first, and a sample beyond has no gradient; so an infinite
@@ -79,10 +79,10 @@ def policy_loss(log_ratios: Tensor, advantages: Tensor, clip_ratio: float, valid
 def value_loss(
     values: Tensor, old_values: Tensor, targets: Tensor, clip_value: float, valid: Tensor
 ) -> Tensor:
-    """Mean of max((V - target)^2, (V_old + clamp(V - V_old, +-clip_value) - target)^2); no factor of 1/2.
+    """Returns the mean of max((V - target)^2, (V_old + clamp(V - V_old, +-clip_value) - target)^2).
 
     values: differentiable; old_values: predictions of the policy that acted; targets: no gradient; valid:
-    bool. All of one shape and, like clip_value, on one scale (that of normalised returns, if there are any).
+    bool. All of one shape; values, targets and clip_value on one scale (of normalised returns, if any).
     """
     clipped_values = old_values + (values - old_values).clamp(-clip_value, clip_value)
     errors = torch.where(valid, values - targets, 0.0)
@@ -91,7 +91,7 @@ def value_loss(
 
 
 def policy_gradient_loss(log_probs: Tensor, advantages: Tensor, valid: Tensor) -> Tensor:
-    """Minus the mean of log pi(a|x) A, whose gradient is that of actor-critic methods.
+    """Returns minus the mean of log pi(a|x) A: its gradient is the policy gradient of actor-critic methods.
 
     Espeholt et al. 2018 (IMPALA), https://arxiv.org/abs/1802.01561, section 4.2.
     log_probs: differentiable; advantages: no gradient; valid: bool. All of one shape.
@@ -105,9 +105,9 @@ def truncated_log_ratios(
 ) -> Tensor:
     """Returns log of min(mu / pi_target, rho) * pi / mu, which equals pi / max(pi_target, mu / rho).
 
-    The importance ratio of IMPACT (Luo et al. 2020, https://arxiv.org/abs/1912.00167, section 3.1).
-    It compares pi with the target network, which moves slowly, rather than with mu, which may be of any age.
-    Only where pi_target is less than mu / rho does it compare pi with mu / rho.
+    The importance ratio of IMPACT (Luo et al. 2020, https://arxiv.org/abs/1912.00167, section 3.1) compares
+    pi with the target network, which moves slowly, rather than with mu, which may be of any age. Only where
+    pi_target is less than mu / rho does it compare pi with mu / rho.
 
     log_probs: of the actions under pi, differentiable. target_log_probs, behavior_log_probs: under the target
     network and under the policy that acted (mu). All of one shape. rho: above 0.
@@ -116,30 +116,30 @@ def truncated_log_ratios(
 
 
 def squared_error_loss(values: Tensor, targets: Tensor, valid: Tensor) -> Tensor:
-    """Half the mean of (V - target)^2. values: differentiable; targets: no gradient; valid: bool."""
+    """Returns half the mean of (V - target)^2. values: differentiable; targets: no gradient; valid: bool."""
     errors = torch.where(valid, values - targets, 0.0)
     return 0.5 * masked_mean(errors.square(), valid)
 
 
 def kl_loss(new_distribution: Distribution, behavior_distribution: Distribution, valid: Tensor) -> Tensor:
-    """Mean of KL(pi_new || pi_behavior) over the valid rows; `valid` has the shape of the distributions."""
+    """Returns the mean of KL(pi_new || pi_behavior) over the valid rows (bool, of the batch shape)."""
     return masked_mean(new_distribution.kl(behavior_distribution), valid)
 
 
 def entropy_loss(distribution: Distribution, valid: Tensor) -> Tensor:
-    """Minus the mean entropy over the valid rows (bool, of the distribution's shape)."""
+    """Returns minus the mean entropy over the valid rows (bool, of the batch shape)."""
     return -masked_mean(distribution.entropy(), valid)
 
 
 def symmetric_kl_loss(distribution: Distribution, valid: Tensor) -> Tensor:
-    """Mean of (KL(pi || u) + KL(u || pi)) / 2 over valid rows, u uniform; at most 30. For discrete actions.
+    """Returns the mean of (KL(pi || u) + KL(u || pi)) / 2 over valid rows, u uniform. For discrete actions.
 
-    Unlike the entropy it grows without bound as the probability of any action goes to 0, hence the limit.
+    At most MAX_SYMMETRIC_KL, since it is unbounded as the probability of any action goes to 0.
     """
     return masked_mean(distribution.symmetric_kl_with_uniform(), valid).clamp(max=MAX_SYMMETRIC_KL)
 
 
-# By the values of --exploration_loss: losses that keep a policy from becoming deterministic too soon.
+# By the values of --exploration_loss: losses that keep the policy from becoming deterministic too early.
 EXPLORATION_LOSSES: Mapping[str, Callable[[Distribution, Tensor], Tensor]] = {
     "entropy": entropy_loss,
     "symmetric_kl": symmetric_kl_loss,

@@ -1,9 +1,9 @@
 """V-MPO, on-policy maximum a posteriori policy optimisation (Song et al. 2020, https://arxiv.org/abs/1909.12238).
 
-From the better half of the samples, a distribution psi over them is computed that the policy is fitted to
-(section 4.2.1, the E-step); KL divergences limit how far the policy moves meanwhile (section 4.2.2, the
-M-step). Temperature and multipliers of the limits are trained by losses of their own. Masked rows have no
-effect. The losses are also those of rlax, rlax/_src/mpo_ops.py.
+The E-step (section 4.2.1) computes a distribution psi over the better half of the samples. The M-step
+(section 4.2.2) fits the policy to psi, while KL divergences limit how far the policy moves. The temperature
+of psi and the multipliers of the limits have their own losses. Masked rows have no effect. rlax has the same
+losses, in rlax/_src/mpo_ops.py.
 """
 
 import torch
@@ -14,9 +14,9 @@ from sample_factory.algo.losses import masked_mean
 
 @torch.no_grad()
 def top_half(advantages: Tensor, valid: Tensor) -> Tensor:
-    """Returns where the largest half of the valid advantages is, rounded down, but at least one; bool.
+    """Returns where the larger half of the valid advantages is, bool; rounded down, but at least one.
 
-    Where several are equal, the first ones count. advantages: float32; valid: bool of the same shape.
+    Of equal advantages the first ones count. advantages: float32; valid: bool of the same shape.
     """
     ranked = torch.where(valid, advantages, -torch.inf).flatten()
     order = ranked.argsort(descending=True, stable=True)
@@ -38,9 +38,9 @@ def _log_mean_exp(x: Tensor, where: Tensor) -> Tensor:
 
 @torch.no_grad()
 def sample_weights(advantages: Tensor, temperature: Tensor, top: Tensor) -> Tensor:
-    """Returns psi, the weights of the samples `top` (bool): proportional to exp(A / temperature), sum 1.
+    """Returns psi: weights proportional to exp(A / temperature) of the samples `top` (bool), 0 elsewhere.
 
-    The other samples have weight 0.
+    They sum to 1.
     """
     scaled = advantages / temperature
     log_weights = torch.where(top, scaled - _log_mean_exp(scaled, top), 0.0)
@@ -58,7 +58,7 @@ def weighted_policy_loss(log_probs: Tensor, weights: Tensor) -> Tensor:
 def temperature_loss(advantages: Tensor, temperature: Tensor, limit: float, top: Tensor) -> Tensor:
     """Returns eta (epsilon + log mean exp(A / eta)) over the samples `top` (bool): L_eta, eq. (4).
 
-    Its minimum over eta, the temperature, is where KL(psi || uniform over these samples) is epsilon, `limit`.
+    At its minimum over eta (temperature), KL(psi || uniform over these samples) is epsilon (limit).
     """
     loss = temperature * (limit + _log_mean_exp(advantages / temperature, top))
     return torch.where(top.any(), loss, 0.0)
@@ -68,7 +68,7 @@ def trust_region_loss(kl: Tensor, multiplier: Tensor, limit: float, valid: Tenso
     """Returns the mean of alpha (epsilon - sg[KL]) + sg[alpha] KL over the valid rows: L_alpha, eq. (5).
 
     All valid rows count, not only the better half. sg: stop-gradient. kl: KL(pi_target || pi),
-    differentiable; multiplier: alpha, which grows while the divergence is above epsilon, `limit`, and falls
+    differentiable; multiplier: alpha, which grows while the divergence is above epsilon (limit), and falls
     otherwise.
     """
     kl = torch.where(valid, kl, 0.0)

@@ -111,7 +111,7 @@ class Cloner:
         action that the mask forbids.
         """
         for rows in self._batches(training):
-            self._model.update_normalizers(self._observations(rows))
+            self._model.observation_normalizers.update(self._observations(rows))
             if self._model.returns_normalizer is not None:
                 self._model.returns_normalizer.update(self._tensor(self._returns, rows))
         best: Score | None = None

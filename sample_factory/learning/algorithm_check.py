@@ -36,8 +36,7 @@ def probe_algorithm(
     """In a child, because it loads torch: makes the algorithm, and calls its methods with a made-up batch.
 
     name: --algo. Raises ConfigError if there is no such factory. Raises AlgorithmError, whose message says
-    what would be right, if the algorithm raises, lacks a method, or returns something that `Algorithm` rules
-    out.
+    what would be right, if the algorithm raises, lacks a method, or breaks the contract of `Algorithm`.
     """
     try:
         resolved = resolve(factory)
@@ -78,7 +77,8 @@ def _check_results(name: str, algorithm: Algorithm, policy: BuiltPolicy, batch: 
     losses = _call(name, "losses", algorithm.losses, batch, evaluation, targets)
     _expect(name, "losses", isinstance(losses, Losses), losses, "Losses, with its terms by name")
     wanted = f'Losses with a dict of scalar tensors by name, "{POLICY}" among them'
-    is_right = POLICY in losses.terms and all(map(_is_number, losses.terms.values()))
+    are_scalars = all(isinstance(term, Tensor) and term.dim() == 0 for term in losses.terms.values())
+    is_right = POLICY in losses.terms and are_scalars
     _expect(name, "losses", is_right, losses.terms, wanted)
     if not losses.total.requires_grad:
         raise AlgorithmError(f"algorithm {name}: losses have no gradient; they should depend on `evaluation`")
@@ -90,7 +90,7 @@ def _check_results(name: str, algorithm: Algorithm, policy: BuiltPolicy, batch: 
 
 
 def _check_memory(name: str, algorithm: Algorithm, policy: BuiltPolicy, batch: Batch) -> None:
-    """Begins a second SGD step, in which ExtraLosses raises if the first `after_step` did not call it."""
+    """Begins a second SGD step: ExtraLosses raises if `after_step` of the first one did not reach it."""
     evaluation = evaluate(policy, batch)
     targets = algorithm.targets(batch, evaluation)
     losses = _call(name, "losses of a second step", algorithm.losses, batch, evaluation, targets)
@@ -99,10 +99,6 @@ def _check_memory(name: str, algorithm: Algorithm, policy: BuiltPolicy, batch: B
             f"algorithm {name}: the memory of --episodic_memory would stay empty; losses should contain the "
             "terms of ExtraLosses"
         )
-
-
-def _is_number(term: Any) -> bool:
-    return isinstance(term, Tensor) and term.dim() == 0
 
 
 def _call(name: str, method: str, function: Callable[..., Result], *inputs: Any) -> Result:
@@ -114,19 +110,15 @@ def _call(name: str, method: str, function: Callable[..., Result], *inputs: Any)
 
 def _expect(name: str, method: str, is_right: bool, result: Any, wanted: str) -> None:
     if not is_right:
+        keys = f" of {', '.join(map(str, result))}" if isinstance(result, Mapping) and result else ""
         raise AlgorithmError(
-            f"algorithm {name}: {method} returned {_describe(result)}; it should be {wanted} (see Algorithm "
-            f"in {INTERFACE})"
+            f"algorithm {name}: {method} returned a {type(result).__name__}{keys}; it should be {wanted} "
+            f"(see Algorithm in {INTERFACE})"
         )
 
 
-def _describe(result: Any) -> str:
-    keys = f" of {', '.join(map(str, result))}" if isinstance(result, Mapping) and result else ""
-    return f"a {type(result).__name__}{keys}"
-
-
 def _made_up_batch(policy: BuiltPolicy, spec: PolicySpec, num_steps: int) -> Batch:
-    """Returns trajectories of the policy among made-up observations and rewards."""
+    """Returns trajectories of the policy with made-up observations and rewards."""
     model = policy.model
     obs = made_up_observations(spec.observation_space, num_steps + 1, COLUMNS, policy.device)
     first = torch.zeros(COLUMNS, model.state_size)

@@ -1,13 +1,16 @@
-"""Training tensors of one iteration, and the network unrolled over them. Time is the first axis."""
+"""Batches of training tensors: copied from trajectory buffers, and the network unrolled over them."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, zero_non_finite
 from sample_factory.models.actor_critic import Unroll
 from sample_factory.models.policy_spec import BuiltPolicy
+from sample_factory.runtime.gpu_work import Uploads, host_array
 
 
 class Batch(NamedTuple):
@@ -81,3 +84,81 @@ def join_chunks(tensor: Tensor, num_chunks: int) -> Tensor:
     steps = tensor[:-1].reshape(-1, num_chunks, num_trajectories, *tensor.shape[2:])
     steps = steps.transpose(0, 1).flatten(0, 1)
     return torch.cat([steps, tensor[-1:, -num_trajectories:]])
+
+
+class Batcher:
+    """Copies full trajectory buffers into batches for one policy, and releases the buffers at once."""
+
+    def __init__(self, buffers: TrajectoryBuffers, policy_id: int, device: torch.device):
+        self._buffers = buffers
+        self._policy_id = policy_id
+        self._device = device
+        self._kind = buffers.storage_of_policy(policy_id)
+        self._upload = Uploads(device)
+
+    def next_batch(self, tickets: Sequence[int]) -> Batch:
+        """Copies the buffers with these numbers to the device and releases them."""
+        buffer_indices = np.asarray(tickets, np.int64)
+        host_obs, arrays, resets = self._read(buffer_indices)
+        obs = self._upload(host_obs)
+        on_device = self._upload(arrays)
+        self._buffers.release(buffer_indices, self._policy_id)
+        packed = on_device.pop("outputs")
+        rows = self._kind.rows
+        return Batch(
+            obs=obs,
+            actions=packed[..., rows.actions],
+            log_probs=packed[..., rows.log_prob],
+            values=packed[..., rows.value],
+            logits=packed[..., rows.logits],
+            **on_device,
+            resets=resets,
+        )
+
+    def _read(
+        self, buffer_indices: np.ndarray
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
+        """Copies buffers [B] out of shared memory, with zeros in place of what is not trained on.
+
+        Returns, as in `Batch`: the observations by key; other fields by name, where "outputs" [T, B, K] holds
+        all that the policy put out; and the resets.
+        """
+        shared = self._buffers
+        topology = shared.topology
+        steps = np.arange(topology.rollout + 1)[:, None]
+        at = (buffer_indices, steps[:-1])  # copies straight into [T, B, ...]
+        obs = {
+            key: host_array((len(steps), len(buffer_indices), *shape), dtype, self._device)
+            for key, (shape, dtype) in self._kind.row_shapes().items()
+        }
+        self._kind.read_observations(buffer_indices, steps, into=obs)
+        # NaN and inf would spread through the network even from masked steps.
+        is_finite = zero_non_finite(obs, num_axes=2)
+        is_finite[-2] &= is_finite[-1]  # the last step bootstraps from the observation after it
+        outputs = self._kind.outputs[at]
+        rnn_states = shared.chunk_rnn_states[buffer_indices, steps[: topology.chunks_per_trajectory]]
+        rewards = shared.rewards[at]
+        is_clean = is_finite[:-1] & np.isfinite(outputs).all(axis=2)
+        acted = (shared.policy_ids[at] == self._policy_id) & is_clean
+        own = acted & np.isfinite(rewards)
+        if not own.all():
+            outputs[~own] = 0.0
+            rnn_states[~acted[:: topology.chunk_length]] = 0.0
+        terminated = shared.terminated[at]
+        truncated = shared.truncated[at]
+        # The last observation of an agent that does not act on it has no value to bootstrap from.
+        truncated[-1] |= ~shared.active_at_end[buffer_indices] & ~terminated[-1]
+        # The recurrent state is zeroed after episode ends, and after steps in which the agent was inactive,
+        # another policy acted, or the observation had a NaN. A NaN reward does not reset it.
+        cut_after = terminated | truncated | ~acted
+        arrays = {
+            "outputs": outputs,
+            "chunk_rnn_states": rnn_states,
+            "rewards": rewards,
+            "own": own,
+            "versions": shared.versions[at],
+            "generations": shared.generations[at],
+            "terminated": terminated,
+            "truncated": truncated,
+        }
+        return obs, arrays, np.concatenate([np.zeros_like(cut_after[:1]), cut_after])

@@ -23,11 +23,11 @@ class NumericalError(Explained, RuntimeError):
 
 
 class GradientDescent:
-    """Steps of one optimizer for each module with trainable parameters. Promises:
+    """Makes SGD steps, with one optimizer for each module that has trainable parameters.
 
-    1. A step whose gradient is not finite is skipped and counted; many in a row are a NumericalError.
-    2. Where there is nothing to learn (no valid sample, hence a gradient of exactly 0) momentum moves no
-       weight. Very many such steps in a row are a NumericalError.
+    A step whose gradient is not finite is skipped and counted. Where there is nothing to learn from (no valid
+    sample, hence a gradient of exactly 0), momentum does not move the weights either. Many such steps in a
+    row raise NumericalError.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class GradientDescent:
     ):
         """modules: by their names in checkpoints; the gradient of each module is clipped separately.
 
-        group: the learners over which gradients are summed.
+        group: all learners of the policy; gradients are summed over them.
         """
         self._flags = flags
         self._group = group or LearnerGroup()
@@ -50,7 +50,7 @@ class GradientDescent:
         self._empty_in_a_row = 0
 
     def set_flags(self, flags: LearningFlags) -> None:
-        """Uses other flags from now on, except for those with which the optimizers were made."""
+        """Uses other flags from now on, except for flags of the optimizers, which stay as they were made."""
         self._flags = flags
 
     def expect_empty_steps(self, count: int) -> None:
@@ -113,7 +113,7 @@ class GradientDescent:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Loads the weights and optimizers of all modules.
 
-        A module that is missing in the state was not part of that training, and starts as it is now. Raises
+        A module that is missing in the state was not part of that training, and stays as it is. Raises
         ValueError, and changes nothing, if MODEL is missing, weights do not fit, or the optimizer differs.
         """
         names = [name for name in self._modules if name in state or name == MODEL]

@@ -1,4 +1,4 @@
-"""The SGD loop: turns batches into better weights. Independent of processes, queues and the loss."""
+"""The SGD loop over an algorithm: batches in, better weights out. Knows no process and no queue."""
 
 import os
 import shutil
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sample_factory.algo.losses import masked_mean
 from sample_factory.checkpoints.file_format import check_fits
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.sampling_flags import DIVERGENCE
@@ -35,19 +36,6 @@ STALE_ITERATIONS = 50
 CPP_COMPILERS = ("g++", "clang++")
 
 
-class TrainStats(NamedTuple):
-    """Result of one iteration of training.
-
-    summaries: empty unless they were requested. newest_diverged: see `newest_diverged`; NO_VERSION without
-        --weights_sync=divergence.
-    """
-
-    version: int
-    env_frames: int
-    summaries: Mapping[str, float]
-    newest_diverged: int = NO_VERSION
-
-
 class Weights(NamedTuple):
     """A model's state as host arrays by name, and its stamp."""
 
@@ -56,14 +44,16 @@ class Weights(NamedTuple):
 
 
 class Learner:
-    """The SGD loop over an Algorithm, for one policy. Promises:
+    """The SGD loop over an Algorithm, for one policy.
 
-    1. These steps enter no loss and no statistic: steps of another policy, of an inactive agent, of a former
-       generation, and steps that are --max_policy_lag SGD steps old or older.
-    2. Observation statistics change after a batch, never within it: acting and training use the same ones.
-    3. A step whose gradient is not finite is skipped and counted; the weights stay finite.
-    4. Training continues exactly after `state_dict` and `load_state_dict`: counters, weights, normalisers,
-       optimizer, learning rate, and the algorithm's own modules.
+    - No loss and no statistic contains steps of another policy, of an inactive agent, from before a takeover
+      (`take_over`), or with a lag of --max_policy_lag SGD steps or more.
+    - Observation statistics change after a batch, never within it: acting and training normalise equally.
+    - An SGD step whose gradient is not finite is skipped and counted, so the weights stay finite.
+    - Training continues exactly after `state_dict` and `load_state_dict`.
+
+    newest_diverged: result of the function of this name for the last iteration; NO_VERSION without
+        --weights_sync=divergence.
     """
 
     def __init__(self, args: LearnerArgs, group: LearnerGroup | None = None):
@@ -88,6 +78,7 @@ class Learner:
         self.env_frames = 0
         self.samples = 0
         self.best_value: float | None = None
+        self.newest_diverged = NO_VERSION
 
     def _make_algorithm(self) -> tuple[Algorithm, GradientDescent]:
         algorithm: Algorithm = resolve(self._args.algorithm)(self._flags, self._policy, self._rng)
@@ -96,36 +87,38 @@ class Learner:
     def _make_learning_rate(self) -> LearningRate:
         return LearningRate(self._flags, self._args.config.monitoring.train_for_env_steps)
 
-    def train(self, batch: Batch, want_summaries: bool = False) -> TrainStats:
-        """Runs one iteration: every epoch over every minibatch of the batch.
+    def train(self, batch: Batch, want_summaries: bool = False) -> dict[str, float]:
+        """Runs one iteration: all epochs over the batch, after all epochs over each of the earlier batches
+        that the algorithm trains on again, if any.
 
-        Before that, it does the same with the earlier batches that the algorithm uses again, if any.
+        Returns summaries by tag under train/; none unless they are wanted.
         """
         self._lr.at_frame(self.env_frames)
         max_lag = self._args.config.sampling.max_policy_lag
-        for used in (*self._algorithm.earlier_batches(batch), batch):
-            lag = self.version - used.versions
-            is_usable = (lag < max_lag) & (used.generations == self._generation)
-            batch = used._replace(own=used.own & is_usable)
-            last = self._train_epochs(batch, self._fixed_targets(batch))
-        # From here on, `used` is the new batch, and `batch` the same without the steps that must not count.
+        for received in (*self._algorithm.earlier_batches(batch), batch):
+            lag = self.version - received.versions
+            is_usable = (lag < max_lag) & (received.generations == self._generation)
+            usable = received._replace(own=received.own & is_usable)
+            last = self._train_epochs(usable, self._fixed_targets(usable))
+        # The last batch of the loop is the new one.
         summaries = {}
         if want_summaries:
-            counters = self._counters(lag[used.own], batch.own[used.own], last)
+            counters = self._counters(lag[batch.own], usable.own[batch.own], last)
             summaries = {**self._step_summaries(last), **counters}
         observations = {key: tensor[:-1] for key, tensor in batch.obs.items()}
-        self.model.update_normalizers(observations, batch.own, self.group.total)
-        num_own, num_samples = self.group.total(torch.stack((used.own.sum(), batch.own.sum()))).tolist()
+        self.model.observation_normalizers.update(observations, usable.own, self.group.total)
+        num_own, num_samples = self.group.total(torch.stack((batch.own.sum(), usable.own.sum()))).tolist()
         self.env_frames += num_own * self._args.frameskip
         self.samples += num_samples
-        return TrainStats(self.version, self.env_frames, summaries, self._newest_diverged(last))
+        self._find_newest_diverged(last)
+        return summaries
 
     @torch.no_grad()
     def _fixed_targets(self, batch: Batch) -> Targets | None:
-        """Returns targets for all SGD steps of the iteration, or None if each step computes its own.
+        """Returns targets for all SGD steps on the batch, or None if each step computes its own.
 
-        A single step computes them from its own evaluation, which saves an evaluation of the whole batch.
-        That is also saved where all samples are of the current weights, whose values were recorded.
+        Saves an evaluation of the whole batch in two cases: a single SGD step uses its own evaluation, and if
+        the current weights have acted in the whole batch, their recorded outputs are used.
         """
         num_steps = self._flags.ppo_epochs * self._flags.num_batches_per_iteration
         if not self._algorithm.fixes_targets or num_steps == 1:
@@ -138,12 +131,12 @@ class Learner:
         return targets
 
     def _count_returns(self, targets: Targets, batch: Batch) -> None:
-        """Adds new returns to their running statistics."""
+        """Adds the returns to their running statistics."""
         if self.model.returns_normalizer is not None:
             self.model.returns_normalizer.update(targets.returns, batch.own, self.group.total)
 
     def _train_epochs(self, batch: Batch, targets: Targets | None) -> SGDStep:
-        """Runs all epochs, and returns the last SGD step. targets: see `_fixed_targets`."""
+        """Runs all epochs, and returns the last SGD step. targets: from `_fixed_targets`."""
         former_loss: float | None = None
         for _ in range(self._flags.ppo_epochs):
             policy_losses = []
@@ -154,10 +147,11 @@ class Learner:
                 share = self.group.share(minibatch.own)
                 last = self._sgd_step(minibatch, fixed, share)
                 if self._flags.ppo_epochs > 1:
-                    policy_losses.append(self.group.mean(last.losses.terms[POLICY].detach(), share))
+                    policy_loss = share.weighted(last.losses.terms[POLICY].detach())
+                    policy_losses.append(self.group.total(policy_loss))
                 if self._lr.needs_kl and share.of_all:
-                    kl = self.group.mean(last.evaluation.mean_kl(minibatch.own), share)
-                    kls.append(float(kl))
+                    kl = share.weighted(masked_mean(last.evaluation.kl, minibatch.own))
+                    kls.append(float(self.group.total(kl)))
                     self._lr.after_minibatch(kls[-1])
             if kls:
                 self._lr.after_epoch(float(np.mean(kls)))
@@ -179,15 +173,11 @@ class Learner:
         self._algorithm.after_step(self.version)
         return SGDStep(minibatch, evaluation, losses, grad_norm)
 
-    def _newest_diverged(self, last: SGDStep) -> int:
+    def _find_newest_diverged(self, last: SGDStep) -> None:
         cluster = self._args.config.cluster
-        threshold = cluster.threshold
-        if cluster.weights_sync != DIVERGENCE or threshold is None:
-            return NO_VERSION
-        minibatch = last.minibatch
-        return newest_diverged(
-            last.evaluation.kl, minibatch.versions, minibatch.own, threshold, min_samples=self._flags.rollout
-        )
+        if cluster.weights_sync == DIVERGENCE and cluster.threshold is not None:
+            samples = (last.evaluation.kl, last.minibatch.versions, last.minibatch.own)
+            self.newest_diverged = newest_diverged(*samples, cluster.threshold, self._flags.rollout)
 
     @torch.no_grad()
     def _step_summaries(self, step: SGDStep) -> dict[str, float]:
@@ -199,9 +189,9 @@ class Learner:
         return {**summaries, **self._algorithm.summaries(step)}
 
     def _counters(self, lag: Tensor, valid: Tensor, last: SGDStep) -> dict[str, float]:
-        """Returns numbers of the learner itself.
+        """Returns summaries of the learner itself.
 
-        lag, valid: [n], one for each step of this policy in the batch; `valid` where it was trained on.
+        lag, valid: [n], of the steps of this policy in the batch; `valid`, bool: the step was trained on.
         """
         counters = {
             "lr": self._lr.value,
@@ -277,7 +267,7 @@ class Learner:
         self._lr.value = state["learning_rate"]
 
     def start_with(self, state: Mapping[str, Any]) -> None:
-        """Before training: replaces weights and normalisers by those in a checkpoint of another experiment.
+        """Before training: loads weights and normalisers from a checkpoint of another experiment.
 
         Raises ValueError, which names the first difference, if they do not fit.
         """
@@ -301,7 +291,7 @@ class Learner:
             self._lr = self._make_learning_rate()
 
     def take_over(self, state: Mapping[str, Any]) -> None:
-        """Replaces weights, normalisers, optimizer moments and the algorithm's modules by another policy's.
+        """Loads weights, normalisers, optimizer moments and the algorithm's modules of another policy.
 
         Counters stay. Samples of the former weights, wherever they still are, belong to a former generation
         and are not trained on. Raises as `load_state_dict`.
@@ -345,12 +335,12 @@ def newest_diverged(
 ) -> int:
     """Returns the newest version whose mean divergence is above `threshold`; NO_VERSION if there is none.
 
-    divergences: KL(mu || pi) of each sample in nats, float32; versions: of the policy mu that acted; own: the
-    samples that count, bool; all [T, B]. min_samples: versions with fewer samples are ignored.
-
-    This is how far policies that acted on other machines have fallen behind: the measure of adaptive policy
-    synchronisation (ClusterEnv, https://arxiv.org/abs/2507.10990). The learner computes it, since it has both
+    Adaptive policy synchronisation (ClusterEnv, https://arxiv.org/abs/2507.10990) measures by this how far
+    the policies that act on other machines have fallen behind. The learner computes it, since it has both
     policies: no other machine needs the newest weights to find out that its own are old.
+
+    divergences: KL(mu || pi) of each sample in nats, float32. versions: of the policy mu that acted. own: the
+    samples that count, bool. All [T, B]. min_samples: versions with fewer samples are ignored.
     """
     found, of_sample, counts = versions[own].unique(return_inverse=True, return_counts=True)
     sums = torch.zeros(len(found), device=own.device).index_add(0, of_sample, divergences[own])

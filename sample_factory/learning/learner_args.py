@@ -10,12 +10,12 @@ from sample_factory.runtime.folder_lock import FolderLock
 
 
 class LearnerArgs(NamedTuple):
-    """Which learner to construct, and what it is to train.
+    """Constructor arguments of a Learner.
 
-    rank: among the learners of the policy; 0 is a LearnerWorker, the others are OtherLearners.
+    rank: among the learners of the policy; rank 0 is a LearnerWorker, all others are OtherLearners.
     config: `config.learning` has the hyperparameters of this policy, which may have evolved.
-    policy: the network. algorithm: makes the losses.
-    transfer_from: checkpoint with the first weights of a policy that has none itself.
+    algorithm: factory of the Algorithm.
+    transfer_from: checkpoint whose weights the policy starts with, if it has no checkpoint yet.
     lock: of the experiment folder, held while this process may save.
     """
 

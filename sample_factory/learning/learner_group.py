@@ -1,4 +1,4 @@
-"""Several learners of one policy: each trains on a share of every batch; all have the same weights."""
+"""Several learners of one policy: each trains on a share of every batch, and all have the same weights."""
 
 import contextlib
 import datetime
@@ -23,12 +23,12 @@ class LearnerLost(Explained, RuntimeError):
 
 
 class LearnerGroup:
-    """N learners of a policy. Together they compute what one learner computes from the whole batch.
+    """N learners of a policy, which together compute what one learner computes from the whole batch.
 
-    Every learner must call the same methods in the same order; each call waits for all the others. A group of
-    one learner, as the constructor makes it by default, uses no connection.
+    Every learner must call the same methods in the same order; each call waits for all learners. A group of
+    one learner, the default, uses no connection.
 
-    rank: of this process, 0 to N - 1. The first one, rank 0, decides what is done, publishes and saves.
+    rank: of this process, 0 to N - 1. The first learner, rank 0, decides what is done, publishes and saves.
     """
 
     def __init__(self, rank: int = 0, size: int = 1):
@@ -85,10 +85,6 @@ class LearnerGroup:
         count = own.sum()
         return Share(count, self.total(count))
 
-    def mean(self, mean: Tensor, share: "Share") -> Tensor:
-        """Returns a mean over the steps of all learners. mean: the mean over the steps of this learner."""
-        return self.total(share.weighted(mean))
-
     def give_order(self, order: "Order") -> None:
         """In the first learner: sends an order to all others."""
         if self.size > 1:
@@ -105,9 +101,9 @@ class LearnerGroup:
 
 
 class Order(NamedTuple):
-    """From the first learner to the others: what all learners do next.
+    """Message of the first learner to the others: what all learners do next.
 
-    state: `Learner.shared_state` to continue with; None if it has not changed.
+    state: `Learner.shared_state` to continue with; None if the others have it already.
     """
 
     trains: bool  # on a batch

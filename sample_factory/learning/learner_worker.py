@@ -1,6 +1,6 @@
 """The processes around a Learner: batching and training overlap, with back-pressure; checkpoints."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import torch
 
@@ -9,8 +9,7 @@ from sample_factory.checkpoints.store import Checkpoints
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import JoinGroup, Report, Trajectories
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
-from sample_factory.learning.batch import Batch
-from sample_factory.learning.batcher import Batcher
+from sample_factory.learning.batch import Batch, Batcher
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.learner_args import LearnerArgs
 from sample_factory.learning.learner_group import LearnerGroup
@@ -22,11 +21,10 @@ from sample_factory.runtime.child_side import ChildContext
 
 
 class LearnerWorker:
-    """In the child: one thread makes batches of tickets (Receiver), another trains on them (Trainer, Saver).
+    """In the child: the main thread makes batches (Receiver), another thread trains on them (Trainer, Saver).
 
-    The main thread is the batching thread; `run` starts and ends the trainer thread. `_failure` is written by
-    the trainer thread and read by the main thread, `_is_ending` the other way round. No other field changes
-    after the construction.
+    `_is_ending` is written by the main thread and read by the trainer thread. No other field changes after
+    the construction.
     """
 
     def __init__(
@@ -41,7 +39,6 @@ class LearnerWorker:
         self._channels = channels
         self._context = context
         self._learns = not config.sampling.sampler_only
-        self._failure: BaseException | None = None
         self._is_ending = False
         self._learner = Learner(args, group)
         self._checkpoints = Checkpoints(
@@ -51,8 +48,9 @@ class LearnerWorker:
         batcher = Batcher(buffers, args.policy_id, self._learner.device)
         self._receiver = Receiver(args.policy_id, buffers, batcher, channels, handover, self._send)
         self._saver = Saver(self._learner, self._checkpoints, args)
-        lag = config.sampling.forced_policy_lag
-        self._trainer = Trainer(self._learner, self._saver, handover, channels, self._send, lag)
+        self._trainer = Trainer(
+            self._learner, self._saver, handover, channels, self._send, config.sampling.forced_policy_lag
+        )
         self._trainer.publish()
         if port is not None:
             group.connect(self._learner.device, port)
@@ -65,17 +63,15 @@ class LearnerWorker:
 
     def run(self) -> None:
         """Batches in this thread and trains in another until asked to stop. Then saves if it has trained."""
-        trainer = threading.Thread(target=self._train_until_stopped, name="trainer")
-        trainer.start()
+        training = ThreadPoolExecutor(1, "trainer").submit(self._train_until_stopped)
         try:
-            while not self._context.stopping.is_set() and self._failure is None:
+            while not self._context.stopping.is_set() and not training.done():
                 self.step(timeout=0.05)
         finally:
             self._is_ending = True
-            trainer.join()
+            wait([training])
             is_saved = self._learner.version == 0 or self._saver.save()
-        if self._failure is not None:
-            raise self._failure
+        training.result()  # raises what the trainer thread has raised
         if not is_saved:
             raise CheckpointError(
                 f"the newest progress is lost: no checkpoint could be written to {self._checkpoints.folder}"
@@ -83,16 +79,13 @@ class LearnerWorker:
 
     def _train_until_stopped(self) -> None:
         """Body of the trainer thread."""
-        try:
-            while not self._context.stopping.is_set() and not self._is_ending:
-                self._context.beat()
-                self._trainer.train_once(timeout=0.1)
-            self._trainer.end()
-        except BaseException as error:  # raised in the main thread, which ends the process with it
-            self._failure = error
+        while not self._context.stopping.is_set() and not self._is_ending:
+            self._context.beat()
+            self._trainer.train_once(timeout=0.1)
+        self._trainer.end()
 
     def step(self, timeout: float) -> bool:
-        """In the batching thread: receives, and makes a batch or discards; see `Receiver.step`."""
+        """In the batching thread: see `Receiver.step`; with --sampler_only, discards what is received."""
         if self._learns:
             return self._receiver.step(self._learner.trajectories_per_batch, timeout)
         self._receiver.receive(timeout)
@@ -112,7 +105,7 @@ class LearnerWorker:
 
 
 def _announce_port(group: LearnerGroup, channels: Channels, policy_id: int) -> int | None:
-    """Sends the other learners of the policy the port of this one, and returns it; None without others."""
+    """Sends the port of this learner to the others of the policy, and returns it; None without others."""
     if group.size == 1:
         return None
     port = group.listen()
@@ -126,27 +119,24 @@ class OtherLearner:
     of the policy does.
 
     The main thread copies shares out of the trajectory buffers, another thread trains. Nothing is saved,
-    published or reported: the first learner has the same weights. `_failure` and `_has_ended` are written by
-    the trainer thread and read by the main thread. No other field changes after the construction.
+    published or reported: the first learner has the same weights. No field changes after the construction.
     """
 
     def __init__(
         self, args: LearnerArgs, buffers: TrajectoryBuffers, channels: Channels, context: ChildContext
     ):
         """Returns when all learners of the policy have connected to each other. Raises LearnerLost."""
-        rank = args.rank
         cpu.keep_freed_memory()
         torch.set_num_threads(args.num_threads)
         self._context = context
-        self._failure: BaseException | None = None
-        self._has_ended = False
-        self._inbox = channels.other_learners[args.policy_id][rank - 1]
-        self._num_copied = channels.progress["copied"][args.policy_id, rank - 1 : rank]
-        self._group = LearnerGroup(rank, buffers.topology.learners_per_policy)
+        index = args.rank - 1  # among the other learners
+        self._inbox = channels.other_learners[args.policy_id][index]
+        self._num_copied = channels.progress["copied"][args.policy_id, index : index + 1]
+        self._group = LearnerGroup(args.rank, buffers.topology.learners_per_policy)
         self._learner = Learner(args, self._group)
         self._batcher = Batcher(buffers, args.policy_id, self._learner.device)
-        # One more than the first learner holds: it sends a share as soon as it has room for a batch, which
-        # may be before its order to train on the previous one.
+        # One more batch than the first learner holds: it sends a share as soon as it has room for a batch,
+        # which may be before it orders to train on the previous one.
         self._handover = Handover(buffers.topology.max_ready_batches + 1)
         self._group.connect(self._learner.device, self._receive_port())
 
@@ -158,13 +148,10 @@ class OtherLearner:
 
     def run(self) -> None:
         """Trains until the first learner ends it. Raises LearnerLost, and what `Learner.train` raises."""
-        trainer = threading.Thread(target=self._train_until_ended, name="trainer")
-        trainer.start()
-        while not self._has_ended:
+        training = ThreadPoolExecutor(1, "trainer").submit(self._train_until_ended)
+        while not training.done():
             self._receive(timeout=0.05)
-        trainer.join()
-        if self._failure is not None:
-            raise self._failure
+        training.result()
 
     def _receive(self, timeout: float) -> None:
         """In the main thread: copies the shares that arrive within `timeout` seconds."""
@@ -175,13 +162,8 @@ class OtherLearner:
 
     def _train_until_ended(self) -> None:
         """Body of the trainer thread."""
-        try:
-            while self._follow_order():
-                self._context.beat()
-        except BaseException as error:  # raised in the main thread, which ends the process with it
-            self._failure = error
-        finally:
-            self._has_ended = True
+        while self._follow_order():
+            self._context.beat()
 
     def _follow_order(self) -> bool:
         """Receives an order of the first learner and carries it out. Returns False if it is to end."""

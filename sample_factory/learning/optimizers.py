@@ -8,7 +8,7 @@ import torch
 
 from sample_factory.config.learning_flags import LearningFlags
 
-# The adaptive schedules change the rate by LR_FACTOR beyond these multiples of the threshold.
+# The adaptive schedules change the rate by LR_FACTOR if the KL is beyond these multiples of the threshold.
 KL_TOO_LARGE = 2.0
 KL_TOO_SMALL = 0.5
 LR_FACTOR = 1.5
@@ -25,7 +25,7 @@ def make_optimizer(flags: LearningFlags, parameters: Iterable[torch.nn.Parameter
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Loads moments from a saved state; betas, epsilon and the like stay those of the current flags."""
+    """Loads moments from a saved state; betas, epsilon and the like stay as the current flags have them."""
     flags = [{key: group[key] for key in group if key != "params"} for group in optimizer.param_groups]
     optimizer.load_state_dict(dict(state))
     for group, own in zip(optimizer.param_groups, flags):
@@ -33,11 +33,10 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -
 
 
 class Adam(torch.optim.Adam):
-    """PyTorch's Adam with the fused kernel, without the code around it.
+    """PyTorch's Adam with the fused kernel, without the overhead of torch's methods.
 
-    The decorators of torch's methods load torch._dynamo, which takes over a second; they are needed only if a
-    compiled function calls the methods. torch's `step` spends 0.2 ms around the kernel, as long as the
-    forward pass of a small network.
+    Their decorators, which only compiled functions need, load torch._dynamo: over a second. torch's `step`
+    takes 0.2 ms besides the kernel, as long as the forward pass of a small network.
     """
 
     add_param_group = inspect.unwrap(torch.optim.Adam.add_param_group)
@@ -45,7 +44,6 @@ class Adam(torch.optim.Adam):
     load_state_dict = inspect.unwrap(torch.optim.Adam.load_state_dict)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Discards all gradients."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None
@@ -87,7 +85,7 @@ class Lamb(torch.optim.Optimizer):
     """LAMB without weight decay (You et al. 2020, https://arxiv.org/abs/1904.00962, algorithm 2).
 
     Adam, with the step of each matrix scaled to the norm of its weights. Steps of biases and other vectors
-    are not scaled: these start at 0, and a step scaled to their norm would keep them there.
+    are not scaled: biases start at 0, and a step scaled to that norm would keep them there.
     """
 
     def __init__(
@@ -127,7 +125,7 @@ class Lamb(torch.optim.Optimizer):
 class RMSprop(torch.optim.Optimizer):
     """RMSprop without momentum (Tieleman and Hinton 2012), as in torch: p -= lr g / (sqrt(v) + eps).
 
-    v is the running mean of g^2. Like `Adam`, it does not load torch's compiler.
+    v is the running mean of g^2. Like `Adam`, this class does not load torch's compiler.
     """
 
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
@@ -165,17 +163,17 @@ class LearningRate:
         self._end = train_for_env_frames
 
     def after_minibatch(self, kl: float) -> None:
-        """kl: mean KL(behaviour || new) over the minibatch, in nats."""
+        """Adapts kl_adaptive_minibatch. kl: mean KL(behaviour || new) over the minibatch, in nats."""
         if self._flags.lr_schedule == "kl_adaptive_minibatch":
             self._adapt(kl)
 
     def after_epoch(self, mean_kl: float) -> None:
-        """mean_kl: mean over the minibatches of the epoch, in nats."""
+        """Adapts kl_adaptive_epoch. mean_kl: mean over the minibatches of the epoch, in nats."""
         if self._flags.lr_schedule == "kl_adaptive_epoch":
             self._adapt(mean_kl)
 
     def at_frame(self, env_frames: int) -> None:
-        """Sets the rate of linear_decay, a function of the env frames: a resumed run continues with it."""
+        """Sets the rate of linear_decay, which depends on the env frames alone, so that a run can resume."""
         if self._flags.lr_schedule == "linear_decay":
             self.value = self._flags.learning_rate * max(0.0, 1.0 - env_frames / self._end)
 

@@ -19,8 +19,7 @@ from sample_factory.exchange.messages import (
     Trajectories,
 )
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
-from sample_factory.learning.batch import Batch
-from sample_factory.learning.batcher import Batcher
+from sample_factory.learning.batch import Batch, Batcher
 
 Request = DonateRequest | NewSettings | SnapshotRequest
 
@@ -31,8 +30,8 @@ class Handover:
     """Passes batches and requests from the batching thread to the trainer thread.
 
     It is the only object whose state both threads change. At most `max_ready_batches` batches wait in it.
-    That is the back-pressure: while they wait, no further buffer is released, and rollout workers that find
-    no free buffer pause.
+    That is the back-pressure: while it is full, no buffer is released, and rollout workers without a free
+    buffer pause.
     """
 
     def __init__(self, max_ready_batches: int):
@@ -49,17 +48,16 @@ class Handover:
         return self._batches.full()
 
     def wait_for_room(self, timeout: float) -> None:
-        """Blocks until the trainer takes a batch, at most `timeout` seconds; not at all if there is room."""
+        """Blocks, if it is full, until the trainer takes a batch, at most `timeout` seconds."""
         self._batch_taken.clear()
         if self._batches.full():
             self._batch_taken.wait(timeout)
 
     def put_batch(self, batch: Batch) -> None:
-        """Adds a batch."""
         self._batches.put(batch)
 
     def put_request(self, request: Request | SaveRequest) -> None:
-        """Adds a request of the main process. A new save request replaces an earlier one."""
+        """Adds a request of the main process. A SaveRequest replaces an earlier one."""
         if isinstance(request, SaveRequest):
             self._save_request = request
         else:
@@ -77,11 +75,11 @@ class Handover:
         return batch
 
     def take_request(self) -> Request | None:
-        """Returns the oldest request of population-based training or for a snapshot, or None."""
+        """Returns the oldest request that is not a SaveRequest, or None."""
         return None if self._requests.empty() else self._requests.get()
 
     def take_save_request(self) -> SaveRequest | None:
-        """Returns the newest save request that has not been taken, or None."""
+        """Returns the newest SaveRequest unless it was taken before, or None."""
         request, self._save_request = self._save_request, None
         return request
 
@@ -138,9 +136,9 @@ class Receiver:
 
     def _share(self, tickets: list[int]) -> list[int]:
         """Sends the other learners of the policy their shares of a batch, and returns this learner's."""
-        num_learners = 1 + len(self._other_inboxes)
-        if num_learners == 1:
+        if not self._other_inboxes:
             return tickets
+        num_learners = 1 + len(self._other_inboxes)
         for rank, inbox in enumerate(self._other_inboxes, start=1):
             inbox.put(Trajectories(tickets[rank::num_learners]))
         own = tickets[::num_learners]
@@ -185,7 +183,7 @@ class Receiver:
         return int(own.sum()) * self._buffers.topology.frameskip
 
     def _announce_first_batch(self, batch_size: int) -> None:
-        """Reports that the run works: users wait for a sign, and the first SGD step takes seconds."""
+        """Tells the user that the run works: the first SGD step, and so the first figures, take seconds."""
         assert self._first_tickets is not None
         self._is_announced = True
         topology = self._buffers.topology

@@ -32,11 +32,10 @@ log = logging.getLogger("sample_factory")
 class Saver:
     """Saves the checkpoints of a learner: regular ones, milestones, and the best one. Resumes from them.
 
-    With population-based training, it also gives the weights of the policy away, or replaces them by another
-    policy's. That happens between two batches, so that neither weights nor flags change within one.
+    With population-based training, it also writes the weights for another policy, or takes over the weights
+    of another policy; between two batches, so that neither weights nor flags change within a batch.
 
-    All fields belong to the trainer thread, and to the main thread before the trainer has started and after
-    it has ended.
+    All fields belong to the trainer thread (to the main thread before it starts and after it ends).
     """
 
     def __init__(self, learner: Learner, checkpoints: Checkpoints, args: LearnerArgs):
@@ -68,10 +67,8 @@ class Saver:
                 f"{self._checkpoints.folder} has no {kind} checkpoint yet; try --load_checkpoint_kind={other}"
             )
         if state is not None:
-            learner = self._learner
-            self._checkpoints.supersede(learner.version)
-            counts = (learner.policy_id, learner.version, learner.env_frames)
-            log.info("Policy %d resumes at %d SGD steps, %d env frames", *counts)
+            self._checkpoints.supersede(self._learner.version)
+            log.info("Policy %d resumes at %d SGD steps, %d env frames", *self._counts())
 
     def _transfer(self, path: Path) -> None:
         state = read_checkpoint(path)
@@ -84,10 +81,12 @@ class Saver:
             ) from None
         log.info("Policy %d starts with the weights of %s", self._learner.policy_id, path)
 
+    def _counts(self) -> tuple[int, int, int]:
+        return self._learner.policy_id, self._learner.version, self._learner.env_frames
+
     def _state(self) -> tuple[dict[str, Any], int, int]:
         """Returns the first arguments of `Checkpoints.save` and the like: state, version, env frames."""
-        learner = self._learner
-        return learner.state_dict(), learner.version, learner.env_frames
+        return self._learner.state_dict(), self._learner.version, self._learner.env_frames
 
     def save(self) -> bool:
         """Saves a checkpoint, unless nothing is learned (--sampler_only). Returns False if that failed."""
@@ -99,18 +98,17 @@ class Saver:
         """Saves a regular checkpoint and a milestone, each if its time has come."""
         if self._time_to_save():
             self.save()
-        learner = self._learner
-        if not self._milestones.is_due(learner.env_frames):
+        if not self._milestones.is_due(self._learner.env_frames):
             return
         path = self._checkpoints.save_milestone(*self._state())
-        self._milestones.record(learner.env_frames, is_saved=path is not None)
+        self._milestones.record(self._learner.env_frames, is_saved=path is not None)
         if path is not None:
-            send(MilestoneSaved(Milestone(learner.policy_id, learner.version, learner.env_frames)))
+            send(MilestoneSaved(Milestone(*self._counts())))
 
     def save_best(self, request: SaveRequest) -> None:
-        """Saves the best checkpoint, if the value is better than that of the last one.
+        """Saves the best checkpoint if the value is better than `Learner.best_value`.
 
-        `Learner.best_value`, which the file contains, does not change if the file could not be written.
+        `best_value`, which the file contains, does not change if the file cannot be written.
         """
         best = self._learner.best_value
         if best is not None and request.value <= best:
@@ -122,26 +120,16 @@ class Saver:
     def answer(self, request: Request) -> Snapshot | Donated | SettingsTaken:
         """Carries out a request. A failure is described in the answer; the learner then stays unchanged."""
         match request:
-            case SnapshotRequest():
-                return self._snapshot()
+            case SnapshotRequest():  # for an evaluation during training
+                path = self._checkpoints.save_snapshot(self._learner.state_dict())
+                return Snapshot(*self._counts(), None if path is None else str(path))
             case DonateRequest():
-                return self._donate(request)
+                path = self._checkpoints.save_donation(self._learner.state_dict())
+                if path is None:
+                    return Donated(request.request_id, None, "")
+                return Donated(request.request_id, str(path), _sha256(path))
             case NewSettings():
                 return self._take(request)
-
-    def _snapshot(self) -> Snapshot:
-        """Writes the current state to a file that is to be evaluated."""
-        learner = self._learner
-        path = self._checkpoints.save_snapshot(learner.state_dict())
-        return Snapshot(
-            learner.policy_id, learner.version, learner.env_frames, None if path is None else str(path)
-        )
-
-    def _donate(self, request: DonateRequest) -> Donated:
-        path = self._checkpoints.save_donation(self._learner.state_dict())
-        if path is None:
-            return Donated(request.request_id, None, "")
-        return Donated(request.request_id, str(path), _sha256(path))
 
     def _take(self, settings: NewSettings) -> SettingsTaken:
         donation = settings.donation

@@ -1,8 +1,9 @@
 """The trainer thread of a learner process: trains on batches, publishes weights, reports."""
 
-import itertools
 from collections import deque
 from collections.abc import Callable, Mapping
+
+import numpy as np
 
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import Report, SettingsTaken, StatsReport, TrainReport
@@ -14,15 +15,16 @@ from sample_factory.runtime import cpu
 from sample_factory.runtime.clock import Clock, Every
 
 REPORT_SECONDS = 5.0
-# Seconds between train/ summaries, by number of SGD steps: frequent at the start of a run.
-SUMMARY_SECONDS = ((0, 2.0), (100_000, 60.0), (1_000_000, 120.0))
+# Seconds between train/ summaries: SUMMARY_SECONDS[i] after SUMMARY_STEPS[i] SGD steps, linear in between.
+SUMMARY_STEPS = (0, 100_000, 1_000_000)
+SUMMARY_SECONDS = (2.0, 60.0, 120.0)
 
 
 class Trainer:
     """Trains a learner, publishes its weights, reports, and saves.
 
-    All fields belong to the trainer thread, and to the main thread before the trainer has started and after
-    it has ended; `handover` is shared. With --sampler_only nothing is trained, and only the batching thread
+    All fields belong to the trainer thread (to the main thread before it starts and after it ends), except
+    for `handover`, which both threads use. With --sampler_only nothing is trained: only the batching thread
     calls a method, `count_frames`.
     """
 
@@ -37,7 +39,7 @@ class Trainer:
     ):
         """send: to the main process. forced_lag: --forced_policy_lag."""
         self._learner = learner
-        self._others_differ = True  # other learners of the policy do not have this learner's state
+        self._others_differ = True  # whether the other learners of the policy need this learner's state
         self._saver = saver
         self._handover = handover
         self._weights = channels.weights[learner.policy_id]
@@ -47,7 +49,7 @@ class Trainer:
         self._send = send
         self._clock = Clock()
         self._time_to_report = Every(REPORT_SECONDS)
-        self._time_to_summarise = Every(SUMMARY_SECONDS[0][1], at_first=True)
+        self._time_to_summarise = Every(SUMMARY_SECONDS[0], at_first=True)
 
     def publish(self) -> None:
         """Makes the current weights, with --forced_policy_lag earlier ones, available to policy workers."""
@@ -62,14 +64,14 @@ class Trainer:
         self._give_order(trains=batch is not None)
         if batch is None:
             return False
-        stats = self._learner.train(batch, want_summaries=self._time_to_summarise())
+        summaries = self._learner.train(batch, want_summaries=self._time_to_summarise())
         self._clock.lap("train")
         self.publish()
         policy_id = self._learner.policy_id
         self._num_iterations[policy_id] += 1
-        self._diverged[policy_id] = max(self._diverged[policy_id], stats.newest_diverged)
+        self._diverged[policy_id] = max(self._diverged[policy_id], self._learner.newest_diverged)
         self._clock.lap("publish")
-        self.report(stats.summaries)
+        self.report(summaries)
         self._saver.save_when_due(self._send)
         save_request = self._handover.take_save_request()
         if save_request is not None:
@@ -77,7 +79,8 @@ class Trainer:
         return True
 
     def _give_order(self, trains: bool) -> None:
-        """Makes the other learners of the policy do the same, with the same weights and flags."""
+        """Tells the other learners of the policy to do the same, and sends this learner's state if they need
+        it."""
         group = self._learner.group
         if group.size == 1:
             return
@@ -90,7 +93,7 @@ class Trainer:
         self._learner.group.give_order(Order(trains=False, ends=True))
 
     def _answer_requests(self) -> None:
-        """Called between two iterations: requests wait for the end of the current one."""
+        """Carries out the requests of the main process that have arrived since the last iteration."""
         while (request := self._handover.take_request()) is not None:
             answer = self._saver.answer(request)
             if isinstance(answer, SettingsTaken):
@@ -116,26 +119,16 @@ class Trainer:
         )
         self._send(report)
         if summaries:
-            self._time_to_summarise = Every(_summary_seconds(learner.version))
+            seconds = np.interp(learner.version, SUMMARY_STEPS, SUMMARY_SECONDS)
+            self._time_to_summarise = Every(float(seconds))
         if self._time_to_report():
             shares = self._clock.take_shares()
             shares["memory_mb"] = cpu.rss_mb()
             self._send(StatsReport("learner", learner.policy_id, shares))
 
 
-def _summary_seconds(version: int) -> float:
-    """Returns the interval between summaries: linear between the points of SUMMARY_SECONDS."""
-    for (begin, low), (end, high) in itertools.pairwise(SUMMARY_SECONDS):
-        if version < end:
-            return low + (high - low) * (version - begin) / (end - begin)
-    return SUMMARY_SECONDS[-1][1]
-
-
 class LateWeights:
-    """Holds weights back until the learner has made `lag` more SGD steps; with 0, holds nothing.
-
-    For --forced_policy_lag, with which the weights that act are that many SGD steps older than the newest.
-    """
+    """Holds weights back until they are `lag` SGD steps old, for --forced_policy_lag; 0 holds nothing."""
 
     def __init__(self, lag: int):
         self._lag = lag

@@ -1,59 +1,46 @@
 """Probability distributions over the actions of a Gymnasium space.
 
-The components of the space are independent given the observation. See `spaces/actions.py` for the layout of
+The components of the space are independent given the observation. spaces/actions.py defines the layout of
 actions and logits. K: number of values in an action; L: number of logits.
 """
 
 import functools
 import math
-from typing import Any
 
-import gymnasium as gym
+import numpy as np
 import torch
 from torch import Tensor
 
-from sample_factory.spaces.actions import ActionLayout, action_layout
+from sample_factory.spaces.actions import ActionLayout
 
 MIN_LOG_STD = math.log(1e-4)
 MAX_LOG_STD = math.log(1e4)
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
-# Both give probability exactly 0 and, being finite, no NaN. Padding is lower, so that a row whose mask
+# Both give probability exactly 0 and, being finite, no NaN. Padding is lower, so that a row in which the mask
 # forbids everything is uniform over real actions, without the padding.
 FORBIDDEN_LOGIT = -1e8
 PADDING_LOGIT = -1e10
 
 
-def action_distribution(
-    space: gym.Space[Any], logits: Tensor, action_mask: Tensor | None = None
-) -> "ActionDistribution":
-    """Returns the distribution over `space` with logits [..., L] float32.
-
-    action_mask: [..., number of discrete logits], nonzero where the choice is allowed. Boxes have no mask.
-    """
-    layout = action_layout(space)
-    return layout_distribution(layout, mask_logits(layout, logits, action_mask))
-
-
-def layout_distribution(layout: ActionLayout, logits: Tensor) -> "ActionDistribution":
-    """Returns the distribution of logits [..., L] that are already masked."""
+def action_distribution(layout: ActionLayout, logits: Tensor) -> "ActionDistribution":
+    """Returns the distribution of logits [..., L] float32, see `mask_logits`."""
     if not layout.box_actions:
         return CategoricalActions(layout.discrete_sizes, logits)
     if layout.discrete_actions:
         return MixedActions(layout, logits)
-    if _is_one_box(layout):
+    if layout.log_stds[0] == len(layout.means):  # one Box: its means, then its log-stds
         means, log_stds = logits.chunk(2, dim=-1)
         return GaussianActions(means, log_stds)
     return _gaussian(layout, logits)
 
 
-def mask_logits(layout: ActionLayout, logits: Tensor, action_mask: Tensor | None) -> Tensor:
+def mask_logits(layout: ActionLayout, logits: Tensor, action_mask: Tensor) -> Tensor:
     """Returns logits [..., L] with which forbidden choices have probability exactly 0.
 
-    A row in which every choice is forbidden becomes uniform. action_mask: as in `action_distribution`.
+    A row in which every choice is forbidden becomes uniform.
+    action_mask: [..., number of discrete logits], nonzero where the choice is allowed. Boxes have no mask.
     """
-    if action_mask is None:
-        return logits
     allowed = action_mask.bool()
     if layout.box_actions:
         all_allowed = torch.ones(logits.shape, dtype=torch.bool, device=logits.device)
@@ -63,13 +50,9 @@ def mask_logits(layout: ActionLayout, logits: Tensor, action_mask: Tensor | None
 
 @functools.cache  # never freed: CUDA graphs read these tensors
 def columns(indices: tuple[int, ...], device: torch.device) -> Tensor:
-    """Returns the indices as an int64 tensor on the device, the same one in every call."""
+    """Returns the indices as an int64 tensor on the device; the same tensor in every call."""
     with torch.inference_mode(False):  # autograd cannot save a tensor created in inference mode
         return torch.tensor(indices, dtype=torch.int64, device=device)
-
-
-def _is_one_box(layout: ActionLayout) -> bool:
-    return layout.log_stds[0] == len(layout.means)
 
 
 def _gaussian(layout: ActionLayout, logits: Tensor) -> "GaussianActions":
@@ -80,15 +63,10 @@ def _gaussian(layout: ActionLayout, logits: Tensor) -> "GaussianActions":
 
 @functools.lru_cache(maxsize=256)
 def _padding(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the columns, in a row of logits and a padding, of the entries of a [K, max(sizes)] table."""
-    padding_column = sum(sizes)
-    width = max(sizes)
-    table: list[int] = []
-    first = 0
-    for size in sizes:
-        table += [*range(first, first + size), *[padding_column] * (width - size)]
-        first += size
-    return tuple(table)
+    """Returns the index, in a row of logits followed by one padding, of each entry of [K, max(sizes)]."""
+    table = np.full((len(sizes), max(sizes)), sum(sizes))
+    table[np.arange(max(sizes)) < np.array(sizes)[:, None]] = np.arange(sum(sizes))
+    return tuple(table.flatten().tolist())
 
 
 class CategoricalActions:
@@ -178,9 +156,9 @@ class GaussianActions:
 
 
 class MixedActions:
-    """Discrete and Box components side by side; every quantity is the sum over the two parts.
+    """Discrete and Box components side by side; log-probability, entropy and KL are sums over both parts.
 
-    logits: [..., L] float32 in the layout of the space.
+    logits: [..., L] float32, in the layout of the space.
     """
 
     def __init__(self, layout: ActionLayout, logits: Tensor):

@@ -9,71 +9,58 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.action_distributions import ActionDistribution, layout_distribution, mask_logits
+from sample_factory.models.action_distributions import ActionDistribution, action_distribution, mask_logits
 from sample_factory.models.normalizers import ObservationNormalizers, RunningNormalizer
-from sample_factory.runtime.totals import Total, of_one_process
 from sample_factory.spaces.actions import ACTION_MASK, action_layout
 
 
 class PolicyOutput(NamedTuple):
-    """One step for B agents. All fields are float32 tensors.
+    """One step for B agents, float32."""
 
-    actions: [B, K], one value per discrete choice and per element of a Box.
-    log_probs: [B], log-probability of `actions`.
-    values: [B], on the scale of normalised returns if returns are normalised.
-    logits: [B, L], masked.
-    rnn_state: [B, H], the recurrent state before the next step.
-    """
-
-    actions: Tensor
-    log_probs: Tensor
-    values: Tensor
-    logits: Tensor
-    rnn_state: Tensor
+    actions: Tensor  # [B, K], one value per discrete choice and per element of a Box
+    log_probs: Tensor  # [B], of `actions`
+    values: Tensor  # [B], on the scale of normalised returns if returns are normalised
+    logits: Tensor  # [B, L], masked
+    rnn_state: Tensor  # [B, state_size], before the next step
 
 
 class Unroll(NamedTuple):
     """T steps for B rows, differentiable.
 
-    logits: [T, B, L] float32, masked. values: [T, B] float32.
-    encodings: [T, B, E], beliefs: [T, B, H]: outputs of encoder and core of the actor's tower, in the dtype
-        in which these ran; E and H are 0 for a network that does not return them.
+    Encodings and beliefs are outputs of the encoder and the core of the actor's tower, in the dtype in which
+    these ran. E and H are 0 for a network that does not return them.
     """
 
-    logits: Tensor
-    values: Tensor
-    encodings: Tensor
-    beliefs: Tensor
+    logits: Tensor  # [T, B, L] float32, masked
+    values: Tensor  # [T, B] float32
+    encodings: Tensor  # [T, B, E]
+    beliefs: Tensor  # [T, B, H]
 
 
 class NetworkOutput(NamedTuple):
-    """Outputs of `ActorCritic.forward` for T steps of B rows, in any float dtype.
+    """Outputs of `ActorCritic.forward` for T steps of B rows, in any float dtype."""
 
-    logits: [T, B, L], not masked. values: [T, B]. rnn_state: [B, state_size], after the last step.
-    encodings, beliefs: see Unroll; only --use_cpc and --episodic_memory need them.
-    """
-
-    logits: Tensor
-    values: Tensor
-    rnn_state: Tensor
-    encodings: Tensor | None = None
-    beliefs: Tensor | None = None
+    logits: Tensor  # [T, B, L], not masked
+    values: Tensor  # [T, B]
+    rnn_state: Tensor  # [B, state_size], after the last step
+    encodings: Tensor | None = None  # see Unroll; only --use_cpc and --episodic_memory need it
+    beliefs: Tensor | None = None  # likewise
 
 
 class ActorCritic(nn.Module):
     """A policy and its value function, as policy workers, learners and evaluation use it.
 
-    Subclasses call this __init__, define `forward`, and set `state_size` if they have a memory. Everything
-    else may be left as it is: normalisation of observations, action masks, distributions, acting.
+    Subclasses call this __init__, define `forward`, and set `state_size` if they have a memory. They inherit
+    everything else: normalisation of observations, action masks, distributions, acting.
 
-    Callers may wrap `act` and `unroll` in torch.autocast; all their outputs are float32, but for encodings
-    and beliefs. Observations are raw tensors, as the env has written them. The observation `action_mask` (one
+    Callers may wrap `act` and `unroll` in torch.autocast; all outputs except encodings and beliefs are
+    float32. Observations are raw tensors, as the env has written them. The observation `action_mask` (one
     number per discrete logit, nonzero: allowed), if there is one, is applied to all logits returned. Values
     are on the scale of normalised returns if there is a `returns_normalizer`, which `make_actor_critic` sets;
-    applying it is left to the caller.
+    callers denormalise them.
 
     state_size: number of floats in a row of rnn_state.
-    layout: of the actions; `num_logits` and `num_action_values` are its own.
+    layout: of the actions; defines `num_logits` and `num_action_values`.
     """
 
     state_size: int = 0
@@ -95,8 +82,8 @@ class ActorCritic(nn.Module):
 
         T calls with one step each must give the same as one call with T steps.
 
-        observations: [T * B, ...] by key, time-major and normalised, without the action mask; indices of
-            Discrete and MultiDiscrete ones are int64 [T * B, K].
+        observations: [T * B, ...] by key, time-major and normalised, without the action mask. Discrete and
+            MultiDiscrete observations are indices, int64 [T * B, K].
         rnn_state: [B, state_size] float32, before the first step; 0 at the start of an episode.
         resets: bool [T, B] in host memory, or None: where True, the row's state is zeroed before that step.
         """
@@ -143,7 +130,7 @@ class ActorCritic(nn.Module):
     def _run(
         self, observations: Mapping[str, Tensor], rnn_state: Tensor, resets: np.ndarray | None
     ) -> NetworkOutput:
-        """Normalises raw observations, and masks the logits, which are float32 then, like the values."""
+        """Runs `forward` on raw observations. Returns masked logits; logits and values are float32."""
         rows = {key: observations[key].reshape(-1, *shape) for key, shape in self.observation_shapes.items()}
         output: NetworkOutput = self(self.observation_normalizers(rows), rnn_state.float(), resets)
         logits = output.logits.float()
@@ -151,12 +138,9 @@ class ActorCritic(nn.Module):
             logits = mask_logits(self.layout, logits, rows[ACTION_MASK].view(*logits.shape[:2], -1))
         return output._replace(logits=logits, values=output.values.float())
 
-    def distribution(self, logits: Tensor, action_mask: Tensor | None = None) -> ActionDistribution:
-        """Returns the action distribution of logits [..., L].
-
-        action_mask: as in `action_distribution`; logits of `act` and `unroll` are already masked.
-        """
-        return layout_distribution(self.layout, mask_logits(self.layout, logits, action_mask))
+    def distribution(self, logits: Tensor) -> ActionDistribution:
+        """Returns the action distribution of logits [..., L], which `act` and `unroll` have masked."""
+        return action_distribution(self.layout, logits)
 
     @property
     def device(self) -> torch.device:
@@ -164,21 +148,8 @@ class ActorCritic(nn.Module):
         return next(self.parameters()).device
 
     def prepare_to_act(self, dtype: torch.dtype) -> None:
-        """Called once for a model that only acts, and in autocast to `dtype`.
+        """Called once for a model that only acts, under autocast to `dtype`.
 
         A subclass may convert weights to `dtype`, so that autocast need not do so in every call. Float32
-        weights that are loaded afterwards are rounded once.
+        weights that are loaded later are then rounded once.
         """
-
-    def update_normalizers(
-        self,
-        observations: Mapping[str, Tensor],
-        valid: Tensor | None = None,
-        total: Total[Tensor] = of_one_process,
-    ) -> None:
-        """Adds raw observations [T, ..., *shape] to the running statistics.
-
-        valid: bool [T, ...]; steps where it is False are excluded.
-        total: sums a tensor over all learners of the policy, each of which has a share of the observations.
-        """
-        self.observation_normalizers.update(observations, valid, total)

@@ -1,15 +1,14 @@
 """Layers that compute the same functions as torch's, but faster on a CPU.
 
 - Linear, Conv2d: pack their weights once while they act in bfloat16.
-- PatchConv2d: a convolution over pictures with few channels, as one over squares of pixels.
+- PatchConv2d: computes a convolution over pictures with few channels as one over squares of pixels.
 - ELU: cheaper backward pass, and cheaper exponential in bfloat16.
 
-OneDNN's kernels need weights in an order of their own. torch's layers reorder them in each call, which takes
-as long as the products of a few rows. The operators that keep the order are torch's own, used by its
-compiler, but private: where they are missing, and where packing is impossible (gradients, other dtypes and
-devices), the layers are plain nn.Linear and nn.Conv2d. Measured (one core with AMX, 16 rows): 2304 to 512
-features in 92 instead of 160 us, 64 to 128 channels of 7x14 pixels in 90 instead of 165 us, with the same
-results.
+OneDNN's kernels need weights in a special order (packed). torch's layers reorder them in each call, which
+takes as long as the products of a few rows. The operators for packed weights are private operators of torch's
+compiler: where they are missing, and where packing is impossible (gradients, other dtypes and devices), the
+layers compute like nn.Linear and nn.Conv2d. Measured (one core with AMX, 16 rows): 2304 to 512 features in 92
+instead of 160 us, 64 to 128 channels of 7x14 pixels in 90 instead of 165 us, with the same results.
 """
 
 import functools
@@ -25,10 +24,9 @@ ops = torch.ops.mkldnn
 class PackedWeight:
     """A packed copy of one weight, made at its first use and after every change of the weight.
 
-    A change is noticed by the version number, which torch increments at every in-place operation (an
-    optimizer's step, load_state_dict), and by the memory address (`.to`, a new parameter); a change through
-    `weight.data` is not noticed. Copies of this object are empty: a packed tensor can be neither copied nor
-    saved.
+    A change shows in the version number, which torch increments at every in-place operation (an optimizer's
+    step, load_state_dict), or in the memory address (`.to`, a new parameter); a change through `weight.data`
+    goes unnoticed. Copies of this object are empty: a packed tensor can be neither copied nor saved.
     """
 
     def __init__(self) -> None:
@@ -52,7 +50,7 @@ class PackedWeight:
 
 
 def _packable(weight: Tensor, x: Tensor) -> bool:
-    """Whether x and the weight are multiplied in bfloat16 on the CPU, and without a gradient."""
+    """Whether x and the weight are multiplied in bfloat16 on the CPU, without a gradient."""
     if weight.dtype != torch.bfloat16 or not (weight.is_cpu and x.is_cpu) or torch.is_grad_enabled():
         return False
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
@@ -146,10 +144,10 @@ class ToChannelsLast(nn.Module):
 class PatchConv2d(Conv2d):
     """The same function as nn.Conv2d without padding, for a kernel that is a multiple of the stride.
 
-    Squares of stride x stride pixels become channels, and the kernel moves over squares: with the 3 channels
-    of a picture, a convolution has too little work per pixel. 8x8 with stride 4 over 3 channels is 2x2 over
-    48. Measured (2,112 pictures of 72x128 through convnet_simple, one core, forward and backward): 937
-    instead of 1,416 ms in float32, 400 instead of 586 ms in bfloat16.
+    Squares of stride x stride pixels become channels, and the kernel moves over squares, since a convolution
+    over the 3 channels of a picture has too little work per pixel. 8x8 with stride 4 over 3 channels becomes
+    2x2 over 48. Measured (2,112 pictures of 72x128 through convnet_simple, one core, forward and backward):
+    937 instead of 1,416 ms in float32, 400 instead of 586 ms in bfloat16.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -212,10 +210,10 @@ class ELU(nn.Module):
 
 
 class _Elu(torch.autograd.Function):
-    """ELU whose backward pass needs only the output.
+    """ELU whose backward pass needs only the output, which the next layer keeps in any case.
 
-    torch's keeps the input and computes exp again; the output is kept by the next layer in any case. Measured
-    on [528, 32, 17, 31] in float32, one core with AVX2: 5 instead of 10 ms.
+    torch's ELU keeps the input and computes exp again. Measured on [528, 32, 17, 31] in float32, one core
+    with AVX2: 5 instead of 10 ms.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Makes the parts of a network that are a user's own."""
+"""Makes the parts of a network that users have written."""
 
 import operator
 import types
@@ -13,11 +13,10 @@ from sample_factory.models.network_registry import (
     DECODER,
     ENCODER,
     NetworkError,
-    NetworkFactory,
     resolve_factory,
 )
 
-# What a factory of each part should be, for error messages.
+# The contract of each part's factory, for error messages.
 _EXPECTED = {
     ENCODER: "factory(flags, observation_space) that returns a torch.nn.Module with an int out_size",
     CORE: "factory(flags, in_size) that returns a torch.nn.Module with ints out_size and state_size",
@@ -30,10 +29,10 @@ _EXPECTED = {
 def make_custom_part(
     part: str, name: str, flags: ModelFlags, *inputs: object, returns: type[nn.Module] = nn.Module
 ) -> nn.Module:
-    """Calls the factory of a part.
+    """Calls the factory of a part with the flags and `inputs`.
 
-    inputs: its arguments after the flags. returns: the class of what it should return.
-    Raises ConfigError if there is no such factory, NetworkError if it raises or returns something else.
+    Raises ConfigError if there is no such factory, NetworkError if it raises or does not return an instance
+    of `returns`.
     """
     try:
         factory = resolve_factory(part, name)
@@ -41,10 +40,11 @@ def make_custom_part(
         message = str(error)
         flag = f"--{part}_custom={name}"
         raise ConfigError(message if message.startswith(flag) else f"{flag}: {message}") from None
-    called = f"{describe(part, name)}: {_name_of(factory)}"
     expected = f"it should be a {_EXPECTED[part]}"
     if not callable(factory):
         raise NetworkError(f"{describe(part, name)} is a {type(factory).__name__}; {expected}")
+    has_name = isinstance(factory, type | types.FunctionType)
+    called = f"{describe(part, name)}: {f'{factory.__qualname__}()' if has_name else 'its factory'}"
     try:
         module = factory(flags, *inputs)
     except NetworkError:  # of a part inside
@@ -61,19 +61,13 @@ def describe(part: str, name: str) -> str:
     return f"{part.replace('_', '-')} {name}"
 
 
-def _name_of(factory: NetworkFactory) -> str:
-    if isinstance(factory, type | types.FunctionType):
-        return f"{factory.__qualname__}()"
-    return "its factory"
-
-
 def out_size(module: nn.Module, part: str = ENCODER) -> int:
     """Returns the number of features per row. Raises NetworkError without an int attribute out_size."""
     return int_attribute(module, "out_size", "the width of its output", part)
 
 
 def int_attribute(module: nn.Module, attribute: str, meaning: str, part: str) -> int:
-    """Returns the value of an attribute. Raises NetworkError unless there is one, and it is an int."""
+    """Returns an int attribute. Raises NetworkError, with its meaning, if it is missing or no int."""
     needs = f"{describe(part, type(module).__name__)} needs an int attribute {attribute}, {meaning}"
     try:
         size = operator.attrgetter(attribute)(module)

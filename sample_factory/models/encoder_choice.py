@@ -1,7 +1,7 @@
 """Chooses the built-in network that encodes an observation, by its space and the flags. No torch."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -36,7 +36,7 @@ RESNET_IMPALA_CHANNELS = (16, 32, 32)  # after each halving of the image
 MLP = "mlp"
 TABLE = "table"
 MAX_TABLE_BYTES = 4 * 2**30
-# A smaller image, such as a board of 3x3 fields, has too few places for convolutions to share weights.
+# In a smaller image, such as a board of 3x3 fields, convolutions share weights between too few places.
 MIN_SMALL_SIDE = 5  # pixels
 MAX_LISTED = 10  # numbers of choices in a line of the log
 LARGE_LAYER = 2**24  # weights
@@ -44,18 +44,12 @@ NUM_COPIES = 8  # of the weights: 4 in a learner (gradients, Adam's moments), 2 
 
 
 class EncoderChoice(NamedTuple):
-    """The network that encodes one observation.
+    """The network that encodes one observation."""
 
-    preset: MLP, TABLE, or a name in RESNETS or CONVNETS.
-    widths: of an MLP's layers; with TABLE, the first is the width of the table.
-    image: None for MLP and TABLE.
-    reason: why it is not the preset of the flags; empty if it is.
-    """
-
-    preset: str
-    widths: tuple[int, ...] = ()
-    image: ImageLayout | None = None
-    reason: str = ""
+    preset: str  # MLP, TABLE, or a name in RESNETS or CONVNETS
+    widths: tuple[int, ...] = ()  # of an MLP's layers; with TABLE, the first is the width of the table
+    image: ImageLayout | None = None  # None for MLP and TABLE
+    reason: str = ""  # why it is not the preset of the flags; empty if it is
 
     def __str__(self) -> str:
         """Describes the network on one line."""
@@ -70,8 +64,8 @@ def choose_encoder(flags: ModelFlags, key: str, space: gym.spaces.Box) -> Encode
     """Returns the network for one observation.
 
     Discrete and MultiDiscrete observations get a table, vectors and scalars an MLP. Images get the preset of
-    the flags if they are large enough for it. Other ones get an MLP if they are tables, i.e. 2-dimensional
-    floats, or tiny, and otherwise small convolutions.
+    the flags if they are large enough for it. Smaller images get an MLP if they are tiny or are tables, i.e.
+    2-dimensional floats, and small convolutions otherwise.
 
     Raises ValueError for more than 4 dimensions, or a huge table.
     """
@@ -197,9 +191,9 @@ def encoded_spaces(observation_space: gym.spaces.Dict) -> dict[str, gym.spaces.B
 
 
 def input_groups(spaces: Mapping[str, gym.spaces.Box]) -> list[tuple[str, ...]]:
-    """Returns the keys that share a network: all vectors and numbers together, each other one alone.
+    """Returns the keys that share a network: all vectors and numbers share one, every other key has its own.
 
-    An MLP on all vectors can combine them, such as a position with a goal; one for each of them could not.
+    One MLP on all vectors can combine them, such as a position with a goal; separate MLPs could not.
     """
     vectors = tuple(
         key for key, space in spaces.items() if not isinstance(space, Indices) and len(space.shape) < 2
@@ -209,16 +203,14 @@ def input_groups(spaces: Mapping[str, gym.spaces.Box]) -> list[tuple[str, ...]]:
 
 
 def grouped_spaces(observation_space: gym.spaces.Dict) -> dict[str, gym.spaces.Box]:
-    """Returns the space that each network for observations gets, by its keys, joined by commas."""
+    """Returns the space that each network for observations encodes, by its keys, joined by commas."""
     each = encoded_spaces(observation_space)
-    return {", ".join(keys): joined_space([each[key] for key in keys]) for keys in input_groups(each)}
-
-
-def joined_space(spaces: Sequence[gym.spaces.Box]) -> gym.spaces.Box:
-    """Returns the space of the concatenation of vectors and numbers, or the only space."""
-    if len(spaces) == 1:
-        return spaces[0]
-    return gym.spaces.Box(-np.inf, np.inf, (sum(math.prod(space.shape) for space in spaces),), np.float32)
+    spaces = {}
+    for keys in input_groups(each):
+        size = sum(math.prod(each[key].shape) for key in keys)
+        joined = gym.spaces.Box(-np.inf, np.inf, (size,), np.float32)
+        spaces[", ".join(keys)] = each[keys[0]] if len(keys) == 1 else joined
+    return spaces
 
 
 def describe_space(key: str, space: gym.spaces.Box) -> str:
@@ -234,8 +226,8 @@ def describe_space(key: str, space: gym.spaces.Box) -> str:
 def describe_encoders(flags: ModelFlags, observation_space: gym.spaces.Dict, typed: Mapping[str, Any]) -> str:
     """Returns a line with the network of each observation.
 
-    typed: flags on the command line, by name. Raises ValueError if none of the observations is large enough
-    for the preset that was typed, or one has too many dimensions.
+    typed: flags on the command line, by name. Raises ValueError if no observation is large enough for the
+    preset that was typed, or one has too many dimensions.
     """
     spaces = grouped_spaces(observation_space)
     choices = {key: choose_encoder(flags, key, space) for key, space in spaces.items()}
@@ -253,5 +245,5 @@ def describe_encoders(flags: ModelFlags, observation_space: gym.spaces.Dict, typ
 
 
 def _contradicts(choice: EncoderChoice, typed: Mapping[str, Any]) -> bool:
-    """Whether a network other than that of the flags is not what was typed."""
+    """Whether the choice of another network than the flags name contradicts the typed flags."""
     return "encoder_subtype" in typed or (typed.get("encoder_type") == "conv" and choice.preset == MLP)

@@ -28,15 +28,13 @@ from sample_factory.models.normalizers import autocast_dtype
 from sample_factory.spaces.observations import ImageLayout, Indices
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"elu": ELU, "relu": nn.ReLU, "tanh": nn.Tanh}
-
-
 MAX_SCALE = 5.0  # where normalised observations are clipped
 
 
 class ComputesLogits:
-    """An encoder whose first outputs are the logits of the actions, e.g. by convolutions over a map.
+    """Marks an encoder whose first outputs are the logits of the actions, e.g. by convolutions over a map.
 
-    There is then no action head, no memory and no decoder; the value depends on the outputs that follow.
+    The network then has no core, no decoder and no action head; the value depends on the other outputs.
     """
 
     num_logits: int
@@ -68,9 +66,9 @@ def mlp(flags: ModelFlags, in_size: int, widths: tuple[int, ...]) -> nn.Sequenti
 
 
 class MultiInputEncoder(nn.Module):
-    """An encoder for each observation, one for all vectors; see `input_groups`.
+    """One encoder for all vectors and one for each other observation; see `input_groups`.
 
-    Their outputs are concatenated in the order of sorted keys.
+    Their outputs are concatenated, in the order of sorted keys.
     """
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
@@ -134,8 +132,8 @@ class IndexLinear(nn.Module):
     weight: [sum of sizes, out_features]. Unlike in nn.Linear a choice is a row, so that its numbers are
     neighbours in memory: with 100,000 choices, forward and backward take a sixth of the time.
 
-    The one of n entries that is not zero counts as sqrt(n), at most 5: about its value in a one-hot vector
-    that is normalised as other observations are, if all choices are equally frequent.
+    The hot entry of a one-hot vector of n entries is scaled to sqrt(n), at most 5: about its value in a
+    vector that is normalised as other observations are, if all choices are equally frequent.
     """
 
     offsets: Tensor  # [K] int64, first row of each component
@@ -149,11 +147,7 @@ class IndexLinear(nn.Module):
         self.register_buffer("offsets", torch.from_numpy(offsets), persistent=False)
         scales = [min(math.sqrt(n), MAX_SCALE) for n in sizes]
         self.register_buffer("scales", torch.tensor(scales).unsqueeze(1), persistent=False)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draws weight and bias as nn.Linear does."""
-        bound = 1 / math.sqrt(len(self.weight))
+        bound = 1 / math.sqrt(len(self.weight))  # as in nn.Linear
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.uniform_(self.bias, -bound, bound)
 
@@ -256,7 +250,7 @@ class ResidualBlock(nn.Module):
 class InPlaceResidualBlock(ResidualBlock):
     """act(x) + conv3x3(act(conv3x3(act(x)))), [B, C, H, W].
 
-    The block of version 1: its activations changed x itself, so that the sum had the activated one.
+    The block of version 1, whose activations changed x in place, so that the activated x was added.
     """
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""An episodic memory in the policy's network: rare moments, which similar observations bring back.
+"""An episodic memory in the policy's network: it stores rare moments, and similar observations read them.
 
 After Fernandes et al. 2022, "Momentum boosted episodic memory for improving learning in long-tailed RL
 environments" (https://arxiv.org/abs/2504.05840). README.md says what differs.
@@ -13,7 +13,7 @@ from sample_factory.spaces.actions import ActionLayout
 
 KEY_SIZE = 32
 TEMPERATURE = 0.05
-# Priorities decrease by this with each write: what is e times rarer is kept for 1 / AGEING writes more.
+# Priorities decrease by this with each write: a moment that is e times rarer stays 1 / AGEING writes longer.
 AGEING = 1e-2
 EMPTY = -1e9  # all tensors of a state_dict are finite; ageing does not change it in float32
 
@@ -22,11 +22,11 @@ class EpisodicMemory(nn.Module):
     """Slots with a key, a value and a priority each, and the layers that read them.
 
     The slots are buffers: they are part of the state_dict, and reach policy workers, checkpoints and other
-    policies with the weights. Reading is a function of the weights, the slots and the observation only, and
-    continuous in them, so acting and learning agree. Only the learner writes.
+    policies with the weights. The output is a continuous function of the weights, the slots and the
+    observation only, so acting and learning agree. Only the learner writes.
 
-    A value holds what was done (a number for each choice and each element of a Box), the return that
-    followed, and the belief.
+    A value holds the action (a number for each choice and each element of a Box), the return that followed,
+    and the belief.
     """
 
     keys: Tensor  # [S, KEY_SIZE] float32, of length 1
@@ -40,14 +40,14 @@ class EpisodicMemory(nn.Module):
         self.query_layer = nn.Linear(encoding_size, KEY_SIZE)
         self.value_layer = nn.Linear(value_size, encoding_size)
         self.gate = nn.Linear(encoding_size + value_size, encoding_size)
-        # The weight of remembering nothing, as that of a memory with this similarity.
+        # Remembering nothing has the weight of a memory with this similarity.
         self.no_memory = nn.Parameter(torch.tensor(0.5))
         self.register_buffer("keys", torch.zeros(num_slots, KEY_SIZE))
         self.register_buffer("values", torch.zeros(num_slots, value_size))
         self.register_buffer("priorities", torch.full((num_slots,), EMPTY))
 
     def forward(self, encodings: Tensor) -> Tensor:
-        """Returns encodings [..., E] to which what is remembered is added, float32."""
+        """Returns encodings [..., E] float32, with what is remembered added."""
         with torch.autocast(encodings.device.type, enabled=False):
             encodings = encodings.float()
             read = self.read(encodings)
@@ -56,7 +56,7 @@ class EpisodicMemory(nn.Module):
             return encodings + gate * remembered
 
     def read(self, encodings: Tensor) -> Tensor:
-        """Returns the mean of all values [..., V], weighted by the similarity of their keys."""
+        """Returns the mean of all values, [..., V], weighted by the similarity of their keys to the query."""
         similarities = self.query(encodings) @ self.keys.T
         similarities = similarities.masked_fill(self.priorities == EMPTY, EMPTY)
         nothing = self.no_memory.expand(*encodings.shape[:-1], 1)
@@ -82,10 +82,10 @@ class EpisodicMemory(nn.Module):
 
     @torch.no_grad()
     def write(self, keys: Tensor, values: Tensor, priorities: Tensor) -> None:
-        """Keeps those moments of highest priority among the memories, which age, and the new ones.
+        """Lets all memories age; keeps the moments of highest priority among memories and new moments.
 
-        keys: [N, KEY_SIZE]. values: [N, V]. priorities: [N], EMPTY for a moment that is not to be kept. One
-        that is not finite is not kept either.
+        keys: [N, KEY_SIZE]. values: [N, V]. priorities: [N], EMPTY for a moment that must not be kept. A
+        moment that is not finite is not kept either.
         """
         finite = values.isfinite().all(dim=1) & keys.isfinite().all(dim=1) & priorities.isfinite()
         all_priorities = torch.cat((self.priorities - AGEING, priorities.masked_fill(~finite, EMPTY)))

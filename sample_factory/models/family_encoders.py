@@ -1,4 +1,4 @@
-"""Encoders of env families, and of texts whose words are tokens, such as instructions and missions."""
+"""Encoders of env families, and of texts such as instructions and missions."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
+from sample_factory.models.cpu_layers import Conv2d, Linear
 from sample_factory.models.custom_parts import out_size
 from sample_factory.models.encoder_choice import (
     CONVNETS,
@@ -19,12 +20,14 @@ from sample_factory.models.encoder_choice import (
 )
 from sample_factory.models.encoders import (
     ACTIVATIONS,
+    ComputesLogits,
     ImageEncoder,
     IndexLinear,
     VectorEncoder,
     make_observation_encoder,
     mlp,
 )
+from sample_factory.spaces.actions import ACTION_MASK
 from sample_factory.spaces.observations import ImageLayout, ImageShape, Indices, image_layout
 
 VIZDOOM_MEASUREMENTS_WIDTHS = (128, 128)
@@ -40,6 +43,10 @@ CELL_WIDTH = 16
 DIRECTION_WIDTH = 16
 MISSION_WORD_WIDTH = 32
 MISSION_WIDTH = 64
+
+MAP_WIDTH = 32  # channels of the hidden convolutions
+NUM_MAP_BLOCKS = 2
+GLOBAL_WIDTH = 128
 
 
 class TextEncoder(nn.Module):
@@ -66,7 +73,7 @@ class TextEncoder(nn.Module):
         return self.encode(different)[rows]
 
     def encode(self, tokens: Tensor) -> Tensor:
-        """Returns what `forward` does, computed for each row even if rows are equal; tokens: in the space."""
+        """Returns the same as `forward`, but computes equal rows one by one. tokens: in the space."""
         with torch.autocast(tokens.device.type, enabled=False):  # not every CPU has an LSTM in bfloat16
             outputs, _ = self.rnn(self.words(tokens))
         last = (tokens > 0).sum(dim=1).sub(1).clamp(min=0)
@@ -114,8 +121,7 @@ class DmlabEncoder(nn.Module):
         self.out_size = self.image_encoder.out_size
         self.instruction_encoder: TextEncoder | None = None
         if INSTRUCTION in spaces:
-            tokens = spaces[INSTRUCTION]
-            assert isinstance(tokens, Indices), f"{INSTRUCTION} should be tokens, not {tokens}"
+            tokens = _indices(spaces[INSTRUCTION])
             self.instruction_encoder = TextEncoder(tokens, INSTRUCTION_WORD_WIDTH, INSTRUCTION_WIDTH, nn.LSTM)
             self.out_size += INSTRUCTION_WIDTH
 
@@ -132,8 +138,9 @@ class MinigridEncoder(nn.Module):
 
     Encodes `obs`, `direction` and `mission`, if there is one; concatenates the results.
 
-    obs: a grid of cells, whose types, colours and states are looked up in tables before the convolutions, or
-        a picture. Both get the network of the flags, or a larger one instead of minigrid_convnet_tiny.
+    obs: a picture; or a grid of cells, whose types, colours and states are looked up in tables before the
+        convolutions. The convolutions are the preset of the flags; for a large image, another preset
+        replaces minigrid_convnet_tiny.
     mission: tokens of words, read by a GRU.
     """
 
@@ -160,7 +167,7 @@ class MinigridEncoder(nn.Module):
             self.out_size += MISSION_WIDTH
 
     def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
-        """Maps obs [B, H, W, 3], direction [B, 1] and mission [B, L] to [B]."""
+        """Maps obs [B, H, W, 3], direction [B, 1] and mission [B, L] to [B, out_size]."""
         features = [
             self.image_encoder(observations["obs"]),
             self.activation(self.direction_table(observations["direction"])),
@@ -171,7 +178,7 @@ class MinigridEncoder(nn.Module):
 
 
 def _for_side(flags: ModelFlags, side: int, larger: str) -> ModelFlags:
-    """Returns the flags with the network `larger` instead of TINY, where an image is too large for that."""
+    """Returns the flags, with the preset `larger` instead of TINY if an image is too large for TINY."""
     is_too_large = flags.encoder_subtype == TINY and side > MAX_TINY_SIDE
     return replace(flags, encoder_subtype=larger) if is_too_large else flags
 
@@ -182,9 +189,9 @@ def _indices(space: gym.spaces.Box) -> Indices:
 
 
 class CellsEncoder(nn.Module):
-    """Tables for the numbers of a cell, shared by all cells, then the network for images of the flags.
+    """Tables for the numbers of a cell, shared by all cells, then the flags' network for images.
 
-    A grid that is too small for its convolutions gets an MLP.
+    A grid that is too small for the convolutions gets an MLP.
     """
 
     def __init__(self, flags: ModelFlags, space: Indices):
@@ -207,7 +214,79 @@ class CellsEncoder(nn.Module):
         self.out_size = self.network.out_size
 
     def forward(self, cells: Tensor) -> Tensor:
-        """Maps [B, H, W, C] int64 to [B]."""
+        """Maps [B, H, W, C] int64 to [B, out_size]."""
         embedded = self.activation(self.table(cells.flatten(0, 2)))
         features: Tensor = self.network(embedded.unflatten(0, cells.shape[:3]))
         return features
+
+
+class MapEncoder(nn.Module, ComputesLogits):
+    """Encoder of one observation [C, H, W] for actions that belong to fields of a map, --encoder_custom=map.
+
+    Its first outputs are the logits of the actions, the others are features of the whole map. The action
+    space is Discrete(P * H * W + Q) with an action mask: the choices are P planes over the map, then
+    Q < H * W choices that belong to no field. A field's logits come from the fields around it by the same
+    weights everywhere (Huang et al. 2021, arXiv:2105.13807): what is learned in one place holds in all.
+
+    Residual blocks (He et al. 2016) of 3x3 convolutions without a stride see the 11 x 11 fields around a
+    field; each block adds the mean and the maximum of each channel over the map.
+    """
+
+    def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
+        """Raises ValueError unless there is one observation [C, H, W] and an action mask that fits it."""
+        super().__init__()
+        self.key, (channels, height, width) = _map_of(observation_space)
+        self.num_logits = observation_space[ACTION_MASK].shape[0]  # type: ignore[index]
+        num_planes, num_others = divmod(self.num_logits, height * width)
+        self.first = Conv2d(channels, MAP_WIDTH, 3, 1, 1)
+        self.blocks = nn.ModuleList(_MapBlock(flags) for _ in range(NUM_MAP_BLOCKS))
+        self.activation = ACTIVATIONS[flags.nonlinearity]()
+        self.planes = Conv2d(MAP_WIDTH, num_planes, 1)
+        self.whole = Linear(2 * MAP_WIDTH, GLOBAL_WIDTH)
+        self.others = Linear(GLOBAL_WIDTH, num_others)
+        self.out_size = self.num_logits + GLOBAL_WIDTH
+
+    def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
+        """Maps [B, C, H, W] to [B, out_size]."""
+        x = self.activation(self.first(observations[self.key]))
+        for block in self.blocks:
+            x = block(x)
+        whole = self.activation(self.whole(_pooled(x)))
+        return torch.cat((self.planes(x).flatten(1), self.others(whole), whole), dim=-1)
+
+
+def _map_of(observation_space: gym.spaces.Dict) -> tuple[str, tuple[int, int, int]]:
+    """Returns key and shape of the only observation besides the action mask; see MapEncoder.__init__."""
+    shapes = {key: space.shape for key, space in encoded_spaces(observation_space).items()}
+    (key, shape), *others = shapes.items()
+    if others or len(shape) != 3:
+        raise ValueError(f"it encodes one observation [channels, height, width]; the env has {shapes}")
+    if ACTION_MASK not in observation_space.spaces:
+        raise ValueError(f"it needs an observation {ACTION_MASK}, from which it learns the number of actions")
+    num_actions = observation_space[ACTION_MASK].shape[0]  # type: ignore[index]
+    if num_actions < shape[1] * shape[2]:
+        raise ValueError(f"the env has {num_actions} actions, less than one for each field of {shape[1:]}")
+    return key, shape
+
+
+def _pooled(x: Tensor) -> Tensor:
+    """Returns mean and maximum over the map: [B, C, H, W] to [B, 2 C]."""
+    return torch.cat((x.mean(dim=(2, 3)), x.amax(dim=(2, 3))), dim=-1)
+
+
+class _MapBlock(nn.Module):
+    """A residual block that adds features of the whole map to each field between its convolutions."""
+
+    def __init__(self, flags: ModelFlags):
+        super().__init__()
+        self.activation = ACTIVATIONS[flags.nonlinearity]()
+        self.first = Conv2d(MAP_WIDTH, MAP_WIDTH, 3, 1, 1)
+        self.pooled = Linear(2 * MAP_WIDTH, MAP_WIDTH)
+        self.second = Conv2d(MAP_WIDTH, MAP_WIDTH, 3, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps [B, MAP_WIDTH, H, W] to the same shape."""
+        hidden = self.first(x)
+        hidden = hidden + self.pooled(_pooled(hidden))[:, :, None, None]
+        out: Tensor = self.activation(x + self.second(self.activation(hidden)))
+        return out

@@ -1,4 +1,4 @@
-"""GTrXL: a transformer over the last steps of an episode, with gates in place of residual connections."""
+"""GTrXL: a transformer over the last steps of an episode, with gates instead of residual connections."""
 
 import math
 from collections.abc import Sequence
@@ -12,19 +12,19 @@ from sample_factory.config.sections import ModelFlags
 from sample_factory.models.cores import Core
 from sample_factory.models.network_registry import CORES
 
-# At the start a gate keeps most of what passes its block: 1 - sigmoid(-2) = 0.88.
+# At the start a gate keeps most of its block's input: 1 - sigmoid(-2) = 0.88.
 GATE_BIAS = 2.0
 
 
 class GTrXL(Core):
     """Gated Transformer-XL (Parisotto et al. 2019, "Stabilizing Transformers for Reinforcement Learning").
 
-    In each layer, a step attends to itself and to the M steps before it (--gtrxl_memory), as far as they are
-    in its episode: the same window when acting and when learning. Gradients reach back to the start of a
-    chunk; the steps before it are read from the recurrent state.
+    In each layer, a step attends to itself and to the steps of its episode among the M steps before it
+    (--gtrxl_memory); the same when acting and when learning. Gradients reach back to the start of a chunk;
+    earlier steps are read from the recurrent state.
 
-    A row of rnn_state holds the number of steps remembered, at most M; then, for each layer, its normalised
-    inputs of the last M steps, [M, D], oldest first. Zeros: none are remembered.
+    A row of rnn_state holds the number of remembered steps, at most M; then, for each layer, its normalised
+    inputs of the last M steps, [M, D], the oldest first. All zeros: nothing is remembered.
     """
 
     def __init__(self, flags: ModelFlags, in_size: int):
@@ -41,7 +41,7 @@ class GTrXL(Core):
     def forward(
         self, x: Tensor, rnn_state: Tensor, resets: np.ndarray | None = None
     ) -> tuple[Tensor, Tensor]:
-        """See Core. It computes in float32, also under autocast."""
+        """See Core. Computes in float32, also under autocast."""
         since_reset = None if resets is None or not resets.any() else _steps_since(resets)
         with torch.autocast(x.device.type, enabled=False):
             return self._run(x.float(), rnn_state, since_reset)
@@ -61,9 +61,9 @@ class GTrXL(Core):
         return embeddings.transpose(0, 1), torch.cat(parts, dim=1)
 
     def _ages(self, remembered: Tensor, num_steps: int, since_reset: np.ndarray | None) -> Tensor:
-        """Returns how many steps before each one are in its window, [B, T] float32, at most M.
+        """Returns how many steps before each step are in its window, [B, T] float32, at most M.
 
-        remembered: [B], before the first step.
+        remembered: [B], steps before the first one.
         """
         ages = remembered.clamp(min=0).unsqueeze(1) + torch.arange(num_steps, device=remembered.device)
         if since_reset is not None:
@@ -71,7 +71,7 @@ class GTrXL(Core):
         return ages.clamp(max=self.memory)
 
     def _kept(self, since_reset: np.ndarray | None, device: torch.device) -> Tensor | None:
-        """Returns which of the last M steps are after the last reset, [B, M, 1] float32; None: all."""
+        """Returns 1 for each of the last M steps since the last reset, else 0, [B, M, 1]; None: all are 1."""
         if since_reset is None:
             return None
         steps_ago = np.arange(self.memory, 0, -1) - 1
@@ -80,7 +80,7 @@ class GTrXL(Core):
 
 
 def _steps_since(resets: np.ndarray) -> np.ndarray:
-    """Returns the steps between the last reset and each step, [T, B] float32; 0 at a reset, inf before all.
+    """Returns the number of steps since the last reset, [T, B] float32: 0 at a reset, inf before the first.
 
     resets: [T, B] bool.
     """
@@ -91,7 +91,7 @@ def _steps_since(resets: np.ndarray) -> np.ndarray:
 
 
 class _Layer(nn.Module):
-    """Attention and an MLP, each normalised at its input and joined to what passes it by a gate."""
+    """Attention, then an MLP. Each normalises its input; a gate combines its input and its output."""
 
     def __init__(self, size: int, heads: int, memory: int):
         super().__init__()
@@ -103,11 +103,11 @@ class _Layer(nn.Module):
         self.mlp_gate = _Gate(size)
 
     def forward(self, x: Tensor, memory: Tensor, ages: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the outputs [B, T, D], and memory and normalised inputs in one, [B, M + T, D].
+        """Returns the outputs [B, T, D], and the memory followed by the normalised inputs, [B, M + T, D].
 
-        x: [B, T, D]. memory: [B, M, D], normalised inputs of the steps before. ages: [B, T], see GTrXL.
+        x: [B, T, D]. memory: [B, M, D], normalised inputs of the steps before. ages: from `GTrXL._ages`.
         """
-        # Weights that scale the normalised inputs would only multiply those of the attention.
+        # Without weights: they would only scale the weights of the attention.
         normalised = nn.functional.layer_norm(x, x.shape[-1:])
         context = torch.cat([memory, normalised], dim=1)
         x = self.attention_gate(x, torch.relu(self.attention(normalised, context, ages)))
@@ -115,7 +115,7 @@ class _Layer(nn.Module):
 
 
 class _Gate(nn.Module):
-    """The GRU-type gate of the paper, equation 9: decides how much of a block's output replaces its input."""
+    """The GRU-type gate of the paper, equation 9: how much of a block's output replaces its input."""
 
     def __init__(self, size: int):
         super().__init__()
@@ -137,8 +137,8 @@ class _Gate(nn.Module):
 class _WindowAttention(nn.Module):
     """Multi-head attention of each step to a window of the steps before it, with relative positions.
 
-    Positions as in Dai et al. 2019, "Transformer-XL", section 3.3. Keys and values are never computed: a
-    query is multiplied by the matrix of the keys, and what the weights have summed up by the matrix of the
+    Positions as in Dai et al. 2019, "Transformer-XL", section 3.3. Keys and values are not computed: the
+    query is multiplied by the matrix of the keys, and the weighted sum of the context by the matrix of the
     values. So acting costs two products with D x D matrices per step, not per step of the window.
     """
 
@@ -158,10 +158,10 @@ class _WindowAttention(nn.Module):
         self.register_buffer("table", _sinusoids(memory, size), persistent=False)
 
     def forward(self, x: Tensor, context: Tensor, ages: Tensor) -> Tensor:
-        """Returns what each step has read, [B, T, D].
+        """Returns the output of the attention, [B, T, D].
 
         x: [B, T, D], the last T rows of context [B, M + T, D]. ages: [B, T], how many of the M rows before a
-        step may be read.
+        step it may attend to.
         """
         heads, width, _ = self.key.shape
         query = self.query(x).unflatten(-1, (heads, width)) / math.sqrt(width)  # [B, T, heads, width]
@@ -169,7 +169,7 @@ class _WindowAttention(nn.Module):
         scores = self._products(by_content, context.transpose(1, 2))  # [B, heads, T, M + T]
         positions = torch.einsum("hwd,md->hwm", self.position, self.table)
         by_position = torch.einsum("bthw,hwm->bhtm", query + self.position_bias, positions)
-        distances = torch.arange(self.memory, -1, -1, device=x.device)  # of the columns
+        distances = torch.arange(self.memory, -1, -1, device=x.device)  # from a step to each column
         too_old = distances > ages.unsqueeze(-1)  # [B, T, M + 1]
         by_position = by_position.masked_fill(too_old.unsqueeze(1), -math.inf)
         weights = torch.softmax(scores + shifted(by_position), dim=-1)
@@ -184,20 +184,20 @@ class _WindowAttention(nn.Module):
 
 
 def shifted(windows: Tensor) -> Tensor:
-    """Moves row t of [..., T, M + 1] by t columns to the right; returns [..., T, M + T], with -inf elsewhere.
+    """Moves row t of [..., T, M + 1] by t columns to the right; returns [..., T, M + T], elsewhere -inf.
 
     So column m of the window of step t becomes column m + t of all M + T steps.
     """
     num_steps, width = windows.shape[-2:]
     padded = nn.functional.pad(windows, (0, num_steps), value=-math.inf).flatten(-2)
-    # A row is read one number earlier than the one before it: each is moved by one column more.
+    # With rows that are one number shorter, each row starts one number earlier: it moves by one column more.
     total = width + num_steps - 1
     moved: Tensor = torch.unflatten(padded[..., : num_steps * total], -1, (num_steps, total))
     return moved
 
 
 def _matrices(heads: int, width: int, size: int) -> nn.Parameter:
-    """Returns one matrix [width, size] per head, initialised as those of nn.Linear."""
+    """Returns one matrix [width, size] per head, initialised as in nn.Linear."""
     bound = 1 / math.sqrt(size)
     return nn.Parameter(torch.empty(heads, width, size).uniform_(-bound, bound))
 

@@ -1,4 +1,4 @@
-"""A minimal GRU, whose gates see the inputs only: a whole trajectory is one matrix product and a scan."""
+"""A minimal GRU, whose gates depend on the inputs only: a trajectory is one matrix product and a scan."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.cores import Core
+from sample_factory.models.cores import Core, keep_mask
 from sample_factory.models.cpu_layers import Linear
 from sample_factory.models.network_registry import CORES
 
-# At the start, a unit forgets within this many steps: the first of a layer within 2, the last within 128.
+# At the start, the units of a layer forget within these numbers of steps, from the first unit to the last.
 SHORTEST = 2.0
 LONGEST = 128.0
 
@@ -23,9 +23,9 @@ class MinGRU(Core):
 
         h_t = (1 - z_t) * h_{t-1} + z_t * c_t;  z_t = sigmoid(W_z x_t + b_z), c_t = W_c x_t + b_c
 
-    A row of rnn_state holds h of layer after layer. The biases b_z start so that the units of a layer forget
-    at different speeds (as in Tallec and Ollivier 2018, "Can recurrent neural networks warp time?"); with
-    b_z near 0, all would forget within two steps, and learning to remember for longer takes far more steps.
+    A row of rnn_state holds h of all layers, one after another. The biases b_z start so that the units of a
+    layer forget at different speeds (as in Tallec and Ollivier 2018, "Can recurrent neural networks warp
+    time?"); with b_z near 0, all units would forget within two steps, and learn to remember only slowly.
     """
 
     def __init__(self, flags: ModelFlags, in_size: int):
@@ -39,10 +39,7 @@ class MinGRU(Core):
     def forward(
         self, x: Tensor, rnn_state: Tensor, resets: np.ndarray | None = None
     ) -> tuple[Tensor, Tensor]:
-        """See Core."""
-        keep = None
-        if resets is not None and resets.any():
-            keep = torch.from_numpy(~resets).to(x.device, torch.float32, non_blocking=True).unsqueeze(-1)
+        keep = keep_mask(resets, x.device)
         last = []
         for layer, state in zip(self.layers, rnn_state.split(self.out_size, dim=-1)):
             gate, candidate = layer(x).float().chunk(2, dim=-1)
@@ -58,12 +55,12 @@ class MinGRU(Core):
 
 
 def _gate_and_candidate(in_size: int, size: int) -> Linear:
-    """Returns the linear map of both, [in_size] to [2 * size], with biases for memories of many lengths."""
+    """Returns the linear map [in_size] to [2 * size] of gate and candidate, with initial biases."""
     layer = Linear(in_size, 2 * size)
     steps = torch.logspace(np.log2(SHORTEST), np.log2(LONGEST), size, base=2.0)
     with torch.no_grad():
         nn.init.zeros_(layer.bias)
-        layer.bias[:size] = -torch.log(steps - 1)  # the sigmoid of it is 1 / steps
+        layer.bias[:size] = -torch.log(steps - 1)  # its sigmoid is 1 / steps
     return layer
 
 
@@ -79,9 +76,9 @@ def scan_by_steps(decays: Tensor, inputs: Tensor, first: Tensor) -> Tensor:
 def scan_by_doubling(decays: Tensor, inputs: Tensor, first: Tensor) -> Tensor:
     """Returns the same as `scan_by_steps`, in about 3 log2(T) large operations (Hillis and Steele 1986).
 
-    Before each round, row t holds the steps from t - reach + 1 to t as one: its decay and its input. There
-    are no logarithms, with which Feng et al. compute it: a decay of 0, at a reset, has none, and sums of
-    logarithms over many steps lose the digits in which acting and learning should agree.
+    Before each round, row t holds the combined decay and input of the steps from t - reach + 1 to t. Feng et
+    al. compute with logarithms instead: the decay at a reset, 0, has none, and their sums over many steps
+    lose digits in which acting and learning should agree.
     """
     inputs = torch.cat([torch.addcmul(inputs[:1], decays[:1], first), inputs[1:]])
     reach = 1

@@ -1,11 +1,11 @@
-"""Tries out the parts of a network that are a user's own, before training starts.
+"""Tries out the parts of a network that users have written, before training starts.
 
-Acting computes one step at a time, of whichever agents need actions; learning computes many steps in one
-call. A network for which both differ would train on other outputs than those that acted.
+Policy workers compute one step at a time, for any number of agents; a learner computes many steps in one
+call. If the results differ, the learner trains on other outputs than the agents have acted on.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import gymnasium as gym
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.actor_critic import ActorCritic, PolicyOutput, Unroll
+from sample_factory.models.cores import Core
 from sample_factory.models.custom_parts import describe, int_attribute, out_size
 from sample_factory.models.encoder_choice import encoded_spaces
 from sample_factory.models.network_registry import (
@@ -32,7 +33,7 @@ from sample_factory.spaces.observations import Indices
 
 STEPS = 4
 ROWS = 3
-# Relative to the largest number: other batch sizes add up in another order.
+# Relative to the largest number: with another batch size, sums have another order.
 TOLERANCE = 1e-3
 BF16_TOLERANCE = 0.1
 STEPWISE = (
@@ -48,7 +49,7 @@ Module = TypeVar("Module", bound=nn.Module)
 def check_network(
     model: ActorCritic, flags: ModelFlags, observation_space: gym.spaces.Dict, with_autocast: bool
 ) -> None:
-    """Runs each part of the user's own on made-up inputs; changes neither it nor torch's random numbers.
+    """Runs each part that a user has written on made-up inputs; changes neither it nor torch's random state.
 
     with_autocast: under bfloat16 autocast too. Raises NetworkError, with what would be right, if a part
     raises, if the shape of its output is not as it says, or if acting step by step and unrolling differ.
@@ -62,23 +63,26 @@ def check_network(
         torch.manual_seed(0)
         for autocast in {False, with_autocast}:
             with torch.autocast(model.device.type, torch.bfloat16, enabled=autocast):
-                _check_parts(model, flags, observation_space)
+                _check_parts(model, parts, observation_space)
 
 
-def _check_parts(model: ActorCritic, flags: ModelFlags, observation_space: gym.spaces.Dict) -> None:
+def _check_parts(model: ActorCritic, parts: Mapping[str, str], observation_space: gym.spaces.Dict) -> None:
     device = model.device
-    parts = users_parts(flags)
     if ACTOR_CRITIC in parts:
-        check_actor_critic(parts[ACTOR_CRITIC], model, observation_space, device)
+        _check_actor_critic(parts[ACTOR_CRITIC], model, observation_space, device)
         return
     assert isinstance(model, TowerActorCritic)
     for tower in model.each_tower():
         if ENCODER in parts:
             check_encoder(parts[ENCODER], tower.encoder, observation_space, device)
         if CORE in parts:
-            check_core(parts[CORE], tower.core, out_size(tower.encoder), device)
+            _check_core(parts[CORE], tower.core, out_size(tower.encoder), device)
         if DECODER in parts:
-            check_decoder(parts[DECODER], tower.decoder, tower.core.out_size, device)
+            what = describe(DECODER, parts[DECODER])
+            in_size = tower.core.out_size
+            output = _call(what, _trial(tower.decoder), torch.randn(STEPS, ROWS, in_size, device=device))
+            wanted = (STEPS, ROWS, out_size(tower.decoder, DECODER))
+            _check_shape(what, "features", output, wanted, f"[{STEPS}, {ROWS}, {in_size}]: [T, B, out_size]")
 
 
 def check_encoder(
@@ -102,20 +106,8 @@ def _encoded_dtype(space: gym.spaces.Box, device: torch.device) -> torch.dtype:
     return autocast_dtype(device) if len(space.shape) >= 3 else torch.float32
 
 
-def check_decoder(name: str, decoder: nn.Module, in_size: int, device: torch.device) -> None:
-    """Runs made-up beliefs. Raises NetworkError if forward raises, or does not return [T, B, out_size]."""
-    what = describe(DECODER, name)
-    output = _call(what, _trial(decoder), torch.randn(STEPS, ROWS, in_size, device=device))
-    wanted = (STEPS, ROWS, out_size(decoder, DECODER))
-    _check_shape(what, "features", output, wanted, f"[{STEPS}, {ROWS}, {in_size}]: [T, B, out_size]")
-
-
-def check_core(name: str, core: Any, in_size: int, device: torch.device) -> None:
-    """Runs made-up encodings in one call, and one at a time.
-
-    core: as `make_core` returns it. Raises NetworkError if forward raises, if the shapes of outputs and state
-    are not as the core says, or if both ways differ.
-    """
+def _check_core(name: str, core: Core, in_size: int, device: torch.device) -> None:
+    """Compares one call of a core with calls of one step each. core: from `make_core`."""
     what = f"{describe(CORE, name)} with state_size {core.state_size}"
     encodings = torch.randn(STEPS, ROWS, in_size, device=device)
     trial = _trial(core)
@@ -139,14 +131,10 @@ def check_core(name: str, core: Any, in_size: int, device: torch.device) -> None
         _check_equal(what, "rnn_state", last, last_acted, reason)
 
 
-def check_actor_critic(
+def _check_actor_critic(
     name: str, model: ActorCritic, observation_space: gym.spaces.Dict, device: torch.device
 ) -> None:
-    """Unrolls the network over made-up observations, and acts on them one at a time.
-
-    Raises NetworkError if it raises, if the shapes of its outputs are not those of `PolicyOutput` and
-    `Unroll`, or if logits or values differ.
-    """
+    """Compares unrolling a network with acting on one observation at a time."""
     what = describe(ACTOR_CRITIC, name)
     state_size = int_attribute(model, "state_size", "the floats that an agent remembers", ACTOR_CRITIC)
     observations = made_up_observations(observation_space, STEPS, ROWS, device)
@@ -169,8 +157,7 @@ def check_actor_critic(
 
 
 def _ways() -> list[tuple[np.ndarray | None, str]]:
-    """Returns what to compare: resets, bool [STEPS, ROWS] or None, and what is wrong if there is a
-    difference."""
+    """Returns resets, bool [STEPS, ROWS] or None, each with the rule that a difference would break."""
     resets = np.zeros((STEPS, ROWS), bool)
     resets[[0, 1, 2], [0, 1, 0]] = True
     return [(None, STEPWISE), (resets, RESETS)]
@@ -220,7 +207,7 @@ def made_up_observations(
 
 
 def _trial(module: Module) -> Module:
-    """Returns a copy, so that the module does not change, as a batch norm does in training mode."""
+    """Returns a copy in evaluation mode: a call would change e.g. the statistics of a batch norm."""
     return copy.deepcopy(module).eval()
 
 

@@ -1,4 +1,4 @@
-"""Networks and their parts by name: built-in ones and users'. Registering one imports nothing, and no torch.
+"""Networks and their parts by name: built-in ones and users'. Registering one does not import torch.
 
 A *part* is "encoder", "core", "decoder" or "actor_critic"; the flag --PART_custom names its factory.
 """
@@ -21,16 +21,11 @@ ACTOR_CRITIC = "actor_critic"
 # Values of --encoder_custom whose networks follow --encoder_type and --encoder_subtype.
 FOLLOW_PRESETS = (None, "vizdoom")
 
-_BUILT_IN: Mapping[str, Mapping[str, str]] = {
-    ENCODER: {
-        "vizdoom": "sample_factory.models.family_encoders:VizdoomEncoder",
-        "minigrid": "sample_factory.models.family_encoders:MinigridEncoder",
-        "dmlab_instructions": "sample_factory.models.family_encoders:DmlabEncoder",
-        "map": "sample_factory.models.map_encoder:MapEncoder",
-    },
-    CORE: {},
-    DECODER: {},
-    ACTOR_CRITIC: {},
+BUILT_IN_ENCODERS = {
+    "vizdoom": "sample_factory.models.family_encoders:VizdoomEncoder",
+    "minigrid": "sample_factory.models.family_encoders:MinigridEncoder",
+    "dmlab_instructions": "sample_factory.models.family_encoders:DmlabEncoder",
+    "map": "sample_factory.models.family_encoders:MapEncoder",
 }
 
 
@@ -38,8 +33,8 @@ class BuiltInCore(NamedTuple):
     """A core that --rnn_type names. Flags that only one core has begin with its name.
 
     factory: "module:attribute" of a class with the arguments (flags, in_size).
-    state_size: returns the floats that an agent remembers. The main process sizes the shared memory by it,
-        without loading the module of the layers.
+    state_size: returns the number of floats in a row of rnn_state. It is here, not in the module of the
+        layers, because the main process sizes the shared memory without torch.
     """
 
     factory: str
@@ -64,34 +59,36 @@ CORES: Mapping[str, BuiltInCore] = {
         lambda flags: 1 + flags.rnn_num_layers * flags.gtrxl_memory * flags.hidden_size,
     ),
 }
-_REGISTRIES = {part: Registry(f"{part}_custom", names) for part, names in _BUILT_IN.items()}
+_REGISTRIES = {
+    part: Registry(f"{part}_custom", BUILT_IN_ENCODERS if part == ENCODER else {})
+    for part in (ENCODER, CORE, DECODER, ACTOR_CRITIC)
+}
 
 
 class NetworkError(PermanentFailure):
-    """A fault of a user's network or of a part of it, found before training starts."""
+    """A fault of a user's network or part of a network, found before training starts."""
 
 
 def register_encoder(name: str, factory: NetworkFactory | str) -> None:
     """Registers an encoder for --encoder_custom=name.
 
     `factory(flags, observation_space)` returns a torch module with an int attribute `out_size`. Its forward
-    maps a dict of normalised float observations [B, ...] to [B, out_size]; Discrete and MultiDiscrete ones
-    are indices, int64 [B, K], and their spaces are `spaces.observations.Indices` with `sizes`.
+    maps a dict of normalised float observations [B, ...] to [B, out_size]. Discrete and MultiDiscrete
+    observations are indices, int64 [B, K]; their spaces are `spaces.observations.Indices` with `sizes`.
 
-    flags: has the flags of the model and those of the env's family as attributes, frozen. A
-    "module:attribute" string is imported when the network is built. The same holds for the other parts.
+    For every part: `flags` has the flags of the model and of the env's family as attributes, frozen. A
+    factory given as a "module:attribute" string is imported when the network is built.
     """
     register(ENCODER, name, factory)
 
 
 def register_core(name: str, factory: NetworkFactory | str) -> None:
-    """Registers what replaces the GRU or LSTM, for --core_custom=name.
+    """Registers a core, in place of the GRU or LSTM, for --core_custom=name.
 
-    `factory(flags, in_size)` returns a torch module with int attributes `out_size` and `state_size`, the
-    number of floats that an agent remembers. Its forward(x, rnn_state, resets) returns outputs
-    [T, B, out_size] and the rnn_state after the last step, [B, state_size]; for x [T, B, in_size], rnn_state
-    [B, state_size] float32, and resets, bool [T, B] or None: where True, a row's rnn_state counts as 0 before
-    that step.
+    `factory(flags, in_size)` returns a torch module with int attributes `out_size` and `state_size`. Its
+    forward(x, rnn_state, resets) returns outputs [T, B, out_size] and the rnn_state after the last step,
+    [B, state_size]; for x [T, B, in_size], rnn_state [B, state_size] float32, and resets, bool [T, B] or
+    None: where True, a row's rnn_state counts as 0 before that step.
     """
     register(CORE, name, factory)
 
@@ -131,24 +128,23 @@ def named_parts(flags: ModelFlags) -> dict[str, str]:
 
 
 def users_parts(flags: ModelFlags) -> dict[str, str]:
-    """Returns the same without those that are built in."""
-    return {part: name for part, name in named_parts(flags).items() if not _is_built_in(part, name)}
-
-
-def _is_built_in(part: str, name: str) -> bool:
-    """Whether a name means a built-in part; a user may have registered another under the same name."""
-    return name in _BUILT_IN[part] and _REGISTRIES[part].find(name) == _BUILT_IN[part][name]
+    """Returns the same without built-in encoders; a user may have registered another one of the same name."""
+    parts = named_parts(flags)
+    built_in = BUILT_IN_ENCODERS.get(parts.get(ENCODER, ""))
+    if built_in is not None and _REGISTRIES[ENCODER].find(parts[ENCODER]) == built_in:
+        del parts[ENCODER]
+    return parts
 
 
 def are_found_without_script(flags: ModelFlags) -> bool:
-    """Returns whether a process that runs no script of a user's own finds the factories of all parts."""
+    """Returns whether the factories of all parts are found without running the user's script first."""
     return all(":" in name for name in users_parts(flags).values())
 
 
 def registered_factories(flags: ModelFlags) -> dict[str, NetworkFactory | str]:
     """Returns the registered factory of each part that the flags name.
 
-    In the parent: child processes receive them with their arguments, since their registries start empty.
+    In the parent: sent to child processes, whose registries contain built-in parts only.
     """
     return {
         part: _REGISTRIES[part].find(name)
@@ -158,7 +154,7 @@ def registered_factories(flags: ModelFlags) -> dict[str, NetworkFactory | str]:
 
 
 def check_names(flags: ModelFlags) -> None:
-    """Raises ValueError, with the nearest name, unless each is registered or a "module:attribute"."""
+    """Raises ValueError, with the nearest name, unless all names are registered or "module:attribute"."""
     for part, name in named_parts(flags).items():
         _check_name(part, name)
 

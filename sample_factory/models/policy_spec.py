@@ -32,8 +32,8 @@ class BuiltPolicy(NamedTuple):
     """A network on its device.
 
     autocast: whether callers have to run it under bfloat16 autocast.
-    total: in a learner, sums a tensor over all learners of the policy (--learners_per_policy); each calls it
-        equally often. With one learner it returns the tensor.
+    total: in a learner, sums a tensor over all learners of the policy (--learners_per_policy), which must
+        call it equally often. With one learner it returns the tensor.
     """
 
     model: "ActorCritic"
@@ -42,23 +42,14 @@ class BuiltPolicy(NamedTuple):
     total: "Total[torch.Tensor]" = of_one_process
 
 
-class OfUsers(NamedTuple):
-    """Inputs of users' own networks beyond the flags of the model.
-
-    family_flags: the flags of the env's family, by name.
-    factories: those that are registered, by part (see network_registry.py).
-    """
-
-    family_flags: Mapping[str, Any]
-    factories: Mapping[str, NetworkFactory | str]
-
-
 class PolicySpec(NamedTuple):
     """Flags of the model and everything else that determines its shape and arithmetic.
 
     observation_space: a Dict of Box; action_space: Discrete, MultiDiscrete, Box or a Tuple of these.
     device: --device, auto, gpu or cpu. precision: --precision, auto, fp32 or bf16.
-    of_users: None if the network is built in.
+    family_flags: flags of the env's family by name, for the factories of users' parts; None if the flags of
+        the model name no part (--PART_custom).
+    factories: registered factories of these parts, by part (see network_registry.py).
     """
 
     flags: ModelFlags
@@ -67,7 +58,8 @@ class PolicySpec(NamedTuple):
     normalize_returns: bool
     device: str
     precision: str
-    of_users: OfUsers | None = None
+    family_flags: Mapping[str, Any] | None = None
+    factories: Mapping[str, NetworkFactory | str] = {}
 
     def build(self, index: int = 0) -> BuiltPolicy:
         """Builds the network, in the process that uses it.
@@ -83,11 +75,11 @@ class PolicySpec(NamedTuple):
 
         device = torch.device(gpu.resolve_device(self.device, index))
         flags = self._flags_for_own_keys()
-        if self.of_users is not None:
-            names = named_parts(flags)
-            for part, factory in self.of_users.factories.items():
-                register(part, names[part], factory)
-            flags = network_flags(flags, self.of_users.family_flags)
+        names = named_parts(flags)
+        for part, factory in self.factories.items():
+            register(part, names[part], factory)
+        if self.family_flags is not None:
+            flags = network_flags(flags, self.family_flags)
         model = make_actor_critic(flags, self.observation_space, self.action_space, self.normalize_returns)
         autocast = self._wants_bf16(device)
         check_network(model.to(device), flags, self.observation_space, autocast)
@@ -103,10 +95,8 @@ class PolicySpec(NamedTuple):
         return replace(flags, normalize_input_keys=own, normalize_input=flags.normalize_input and bool(own))
 
     def _wants_bf16(self, device: Any) -> bool:
-        """Whether to use bfloat16; with auto, if the hardware supports it and there are images to encode.
-
-        An MLP gains nothing by it.
-        """
+        """Whether to use bfloat16. --precision=auto: if the hardware supports it and there are images to
+        encode; an MLP gains nothing by it."""
         if self.precision != "auto":
             return self.precision == "bf16"
         shapes = [space.shape for space in self.observation_space.spaces.values()]
@@ -117,14 +107,13 @@ class PolicySpec(NamedTuple):
 def make_policy_spec(
     config: Config, observation_space: gym.Space[Any], action_space: gym.Space[Any]
 ) -> PolicySpec:
-    """Returns the description of the network that all processes of a policy build.
+    """Returns the specification of a policy's network.
 
-    The spaces are those of one kind of agents, as observations and actions are stored.
+    observation_space, action_space: of one kind of agents, as stored in the buffers.
     """
-    of_users = None
+    family_flags = None
     if named_parts(config.model):
         family_flags = {} if config.family is None else flat_values(config.family)
-        of_users = OfUsers(family_flags, registered_factories(config.model))
     return PolicySpec(
         flags=config.model,
         observation_space=observation_space,
@@ -132,13 +121,14 @@ def make_policy_spec(
         normalize_returns=config.learning.normalize_returns,
         device=config.run.device,
         precision=config.run.precision,
-        of_users=of_users,
+        family_flags=family_flags,
+        factories=registered_factories(config.model),
     )
 
 
 def network_flags(flags: ModelFlags, family_flags: Mapping[str, Any]) -> ModelFlags:
-    """Returns the first argument of users' factories: the flags of the model, with those of the env's family
-    as further fields. Names of version 2 can be read, such as rnn_size."""
+    """Returns the first argument of users' factories: the flags of the model, with the flags of the env's
+    family as further fields. Names of version 2 can be read too, such as rnn_size."""
     further = [(name, type(value)) for name, value in family_flags.items()]
     aliases = {
         alias: property(operator.attrgetter(field.name))

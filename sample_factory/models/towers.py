@@ -1,4 +1,4 @@
-"""The built-in network: one tower of encoder, core and decoder for actor and critic, or one for each."""
+"""The built-in network: a tower of encoder, core and decoder for actor and critic, or one tower for each."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,28 +21,24 @@ from sample_factory.models.network_registry import ACTOR_CRITIC, DECODER
 from sample_factory.models.normalizers import RunningNormalizer
 from sample_factory.spaces.actions import ActionLayout
 
-# Layers whose weights autocast rounds.
+# Layers whose weights autocast rounds to its dtype.
 ROUNDED_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class TowerOutput(NamedTuple):
-    """T steps for B rows.
+    """T steps for B rows."""
 
-    Outputs of encoder [T, B, E], core [T, B, H] and decoder [T, B, F]; rnn_state: [B, state_size], after the
-    last step.
-    """
-
-    encodings: Tensor
-    beliefs: Tensor
-    features: Tensor
-    rnn_state: Tensor
+    encodings: Tensor  # [T, B, E], of the encoder
+    beliefs: Tensor  # [T, B, H], of the core
+    features: Tensor  # [T, B, F], of the decoder
+    rnn_state: Tensor  # [B, state_size], after the last step
 
 
 class Tower(nn.Module):
     """Encoder, core and decoder: maps normalised observations and a recurrent state to features.
 
-    memory: adds what it remembers to the input of the core; None without --episodic_memory, and in a tower of
-        the critic alone.
+    memory: adds what it remembers to the input of the core; None without --episodic_memory, and in a tower
+        for the critic alone.
     """
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
@@ -125,7 +121,7 @@ class ActionHead(nn.Module):
 
 
 def _log_stds_last(layout: ActionLayout) -> tuple[int, ...] | None:
-    """Returns the column of each logit in a row of all other logits followed by the log-stds.
+    """Returns the column of each logit in a row that has the log-stds after all other logits.
 
     None: the log-stds are the last logits in any case.
     """
@@ -135,9 +131,9 @@ def _log_stds_last(layout: ActionLayout) -> tuple[int, ...] | None:
 
 
 def given_logits(tower: Tower, flags: ModelFlags, layout: ActionLayout) -> int:
-    """Returns how many of the tower's features are logits of its encoder, 0 or all logits of the layout.
+    """Returns how many of the tower's features are logits of its encoder: 0, or all logits of the layout.
 
-    Raises ValueError where something lies between the encoder and the logits, or their number is wrong.
+    Raises ValueError if the flags put a part between the encoder and the logits, or their number is wrong.
     """
     if not isinstance(tower.encoder, ComputesLogits):
         return 0
@@ -158,13 +154,14 @@ def given_logits(tower: Tower, flags: ModelFlags, layout: ActionLayout) -> int:
 
 
 class TowerActorCritic(ActorCritic):
-    """The network that the flags describe. The recurrent state is that of the actor's tower, then the
-    critic's. Heads and distributions stay float32 under autocast.
+    """The network that the flags describe.
+
+    A row of rnn_state holds the state of the actor's tower, then of the critic's. Heads and distributions
+    stay float32 under autocast.
     """
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict, action_space: gym.Space[Any]):
         super().__init__(flags, observation_space, action_space)
-        # One tower for both heads, or one for the actor's and one for the critic's.
         num_towers = 1 if flags.actor_critic_share_weights else 2
         self.towers = nn.ModuleList(Tower(flags, observation_space) for _ in range(num_towers))
         towers = self.each_tower()
@@ -202,9 +199,9 @@ class TowerActorCritic(ActorCritic):
     def prepare_to_act(self, dtype: torch.dtype) -> None:
         """Converts the weights of linear and convolutional layers, and of built-in cores, to `dtype`.
 
-        Autocast would round the same weights to the same numbers in every call, which takes half the time of
-        a small batch. It does not round those of other layers, such as norms, which may need float32. On a
-        CPU, bfloat16 weights are also packed at their first use, see cpu_layers.py.
+        Autocast would round these weights to the same numbers in every call, which takes half the time of a
+        small batch. Weights of other layers, such as norms, stay float32 as under autocast. On a CPU,
+        bfloat16 weights are also packed at their first use, see cpu_layers.py.
         """
         for tower in self.each_tower():
             for module in (*tower.encoder.modules(), *tower.decoder.modules()):
@@ -244,8 +241,8 @@ def initialize(model: nn.Module, initialization: str, gain: float) -> None:
     """Initialises every linear and convolution layer: biases 0, weights by `initialization`.
 
     initialization: orthogonal (Saxe et al. 2014; in layers larger than LARGE_LAYER normal, with the same
-        scale), xavier_uniform (Glorot and Bengio 2010), or torch_default, which changes nothing. Cores always
-        keep their own: a GRU and an LSTM torch's defaults.
+        scale), xavier_uniform (Glorot and Bengio 2010), or torch_default, which changes nothing. Cores are
+        left as they initialise themselves.
     gain: scale of the weights.
     """
     if initialization == "torch_default":
@@ -260,7 +257,7 @@ def initialize(model: nn.Module, initialization: str, gain: float) -> None:
         weight = module.weight
         is_large = isinstance(module, IndexLinear) or weight.numel() > LARGE_LAYER
         if is_large and initialization == "orthogonal":
-            # Of the same scale, and nearly orthogonal: to make them exactly so takes seconds, or minutes.
+            # Nearly orthogonal, and of the same scale: exactly orthogonal ones take seconds or minutes.
             nn.init.normal_(weight, std=gain / math.sqrt(max(len(weight), weight[0].numel())))
         else:
             set_weights(weight, gain=gain)

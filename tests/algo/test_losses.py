@@ -15,12 +15,13 @@ from sample_factory.algo.losses import (
     value_loss,
 )
 from sample_factory.models.action_distributions import action_distribution
+from sample_factory.spaces.actions import action_layout
 
 SPACE = gym.spaces.MultiDiscrete([3, 2])
 
 
 def distribution(logits):
-    return action_distribution(SPACE, logits)
+    return action_distribution(action_layout(SPACE), logits)
 
 
 def losses_of(inputs, valid):

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from sample_factory.algo.gae import gae
-from sample_factory.algo.vtrace import vtrace
+from sample_factory.algo.advantages import gae, vtrace
 from tests.algo.trajectories import Steps, random_steps
 
 
@@ -26,7 +25,7 @@ def vtrace_by_definition(log_ratios, steps, rho_clip, c_clip, lam):
                 product *= discounts[t, b] * cs[t, b]
     v_tp1 = next_values.copy()
     v_tp1[:-1] = np.where(continues[:-1] > 0, targets[1:], next_values[:-1])
-    return targets, rhos * (rewards + discounts * v_tp1 - values)
+    return rhos * (rewards + discounts * v_tp1 - values), targets
 
 
 def random_log_ratios(rng, steps):
@@ -41,9 +40,8 @@ def test_vtrace_is_its_definition(rho_clip, c_clip, lam, seed):
     steps = random_steps(rng, gamma=0.8)
     log_ratios = random_log_ratios(rng, steps)
     result = vtrace(log_ratios, *steps, rho_clip=rho_clip, c_clip=c_clip, lam=lam)
-    targets, advantages = vtrace_by_definition(log_ratios, steps, rho_clip, c_clip, lam)
-    np.testing.assert_allclose(result.targets, targets, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(result.advantages, advantages, rtol=1e-5, atol=1e-5)
+    for ours, expected in zip(result, vtrace_by_definition(log_ratios, steps, rho_clip, c_clip, lam)):
+        np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -51,15 +49,14 @@ def test_on_policy_vtrace_is_gae_with_lambda_1(seed):
     steps = random_steps(np.random.default_rng(seed))
     off = vtrace(torch.zeros_like(steps.values), *steps)
     on = gae(*steps, lam=1.0)
-    torch.testing.assert_close(off.targets, on.targets, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(off.advantages, on.advantages, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(off, on, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.6, 0.95])
 def test_on_policy_vtrace_has_the_targets_of_gae_with_the_same_lambda(lam):
     steps = random_steps(np.random.default_rng(0))
-    off = vtrace(torch.zeros_like(steps.values), *steps, lam=lam)
-    torch.testing.assert_close(off.targets, gae(*steps, lam=lam).targets, rtol=1e-5, atol=1e-5)
+    _, targets = vtrace(torch.zeros_like(steps.values), *steps, lam=lam)
+    torch.testing.assert_close(targets, gae(*steps, lam=lam)[1], rtol=1e-5, atol=1e-5)
 
 
 def test_an_episode_end_inside_equals_two_separate_trajectories():
@@ -71,8 +68,7 @@ def test_an_episode_end_inside_equals_two_separate_trajectories():
     whole = vtrace(log_ratios, *steps)
     for part in (slice(0, 5), slice(5, 12)):
         alone = vtrace(log_ratios[part], *Steps(*(tensor[part] for tensor in steps)))
-        torch.testing.assert_close(whole.targets[part], alone.targets)
-        torch.testing.assert_close(whole.advantages[part], alone.advantages)
+        torch.testing.assert_close(tuple(tensor[part] for tensor in whole), alone)
 
 
 def test_a_terminated_step_does_not_look_at_the_next_value():
@@ -89,20 +85,20 @@ def test_a_terminated_step_does_not_look_at_the_next_value():
 
 def test_the_last_step_bootstraps_from_its_next_value():
     steps = random_steps(np.random.default_rng(0), num_steps=1, end_chance=0.0)
-    result = vtrace(torch.zeros(1, 5), *steps)
-    torch.testing.assert_close(result.targets, steps.rewards + 0.9 * steps.next_values)
-    torch.testing.assert_close(result.advantages, result.targets - steps.values)
+    advantages, targets = vtrace(torch.zeros(1, 5), *steps)
+    torch.testing.assert_close(targets, steps.rewards + 0.9 * steps.next_values)
+    torch.testing.assert_close(advantages, targets - steps.values)
 
 
 def test_infinite_log_ratios_stay_finite():
     steps = random_steps(np.random.default_rng(0))
     for extreme in (float("inf"), -float("inf")):
         result = vtrace(torch.full_like(steps.values, extreme), *steps)
-        assert torch.isfinite(result.targets).all() and torch.isfinite(result.advantages).all()
+        assert all(tensor.isfinite().all() for tensor in result)
 
 
 def test_no_gradient_flows():
     steps = random_steps(np.random.default_rng(0))
     log_ratios = torch.zeros_like(steps.values, requires_grad=True)
     result = vtrace(log_ratios, steps.values.requires_grad_(), *steps[1:])
-    assert not result.targets.requires_grad and not result.advantages.requires_grad
+    assert not any(tensor.requires_grad for tensor in result)

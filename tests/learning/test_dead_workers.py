@@ -10,7 +10,7 @@ import torch
 
 from sample_factory.exchange.messages import Trajectories
 from sample_factory.exchange.trajectory_buffers import FIRST_INCARNATION
-from sample_factory.learning.batcher import Batcher
+from sample_factory.learning.batch import Batcher
 from sample_factory.learning.receiver import Handover, Receiver
 from sample_factory.runtime.child import Child
 from sample_factory.runtime.queues import SocketQueue

@@ -102,9 +102,9 @@ def test_samples_that_are_too_old_are_masked_and_their_frames_still_counted():
     learner = make_learner()
     learner.version = 10
     before = weights(learner).clone()
-    stats = learner.train(old, want_summaries=True)
+    summaries = learner.train(old, want_summaries=True)
     assert torch.equal(weights(learner), before) or torch.allclose(weights(learner), before, atol=1e-6)
-    assert stats.summaries["valids_fraction"] == 0.0
+    assert summaries["valids_fraction"] == 0.0
     assert (learner.samples, learner.env_frames) == (0, T * B * 4)
 
 
@@ -139,10 +139,10 @@ def test_a_minibatch_without_a_valid_sample_moves_nothing_not_even_by_momentum(f
     before = learner.state_dict()["model"]
     before, lr = {name: tensor.clone() for name, tensor in before.items()}, learner._lr.value
     batch = make_batch(seed=2)
-    stats = learner.train(batch._replace(own=torch.zeros_like(batch.own)), want_summaries=True)
+    summaries = learner.train(batch._replace(own=torch.zeros_like(batch.own)), want_summaries=True)
     assert all(torch.equal(learner.model.state_dict()[name], tensor) for name, tensor in before.items())
     assert (learner._lr.value, learner.env_frames) == (lr, T * B * 4)
-    assert all(np.isfinite(number) for number in stats.summaries.values())
+    assert all(np.isfinite(number) for number in summaries.values())
 
 
 @pytest.mark.parametrize("with_vtrace", [True, False])
@@ -157,9 +157,9 @@ def test_a_batch_of_one_sample_keeps_everything_finite(use_rnn, with_vtrace):
         resets=batch.resets[:2],
     )
     for _version in range(3):
-        stats = learner.train(one, want_summaries=True)
+        summaries = learner.train(one, want_summaries=True)
     assert all_finite(learner) and learner.samples == 3
-    assert all(np.isfinite(number) for number in stats.summaries.values())
+    assert all(np.isfinite(number) for number in summaries.values())
 
 
 @pytest.mark.parametrize("with_vtrace", [True, False])
@@ -335,9 +335,9 @@ def test_the_step_before_an_inactive_one_bootstraps_from_its_own_state():
     batch = make_batch(columns=1)._replace(
         own=own, terminated=torch.zeros(T, 1, dtype=torch.bool), truncated=torch.zeros(T, 1, dtype=torch.bool)
     )
-    steps = transitions(LearningFlags(), batch, torch.arange(9.0)[:, None])
-    assert steps.next_values[:, 0].tolist()[:3] == [1, 2, 2]
-    assert steps.continues[:, 0].tolist()[:3] == [1, 1, 0]
+    _, next_values, _, _, continues = transitions(LearningFlags(), batch, torch.arange(9.0)[:, None])
+    assert next_values[:, 0].tolist()[:3] == [1, 2, 2]
+    assert continues[:, 0].tolist()[:3] == [1, 1, 0]
 
 
 def test_numbers_that_are_flags_are_the_flags_after_a_resume():

@@ -33,7 +33,7 @@ from sample_factory.launch.plan import plan_run
 from sample_factory.launch.resources import allocate
 from sample_factory.launch.workers import worker_specs
 from sample_factory.learning.algorithms.ppo import PPO
-from sample_factory.learning.batcher import Batcher
+from sample_factory.learning.batch import Batcher
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.learner_args import LearnerArgs
 from sample_factory.learning.learner_worker import LearnerWorker

@@ -5,7 +5,7 @@ import collections
 import numpy as np
 
 from sample_factory.config.sections import LearningFlags, ModelFlags
-from sample_factory.learning.batcher import Batcher
+from sample_factory.learning.batch import Batcher
 from sample_factory.learning.learner import Learner
 from sample_factory.models.policy_spec import PolicySpec
 from tests.counting import NUM_ACTIONS, CountingEnv

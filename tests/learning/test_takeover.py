@@ -69,7 +69,7 @@ def test_samples_of_the_former_weights_are_no_longer_trained_on(donor_and_receiv
     assert receiver.samples == samples and torch.equal(weights(receiver), before)
     assert receiver.weights().stamp.generation == 1
     fresh = in_flight._replace(generations=torch.ones(T, B, dtype=torch.int32))
-    summaries = receiver.train(fresh, want_summaries=True).summaries
+    summaries = receiver.train(fresh, want_summaries=True)
     assert receiver.samples == samples + T * B
     # The version does not jump, so that the lag is the number of SGD steps since these samples.
     assert summaries["version_diff_max"] == 1

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.distributions import Categorical, Normal, kl_divergence
 
-from sample_factory.models.action_distributions import action_distribution
+from sample_factory.models.action_distributions import action_distribution, mask_logits
 from sample_factory.spaces.actions import action_layout
 
 S = gym.spaces
@@ -37,6 +37,13 @@ PARTS = {
     "nested": [2, 5, 1],
 }
 DISCRETE_ONLY = ["discrete", "multi", "equal", "nested"]
+
+
+def distribution_over(space, logits, action_mask=None):
+    layout = action_layout(space)
+    return action_distribution(
+        layout, logits if action_mask is None else mask_logits(layout, logits, action_mask)
+    )
 
 
 def reference(name, logits):
@@ -94,8 +101,8 @@ def test_other_spaces_are_refused(space):
 def test_quantities_are_sums_over_independent_parts(name, batch):
     logits = random_logits(name, *batch)
     other_logits = random_logits(name, *batch, seed=1)
-    ours = action_distribution(SPACES[name], logits)
-    other = action_distribution(SPACES[name], other_logits)
+    ours = distribution_over(SPACES[name], logits)
+    other = distribution_over(SPACES[name], other_logits)
     theirs = reference(name, logits)
     theirs_other = reference(name, other_logits)
     actions = ours.sample()
@@ -115,19 +122,19 @@ def test_symmetric_kl_with_uniform(name):
     for part in reference(name, logits):
         uniform = Categorical(logits=torch.zeros_like(part.logits))
         expected = expected + 0.5 * (kl_divergence(part, uniform) + kl_divergence(uniform, part))
-    ours = action_distribution(SPACES[name], logits).symmetric_kl_with_uniform()
+    ours = distribution_over(SPACES[name], logits).symmetric_kl_with_uniform()
     torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["box", "mixed"])
 def test_nothing_is_uniform_over_the_real_line(name):
     with pytest.raises(ValueError, match="entropy"):
-        action_distribution(SPACES[name], random_logits(name, 2)).symmetric_kl_with_uniform()
+        distribution_over(SPACES[name], random_logits(name, 2)).symmetric_kl_with_uniform()
 
 
 @pytest.mark.parametrize("name", SPACES)
 def test_mode_is_the_most_likely_action(name):
-    distribution = action_distribution(SPACES[name], random_logits(name, 5))
+    distribution = distribution_over(SPACES[name], random_logits(name, 5))
     best = distribution.log_prob(distribution.mode())
     for _ in range(50):
         assert (distribution.log_prob(distribution.sample()) <= best + 1e-6).all()
@@ -136,7 +143,7 @@ def test_mode_is_the_most_likely_action(name):
 def test_samples_have_the_probabilities_of_the_distribution():
     torch.manual_seed(0)
     logits = random_logits("multi", 1)
-    samples = action_distribution(MULTI, logits.expand(40_000, -1)).sample()
+    samples = distribution_over(MULTI, logits.expand(40_000, -1)).sample()
     for column, part in enumerate(reference("multi", logits)):
         frequencies = torch.bincount(samples[:, column].long()) / len(samples)
         torch.testing.assert_close(frequencies, part.probs[0], rtol=0, atol=0.01)
@@ -145,7 +152,7 @@ def test_samples_have_the_probabilities_of_the_distribution():
 def test_gaussian_samples_have_mean_and_deviation():
     torch.manual_seed(0)
     logits = torch.tensor([3.0, math.log(0.5)])
-    samples = action_distribution(S.Box(-1, 1, (1,)), logits.expand(40_000, -1)).sample()
+    samples = distribution_over(S.Box(-1, 1, (1,)), logits.expand(40_000, -1)).sample()
     assert float(samples.mean()) == pytest.approx(3.0, abs=0.02)
     assert float(samples.std()) == pytest.approx(0.5, abs=0.02)
 
@@ -153,19 +160,19 @@ def test_gaussian_samples_have_mean_and_deviation():
 def test_mixed_actions_keep_the_order_of_the_space():
     # Discrete(3) prefers 2; means 10, 11; MultiDiscrete([2, 4]) prefers 1, 3; mean 12.
     logits = torch.tensor([0, 0, 9, 10, 11, -9, -9, 0, 9, 0, 0, 0, 9, 12, -9], dtype=torch.float32)
-    assert action_distribution(MIXED, logits).mode().tolist() == [2, 10, 11, 1, 3, 12]
+    assert distribution_over(MIXED, logits).mode().tolist() == [2, 10, 11, 1, 3, 12]
 
 
 @pytest.mark.parametrize("log_std", [-1e6, 1e6, -float("inf")])
 def test_deviations_stay_within_bounds(log_std):
-    distribution = action_distribution(S.Box(-1, 1, (1,)), torch.tensor([[0.0, log_std]]))
+    distribution = distribution_over(S.Box(-1, 1, (1,)), torch.tensor([[0.0, log_std]]))
     deviation = distribution.log_stds.exp().item()
     assert 0.99e-4 <= deviation <= 1.01e4
     assert torch.isfinite(distribution.log_prob(distribution.sample())).all()
 
 
 def masked(space, logits, mask):
-    return action_distribution(space, logits, torch.tensor(mask, dtype=torch.uint8))
+    return distribution_over(space, logits, torch.tensor(mask, dtype=torch.uint8))
 
 
 def test_forbidden_choices_are_never_taken():
@@ -217,7 +224,7 @@ def test_a_mask_that_forbids_everything_is_uniform():
 
 def test_extreme_logits_make_no_nan():
     logits = torch.tensor([[1e5, -1e5, 0.0, 0.0]], requires_grad=True)
-    distribution = action_distribution(DISCRETE, logits)
+    distribution = distribution_over(DISCRETE, logits)
     (distribution.entropy() + distribution.symmetric_kl_with_uniform()).sum().backward()
     assert torch.isfinite(logits.grad).all() and distribution.sample().item() == 0
 
@@ -225,14 +232,14 @@ def test_extreme_logits_make_no_nan():
 def test_a_distribution_made_in_inference_mode_does_not_spoil_training():
     space = S.MultiDiscrete([2, 3, 4, 6])  # used in no other test, since column indices are cached
     with torch.inference_mode():
-        action_distribution(space, torch.zeros(2, 15)).sample()
+        distribution_over(space, torch.zeros(2, 15)).sample()
     logits = torch.zeros(2, 15, requires_grad=True)
-    action_distribution(space, logits).entropy().sum().backward()
+    distribution_over(space, logits).entropy().sum().backward()
     assert logits.grad is not None
 
 
 def test_actions_survive_a_round_trip_through_numpy():
-    distribution = action_distribution(MIXED, random_logits("mixed", 8))
+    distribution = distribution_over(MIXED, random_logits("mixed", 8))
     actions = distribution.sample()
     again = torch.from_numpy(np.array(actions.numpy()))
     assert torch.equal(distribution.log_prob(again), distribution.log_prob(actions))

@@ -251,16 +251,16 @@ def test_tanh_squashes_means_only():
     torch.testing.assert_close(squashed[..., others], free[..., others])
 
 
-def test_normalisers_change_in_update_normalizers_only():
+def test_normalisers_change_in_update_only():
     model = make_model(IMAGE, normalize_returns=True)
     before = {key: value.clone() for key, value in model.state_dict().items()}
     observations = random_observations(IMAGE, STEPS, ROWS)
     model.unroll(observations, torch.zeros(ROWS, 16))
     model.act({key: x[0] for key, x in observations.items()}, torch.zeros(ROWS, 16))
     torch.testing.assert_close(dict(model.state_dict()), before)
-    model.update_normalizers(observations, torch.zeros(STEPS, ROWS, dtype=torch.bool))
+    model.observation_normalizers.update(observations, torch.zeros(STEPS, ROWS, dtype=torch.bool))
     torch.testing.assert_close(dict(model.state_dict()), before)
-    model.update_normalizers(observations)
+    model.observation_normalizers.update(observations)
     changed = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
     assert {key.rsplit(".", 1)[-1] for key in changed} == {"mean", "variance", "count"}
     assert not any("returns" in key for key in changed)
@@ -271,7 +271,7 @@ def test_state_dict_round_trip_with_weights_only(variant):
     model = make_model(IMAGE, MIXED, normalize_returns=True, **VARIANTS[variant])
     observations = random_observations(IMAGE, STEPS, ROWS)
     state = torch.randn(ROWS, model.state_size)
-    model.update_normalizers(observations)
+    model.observation_normalizers.update(observations)
     model.returns_normalizer.update(torch.randn(9))
     file = io.BytesIO()
     torch.save(model.state_dict(), file)
@@ -296,7 +296,7 @@ def test_autocast_keeps_outputs_float32_and_close(variant):
     model = make_model(IMAGE, MIXED, **VARIANTS[variant])
     observations = random_observations(IMAGE, STEPS, ROWS)
     state = torch.zeros(ROWS, model.state_size)
-    model.update_normalizers(observations)
+    model.observation_normalizers.update(observations)
     exact = model.unroll(observations, state, random_resets())
     with torch.autocast("cpu", torch.bfloat16):
         rounded = model.unroll(observations, state, random_resets())

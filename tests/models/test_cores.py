@@ -78,17 +78,6 @@ def test_no_resets_is_the_same_as_none():
     torch.testing.assert_close(core(x, state, None), core(x, state, RESETS["none"]), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(
-    ("rnn_type", "layers", "size"),
-    [
-        *[("gru", 1, 7), ("gru", 2, 14), ("lstm", 1, 14), ("lstm", 2, 28)],
-        *[("mingru", 1, 7), ("mingru", 2, 14), ("gtrxl", 1, 22), ("gtrxl", 2, 43)],
-    ],
-)
-def test_state_sizes(rnn_type, layers, size):
-    assert make_test_core(rnn_type, layers).state_size == size
-
-
 def test_an_lstm_row_holds_h_then_c_of_each_layer():
     core = make_test_core("lstm", 2)
     out, state = core(torch.randn(1, ROWS, IN), torch.zeros(ROWS, core.state_size))

@@ -11,7 +11,7 @@ from sample_factory.models.encoders import IndexLinear, make_encoder, make_obser
 from sample_factory.models.network_checks import check_encoder, check_network
 from sample_factory.models.network_registry import NetworkError, register_encoder
 from sample_factory.models.normalizers import RunningNormalizer
-from sample_factory.models.policy_spec import OfUsers, PolicySpec
+from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.models.towers import make_actor_critic
 from sample_factory.spaces.observations import Indices
 
@@ -285,7 +285,7 @@ def test_the_check_changes_neither_the_encoder_nor_random_numbers():
 def test_a_custom_encoder_is_checked_when_its_policy_is_built():
     flags = ModelFlags(encoder_custom="flattening")
     factories = {"encoder": lambda *_: Flattening(64)}
-    spec = PolicySpec(flags, MIXED_SPACE, S.Discrete(2), False, "cpu", "fp32", OfUsers({}, factories))
+    spec = PolicySpec(flags, MIXED_SPACE, S.Discrete(2), False, "cpu", "fp32", {}, factories)
     with pytest.raises(NetworkError, match=r"shape \[2, 5\]; it should be \[2, 64\]"):
         spec.build()
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from sample_factory.algo.episodic import contrastive_loss, rarity
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.episodic_memory import AGEING, EMPTY, KEY_SIZE, TEMPERATURE, EpisodicMemory
 from sample_factory.models.towers import make_actor_critic
@@ -42,14 +41,6 @@ def write(memory, names, priorities):
     values[:, 0] = torch.tensor(names, dtype=torch.float32)
     keys = normalize(torch.ones(len(names), KEY_SIZE), dim=1)
     memory.write(keys, values, torch.tensor(priorities, dtype=torch.float32))
-
-
-def test_rarity_is_minus_the_logarithm_of_how_often_a_key_occurs():
-    frequent, rare, never = torch.eye(KEY_SIZE)[:3]
-    known = torch.stack([frequent] * 90 + [rare] * 10)
-    found = rarity(torch.stack((frequent, rare, never)), known, temperature=0.01)
-    torch.testing.assert_close(found[:2], -torch.tensor([0.9, 0.1]).log())
-    assert found[2] > 50
 
 
 def test_rare_moments_are_kept_longer_than_frequent_ones():
@@ -102,16 +93,6 @@ def test_a_value_holds_the_action_the_return_and_the_belief():
         torch.tensor([[2.0, 0.25, -0.5]]), torch.tensor([3.0]), torch.tensor([[0.1, 0.2, 0.3, 0.4]])
     )
     assert value[0].tolist() == pytest.approx([0, 0, 1, 0.25, -0.5, 3, 0.1, 0.2, 0.3, 0.4])
-
-
-def test_the_contrastive_loss_is_cross_entropy_among_the_right_key_and_the_others():
-    torch.manual_seed(0)
-    queries, keys = (normalize(torch.randn(2, KEY_SIZE), dim=1) for _ in range(2))
-    others = normalize(torch.randn(5, KEY_SIZE), dim=1)
-    right = (queries[0] @ keys[0] / 0.5).exp()
-    wrong = sum((queries[0] @ other / 0.5).exp() for other in others)
-    loss = contrastive_loss(queries, keys, others, torch.tensor([True, False]), 0.5)
-    torch.testing.assert_close(loss, -(right / (right + wrong)).log())
 
 
 @pytest.mark.parametrize("variant", [{}, {"use_rnn": False}, {"actor_critic_share_weights": False}])

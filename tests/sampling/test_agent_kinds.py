@@ -19,7 +19,7 @@ from sample_factory.exchange.trajectory_buffers import (
     kind_layouts,
     observation_slots,
 )
-from sample_factory.learning.batcher import Batcher
+from sample_factory.learning.batch import Batcher
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from tests.counting import RAW_REWARDS, make_config, poison
 from tests.mixed import EPISODE, IMAGE, LAST_ACTION, STEP, VECTOR, WALKER, MixedCounting

@@ -65,10 +65,10 @@ def test_modules_that_never_were_and_modules_that_are_here_are_found_as_usual():
     for path in MODULES:
         assert importlib.util.find_spec("sample_factory.config") is not None
         assert not path.startswith("config")
-    from sample_factory.algo import gae
+    from sample_factory.algo import losses
     from sample_factory.envs import env_registry
 
-    assert gae.__file__ and env_registry.__file__
+    assert losses.__file__ and env_registry.__file__
 
 
 @pytest.mark.parametrize("part", ["model_core", "decoder", "actor_critic"])

@@ -1,23 +1,25 @@
 """The interface between the SGD loop (`Learner`) and the losses that it minimises."""
 
+import functools
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from sample_factory.algo.losses import Distribution, masked_mean
+from sample_factory.algo.losses import Distribution
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.algorithms.targets import Targets
 from sample_factory.learning.batch import Batch, unroll
 from sample_factory.models.actor_critic import Unroll
 from sample_factory.models.policy_spec import BuiltPolicy
 
-POLICY = "policy"  # the loss that every algorithm has: epochs end early when it no longer changes
+POLICY = "policy"  # the loss that every algorithm has; epochs end early when it no longer changes
 
 
 class Evaluation(NamedTuple):
-    """Outputs of the policy being trained for the observations and actions of a batch; differentiable."""
+    """Outputs of the network being trained for a batch; differentiable."""
 
     unrolled: Unroll  # of T+1 steps; values are on the critic's normalised scale
     distribution: Distribution  # pi, [T, B]
@@ -28,10 +30,6 @@ class Evaluation(NamedTuple):
     def kl(self) -> Tensor:
         """KL(mu || pi) of each step, [T, B]; no gradient."""
         return self.behavior.kl(self.distribution).detach()
-
-    def mean_kl(self, valid: Tensor) -> Tensor:
-        """Mean KL(mu || pi) over the valid steps, bool [T, B]; no gradient."""
-        return masked_mean(self.kl, valid)
 
 
 def evaluate(policy: BuiltPolicy, batch: Batch) -> Evaluation:
@@ -46,8 +44,8 @@ def evaluate(policy: BuiltPolicy, batch: Batch) -> Evaluation:
 def recorded(policy: BuiltPolicy, batch: Batch) -> Evaluation:
     """Returns the evaluation, without a gradient, of a batch in which the current weights have acted.
 
-    Values and logits were recorded then. Only V(x_T) is computed, from the last observation, so the network
-    must have no memory. encodings and beliefs are those of x_T alone.
+    Values and logits are the recorded ones. Only V(x_T) is computed, from the last observation alone, so the
+    network must have no recurrent state. encodings and beliefs are of x_T only.
     """
     last = {key: tensor[-1:] for key, tensor in batch.obs.items()}
     with torch.no_grad(), torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.autocast):
@@ -62,7 +60,7 @@ def recorded(policy: BuiltPolicy, batch: Batch) -> Evaluation:
 class Losses(NamedTuple):
     """Weighted losses of a minibatch by name, POLICY among them. Their sum is minimised.
 
-    diagnostics: whatever the algorithm's `summaries` needs, by name.
+    diagnostics: what the algorithm's `summaries` needs, by name.
     """
 
     terms: Mapping[str, Tensor]
@@ -71,10 +69,7 @@ class Losses(NamedTuple):
     @property
     def total(self) -> Tensor:
         """The sum of all terms, in their order."""
-        first, *rest = self.terms.values()
-        for term in rest:
-            first = first + term
-        return first
+        return functools.reduce(operator.add, self.terms.values())
 
 
 class SGDStep(NamedTuple):
@@ -87,16 +82,16 @@ class SGDStep(NamedTuple):
 
 
 class Algorithm(Protocol):
-    """Defines the loss. Made by a factory(flags, policy, rng) in the learner's process:
+    """Defines the loss. Made in the learner's process by a factory(flags, policy, rng):
 
     flags: LearningFlags. policy: BuiltPolicy, the network on its device. rng: np.random.Generator for
     whatever is drawn per minibatch; its state is saved with checkpoints.
 
     For every new batch, the Learner calls `earlier_batches`. For every minibatch, it calls `targets` (or once
-    before the first one, see `fixes_targets`), updates the statistics of returns, calls `losses`, makes the
-    SGD step, and calls `after_step`. Only `earlier_batches`, `after_step` and `set_flags` may change state.
-    There is one exception: with --episodic_memory, `losses` of the built-in algorithms keeps steps for
-    `after_step`, so that each call of one must be followed by a call of the other.
+    before the first minibatch, see `fixes_targets`), updates the statistics of returns, calls `losses`, makes
+    the SGD step, and calls `after_step`. Only `earlier_batches`, `after_step` and `set_flags` may change
+    state. There is one exception: with --episodic_memory, `losses` of the built-in algorithms stores data for
+    the next `after_step`, so every call of `losses` must be followed by a call of `after_step`.
 
     With --learners_per_policy, each learner gets a share of every minibatch. Losses must then be means over
     the steps where `own` is True, which the Learner weights. Other statistics of a minibatch, such as the
@@ -107,16 +102,15 @@ class Algorithm(Protocol):
     def modules(self) -> Mapping[str, nn.Module]:
         """Modules beside the policy's network, by their names in checkpoints; the same at every call.
 
-        Their parameters are optimised (the gradient of each module is clipped separately) unless
-        requires_grad is False. They are saved and resumed, and population-based training copies them between
-        policies.
+        Their parameters are optimised unless requires_grad is False; the gradient of each module is clipped
+        separately. The modules are saved and resumed, and copied by population-based training.
         """
 
     @property
     def fixes_targets(self) -> bool:
-        """Whether all SGD steps of an iteration use targets of the weights before the first step.
+        """Whether all SGD steps on a batch use targets that are computed once, before the first step.
 
-        Otherwise each step computes targets of the current weights.
+        Otherwise each step computes targets with the current weights.
         """
 
     def set_flags(self, flags: LearningFlags) -> None:
@@ -150,7 +144,7 @@ def evaluation_summaries(
 ) -> dict[str, float]:
     """Returns summaries of policy and critic that suit any algorithm, with the tags of v1.
 
-    numbers: an algorithm's own summaries, scalars by tag, which are added.
+    numbers: the algorithm's own summaries, scalars by tag, which are added.
     """
     valid = minibatch.own
     values = evaluation.unrolled.values[:-1]

@@ -1,15 +1,16 @@
 """Trains and fills the episodic memory of a policy (--episodic_memory); see models/episodic_memory.py."""
 
 import copy
+import math
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import cross_entropy, normalize
 
-from sample_factory.algo.episodic import contrastive_loss, rarity
-from sample_factory.algo.gae import gae
+from sample_factory.algo.advantages import gae
+from sample_factory.algo.losses import masked_mean
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.algorithms.algorithm import Evaluation
 from sample_factory.learning.algorithms.targets import (
@@ -32,6 +33,32 @@ SURPRISE_LAMBDA = 0.5
 NEW_SHARE = 1 / 32  # at most this share of the slots is replaced in an SGD step
 
 
+def rarity(keys: Tensor, known: Tensor, temperature: float) -> Tensor:
+    """Returns minus the logarithm of the familiarity of keys, [N]: 0 for a key that equals all known keys.
+
+    Familiarity is the mean of exp((cos - 1) / temperature) over all known keys: a kernel estimate of how
+    often similar keys occur.
+
+    keys: [N, K]. known: [M, K]. Both have rows of length 1; known rows of zeros resemble no key.
+    """
+    similarities = (keys @ known.T - 1) / temperature
+    return math.log(len(known)) - torch.logsumexp(similarities, dim=1)
+
+
+def contrastive_loss(
+    queries: Tensor, keys: Tensor, others: Tensor, valid: Tensor, temperature: float
+) -> Tensor:
+    """Returns InfoNCE as in momentum contrast (He et al. 2019, https://arxiv.org/abs/1911.05722, eq. 1).
+
+    The mean over the valid queries of -log softmax of the query's own key among the others.
+    queries, keys: [N, K]. others: [M, K]. All rows have length 1. valid: bool [N].
+    """
+    right = (queries * keys).sum(dim=1, keepdim=True)
+    logits = torch.cat((right, queries @ others.T), dim=1) / temperature
+    first = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
+    return masked_mean(cross_entropy(logits, first, reduction="none"), valid)
+
+
 class Moments(NamedTuple):
     """N steps that may be written into the memory; no gradient."""
 
@@ -42,7 +69,7 @@ class Moments(NamedTuple):
 
 
 class MomentumEncoder(nn.Module):
-    """Makes keys with a copy of the encoder and of the query layer, which slowly follows the originals.
+    """Makes keys with a copy of the encoder and of the query layer, which follows the originals slowly.
 
     recent: keys of the last SGD steps, the newest first.
     """
@@ -92,17 +119,16 @@ class EpisodicTask:
         self._rng = rng
         self._flags = flags
         self.encoder = MomentumEncoder(tower, memory).to(policy.device)
-        self._moments: Moments | None = None  # of the present SGD step
+        self._moments: Moments | None = None  # drawn in `loss` for the next `after_step`
 
     def set_flags(self, flags: LearningFlags) -> None:
-        """Uses other flags from now on."""
         self._flags = flags
 
     def loss(self, minibatch: Batch, evaluation: Evaluation) -> Tensor:
         """Returns the weighted contrastive loss of a minibatch: a query should find the key of the next step.
 
-        Its gradient reaches the encoder. `after_step` may write the steps that are drawn here. Raises
-        RuntimeError if it was not called since the previous call of this method.
+        Its gradient reaches the encoder. The steps drawn here are the moments of the next `after_step`.
+        Raises RuntimeError if `after_step` was not called since the previous call.
         """
         if self._moments is not None:
             raise RuntimeError(
@@ -137,8 +163,8 @@ class EpisodicTask:
         """Returns the moments in the rows `steps`, [N], of the flattened minibatch."""
         values = unnormalized_values(self._model, evaluation.unrolled.values)
         inputs = transitions(self._flags, minibatch, values)
-        advantages = gae(*inputs, lam=SURPRISE_LAMBDA).advantages
-        targets = Targets(advantages, returns=gae(*inputs, lam=1.0).targets)
+        advantages, _ = gae(*inputs, lam=SURPRISE_LAMBDA)
+        targets = Targets(*gae(*inputs, lam=1.0))
         contents = self._memory.value_of(
             minibatch.actions.flatten(0, 1)[steps],
             normalized_returns(self._model, targets).flatten()[steps],

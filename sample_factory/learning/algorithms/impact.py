@@ -38,9 +38,9 @@ TARGET_LOG_PROBS = "target_log_probs"
 class CircularBuffer:
     """Keeps up to N batches on the device, so that each is used K times (section 3.2).
 
-    A batch is used when it arrives, and K - 1 times more, spread evenly over the N - 1 batches that follow.
-    In the paper, a learner draws from the buffer whenever there is nothing new. Here each batch is used
-    exactly K times, at any ratio between the speeds of sampling and learning. With K = 1, no batch is kept.
+    A batch is used when it arrives, and K - 1 times more, spread evenly over the next N - 1 batches. In the
+    paper, the learner uses a batch of the buffer whenever there is no new batch; here, each batch is used
+    exactly K times, however fast sampling and learning are. With K = 1, no batch is kept.
     """
 
     def __init__(self, num_batches: int, num_uses: int):
@@ -59,10 +59,10 @@ class IMPACT:
     """An `Algorithm` that trains on each batch several times. The buffer of batches is not saved.
 
     V-trace corrects from the policy that acted to the target network, with the values of the current network
-    (section 3.1; so does RLlib, rllib/algorithms/appo/torch/appo_torch_learner.py). The surrogate is PPO's
-    here, with its symmetric interval and normalised advantages, on the ratio of section 3.1. The value loss
-    is 1/2 (v - V)^2. --vtrace_lambda is 1 by default, as in RLlib. The paper's loss of the KL divergence
-    from the target network, for continuous actions, is not implemented; RLlib's defaults are without it.
+    (section 3.1; so does RLlib, rllib/algorithms/appo/torch/appo_torch_learner.py). The surrogate is the
+    surrogate of our PPO, with its symmetric interval and normalised advantages, on the ratio of section 3.1.
+    The value loss is 1/2 (v - V)^2. --vtrace_lambda is 1 by default, as in RLlib. The paper's loss of the KL
+    divergence from the target network, for continuous actions, is missing, as in RLlib's defaults.
     """
 
     def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
@@ -139,8 +139,8 @@ class IMPACT:
 def target_period(flags: LearningFlags) -> int:
     """Returns the number of SGD steps between updates of the target network.
 
-    If --impact_target_period is 0, that is the unit of the paper (section 4.1.1): the steps of N * K batches,
-    one pass through the circular buffer. The paper reports similar results with 1/8 to 4 times as many.
+    If --impact_target_period is 0, it is the unit of the paper (section 4.1.1): the SGD steps on N * K
+    batches, one pass through the circular buffer. Periods of 1/8 to 4 units gave similar results there.
     """
     if flags.impact_target_period:
         return flags.impact_target_period

@@ -52,7 +52,6 @@ class IMPALA:
         self._extra.set_flags(flags)
 
     def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
-        """Returns none."""
         return ()
 
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:

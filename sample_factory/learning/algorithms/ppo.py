@@ -50,7 +50,6 @@ class PPO:
         self._extra.set_flags(flags)
 
     def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
-        """Returns none."""
         return ()
 
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sample_factory.algo.gae import gae
-from sample_factory.algo.vtrace import vtrace
+from sample_factory.algo.advantages import gae, vtrace
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.batch import Batch, unroll
 from sample_factory.models.actor_critic import ActorCritic
@@ -21,7 +20,7 @@ class Targets(NamedTuple):
 
     advantages: Tensor  # [T, B] float32, not normalised
     returns: Tensor  # [T, B] float32, on the scale of rewards
-    extra: Mapping[str, Tensor] = {}  # further ones of an algorithm, [T or T+1, B, ...]
+    extra: Mapping[str, Tensor] = {}  # further targets of an algorithm, [T or T+1, B, ...]
 
     def select(self, columns: np.ndarray) -> "Targets":
         """Returns the targets of trajectories `columns`, [n] int64."""
@@ -29,16 +28,6 @@ class Targets(NamedTuple):
         extra = {name: tensor.index_select(1, on_device) for name, tensor in self.extra.items()}
         advantages = self.advantages.index_select(1, on_device)
         return Targets(advantages, self.returns.index_select(1, on_device), extra)
-
-
-class Transitions(NamedTuple):
-    """Inputs of V-trace and GAE, each [T, B] float32; described at `algo.vtrace.vtrace`."""
-
-    values: Tensor
-    next_values: Tensor
-    rewards: Tensor
-    discounts: Tensor
-    continues: Tensor
 
 
 def unnormalized_values(model: ActorCritic, values: Tensor) -> Tensor:
@@ -54,7 +43,7 @@ def normalized_returns(model: ActorCritic, targets: Targets) -> Tensor:
 
 
 def vtrace_targets(flags: LearningFlags, batch: Batch, values: Tensor, log_ratios: Tensor) -> Targets:
-    """Returns V-trace targets, see algo/vtrace.py.
+    """Returns V-trace targets.
 
     values: [T+1, B], on the scale of rewards, the last one to bootstrap from. log_ratios: [T, B].
     """
@@ -66,19 +55,20 @@ def vtrace_targets(flags: LearningFlags, batch: Batch, values: Tensor, log_ratio
         c_clip=flags.vtrace_c,
         lam=flags.vtrace_lambda,
     )
-    return Targets(result.advantages, result.targets)
+    return Targets(*result)
 
 
 def gae_targets(flags: LearningFlags, batch: Batch, values: Tensor) -> Targets:
-    """Returns GAE advantages and TD(lambda) targets, see algo/gae.py. values: as in `vtrace_targets`."""
-    result = gae(*transitions(flags, batch, values), flags.gae_lambda)
-    return Targets(result.advantages, result.targets)
+    """Returns GAE advantages and TD(lambda) targets. values: as in `vtrace_targets`."""
+    return Targets(*gae(*transitions(flags, batch, values), flags.gae_lambda))
 
 
-def transitions(flags: LearningFlags, batch: Batch, values: Tensor) -> Transitions:
-    """Returns the inputs of V-trace and GAE. Masked steps get finite numbers, and sums end before them.
+def transitions(
+    flags: LearningFlags, batch: Batch, values: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Returns values, next_values, rewards, discounts and continues, see algo/advantages.py.
 
-    values: as in `vtrace_targets`.
+    Masked steps get finite numbers, and sums end before them. values: as in `vtrace_targets`.
     """
     v_t = values[:-1]
     v_tp1 = values[1:]
@@ -88,18 +78,18 @@ def transitions(flags: LearningFlags, batch: Batch, values: Tensor) -> Transitio
         terminated = terminated | truncated
         truncated = torch.zeros_like(truncated)
     next_is_valid = torch.cat([batch.own[1:], torch.ones_like(batch.own[:1])])
-    # After a truncation, the next observation belongs to the next episode, so V(x_t) takes its place; it is
-    # one step off. The same where an agent becomes inactive: the critic is not trained on inactive steps.
+    # After a truncation, the next observation belongs to the next episode, so V(x_t), one step off, takes the
+    # place of V(x_{t+1}). The same where an agent becomes inactive, as the critic is not trained there.
     next_values = torch.where(truncated | ~next_is_valid, v_t, v_tp1)
     discounts = flags.gamma * (~terminated).float()
     continues = (~(terminated | truncated) & next_is_valid).float()
     # A NaN would reach earlier steps even where its weight is 0.
     rewards = torch.where(batch.own, batch.rewards, 0.0)
-    return Transitions(v_t, next_values, rewards, discounts, continues)
+    return v_t, next_values, rewards, discounts, continues
 
 
 class TargetNetwork:
-    """A copy of a policy's network, as it was after an earlier SGD step. `module` is to be saved."""
+    """A copy of a policy's network, as it was after an earlier SGD step. `module` has to be saved."""
 
     def __init__(self, policy: BuiltPolicy):
         self._online = policy.model

@@ -37,19 +37,20 @@ from sample_factory.models.policy_spec import BuiltPolicy
 
 TARGET_LOGITS = "target_logits"
 TEMPERATURE = "temperature"
-# Multipliers at the start, by the parts of the KL divergence; see kl_parts. These and the
-# first temperature are those of rlpyt's V-MPO, which reached the paper's reward on Ant-v3.
-FIRST_MULTIPLIERS = {"discrete": 5.0, "mean": 1.0, "covariance": 1.0}
+# Multipliers at the start, by the parts of the KL divergence, see kl_parts. They and the first temperature
+# are from rlpyt's V-MPO, which reached the paper's reward on Ant-v3.
+FIRST_DISCRETE = 5.0
+FIRST_CONTINUOUS = 1.0
 FIRST_TEMPERATURE = 1.0
 LEAST = 1e-8  # section 4.2.2
-# In the paper, duals have the learning rate of the network (section 4), for many more steps than most runs
-# here have. SEED RL (agents/policy_gradient/modules/policy_losses.py) trains its temperature ten times as
-# fast.
+# In the paper, duals have the learning rate of the network (section 4), but its runs have many more steps
+# than most runs here. SEED RL (agents/policy_gradient/modules/policy_losses.py) trains its temperature ten
+# times as fast.
 DUAL_SPEED = 10.0
 
 
 class Duals(nn.Module):
-    """Temperature and multipliers, trained by an optimizer of their own.
+    """Temperature and multipliers, trained by their own optimizer.
 
     A step of Adam moves a parameter by about the learning rate, and a dual by DUAL_SPEED times as much.
     """
@@ -76,11 +77,11 @@ class VMPO:
     """An `Algorithm`: losses of sections 4.1 and 4.2, with bootstrapped returns and no importance weights.
 
     It uses the better half of each minibatch. Limits hold for whole actions: for the sum over all discrete
-    components, and for the sum over all dimensions of the continuous ones.
+    components, and for the sum over all continuous dimensions.
 
     Differences from the paper: the newest policy acts, not the target network. Advantages are on the scale of
-    normalised returns, as in rlpyt's V-MPO, so that temperatures suit any reward; in the paper, they are on
-    the scale of rewards. Running statistics of returns replace PopArt.
+    normalised returns, not of rewards, so that temperatures suit any reward (as in rlpyt's V-MPO). Running
+    statistics of returns replace PopArt.
     """
 
     def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
@@ -88,10 +89,11 @@ class VMPO:
         self._model = policy.model
         self._target = TargetNetwork(policy)
         layout = policy.model.layout
-        parts = ("discrete",) * bool(layout.discrete_actions) + ("mean", "covariance") * bool(
-            layout.box_actions
-        )
-        first = {TEMPERATURE: FIRST_TEMPERATURE, **{part: FIRST_MULTIPLIERS[part] for part in parts}}
+        first = {TEMPERATURE: FIRST_TEMPERATURE}
+        if layout.discrete_actions:
+            first["discrete"] = FIRST_DISCRETE
+        if layout.box_actions:
+            first.update(mean=FIRST_CONTINUOUS, covariance=FIRST_CONTINUOUS)
         self._duals = Duals(first).to(policy.device)
         self._extra = ExtraLosses(flags, policy, rng)
 
@@ -109,7 +111,6 @@ class VMPO:
         self._extra.set_flags(flags)
 
     def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
-        """Returns none."""
         return ()
 
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:
@@ -119,7 +120,10 @@ class VMPO:
 
     def losses(self, minibatch: Batch, evaluation: Evaluation, targets: Targets) -> Losses:
         valid = minibatch.own
-        advantages = self._scaled(targets.advantages)
+        advantages = targets.advantages
+        normalizer = self._model.returns_normalizer
+        if normalizer is not None:
+            advantages = advantages / (normalizer.variance + normalizer.eps).sqrt().float()
         top = top_half(advantages, valid)
         temperature = self._duals.value(TEMPERATURE)
         weights = sample_weights(advantages, temperature, top)
@@ -138,12 +142,6 @@ class VMPO:
         }
         detached = {part: kl.detach() for part, kl in kls.items()}
         return Losses(terms, {"kls": detached, "advantages": advantages})
-
-    def _scaled(self, advantages: Tensor) -> Tensor:
-        normalizer = self._model.returns_normalizer
-        if normalizer is None:
-            return advantages
-        return advantages / (normalizer.variance + normalizer.eps).sqrt().float()
 
     def _trust_region_loss(self, part: str, kl: Tensor, valid: Tensor) -> Tensor:
         flags = self._flags
@@ -176,10 +174,10 @@ class VMPO:
 
 
 def kl_parts(old: Any, new: Any) -> dict[str, Tensor]:
-    """Returns parts of KL(old || new) for two distributions over the same actions, each [...] of their batch.
+    """Returns the parts of KL(old || new) of two distributions over the same actions, each [...].
 
     "discrete": the divergence of the discrete choices. "mean" and "covariance", of Boxes: KL(old || q), where
-    q has only the mean, or only the covariance, of `new` (Song et al. 2020, section 4.2.2).
+    q is `old` with only the mean, or only the covariance, of `new` (Song et al. 2020, section 4.2.2).
     """
     if isinstance(old, MixedActions):
         return {**kl_parts(old.discrete, new.discrete), **kl_parts(old.box, new.box)}

@@ -42,10 +42,10 @@ def test_a_batch_without_a_valid_sample_moves_nothing_not_even_by_momentum(algo)
     learner.train(make_batch(learner, 1))
     batch = make_batch(learner, 2)
     before = state_of(learner)
-    stats = learner.train(batch._replace(own=torch.zeros_like(batch.own)), want_summaries=True)
+    summaries = learner.train(batch._replace(own=torch.zeros_like(batch.own)), want_summaries=True)
     trained = {name: value for name, value in state_of(learner).items() if not name.startswith("target.")}
     assert same(trained, {name: before[name] for name in trained})
-    assert all(np.isfinite(number) for number in stats.summaries.values())
+    assert all(np.isfinite(number) for number in summaries.values())
 
 
 @EVERY
@@ -67,8 +67,8 @@ def test_a_batch_of_one_sample_keeps_everything_finite(algo):
     own = torch.zeros_like(batch.own)
     own[0] = True
     for _ in range(3):
-        stats = learner.train(batch._replace(own=own), want_summaries=True)
-    assert all_finite(learner) and all(np.isfinite(number) for number in stats.summaries.values())
+        summaries = learner.train(batch._replace(own=own), want_summaries=True)
+    assert all_finite(learner) and all(np.isfinite(number) for number in summaries.values())
 
 
 @EVERY

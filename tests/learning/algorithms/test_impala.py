@@ -82,6 +82,6 @@ def test_a_step_is_its_definition(actions, num_chunks):
 def test_the_losses_are_sums_so_that_their_size_does_not_depend_on_masked_steps():
     learner = make_learner("IMPALA")
     batch = make_batch(learner, masked=0.0)
-    stats = learner.train(batch, want_summaries=True)
-    entropy_loss = stats.summaries["exploration_loss"]
-    assert entropy_loss == pytest.approx(-6e-4 * stats.summaries["entropy"] * T * B, rel=1e-3)
+    summaries = learner.train(batch, want_summaries=True)
+    entropy_loss = summaries["exploration_loss"]
+    assert entropy_loss == pytest.approx(-6e-4 * summaries["entropy"] * T * B, rel=1e-3)

@@ -138,7 +138,9 @@ def test_weights_and_statistics_that_are_loaded_after_a_capture_are_used(device)
     before = ask(inference, policy.model, 8).packed.copy()
     torch.manual_seed(1)
     newer = PolicySpec(FLAGS, SPACE, ACTIONS, True, "cpu", "fp32").build()
-    newer.model.update_normalizers({"obs": torch.full((1, 3, 36, 48), 9), "speed": torch.ones(1, 3)})
+    newer.model.observation_normalizers.update(
+        {"obs": torch.full((1, 3, 36, 48), 9), "speed": torch.ones(1, 3)}
+    )
     with torch.inference_mode():
         policy.model.load_state_dict(newer.model.state_dict())
     answers = ask(inference, policy.model, 8)

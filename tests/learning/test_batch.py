@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from sample_factory.learning.batcher import Batcher
+from sample_factory.learning.batch import Batcher
 from tests.counting import CountingEnv, make_config, make_shared
 
 

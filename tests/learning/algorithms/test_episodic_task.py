@@ -4,12 +4,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import normalize
 
-from sample_factory.algo.episodic import rarity
 from sample_factory.config.sections import LearningFlags, ModelFlags
+from sample_factory.learning.algorithms.episodic_task import contrastive_loss, rarity
 from sample_factory.learning.batch import Batch
 from sample_factory.learning.learner import Learner
-from sample_factory.models.episodic_memory import EMPTY, TEMPERATURE
+from sample_factory.models.episodic_memory import EMPTY, KEY_SIZE, TEMPERATURE
 from sample_factory.models.policy_spec import PolicySpec
 from tests.learning.arguments import learner_args
 
@@ -65,11 +66,11 @@ def batch_of(learner, seed=0, own=None):
 def test_the_importance_ratio_is_1_on_policy_while_the_memory_fills(algorithm):
     learner = make_learner(algorithm)
     for seed in range(3):
-        stats = learner.train(batch_of(learner, seed), want_summaries=True)
-        assert stats.summaries["ratio_mean"] < 1e-5
-        assert stats.summaries["ratio_max"] == pytest.approx(1, abs=1e-5)
+        summaries = learner.train(batch_of(learner, seed), want_summaries=True)
+        assert summaries["ratio_mean"] < 1e-5
+        assert summaries["ratio_max"] == pytest.approx(1, abs=1e-5)
     assert (memory_of(learner).priorities > EMPTY).sum() >= 2
-    assert np.isfinite(stats.summaries["episodic_loss"])
+    assert np.isfinite(summaries["episodic_loss"])
 
 
 def test_keys_of_a_rare_place_get_a_higher_priority_than_the_others():
@@ -148,5 +149,23 @@ def test_the_momentum_encoder_follows_slowly_and_is_not_trained():
 
 def test_without_it_a_learner_has_no_trace_of_it():
     learner = make_learner(memory=False)
-    stats = learner.train(batch_of(learner), want_summaries=True)
-    assert "episodic" not in learner.state_dict() and "episodic_loss" not in stats.summaries
+    summaries = learner.train(batch_of(learner), want_summaries=True)
+    assert "episodic" not in learner.state_dict() and "episodic_loss" not in summaries
+
+
+def test_rarity_is_minus_the_logarithm_of_how_often_a_key_occurs():
+    frequent, rare, never = torch.eye(KEY_SIZE)[:3]
+    known = torch.stack([frequent] * 90 + [rare] * 10)
+    found = rarity(torch.stack((frequent, rare, never)), known, temperature=0.01)
+    torch.testing.assert_close(found[:2], -torch.tensor([0.9, 0.1]).log())
+    assert found[2] > 50
+
+
+def test_the_contrastive_loss_is_cross_entropy_among_the_right_key_and_the_others():
+    torch.manual_seed(0)
+    queries, keys = (normalize(torch.randn(2, KEY_SIZE), dim=1) for _ in range(2))
+    others = normalize(torch.randn(5, KEY_SIZE), dim=1)
+    right = (queries[0] @ keys[0] / 0.5).exp()
+    wrong = sum((queries[0] @ other / 0.5).exp() for other in others)
+    loss = contrastive_loss(queries, keys, others, torch.tensor([True, False]), 0.5)
+    torch.testing.assert_close(loss, -(right / (right + wrong)).log())
