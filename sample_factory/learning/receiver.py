@@ -4,7 +4,6 @@ import collections
 import itertools
 import queue
 import threading
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -111,7 +110,6 @@ class Receiver:
         self._tickets: list[int] = []  # numbers of full buffers, the oldest first
         self._shared: collections.deque[list[int]] = collections.deque()  # tickets sent to others, by batch
         self._num_forgotten = 0  # batches that are no longer in _shared
-        self._first_tickets: tuple[float, int] | None = None  # time of the first message, and its tickets
         self._is_announced = False
 
     def step(self, batch_size: int, timeout: float) -> bool:
@@ -131,7 +129,10 @@ class Receiver:
         self._tickets = self._tickets[batch_size:]
         self._handover.put_batch(self._batcher.next_batch(self._share(tickets)))
         if not self._is_announced:
-            self._announce_first_batch(batch_size)
+            # Tells the user that the run works: the first SGD step, and so the first figures, take seconds.
+            self._is_announced = True
+            text = f"policy {self._policy_id}: the first batch is ready"
+            self._announce(ComponentReady("learner", text, None if self._policy_id == 0 else ""))
         return True
 
     def _share(self, tickets: list[int]) -> list[int]:
@@ -160,7 +161,6 @@ class Receiver:
             match message:
                 case Trajectories(buffer_indices):
                     self._tickets.extend(buffer_indices)
-                    self._first_tickets = self._first_tickets or (time.monotonic(), len(buffer_indices))
                 case SaveRequest() | SnapshotRequest() | DonateRequest() | NewSettings():
                     self._handover.put_request(message)
         if len(messages) < MAX_MESSAGES:  # the inbox was read to its end
@@ -181,14 +181,3 @@ class Receiver:
         own = self._buffers.policy_ids[tickets] == self._policy_id
         self._buffers.release(tickets, self._policy_id)
         return int(own.sum()) * self._buffers.topology.frameskip
-
-    def _announce_first_batch(self, batch_size: int) -> None:
-        """Tells the user that the run works: the first SGD step, and so the first figures, take seconds."""
-        assert self._first_tickets is not None
-        self._is_announced = True
-        topology = self._buffers.topology
-        began, num_first = self._first_tickets
-        frames = (batch_size - num_first) * topology.rollout * topology.frameskip
-        fps = f"; sampling at {frames / (time.monotonic() - began):,.0f} FPS" if frames > 0 else ""
-        text = f"policy {self._policy_id}: the first batch is ready{fps}"
-        self._announce(ComponentReady("learner", text, None if self._policy_id == 0 else ""))

@@ -1,7 +1,6 @@
 """The process around a Learner, its two threads driven by hand."""
 
 import copy
-import re
 import threading
 import time
 from dataclasses import replace
@@ -81,7 +80,7 @@ def hand_over_and_die(parts):
     parts.buffers.reclaim(0)
 
 
-def test_the_first_batch_is_announced_once_with_the_speed_of_sampling_after_the_first_tickets(parts):
+def test_the_first_batch_is_announced_once(parts):
     worker = LearnerWorker(parts.args, parts.buffers, parts.channels, ChildContext("learner"))
     for agents in ([0, 1, 2], [3], [4, 5, 6, 7]):  # a batch is of four
         hand_over(parts, np.array(agents))
@@ -92,8 +91,7 @@ def test_the_first_batch_is_announced_once_with_the_speed_of_sampling_after_the_
         if isinstance(report, ComponentReady)
     ]
     announced = [text for text in texts if "first batch" in text]
-    assert len(announced) == 1
-    assert re.fullmatch(r"policy 0: the first batch is ready; sampling at [\d,]+ FPS", announced[0])
+    assert announced == ["policy 0: the first batch is ready"]
 
 
 def test_the_next_batch_is_made_as_soon_as_the_trainer_has_taken_one_even_without_a_message(parts):
