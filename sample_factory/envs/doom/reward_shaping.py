@@ -7,7 +7,7 @@ weapon of that slot in hand.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 NUM_SLOTS = 8
 # Weight of the weapon of a slot, 1 for the others: shotguns, chaingun, rocket launcher, two energy weapons.
@@ -52,15 +52,6 @@ SELF_PLAY = _scheme(
 )
 
 
-class _Weight(NamedTuple):
-    """Reward per unit of change of the variable at `place` in the lists of values."""
-
-    place: int
-    gain: float
-    loss: float
-    max_change: float
-
-
 class VariableShaping:
     """Computes the shaping reward of one player during one episode.
 
@@ -71,7 +62,7 @@ class VariableShaping:
 
     def __init__(self, scheme: Mapping[str, Any], variables: Mapping[str, int]):
         self._weights = [
-            _Weight(variables[name], weight["gain"], weight["loss"], MAX_CHANGE.get(name, float("inf")))
+            (variables[name], weight["gain"], weight["loss"], MAX_CHANGE.get(name, float("inf")))
             for name, weight in scheme["delta"].items()
             if name in variables
         ]
@@ -89,7 +80,9 @@ class VariableShaping:
         """
         previous = self._previous
         self._previous = values
-        self._count_readings(previous, values)
+        if self._selected is not None:
+            is_same = previous is not None and previous[self._selected] == values[self._selected]
+            self._num_readings = self._num_readings + 1 if is_same else 1
         if previous is None:
             return 0.0
         if self._dead is not None and previous[self._dead] > 0 and values[self._dead] == 0:  # has respawned
@@ -102,12 +95,6 @@ class VariableShaping:
             elif change < 0:
                 reward += loss * min(-change, max_change)
         return reward
-
-    def _count_readings(self, previous: Sequence[float] | None, values: Sequence[float]) -> None:
-        if self._selected is None:
-            return
-        is_same = previous is not None and previous[self._selected] == values[self._selected]
-        self._num_readings = self._num_readings + 1 if is_same else 1
 
     def _selected_bonus(self, values: Sequence[float]) -> float:
         if self._selected is None or self._ammo is None or values[self._ammo] <= 0:

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from sample_factory.envs.doom.action_spaces import flat
-from sample_factory.envs.doom.bots import BotDifficulty
 from sample_factory.envs.doom.doom_family import DoomSpec
+from sample_factory.envs.doom.engine import BotDifficulty
 from sample_factory.envs.doom.player_score import (
     MATCH_VARIABLES,
     PlayerScore,
