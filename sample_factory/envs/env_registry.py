@@ -6,6 +6,7 @@ Registering a family imports nothing: "module:attribute" strings are resolved wh
 import dataclasses
 import difflib
 import inspect
+import string
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,7 +14,6 @@ from typing import Any, NamedTuple, Protocol
 
 from sample_factory.config.commands import ENV_FAMILIES
 from sample_factory.config.flags import ConfigError
-from sample_factory.envs.families import BUILT_IN
 from sample_factory.envs.gym_registrations import GymRegistrations
 from sample_factory.envs.headless import prepare_sdl
 from sample_factory.envs.name_suggestions import suggest_name
@@ -77,12 +77,12 @@ class FamilyEntry:
     is_built_in: bool = False
 
     def find_parts(self) -> FamilyParts:
-        """Returns the parts, after the import of their module."""
+        """Returns the parts, after importing their module."""
         parts: FamilyParts = resolve(self.parts)
         return parts
 
     def names(self) -> Collection[str] | None:
-        """Returns all envs of the family, where they can be listed."""
+        """Returns the names of all envs; None if they cannot be listed."""
         names: Collection[str] | None = resolve(self.find_parts().names)
         return names
 
@@ -274,21 +274,47 @@ def _completions(prefix: str) -> str:
     listed = entry.names()
     if listed:
         text = ", ".join(sorted(listed))
-        indent = "  "
-        wrapped = textwrap.fill(
-            text, 80, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
-        )
-        return f":\n{wrapped}"
+        lines = textwrap.wrap(text, 78, break_on_hyphens=False)
+        return ":\n" + textwrap.indent("\n".join(lines), "  ")
     example = entry.find_parts().example
     return f", e.g. {example}" if example else " (--help has examples)"
 
 
-for _family in BUILT_IN:
-    _FAMILIES[_family.prefix] = FamilyEntry(
-        _family.prefix,
-        f"sample_factory.envs.{_family.module}:FAMILY",
-        _family.extra,
-        _family.needed,
-        is_built_in=True,
-    )
-ENV_FAMILIES[:0] = [(family.name, family.about) for family in BUILT_IN if family.about]
+def _built_in(name: str, module: str, about: str, extra: str = "", packages: Sequence[str] = ()) -> None:
+    """Registers a family of this package.
+
+    name: of its envs, as the help shows it: the prefix, then capital letters for what follows.
+    module: below `sample_factory.envs`; its FAMILY, a FamilyParts, is imported when the family is used.
+    about: one phrase for the help; "" hides the family there.
+    packages: one of them has to be installed; by default those that `extra` names.
+    """
+    prefix = name.rstrip(string.ascii_uppercase)
+    needed = packages or [package for package in extra.split(",") if package]
+    parts = f"sample_factory.envs.{module}:FAMILY"
+    _FAMILIES[prefix] = FamilyEntry(prefix, parts, extra, needed, is_built_in=True)
+    if about:
+        ENV_FAMILIES.insert(-1, (name, about))  # the last entry is a user's own family
+
+
+_built_in("doom_NAME", "doom.doom_family", "Doom, e.g. doom_battle, doom_duel; --env=doom lists all of them")
+_built_in("atari_GAME", "atari.atari_family", "Atari, e.g. atari_pong; --env=atari lists all games")
+_built_in("mujoco_NAME", "mujoco_family", "MuJoCo, e.g. mujoco_ant, mujoco_halfcheetah", "envpool,mujoco")
+for _prefix, _about in (
+    ("minigrid_", "MiniGrid and BabyAI, e.g. minigrid_DoorKey-5x5-v0"),
+    ("MiniGrid-", ""),
+):
+    _built_in(f"{_prefix}ID", "minigrid_family", _about, "minigrid", ("minigrid", "envpool"))
+_built_in("procgen_GAME", "procgen_family", "Procgen, e.g. procgen_coinrun", "envpool")
+_built_in("football_NAME", "football_family", "Google Research Football, e.g. football_5_vs_5", "envpool")
+_built_in("generals_MAP", "generals.generals_family", "Generals, e.g. generals_8x8, generals_1v1", "generals")
+_built_in("envpool_ID", "envpool_family", "any env of EnvPool, e.g. envpool_Pong-v5", "envpool")
+_built_in("gym_ID", "gym_family", "a Gymnasium id, e.g. gym_CartPole-v1; gym_MODULE:ID imports MODULE")
+_built_in(
+    "dmlab_LEVEL", "dmlab.dmlab_family", "DeepMind Lab, built by yourself, e.g. dmlab_30, dmlab_watermaze"
+)
+_built_in(
+    "pettingzoo_MODULE",
+    "pettingzoo_family",
+    "PettingZoo, e.g. pettingzoo_butterfly.pistonball_v6",
+    "pettingzoo",
+)

@@ -9,12 +9,11 @@ from sample_factory.envs.atari.atari_family import atari_defaults
 from sample_factory.envs.env_registry import FamilyParts
 from sample_factory.envs.envpool_engine import PREFIX, EnvPoolFlags, make_envpool, suite_of
 from sample_factory.envs.football_family import football_defaults
-from sample_factory.envs.gym_family import gym_defaults
+from sample_factory.envs.gym_family import gym_defaults, suite_defaults
 from sample_factory.envs.mujoco_family import COPIES as MUJOCO_COPIES
 from sample_factory.envs.mujoco_family import mujoco_defaults
 from sample_factory.envs.procgen_family import procgen_defaults
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.envs.suite_defaults import suite_defaults
 
 if TYPE_CHECKING:
     from sample_factory.envs.envpool_vector_env import EnvPoolVectorEnv
@@ -23,10 +22,8 @@ SKIPS_FRAMES = ("atari", "vizdoom")  # suites
 
 
 @dataclass(frozen=True)
-class EnvPoolIdFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
+class EnvPoolIdFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
     """Flags of `envpool_<id>`."""
-
-    env_kwargs: str = family_flags.env_kwargs_flag("envpool.make")
 
 
 def make_envpool_env(

@@ -53,7 +53,7 @@ StepReturn = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any
 
 
 @dataclass(frozen=True)
-class FootballFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
+class FootballFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
     """Flags of football."""
 
     vector_env_copies: int = family_flags.vector_env_copies_flag(16)
@@ -64,7 +64,6 @@ class FootballFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
         "objective is the difference of goals in both cases",
         choices=(GOALS, GOALS_AND_CHECKPOINTS),
     )
-    env_kwargs: str = family_flags.env_kwargs_flag("envpool.make")
 
 
 def make_football_env(

@@ -53,7 +53,7 @@ _TOKENS: Mapping[str, int] = {word: token for token, word in enumerate(WORDS, st
 
 
 @dataclass(frozen=True)
-class MinigridFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
+class MinigridFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
     """Flags of MiniGrid and BabyAI envs."""
 
     env_engine: str = family_flags.env_engine_flag("minigrid, in Python")
@@ -78,7 +78,6 @@ class MinigridFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
         VIEW_SIZE, "side of the agent's partial view in cells, an odd number", at_least=3, at_most=99
     )
     minigrid_tile_size: int = flag(8, "side of a cell of a picture in pixels", at_least=1, at_most=100)
-    env_kwargs: str = family_flags.env_kwargs_flag("the env")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -47,12 +47,11 @@ TASK_FLAGS: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class MujocoFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
+class MujocoFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
     """Flags of MuJoCo's tasks."""
 
     vector_env_copies: int = family_flags.vector_env_copies_flag(COPIES)
     env_engine: str = family_flags.env_engine_flag("Gymnasium")
-    env_kwargs: str = family_flags.env_kwargs_flag("gymnasium.make or envpool.make")
 
 
 def make_mujoco_env(

@@ -8,7 +8,6 @@ import importlib.util
 import inspect
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sample_factory.config.flags import ConfigError
@@ -30,13 +29,6 @@ MAKER = (
     "a subclass of pettingzoo.ParallelEnv, or a function of a module that imports pettingzoo or such a "
     f"class; in any other module its name has to be {FUNCTION}"
 )
-
-
-@dataclass(frozen=True)
-class PettingZooFlags(family_flags.ChecksEnvKwargs):
-    """Flags of PettingZoo envs."""
-
-    env_kwargs: str = family_flags.env_kwargs_flag(FUNCTION)
 
 
 def make_pettingzoo_env(
@@ -132,7 +124,7 @@ def checked_defaults(full_env_name: str) -> Mapping[str, Any]:
 
 FAMILY = FamilyParts(
     make_pettingzoo_env,
-    PettingZooFlags,
+    family_flags.EnvKwargsFlags,
     checked_defaults,
     example="pettingzoo_butterfly.pistonball_v6",
 )

@@ -20,7 +20,7 @@ MODES = ("easy", "hard", "extreme", "memory", "exploration")
 
 
 @dataclass(frozen=True)
-class ProcgenFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
+class ProcgenFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
     """Flags of Procgen; their names are those of OpenAI's package."""
 
     vector_env_copies: int = family_flags.vector_env_copies_flag(32)
@@ -29,7 +29,6 @@ class ProcgenFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
     )
     procgen_num_levels: int = flag(0, "number of different levels; 0: no limit", at_least=0)
     procgen_start_level: int = flag(0, "the first level, where --procgen_num_levels limits them", at_least=0)
-    env_kwargs: str = family_flags.env_kwargs_flag("envpool.make")
 
 
 def make_procgen_env(

@@ -148,7 +148,7 @@ def test_the_error_for_an_unknown_id_of_a_module_names_the_nearest(tmp_path, mon
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UnknownEnvError, match=f"did you mean gym_{module}:Maze-v3?"):
         make(f"gym_{module}:Mase-v3", 1)
-    with pytest.raises(UnknownEnvError, match=f"out of date; the newest is gym_{module}:Maze-v3"):
+    with pytest.raises(UnknownEnvError, match=f"the newest is gym_{module}:Maze-v3"):
         make(f"gym_{module}:Maze-v1", 1)
     with pytest.raises(UnknownEnvError, match=f"{module} registers no such id with Gymnasium"):
         make(f"gym_{module}:Tower-v0", 1)
