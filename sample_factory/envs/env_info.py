@@ -13,7 +13,8 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory.envs.abilities import LimitsEpisodes, OwnsProcess, find_ability
-from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.adapters.adapt import adapt, is_pettingzoo
+from sample_factory.envs.adapters.list_style import spaces_by_agent
 from sample_factory.envs.adapters.old_gym import OLD_API_NOTE, OldGymEnv, OldListEnv
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import (
@@ -24,8 +25,7 @@ from sample_factory.envs.protocol import (
     named_faults,
 )
 from sample_factory.envs.random_actions import RandomActions
-from sample_factory.envs.wrappers.frame_stack import stack_frames
-from sample_factory.envs.wrappers.time import repeat_actions
+from sample_factory.envs.wrappers.frame_stack import repeat_actions, stack_frames
 from sample_factory.runtime.call_in_child import run_in_child
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.spaces.actions import ACTION_MASK, action_layout
@@ -39,6 +39,13 @@ MAX_STEPS = 100
 MAX_SECONDS = 2.0  # no further step after this
 FEW_STEPS = 4
 ENOUGH_SECONDS = 0.03  # no further step after this and FEW_STEPS
+
+
+class OwnSpaces(NamedTuple):
+    """The spaces of one agent as its author wrote them, before they are converted for storage."""
+
+    observation: gym.Space[Any]
+    action: gym.Space[Any]
 
 
 class EnvInfo(NamedTuple):
@@ -138,6 +145,43 @@ class EnvProbe:
     def _close(self) -> None:
         with named_faults(self._family.env_name, "close"):
             self._env.close()
+
+
+def own_spaces(env: MultiAgentEnv) -> list[OwnSpaces]:
+    """Returns the spaces of each agent of an adapted env."""
+    own = env.env
+    if isinstance(own, gym.vector.VectorEnv):
+        return [OwnSpaces(own.single_observation_space, own.single_action_space)] * env.num_agents
+    if is_pettingzoo(own, "ParallelEnv"):
+        return [
+            OwnSpaces(own.observation_space(name), own.action_space(name)) for name in own.possible_agents
+        ]
+    observation_spaces, action_spaces = (
+        spaces_by_agent(own, name, env.num_agents) for name in ("observation_space", "action_space")
+    )
+    return list(map(OwnSpaces, observation_spaces, action_spaces))
+
+
+def probe_own_spaces(family: EnvFamily, cfg: Any, policy_id: int) -> OwnSpaces:
+    """In the parent: returns the spaces of the agents that a policy plays, from an env made in a child.
+
+    With K kinds of agents, policy p plays kind p % K. Raises ChildFailed.
+    """
+    timeout = max(PROBE_TIMEOUT_SECONDS, cfg.reset_timeout_seconds)
+    spaces: OwnSpaces = run_in_child("env_probe", _SpacesProbe, (family, cfg, policy_id), timeout)
+    return spaces
+
+
+class _SpacesProbe:
+    """In the child: makes an env, looks at it and closes it."""
+
+    def __init__(self, family: EnvFamily, cfg: Any, policy_id: int, context: ChildContext):
+        self._env = make_adapted_env(family, cfg, EnvConfig(0, 0, 0))
+        context.cleanup.callback(self._env.close)
+        self._kind = policy_id % len(self._env.kinds.spaces)
+
+    def run(self) -> OwnSpaces:
+        return own_spaces(self._env)[self._env.kinds.of_agent.index(self._kind)]
 
 
 def max_episode_steps(env: Any) -> int | None:

@@ -24,7 +24,7 @@ from sample_factory.envs import family_flags
 from sample_factory.envs.env_registry import FamilyParts, UnknownEnvError
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.envs.wrappers.time import FrameSkip
+from sample_factory.envs.wrappers.frame_stack import FrameSkip
 
 log = logging.getLogger("sample_factory")
 

@@ -11,8 +11,8 @@ import numpy as np
 from sample_factory.config import VERSION
 from sample_factory.config.config import Config
 from sample_factory.envs.abilities import NamesActions, find_ability
+from sample_factory.envs.env_info import OwnSpaces
 from sample_factory.envs.env_registry import EnvFamily
-from sample_factory.envs.own_spaces import OwnSpaces
 from sample_factory.envs.protocol import MultiAgentEnv
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.spaces.actions import Discretized, action_decoder, action_layout

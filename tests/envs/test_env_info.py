@@ -6,9 +6,8 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory.envs.abilities import LimitsEpisodes
-from sample_factory.envs.env_info import max_episode_steps, probe_env_info
+from sample_factory.envs.env_info import max_episode_steps, probe_env_info, probe_own_spaces
 from sample_factory.envs.env_registry import EnvFamily
-from sample_factory.envs.own_spaces import probe_own_spaces
 from sample_factory.runtime import child_side
 from sample_factory.runtime.log import log
 from tests.counting import make_config

@@ -8,8 +8,8 @@ from gymnasium import spaces
 from sample_factory import register_env
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.env_info import own_spaces, probe_own_spaces
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.envs.own_spaces import own_spaces, probe_own_spaces
 
 POSITION = spaces.Discrete(3, start=1)
 SPEED = spaces.Box(-1, 1, (2,), np.float64)

@@ -83,7 +83,7 @@ def make_generals_env(
     from generals.core.grid import GridFactory
 
     from sample_factory.envs.generals.generals_env import AgainstBot, GeneralsEnv, assets_potential
-    from sample_factory.envs.wrappers.parallel_potential_shaping import ParallelPotentialShaping
+    from sample_factory.envs.wrappers.potential_shaping import ParallelPotentialShaping
 
     if is_online:
         factory = GridFactory("generalsio")
