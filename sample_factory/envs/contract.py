@@ -166,10 +166,5 @@ def check_agent_results(
     for name, flags in (("terminated", terminated), ("truncated", truncated)):
         for flag in flags:
             to_bool(name, flag)
-    check_agent_infos(infos, "step")
-
-
-def check_agent_infos(infos: Sequence[Any], call: str) -> None:
-    """Raises EnvContractError unless each agent's info is a dict. call: "reset" or "step"."""
     for info in infos:
-        check_info(info, call)
+        check_info(info, "step")

@@ -4,7 +4,6 @@ Registering a family imports nothing: "module:attribute" strings are resolved wh
 """
 
 import dataclasses
-import difflib
 import inspect
 import string
 import sys
@@ -16,7 +15,7 @@ from sample_factory.config.commands import ENV_FAMILIES
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.gym_registrations import GymRegistrations
 from sample_factory.envs.headless import prepare_sdl
-from sample_factory.envs.name_suggestions import suggest_name
+from sample_factory.envs.name_suggestions import did_you_mean, suggest_name
 from sample_factory.envs.packages import MissingPackage, how_to_install, is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig, EnvError
 from sample_factory.envs.v1_registration import V1Registry
@@ -245,9 +244,8 @@ def _unknown_env_message(env_name: str, names: Collection[str]) -> str:
     if _is_prefix_alone(env_name):
         return f"--env={env_name} is the beginning of a name; complete it{_completions(env_name)}"
     if names:
-        close = difflib.get_close_matches(env_name, names, n=1, cutoff=0.5)
-        family, _, _ = env_name.partition("_")
-        hint = f"; did you mean {close[0]}?" if close else "."
+        family = env_name.partition("_")[0]
+        hint = did_you_mean(env_name, names, cutoff=0.5)
         return f"unknown env {env_name!r}{hint} --env={family} lists all {len(names)}"
     listed = [known for entry in _FAMILIES.values() for known in entry.names() or ()]
     name = suggest_name(env_name, listed)

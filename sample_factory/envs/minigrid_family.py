@@ -1,6 +1,5 @@
 """MiniGrid and BabyAI: `minigrid_<id>`, e.g. minigrid_DoorKey-5x5-v0, on two engines."""
 
-import difflib
 import functools
 import re
 import zlib
@@ -15,6 +14,7 @@ from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs import family_flags
 from sample_factory.envs.env_registry import FamilyParts, UnknownEnvError
 from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool
+from sample_factory.envs.name_suggestions import did_you_mean
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.spaces.observations import Indices
@@ -157,12 +157,8 @@ def find_id(full_env_name: str) -> str:
     for suite in ("", *SUITES):
         if suite + name in ids:
             return suite + name
-    names = {PREFIX + known: known for known in ids} | {
-        PREFIX + known.removeprefix(suite): known for suite in SUITES for known in ids
-    }
-    by_lower = {known.lower(): known for known in names}
-    close = difflib.get_close_matches((PREFIX + name).lower(), by_lower, n=1, cutoff=0.6)
-    hint = f"; did you mean {by_lower[close[0]]}?" if close else "."
+    short = [env_id.removeprefix(suite) for suite in SUITES for env_id in ids]
+    hint = did_you_mean(name, [*ids, *short], 0.5, PREFIX)
     raise UnknownEnvError(f"unknown env {full_env_name!r}{hint} {RULE}")
 
 

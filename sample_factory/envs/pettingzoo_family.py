@@ -1,7 +1,6 @@
 """PettingZoo's parallel envs by their module, without registration: `pettingzoo_<module>`."""
 
 import contextlib
-import difflib
 import functools
 import importlib
 import importlib.util
@@ -14,6 +13,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.trust import PETTINGZOO_GROUPS
 from sample_factory.envs import family_flags
 from sample_factory.envs.env_registry import FamilyParts, UnknownEnvError
+from sample_factory.envs.name_suggestions import did_you_mean
 from sample_factory.envs.protocol import EnvConfig
 
 if TYPE_CHECKING:
@@ -79,7 +79,12 @@ def find_function(full_env_name: str) -> tuple[str, str]:
             with contextlib.suppress(ModuleNotFoundError):
                 if importlib.util.find_spec(module) is not None:
                     return module, function or FUNCTION
-    raise UnknownEnvError(f"unknown env {full_env_name!r}{_nearest(name)} {RULE}")
+    import pettingzoo
+
+    folder = name.rpartition(".")[0]
+    games = pkgutil.iter_modules([f"{path}/{folder}" for path in pettingzoo.__path__])
+    hint = did_you_mean(name, [f"{folder}.{game.name}" for game in games], 0.5, PREFIX)
+    raise UnknownEnvError(f"unknown env {full_env_name!r}{hint} {RULE}")
 
 
 def _makes_envs(candidate: Any) -> bool:
@@ -100,17 +105,6 @@ def _makes_envs(candidate: Any) -> bool:
     if inspect.ismethod(candidate):
         candidate = candidate.__func__
     return inspect.isfunction(candidate) and any(map(is_of_pettingzoo, candidate.__globals__.values()))
-
-
-def _nearest(name: str) -> str:
-    """Returns the end of a sentence: a similar name in the same folder of PettingZoo, if there is one."""
-    import pettingzoo
-
-    folder, _, _ = name.rpartition(".")
-    modules = pkgutil.iter_modules([f"{path}/{folder}" for path in pettingzoo.__path__])
-    games = [f"{PREFIX}{folder}.{module.name}" for module in modules]
-    close = difflib.get_close_matches(PREFIX + name, games, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else "."
 
 
 def checked_defaults(full_env_name: str) -> Mapping[str, Any]:

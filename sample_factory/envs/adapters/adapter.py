@@ -39,9 +39,9 @@ class Adapter:
 
 
 class TrainingInfoBox:
-    """The newest values for an env, until its adapter delivers them; see TrainingInfo."""
+    """The newest values of the run for an env, until its adapter delivers them; see TrainingInfo."""
 
-    def __init__(self, env: Any, resets_itself: bool = False):
+    def __init__(self, env: Any, resets_itself: bool):
         """resets_itself: whether the env begins episodes without a call: it gets values at once."""
         self._receivers = _receivers(env)
         self._resets_itself = resets_itself

@@ -9,9 +9,9 @@ import numpy as np
 from sample_factory.envs.adapters.adapter import Adapter, AgentCodecs
 from sample_factory.envs.adapters.old_gym import OldListEnv, accepts_seed, to_gymnasium
 from sample_factory.envs.contract import (
-    check_agent_infos,
     check_agent_results,
     check_entries,
+    check_info,
     check_step,
     unpack_reset,
 )
@@ -46,18 +46,18 @@ class ListAdapter(Adapter):
         if not infos:
             return None
         check_entries(self.num_agents, {"infos": infos})
-        check_agent_infos(infos, "reset")
+        for info in infos:
+            check_info(info, "reset")
         return active_agents(infos)
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         returned = self.env.step([self._codecs.decode(i, row) for i, row in enumerate(actions)])
         check_step(returned, "each a list with an entry per agent")
         observations, rewards, terminated, truncated, infos = returned
-        lists = (observations, rewards, terminated, truncated, infos)
-        if self._num_unchecked or not _fit(self.num_agents, *lists):
+        if self._num_unchecked or not _fit(self.num_agents, *returned):
             self._num_unchecked = max(0, self._num_unchecked - 1)
             names = ("observations", "rewards", "terminated", "truncated", "infos")
-            check_entries(self.num_agents, dict(zip(names, lists)))
+            check_entries(self.num_agents, dict(zip(names, returned)))
             check_agent_results(rewards, terminated, truncated, infos)
         self._write(observations, into)
         end_infos = {i: infos[i] for i, (ended, cut) in enumerate(zip(terminated, truncated)) if ended or cut}
