@@ -29,7 +29,7 @@ from sample_factory.envs.wrappers.frame_stack import repeat_actions, stack_frame
 from sample_factory.runtime.call_in_child import run_in_child
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.spaces.actions import ACTION_MASK, action_layout
-from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
+from sample_factory.spaces.agent_kinds import AgentKinds
 
 log = logging.getLogger("sample_factory")
 
@@ -76,7 +76,13 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
     """Returns the EnvInfo of an existing env. Raises UnsupportedSpace for an unsupported action space, and
     EnvContractError for an action mask of the wrong size."""
     for spaces in env.kinds.spaces:
-        check_mask_size(spaces)
+        sizes = action_layout(spaces.action).discrete_sizes
+        mask = spaces.observation.spaces.get(ACTION_MASK)
+        if mask is not None and math.prod(mask.shape) != sum(sizes):
+            raise EnvContractError(
+                f"observation {ACTION_MASK!r} has {math.prod(mask.shape)} numbers; it should have "
+                f"{sum(sizes)}, one for each choice of {' '.join(str(spaces.action).split())}"
+            )
     shaping = env.reward_shaping.get_default_reward_shaping()
     return EnvInfo(
         env.kinds,
@@ -192,18 +198,6 @@ def max_episode_steps(env: Any) -> int | None:
     return limit
 
 
-def check_mask_size(spaces: KindSpaces) -> None:
-    """Raises EnvContractError if agents observe an action mask that does not fit their actions, and
-    ValueError for an unsupported action space."""
-    sizes = action_layout(spaces.action).discrete_sizes
-    mask = spaces.observation.spaces.get(ACTION_MASK)
-    if mask is not None and math.prod(mask.shape) != sum(sizes):
-        raise EnvContractError(
-            f"observation {ACTION_MASK!r} has {math.prod(mask.shape)} numbers; it should have {sum(sizes)}, "
-            f"one for each choice of the action space {' '.join(str(spaces.action).split())}"
-        )
-
-
 def try_out(env: MultiAgentEnv, env_name: str) -> float:
     """Resets the env and takes at least one random step. Returns the seconds of a step.
 
@@ -244,15 +238,13 @@ def _check_rows(env: MultiAgentEnv, rows: ObservationRows, active: np.ndarray | 
                 raise EnvContractError(
                     f"observation {key!r} has the value {array[~np.isfinite(array)][0]}; it should be finite"
                 )
-        is_active = active is None or active[agent]
-        if ACTION_MASK in view and is_active:
-            _check_mask(view[ACTION_MASK], action_layout(env.kinds.spaces[kind].action).discrete_sizes)
-
-
-def _check_mask(mask: np.ndarray, sizes: tuple[int, ...]) -> None:
-    for i, allowed in enumerate(np.split(mask.ravel(), np.cumsum(sizes)[:-1])):
-        if not allowed.any():
-            choice = f" for choice {i} of the action" if len(sizes) > 1 else ""
-            raise EnvContractError(
-                f"observation {ACTION_MASK!r} is all 0{choice}; it should allow at least one action, by a 1"
-            )
+        if ACTION_MASK not in view or not (active is None or active[agent]):
+            continue
+        sizes = action_layout(env.kinds.spaces[kind].action).discrete_sizes
+        for i, allowed in enumerate(np.split(view[ACTION_MASK].ravel(), np.cumsum(sizes)[:-1])):
+            if not allowed.any():
+                choice = f" for choice {i} of the action" if len(sizes) > 1 else ""
+                raise EnvContractError(
+                    f"observation {ACTION_MASK!r} is all 0{choice}; it should allow at least one action, "
+                    "by a 1"
+                )

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sample_factory.envs import family_flags
 from sample_factory.envs.atari.atari_family import atari_defaults
@@ -15,9 +15,6 @@ from sample_factory.envs.mujoco_family import mujoco_defaults
 from sample_factory.envs.procgen_family import procgen_defaults
 from sample_factory.envs.protocol import EnvConfig
 
-if TYPE_CHECKING:
-    from sample_factory.envs.envpool_vector_env import EnvPoolVectorEnv
-
 SKIPS_FRAMES = ("atari", "vizdoom")  # suites
 
 
@@ -28,7 +25,7 @@ class EnvPoolIdFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
 
 def make_envpool_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
-) -> "EnvPoolVectorEnv":
+) -> Any:
     """Returns copies of the env with the id after `envpool_`, as one vector env.
 
     Raises UnknownEnvError with the nearest id, and ConfigError for --env_kwargs that the env does not accept.

@@ -39,7 +39,8 @@ def suggest_name(env_name: str, listed: Iterable[str]) -> str | None:
 def _similar(env_name: str, names: Iterable[str]) -> str | None:
     """Returns the name that is nearest, with or without prefix and version."""
     by_key: dict[str, str] = {}
-    for name in sorted(names, key=_preference):
+    # Of names with equal ends, the last one is taken: without a namespace, and of the latest version.
+    for name in sorted(names, key=lambda name: ("/" not in name, [*map(int, VERSION.findall(name))])):
         tail = name.partition("_")[2].lower()
         by_key |= dict.fromkeys((_plain(tail), tail, name.lower()), name)
     word = env_name.lower()
@@ -49,12 +50,6 @@ def _similar(env_name: str, names: Iterable[str]) -> str | None:
             return by_key[key]
     close = difflib.get_close_matches(word, by_key, n=1, cutoff=CUTOFF)
     return by_key[close[0]] if close else None
-
-
-def _preference(name: str) -> tuple[bool, int]:
-    """Returns a key that is larger for envs without a namespace, and for later versions."""
-    match = VERSION.search(name)
-    return "/" not in name, int(match[1]) if match else 0
 
 
 def _plain(name: str) -> str:

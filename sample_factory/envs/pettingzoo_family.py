@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import pkgutil
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.trust import PETTINGZOO_GROUPS
@@ -15,9 +15,6 @@ from sample_factory.envs import family_flags
 from sample_factory.envs.env_registry import FamilyParts, UnknownEnvError
 from sample_factory.envs.name_suggestions import did_you_mean
 from sample_factory.envs.protocol import EnvConfig
-
-if TYPE_CHECKING:
-    import pettingzoo
 
 PREFIX = "pettingzoo_"
 FUNCTION = "parallel_env"  # the name in PettingZoo's own modules
@@ -33,8 +30,8 @@ MAKER = (
 
 def make_pettingzoo_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
-) -> "pettingzoo.ParallelEnv":
-    """Calls `parallel_env` of the module in the name, or the maker of envs after a colon.
+) -> Any:
+    """Returns the ParallelEnv of `parallel_env` in the module, or of the function after a colon.
 
     Raises ConfigError when a package or the function is missing or makes no env, or with --env_frameskip
     above 1.

@@ -232,7 +232,6 @@ class EnvAround:
         self.training_info = env.training_info
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
-        """Starts the first episode of every agent. Returns `active` as in StepResult."""
         return self._env.reset(seed, into)
 
     def render(self) -> Picture | list[Picture] | None:

@@ -129,7 +129,8 @@ class AgentCodecs:
         try:
             check_observation(self._observation_spaces[agent], observation)
         except EnvContractError as error:
-            raise EnvContractError(f"agent {agent}: {error}") from None
+            agent_name = f"agent {agent}: " if len(self._flatten) > 1 else ""
+            raise EnvContractError(f"{agent_name}{error}") from None
 
     def decode(self, agent: int, row: np.ndarray) -> Any:
         """Returns an agent's action from its row, which may be longer: all rows are as wide as the widest."""

@@ -99,7 +99,8 @@ class OldGymEnv(gym.Env[Any, Any], HoldsEnv, LimitsEpisodes):
         return render_old(self.env, has_mode=self.render_mode is not None)
 
     def close(self) -> None:
-        close_old(self.env)
+        if hasattr(self.env, "close"):
+            self.env.close()
 
     def max_episode_steps(self) -> int | None:
         spec = getattr(self.env, "spec", None)
@@ -139,7 +140,8 @@ class OldListEnv(HoldsEnv):
         return render_old(self.env, has_mode=False)
 
     def close(self) -> None:
-        close_old(self.env)
+        if hasattr(self.env, "close"):
+            self.env.close()
 
 
 def _are_infos(value: Any) -> bool:
@@ -162,12 +164,6 @@ def render_old(env: Any, has_mode: bool) -> Any:
     while _is_old_wrapper(unwrapped):
         unwrapped = unwrapped.env
     return env.render() if has_mode or not _takes(unwrapped.render, "mode") else env.render(mode="rgb_array")
-
-
-def close_old(env: Any) -> None:
-    """Closes the env, if it can be closed."""
-    if hasattr(env, "close"):
-        env.close()
 
 
 def check_old_step(returned: Any, each: str = "") -> None:

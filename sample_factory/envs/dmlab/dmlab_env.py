@@ -156,7 +156,12 @@ class DmlabEnv(gym.Env[Any, Any], NamesActions):
         if self._lab.is_running():
             self._observe()
             return self._observation, shaped_reward(reward), False, False, {}
-        return self._observation, shaped_reward(reward), True, False, self._end_info()
+        stats = {RAW_SCORE: self._score, "_len": float(self._num_frames)}  # as in version 1
+        info = {
+            "true_objective": self._score,
+            "episode_extra_stats": {self._stats_prefix + name: value for name, value in stats.items()},
+        }
+        return self._observation, shaped_reward(reward), True, False, info
 
     def render(self) -> np.ndarray | None:
         """Returns the last observed picture, [height, width, 3] uint8; None before the first reset."""
@@ -173,11 +178,3 @@ class DmlabEnv(gym.Env[Any, Any], NamesActions):
         self._observation = {"obs": observed[PICTURE].transpose(2, 0, 1)}
         if self._with_instructions:
             self._observation[INSTRUCTION] = instruction_tokens(observed[INSTRUCTION])
-
-    def _end_info(self) -> dict[str, Any]:
-        """Returns the info of an episode's end, with the statistics of version 1."""
-        stats = {RAW_SCORE: self._score, "_len": float(self._num_frames)}
-        return {
-            "true_objective": self._score,
-            "episode_extra_stats": {self._stats_prefix + name: value for name, value in stats.items()},
-        }

@@ -14,9 +14,9 @@ TARGET_OBJECTIVE = "dmlab_target_objective"  # a metric
 CUTOFF = 0.8  # similarity from which an unknown name counts as a typing error
 
 
-# The 30 tasks in their official order: mean scores of an episode by people and by a random policy, of the *_test
-# version where there is one. Espeholt et al. 2018 (IMPALA, https://arxiv.org/abs/1802.01561), in the precision of
-# their published code.
+# The 30 tasks in their official order: mean scores of an episode by people and by a random policy, of the
+# *_test version where there is one. Espeholt et al. 2018 (IMPALA, https://arxiv.org/abs/1802.01561), in the
+# precision of their published code.
 DMLAB_30: Mapping[str, tuple[float, float]] = {
     "rooms_collect_good_objects_train": (10, 0.073),
     "rooms_exploit_deferred_effects_train": (85.65, 8.501),

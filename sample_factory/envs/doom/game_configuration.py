@@ -68,17 +68,6 @@ def configured_game(settings: EngineSettings) -> vizdoom.DoomGame:
     game = vizdoom.DoomGame()
     if not game.load_config(str(settings.scenario)):
         raise ValueError(f"{settings.env_name}: the engine cannot parse {settings.scenario}")
-    _choose_map(game, settings)
-    game.set_screen_resolution(_resolution(settings))
-    # Planes by colour, [3, height, width], like the observation.
-    game.set_screen_format(vizdoom.ScreenFormat.CRCGCB)
-    game.set_window_visible(settings.has_window)
-    game.set_sound_enabled(False)
-    game.set_mode(vizdoom.Mode.ASYNC_SPECTATOR if settings.is_human else vizdoom.Mode.PLAYER)
-    return game
-
-
-def _choose_map(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
     named = Path(game.get_doom_scenario_path())  # absolute, resolved from the folder of the .cfg
     wad, doom_map = find_wad(named.name, [*settings.wad_folders, named.parent])
     game.set_doom_scenario_path(str(wad))
@@ -90,15 +79,17 @@ def _choose_map(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
         raise ValueError(
             f"{settings.env_name}: {wad} has no map {game.get_doom_map()}; it has {', '.join(maps)}"
         )
-
-
-def _resolution(settings: EngineSettings) -> vizdoom.ScreenResolution:
-    resolutions = vizdoom.ScreenResolution
-    if settings.is_human:
-        return resolutions.RES_800X600
-    if settings.is_viewer:
-        return resolutions.RES_640X360 if settings.wide_aspect_ratio else resolutions.RES_640X480
-    return resolutions.RES_256X144 if settings.wide_aspect_ratio else resolutions.RES_160X120
+    size = "640X480" if settings.is_viewer else "160X120"
+    if settings.wide_aspect_ratio:
+        size = "640X360" if settings.is_viewer else "256X144"
+    size = "800X600" if settings.is_human else size
+    game.set_screen_resolution(vizdoom.ScreenResolution.__members__[f"RES_{size}"])
+    # Planes by colour, [3, height, width], like the observation.
+    game.set_screen_format(vizdoom.ScreenFormat.CRCGCB)
+    game.set_window_visible(settings.has_window)
+    game.set_sound_enabled(False)
+    game.set_mode(vizdoom.Mode.ASYNC_SPECTATOR if settings.is_human else vizdoom.Mode.PLAYER)
+    return game
 
 
 def set_match(

@@ -33,15 +33,6 @@ def leader_gap(frags: Sequence[float], player: int) -> float:
     return max(others) - frags[player] if others else 0.0
 
 
-def frags_of_players(values: Sequence[float], variables: Mapping[str, int]) -> list[float]:
-    """Returns the frags of all players of the match, bots included, in the order of player numbers."""
-    # After a human has left, the numbers of other players may exceed the count.
-    count = values[variables["PLAYER_COUNT"]]
-    number = values[variables["PLAYER_NUMBER"]] + 1
-    num_players = min(int(max(count, number)), MAX_PLAYERS)
-    return [values[variables[f"PLAYER{number}_FRAGCOUNT"]] for number in range(1, num_players + 1)]
-
-
 def match_stats(
     values: Sequence[float], at_start: Sequence[float], variables: Mapping[str, int]
 ) -> dict[str, float]:
@@ -54,22 +45,24 @@ def match_stats(
         for name in ("DEATHCOUNT", "HITCOUNT", "DAMAGECOUNT")
     }
     frags = values[variables["FRAGCOUNT"]]
-    all_frags = frags_of_players(values, variables)
     player = int(values[variables["PLAYER_NUMBER"]])
+    # Bots are players too. After a human has left, the numbers of other players may exceed the count.
+    num_players = min(int(max(values[variables["PLAYER_COUNT"]], player + 1)), MAX_PLAYERS)
+    all_frags = [values[variables[f"PLAYER{number}_FRAGCOUNT"]] for number in range(1, num_players + 1)]
     return {
         "frags": frags,
         "deaths": counts["DEATHCOUNT"],
         "kdr": frags / (counts["DEATHCOUNT"] + 1),
         "hits": counts["HITCOUNT"],
         "damage": counts["DAMAGECOUNT"],
-        "num_players": float(len(all_frags)),
+        "num_players": float(num_players),
         "final_place": float(final_place(all_frags, player)),
         "leader_gap": leader_gap(all_frags, player),
     }
 
 
 def is_match_won(stats: Mapping[str, float]) -> bool:
-    """Whether the player is the only one at the top."""
+    """Returns whether the player is the only one at the top. stats: of `match_stats`."""
     return stats["final_place"] == 1 and stats["leader_gap"] < 0
 
 
@@ -112,7 +105,11 @@ class VariableShaping:
             return 0.0
         if self._dead is not None and previous[self._dead] > 0 and values[self._dead] == 0:  # has respawned
             return 0.0
-        reward = self._selected_bonus(values)
+        reward = 0.0
+        is_held = self._num_readings >= MIN_READINGS_OF_SELECTED
+        if is_held and self._selected is not None and self._ammo is not None and values[self._ammo] > 0:
+            slot = int(values[self._selected])
+            reward = self._bonus[slot] if 0 <= slot < NUM_SLOTS else 0.0
         for place, gain, loss, max_change in self._weights:
             change = values[place] - previous[place]
             if change > 0:
@@ -120,13 +117,6 @@ class VariableShaping:
             elif change < 0:
                 reward += loss * min(-change, max_change)
         return reward
-
-    def _selected_bonus(self, values: Sequence[float]) -> float:
-        if self._selected is None or self._ammo is None or values[self._ammo] <= 0:
-            return 0.0
-        slot = int(values[self._selected])
-        is_counted = self._num_readings >= MIN_READINGS_OF_SELECTED and 0 <= slot < NUM_SLOTS
-        return self._bonus[slot] if is_counted else 0.0
 
 
 class PlayerScore:

@@ -28,18 +28,15 @@ def stacked_space(space: gym.spaces.Dict, num_frames: int) -> gym.spaces.Dict:
     [channels, height, width] becomes [num_frames * channels, height, width], with the oldest image first.
     Images without channels, or with the channels last, get a first axis: [num_frames, ...].
     """
-    boxes: Mapping[str, Any] = space.spaces
-    return gym.spaces.Dict(
-        {key: _stacked_box(box, num_frames) if is_image(box) else box for key, box in boxes.items()}
-    )
-
-
-def _stacked_box(box: gym.spaces.Box, num_frames: int) -> gym.spaces.Box:
-    layout = image_layout(box.shape)
-    has_new_axis = layout.is_plane or (layout.is_hwc and not layout.is_stack)
-    join = np.stack if has_new_axis else np.concatenate
-    low, high = (join([bound] * num_frames) for bound in (box.low, box.high))
-    return gym.spaces.Box(low, high, dtype=box.dtype.type)
+    boxes: dict[str, Any] = dict(space.spaces)
+    for key, box in boxes.items():
+        if is_image(box):
+            layout = image_layout(box.shape)
+            has_new_axis = layout.is_plane or (layout.is_hwc and not layout.is_stack)
+            join: Any = np.stack if has_new_axis else np.concatenate
+            low, high = (join([bound] * num_frames) for bound in (box.low, box.high))
+            boxes[key] = gym.spaces.Box(low, high, dtype=box.dtype.type)
+    return gym.spaces.Dict(boxes)
 
 
 class _Kind(NamedTuple):
@@ -132,7 +129,6 @@ class FrameStack(EnvAround):
         self._inactive: np.ndarray | None = None  # [num_agents] bool; None: no agent
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
-        """Starts the first episode of every agent. Returns `active` as in StepResult."""
         active = self._env.reset(seed, self._history.newest)
         self._history.restart()
         self._history.write_stacks(into)
@@ -140,7 +136,6 @@ class FrameStack(EnvAround):
         return active
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
-        """Acts once with every agent."""
         return self._write(self._env.step(actions, self._history.advance()), into)
 
     def _write(self, result: StepResult, into: ObservationRows) -> StepResult:
@@ -158,16 +153,13 @@ class FrameStack(EnvAround):
 class BackgroundFrameStack(FrameStack, BackgroundEnv):
     """A FrameStack of an env that steps in the background."""
 
+    _env: Any  # a MultiAgentEnv and BackgroundEnv
+
     def send(self, actions: np.ndarray) -> None:
-        self._background.send(actions)
+        self._env.send(actions)
 
     def receive(self, into: ObservationRows) -> StepResult:
-        return self._write(self._background.receive(self._history.advance()), into)
-
-    @property
-    def _background(self) -> BackgroundEnv:
-        assert isinstance(self._env, BackgroundEnv)
-        return self._env
+        return self._write(self._env.receive(self._history.advance()), into)
 
 
 class FrameSkip(gym.Wrapper):
@@ -203,7 +195,6 @@ class ActionRepeat(EnvAround):
         self._times = times
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
-        """Acts with every agent, several times."""
         rewards = np.zeros(self.num_agents)
         for _ in range(self._times):
             result = self._env.step(actions, into)

@@ -23,16 +23,14 @@ Potential = Callable[[Any, Mapping[str, Any]], float]
 class ShapedEpisode:
     """The shaping of one agent's episode, and the sum of its unshaped rewards."""
 
-    def __init__(self, potential: Potential, gamma: float, weight: float):
+    def __init__(
+        self, potential: Potential, gamma: float, weight: float, observation: Any, info: Mapping[str, Any]
+    ):
+        """observation, info: of the episode's first state."""
         self._potential = potential
         self._gamma = gamma
         self._weight = weight
-        self._phi = 0.0
-        self._return = 0.0
-
-    def reset(self, observation: Any, info: Mapping[str, Any]) -> None:
-        """Begins an episode in its first state."""
-        self._phi = self._weight * self._potential(observation, info)
+        self._phi = weight * potential(observation, info)
         self._return = 0.0
 
     def shape(self, observation: Any, reward: float, terminated: bool, info: Mapping[str, Any]) -> float:
@@ -61,11 +59,11 @@ class PotentialShaping(gym.Wrapper):
         weight: factor of phi.
         """
         super().__init__(env)
-        self._episode = ShapedEpisode(potential, gamma, weight)
+        self._shaping = (potential, gamma, weight)
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(**kwargs)
-        self._episode.reset(observation, info)
+        self._episode = ShapedEpisode(*self._shaping, observation, info)
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -91,9 +89,10 @@ class ParallelPotentialShaping(BaseParallelWrapper):  # type: ignore[misc]
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[Any, Any], dict[Any, dict[str, Any]]]:
         observations, infos = self.env.reset(seed=seed, options=options)
-        self._episodes = {}
-        for agent in self.env.agents:
-            self._begin(agent, observations[agent], infos.get(agent, {}))
+        self._episodes = {
+            agent: ShapedEpisode(*self._shaping, observations[agent], infos.get(agent, {}))
+            for agent in self.env.agents
+        }
         return observations, infos
 
     def step(self, actions: Mapping[Any, Any]) -> tuple[Any, dict[Any, float], Any, Any, dict[Any, Any]]:
@@ -103,7 +102,7 @@ class ParallelPotentialShaping(BaseParallelWrapper):  # type: ignore[misc]
         for agent, observation in observations.items():
             info = infos.get(agent, {})
             if agent not in self._episodes:  # has just joined
-                self._begin(agent, observation, info)
+                self._episodes[agent] = ShapedEpisode(*self._shaping, observation, info)
                 continue
             episode = self._episodes[agent]
             is_terminal = terminations.get(agent, False)
@@ -111,8 +110,3 @@ class ParallelPotentialShaping(BaseParallelWrapper):  # type: ignore[misc]
             if is_terminal or truncations.get(agent, False):
                 infos[agent] = self._episodes.pop(agent).end_info(info)
         return observations, shaped, terminations, truncations, infos
-
-    def _begin(self, agent: Any, observation: Any, info: Mapping[str, Any]) -> None:
-        episode = ShapedEpisode(*self._shaping)
-        episode.reset(observation, info)
-        self._episodes[agent] = episode
