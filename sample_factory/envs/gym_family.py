@@ -6,7 +6,7 @@ import importlib
 import importlib.metadata
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,11 +149,7 @@ class GymFlags(family_flags.EnvKwargsFlags):
 def make_gym_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> gym.Env | gym.vector.VectorEnv:
-    """Returns the env with the Gymnasium id after `gym_`; "module:id" imports the module that registers it.
-
-    Raises UnknownEnvError for an unknown id, ImportError for a missing package, and ConfigError for
-    --env_kwargs that the env does not accept.
-    """
+    """Returns the env with the id after `gym_`; "module:id" imports the module that registers it."""
     spec = find_spec(full_env_name)
     kwargs = family_flags.parse_env_kwargs(cfg.env_kwargs)
     # With the argument None, envs that have no such parameter could not be made.
@@ -191,11 +187,9 @@ def _make_vector_env(
     )
 
 
-def _creator(entry_point: Any) -> Callable[..., Any]:
+def _creator(entry_point: Any) -> Any:
     """Returns the class or function that makes the env."""
-    creator: Callable[..., Any]
-    creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-    return creator
+    return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
 
 
 def gym_defaults(full_env_name: str) -> Mapping[str, Any]:

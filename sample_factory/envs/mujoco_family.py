@@ -59,10 +59,8 @@ def make_mujoco_env(
 ) -> gym.Env | gym.vector.VectorEnv:
     """Returns the copies of a task as a vector env; with one copy, Gymnasium's plain env.
 
-    Pictures always come from a single env of Gymnasium, whose tasks are the same: EnvPool's need a display,
+    Pictures always come from a single env of Gymnasium, which has the same tasks: EnvPool's need a display,
     and a vector env draws all copies.
-
-    Raises ImportError for a missing package, and ConfigError for --env_kwargs that the task does not accept.
     """
     env_id = IDS[full_env_name]
     if render_mode is not None:

@@ -31,11 +31,7 @@ MAKER = (
 def make_pettingzoo_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> Any:
-    """Returns the ParallelEnv of `parallel_env` in the module, or of the function after a colon.
-
-    Raises ConfigError when a package or the function is missing or makes no env, or with --env_frameskip
-    above 1.
-    """
+    """Returns the ParallelEnv of `parallel_env` in the module, or of the function after a colon."""
     family_flags.refuse_frameskip(
         cfg,
         "PettingZoo envs skip no frames; use a function of your own that wraps the env "

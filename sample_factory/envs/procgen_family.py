@@ -34,15 +34,11 @@ class ProcgenFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
 def make_procgen_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> Any:
-    """Returns --vector_env_copies copies of the game after `procgen_`, as one vector env.
-
-    Raises ConfigError for a mode that the game does not have, and ImportError without Qt 5.
-    """
+    """Returns --vector_env_copies copies of the game after `procgen_`, as one vector env."""
     family_flags.refuse_frameskip(cfg, "Procgen skips no frames; leave it out")
     game = full_env_name.removeprefix(PREFIX)
-    task_id = find_task_id(game, cfg.procgen_distribution_mode)
     return make_envpool(
-        task_id,
+        find_task_id(game, cfg.procgen_distribution_mode),
         cfg,
         env_config,
         render_mode=render_mode,

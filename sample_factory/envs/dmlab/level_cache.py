@@ -110,9 +110,7 @@ class LevelCache:
                 unfinished.unlink(missing_ok=True)
         seeds = seeds_file(self._folder, self._level)
         seeds.parent.mkdir(parents=True, exist_ok=True)
-        with seeds.open(
-            "ab", buffering=0
-        ) as file:  # one call, so that the lines of other processes stay whole
+        with seeds.open("ab", buffering=0) as file:  # one call: the lines of other processes stay whole
             file.write(f"{self._episode_seed} {key}\n".encode())
 
 

@@ -83,7 +83,7 @@ class DoomAgent:
         return self._score.end(engine_reward, values)
 
     def default_shaping(self) -> dict[str, Any]:
-        """Returns the spec's scheme (see `VariableShaping`), {} for a scenario that is not shaped."""
+        """Returns the spec's scheme, {} for a scenario that is not shaped."""
         return copy.deepcopy(dict(self._spec.shaping or {}))
 
     def set_shaping(self, shaping: Mapping[str, Any]) -> None:

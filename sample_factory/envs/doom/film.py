@@ -67,7 +67,6 @@ class Film:
         return [self._picture(screen) for screen in screens]
 
     def _picture(self, screen: np.ndarray) -> Picture:
-        """Converts planes [3, height, width] into a picture of the film's width."""
         picture = cv2.merge(list(screen))  # a copy of the transposed array takes four times as long
         height = self._width * picture.shape[0] // picture.shape[1]
         enlarged: Picture = cv2.resize(picture, (self._width, height), interpolation=cv2.INTER_LINEAR)
@@ -105,11 +104,11 @@ class Viewer:
             if not game.is_episode_finished():
                 game.make_action(buttons, self._frameskip // num_parts)
                 self.film.add()
-        states = [
+        own, played = (
             [engine.game.get_game_variable(variable) for variable in WITNESSES]
             for engine in (self._engine, self._played)
-        ]
-        if not self._has_warned and states[0] != states[1]:
+        )
+        if not self._has_warned and own != played:
             self._has_warned = True
             log.warning(
                 "%s: the pictures no longer show the game that the policy plays; its results are right",

@@ -6,7 +6,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
 
 import numpy as np
 import vizdoom
@@ -21,7 +20,6 @@ from sample_factory.envs.doom.make_doom_env import doom_spec, engine_settings
 from sample_factory.envs.doom.player_score import PlayerScore
 from sample_factory.runtime.failures import CommandFailed
 
-Answer = TypeVar("Answer")
 Endpoint = tuple[str, int]  # host and port at which a match waits for humans
 
 # Defaults of the engine (defbinds.txt in vizdoom.pk3): keys -> (purpose, names of the engine's buttons).
@@ -162,19 +160,17 @@ class HumanEngine:
         seed = self._draw_seed()
         self.call(lambda: self.engine.new_episode(seed), ANSWER_SECONDS)
 
-    def call(self, function: Callable[[], Answer], seconds: float = float("inf")) -> Answer:
+    def call(self, function: Callable[[], object], seconds: float = float("inf")) -> None:
         """Calls the function in the thread.
 
         Raises the function's exceptions, and NotPlayed if it takes more than `seconds`.
         """
-        answers: list[Answer] = []
         deadline = time.monotonic() + seconds
-        self._thread.begin(lambda: answers.append(function()))
+        self._thread.begin(function)
         while not self._thread.is_free_within(POLL_SECONDS):
             if time.monotonic() > deadline:
                 raise NotPlayed(f"no answer within {seconds:g} s")
         self._thread.check()
-        return answers[0]
 
     def is_left_alone(self) -> bool:
         """Returns whether this is a match that all other players have left."""
