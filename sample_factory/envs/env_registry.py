@@ -3,6 +3,7 @@
 Registering a family imports nothing: "module:attribute" strings are resolved when the family is used.
 """
 
+import argparse
 import dataclasses
 import inspect
 import string
@@ -18,12 +19,13 @@ from sample_factory.envs.headless import prepare_sdl
 from sample_factory.envs.name_suggestions import did_you_mean, suggest_name
 from sample_factory.envs.packages import MissingPackage, how_to_install, is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig, EnvError
-from sample_factory.envs.v1_registration import V1Registry
+from sample_factory.envs.v1_registration import ParserRecorder
 from sample_factory.runtime.failures import PermanentFailure
 from sample_factory.runtime.registry import WrongPath, resolve
 
 MakeEnv = Callable[..., Any]
 Defaults = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
+V1ParserFunction = Callable[[str, argparse.ArgumentParser], object]
 
 
 class FamilyMetrics(Protocol):
@@ -234,9 +236,33 @@ def is_found_by_all_commands(env_name: str) -> bool:
     return spec is not None and str(spec.entry_point).startswith("gymnasium.")
 
 
+class V1Registry:
+    """v1's interface: a family's flags and defaults come from functions that edit an argparse parser."""
+
+    def register_env(
+        self,
+        env_name_prefix: str,
+        make_env_func: MakeEnv,
+        add_extra_params_func: V1ParserFunction | None = None,
+        override_default_params_func: V1ParserFunction | None = None,
+    ) -> None:
+        """Registers a family with the parameters of v1; parser functions are called with (env, parser)."""
+        recorder = ParserRecorder(add_help=False)
+        if add_extra_params_func is not None:
+            add_extra_params_func(env_name_prefix, recorder)
+
+        def defaults(env_name: str) -> Mapping[str, Any]:
+            overrides = ParserRecorder(add_help=False)
+            if override_default_params_func is not None:
+                override_default_params_func(env_name, overrides)
+            return {**recorder.recorded_defaults, **overrides.recorded_defaults}
+
+        register_env(env_name_prefix, make_env_func, recorder.flags_type(), defaults)
+
+
 def global_env_registry() -> V1Registry:
     """Returns the registry with the interface of v1, for scripts that were written for v1."""
-    return V1Registry(register_env)
+    return V1Registry()
 
 
 def _unknown_env_message(env_name: str, names: Collection[str]) -> str:

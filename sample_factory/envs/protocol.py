@@ -136,11 +136,8 @@ def check_array(key: str, value: np.ndarray, shape: tuple[int, ...], dtype: np.d
         raise EnvContractError(
             f"observation {key!r} has shape {value.shape}, but its observation space says {shape}"
         )
-    if value.dtype != dtype:
-        _check_conversion(key, value, dtype)
-
-
-def _check_conversion(key: str, value: np.ndarray, dtype: np.dtype[Any]) -> None:
+    if value.dtype == dtype:
+        return
     if value.dtype.kind not in "biuf" or (value.dtype.kind == "f" and dtype.kind != "f"):
         raise EnvContractError(
             f"observation {key!r} has dtype {value.dtype}, but its observation space says {dtype}"

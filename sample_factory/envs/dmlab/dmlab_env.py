@@ -119,13 +119,11 @@ class DmlabEnv(gym.Env[Any, Any], NamesActions):
         self._names = list(actions)
         self._actions = list(actions.values())
         self.action_space = gym.spaces.Discrete(len(actions))
-        spaces: dict[str, gym.Space[Any]] = {
-            "obs": gym.spaces.Box(0, 255, (3, cfg.res_h, cfg.res_w), np.uint8)
-        }
+        picture = gym.spaces.Box(0, 255, (3, cfg.res_h, cfg.res_w), np.uint8)
+        self.observation_space = gym.spaces.Dict({"obs": picture})
         self._with_instructions = INSTRUCTION in observed(cfg)
         if self._with_instructions:
-            spaces[INSTRUCTION] = Indices([VOCABULARY_SIZE] * MAX_WORDS)
-        self.observation_space = gym.spaces.Dict(spaces)
+            self.observation_space[INSTRUCTION] = Indices([VOCABULARY_SIZE] * MAX_WORDS)
         self._observation: dict[str, np.ndarray] = {}
 
     def reset(
