@@ -199,12 +199,9 @@ def max_episode_steps(env: Any) -> int | None:
 
 
 def try_out(env: MultiAgentEnv, env_name: str) -> float:
-    """Resets the env and takes at least one random step. Returns the seconds of a step.
+    """Resets the env and takes at least one random step. Raises EnvError for whatever is wrong.
 
-    The fastest quarter of the steps takes at most so long: the first ones, and those of a busy machine, take
-    longer.
-
-    Raises EnvError for whatever is wrong.
+    Returns the seconds of a step, the first quartile: first steps, and steps on a busy machine, take longer.
     """
     rows = ObservationRows.allocate(env.kinds)
     draw_actions = RandomActions(env.kinds, seed=0)

@@ -76,10 +76,9 @@ class Film:
 class Viewer:
     """Repeats the game of an engine in a second one, with the same seeds and actions.
 
-    A reduced picture of the second engine cannot replace the first one's: details differ, for example the
-    numbers at the bottom, and so would a policy's actions. The game itself is the same in both if no other
-    engine takes part, because it depends on seeds and actions only. (The engines of a match exchange
-    messages, whose timing decides who starts where.)
+    The policy still sees the pictures of the first engine: reduced pictures of the second one differ in
+    details, such as the numbers at the bottom. The game is the same in both, because it depends on seeds and
+    actions only. In a match of several engines, the timing of their messages decides who starts where.
     """
 
     def __init__(self, played: DoomEngine, frameskip: int, render_mode: str):
