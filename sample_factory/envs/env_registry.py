@@ -68,7 +68,7 @@ class FamilyEntry:
 
     parts: or a "module:attribute" string of them.
     extra: the X in `pip install -e '.[X]'` that an error suggests when an import fails.
-    packages: of which one has to be installed, if there are any.
+    packages: one of them has to be installed; empty: none.
     """
 
     prefix: str
@@ -133,7 +133,7 @@ def register_env(
     make_env(full_env_name, cfg, env_config, render_mode): returns a Gymnasium env, a Gymnasium VectorEnv, a
         PettingZoo ParallelEnv, or a multi-agent env; it may leave out any of the last three parameters. cfg
         has every flag as an attribute. An observation with the key `action_mask` forbids actions: one number
-        for each choice of the action space, of which 0 forbids it.
+        for each choice of the action space; 0 forbids it.
     flags: frozen dataclass of `sample_factory.config.flags.flag` fields, the family's own flags.
     defaults: flag overrides, or a function of the env's name that returns them.
     names: the full names of the family's envs; with them, a mistyped name is an error at once.
@@ -266,7 +266,7 @@ def global_env_registry() -> V1Registry:
 
 
 def _unknown_env_message(env_name: str, names: Collection[str]) -> str:
-    """names: those of the family that the prefix selects; empty: no prefix fits, or no names are listed."""
+    """names: all envs of the family with the prefix; empty: no prefix fits, or the family lists no names."""
     if _is_prefix_alone(env_name):
         return f"--env={env_name} is the beginning of a name; complete it{_completions(env_name)}"
     if names:

@@ -37,7 +37,7 @@ def make_envpool_env(
 
 
 def envpool_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns the defaults of the family whose envs are most like it. Raises UnknownEnvError."""
+    """Returns the defaults of the family with the most similar envs. Raises UnknownEnvError."""
     task_id = full_env_name.removeprefix(PREFIX)
     suite = suite_of(task_id)
     own = suite_defaults(task_id)

@@ -33,7 +33,7 @@ StepReturn = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 class EnvPoolVectorEnv(gym.vector.VectorEnv, LimitsEpisodes, StepsInBackground):
     """Copies of an env, stepped in C++ threads. Agent c * num_players + p is player p of copy c.
 
-    Infos are arrays with an entry for each agent: those of EnvPool, and those that EnvPoolInfos adds. A mask
+    Infos are arrays with an entry for each agent: EnvPool's, and what EnvPoolInfos adds to them. A mask
     of the legal actions in EnvPool's infos becomes the observation "action_mask", beside "obs". In a
     turn-based game, the mask of a player who waits allows the first action only, which has no effect. The
     player is not inactive: rewards of the opponent's turn count for its own moves before it. A mask of

@@ -91,14 +91,14 @@ def vector_env_copies_flag(default: int, advice: str = "") -> Any:
 
 
 def copies_in_turn(make: "Callable[[], gym.Env[Any, Any]]", num_copies: int) -> "gym.vector.SyncVectorEnv":
-    """Returns copies that are stepped one after another, none of which spends a step on its reset."""
+    """Returns copies that are stepped one after another; a reset takes no step of its own."""
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
     return SyncVectorEnv([make] * num_copies, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
 def env_engine_flag(package: str) -> Any:
-    """Returns the field of a family's flags. package: the one whose envs are made by "gymnasium"."""
+    """Returns the field of a family's flags. package: makes the envs of the engine "gymnasium"."""
     return flag(
         ENVPOOL,
         f"the package that simulates: envpool, which steps many copies in threads of a worker process, or "

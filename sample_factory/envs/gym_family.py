@@ -34,8 +34,8 @@ RULE = f"for an env of another package, name the module that registers it: {PREF
 EXTRAS = {"gymnasium.envs.mujoco": ("mujoco", "mujoco"), "gymnasium.envs.box2d": ("Box2D", "box2d")}
 
 
-# Start of an id (a regular expression) -> the modules that have to be installed, of which the first registers
-# the id when it is imported, and the argument of `pip install`.
+# Start of an id (a regular expression) -> the modules that have to be installed, and the argument of
+# `pip install`. Importing the first module registers the id.
 _ROADS = "highway|merge|roundabout|parking|intersection|racetrack|exit|lane-keeping|two-way|u-turn"
 PACKAGES: Mapping[str, tuple[Sequence[str], str]] = {
     r"ALE/|\w+NoFrameskip-v4": (["ale_py"], "ale-py"),

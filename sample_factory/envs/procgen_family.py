@@ -21,7 +21,7 @@ MODES = ("easy", "hard", "extreme", "memory", "exploration")
 
 @dataclass(frozen=True)
 class ProcgenFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
-    """Flags of Procgen; their names are those of OpenAI's package."""
+    """Flags of Procgen, named as in OpenAI's package."""
 
     vector_env_copies: int = family_flags.vector_env_copies_flag(32)
     procgen_distribution_mode: str = flag(

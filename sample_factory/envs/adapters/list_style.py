@@ -13,7 +13,7 @@ from sample_factory.envs.protocol import ObservationRows, StepResult, active_age
 
 
 class ListAdapter(Adapter):
-    """A multi-agent env whose reset and step return an entry per agent, and which resets agents by itself.
+    """A multi-agent env that returns lists with an entry per agent, and resets agents by itself.
 
     Where agents differ, the env has lists `observation_spaces` or `action_spaces` with an entry per agent.
     """

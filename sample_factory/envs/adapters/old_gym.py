@@ -39,7 +39,7 @@ def accepts_seed(env: Any) -> bool:
         except EnvContractError:
             return False
         return True
-    while _is_old_wrapper(env):  # they pass on any argument, even those that the env in them refuses
+    while _is_old_wrapper(env):  # it passes on any argument, even one that its env refuses
         env = env.env
     return _takes(env.reset, "seed", or_any=True)
 
@@ -58,11 +58,11 @@ def is_observation_alone(space: spaces.Space[Any], returned: Any) -> bool:
 class OldGymEnv(gym.Env[Any, Any], HoldsEnv, LimitsEpisodes):
     """An env with one agent and the old API, as an env of Gymnasium.
 
-    Works with the versions of gym in between, too: those whose `reset` returns an info already.
+    Works with later versions of gym too, in which `reset` returns an info already.
     """
 
     def __init__(self, env: Any, has_old_reset: bool = False):
-        """has_old_reset: whether `reset` is known to return the observation alone; that of the last reset."""
+        """has_old_reset: whether `reset` is known to return the observation alone."""
         if isinstance(env, gym.Wrapper):
             check_reset_parameters(env)  # Gymnasium's wrappers always pass a seed on
         self.env = env
@@ -178,7 +178,7 @@ def check_old_step(returned: Any, each: str = "") -> None:
 
 
 def to_gymnasium(space: Any) -> spaces.Space[Any]:
-    """Returns a space of the old gym package as one of Gymnasium; those of Gymnasium are returned unchanged.
+    """Returns a space of the old gym package as one of Gymnasium; a space of Gymnasium is returned unchanged.
 
     Recognised by the names of their classes, so that gym is not imported. Raises UnsupportedSpace.
     """

@@ -109,7 +109,7 @@ class ParallelEnvAdapter(Adapter):
     def _active(self, infos: InfosByName) -> np.ndarray | None:
         """Returns which agents act in the coming step; `is_active` in the infos may exclude a live one.
 
-        infos: those that came with the observations, from a step or from the reset that followed it.
+        infos: returned with the same observations, by a step or by the reset that followed it.
         """
         active = [
             agent in self._live and infos.get(agent, EMPTY_INFO).get("is_active", True)

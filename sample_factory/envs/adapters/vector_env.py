@@ -31,8 +31,8 @@ FINAL_KEYS = {FINAL_INFO, f"_{FINAL_INFO}", "final_obs", "_final_obs"}
 class VectorEnvAdapter(Adapter):
     """A Gymnasium VectorEnv as one env with an agent per sub-env.
 
-    A step runs Python code only for the agents whose episode ended in it, to take their infos out of the
-    arrays of the vector env. NEXT_STEP autoreset spends a step without meaning after each episode: the agent
+    A step runs Python code per agent only where an episode ended, to take the agent's infos out of the arrays
+    of the vector env. NEXT_STEP autoreset spends a step without meaning after each episode: the agent
     is inactive in it. SAME_STEP and DISABLED have no such step.
     """
 
@@ -109,7 +109,7 @@ class BackgroundVectorEnvAdapter(VectorEnvAdapter, BackgroundEnv):
 
 
 class _KeptOptions(dict[str, Any]):
-    """Options of which `pop` removes nothing.
+    """Options from which `pop` removes nothing.
 
     SyncVectorEnv pops the reset mask; RecordEpisodeStatistics around it, which reads the options afterwards,
     would then reset the statistics of all sub-envs.
@@ -145,7 +145,7 @@ def _active_agents(infos: Mapping[str, Any]) -> np.ndarray | None:
 
 
 def _end_infos(infos: Mapping[str, Any], ended: np.ndarray) -> EndInfos:
-    """Returns the info of each agent whose episode ended; ended: [num_agents] bool."""
+    """Returns the infos of ended episodes by agent. ended: [num_agents] bool."""
     if not infos:
         return NO_END_INFOS
     agents = np.flatnonzero(ended)

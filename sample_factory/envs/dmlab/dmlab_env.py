@@ -98,7 +98,7 @@ def instruction_tokens(text: str) -> np.ndarray:
 class DmlabEnv(gym.Env[Any, Any], NamesActions):
     """One level. Observation: `obs`, uint8 [3, height, width]; with instructions also `INSTR`, int32 [16].
 
-    The reward is that of `shaped_reward`, the true objective the sum of the engine's. As in version 1 and in
+    The engine's rewards pass `shaped_reward`; their plain sum is the true objective. As in version 1 and in
     published results, every end of an episode is a termination: the engine does not say why it has ended.
     There is no picture at the end of an episode: `step` returns the last one again.
 
@@ -129,8 +129,7 @@ class DmlabEnv(gym.Env[Any, Any], NamesActions):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Starts an episode. With a level cache, it is that of a cached map as long as there are unused ones,
-        whatever the seed is."""
+        """Starts an episode. A level cache chooses its map whatever the seed is, unused cached maps first."""
         if self._is_benchmark and seed is not None:
             seed = BENCHMARK_SEED
         super().reset(seed=seed)

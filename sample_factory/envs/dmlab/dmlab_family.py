@@ -72,7 +72,7 @@ class DmlabFlags:
 
 
 def dmlab_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns values of other flags for these envs, those of version 1. Raises UnknownEnvError."""
+    """Returns version 1's values of other flags for these envs. Raises UnknownEnvError."""
     find_spec(full_env_name)
     return {
         "encoder_custom": "dmlab_instructions",

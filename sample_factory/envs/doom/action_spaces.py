@@ -43,7 +43,7 @@ def num_buttons(groups: ActionGroups) -> int:
 
 
 def action_space(groups: ActionGroups) -> spaces.Space[Any]:
-    """Returns a new space: that of a single group, or a Tuple."""
+    """Returns a new space: a single group itself, or a Tuple of the groups."""
     copies = copy.deepcopy(groups)  # an env may seed its space
     return copies[0] if len(copies) == 1 else spaces.Tuple(copies)
 

@@ -29,7 +29,7 @@ PREFERENCE = {3: 5, 4: 5, 5: 5, 6: 10, 7: 10}
 class MatchSpec(NamedTuple):
     """Players and duration of a deathmatch. Flags can override all but the delay.
 
-    Each agent has an engine, of which the first is the host; humans bring their own engines.
+    Each agent has an engine, and the first engine is the host; humans bring their own engines.
 
     start_bot_difficulty: 0 to 150, see BotDifficulty; None: the assorted bots that come with the engine.
     """

@@ -99,7 +99,7 @@ class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping, NamesActions, SplitsS
     def render(self) -> np.ndarray | list[np.ndarray] | None:  # type: ignore[override]
         """Returns the agents' pictures in a split screen; see DoomEnv.render.
 
-        They are those of the observations, enlarged: a match cannot be repeated in other engines, see Viewer.
+        They are enlarged observations: a match cannot be repeated in other engines, see Viewer.
         """
         if self.render_mode == EVERY_TIC:
             return [split_screen(pictures) for pictures in zip(*[film.take_all() for film in self._films])]

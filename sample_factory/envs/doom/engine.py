@@ -85,7 +85,7 @@ class DoomEngine:
     these calls wait for each other. So do their calls of `new_episode`.
 
     index: number of the engine in its match; 0 is the host.
-    game: for the hot path; its buttons and variables are those of the scenario.
+    game: for the hot path; it has the buttons and variables of the scenario.
     bot_difficulty: chooses the bots of the next match; its owner must `update` it after each match.
 
     Raises ValueError for a broken scenario file and FileNotFoundError for a missing map.
@@ -129,7 +129,7 @@ class DoomEngine:
         return self.game.get_screen_height(), self.game.get_screen_width()
 
     def new_episode(self, seed: int) -> None:
-        """Begins an episode; it depends on the seed only (that of a match: on a fresh engine only)."""
+        """Begins an episode, which depends on the seed only; in a match, only on a fresh engine."""
         match = self.settings.match
         if not self._is_started:
             self._start_alone(seed)

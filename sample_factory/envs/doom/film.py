@@ -1,4 +1,4 @@
-"""Pictures of a game: of every step, or of every tic; large ones, or those that the policy sees."""
+"""Pictures of a game, of every step or of every tic: large ones, or the pictures that the policy sees."""
 
 import logging
 import math

@@ -1,4 +1,4 @@
-"""Makes the envs of the `doom_` family, and those that users describe with a DoomSpec of their own."""
+"""Makes the envs of the `doom_` family, and envs that users describe with a DoomSpec of their own."""
 
 from typing import Any
 

@@ -16,7 +16,7 @@ Resize = Callable[[np.ndarray, np.ndarray], None]
 def make_resize(screen_shape: tuple[int, int], shape: tuple[int, int]) -> Resize:
     """Returns a function of (screen, into): screen [3, *screen_shape] uint8, into [3, *shape] uint8.
 
-    Shapes are (height, width); both arrays are C-contiguous. The result is that of OpenCV's INTER_NEAREST.
+    Shapes are (height, width); both arrays are C-contiguous. The result equals OpenCV's INTER_NEAREST.
     """
     if screen_shape == (120, 160) and shape == (72, 128):
         return _resize_default

@@ -150,7 +150,7 @@ class PlayerScore:
             self.start(self._at_start)
 
     def start(self, values: Sequence[float]) -> None:
-        """Begins an episode; `values` are those of its first state."""
+        """Begins an episode. values: of its first state."""
         self._shaping = VariableShaping(self._scheme, self._variables) if self._scheme else None
         self._at_start = values
         self._previous = values

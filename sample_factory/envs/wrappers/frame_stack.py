@@ -117,7 +117,7 @@ class FrameHistory:
 
 
 class FrameStack(EnvAround):
-    """A MultiAgentEnv whose images are stacks of the last ones of the same episode.
+    """A MultiAgentEnv that observes stacks of the last images of an episode.
 
     At the start of an episode, and of an agent that was inactive, a stack consists of the first image.
     """

@@ -54,7 +54,7 @@ class PotentialShaping(gym.Wrapper):
     """
 
     def __init__(self, env: "gym.Env[Any, Any]", potential: Potential, gamma: float, weight: float = 1.0):
-        """potential(observation, info): phi of the state that they describe. gamma: that of the training.
+        """potential(observation, info): phi of the state that they describe. gamma: as in training.
 
         weight: factor of phi.
         """
