@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command(arguments: Sequence[str]) -> None:
         from sample_factory.config.commands import PLAY_DOOM
         from sample_factory.config.parsing import parse_config
-        from sample_factory.envs.doom.doom_family import HumanGameFlags
+        from sample_factory.envs.doom import HumanGameFlags
         from sample_factory.envs.env_registry import resolve_family
         from sample_factory.runtime.log import setup_logging
 
