@@ -10,8 +10,21 @@ python -m sample_factory.play_doom --env=doom_duel --join=127.0.0.1:5029
 import contextlib
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from sample_factory.config.flags import flag
 from sample_factory.launch.exit_codes import run_command
+
+
+@dataclass(frozen=True)
+class HumanGameFlags:
+    """The match to join."""
+
+    join: str | None = flag(
+        None,
+        "address of a match that waits for humans, printed by `enjoy --num_humans=1`; play alone if left out",
+        metavar="HOST:PORT",
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,7 +33,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command(arguments: Sequence[str]) -> None:
         from sample_factory.config.commands import PLAY_DOOM
         from sample_factory.config.parsing import parse_config
-        from sample_factory.envs.doom.doom_family import HumanGameFlags
         from sample_factory.envs.env_registry import resolve_family
         from sample_factory.runtime.log import setup_logging
 

@@ -297,6 +297,8 @@ def _why_unknown(full_env_name: str, module: str | None, env_id: str) -> str:
     newest = find_highest_version(namespace, name)
     if newest is not None:
         fault = "the id has no version" if version is None else f"there is no version {version}"
+        if version is not None and version < newest:
+            fault = "this version is out of date"
         suggested = prefix + get_env_id(namespace, name, newest)
         return f"env {full_env_name!r}: {fault}; the newest is {suggested}"
     ids = {known.lower(): known for known in gym.registry}

@@ -14,7 +14,7 @@ from sample_factory.benchmarking.random_sampler import RandomSamplerFlags
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import RETIRED_FLAGS, TRAINING_SECTIONS
-from sample_factory.envs.doom.doom_family import HumanGameFlags, doom_defaults
+from sample_factory.envs.doom.doom_family import doom_defaults
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.match_request import MatchFlags
 from sample_factory.evaluation.results import JsonFlags, ResultFlags
@@ -22,6 +22,7 @@ from sample_factory.exporting.export_flags import ExportFlags
 from sample_factory.hub import convert, load_from_hub
 from sample_factory.hub.hub_flags import EnjoyHubFlags, PushFlags
 from sample_factory.imitation.imitate_request import ImitateFlags
+from sample_factory.play_doom import HumanGameFlags
 from sample_factory.plotting import plot_curves, plot_population
 from sample_factory.runner.run import parse_arguments as parse_run_grid
 from sample_factory.runner.watch_curves import parse_arguments as parse_tb

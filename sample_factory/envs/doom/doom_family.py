@@ -227,17 +227,6 @@ class DoomFlags:
     )
 
 
-@dataclass(frozen=True)
-class HumanGameFlags:
-    """The match that `play_doom` joins."""
-
-    join: str | None = flag(
-        None,
-        "address of a match that waits for humans, printed by `enjoy --num_humans=1`; play alone if left out",
-        metavar="HOST:PORT",
-    )
-
-
 CONTINUOUS_ENVS = ("doom_dm", "doom_dwango5")
 
 
