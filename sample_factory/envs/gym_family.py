@@ -293,11 +293,14 @@ def _why_unknown(full_env_name: str, module: str | None, env_id: str) -> str:
     """Returns an error message for an unknown id: what is probably meant, or what to do."""
     is_known = any(re.match(start, env_id) for start in PACKAGES)
     prefix = PREFIX if module is None or is_known else f"{PREFIX}{module}:"
-    namespace, name, _ = parse_env_id(env_id)
+    namespace, name, version = parse_env_id(env_id)
     newest = find_highest_version(namespace, name)
     if newest is not None:
+        fault = "the id has no version" if version is None else f"there is no version {version}"
+        if version is not None and version < newest:
+            fault = "this version is out of date"
         suggested = prefix + get_env_id(namespace, name, newest)
-        return f"env {full_env_name!r}: there is no such version; the newest is {suggested}"
+        return f"env {full_env_name!r}: {fault}; the newest is {suggested}"
     ids = {known.lower(): known for known in gym.registry}
     close = difflib.get_close_matches(env_id.lower(), ids, n=1, cutoff=0.75)
     if close:
