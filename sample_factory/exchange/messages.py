@@ -248,9 +248,7 @@ class TrainReport(NamedTuple):
     env_frames: int
     samples: int  # valid samples trained on since the start of the experiment
     stats: Mapping[str, float] | None  # train/ summaries; None in most reports
-    best_value: float | None = (
-        None  # value of --save_best_metric for the best checkpoint; None: no checkpoint
-    )
+    best_value: float | None = None  # of --save_best_metric, for the best checkpoint; None: there is none
 
 
 class MilestoneSaved(NamedTuple):

@@ -40,11 +40,9 @@ class PolicyWeights:
 
     def _open(self, fd: int) -> None:
         self._fd = fd
-        self._close_fd = weakref.finalize(self, os.close, fd)
-        self._header_map = mmap.mmap(fd, HEADER_BYTES)
-        self._header = np.frombuffer(self._header_map, np.int64)
+        weakref.finalize(self, os.close, fd)
+        self._header = np.frombuffer(mmap.mmap(fd, HEADER_BYTES), np.int64)
         self._slots: np.ndarray | None = None
-        self._slots_map: mmap.mmap | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"fd": reduction.DupFd(self._fd)}
@@ -107,7 +105,7 @@ class PolicyWeights:
     def _map_slots(self) -> np.ndarray:
         if self._slots is None:
             size = self.slot_bytes
-            self._slots_map = mmap.mmap(self._fd, HEADER_BYTES + 2 * size)
-            flat = np.frombuffer(self._slots_map, np.uint8, offset=HEADER_BYTES)
+            block = mmap.mmap(self._fd, HEADER_BYTES + 2 * size)
+            flat = np.frombuffer(block, np.uint8, offset=HEADER_BYTES)
             self._slots = flat.reshape(2, size)
         return self._slots

@@ -1,7 +1,6 @@
 """Checkpoints of a learner, and the exchange of weights in population-based training."""
 
 import hashlib
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,7 @@ from sample_factory.learning.learner import Learner
 from sample_factory.learning.learner_args import LearnerArgs
 from sample_factory.learning.receiver import Request
 from sample_factory.runtime.clock import Every
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 
 class Saver:

@@ -75,8 +75,11 @@ def setup_logging(
 
 
 def current_settings() -> dict[str, Any]:
-    """In the parent: returns the settings for its children, picklable without this package."""
-    return {"log_file": _log_file, "log_level": log.level}
+    """In the parent: returns the settings for its children, picklable without this package.
+
+    Children of a program that has not called setup_logging log from INFO on.
+    """
+    return {"log_file": _log_file, "log_level": log.level or logging.INFO}
 
 
 @contextlib.contextmanager

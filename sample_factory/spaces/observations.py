@@ -2,7 +2,6 @@
 which of them are images."""
 
 import functools
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,8 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from sample_factory.runtime.failures import Explained
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 STORED_DTYPES = (np.uint8, np.int8, np.float32)  # every other dtype is stored as float32
 MAX_CHOICES = 2**31 - 1  # indices are stored as int32

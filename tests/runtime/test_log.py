@@ -86,6 +86,11 @@ def test_setting_up_again_replaces_the_handlers(tmp_path, monkeypatch):
     assert current_settings() == {"log_file": None, "log_level": logging.WARNING}
 
 
+def test_children_of_a_program_without_setup_log_from_info_on(monkeypatch):
+    monkeypatch.setattr(log, "level", logging.NOTSET)
+    assert current_settings()["log_level"] == logging.INFO
+
+
 def test_after_a_block_the_process_logs_as_before_it_and_handlers_of_others_stay(tmp_path, monkeypatch):
     of_user = logging.NullHandler()
     monkeypatch.setattr(log, "handlers", [of_user])

@@ -1,6 +1,5 @@
 """Runs a policy worker's network on its device: rows of inputs in host memory to rows of outputs."""
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -11,8 +10,7 @@ from torch import Tensor
 from sample_factory.config.monitoring_flags import EvaluationFlags
 from sample_factory.models.policy_spec import BuiltPolicy
 from sample_factory.runtime.gpu_work import Capture, Downloads, GraphCapture, host_array
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 MIN_GRAPH_ROWS = 8
 # The first replay of a CUDA graph may differ from the result without a graph by this much, relative to the

@@ -1,6 +1,5 @@
 """Makes the envs of a rollout worker, with their seeds and their random first steps."""
 
-import logging
 import math
 from collections.abc import Callable, Iterable
 
@@ -12,15 +11,10 @@ from sample_factory.envs.random_actions import RandomActions
 from sample_factory.exchange.messages import Incident, NewTrainingInfo
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
-from sample_factory.sampling.matchmaking.matchmaking import (
-    CheckedMatchmaking,
-    MatchSetup,
-    PastSelves,
-)
+from sample_factory.runtime.log import log
+from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking, MatchSetup, PastSelves
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
-
-log = logging.getLogger("sample_factory")
 
 MAX_TEXT = 10_000  # characters of an error or a traceback, so that a report fits into a message
 MAX_RANDOM_ROLLOUTS = 8  # decorrelation: upper limit of the random first steps of an env, in rollouts

@@ -1,7 +1,6 @@
 """Episodes and matches of the agents of one split, and the reports about them."""
 
 import itertools
-import logging
 import math
 import reprlib
 from collections.abc import Mapping, Sequence
@@ -18,9 +17,8 @@ from sample_factory.envs.end_infos import (
 )
 from sample_factory.envs.protocol import Info
 from sample_factory.exchange.messages import EpisodeReport, Incident, MatchReport, Report
+from sample_factory.runtime.log import log
 from sample_factory.sampling.matchmaking.matchmaking import Player
-
-log = logging.getLogger("sample_factory")
 
 MAX_NAMES = 5  # of statistics, in a line of the log
 

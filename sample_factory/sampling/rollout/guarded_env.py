@@ -1,6 +1,5 @@
 """An env that is rebuilt when it raises, and a watch for calls that wait for a dead simulator."""
 
-import logging
 import os
 import threading
 import time
@@ -21,8 +20,7 @@ from sample_factory.envs.protocol import (
 from sample_factory.exchange.channels import in_close
 from sample_factory.runtime.child_side import StopFlag
 from sample_factory.runtime.failures import PermanentFailure, one_line
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 MAX_REBUILDS = 3  # within REBUILD_SECONDS
 REBUILD_SECONDS = 60.0

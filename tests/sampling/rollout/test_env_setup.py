@@ -1,7 +1,15 @@
+import logging
+
 import gymnasium as gym
+import pytest
 
 from sample_factory import register_env
+from sample_factory.runtime.log import log
+from sample_factory.sampling.matchmaking.matchmaking import PastSelves
+from sample_factory.sampling.rollout import env_setup
+from sample_factory.sampling.rollout.env_setup import EnvSetup
 from sample_factory.train import main
+from tests.counting import CountingEnv, make_config, make_plan, make_shared
 
 
 class Emulator(gym.Wrapper):
@@ -32,3 +40,18 @@ def test_where_a_process_can_have_one_env_only_the_error_names_the_flags_with_wh
     assert "multiple emulator instances (test_env_setup.py" in error and one in error
     Emulator.num_open = 0
     assert main([*flags, *one.split()]) == 0
+
+
+@pytest.mark.parametrize("max_seconds", [0.0, 10.0])
+def test_slow_envs_start_with_fewer_random_steps_and_the_log_says_so(max_seconds, caplog, monkeypatch):
+    monkeypatch.setattr(env_setup, "MAX_RANDOM_SECONDS", max_seconds)
+    monkeypatch.setattr(log, "propagate", True)
+    config = make_config(decorrelate_envs_on_one_worker=True)
+    buffers, channels = make_shared(config, CountingEnv())
+    plan = make_plan(config, CountingEnv())
+    stepping = channels.progress["stepping"][:1]
+    setup = EnvSetup(plan, 0, buffers, PastSelves(), stepping, report=print, beat=lambda: None)
+    with caplog.at_level(logging.INFO, "sample_factory"):
+        setup.make_vector(split=0)
+    slow = [text for text in caplog.messages if "Envs are slow: they start with 0 random steps" in text]
+    assert len(slow) == (max_seconds == 0.0)
