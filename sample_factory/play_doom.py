@@ -20,15 +20,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command(arguments: Sequence[str]) -> None:
         from sample_factory.config.commands import PLAY_DOOM
         from sample_factory.config.parsing import parse_config
-        from sample_factory.envs.doom.human_game import HumanGameFlags, play
+        from sample_factory.envs.doom import HumanGameFlags
         from sample_factory.envs.env_registry import resolve_family
         from sample_factory.runtime.log import setup_logging
 
         own = {"human_game": HumanGameFlags}
         config = parse_config(arguments, resolve_family, extra_sections=own, command=PLAY_DOOM)
         setup_logging("play_doom")
+        from sample_factory.envs.doom.human_player import run
+
         with contextlib.suppress(KeyboardInterrupt):
-            play(config)
+            run(config)
 
     return run_command(command, argv)
 

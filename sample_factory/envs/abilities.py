@@ -1,4 +1,7 @@
-"""Abilities beyond the Gymnasium API. An env declares one by inheriting; attributes are never probed."""
+"""Abilities beyond the Gymnasium API. An env declares one by inheriting; attributes are never probed.
+
+An instance of an ability itself represents an env that does not have it.
+"""
 
 import sys
 import types
@@ -29,10 +32,7 @@ class WritesObservations:
 
 
 class RewardShaping:
-    """An env whose reward is shaped by numbers that population-based training may change.
-
-    An instance of this class itself represents an env without any.
-    """
+    """An env whose reward is shaped by numbers that population-based training may change."""
 
     def get_default_reward_shaping(self) -> dict[str, Any]:
         """Returns the initial shaping, a (nested) dict of floats."""
@@ -49,8 +49,6 @@ class TrainingInfo:
     training_info: the last values: `approx_total_training_steps`, the env frames that the policy was trained
         on so far; `policy_id`, the policy that plays the env's first agent; and whatever observers send.
         Empty where the env is not trained in, e.g. in `enjoy`.
-
-    An instance of this class itself represents an env that ignores the values.
     """
 
     training_info: Mapping[str, Any] = types.MappingProxyType({})
@@ -81,10 +79,7 @@ class StepsInBackground:
 
 
 class OwnsProcess:
-    """An env with a simulator process of its own.
-
-    An instance of this class itself represents an env without one.
-    """
+    """An env with a simulator process of its own."""
 
     def process_is_gone(self) -> bool:
         """Returns whether the process has died although the env still needs it. Called from any thread."""
@@ -92,10 +87,7 @@ class OwnsProcess:
 
 
 class NamesActions:
-    """An env that describes actions in words, for the pictures of a policy.
-
-    An instance of this class itself represents an env without names.
-    """
+    """An env that describes actions in words, for the pictures of a policy."""
 
     def action_text(self, action: Any) -> str:
         """Returns a short text about an action of the env's space: without names, its numbers."""
@@ -104,10 +96,7 @@ class NamesActions:
 
 
 class ScriptedPlayers:
-    """An env whose package has players of its own, e.g. bots.
-
-    An instance of this class itself represents an env without any.
-    """
+    """An env whose package has players of its own, e.g. bots."""
 
     def scripted_players(self) -> tuple[str, ...]:
         """Returns the names of these players."""
@@ -122,10 +111,7 @@ class ScriptedPlayers:
 
 
 class LimitsEpisodes:
-    """An env whose episodes end after a known number of steps at the latest.
-
-    An instance of this class itself represents an env without a known limit.
-    """
+    """An env whose episodes end after a known number of steps at the latest."""
 
     def max_episode_steps(self) -> int | None:
         """Returns that number; None if it is not known. Called before the first reset."""
@@ -133,10 +119,7 @@ class LimitsEpisodes:
 
 
 class SplitsScreen:
-    """A multi-agent env whose picture is a grid with a part for each agent, row by row.
-
-    An instance of this class itself represents an env with one picture for all agents.
-    """
+    """A multi-agent env whose picture is a grid with a part for each agent, row by row."""
 
     def screen_grid(self) -> tuple[int, int]:
         """Returns the numbers of columns and rows."""
@@ -150,7 +133,7 @@ class HoldsEnv:
 def find_ability(env: Any, ability: type[Ability]) -> Ability:
     """Returns the outermost of an env and what its wrappers contain that has the ability.
 
-    If none has it, returns an instance of the ability itself, which represents an env without.
+    If none has it, returns an instance of the ability itself.
     """
     wrappers = _wrapper_classes()
     found: Any = env

@@ -102,7 +102,15 @@ def check_observation(space: spaces.Space[Any], observation: Any, key: str = "")
     """
     name = f"observation {key!r}" if key else "the observation"
     if isinstance(space, spaces.Dict):
-        _check_keys(space, observation, name)
+        if not isinstance(observation, Mapping):
+            raise EnvContractError(
+                f"{name} is {describe(observation)}; its space says a dict with the keys {', '.join(space)}"
+            )
+        missing = ", ".join(child for child in space if child not in observation)
+        extra = ", ".join(str(child) for child in observation if child not in space.spaces)
+        if missing or extra:
+            faults = " and ".join([f"lacks {missing}"] * bool(missing) + [f"has {extra}"] * bool(extra))
+            raise EnvContractError(f"{name} {faults}; the keys of its space are {', '.join(space)}")
         for child_key, child in space.spaces.items():
             check_observation(child, observation[child_key], f"{key}/{child_key}" if key else child_key)
     elif isinstance(space, spaces.Tuple):
@@ -114,19 +122,6 @@ def check_observation(space: spaces.Space[Any], observation: Any, key: str = "")
             check_observation(child, observation[i], f"{key or 'obs'}_{i}")
     else:
         _check_leaf(space, observation, key or "obs")
-
-
-def _check_keys(space: spaces.Dict, observation: Any, name: str) -> None:
-    if not isinstance(observation, Mapping):
-        raise EnvContractError(
-            f"{name} is {describe(observation)}; its space says a dict with the keys {', '.join(space)}"
-        )
-    missing = [key for key in space if key not in observation]
-    extra = [str(key) for key in observation if key not in space.spaces]
-    if missing or extra:
-        faults = [f"lacks {', '.join(missing)}"] if missing else []
-        faults += [f"has {', '.join(extra)}"] if extra else []
-        raise EnvContractError(f"{name} {' and '.join(faults)}; the keys of its space are {', '.join(space)}")
 
 
 def _check_leaf(space: spaces.Space[Any], value: Any, key: str) -> None:
@@ -166,10 +161,5 @@ def check_agent_results(
     for name, flags in (("terminated", terminated), ("truncated", truncated)):
         for flag in flags:
             to_bool(name, flag)
-    check_agent_infos(infos, "step")
-
-
-def check_agent_infos(infos: Sequence[Any], call: str) -> None:
-    """Raises EnvContractError unless each agent's info is a dict. call: "reset" or "step"."""
     for info in infos:
-        check_info(info, call)
+        check_info(info, "step")

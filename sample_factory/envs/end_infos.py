@@ -1,6 +1,5 @@
 """The info of an episode's end: its true objective, its further statistics, and what observers see of it."""
 
-import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -84,27 +83,23 @@ def portable_info(end_info: Info) -> dict[str, Any]:
 
     At most MAX_INFO_ENTRIES, so that they fit into a message. What `extra_stats` returns is left out.
     """
-    info = {key: value for key, value in end_info.items() if key != EXTRA_STATS}
-    entries = itertools.islice(_portable_entries(info), MAX_INFO_ENTRIES)
     found: dict[str, Any] = {}
-    for path, value in entries:
+    num_found = 0
+    for path, value in _leaves({key: value for key, value in end_info.items() if key != EXTRA_STATS}):
+        if isinstance(value, (np.generic, np.ndarray)) and value.size == 1:
+            value = value.item()
+        is_small = isinstance(value, int) and value.bit_length() <= MAX_INFO_BITS
+        is_portable = is_small or isinstance(value, float) or _is_short_text(value)
+        if not is_portable or not all(map(_is_short_text, path)):
+            continue
         inner = found
         for key in path[:-1]:
             inner = inner.setdefault(key, {})
         inner[path[-1]] = value
+        num_found += 1
+        if num_found == MAX_INFO_ENTRIES:
+            break
     return found
-
-
-def _portable_entries(info: Info) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yields (the keys that lead to a value, the value)."""
-    for path, value in _leaves(info):
-        if not all(map(_is_short_text, path)):
-            continue
-        if isinstance(value, (np.generic, np.ndarray)) and value.size == 1:
-            value = value.item()
-        is_small = isinstance(value, int) and value.bit_length() <= MAX_INFO_BITS
-        if is_small or isinstance(value, float) or _is_short_text(value):
-            yield path, value
 
 
 def _is_short_text(value: Any) -> bool:

@@ -13,7 +13,8 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory.envs.abilities import LimitsEpisodes, OwnsProcess, find_ability
-from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.adapters.adapt import adapt, is_pettingzoo
+from sample_factory.envs.adapters.list_style import spaces_by_agent
 from sample_factory.envs.adapters.old_gym import OLD_API_NOTE, OldGymEnv, OldListEnv
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import (
@@ -24,12 +25,11 @@ from sample_factory.envs.protocol import (
     named_faults,
 )
 from sample_factory.envs.random_actions import RandomActions
-from sample_factory.envs.wrappers.frame_stack import stack_frames
-from sample_factory.envs.wrappers.time import repeat_actions
+from sample_factory.envs.wrappers.frame_stack import repeat_actions, stack_frames
 from sample_factory.runtime.child import run_in_child
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.spaces.actions import ACTION_MASK, action_layout
-from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
+from sample_factory.spaces.agent_kinds import AgentKinds
 
 log = logging.getLogger("sample_factory")
 
@@ -39,6 +39,13 @@ MAX_STEPS = 100
 MAX_SECONDS = 2.0  # no further step after this
 FEW_STEPS = 4
 ENOUGH_SECONDS = 0.03  # no further step after this and FEW_STEPS
+
+
+class OwnSpaces(NamedTuple):
+    """The spaces of one agent as its author wrote them, before they are converted for storage."""
+
+    observation: gym.Space[Any]
+    action: gym.Space[Any]
 
 
 class EnvInfo(NamedTuple):
@@ -69,7 +76,13 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
     """Returns the EnvInfo of an existing env. Raises UnsupportedSpace for an unsupported action space, and
     EnvContractError for an action mask of the wrong size."""
     for spaces in env.kinds.spaces:
-        check_mask_size(spaces)
+        sizes = action_layout(spaces.action).discrete_sizes
+        mask = spaces.observation.spaces.get(ACTION_MASK)
+        if mask is not None and math.prod(mask.shape) != sum(sizes):
+            raise EnvContractError(
+                f"observation {ACTION_MASK!r} has {math.prod(mask.shape)} numbers; it should have "
+                f"{sum(sizes)}, one for each choice of {' '.join(str(spaces.action).split())}"
+            )
     shaping = env.reward_shaping.get_default_reward_shaping()
     return EnvInfo(
         env.kinds,
@@ -140,6 +153,43 @@ class EnvProbe:
             self._env.close()
 
 
+def own_spaces(env: MultiAgentEnv) -> list[OwnSpaces]:
+    """Returns the spaces of each agent of an adapted env."""
+    own = env.env
+    if isinstance(own, gym.vector.VectorEnv):
+        return [OwnSpaces(own.single_observation_space, own.single_action_space)] * env.num_agents
+    if is_pettingzoo(own, "ParallelEnv"):
+        return [
+            OwnSpaces(own.observation_space(name), own.action_space(name)) for name in own.possible_agents
+        ]
+    observation_spaces, action_spaces = (
+        spaces_by_agent(own, name, env.num_agents) for name in ("observation_space", "action_space")
+    )
+    return list(map(OwnSpaces, observation_spaces, action_spaces))
+
+
+def probe_own_spaces(family: EnvFamily, cfg: Any, policy_id: int) -> OwnSpaces:
+    """In the parent: returns the spaces of the agents that a policy plays, from an env made in a child.
+
+    With K kinds of agents, policy p plays kind p % K. Raises ChildFailed.
+    """
+    timeout = max(PROBE_TIMEOUT_SECONDS, cfg.reset_timeout_seconds)
+    spaces: OwnSpaces = run_in_child("env_probe", _SpacesProbe, (family, cfg, policy_id), timeout)
+    return spaces
+
+
+class _SpacesProbe:
+    """In the child: makes an env, looks at it and closes it."""
+
+    def __init__(self, family: EnvFamily, cfg: Any, policy_id: int, context: ChildContext):
+        self._env = make_adapted_env(family, cfg, EnvConfig(0, 0, 0))
+        context.cleanup.callback(self._env.close)
+        self._kind = policy_id % len(self._env.kinds.spaces)
+
+    def run(self) -> OwnSpaces:
+        return own_spaces(self._env)[self._env.kinds.of_agent.index(self._kind)]
+
+
 def max_episode_steps(env: Any) -> int | None:
     """Returns the steps after which an episode of a user's env ends at the latest; None if not known."""
     limit = find_ability(env, LimitsEpisodes).max_episode_steps()
@@ -148,25 +198,10 @@ def max_episode_steps(env: Any) -> int | None:
     return limit
 
 
-def check_mask_size(spaces: KindSpaces) -> None:
-    """Raises EnvContractError if agents observe an action mask that does not fit their actions, and
-    ValueError for an unsupported action space."""
-    sizes = action_layout(spaces.action).discrete_sizes
-    mask = spaces.observation.spaces.get(ACTION_MASK)
-    if mask is not None and math.prod(mask.shape) != sum(sizes):
-        raise EnvContractError(
-            f"observation {ACTION_MASK!r} has {math.prod(mask.shape)} numbers; it should have {sum(sizes)}, "
-            f"one for each choice of the action space {' '.join(str(spaces.action).split())}"
-        )
-
-
 def try_out(env: MultiAgentEnv, env_name: str) -> float:
-    """Resets the env and takes at least one random step. Returns the seconds of a step.
+    """Resets the env and takes at least one random step. Raises EnvError for whatever is wrong.
 
-    The fastest quarter of the steps takes at most so long: the first ones, and those of a busy machine, take
-    longer.
-
-    Raises EnvError for whatever is wrong.
+    Returns the seconds of a step, the first quartile: first steps, and steps on a busy machine, take longer.
     """
     rows = ObservationRows.allocate(env.kinds)
     draw_actions = RandomActions(env.kinds, seed=0)
@@ -200,15 +235,13 @@ def _check_rows(env: MultiAgentEnv, rows: ObservationRows, active: np.ndarray | 
                 raise EnvContractError(
                     f"observation {key!r} has the value {array[~np.isfinite(array)][0]}; it should be finite"
                 )
-        is_active = active is None or active[agent]
-        if ACTION_MASK in view and is_active:
-            _check_mask(view[ACTION_MASK], action_layout(env.kinds.spaces[kind].action).discrete_sizes)
-
-
-def _check_mask(mask: np.ndarray, sizes: tuple[int, ...]) -> None:
-    for i, allowed in enumerate(np.split(mask.ravel(), np.cumsum(sizes)[:-1])):
-        if not allowed.any():
-            choice = f" for choice {i} of the action" if len(sizes) > 1 else ""
-            raise EnvContractError(
-                f"observation {ACTION_MASK!r} is all 0{choice}; it should allow at least one action, by a 1"
-            )
+        if ACTION_MASK not in view or not (active is None or active[agent]):
+            continue
+        sizes = action_layout(env.kinds.spaces[kind].action).discrete_sizes
+        for i, allowed in enumerate(np.split(view[ACTION_MASK].ravel(), np.cumsum(sizes)[:-1])):
+            if not allowed.any():
+                choice = f" for choice {i} of the action" if len(sizes) > 1 else ""
+                raise EnvContractError(
+                    f"observation {ACTION_MASK!r} is all 0{choice}; it should allow at least one action, "
+                    "by a 1"
+                )

@@ -3,9 +3,10 @@
 Registering a family imports nothing: "module:attribute" strings are resolved when the family is used.
 """
 
+import argparse
 import dataclasses
-import difflib
 import inspect
+import string
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,18 +14,18 @@ from typing import Any, NamedTuple, Protocol
 
 from sample_factory.config.commands import ENV_FAMILIES
 from sample_factory.config.flags import ConfigError
-from sample_factory.envs.families import BUILT_IN
 from sample_factory.envs.gym_registrations import GymRegistrations
 from sample_factory.envs.headless import prepare_sdl
-from sample_factory.envs.name_suggestions import suggest_name
+from sample_factory.envs.name_suggestions import did_you_mean, suggest_name
 from sample_factory.envs.packages import MissingPackage, how_to_install, is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig, EnvError
-from sample_factory.envs.v1_registration import V1Registry
+from sample_factory.envs.v1_registration import ParserRecorder
 from sample_factory.runtime.failures import PermanentFailure
 from sample_factory.runtime.registry import WrongPath, resolve
 
 MakeEnv = Callable[..., Any]
 Defaults = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
+V1ParserFunction = Callable[[str, argparse.ArgumentParser], object]
 
 
 class FamilyMetrics(Protocol):
@@ -67,7 +68,7 @@ class FamilyEntry:
 
     parts: or a "module:attribute" string of them.
     extra: the X in `pip install -e '.[X]'` that an error suggests when an import fails.
-    packages: of which one has to be installed, if there are any.
+    packages: one of them has to be installed; empty: none.
     """
 
     prefix: str
@@ -77,12 +78,12 @@ class FamilyEntry:
     is_built_in: bool = False
 
     def find_parts(self) -> FamilyParts:
-        """Returns the parts, after the import of their module."""
+        """Returns the parts, after importing their module."""
         parts: FamilyParts = resolve(self.parts)
         return parts
 
     def names(self) -> Collection[str] | None:
-        """Returns all envs of the family, where they can be listed."""
+        """Returns the names of all envs; None if they cannot be listed."""
         names: Collection[str] | None = resolve(self.find_parts().names)
         return names
 
@@ -132,7 +133,7 @@ def register_env(
     make_env(full_env_name, cfg, env_config, render_mode): returns a Gymnasium env, a Gymnasium VectorEnv, a
         PettingZoo ParallelEnv, or a multi-agent env; it may leave out any of the last three parameters. cfg
         has every flag as an attribute. An observation with the key `action_mask` forbids actions: one number
-        for each choice of the action space, of which 0 forbids it.
+        for each choice of the action space; 0 forbids it.
     flags: frozen dataclass of `sample_factory.config.flags.flag` fields, the family's own flags.
     defaults: flag overrides, or a function of the env's name that returns them.
     names: the full names of the family's envs; with them, a mistyped name is an error at once.
@@ -235,19 +236,42 @@ def is_found_by_all_commands(env_name: str) -> bool:
     return spec is not None and str(spec.entry_point).startswith("gymnasium.")
 
 
+class V1Registry:
+    """v1's interface: a family's flags and defaults come from functions that edit an argparse parser."""
+
+    def register_env(
+        self,
+        env_name_prefix: str,
+        make_env_func: MakeEnv,
+        add_extra_params_func: V1ParserFunction | None = None,
+        override_default_params_func: V1ParserFunction | None = None,
+    ) -> None:
+        """Registers a family with the parameters of v1; parser functions are called with (env, parser)."""
+        recorder = ParserRecorder(add_help=False)
+        if add_extra_params_func is not None:
+            add_extra_params_func(env_name_prefix, recorder)
+
+        def defaults(env_name: str) -> Mapping[str, Any]:
+            overrides = ParserRecorder(add_help=False)
+            if override_default_params_func is not None:
+                override_default_params_func(env_name, overrides)
+            return {**recorder.recorded_defaults, **overrides.recorded_defaults}
+
+        register_env(env_name_prefix, make_env_func, recorder.flags_type(), defaults)
+
+
 def global_env_registry() -> V1Registry:
     """Returns the registry with the interface of v1, for scripts that were written for v1."""
-    return V1Registry(register_env)
+    return V1Registry()
 
 
 def _unknown_env_message(env_name: str, names: Collection[str]) -> str:
-    """names: those of the family that the prefix selects; empty: no prefix fits, or no names are listed."""
+    """names: all envs of the family with the prefix; empty: no prefix fits, or the family lists no names."""
     if _is_prefix_alone(env_name):
         return f"--env={env_name} is the beginning of a name; complete it{_completions(env_name)}"
     if names:
-        close = difflib.get_close_matches(env_name, names, n=1, cutoff=0.5)
-        family, _, _ = env_name.partition("_")
-        hint = f"; did you mean {close[0]}?" if close else "."
+        family = env_name.partition("_")[0]
+        hint = did_you_mean(env_name, names, cutoff=0.5)
         return f"unknown env {env_name!r}{hint} --env={family} lists all {len(names)}"
     listed = [known for entry in _FAMILIES.values() for known in entry.names() or ()]
     name = suggest_name(env_name, listed)
@@ -274,21 +298,47 @@ def _completions(prefix: str) -> str:
     listed = entry.names()
     if listed:
         text = ", ".join(sorted(listed))
-        indent = "  "
-        wrapped = textwrap.fill(
-            text, 80, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
-        )
-        return f":\n{wrapped}"
+        lines = textwrap.wrap(text, 78, break_on_hyphens=False)
+        return ":\n" + textwrap.indent("\n".join(lines), "  ")
     example = entry.find_parts().example
     return f", e.g. {example}" if example else " (--help has examples)"
 
 
-for _family in BUILT_IN:
-    _FAMILIES[_family.prefix] = FamilyEntry(
-        _family.prefix,
-        f"sample_factory.envs.{_family.module}:FAMILY",
-        _family.extra,
-        _family.needed,
-        is_built_in=True,
-    )
-ENV_FAMILIES[:0] = [(family.name, family.about) for family in BUILT_IN if family.about]
+def _built_in(name: str, module: str, about: str, extra: str = "", packages: Sequence[str] = ()) -> None:
+    """Registers a family of this package.
+
+    name: of its envs, as the help shows it: the prefix, then capital letters for what follows.
+    module: below `sample_factory.envs`; its FAMILY, a FamilyParts, is imported when the family is used.
+    about: one phrase for the help; "" hides the family there.
+    packages: one of them has to be installed; by default those that `extra` names.
+    """
+    prefix = name.rstrip(string.ascii_uppercase)
+    needed = packages or [package for package in extra.split(",") if package]
+    parts = f"sample_factory.envs.{module}:FAMILY"
+    _FAMILIES[prefix] = FamilyEntry(prefix, parts, extra, needed, is_built_in=True)
+    if about:
+        ENV_FAMILIES.insert(-1, (name, about))  # the last entry is a user's own family
+
+
+_built_in("doom_NAME", "doom.doom_family", "Doom, e.g. doom_battle, doom_duel; --env=doom lists all of them")
+_built_in("atari_GAME", "atari.atari_family", "Atari, e.g. atari_pong; --env=atari lists all games")
+_built_in("mujoco_NAME", "mujoco_family", "MuJoCo, e.g. mujoco_ant, mujoco_halfcheetah", "envpool,mujoco")
+for _prefix, _about in (
+    ("minigrid_", "MiniGrid and BabyAI, e.g. minigrid_DoorKey-5x5-v0"),
+    ("MiniGrid-", ""),
+):
+    _built_in(f"{_prefix}ID", "minigrid_family", _about, "minigrid", ("minigrid", "envpool"))
+_built_in("procgen_GAME", "procgen_family", "Procgen, e.g. procgen_coinrun", "envpool")
+_built_in("football_NAME", "football_family", "Google Research Football, e.g. football_5_vs_5", "envpool")
+_built_in("generals_MAP", "generals.generals_family", "Generals, e.g. generals_8x8, generals_1v1", "generals")
+_built_in("envpool_ID", "envpool_family", "any env of EnvPool, e.g. envpool_Pong-v5", "envpool")
+_built_in("gym_ID", "gym_family", "a Gymnasium id, e.g. gym_CartPole-v1; gym_MODULE:ID imports MODULE")
+_built_in(
+    "dmlab_LEVEL", "dmlab.dmlab_family", "DeepMind Lab, built by yourself, e.g. dmlab_30, dmlab_watermaze"
+)
+_built_in(
+    "pettingzoo_MODULE",
+    "pettingzoo_family",
+    "PettingZoo, e.g. pettingzoo_butterfly.pistonball_v6",
+    "pettingzoo",
+)

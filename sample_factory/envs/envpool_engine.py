@@ -1,7 +1,6 @@
 """EnvPool for all families: it steps the copies of an env in C++ threads of the process that uses it."""
 
 import ctypes
-import difflib
 import importlib
 import importlib.util
 import os
@@ -13,6 +12,7 @@ from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs.env_registry import UnknownEnvError
 from sample_factory.envs.family_flags import vector_env_copies_flag
 from sample_factory.envs.headless import has_display
+from sample_factory.envs.name_suggestions import did_you_mean
 from sample_factory.envs.packages import MissingPackage, is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.runtime.cpu import cpu_limit, num_usable_cores
@@ -96,8 +96,7 @@ def suite_of(task_id: str) -> str:
     from envpool.registration import registry
 
     if task_id not in registry.specs:
-        close = difflib.get_close_matches(task_id, registry.specs, n=1, cutoff=0.5)
-        hint = f"; did you mean {PREFIX}{close[0]}?" if close else ""
+        hint = did_you_mean(task_id, registry.specs, 0.5, PREFIX)
         raise UnknownEnvError(f"unknown env '{PREFIX}{task_id}': EnvPool has no such id{hint}")
     module: str = registry.specs[task_id][0]
     return module.removeprefix("envpool.")

@@ -2,40 +2,31 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sample_factory.envs import family_flags
 from sample_factory.envs.atari.atari_family import atari_defaults
 from sample_factory.envs.env_registry import FamilyParts
 from sample_factory.envs.envpool_engine import PREFIX, EnvPoolFlags, make_envpool, suite_of
 from sample_factory.envs.football_family import football_defaults
-from sample_factory.envs.gym_family import gym_defaults
+from sample_factory.envs.gym_family import gym_defaults, suite_defaults
 from sample_factory.envs.mujoco_family import COPIES as MUJOCO_COPIES
 from sample_factory.envs.mujoco_family import mujoco_defaults
 from sample_factory.envs.procgen_family import procgen_defaults
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.envs.suite_defaults import suite_defaults
-
-if TYPE_CHECKING:
-    from sample_factory.envs.envpool_vector_env import EnvPoolVectorEnv
 
 SKIPS_FRAMES = ("atari", "vizdoom")  # suites
 
 
 @dataclass(frozen=True)
-class EnvPoolIdFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
+class EnvPoolIdFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
     """Flags of `envpool_<id>`."""
-
-    env_kwargs: str = family_flags.env_kwargs_flag("envpool.make")
 
 
 def make_envpool_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
-) -> "EnvPoolVectorEnv":
-    """Returns copies of the env with the id after `envpool_`, as one vector env.
-
-    Raises UnknownEnvError with the nearest id, and ConfigError for --env_kwargs that the env does not accept.
-    """
+) -> Any:
+    """Returns copies of the env with the id after `envpool_`, as one vector env."""
     task_id = full_env_name.removeprefix(PREFIX)
     options = family_flags.parse_env_kwargs(cfg.env_kwargs)
     if cfg.env_frameskip and cfg.env_frameskip > 1:
@@ -46,7 +37,7 @@ def make_envpool_env(
 
 
 def envpool_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns the defaults of the family whose envs are most like it. Raises UnknownEnvError."""
+    """Returns the defaults of the family with the most similar envs. Raises UnknownEnvError."""
     task_id = full_env_name.removeprefix(PREFIX)
     suite = suite_of(task_id)
     own = suite_defaults(task_id)

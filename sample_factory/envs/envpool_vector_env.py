@@ -33,7 +33,7 @@ StepReturn = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 class EnvPoolVectorEnv(gym.vector.VectorEnv, LimitsEpisodes, StepsInBackground):
     """Copies of an env, stepped in C++ threads. Agent c * num_players + p is player p of copy c.
 
-    Infos are arrays with an entry for each agent: those of EnvPool, and those that EnvPoolInfos adds. A mask
+    Infos are arrays with an entry for each agent: EnvPool's, and what EnvPoolInfos adds to them. A mask
     of the legal actions in EnvPool's infos becomes the observation "action_mask", beside "obs". In a
     turn-based game, the mask of a player who waits allows the first action only, which has no effect. The
     player is not inactive: rewards of the opponent's turn count for its own moves before it. A mask of
@@ -57,7 +57,9 @@ class EnvPoolVectorEnv(gym.vector.VectorEnv, LimitsEpisodes, StepsInBackground):
         spec: Any = envpool.make_spec(task_id, **options)
         states = spec.state_array_spec
         num_copies = spec.config.num_envs
-        self.num_players = _num_players(states, spec.config.max_num_players)
+        shapes = [tuple(part.shape) for key, part in states.items() if key.startswith("obs")]
+        has_players = any(shape[:1] == (-1,) for shape in shapes)  # or they share an observation
+        self.num_players = spec.config.max_num_players if has_players else 1
         self.num_envs = num_copies * self.num_players
         self._copy_of_agent = np.repeat(np.arange(num_copies, dtype=np.int32), self.num_players)
         self._acting = np.ones(self.num_envs, bool)
@@ -145,12 +147,6 @@ class EnvPoolVectorEnv(gym.vector.VectorEnv, LimitsEpisodes, StepsInBackground):
             self._pool = None
 
 
-def _num_players(states: Any, max_num_players: int) -> int:
-    """Returns the number of players of a copy, which is 1 where they share an observation."""
-    shapes = [tuple(spec.shape) for key, spec in states.items() if key.startswith("obs")]
-    return max_num_players if any(shape[:1] == (-1,) for shape in shapes) else 1
-
-
 def _with_joint_mask(observation: spaces.Space[Any], action: spaces.Space[Any]) -> spaces.Dict | None:
     """Returns the space with JOINT_MASK in place of an action mask that has a number for each combination of
     the choices of a MultiDiscrete; None if it has no such mask."""
@@ -202,7 +198,13 @@ class EnvPoolInfos:
         self._scores = np.zeros(num_agents)  # of the games so far
         self._success_key = next((key for key in SUCCESS if f"info:{key}" in states), None)
         self._has_succeeded = np.zeros(num_agents, bool)
-        self._statistics = _statistics(states)
+        # The infos that are one number for each agent and describe its episode.
+        self._statistics = []
+        for key, spec in states.items():
+            name = key.removeprefix("info:").removeprefix("players.")
+            is_number = key.startswith("info:") and tuple(spec.shape) in ((), (-1,))
+            if is_number and name not in SUCCESS and not NO_STATISTIC.match(name):
+                self._statistics.append(name)
 
     def reset(self) -> None:
         """Begins the first episodes of all agents."""
@@ -242,14 +244,3 @@ class EnvPoolInfos:
             self._has_succeeded[ended] = False
         if statistics:
             infos["episode_extra_stats"] = statistics
-
-
-def _statistics(states: Mapping[str, Any]) -> list[str]:
-    """Returns the infos that are one number for each agent and describe its episode."""
-    names = []
-    for key, spec in states.items():
-        name = key.removeprefix("info:").removeprefix("players.")
-        is_number = tuple(spec.shape) in ((), (-1,))
-        if key.startswith("info:") and is_number and name not in SUCCESS and not NO_STATISTIC.match(name):
-            names.append(name)
-    return names

@@ -4,6 +4,7 @@ import difflib
 import inspect
 import json
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sample_factory.config.flags import ConfigError, flag, shortened
@@ -18,15 +19,15 @@ NOT_ARGUMENTS = ("self", "render_mode", "num_envs")  # set by other means
 EXAMPLE = """'{"is_slippery": false}'"""
 
 
-def env_kwargs_flag(function: str) -> Any:
-    """Returns the field of a family's flags. function: what receives the arguments, for the help."""
-    return flag("{}", f"arguments of {function} as JSON, e.g. {EXAMPLE}")
+@dataclass(frozen=True)
+class EnvKwargsFlags:
+    """The flag for arguments of the env; its text is checked before anything starts."""
 
-
-class ChecksEnvKwargs:
-    """A base of flags with --env_kwargs: its text is checked before anything starts."""
-
-    env_kwargs: str
+    env_kwargs: str = flag(
+        "{}",
+        "arguments of the function that makes the env (such as gymnasium.make, envpool.make or parallel_env) "
+        f"as JSON, e.g. {EXAMPLE}",
+    )
 
     def __post_init__(self) -> None:
         parse_env_kwargs(self.env_kwargs)  # raises
@@ -90,14 +91,14 @@ def vector_env_copies_flag(default: int, advice: str = "") -> Any:
 
 
 def copies_in_turn(make: "Callable[[], gym.Env[Any, Any]]", num_copies: int) -> "gym.vector.SyncVectorEnv":
-    """Returns copies that are stepped one after another, none of which spends a step on its reset."""
+    """Returns copies that are stepped one after another; a reset takes no step of its own."""
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
     return SyncVectorEnv([make] * num_copies, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
 def env_engine_flag(package: str) -> Any:
-    """Returns the field of a family's flags. package: the one whose envs are made by "gymnasium"."""
+    """Returns the field of a family's flags. package: makes the envs of the engine "gymnasium"."""
     return flag(
         ENVPOOL,
         f"the package that simulates: envpool, which steps many copies in threads of a worker process, or "

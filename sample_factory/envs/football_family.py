@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -13,9 +13,6 @@ from sample_factory.envs.abilities import NamesActions, StepsInBackground
 from sample_factory.envs.env_registry import FamilyParts
 from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool
 from sample_factory.envs.protocol import EnvConfig
-
-if TYPE_CHECKING:
-    from sample_factory.envs.envpool_vector_env import EnvPoolVectorEnv
 
 PREFIX = "football_"
 SCENARIOS = """
@@ -53,7 +50,7 @@ StepReturn = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any
 
 
 @dataclass(frozen=True)
-class FootballFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
+class FootballFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
     """Flags of football."""
 
     vector_env_copies: int = family_flags.vector_env_copies_flag(16)
@@ -64,7 +61,6 @@ class FootballFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
         "objective is the difference of goals in both cases",
         choices=(GOALS, GOALS_AND_CHECKPOINTS),
     )
-    env_kwargs: str = family_flags.env_kwargs_flag("envpool.make")
 
 
 def make_football_env(
@@ -116,9 +112,10 @@ class FootballMatches(gym.vector.VectorWrapper, NamesActions, StepsInBackground)
     `Checkpoints` if there are any. The true objective of a match is its difference of goals.
     """
 
-    env: "EnvPoolVectorEnv"
+    env: Any
 
-    def __init__(self, env: "EnvPoolVectorEnv", rewards_checkpoints: bool, render_mode: str | None):
+    def __init__(self, env: Any, rewards_checkpoints: bool, render_mode: str | None):
+        """env: an EnvPoolVectorEnv."""
         super().__init__(env)
         self.metadata = {**env.metadata, "render_modes": ["rgb_array"], "render_fps": DECISIONS_PER_SECOND}
         self._checkpoints = Checkpoints(env.num_envs) if rewards_checkpoints else None
@@ -181,23 +178,18 @@ class Checkpoints:
         self._num_reached[infos["episode_number"] != self._match_number] = 0
         self._match_number = infos["episode_number"].astype(np.int64)
         spacing = (FIRST_CHECKPOINT - LAST_CHECKPOINT) / (NUM_CHECKPOINTS - 1)
-        num_passed = np.floor((FIRST_CHECKPOINT - distance_to_goal(observations)) / spacing).astype(int) + 1
+        pixel = observations[..., BALL].reshape(len(observations), -1).argmax(1)
+        row, column = np.divmod(pixel, WIDTH)
+        x = (2 * (column + 0.5) / WIDTH - 1) * GOAL_LINE
+        y = (2 * (row + 0.5) / HEIGHT - 1) * TOUCH_LINE
+        distance = np.hypot(GOAL_LINE - x, y)
+        num_passed = np.floor((FIRST_CHECKPOINT - distance) / spacing).astype(int) + 1
         num_passed = num_passed.clip(0, NUM_CHECKPOINTS)
         num_passed[infos["ball_owned_team"] != OUR_TEAM] = 0
         num_passed[rewards > 0] = NUM_CHECKPOINTS
         before = self._num_reached
         self._num_reached = np.maximum(before, num_passed)
         return (CHECKPOINT_REWARD * (self._num_reached - before)).astype(np.float32)
-
-
-def distance_to_goal(observations: np.ndarray) -> np.ndarray:
-    """Returns the distance of the ball from the middle of the opponent's goal, [num_matches]."""
-    pixel = observations[..., BALL].reshape(len(observations), -1).argmax(1)
-    row, column = np.divmod(pixel, WIDTH)
-    x = (2 * (column + 0.5) / WIDTH - 1) * GOAL_LINE
-    y = (2 * (row + 0.5) / HEIGHT - 1) * TOUCH_LINE
-    distance: np.ndarray = np.hypot(GOAL_LINE - x, y)
-    return distance
 
 
 def draw(mini_map: np.ndarray) -> np.ndarray:

@@ -5,7 +5,6 @@ import os
 import sys
 
 SDL_DRIVER = "SDL_VIDEODRIVER"
-MUJOCO_GL = "MUJOCO_GL"
 # Values of MUJOCO_GL that need no display, the faster one first -> the library that each needs.
 MUJOCO_LIBRARIES = {"egl": "EGL", "osmesa": "OSMesa"}
 
@@ -32,4 +31,4 @@ def prepare_mujoco() -> None:
     """
     found = [value for value, library in MUJOCO_LIBRARIES.items() if ctypes.util.find_library(library)]
     if found:
-        os.environ.setdefault(MUJOCO_GL, found[0])
+        os.environ.setdefault("MUJOCO_GL", found[0])

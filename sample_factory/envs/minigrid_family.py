@@ -1,6 +1,5 @@
 """MiniGrid and BabyAI: `minigrid_<id>`, e.g. minigrid_DoorKey-5x5-v0, on two engines."""
 
-import difflib
 import functools
 import re
 import zlib
@@ -15,6 +14,7 @@ from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs import family_flags
 from sample_factory.envs.env_registry import FamilyParts, UnknownEnvError
 from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool
+from sample_factory.envs.name_suggestions import did_you_mean
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.spaces.observations import Indices
@@ -53,7 +53,7 @@ _TOKENS: Mapping[str, int] = {word: token for token, word in enumerate(WORDS, st
 
 
 @dataclass(frozen=True)
-class MinigridFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
+class MinigridFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
     """Flags of MiniGrid and BabyAI envs."""
 
     env_engine: str = family_flags.env_engine_flag("minigrid, in Python")
@@ -78,7 +78,6 @@ class MinigridFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
         VIEW_SIZE, "side of the agent's partial view in cells, an odd number", at_least=3, at_most=99
     )
     minigrid_tile_size: int = flag(8, "side of a cell of a picture in pixels", at_least=1, at_most=100)
-    env_kwargs: str = family_flags.env_kwargs_flag("the env")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,8 +95,6 @@ def make_minigrid_env(
 
     The observation is a Dict of `obs`, indices of types, colours and states of cells, [size, size, 3], or a
     picture; `direction`, an index; and `mission`, word tokens.
-
-    Raises ConfigError for flags that the engine does not support and ImportError for a missing package.
     """
     family_flags.refuse_frameskip(cfg, "MiniGrid envs skip no frames; leave it out")
     env_id = find_id(full_env_name)
@@ -135,8 +132,7 @@ def _make_gymnasium_env(env_id: str, cfg: Any, render_mode: str | None, num_word
         env = wrappers.RGBImgPartialObsWrapper(env, tile_size=cfg.minigrid_tile_size)
     elif cfg.minigrid_observation == "rgb_full":
         env = wrappers.RGBImgObsWrapper(env, tile_size=cfg.minigrid_tile_size)
-    is_symbolic = cfg.minigrid_observation in ("partial", "full")
-    return EncodedObservations(env, is_symbolic, num_words)
+    return EncodedObservations(env, cfg.minigrid_observation in ("partial", "full"), num_words)
 
 
 def find_id(full_env_name: str) -> str:
@@ -158,12 +154,8 @@ def find_id(full_env_name: str) -> str:
     for suite in ("", *SUITES):
         if suite + name in ids:
             return suite + name
-    names = {PREFIX + known: known for known in ids} | {
-        PREFIX + known.removeprefix(suite): known for suite in SUITES for known in ids
-    }
-    by_lower = {known.lower(): known for known in names}
-    close = difflib.get_close_matches((PREFIX + name).lower(), by_lower, n=1, cutoff=0.6)
-    hint = f"; did you mean {by_lower[close[0]]}?" if close else "."
+    short = [env_id.removeprefix(suite) for suite in SUITES for env_id in ids]
+    hint = did_you_mean(name, [*ids, *short], 0.5, PREFIX)
     raise UnknownEnvError(f"unknown env {full_env_name!r}{hint} {RULE}")
 
 
@@ -214,11 +206,12 @@ def mission_tokens(mission: str, num_words: int) -> np.ndarray:
     return tokens
 
 
-def encoded_space(image: gym.spaces.Box, is_symbolic: bool, num_words: int) -> gym.spaces.Dict:
+def encoded_space(space: Any, is_symbolic: bool, num_words: int) -> gym.spaces.Dict:
     """Returns the space of an encoded observation.
 
-    image: the space of the grid of cells or of the picture. num_words: 0 leaves the mission out.
+    space: a Dict with `image`, the grid of cells or the picture. num_words: 0 leaves the mission out.
     """
+    image = space["image"]
     cells = Indices(np.broadcast_to(CELL_SIZES, (*image.shape[:2], len(CELL_SIZES))))
     encoded: dict[str, gym.Space[Any]] = {"obs": cells if is_symbolic else image}
     encoded["direction"] = Indices((NUM_DIRECTIONS,))
@@ -232,12 +225,9 @@ class EncodedObservations(gym.ObservationWrapper):
 
     def __init__(self, env: "gym.Env[Any, Any]", is_symbolic: bool, num_words: int):
         super().__init__(env)
-        assert isinstance(env.observation_space, gym.spaces.Dict)
-        image = env.observation_space["image"]
-        assert isinstance(image, gym.spaces.Box)
         self._is_symbolic = is_symbolic
         self._num_words = num_words
-        self.observation_space = encoded_space(image, is_symbolic, num_words)
+        self.observation_space = encoded_space(env.observation_space, is_symbolic, num_words)
 
     def observation(self, observation: Mapping[str, Any]) -> dict[str, np.ndarray]:
         image = observation["image"]
@@ -258,14 +248,10 @@ class EncodedBatches(gym.vector.VectorObservationWrapper):
 
     def __init__(self, env: "gym.vector.VectorEnv[Any, Any, Any]", num_words: int):
         super().__init__(env)
-        space = env.single_observation_space
-        assert isinstance(space, gym.spaces.Dict)
-        image = space["image"]
-        assert isinstance(image, gym.spaces.Box)
         self._num_words = num_words
         self._bytes = np.zeros((env.num_envs, 0), np.uint8)
         self._tokens = np.zeros((env.num_envs, num_words), np.int32)
-        self.single_observation_space = encoded_space(image, is_symbolic=True, num_words=num_words)
+        self.single_observation_space = encoded_space(env.single_observation_space, True, num_words)
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, env.num_envs)
 
     def observations(self, observations: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -280,9 +266,8 @@ class EncodedBatches(gym.vector.VectorObservationWrapper):
     def _encode(self, missions: np.ndarray) -> np.ndarray:
         """Returns the tokens of missions, [N, num_bytes] uint8, as int32 [N, num_words]."""
         if missions.shape != self._bytes.shape:
-            changed = range(len(missions))
-        else:
-            changed = np.flatnonzero((missions != self._bytes).any(axis=1)).tolist()
+            self._bytes = np.zeros_like(missions)
+        changed = np.flatnonzero((missions != self._bytes).any(axis=1)).tolist()
         self._bytes = missions.copy()
         for row in changed:
             text = missions[row].tobytes().rstrip(b"\0").decode()

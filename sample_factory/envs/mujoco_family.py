@@ -47,12 +47,11 @@ TASK_FLAGS: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class MujocoFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
+class MujocoFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
     """Flags of MuJoCo's tasks."""
 
     vector_env_copies: int = family_flags.vector_env_copies_flag(COPIES)
     env_engine: str = family_flags.env_engine_flag("Gymnasium")
-    env_kwargs: str = family_flags.env_kwargs_flag("gymnasium.make or envpool.make")
 
 
 def make_mujoco_env(
@@ -60,10 +59,8 @@ def make_mujoco_env(
 ) -> gym.Env | gym.vector.VectorEnv:
     """Returns the copies of a task as a vector env; with one copy, Gymnasium's plain env.
 
-    Pictures always come from a single env of Gymnasium, whose tasks are the same: EnvPool's need a display,
+    Pictures always come from a single env of Gymnasium, which has the same tasks: EnvPool's need a display,
     and a vector env draws all copies.
-
-    Raises ImportError for a missing package, and ConfigError for --env_kwargs that the task does not accept.
     """
     env_id = IDS[full_env_name]
     if render_mode is not None:

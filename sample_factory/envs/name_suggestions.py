@@ -10,6 +10,16 @@ VERSION = re.compile(r"[-_]v(\d+)$")
 CUTOFF = 0.75  # similarity below which a name is no suggestion
 
 
+def did_you_mean(name: str, known: Iterable[str], cutoff: float, prefix: str = "") -> str:
+    """Returns "; did you mean X?" with the nearest known name after the prefix, or "." if none is near.
+
+    Upper and lower case are the same. cutoff: similarity below which a name is no suggestion.
+    """
+    by_lower = {other.lower(): other for other in known}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
+    return f"; did you mean {prefix}{by_lower[close[0]]}?" if close else "."
+
+
 def suggest_name(env_name: str, listed: Iterable[str]) -> str | None:
     """Returns the full name that was probably meant; None if no known name is similar.
 
@@ -29,7 +39,8 @@ def suggest_name(env_name: str, listed: Iterable[str]) -> str | None:
 def _similar(env_name: str, names: Iterable[str]) -> str | None:
     """Returns the name that is nearest, with or without prefix and version."""
     by_key: dict[str, str] = {}
-    for name in sorted(names, key=_preference):
+    # Of names with equal ends, the last one is taken: without a namespace, and of the latest version.
+    for name in sorted(names, key=lambda name: ("/" not in name, [*map(int, VERSION.findall(name))])):
         tail = name.partition("_")[2].lower()
         by_key |= dict.fromkeys((_plain(tail), tail, name.lower()), name)
     word = env_name.lower()
@@ -39,12 +50,6 @@ def _similar(env_name: str, names: Iterable[str]) -> str | None:
             return by_key[key]
     close = difflib.get_close_matches(word, by_key, n=1, cutoff=CUTOFF)
     return by_key[close[0]] if close else None
-
-
-def _preference(name: str) -> tuple[bool, int]:
-    """Returns a key that is larger for envs without a namespace, and for later versions."""
-    match = VERSION.search(name)
-    return "/" not in name, int(match[1]) if match else 0
 
 
 def _plain(name: str) -> str:

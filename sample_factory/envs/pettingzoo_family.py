@@ -1,24 +1,20 @@
 """PettingZoo's parallel envs by their module, without registration: `pettingzoo_<module>`."""
 
 import contextlib
-import difflib
 import functools
 import importlib
 import importlib.util
 import inspect
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.trust import PETTINGZOO_GROUPS
 from sample_factory.envs import family_flags
 from sample_factory.envs.env_registry import FamilyParts, UnknownEnvError
+from sample_factory.envs.name_suggestions import did_you_mean
 from sample_factory.envs.protocol import EnvConfig
-
-if TYPE_CHECKING:
-    import pettingzoo
 
 PREFIX = "pettingzoo_"
 FUNCTION = "parallel_env"  # the name in PettingZoo's own modules
@@ -32,21 +28,10 @@ MAKER = (
 )
 
 
-@dataclass(frozen=True)
-class PettingZooFlags(family_flags.ChecksEnvKwargs):
-    """Flags of PettingZoo envs."""
-
-    env_kwargs: str = family_flags.env_kwargs_flag(FUNCTION)
-
-
 def make_pettingzoo_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
-) -> "pettingzoo.ParallelEnv":
-    """Calls `parallel_env` of the module in the name, or the maker of envs after a colon.
-
-    Raises ConfigError when a package or the function is missing or makes no env, or with --env_frameskip
-    above 1.
-    """
+) -> Any:
+    """Returns the ParallelEnv of `parallel_env` in the module, or of the function after a colon."""
     family_flags.refuse_frameskip(
         cfg,
         "PettingZoo envs skip no frames; use a function of your own that wraps the env "
@@ -87,7 +72,12 @@ def find_function(full_env_name: str) -> tuple[str, str]:
             with contextlib.suppress(ModuleNotFoundError):
                 if importlib.util.find_spec(module) is not None:
                     return module, function or FUNCTION
-    raise UnknownEnvError(f"unknown env {full_env_name!r}{_nearest(name)} {RULE}")
+    import pettingzoo
+
+    folder = name.rpartition(".")[0]
+    games = pkgutil.iter_modules([f"{path}/{folder}" for path in pettingzoo.__path__])
+    hint = did_you_mean(name, [f"{folder}.{game.name}" for game in games], 0.5, PREFIX)
+    raise UnknownEnvError(f"unknown env {full_env_name!r}{hint} {RULE}")
 
 
 def _makes_envs(candidate: Any) -> bool:
@@ -110,17 +100,6 @@ def _makes_envs(candidate: Any) -> bool:
     return inspect.isfunction(candidate) and any(map(is_of_pettingzoo, candidate.__globals__.values()))
 
 
-def _nearest(name: str) -> str:
-    """Returns the end of a sentence: a similar name in the same folder of PettingZoo, if there is one."""
-    import pettingzoo
-
-    folder, _, _ = name.rpartition(".")
-    modules = pkgutil.iter_modules([f"{path}/{folder}" for path in pettingzoo.__path__])
-    games = [f"{PREFIX}{folder}.{module.name}" for module in modules]
-    close = difflib.get_close_matches(PREFIX + name, games, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else "."
-
-
 def checked_defaults(full_env_name: str) -> Mapping[str, Any]:
     """Returns no defaults; raises UnknownEnvError for an unknown name.
 
@@ -132,7 +111,7 @@ def checked_defaults(full_env_name: str) -> Mapping[str, Any]:
 
 FAMILY = FamilyParts(
     make_pettingzoo_env,
-    PettingZooFlags,
+    family_flags.EnvKwargsFlags,
     checked_defaults,
     example="pettingzoo_butterfly.pistonball_v6",
 )

@@ -20,8 +20,8 @@ MODES = ("easy", "hard", "extreme", "memory", "exploration")
 
 
 @dataclass(frozen=True)
-class ProcgenFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
-    """Flags of Procgen; their names are those of OpenAI's package."""
+class ProcgenFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
+    """Flags of Procgen, named as in OpenAI's package."""
 
     vector_env_copies: int = family_flags.vector_env_copies_flag(32)
     procgen_distribution_mode: str = flag(
@@ -29,21 +29,16 @@ class ProcgenFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
     )
     procgen_num_levels: int = flag(0, "number of different levels; 0: no limit", at_least=0)
     procgen_start_level: int = flag(0, "the first level, where --procgen_num_levels limits them", at_least=0)
-    env_kwargs: str = family_flags.env_kwargs_flag("envpool.make")
 
 
 def make_procgen_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> Any:
-    """Returns --vector_env_copies copies of the game after `procgen_`, as one vector env.
-
-    Raises ConfigError for a mode that the game does not have, and ImportError without Qt 5.
-    """
+    """Returns --vector_env_copies copies of the game after `procgen_`, as one vector env."""
     family_flags.refuse_frameskip(cfg, "Procgen skips no frames; leave it out")
     game = full_env_name.removeprefix(PREFIX)
-    task_id = find_task_id(game, cfg.procgen_distribution_mode)
     return make_envpool(
-        task_id,
+        find_task_id(game, cfg.procgen_distribution_mode),
         cfg,
         env_config,
         render_mode=render_mode,

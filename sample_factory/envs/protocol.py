@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -10,6 +10,9 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs.abilities import OwnsProcess, RewardShaping
 from sample_factory.runtime.failures import Explained, PermanentFailure, one_line
 from sample_factory.spaces.agent_kinds import AgentKinds
+
+if TYPE_CHECKING:
+    from sample_factory.envs.adapters.adapter import TrainingInfoBox
 
 Info = Mapping[str, Any]
 EndInfos = Mapping[int, Info]  # by agent
@@ -133,11 +136,8 @@ def check_array(key: str, value: np.ndarray, shape: tuple[int, ...], dtype: np.d
         raise EnvContractError(
             f"observation {key!r} has shape {value.shape}, but its observation space says {shape}"
         )
-    if value.dtype != dtype:
-        _check_conversion(key, value, dtype)
-
-
-def _check_conversion(key: str, value: np.ndarray, dtype: np.dtype[Any]) -> None:
+    if value.dtype == dtype:
+        return
     if value.dtype.kind not in "biuf" or (value.dtype.kind == "f" and dtype.kind != "f"):
         raise EnvContractError(
             f"observation {key!r} has dtype {value.dtype}, but its observation space says {dtype}"
@@ -179,20 +179,6 @@ def active_agents(infos: Iterable[Info]) -> np.ndarray | None:
     return None if all(active) else np.array(active, bool)
 
 
-class TrainingInfoReceiver(Protocol):
-    """Passes values of the run on to an env; see abilities.TrainingInfo."""
-
-    @property
-    def has_receiver(self) -> bool:
-        """Whether the env does anything with the values."""
-
-    def put(self, training_info: Mapping[str, Any]) -> None:
-        """Stores the values for the env's next episode.
-
-        Raises EnvContractError if the env resets itself, so that it gets them now, and rejects them.
-        """
-
-
 class MultiAgentEnv(Protocol):
     """The env inside the framework. Auto-resets: when an agent's episode ends, the observation that the same
     call to `step` writes is the first one of its next episode.
@@ -201,6 +187,7 @@ class MultiAgentEnv(Protocol):
     kinds: the spaces of the agents.
     reward_shaping: numbers that population-based training may change.
     process: reports whether a simulator has died.
+    training_info: passes values of the run on to the env.
     """
 
     env: Any
@@ -208,10 +195,7 @@ class MultiAgentEnv(Protocol):
     kinds: AgentKinds
     reward_shaping: RewardShaping
     process: OwnsProcess
-
-    @property
-    def training_info(self) -> TrainingInfoReceiver:
-        """Passes values of the run on to the env."""
+    training_info: "TrainingInfoBox"
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         """Starts the first episode of every agent. Returns `active` as in StepResult."""
@@ -245,7 +229,6 @@ class EnvAround:
         self.training_info = env.training_info
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
-        """Starts the first episode of every agent. Returns `active` as in StepResult."""
         return self._env.reset(seed, into)
 
     def render(self) -> Picture | list[Picture] | None:

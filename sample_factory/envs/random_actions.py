@@ -49,7 +49,11 @@ class _KindActions:
     def draw(self, rng: np.random.Generator, num_agents: int, mask: np.ndarray | None) -> np.ndarray:
         """Returns [num_agents, num_values]. mask: [num_agents, sum of the sizes] bool, or None."""
         actions = np.zeros((num_agents, self.num_values))
-        actions[:, self._box_columns] = self._draw_box(rng, num_agents)
+        # Uniform within bounds; without them, standard normal numbers, cut at a single bound.
+        shape = num_agents, len(self._low)
+        normal = np.clip(rng.standard_normal(shape), self._low, self._high)
+        uniform = self._begin + self._width * rng.random(shape)
+        actions[:, self._box_columns] = np.where(self._is_bounded, uniform, normal)
         if mask is None:
             shape = num_agents, len(self._sizes)
             actions[:, self._discrete_columns] = rng.integers(self._sizes, size=shape)
@@ -58,13 +62,6 @@ class _KindActions:
         for column, allowed in zip(self._discrete_columns, parts):
             actions[:, column] = (rng.random(allowed.shape) * allowed).argmax(axis=1)
         return actions
-
-    def _draw_box(self, rng: np.random.Generator, num_agents: int) -> np.ndarray:
-        """Draws uniformly within bounds; without them, standard normal numbers, cut at a single bound."""
-        shape = num_agents, len(self._low)
-        normal = np.clip(rng.standard_normal(shape), self._low, self._high)
-        uniform = self._begin + self._width * rng.random(shape)
-        return np.where(self._is_bounded, uniform, normal)
 
 
 def _bounds(space: gym.Space[Any]) -> tuple[list[float], list[float]]:

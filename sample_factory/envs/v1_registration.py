@@ -1,42 +1,10 @@
-"""Registration of env families as in version 1, for scripts that were written for it."""
+"""Flags of env families that are registered as in version 1, by functions that edit an argparse parser."""
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from sample_factory.config.flags import flag
-
-V1ParserFunction = Callable[[str, argparse.ArgumentParser], object]
-
-
-class V1Registry:
-    """v1's interface: a family's flags and defaults come from functions that edit an argparse parser."""
-
-    def __init__(self, register: Callable[..., None]):
-        """register: `register_env`."""
-        self._register = register
-
-    def register_env(
-        self,
-        env_name_prefix: str,
-        make_env_func: Callable[..., Any],
-        add_extra_params_func: V1ParserFunction | None = None,
-        override_default_params_func: V1ParserFunction | None = None,
-    ) -> None:
-        """Registers a family with the parameters of v1; parser functions are called with (env, parser)."""
-        recorder = ParserRecorder(add_help=False)
-        if add_extra_params_func is not None:
-            add_extra_params_func(env_name_prefix, recorder)
-        flags = recorder.flags_type()
-
-        def defaults(env_name: str) -> Mapping[str, Any]:
-            overrides = ParserRecorder(add_help=False)
-            if override_default_params_func is not None:
-                override_default_params_func(env_name, overrides)
-            return {**recorder.recorded_defaults, **overrides.recorded_defaults}
-
-        self._register(env_name_prefix, make_env_func, flags, defaults)
 
 
 class ParserRecorder(argparse.ArgumentParser):

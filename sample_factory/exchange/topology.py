@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,7 +12,9 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.population_flags import MAX_BATCH_GROWTH
 from sample_factory.config.sampling_flags import DIVERGENCE, EVERY, LAG
-from sample_factory.envs.env_info import EnvInfo
+
+if TYPE_CHECKING:  # importing it would load gymnasium, also for --help
+    from sample_factory.envs.env_info import EnvInfo
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ def episode_shares(num_episodes: int, num_agents: int) -> np.ndarray:
 
 
 def make_topology(
-    config: Config, info: EnvInfo, num_episodes: int | None = None, num_inline_samplers: int = 0
+    config: Config, info: "EnvInfo", num_episodes: int | None = None, num_inline_samplers: int = 0
 ) -> Topology:
     """Returns the topology of a run. num_episodes, num_inline_samplers: see Topology.
 

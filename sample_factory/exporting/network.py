@@ -14,7 +14,7 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from sample_factory.envs.own_spaces import OwnSpaces
+from sample_factory.envs.env_info import OwnSpaces
 from sample_factory.exporting.signature import (
     ActionPart,
     ObservationInput,

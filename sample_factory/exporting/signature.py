@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory.envs.abilities import NamesActions, find_ability
-from sample_factory.envs.own_spaces import OwnSpaces
+from sample_factory.envs.env_info import OwnSpaces
 from sample_factory.envs.protocol import MultiAgentEnv
 from sample_factory.spaces.actions import Discretized, action_decoder, action_layout
 from sample_factory.spaces.observations import leaf_spaces

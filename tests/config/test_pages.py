@@ -14,8 +14,8 @@ from sample_factory.benchmarking.random_sampler import RandomSamplerFlags
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import RETIRED_FLAGS, TRAINING_SECTIONS
+from sample_factory.envs.doom import HumanGameFlags
 from sample_factory.envs.doom.doom_family import doom_defaults
-from sample_factory.envs.doom.human_game import HumanGameFlags
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.match_request import MatchFlags
 from sample_factory.evaluation.results import ResultFlags

@@ -1,17 +1,81 @@
-"""Properties of an env that are probed before a run."""
+"""What a run knows of its env: the limit of an episode, the probe, the spaces as their author wrote them."""
 
 import time
 
 import gymnasium as gym
 import numpy as np
+import pytest
+from gymnasium import spaces
 
+from sample_factory import register_env
+from sample_factory.config.parsing import parse_config
 from sample_factory.envs.abilities import LimitsEpisodes
-from sample_factory.envs.env_info import max_episode_steps, probe_env_info
-from sample_factory.envs.env_registry import EnvFamily
-from sample_factory.envs.own_spaces import probe_own_spaces
+from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.env_info import max_episode_steps, own_spaces, probe_env_info, probe_own_spaces
+from sample_factory.envs.env_registry import EnvFamily, resolve_family
 from sample_factory.runtime import child_side
 from sample_factory.runtime.log import log
 from tests.counting import make_config
+
+POSITION = spaces.Discrete(3, start=1)
+SPEED = spaces.Box(-1, 1, (2,), np.float64)
+MOVE = spaces.Discrete(4, start=10)
+FORCE = spaces.Box(-1, 1, (1,))
+
+
+class Pair:
+    """Two agents with different spaces."""
+
+    num_agents = 2
+    observation_spaces = [POSITION, SPEED]
+    action_spaces = [MOVE, FORCE]
+
+    def reset(self, *, seed=None, options=None):
+        return [1, np.zeros(2)], [{}, {}]
+
+    def step(self, actions):
+        return [1, np.zeros(2)], [0.0] * 2, [False] * 2, [False] * 2, [{}, {}]
+
+    def render(self):
+        """Does nothing."""
+
+    def close(self):
+        """Does nothing."""
+
+
+def test_spaces_are_not_converted():
+    assert own_spaces(adapt(Pair())) == [(POSITION, MOVE), (SPEED, FORCE)]
+    with gym.make("Taxi-v4") as taxi:
+        assert own_spaces(adapt(taxi)) == [(taxi.observation_space, taxi.action_space)]
+    envs = gym.make_vec("Taxi-v4", 2, "sync")
+    assert own_spaces(adapt(envs)) == [(envs.single_observation_space, envs.single_action_space)] * 2
+    envs.close()
+
+
+def test_agents_of_pettingzoo_have_their_own_spaces():
+    pettingzoo = pytest.importorskip("pettingzoo")
+
+    class Parallel(pettingzoo.ParallelEnv):
+        possible_agents = ["first", "second"]
+        render_mode = None
+
+        def observation_space(self, agent):
+            return POSITION if agent == "first" else SPEED
+
+        def action_space(self, agent):
+            return MOVE if agent == "first" else FORCE
+
+        def reset(self, seed=None, options=None):
+            return {}, {}
+
+    assert own_spaces(adapt(Parallel())) == [(POSITION, MOVE), (SPEED, FORCE)]
+
+
+def test_a_policy_has_the_spaces_of_the_kind_of_agents_that_it_plays(tmp_path):
+    register_env("own_pair", lambda full_env_name: Pair())
+    family = resolve_family("own_pair")
+    cfg = parse_config(["--env=own_pair", f"--train_dir={tmp_path}"], resolve_family).namespace()
+    assert probe_own_spaces(family, cfg, policy_id=3) == (SPEED, FORCE)
 
 
 class Match(gym.Env, LimitsEpisodes):

@@ -88,6 +88,10 @@ def test_the_picture_is_the_mini_map_of_the_first_match():
     assert picture.shape == (576, 768, 3)
     assert picture.std() > 0
     env.close()
+    without_mode = make()
+    without_mode.reset(seed=0)
+    assert without_mode.render() is None
+    without_mode.close()
 
 
 def test_a_worker_can_do_other_things_while_envpool_steps():
@@ -98,13 +102,6 @@ def test_a_worker_can_do_other_things_while_envpool_steps():
     *_, infos = env.receive()
     np.testing.assert_equal(infos["elapsed_step"], [1, 1])
     np.testing.assert_equal(infos["true_objective"], [0, 0])
-    env.close()
-
-
-def test_without_a_render_mode_there_is_no_picture():
-    env = make()
-    env.reset(seed=0)
-    assert env.render() is None
     env.close()
 
 

@@ -11,9 +11,20 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs import gym_family
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
-from sample_factory.envs.gym_family import PACKAGES, make_gym_env, parse_name
+from sample_factory.envs.gym_family import (
+    CONTROL_SUITE,
+    MEMORY,
+    PACKAGES,
+    ROADS,
+    ROBOTS,
+    make_gym_env,
+    parse_name,
+    suite_defaults,
+)
 from sample_factory.envs.protocol import EnvConfig, ObservationRows
 
 NUM_COPIES = 3
@@ -148,7 +159,7 @@ def test_the_error_for_an_unknown_id_of_a_module_names_the_nearest(tmp_path, mon
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UnknownEnvError, match=f"did you mean gym_{module}:Maze-v3?"):
         make(f"gym_{module}:Mase-v3", 1)
-    with pytest.raises(UnknownEnvError, match=f"out of date; the newest is gym_{module}:Maze-v3"):
+    with pytest.raises(UnknownEnvError, match=f"the newest is gym_{module}:Maze-v3"):
         make(f"gym_{module}:Maze-v1", 1)
     with pytest.raises(UnknownEnvError, match=f"{module} registers no such id with Gymnasium"):
         make(f"gym_{module}:Tower-v0", 1)
@@ -161,3 +172,49 @@ def test_an_old_version_that_still_exists_is_reported_once(caplog):
         resolve_family("gym_CartPole-v0")
     assert caplog.text.count("gym_CartPole-v0 is out of date: the newest version is gym_CartPole-v1") == 1
     assert "MountainCar" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("env_id", "flags"),
+    [
+        ("popgym-RepeatPreviousEasy-v0", MEMORY),
+        ("FetchReachDense-v4", ROBOTS),
+        ("MetaWorld/Reach-v3", ROBOTS),
+        ("parking-v0", ROBOTS),
+        ("CartpoleSwingup-v1", CONTROL_SUITE),
+        ("dm_control/cartpole-swingup-v0", CONTROL_SUITE),
+        ("highway-fast-v0", ROADS),
+        ("CartPole-v1", {}),
+        ("Acrobot-v1", {}),
+        ("Pendulum-v1", {}),
+        ("HumanoidStandup-v5", {}),
+        ("ALE/Pong-v5", {}),
+    ],
+)
+def test_an_id_has_the_flags_of_its_suite(env_id, flags):
+    assert suite_defaults(env_id) == flags
+
+
+@pytest.mark.parametrize("flags", [MEMORY, ROBOTS, CONTROL_SUITE, ROADS])
+def test_the_flags_of_a_suite_are_consistent(flags, tmp_path):
+    def family(name):
+        resolved = resolve_family("gym_CartPole-v1")
+        return resolved.__class__(name, resolved.make_env, resolved.flags, {**resolved.defaults, **flags})
+
+    config = parse_config(["--env=gym_CartPole-v1", f"--train_dir={tmp_path}", "--num_workers=2"], family)
+    assert config.unknown == {}
+
+
+@pytest.mark.parametrize("name", ["gym_popgym-RepeatFirstEasy-v0", "gym_popgym:popgym-RepeatFirstEasy-v0"])
+def test_a_suite_is_found_by_the_id_after_the_module(name, monkeypatch):
+    any_module = ("any", "")
+    monkeypatch.setattr(
+        gym_family, "parse_name", lambda name: any_module
+    )  # whether or not its package is here
+    assert resolve_family(name).defaults["use_rnn"]
+    assert not resolve_family("gym_CartPole-v1").defaults["use_rnn"]
+
+
+@pytest.mark.parametrize(("task_id", "flags"), [("FetchReachDense-v4", ROBOTS), ("highway-fast-v0", ROADS)])
+def test_envpool_has_the_flags_of_a_suite_too(task_id, flags):
+    assert flags.items() <= resolve_family(f"envpool_{task_id}").defaults.items()

@@ -16,7 +16,7 @@ from sample_factory.enjoy import enjoy
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.envs.protocol import ObservationRows
-from sample_factory.envs.wrappers.time import ActionRepeat
+from sample_factory.envs.wrappers.frame_stack import ActionRepeat
 from sample_factory.evaluation.measure import (
     Measurement,
     SnapshotMeasurement,

@@ -13,8 +13,8 @@ import torch
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import RunFlags
+from sample_factory.envs.env_info import OwnSpaces
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.envs.own_spaces import OwnSpaces
 from sample_factory.evaluation.load_policy import load_policy
 from sample_factory.evaluation.policy import load_weights
 from sample_factory.evaluation.policy_choice import PolicyChoice

@@ -39,9 +39,9 @@ class Adapter:
 
 
 class TrainingInfoBox:
-    """The newest values for an env, until its adapter delivers them; see TrainingInfo."""
+    """The newest values of the run for an env, until its adapter delivers them; see TrainingInfo."""
 
-    def __init__(self, env: Any, resets_itself: bool = False):
+    def __init__(self, env: Any, resets_itself: bool):
         """resets_itself: whether the env begins episodes without a call: it gets values at once."""
         self._receivers = _receivers(env)
         self._resets_itself = resets_itself
@@ -129,7 +129,8 @@ class AgentCodecs:
         try:
             check_observation(self._observation_spaces[agent], observation)
         except EnvContractError as error:
-            raise EnvContractError(f"agent {agent}: {error}") from None
+            agent_name = f"agent {agent}: " if len(self._flatten) > 1 else ""
+            raise EnvContractError(f"{agent_name}{error}") from None
 
     def decode(self, agent: int, row: np.ndarray) -> Any:
         """Returns an agent's action from its row, which may be longer: all rows are as wide as the widest."""

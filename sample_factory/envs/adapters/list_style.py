@@ -6,20 +6,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from sample_factory.envs import contract
 from sample_factory.envs.adapters.adapter import Adapter, AgentCodecs
 from sample_factory.envs.adapters.old_gym import OldListEnv, accepts_seed, to_gymnasium
-from sample_factory.envs.contract import (
-    check_agent_infos,
-    check_agent_results,
-    check_entries,
-    check_step,
-    unpack_reset,
-)
 from sample_factory.envs.protocol import ObservationRows, StepResult, active_agents
 
 
 class ListAdapter(Adapter):
-    """A multi-agent env whose reset and step return an entry per agent, and which resets agents by itself.
+    """A multi-agent env that returns lists with an entry per agent, and resets agents by itself.
 
     Where agents differ, the env has lists `observation_spaces` or `action_spaces` with an entry per agent.
     """
@@ -40,25 +34,25 @@ class ListAdapter(Adapter):
         if isinstance(returned, list) and len(returned) == self.num_agents:  # of observations, without infos
             self.env = OldListEnv(self.env)
             returned = (returned, None)
-        observations, infos = unpack_reset(returned)
-        check_entries(self.num_agents, {"observations": observations})
+        observations, infos = contract.unpack_reset(returned)
+        contract.check_entries(self.num_agents, {"observations": observations})
         self._write(observations, into)
         if not infos:
             return None
-        check_entries(self.num_agents, {"infos": infos})
-        check_agent_infos(infos, "reset")
+        contract.check_entries(self.num_agents, {"infos": infos})
+        for info in infos:
+            contract.check_info(info, "reset")
         return active_agents(infos)
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         returned = self.env.step([self._codecs.decode(i, row) for i, row in enumerate(actions)])
-        check_step(returned, "each a list with an entry per agent")
+        contract.check_step(returned, "each a list with an entry per agent")
         observations, rewards, terminated, truncated, infos = returned
-        lists = (observations, rewards, terminated, truncated, infos)
-        if self._num_unchecked or not _fit(self.num_agents, *lists):
+        if self._num_unchecked or not _fit(self.num_agents, *returned):
             self._num_unchecked = max(0, self._num_unchecked - 1)
             names = ("observations", "rewards", "terminated", "truncated", "infos")
-            check_entries(self.num_agents, dict(zip(names, lists)))
-            check_agent_results(rewards, terminated, truncated, infos)
+            contract.check_entries(self.num_agents, dict(zip(names, returned)))
+            contract.check_agent_results(rewards, terminated, truncated, infos)
         self._write(observations, into)
         end_infos = {i: infos[i] for i, (ended, cut) in enumerate(zip(terminated, truncated)) if ended or cut}
         truncated = [cut and not ended for cut, ended in zip(truncated, terminated)]

@@ -39,7 +39,7 @@ def accepts_seed(env: Any) -> bool:
         except EnvContractError:
             return False
         return True
-    while _is_old_wrapper(env):  # they pass on any argument, even those that the env in them refuses
+    while _is_old_wrapper(env):  # it passes on any argument, even one that its env refuses
         env = env.env
     return _takes(env.reset, "seed", or_any=True)
 
@@ -58,11 +58,11 @@ def is_observation_alone(space: spaces.Space[Any], returned: Any) -> bool:
 class OldGymEnv(gym.Env[Any, Any], HoldsEnv, LimitsEpisodes):
     """An env with one agent and the old API, as an env of Gymnasium.
 
-    Works with the versions of gym in between, too: those whose `reset` returns an info already.
+    Works with later versions of gym too, in which `reset` returns an info already.
     """
 
     def __init__(self, env: Any, has_old_reset: bool = False):
-        """has_old_reset: whether `reset` is known to return the observation alone; that of the last reset."""
+        """has_old_reset: whether `reset` is known to return the observation alone."""
         if isinstance(env, gym.Wrapper):
             check_reset_parameters(env)  # Gymnasium's wrappers always pass a seed on
         self.env = env
@@ -99,7 +99,8 @@ class OldGymEnv(gym.Env[Any, Any], HoldsEnv, LimitsEpisodes):
         return render_old(self.env, has_mode=self.render_mode is not None)
 
     def close(self) -> None:
-        close_old(self.env)
+        if hasattr(self.env, "close"):
+            self.env.close()
 
     def max_episode_steps(self) -> int | None:
         spec = getattr(self.env, "spec", None)
@@ -139,7 +140,8 @@ class OldListEnv(HoldsEnv):
         return render_old(self.env, has_mode=False)
 
     def close(self) -> None:
-        close_old(self.env)
+        if hasattr(self.env, "close"):
+            self.env.close()
 
 
 def _are_infos(value: Any) -> bool:
@@ -164,12 +166,6 @@ def render_old(env: Any, has_mode: bool) -> Any:
     return env.render() if has_mode or not _takes(unwrapped.render, "mode") else env.render(mode="rgb_array")
 
 
-def close_old(env: Any) -> None:
-    """Closes the env, if it can be closed."""
-    if hasattr(env, "close"):
-        env.close()
-
-
 def check_old_step(returned: Any, each: str = "") -> None:
     """Raises EnvContractError unless `step` returned 4 values, as an env with the old `reset` does."""
     if isinstance(returned, (tuple, list)) and len(returned) == 4:
@@ -182,7 +178,7 @@ def check_old_step(returned: Any, each: str = "") -> None:
 
 
 def to_gymnasium(space: Any) -> spaces.Space[Any]:
-    """Returns a space of the old gym package as one of Gymnasium; those of Gymnasium are returned unchanged.
+    """Returns a space of the old gym package as one of Gymnasium; a space of Gymnasium is returned unchanged.
 
     Recognised by the names of their classes, so that gym is not imported. Raises UnsupportedSpace.
     """

@@ -5,14 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from sample_factory.envs import contract
 from sample_factory.envs.adapters.adapter import Adapter, AgentCodecs
-from sample_factory.envs.contract import (
-    check_agent_results,
-    check_reset_parameters,
-    check_step,
-    describe,
-    unpack_reset,
-)
 from sample_factory.envs.protocol import EMPTY_INFO, EnvContractError, Info, ObservationRows, StepResult
 
 InfosByName = Mapping[Any, Info]
@@ -29,7 +23,7 @@ class ParallelEnvAdapter(Adapter):
 
     def __init__(self, env: Any):
         super().__init__(env)
-        check_reset_parameters(env)
+        contract.check_reset_parameters(env)
         self._agents = list(env.possible_agents)
         self.num_agents = len(self._agents)
         self._codecs = AgentCodecs(
@@ -50,14 +44,14 @@ class ParallelEnvAdapter(Adapter):
         returned = self.env.step(
             {agent: decode(i, actions[i]) for i, agent in enumerate(self._agents) if agent in self._live}
         )
-        check_step(returned, "each a dict by agent")
+        contract.check_step(returned, "each a dict by agent")
         observations, rewards, terminations, truncations, infos = returned
         if self._num_unchecked:
             self._num_unchecked -= 1
             dicts = {"rewards": rewards, "terminations": terminations, "truncations": truncations}
             _check_dicts("step", {"observations": observations, "infos": infos, **dicts})
             results = (list(values.values()) for values in (*dicts.values(), infos))
-            check_agent_results(*results)
+            contract.check_agent_results(*results)
         terminated = {agent for agent in self._took_part if terminations.get(agent, False)}
         truncated = {agent for agent in self._took_part if truncations.get(agent, False)} - terminated
         self._ended |= terminated | truncated
@@ -84,7 +78,7 @@ class ParallelEnvAdapter(Adapter):
         observations: Mapping[Any, Any]
         infos: InfosByName
         self.training_info.deliver()
-        observations, infos = unpack_reset(self.env.reset(seed=seed))
+        observations, infos = contract.unpack_reset(self.env.reset(seed=seed))
         _check_dicts("reset", {"observations": observations, "infos": infos})
         self._find_live()
         if not self._live:
@@ -115,7 +109,7 @@ class ParallelEnvAdapter(Adapter):
     def _active(self, infos: InfosByName) -> np.ndarray | None:
         """Returns which agents act in the coming step; `is_active` in the infos may exclude a live one.
 
-        infos: those that came with the observations, from a step or from the reset that followed it.
+        infos: returned with the same observations, by a step or by the reset that followed it.
         """
         active = [
             agent in self._live and infos.get(agent, EMPTY_INFO).get("is_active", True)
@@ -129,5 +123,5 @@ def _check_dicts(call: str, returned: Mapping[str, Any]) -> None:
     for name, value in returned.items():
         if not isinstance(value, Mapping):
             raise EnvContractError(
-                f"{call} returned {describe(value)} for the {name}; it should be a dict by agent"
+                f"{call} returned {contract.describe(value)} for the {name}; it should be a dict by agent"
             )

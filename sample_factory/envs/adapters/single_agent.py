@@ -5,21 +5,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from sample_factory.envs.adapters.adapter import Adapter
+from sample_factory.envs import contract
+from sample_factory.envs.adapters.adapter import Adapter, AgentCodecs
 from sample_factory.envs.adapters.old_gym import OldGymEnv, accepts_seed, is_observation_alone
-from sample_factory.envs.contract import (
-    NUMBERS,
-    check_info,
-    check_observation,
-    check_step,
-    to_bool,
-    to_number,
-    unpack_reset,
-)
 from sample_factory.envs.protocol import NO_END_INFOS, Info, ObservationRows, StepResult, active_agents
 from sample_factory.spaces.actions import action_decoder
 from sample_factory.spaces.agent_kinds import AgentKinds
-from sample_factory.spaces.observations import observation_layout
 
 
 class SingleAgentAdapter(Adapter):
@@ -31,10 +22,9 @@ class SingleAgentAdapter(Adapter):
         super().__init__(env)
         if not isinstance(env, gym.Env) or not accepts_seed(env):
             self.env = OldGymEnv(env)
-        layout = observation_layout(self.env.observation_space)
-        self._flatten = layout.flatten
+        self._codecs = AgentCodecs([self.env.observation_space], [self.env.action_space])
         self._decode = action_decoder(self.env.action_space)
-        self.kinds = AgentKinds.one(layout.space, self.env.action_space, self.num_agents)
+        self.kinds = self._codecs.kinds
 
     def reset(self, seed: int | None, into: ObservationRows) -> None:
         self.training_info.deliver()
@@ -42,37 +32,26 @@ class SingleAgentAdapter(Adapter):
         if is_observation_alone(self.env.observation_space, returned):
             self.env = OldGymEnv(self.env, has_old_reset=True)
             returned = (returned, {})
-        observation, info = unpack_reset(returned)
-        check_info(info, "reset")
-        self._write(observation, into)
+        observation, info = contract.unpack_reset(returned)
+        contract.check_info(info, "reset")
+        into.write(0, self._codecs.flatten(0, observation))
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         returned = self.env.step(self._decode(actions[0]))
-        check_step(returned)
+        contract.check_step(returned)
         observation, reward, terminated, truncated, info = returned
         if terminated.__class__ is not bool or truncated.__class__ is not bool:
-            terminated = to_bool("terminated", terminated)
-            truncated = to_bool("truncated", truncated)
+            terminated = contract.to_bool("terminated", terminated)
+            truncated = contract.to_bool("truncated", truncated)
         if terminated or truncated:
             self.training_info.deliver()
-            observation, _ = unpack_reset(self.env.reset())
-        self._write(observation, into)
-        if not isinstance(reward, NUMBERS):
-            reward = to_number(reward)
+            observation, _ = contract.unpack_reset(self.env.reset())
+        into.write(0, self._codecs.flatten(0, observation))
+        if not isinstance(reward, contract.NUMBERS):
+            reward = contract.to_number(reward)
         if info.__class__ is not dict:
-            check_info(info, "step")
+            contract.check_info(info, "step")
         return _result_of_one_agent(reward, terminated, truncated, info)
-
-    def _write(self, observation: Any, into: ObservationRows) -> None:
-        if self._num_unchecked:
-            self._num_unchecked -= 1
-            check_observation(self.env.observation_space, observation)
-        try:
-            flat = self._flatten(observation)
-        except (KeyError, IndexError, TypeError, ValueError):
-            check_observation(self.env.observation_space, observation)  # raises an error that says more
-            raise
-        into.write(0, flat)
 
 
 class InPlaceAdapter(Adapter):

@@ -8,15 +8,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
+from sample_factory.envs import contract
 from sample_factory.envs.adapters.adapter import Adapter
-from sample_factory.envs.contract import (
-    check_info,
-    check_observation,
-    check_reset_parameters,
-    check_step,
-    describe,
-    unpack_reset,
-)
 from sample_factory.envs.protocol import (
     NO_END_INFOS,
     BackgroundEnv,
@@ -38,14 +31,14 @@ FINAL_KEYS = {FINAL_INFO, f"_{FINAL_INFO}", "final_obs", "_final_obs"}
 class VectorEnvAdapter(Adapter):
     """A Gymnasium VectorEnv as one env with an agent per sub-env.
 
-    A step runs Python code only for the agents whose episode ended in it, to take their infos out of the
-    arrays of the vector env. NEXT_STEP autoreset spends a step without meaning after each episode: the agent
+    A step runs Python code per agent only where an episode ended, to take the agent's infos out of the arrays
+    of the vector env. NEXT_STEP autoreset spends a step without meaning after each episode: the agent
     is inactive in it. SAME_STEP and DISABLED have no such step.
     """
 
     def __init__(self, env: "gym.vector.VectorEnv[Any, Any, Any]"):
         super().__init__(env, resets_itself=True)
-        check_reset_parameters(env)
+        contract.check_reset_parameters(env)
         self.num_agents = env.num_envs
         observation_space, self._flatten = batch_layout(env.single_observation_space)
         if isinstance(env.single_action_space, spaces.Tuple):
@@ -57,8 +50,8 @@ class VectorEnvAdapter(Adapter):
         self._mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
-        observations, infos = unpack_reset(self.env.reset(seed=seed))
-        check_info(infos, "reset")
+        observations, infos = contract.unpack_reset(self.env.reset(seed=seed))
+        contract.check_info(infos, "reset")
         self._write(observations, into)
         return _active_agents(infos)
 
@@ -67,7 +60,7 @@ class VectorEnvAdapter(Adapter):
 
     def _store(self, returned: Any, into: ObservationRows) -> StepResult:
         """Writes the observations of a step, and returns the rest. returned: what the env's `step` does."""
-        check_step(returned, "each an array with an entry per sub-env")
+        contract.check_step(returned, "each an array with an entry per sub-env")
         observations, rewards, terminated, truncated, infos = returned
         if self._num_unchecked:
             self._num_unchecked -= 1
@@ -96,7 +89,7 @@ class VectorEnvAdapter(Adapter):
             batch = self._flatten(observations)
             into.write_all(batch)
         except (AttributeError, KeyError, IndexError, TypeError):
-            check_observation(self.env.observation_space, observations)  # raises an error that says more
+            contract.check_observation(self.env.observation_space, observations)  # says more
             raise
 
     def render(self) -> Picture | None:
@@ -116,7 +109,7 @@ class BackgroundVectorEnvAdapter(VectorEnvAdapter, BackgroundEnv):
 
 
 class _KeptOptions(dict[str, Any]):
-    """Options of which `pop` removes nothing.
+    """Options from which `pop` removes nothing.
 
     SyncVectorEnv pops the reset mask; RecordEpisodeStatistics around it, which reads the options afterwards,
     would then reset the statistics of all sub-envs.
@@ -134,10 +127,10 @@ def _check_result(num_agents: int, rewards: Any, terminated: Any, truncated: Any
         if not is_right or array.dtype.kind not in kinds:
             kind = "bool" if kinds == "b" else "numeric"
             raise EnvContractError(
-                f"step returned {describe(array)} for {name}; it should be a {kind} array of shape "
+                f"step returned {contract.describe(array)} for {name}; it should be a {kind} array of shape "
                 f"({num_agents},)"
             )
-    check_info(infos, "step")
+    contract.check_info(infos, "step")
 
 
 def _active_agents(infos: Mapping[str, Any]) -> np.ndarray | None:
@@ -152,7 +145,7 @@ def _active_agents(infos: Mapping[str, Any]) -> np.ndarray | None:
 
 
 def _end_infos(infos: Mapping[str, Any], ended: np.ndarray) -> EndInfos:
-    """Returns the info of each agent whose episode ended; ended: [num_agents] bool."""
+    """Returns the infos of ended episodes by agent. ended: [num_agents] bool."""
     if not infos:
         return NO_END_INFOS
     agents = np.flatnonzero(ended)

@@ -83,7 +83,7 @@ def make_atari_env(
 ) -> gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]:
     """Returns a game, or --vector_env_copies of it. An observation is a grey image of 84x84 pixels.
 
-    An env that draws is a single game. Raises ConfigError if the package of --env_engine is missing.
+    An env that draws is a single game.
     """
     game = GAME_OF_ENV[full_env_name]
     frameskip = cfg.env_frameskip or 1

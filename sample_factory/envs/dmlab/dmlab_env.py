@@ -6,7 +6,8 @@ Written against the documented API: https://github.com/google-deepmind/lab, docs
 import functools
 import hashlib
 import math
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -25,51 +26,44 @@ MAX_WORDS = 16
 PADDING = 0
 
 
-class DmlabAction(NamedTuple):
-    """The numbers that the engine expects, in its order, and the action in words."""
+def _numbers(turn: int = 0, look: int = 0, strafe: int = 0, move: int = 0, fire: int = 0) -> np.ndarray:
+    """Returns the numbers that the engine expects, int [7]; the last two are to jump and to crouch.
 
-    text: str
-    turn: int = 0  # to the right, pixels per frame
-    look: int = 0  # down, pixels per frame
-    strafe: int = 0  # to the right
-    move: int = 0  # forward
-    fire: int = 0
-    jump: int = 0
-    crouch: int = 0
-
-    @property
-    def numbers(self) -> np.ndarray:
-        """int [7]."""
-        return np.array(self[1:], np.intc)
+    turn, look: to the right and down, pixels per frame. strafe, move: to the right and forward, -1 to 1.
+    """
+    return np.array((turn, look, strafe, move, fire, 0, 0), np.intc)
 
 
-# Of Espeholt et al. 2018 (IMPALA, https://arxiv.org/abs/1802.01561), appendix.
-ACTIONS = (
-    DmlabAction("forward", move=1),
-    DmlabAction("backward", move=-1),
-    DmlabAction("strafe left", strafe=-1),
-    DmlabAction("strafe right", strafe=1),
-    DmlabAction("turn left", turn=-20),
-    DmlabAction("turn right", turn=20),
-    DmlabAction("forward, turn left", turn=-20, move=1),
-    DmlabAction("forward, turn right", turn=20, move=1),
-    DmlabAction("fire", fire=1),
-)
+_MOVES = {
+    "forward": _numbers(move=1),
+    "backward": _numbers(move=-1),
+    "strafe left": _numbers(strafe=-1),
+    "strafe right": _numbers(strafe=1),
+}
+# Actions by their descriptions. Of Espeholt et al. 2018 (IMPALA, https://arxiv.org/abs/1802.01561), appendix.
+ACTIONS: Mapping[str, np.ndarray] = {
+    **_MOVES,
+    "turn left": _numbers(turn=-20),
+    "turn right": _numbers(turn=20),
+    "forward, turn left": _numbers(turn=-20, move=1),
+    "forward, turn right": _numbers(turn=20, move=1),
+    "fire": _numbers(fire=1),
+}
 # Of Hessel et al. 2018 (PopArt, https://arxiv.org/abs/1809.04474), appendix.
-EXTENDED_ACTIONS = (
-    *ACTIONS[:4],
-    DmlabAction("turn left slowly", turn=-10),
-    DmlabAction("turn right slowly", turn=10),
-    DmlabAction("turn left", turn=-60),
-    DmlabAction("turn right", turn=60),
-    DmlabAction("look down", look=10),
-    DmlabAction("look up", look=-10),
-    DmlabAction("forward, turn left slowly", turn=-10, move=1),
-    DmlabAction("forward, turn right slowly", turn=10, move=1),
-    DmlabAction("forward, turn left", turn=-60, move=1),
-    DmlabAction("forward, turn right", turn=60, move=1),
-    DmlabAction("fire", fire=1),
-)
+EXTENDED_ACTIONS: Mapping[str, np.ndarray] = {
+    **_MOVES,
+    "turn left slowly": _numbers(turn=-10),
+    "turn right slowly": _numbers(turn=10),
+    "turn left": _numbers(turn=-60),
+    "turn right": _numbers(turn=60),
+    "look down": _numbers(look=10),
+    "look up": _numbers(look=-10),
+    "forward, turn left slowly": _numbers(turn=-10, move=1),
+    "forward, turn right slowly": _numbers(turn=10, move=1),
+    "forward, turn left": _numbers(turn=-60, move=1),
+    "forward, turn right": _numbers(turn=60, move=1),
+    "fire": _numbers(fire=1),
+}
 
 
 def observed(cfg: Any) -> list[str]:
@@ -104,7 +98,7 @@ def instruction_tokens(text: str) -> np.ndarray:
 class DmlabEnv(gym.Env[Any, Any], NamesActions):
     """One level. Observation: `obs`, uint8 [3, height, width]; with instructions also `INSTR`, int32 [16].
 
-    The reward is that of `shaped_reward`, the true objective the sum of the engine's. As in version 1 and in
+    The engine's rewards pass `shaped_reward`; their plain sum is the true objective. As in version 1 and in
     published results, every end of an episode is a termination: the engine does not say why it has ended.
     There is no picture at the end of an episode: `step` returns the last one again.
 
@@ -121,23 +115,21 @@ class DmlabEnv(gym.Env[Any, Any], NamesActions):
         self._stats_prefix = stats_prefix
         self._cache = cache
         self._is_benchmark = cfg.dmlab_throughput_benchmark
-        self._actions = EXTENDED_ACTIONS if cfg.dmlab_extended_action_set else ACTIONS
-        self._numbers = [action.numbers for action in self._actions]
-        self.action_space = gym.spaces.Discrete(len(self._actions))
-        spaces: dict[str, gym.Space[Any]] = {
-            "obs": gym.spaces.Box(0, 255, (3, cfg.res_h, cfg.res_w), np.uint8)
-        }
+        actions = EXTENDED_ACTIONS if cfg.dmlab_extended_action_set else ACTIONS
+        self._names = list(actions)
+        self._actions = list(actions.values())
+        self.action_space = gym.spaces.Discrete(len(actions))
+        picture = gym.spaces.Box(0, 255, (3, cfg.res_h, cfg.res_w), np.uint8)
+        self.observation_space = gym.spaces.Dict({"obs": picture})
         self._with_instructions = INSTRUCTION in observed(cfg)
         if self._with_instructions:
-            spaces[INSTRUCTION] = Indices([VOCABULARY_SIZE] * MAX_WORDS)
-        self.observation_space = gym.spaces.Dict(spaces)
+            self.observation_space[INSTRUCTION] = Indices([VOCABULARY_SIZE] * MAX_WORDS)
         self._observation: dict[str, np.ndarray] = {}
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Starts an episode. With a level cache, it is that of a cached map as long as there are unused ones,
-        whatever the seed is."""
+        """Starts an episode. A level cache chooses its map whatever the seed is, unused cached maps first."""
         if self._is_benchmark and seed is not None:
             seed = BENCHMARK_SEED
         super().reset(seed=seed)
@@ -155,13 +147,18 @@ class DmlabEnv(gym.Env[Any, Any], NamesActions):
         if self._is_benchmark:
             # The speed of a level depends on what the agent sees and does.
             action = int(self.np_random.integers(len(self._actions)))
-        reward = self._lab.step(self._numbers[action], num_steps=self._frameskip)
+        reward = self._lab.step(self._actions[action], num_steps=self._frameskip)
         self._score += reward
         self._num_frames += self._frameskip
         if self._lab.is_running():
             self._observe()
             return self._observation, shaped_reward(reward), False, False, {}
-        return self._observation, shaped_reward(reward), True, False, self._end_info()
+        stats = {RAW_SCORE: self._score, "_len": float(self._num_frames)}  # as in version 1
+        info = {
+            "true_objective": self._score,
+            "episode_extra_stats": {self._stats_prefix + name: value for name, value in stats.items()},
+        }
+        return self._observation, shaped_reward(reward), True, False, info
 
     def render(self) -> np.ndarray | None:
         """Returns the last observed picture, [height, width, 3] uint8; None before the first reset."""
@@ -171,18 +168,10 @@ class DmlabEnv(gym.Env[Any, Any], NamesActions):
         self._lab.close()
 
     def action_text(self, action: Any) -> str:
-        return self._actions[int(action)].text
+        return self._names[int(action)]
 
     def _observe(self) -> None:
         observed = self._lab.observations()
         self._observation = {"obs": observed[PICTURE].transpose(2, 0, 1)}
         if self._with_instructions:
             self._observation[INSTRUCTION] = instruction_tokens(observed[INSTRUCTION])
-
-    def _end_info(self) -> dict[str, Any]:
-        """Returns the info of an episode's end, with the statistics of version 1."""
-        stats = {RAW_SCORE: self._score, "_len": float(self._num_frames)}
-        return {
-            "true_objective": self._score,
-            "episode_extra_stats": {self._stats_prefix + name: value for name, value in stats.items()},
-        }

@@ -24,11 +24,6 @@ from sample_factory.envs.protocol import EnvConfig
 if TYPE_CHECKING:
     from sample_factory.envs.dmlab.dmlab_env import DmlabEnv
 
-HOW_TO_BUILD = (
-    "the package deepmind_lab, of which there is no wheel: build one with Bazel, as "
-    "sample_factory/envs/dmlab/README.md describes"
-)
-
 
 @dataclass(frozen=True)
 class DmlabFlags:
@@ -77,7 +72,7 @@ class DmlabFlags:
 
 
 def dmlab_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns values of other flags for these envs, those of version 1. Raises UnknownEnvError."""
+    """Returns version 1's values of other flags for these envs. Raises UnknownEnvError."""
     find_spec(full_env_name)
     return {
         "encoder_custom": "dmlab_instructions",
@@ -102,7 +97,10 @@ def make_dmlab_env(
     try:
         import deepmind_lab
     except ImportError as error:
-        raise MissingPackage(f"env {full_env_name!r} needs {HOW_TO_BUILD}") from error
+        raise MissingPackage(
+            f"env {full_env_name!r} needs the package deepmind_lab, of which there is no wheel: build one "
+            "with Bazel, as sample_factory/envs/dmlab/README.md describes"
+        ) from error
     from sample_factory.envs.dmlab.dmlab_env import DmlabEnv, observed
 
     chosen_by = env_config.worker_index if cfg.dmlab_one_task_per_worker else env_config.env_id

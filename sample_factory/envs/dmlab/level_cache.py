@@ -20,7 +20,7 @@ import numpy as np
 log = logging.getLogger("sample_factory")
 
 SEEDS_SUFFIX = ".dm_lvl_seeds"
-USED_SEEDS = "dmlab_used_lvl_seeds"  # folder of the lists of used seeds, in that of the experiment
+USED_SEEDS = "dmlab_used_lvl_seeds"  # folder of the lists of used seeds, below the experiment's folder
 MAX_SEED = 2**31 - 1  # exclusive; the engine takes a C int
 
 
@@ -32,8 +32,8 @@ def seeds_file(folder: Path, level: str) -> Path:
 class LevelCache:
     """The `level_cache` of deepmind_lab.Lab, for one env: the engine calls `fetch` and `write`.
 
-    Its owner asks `next_seed` for the seed of each episode: those of cached maps in random order, then
-    new ones.
+    Its owner asks `next_seed` for the seed of each episode: first seeds of cached maps in random order, then
+    new seeds.
 
     1. No seed is used twice in an experiment, by whichever process, also after it was resumed: used ones are
        listed in the experiment's folder.
@@ -110,14 +110,12 @@ class LevelCache:
                 unfinished.unlink(missing_ok=True)
         seeds = seeds_file(self._folder, self._level)
         seeds.parent.mkdir(parents=True, exist_ok=True)
-        with seeds.open(
-            "ab", buffering=0
-        ) as file:  # one call, so that the lines of other processes stay whole
+        with seeds.open("ab", buffering=0) as file:  # one call: the lines of other processes stay whole
             file.write(f"{self._episode_seed} {key}\n".encode())
 
 
 def _lock(file: FileIO) -> None:
-    """Waits for the lock of a file, which its end, or that of the process, releases."""
+    """Locks a file until it is closed or the process ends."""
     try:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX)
     except OSError as error:  # a file system without locks: two envs may use the same seed

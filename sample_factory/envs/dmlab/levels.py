@@ -14,46 +14,40 @@ TARGET_OBJECTIVE = "dmlab_target_objective"  # a metric
 CUTOFF = 0.8  # similarity from which an unknown name counts as a typing error
 
 
-class ReferenceScore(NamedTuple):
-    """Mean scores of an episode by people and by a random policy."""
-
-    human: float
-    random: float
-
-
-# The 30 tasks in their official order. Scores: Espeholt et al. 2018 (IMPALA, https://arxiv.org/abs/1802.01561),
-# in the precision of their published code; of the *_test version where there is one.
-DMLAB_30: Mapping[str, ReferenceScore] = {
-    "rooms_collect_good_objects_train": ReferenceScore(10, 0.073),
-    "rooms_exploit_deferred_effects_train": ReferenceScore(85.65, 8.501),
-    "rooms_select_nonmatching_object": ReferenceScore(65.9, 0.312),
-    "rooms_watermaze": ReferenceScore(54, 4.065),
-    "rooms_keys_doors_puzzle": ReferenceScore(53.8, 4.135),
-    "language_select_described_object": ReferenceScore(389.5, -0.07),
-    "language_select_located_object": ReferenceScore(280.7, 1.929),
-    "language_execute_random_task": ReferenceScore(254.05, -5.913),
-    "language_answer_quantitative_question": ReferenceScore(184.5, -0.33),
-    "lasertag_one_opponent_small": ReferenceScore(12.65, -0.224),
-    "lasertag_three_opponents_small": ReferenceScore(18.55, -0.214),
-    "lasertag_one_opponent_large": ReferenceScore(18.6, -0.083),
-    "lasertag_three_opponents_large": ReferenceScore(31.5, -0.102),
-    "natlab_fixed_large_map": ReferenceScore(36.9, 2.173),
-    "natlab_varying_map_regrowth": ReferenceScore(24.45, 2.989),
-    "natlab_varying_map_randomized": ReferenceScore(42.35, 7.346),
-    "skymaze_irreversible_path_hard": ReferenceScore(100, 0.1),
-    "skymaze_irreversible_path_varied": ReferenceScore(100, 14.4),
-    "psychlab_arbitrary_visuomotor_mapping": ReferenceScore(58.75, 0.163),
-    "psychlab_continuous_recognition": ReferenceScore(58.3, 0.224),
-    "psychlab_sequential_comparison": ReferenceScore(39.5, 0.129),
-    "psychlab_visual_search": ReferenceScore(78.5, 0.085),
-    "explore_object_locations_small": ReferenceScore(74.45, 3.575),
-    "explore_object_locations_large": ReferenceScore(65.65, 4.673),
-    "explore_obstructed_goals_small": ReferenceScore(206, 6.76),
-    "explore_obstructed_goals_large": ReferenceScore(119.5, 2.61),
-    "explore_goal_locations_small": ReferenceScore(267.5, 7.66),
-    "explore_goal_locations_large": ReferenceScore(194.5, 3.14),
-    "explore_object_rewards_few": ReferenceScore(77.7, 2.073),
-    "explore_object_rewards_many": ReferenceScore(106.7, 2.438),
+# The 30 tasks in their official order: mean scores of an episode by people and by a random policy, of the
+# *_test version where there is one. Espeholt et al. 2018 (IMPALA, https://arxiv.org/abs/1802.01561), in the
+# precision of their published code.
+DMLAB_30: Mapping[str, tuple[float, float]] = {
+    "rooms_collect_good_objects_train": (10, 0.073),
+    "rooms_exploit_deferred_effects_train": (85.65, 8.501),
+    "rooms_select_nonmatching_object": (65.9, 0.312),
+    "rooms_watermaze": (54, 4.065),
+    "rooms_keys_doors_puzzle": (53.8, 4.135),
+    "language_select_described_object": (389.5, -0.07),
+    "language_select_located_object": (280.7, 1.929),
+    "language_execute_random_task": (254.05, -5.913),
+    "language_answer_quantitative_question": (184.5, -0.33),
+    "lasertag_one_opponent_small": (12.65, -0.224),
+    "lasertag_three_opponents_small": (18.55, -0.214),
+    "lasertag_one_opponent_large": (18.6, -0.083),
+    "lasertag_three_opponents_large": (31.5, -0.102),
+    "natlab_fixed_large_map": (36.9, 2.173),
+    "natlab_varying_map_regrowth": (24.45, 2.989),
+    "natlab_varying_map_randomized": (42.35, 7.346),
+    "skymaze_irreversible_path_hard": (100, 0.1),
+    "skymaze_irreversible_path_varied": (100, 14.4),
+    "psychlab_arbitrary_visuomotor_mapping": (58.75, 0.163),
+    "psychlab_continuous_recognition": (58.3, 0.224),
+    "psychlab_sequential_comparison": (39.5, 0.129),
+    "psychlab_visual_search": (78.5, 0.085),
+    "explore_object_locations_small": (74.45, 3.575),
+    "explore_object_locations_large": (65.65, 4.673),
+    "explore_obstructed_goals_small": (206, 6.76),
+    "explore_obstructed_goals_large": (119.5, 2.61),
+    "explore_goal_locations_small": (267.5, 7.66),
+    "explore_goal_locations_large": (194.5, 3.14),
+    "explore_object_rewards_few": (77.7, 2.073),
+    "explore_object_rewards_many": (106.7, 2.438),
 }
 HELD_OUT = ("rooms_collect_good_objects_test", "rooms_exploit_deferred_effects_test")
 # Those that generate a map for each episode, for which the level cache is made.

@@ -35,7 +35,7 @@ NO_VALUES: list[float] = []
 class DoomAgent:
     """Converts between the env's API and one engine: actions in; observations and rewards out.
 
-    resolution: (width, height) of the observation; see `observation_space`.
+    resolution: (width, height) of the observation.
     Raises ValueError for a scenario that does not fit the spec.
     """
 
@@ -83,7 +83,7 @@ class DoomAgent:
         return self._score.end(engine_reward, values)
 
     def default_shaping(self) -> dict[str, Any]:
-        """Returns the spec's scheme (see `reward_shaping.py`), {} for a scenario that is not shaped."""
+        """Returns the spec's scheme, {} for a scenario that is not shaped."""
         return copy.deepcopy(dict(self._spec.shaping or {}))
 
     def set_shaping(self, shaping: Mapping[str, Any]) -> None:
@@ -171,12 +171,12 @@ class DoomEnv(
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Starts an episode as Gymnasium defines it: returns a new observation dict and the info."""
+        """Starts an episode; returns a new observation dict and the info."""
         info = self.reset_into(self._observation, seed=seed)
         return self._copy_of_observation(), info
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Steps as Gymnasium defines it: new observation dict, reward, terminated, truncated, info."""
+        """Returns a new observation dict, reward, terminated, truncated, info."""
         reward, terminated, truncated, info = self.step_into(action, self._observation)
         return self._copy_of_observation(), reward, terminated, truncated, dict(info)
 
@@ -208,18 +208,14 @@ class DoomEnv(
         self._agent.set_shaping(shaping)
 
     def _end_episode(self, engine_reward: float) -> tuple[float, bool, bool, dict[str, Any]]:
-        terminated = self._is_terminal()
+        game = self._engine.game
+        terminated = self._spec.match is None and game.is_episode_finished()
+        if terminated:  # by the game itself, or only by its time
+            terminated = game.is_player_dead() or not game.is_episode_timeout_reached()
         reward, info = self._agent.end(engine_reward)
         if self._engine.bot_difficulty is not None:
             self._engine.bot_difficulty.update(info["episode_extra_stats"])
         return reward, terminated, not terminated, info
-
-    def _is_terminal(self) -> bool:
-        """Whether the game itself has ended, and not only its time."""
-        game = self._engine.game
-        if self._spec.match is not None or not game.is_episode_finished():
-            return False
-        return game.is_player_dead() or not game.is_episode_timeout_reached()
 
     def _copy_of_observation(self) -> Observation:
         return {key: array.copy() for key, array in self._observation.items()}

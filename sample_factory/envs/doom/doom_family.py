@@ -17,17 +17,19 @@ from sample_factory.envs.doom.action_spaces import (
     ActionGroups,
     flat,
 )
-from sample_factory.envs.doom.reward_shaping import AGAINST_BOTS, SELF_PLAY
 from sample_factory.envs.env_registry import FamilyParts
 
 SCENARIOS_FOLDER = Path(__file__).parent / "scenarios"
 TICS_PER_MINUTE = 60 * 35
+NUM_SLOTS = 8  # of weapons
+# Weight of the weapon of a slot, 1 for the others: shotguns, chaingun, rocket launcher, two energy weapons.
+PREFERENCE = {3: 5, 4: 5, 5: 5, 6: 10, 7: 10}
 
 
 class MatchSpec(NamedTuple):
     """Players and duration of a deathmatch. Flags can override all but the delay.
 
-    Each agent has an engine, of which the first is the host; humans bring their own engines.
+    Each agent has an engine, and the first engine is the host; humans bring their own engines.
 
     start_bot_difficulty: 0 to 150, see BotDifficulty; None: the assorted bots that come with the engine.
     """
@@ -65,7 +67,7 @@ class DoomSpec:
     time_limit_frames: number of env frames (tics) after which the episode is truncated, unless the .cfg has a
         shorter limit.
     measurements: whether the observation has the vector of `observation.MEASUREMENTS` besides the picture.
-    shaping: scheme of `reward_shaping.py` whose rewards are added to the engine's.
+    shaping: scheme of `VariableShaping`; its rewards are added to the engine's.
     reward_healing: adds 1 to the reward of every step in which the health rose.
     objective: what an episode is judged by, reported as `true_objective`: the engine's unshaped return, the
         frags, or 1 for a match won; None: the return of the training reward.
@@ -93,6 +95,38 @@ class DoomSpec:
         return path
 
 
+def _scheme(overrides: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
+    """Returns the default scheme with some weights replaced; overrides: (gain, loss) by variable."""
+    weights = {
+        "FRAGCOUNT": (1.0, -1.5),
+        "DEATHCOUNT": (-0.75, 0.75),
+        "HITCOUNT": (0.01, -0.01),
+        "DAMAGECOUNT": (0.003, -0.003),
+        "HEALTH": (0.005, -0.003),
+        "ARMOR": (0.005, -0.001),
+    }
+    weights.update(overrides)
+    selected = {}
+    for slot in range(NUM_SLOTS):
+        preference = PREFERENCE.get(slot, 1)
+        weights[f"WEAPON{slot}"] = (0.02 * preference, -0.01 * preference)
+        weights[f"AMMO{slot}"] = (0.0002 * preference, -0.0001 * preference)
+        selected[f"SELECTED{slot}"] = 0.0002 * preference
+    delta = {name: {"gain": gain, "loss": loss} for name, (gain, loss) in weights.items()}
+    return {"delta": delta, "selected_weapon": selected}
+
+
+AGAINST_BOTS = _scheme({})
+SELF_PLAY = _scheme(
+    {
+        "FRAGCOUNT": (1.0, -0.001),
+        "DEATHCOUNT": (-1.0, 1.0),
+        "HITCOUNT": (0.0, 0.0),
+        "DAMAGECOUNT": (0.01, -0.01),
+        "HEALTH": (0.01, -0.01),
+    }
+)
+
 MONSTER = "Kill the monster quickly, with few shots: step sideways until you face it."
 COLORS = "Survive: objects of one colour heal, those of the other one hurt."
 HOME = "Find the green vest in one of the rooms."
@@ -102,7 +136,6 @@ CORRIDOR = "Reach the green vest at the end of the corridor, past six enemies."
 LINE = "Kill as many monsters as you can; they get stronger."
 ACID = "Survive on the acid floor: pick up first-aid kits"
 MONSTERS = "Kill as many monsters as you can in a minute."
-
 
 _DUEL = MatchSpec(2, 0, respawn_delay_seconds=2)
 _DUEL_WITH_BOT = MatchSpec(1, 1, respawn_delay_seconds=2)

@@ -58,8 +58,7 @@ class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping, NamesActions, SplitsS
         self._films = [Film(engine, render_mode, width) for engine in engines] if render_mode else []
         self._lockstep = Lockstep(engines, spec.name)
         self._bot_difficulty = engines[0].bot_difficulty
-        self._agent_space = self._agents[0].observation_space
-        self.observation_space = self._agent_space
+        self.observation_space: gymnasium.spaces.Dict = self._agents[0].observation_space
         self.action_space = self._agents[0].action_space
         self._returns = np.zeros(self.num_agents)  # sums of the engines' rewards in this match
 
@@ -79,10 +78,7 @@ class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping, NamesActions, SplitsS
     def step(  # type: ignore[override]
         self, actions: Sequence[Any]
     ) -> tuple[Observations, list[float], list[bool], list[bool], Infos]:
-        """Plays `frameskip` tics.
-
-        Returns observations, rewards, terminated, truncated and infos, each a list with an entry per agent.
-        """
+        """Plays `frameskip` tics. Returns five lists with an entry per agent."""
         buttons = [agent.button_values(action) for agent, action in zip(self._agents, actions, strict=True)]
         after_tic = self._take_pictures if self.render_mode == EVERY_TIC else None
         is_over = self._lockstep.play(buttons, self._frameskip, after_tic)
@@ -91,20 +87,19 @@ class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping, NamesActions, SplitsS
         self._returns[:] = returns
         never = [False] * self.num_agents
         if is_over:
-            rewards, infos = self._results(engine_rewards)
-            return self._new_match(), rewards, never, [True] * self.num_agents, infos
-        observations = self._zero_observations()
-        rewards = [
-            agent.step(float(reward), into)
-            for agent, reward, into in zip(self._agents, engine_rewards, observations)
-        ]
+            rewards, infos = zip(*map(DoomAgent.end, self._agents, engine_rewards.tolist()))
+            if self._bot_difficulty is not None:
+                self._bot_difficulty.update(infos[0]["episode_extra_stats"])
+            return self._new_match(), list(rewards), never, [True] * self.num_agents, list(infos)
+        observations = [zero_observation(self.observation_space) for _ in self._agents]
+        rewards = list(map(DoomAgent.step, self._agents, engine_rewards.tolist(), observations))
         self._take_pictures()
         return observations, rewards, never, never, [EMPTY_INFO] * self.num_agents
 
     def render(self) -> np.ndarray | list[np.ndarray] | None:  # type: ignore[override]
         """Returns the agents' pictures in a split screen; see DoomEnv.render.
 
-        They are those of the observations, enlarged: a match cannot be repeated in other engines, see Viewer.
+        They are enlarged observations: a match cannot be repeated in other engines, see Viewer.
         """
         if self.render_mode == EVERY_TIC:
             return [split_screen(pictures) for pictures in zip(*[film.take_all() for film in self._films])]
@@ -134,24 +129,12 @@ class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping, NamesActions, SplitsS
             self._lockstep.start(seed)
         self._lockstep.new_episode(seed)
         self._returns[:] = 0.0
-        observations = self._zero_observations()
+        observations = [zero_observation(self.observation_space) for _ in self._agents]
         for agent, into in zip(self._agents, observations):
             agent.start(into)
         self._take_pictures()
         return observations
 
-    def _results(self, engine_rewards: np.ndarray) -> tuple[list[float], Infos]:
-        """Returns the last rewards and the infos of all agents."""
-        results = [agent.end(float(reward)) for agent, reward in zip(self._agents, engine_rewards)]
-        rewards = [reward for reward, _ in results]
-        infos = [info for _, info in results]
-        if self._bot_difficulty is not None:
-            self._bot_difficulty.update(infos[0]["episode_extra_stats"])
-        return rewards, list(infos)
-
     def _take_pictures(self) -> None:
         for film in self._films:
             film.add()
-
-    def _zero_observations(self) -> Observations:
-        return [zero_observation(self._agent_space) for _ in self._agents]

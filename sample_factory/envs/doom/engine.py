@@ -8,11 +8,22 @@ import signal
 import numpy as np
 import vizdoom
 
-from sample_factory.envs.doom.bots import BotDifficulty, write_bots
 from sample_factory.envs.doom.engine_resources import LOOPBACK, EngineFolder, PortClaim
 from sample_factory.envs.doom.game_configuration import EngineSettings, configured_game, set_match
 
 log = logging.getLogger("sample_factory")
+
+# Levels of scripted opponents, in percent of the best, and the engine's definition of one.
+BOT_LEVELS = range(10, 101, 10)
+BOT = """{{
+    name {name}
+    aiming {level}
+    perfection {level}
+    reaction {level}
+    isp {level}
+    color "40 cf 00"
+    skin base
+}}"""
 
 START_ATTEMPTS = 3
 PLAYER_COUNT = vizdoom.GameVariable.PLAYER_COUNT
@@ -26,6 +37,47 @@ START_ERRORS = (
 )
 
 
+class BotDifficulty:
+    """A curriculum over matches: a victory raises the level of the next bots, the last two places lower it.
+
+    The difficulty is a percentage, the mean of the bots' levels. Beyond 100, even the weaker bots of a match
+    play at the best level. A difficulty that starts at MAX is never changed.
+    """
+
+    STEP = 10
+    LEVEL_STD = 10.0
+    MAX = 150
+
+    def __init__(self, start: int):
+        self.difficulty = min(start, self.MAX)
+        self._adapts = start < self.MAX
+
+    @staticmethod
+    def definitions(max_bots: int) -> str:
+        """Returns the engine's file of bots: `max_bots` of each level."""
+        return "\n".join(
+            BOT.format(name=f"BOT_{level}_{index}", level=level)
+            for level in BOT_LEVELS
+            for index in range(max_bots)
+        )
+
+    def draw(self, num_bots: int, rng: np.random.Generator) -> list[str]:
+        """Returns the names of the next match's bots; their levels are normal around the difficulty."""
+        levels = rng.normal(self.difficulty, self.LEVEL_STD, num_bots)
+        levels = np.clip(np.round(levels / 10) * 10, BOT_LEVELS[0], BOT_LEVELS[-1]).astype(int)
+        return [f"BOT_{level}_{index}" for index, level in enumerate(levels.tolist())]
+
+    def update(self, stats: dict[str, float]) -> None:
+        """Adds the difficulty to the `match_stats` of a match that has ended, then adapts it to them."""
+        stats["bot_difficulty"] = float(self.difficulty)
+        if not self._adapts:
+            return
+        if stats["leader_gap"] < 0:
+            self.difficulty = min(self.difficulty + self.STEP, self.MAX)
+        elif stats["final_place"] >= stats["num_players"] - 1:
+            self.difficulty = max(self.difficulty - self.STEP, 0)
+
+
 class DoomEngine:
     """A DoomGame and its process, which the first `new_episode` starts and `close` ends.
 
@@ -33,25 +85,20 @@ class DoomEngine:
     these calls wait for each other. So do their calls of `new_episode`.
 
     index: number of the engine in its match; 0 is the host.
-    is_human: plays in real time from keyboard and mouse; has_window: shows the window that receives them.
-    game: for the hot path; its buttons and variables are those of the scenario.
+    game: for the hot path; it has the buttons and variables of the scenario.
     bot_difficulty: chooses the bots of the next match; its owner must `update` it after each match.
 
     Raises ValueError for a broken scenario file and FileNotFoundError for a missing map.
     """
 
-    def __init__(
-        self, settings: EngineSettings, index: int = 0, is_human: bool = False, has_window: bool = False
-    ):
+    def __init__(self, settings: EngineSettings, index: int = 0):
         self.settings = settings
         self.index = index
-        self._is_human = is_human
-        self._has_window = has_window
         self._is_started = False
         self._folder: EngineFolder | None = None
         self._pid: int | None = None
         self._port: PortClaim | None = None  # of a match with one engine
-        self.game = configured_game(settings, is_human, has_window)
+        self.game = configured_game(settings)
         self._variables = self.game.get_available_game_variables()
         self.bot_difficulty: BotDifficulty | None = None
         match = settings.match
@@ -59,10 +106,11 @@ class DoomEngine:
             self.bot_difficulty = BotDifficulty(match.start_bot_difficulty)
 
     def button_names(self) -> list[str]:
+        """Returns the engine's names of the scenario's buttons, in their order."""
         return [button.name for button in self.game.get_available_buttons()]
 
     def has_lost_humans(self) -> bool:
-        """Whether humans have left the match."""
+        """Returns whether humans have left the match."""
         match = self.settings.match
         if match is None or match.num_humans == 0:
             return False
@@ -81,7 +129,7 @@ class DoomEngine:
         return self.game.get_screen_height(), self.game.get_screen_width()
 
     def new_episode(self, seed: int) -> None:
-        """Begins an episode; it depends on the seed only (that of a match: on a fresh engine only)."""
+        """Begins an episode, which depends on the seed only; in a match, only on a fresh engine."""
         match = self.settings.match
         if not self._is_started:
             self._start_alone(seed)
@@ -90,7 +138,11 @@ class DoomEngine:
             self.game.set_seed(seed)
         self.game.new_episode()
         if match is not None and self.index == 0:
-            self._replace_bots(match.num_bots, seed)
+            bots = [""] * match.num_bots
+            if self.bot_difficulty is not None:
+                bots = self.bot_difficulty.draw(match.num_bots, np.random.default_rng(seed))
+            for command in ["removebots", *(f"addbot {name}".strip() for name in bots)]:
+                self.game.send_game_command(command)
 
     def prepare(self, seed: int, port: int | None = None, host: str = LOOPBACK) -> None:
         """Makes the next `start` possible. Must be called before each, while no other engine is starting.
@@ -102,18 +154,17 @@ class DoomEngine:
         """
         # A new game each time, because some failures crash this process instead of raising: a second start of
         # the same game, and (vizdoom 1.3) an engine that ends before its first message.
-        self.game = configured_game(self.settings, self._is_human, self._has_window)
+        self.game = configured_game(self.settings)
         self.game.set_seed(seed)
         match = self.settings.match
         folder = EngineFolder(is_quiet=match is not None and match.has_several_engines)
         self._folder = folder
         if match is not None:
             assert port is not None
-            name = "Human" if self._is_human else f"AI{self.index or ''}"
-            set_match(self.game, match, self.index, host, port, name)
+            set_match(self.game, self.settings, self.index, host, port)
             if self.bot_difficulty is not None:
                 bots = folder.path / "bots.cfg"
-                write_bots(bots, match.num_bots)
+                bots.write_text(self.bot_difficulty.definitions(match.num_bots))
                 self.game.add_game_args(f"+viz_bots_path {bots}")
         self.game.set_vizdoom_path(str(folder.program))
         # The engine writes its settings when it exits.
@@ -127,7 +178,7 @@ class DoomEngine:
         self._pid = self._folder.engine_pid()
 
     def is_gone(self) -> bool:
-        """Whether the process has ended without a `close`. May be called from another thread at any time."""
+        """Returns whether the process has ended without a `close`. Called from any thread at any time."""
         pid = self._pid
         if pid is None:
             return False
@@ -175,14 +226,6 @@ class DoomEngine:
             folder.remove()
         if port is not None:
             port.release()
-
-    def _replace_bots(self, num_bots: int, seed: int) -> None:
-        commands = ["addbot"] * num_bots
-        if self.bot_difficulty is not None:
-            names = self.bot_difficulty.draw(num_bots, np.random.default_rng(seed))
-            commands = [f"addbot {name}" for name in names]
-        for command in ["removebots", *commands]:
-            self.game.send_game_command(command)
 
     def _start_alone(self, seed: int) -> None:
         for attempt in range(1, START_ATTEMPTS + 1):

@@ -166,7 +166,7 @@ PORT_ATTEMPTS = 100
 LOWEST_PORT = 10_000
 HIGHEST_PORT = 60_000
 MIN_NUM_PORTS = 1_000
-# Linux: the first and last port of the range that sockets get which ask for any port.
+# Linux: the first and last ephemeral port.
 EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 USUAL_EPHEMERAL_START = 32_768
 
@@ -176,8 +176,8 @@ class PortClaim:
 
     Two engines must never get the same port: besides the failed start, ViZDoom 1.3 crashes the process whose
     engine ends while it starts. The claim is a TCP socket bound to the same number: the operating system
-    gives a number to one socket only, and frees it when the process ends in any way. The number is below
-    those that sockets get which ask for any port, as joining engines do.
+    gives a number to one socket only, and frees it when the process ends in any way. The number is below the
+    ephemeral ports, which joining engines get.
 
     Raises OSError if no port is left.
     """

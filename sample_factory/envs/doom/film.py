@@ -1,4 +1,4 @@
-"""Pictures of a game: of every step, or of every tic; large ones, or those that the policy sees."""
+"""Pictures of a game, of every step or of every tic: large ones, or the pictures that the policy sees."""
 
 import logging
 import math
@@ -67,7 +67,6 @@ class Film:
         return [self._picture(screen) for screen in screens]
 
     def _picture(self, screen: np.ndarray) -> Picture:
-        """Converts planes [3, height, width] into a picture of the film's width."""
         picture = cv2.merge(list(screen))  # a copy of the transposed array takes four times as long
         height = self._width * picture.shape[0] // picture.shape[1]
         enlarged: Picture = cv2.resize(picture, (self._width, height), interpolation=cv2.INTER_LINEAR)
@@ -77,10 +76,9 @@ class Film:
 class Viewer:
     """Repeats the game of an engine in a second one, with the same seeds and actions.
 
-    A reduced picture of the second engine cannot replace the first one's: details differ, for example the
-    numbers at the bottom, and so would a policy's actions. The game itself is the same in both if no other
-    engine takes part, because it depends on seeds and actions only. (The engines of a match exchange
-    messages, whose timing decides who starts where.)
+    The policy still sees the pictures of the first engine: reduced pictures of the second one differ in
+    details, such as the numbers at the bottom. The game is the same in both, because it depends on seeds and
+    actions only. In a match of several engines, the timing of their messages decides who starts where.
     """
 
     def __init__(self, played: DoomEngine, frameskip: int, render_mode: str):
@@ -105,11 +103,11 @@ class Viewer:
             if not game.is_episode_finished():
                 game.make_action(buttons, self._frameskip // num_parts)
                 self.film.add()
-        states = [
+        own, played = (
             [engine.game.get_game_variable(variable) for variable in WITNESSES]
             for engine in (self._engine, self._played)
-        ]
-        if not self._has_warned and states[0] != states[1]:
+        )
+        if not self._has_warned and own != played:
             self._has_warned = True
             log.warning(
                 "%s: the pictures no longer show the game that the policy plays; its results are right",

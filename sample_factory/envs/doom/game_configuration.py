@@ -19,7 +19,6 @@ log = logging.getLogger("sample_factory")
 # How long the engines of a match look for each other. Their owner gives up earlier, see DoomEngine.halt.
 CONNECT_SECONDS = 3600
 NUM_COLORS = 8
-WINDOW_RESOLUTION = vizdoom.ScreenResolution.RES_800X600
 # File names in envpool-assets of maps that our scenarios know by another name.
 ENVPOOL_NAMES = {"battle.wad": "D3_battle.wad", "battle2.wad": "D4_battle2.wad"}
 
@@ -38,7 +37,9 @@ FALLBACKS = {
 class EngineSettings(NamedTuple):
     """Scenario and match of an engine.
 
-    wad_folders: searched first for the scenario's .wad. is_viewer: draws large pictures.
+    wad_folders: searched first for the scenario's .wad.
+    is_viewer: draws large pictures.
+    is_human: plays in real time from keyboard and mouse; has_window: shows the window that receives them.
     """
 
     env_name: str
@@ -47,6 +48,8 @@ class EngineSettings(NamedTuple):
     wide_aspect_ratio: bool
     match: MatchSpec | None
     is_viewer: bool = False
+    is_human: bool = False
+    has_window: bool = False
 
     def invitation(self, port: int) -> str:
         """Returns the command with which a human on this machine joins the match."""
@@ -57,53 +60,48 @@ class EngineSettings(NamedTuple):
         return f"python -m sample_factory.play_doom {' '.join(flags)}"
 
 
-def configured_game(settings: EngineSettings, is_human: bool, has_window: bool) -> vizdoom.DoomGame:
+def configured_game(settings: EngineSettings) -> vizdoom.DoomGame:
     """Returns a game that is ready to start, apart from its seed, its folder and the arguments of a match.
 
-    is_human: plays in real time from keyboard and mouse; has_window: shows the window that receives them.
     Raises ValueError for a broken scenario file and FileNotFoundError for a missing map.
     """
     game = vizdoom.DoomGame()
     if not game.load_config(str(settings.scenario)):
         raise ValueError(f"{settings.env_name}: the engine cannot parse {settings.scenario}")
-    _choose_map(game, settings)
-    game.set_screen_resolution(WINDOW_RESOLUTION if is_human else _resolution(settings))
-    # Planes by colour, [3, height, width], like the observation.
-    game.set_screen_format(vizdoom.ScreenFormat.CRCGCB)
-    game.set_window_visible(has_window)
-    game.set_sound_enabled(False)
-    game.set_mode(vizdoom.Mode.ASYNC_SPECTATOR if is_human else vizdoom.Mode.PLAYER)
-    return game
-
-
-def _choose_map(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
     named = Path(game.get_doom_scenario_path())  # absolute, resolved from the folder of the .cfg
-    wad = find_wad(named.name, [*settings.wad_folders, named.parent])
-    game.set_doom_scenario_path(str(wad.path))
-    if wad.doom_map is not None:
-        game.set_doom_map(wad.doom_map)
-    maps = map_names(wad.path)
+    wad, doom_map = find_wad(named.name, [*settings.wad_folders, named.parent])
+    game.set_doom_scenario_path(str(wad))
+    if doom_map is not None:
+        game.set_doom_map(doom_map)
+    maps = map_names(wad)
     if maps and game.get_doom_map().upper() not in maps:
         # The engine would search for it forever.
         raise ValueError(
-            f"{settings.env_name}: {wad.path} has no map {game.get_doom_map()}; it has {', '.join(maps)}"
+            f"{settings.env_name}: {wad} has no map {game.get_doom_map()}; it has {', '.join(maps)}"
         )
-
-
-def _resolution(settings: EngineSettings) -> vizdoom.ScreenResolution:
-    resolutions = vizdoom.ScreenResolution
-    if settings.is_viewer:
-        return resolutions.RES_640X360 if settings.wide_aspect_ratio else resolutions.RES_640X480
-    return resolutions.RES_256X144 if settings.wide_aspect_ratio else resolutions.RES_160X120
+    size = "640X480" if settings.is_viewer else "160X120"
+    if settings.wide_aspect_ratio:
+        size = "640X360" if settings.is_viewer else "256X144"
+    size = "800X600" if settings.is_human else size
+    game.set_screen_resolution(vizdoom.ScreenResolution.__members__[f"RES_{size}"])
+    # Planes by colour, [3, height, width], like the observation.
+    game.set_screen_format(vizdoom.ScreenFormat.CRCGCB)
+    game.set_window_visible(settings.has_window)
+    game.set_sound_enabled(False)
+    game.set_mode(vizdoom.Mode.ASYNC_SPECTATOR if settings.is_human else vizdoom.Mode.PLAYER)
+    return game
 
 
 def set_match(
-    game: vizdoom.DoomGame, match: MatchSpec, engine_index: int, host: str, port: int, player_name: str
+    game: vizdoom.DoomGame, settings: EngineSettings, engine_index: int, host: str, port: int
 ) -> None:
     """Gives the game the arguments of a match, and its time limit.
 
     engine_index: 0 hosts the match at the port, the others join it at host:port.
     """
+    match = settings.match
+    assert match is not None
+    name = "Human" if settings.is_human else f"AI{engine_index or ''}"
     role = f"-host {match.num_engines} -port {port}" if engine_index == 0 else f"-join {host}:{port}"
     game.clear_game_args()
     game.add_game_args(
@@ -111,33 +109,27 @@ def set_match(
         "+sv_forcerespawn 1 +sv_noautoaim 1 +sv_respawnprotect 1 +sv_spawnfarthest 1 +sv_nocrouch 1 "
         "+sv_nojump 1 +sv_nofreelook 1 +sv_noexit 1 "
         f"+viz_respawn_delay {match.respawn_delay_seconds} +viz_connect_timeout {CONNECT_SECONDS} "
-        f"+name {player_name} +colorset {engine_index % NUM_COLORS}"
+        f"+name {name} +colorset {engine_index % NUM_COLORS}"
     )
     game.set_episode_timeout(match.tics)
 
 
-class Wad(NamedTuple):
-    """A map to play. doom_map: replaces the map that the scenario's .cfg names, if not None."""
-
-    path: Path
-    doom_map: str | None = None
-
-
-def find_wad(name: str, folders: Sequence[str | Path | None] = ()) -> Wad:
+def find_wad(name: str, folders: Sequence[str | Path | None] = ()) -> tuple[Path, str | None]:
     """Searches for the file `name` in the given folders, then in the packages vizdoom and envpool-assets.
 
+    Returns (path, map): of a replacement, the map to play instead of the one in the .cfg, otherwise None.
     Raises FileNotFoundError, which lists the folders searched and says how to supply the file.
     """
     searched = [Path(folder).expanduser() for folder in folders if folder is not None]
     path = _find_file(name, searched)
     if path is not None:
-        return Wad(path)
+        return path, None
     if name in FALLBACKS:
         file, doom_map = FALLBACKS[name]
         path = _find_file(file, searched)
         if path is not None:
             _warn_of_fallback(name, file, doom_map)
-            return Wad(path, doom_map)
+            return path, doom_map
     folders_searched = ", ".join(str(folder) for folder in [*searched, *_package_folders()])
     raise FileNotFoundError(
         f"The map {name} was not found (searched {folders_searched}). Get the file and pass its folder as "
@@ -168,8 +160,7 @@ def _find_file(name: str, folders: Sequence[Path]) -> Path | None:
 def _package_folders() -> tuple[Path, ...]:
     folders = []
     for package, subfolder in (("vizdoom", "scenarios"), ("envpool_assets", "vizdoom/maps")):
-        # find_spec locates a package without importing it.
-        spec = importlib.util.find_spec(package)
+        spec = importlib.util.find_spec(package)  # imports nothing
         if spec is not None and spec.submodule_search_locations:
             folders.append(Path(spec.submodule_search_locations[0]) / subfolder)
     return tuple(folders)

@@ -1,88 +1,87 @@
-"""Lets a human play at keyboard and mouse, alone in a scenario or in a match with agents."""
+"""The command `play_doom`: a human plays at keyboard and mouse, alone or in a match with trained agents."""
 
 import atexit
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import vizdoom
 
+from sample_factory.config.config import Config
+from sample_factory.config.flags import ConfigError
 from sample_factory.envs.doom.doom_family import DoomSpec
 from sample_factory.envs.doom.engine import PLAYER_COUNT, START_ERRORS, DoomEngine
 from sample_factory.envs.doom.game_configuration import EngineSettings
 from sample_factory.envs.doom.lockstep import ANSWER_SECONDS, CLOSE_SECONDS, POLL_SECONDS, EngineThread
+from sample_factory.envs.doom.make_doom_env import doom_spec, engine_settings
 from sample_factory.envs.doom.player_score import PlayerScore
 from sample_factory.runtime.failures import CommandFailed
 
-Answer = TypeVar("Answer")
+Endpoint = tuple[str, int]  # host and port at which a match waits for humans
 
-
-class Endpoint(NamedTuple):
-    """Host and port at which a match waits for humans."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Endpoint":
-        """Parses host:port. Raises ValueError."""
-        host, _, port = text.rpartition(":")
-        if host.split() != [host] or not port.isdecimal() or not 0 < int(port) < 2**16:
-            raise ValueError(f"{text!r} is not host:port; write it like 127.0.0.1:5029")
-        return cls(host, int(port))
+# Defaults of the engine (defbinds.txt in vizdoom.pk3): keys -> (purpose, names of the engine's buttons).
+KEYS: Mapping[str, tuple[str, Sequence[str]]] = {
+    "up, down": ("move forward, backward", ("MOVE_FORWARD", "MOVE_BACKWARD")),
+    ", .": ("step left, right", ("MOVE_LEFT", "MOVE_RIGHT")),
+    "left, right": ("turn", ("TURN_LEFT", "TURN_RIGHT")),
+    "mouse, left, right": ("turn", ("TURN_LEFT_RIGHT_DELTA",)),
+    "Ctrl, left button": ("shoot", ("ATTACK",)),
+    "Shift": ("run", ("SPEED",)),
+    "Space": ("open doors, press switches", ("USE",)),
+    "1 to 7": ("choose a weapon", [f"SELECT_WEAPON{number}" for number in range(1, 8)]),
+    "mouse wheel": ("next, previous weapon", ("SELECT_NEXT_WEAPON", "SELECT_PREV_WEAPON")),
+}
 
 
 class NotPlayed(CommandFailed):
     """The game did not begin, or has stopped answering."""
 
 
-class HumanEngine:
-    """An engine in real time, with a window if wanted, and the thread that makes its calls.
+def run(config: Config) -> None:
+    """Plays until the window is closed, the other players of a match have left, or Ctrl+C.
 
-    Some calls wait for the other engines of a match; with a thread the main thread still receives Ctrl+C.
+    config: from `parse_config` with the extra section `human_game`.
+    Raises ConfigError for bad input, NotPlayed, KeyboardInterrupt.
     """
-
-    def __init__(self, settings: EngineSettings, index: int, has_window: bool):
-        self.engine = DoomEngine(settings, index, is_human=True, has_window=has_window)
-        self._thread = EngineThread(index)
-
-    def call(self, function: Callable[[], Answer], seconds: float = float("inf")) -> Answer:
-        """Calls the function in the thread.
-
-        Raises the function's exceptions, and NotPlayed if it takes more than `seconds`.
-        """
-        answers: list[Answer] = []
-        deadline = time.monotonic() + seconds
-        self._thread.begin(lambda: answers.append(function()))
-        while not self._thread.is_free_within(POLL_SECONDS):
-            if time.monotonic() > deadline:
-                raise NotPlayed(f"no answer within {seconds:g} s")
-        self._thread.check()
-        return answers[0]
-
-    def is_left_alone(self) -> bool:
-        """Whether this is a match that all other players have left."""
-        return self.engine.index > 0 and self.engine.game.get_game_variable(PLAYER_COUNT) < 2
-
-    def leave(self) -> None:
-        """Ends the process, whatever it is doing."""
-        if not self._thread.is_free_within(POLL_SECONDS):
-            self.engine.halt()
-        if self._thread.is_free_within(CLOSE_SECONDS):
-            self._thread.begin(self.engine.close)
-            self._thread.is_free_within(CLOSE_SECONDS)
-        else:
-            self.engine.abandon()
-            atexit.register(_exit_at_once)
+    join = config.extra["human_game"].join
+    cfg = config.namespace()
+    try:
+        endpoint = None if join is None else parse_endpoint(join)
+        spec = doom_spec(config.env_name)
+        # This process has one player, the human: alone, or (num_humans=1) as the one who joins a match.
+        cfg.num_agents = 1
+        cfg.num_humans = 0 if endpoint is None else 1
+        settings = engine_settings(spec.name, spec, cfg)
+        print(instructions(spec, settings), flush=True)
+        frameskip = config.env.env_frameskip or 1
+        episodes = play(spec, settings, endpoint, config.run.seed, frameskip=frameskip)
+        for episode, results in enumerate(episodes, 1):
+            text = "  ".join(f"{name} {value:.5g}" for name, value in results.items())
+            print(f"episode {episode}  {text}", flush=True)
+        print("The game is over.")
+    except (ValueError, FileNotFoundError) as error:
+        raise ConfigError(str(error)) from error
 
 
-def buttons(settings: EngineSettings) -> list[str]:
-    """Returns the names of the scenario's buttons."""
-    return DoomEngine(settings).button_names()
+def parse_endpoint(text: str) -> Endpoint:
+    """Parses host:port. Raises ValueError."""
+    host, _, port = text.rpartition(":")
+    if host.split() != [host] or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise ValueError(f"{text!r} is not host:port; write it like 127.0.0.1:5029")
+    return host, int(port)
+
+
+def instructions(spec: DoomSpec, settings: EngineSettings) -> str:
+    """Returns the goal of a scenario and the keys for its buttons, a line each."""
+    buttons = DoomEngine(settings).button_names()
+    lines = [spec.name, *filter(None, [spec.goal])]
+    for keys, (purpose, pressed) in KEYS.items():
+        if not set(buttons).isdisjoint(pressed):
+            lines.append(f"  {keys:<20}{purpose}")
+    return "\n".join([*lines, "The score is printed here. To stop, close the window or press Ctrl+C here."])
 
 
 def play(
@@ -98,23 +97,21 @@ def play(
     Ends when the window is closed or the other players have left.
 
     settings: for one human, who joins the match at the endpoint, or plays alone (None).
-    frameskip: tics in a step of the agents, whose rewards are added up step by step.
+    frameskip: tics in a step of the agents; rewards are added up step by step.
     Raises NotPlayed, and FileNotFoundError for a missing map.
     """
     # The engine's window library supports no other displays.
     if has_window and sys.platform == "linux" and not os.environ.get("DISPLAY"):
         raise NotPlayed("there is no display to open a window on (DISPLAY is not set)")
-    human = HumanEngine(settings, 0 if endpoint is None else 1, has_window)
-    engine = human.engine
-    seeds = _seeds(seed)
+    human = HumanEngine(settings, endpoint, has_window, np.random.default_rng(seed))
     try:
-        _begin(human, endpoint, seeds)
-        score = PlayerScore(spec, engine.variable_places())
+        human.begin()
+        score = PlayerScore(spec, human.engine.variable_places())
         while True:
             yield _play_episode(human, spec, score, frameskip)
             if human.is_left_alone():
                 return
-            human.call(lambda: engine.new_episode(next(seeds)), ANSWER_SECONDS)
+            human.new_episode()
     except vizdoom.ViZDoomUnexpectedExitException:  # the window was closed
         return
     except KeyboardInterrupt:
@@ -124,17 +121,74 @@ def play(
         human.leave()
 
 
-def _begin(human: HumanEngine, endpoint: Endpoint | None, seeds: Iterator[int]) -> None:
-    engine = human.engine
-    try:
-        if endpoint is not None:
-            engine.prepare(next(seeds), endpoint.port, endpoint.host)
-            human.call(engine.start, ANSWER_SECONDS)
-        human.call(lambda: engine.new_episode(next(seeds)), ANSWER_SECONDS)
-    except (RuntimeError, *START_ERRORS) as error:
-        where = "" if endpoint is None else f" at {endpoint.host}:{endpoint.port}"
-        name = engine.settings.env_name
-        raise NotPlayed(f"{name}{where} did not begin: {error} {engine.last_error()}") from error
+class HumanEngine:
+    """An engine in real time, with a window if wanted, and the thread that makes its calls.
+
+    Some calls wait for the other engines of a match; with a thread the main thread still receives Ctrl+C.
+    """
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        endpoint: Endpoint | None,
+        has_window: bool,
+        rng: np.random.Generator,
+    ):
+        index = 0 if endpoint is None else 1
+        self.engine = DoomEngine(settings._replace(is_human=True, has_window=has_window), index)
+        self._endpoint = endpoint
+        self._rng = rng
+        self._thread = EngineThread(index)
+
+    def begin(self) -> None:
+        """Joins the match, if there is one, and begins the first episode. Raises NotPlayed."""
+        engine = self.engine
+        where = ""
+        try:
+            if self._endpoint is not None:
+                host, port = self._endpoint
+                where = f" at {host}:{port}"
+                engine.prepare(self._draw_seed(), port, host)
+                self.call(engine.start, ANSWER_SECONDS)
+            self.new_episode()
+        except (RuntimeError, *START_ERRORS) as error:
+            name = engine.settings.env_name
+            raise NotPlayed(f"{name}{where} did not begin: {error} {engine.last_error()}") from error
+
+    def new_episode(self) -> None:
+        """Begins an episode. Raises NotPlayed."""
+        seed = self._draw_seed()
+        self.call(lambda: self.engine.new_episode(seed), ANSWER_SECONDS)
+
+    def call(self, function: Callable[[], object], seconds: float = float("inf")) -> None:
+        """Calls the function in the thread.
+
+        Raises the function's exceptions, and NotPlayed if it takes more than `seconds`.
+        """
+        deadline = time.monotonic() + seconds
+        self._thread.begin(function)
+        while not self._thread.is_free_within(POLL_SECONDS):
+            if time.monotonic() > deadline:
+                raise NotPlayed(f"no answer within {seconds:g} s")
+        self._thread.check()
+
+    def is_left_alone(self) -> bool:
+        """Returns whether this is a match that all other players have left."""
+        return self._endpoint is not None and self.engine.game.get_game_variable(PLAYER_COUNT) < 2
+
+    def leave(self) -> None:
+        """Ends the process, whatever it is doing."""
+        if not self._thread.is_free_within(POLL_SECONDS):
+            self.engine.halt()
+        if self._thread.is_free_within(CLOSE_SECONDS):
+            self._thread.begin(self.engine.close)
+            self._thread.is_free_within(CLOSE_SECONDS)
+        else:
+            self.engine.abandon()
+            atexit.register(_exit_at_once)
+
+    def _draw_seed(self) -> int:
+        return int(self._rng.integers(2**32))
 
 
 def _exit_at_once() -> None:
@@ -144,14 +198,8 @@ def _exit_at_once() -> None:
     os._exit(1)
 
 
-def _seeds(seed: int | None) -> Iterator[int]:
-    generator = np.random.default_rng(seed)
-    while True:
-        yield int(generator.integers(2**32))
-
-
 def _play_episode(human: HumanEngine, spec: DoomSpec, score: PlayerScore, frameskip: int) -> dict[str, float]:
-    """Returns the results as `enjoy` prints those of an agent: the training reward, length and objective."""
+    """Returns the results that `enjoy` prints for an agent: the training reward, length and objective."""
     engine = human.engine
     game = engine.game
     limit = spec.time_limit_frames or float("inf")

@@ -116,15 +116,9 @@ class Lockstep:
                 self._start_once(seed, self._port.number)
                 return
             except (MatchBroken, *START_ERRORS) as error:
-                messages = [f"engine {i}: {engine.last_error()}" for i, engine in enumerate(self._engines)]
+                stderr = "; ".join(f"engine {i}: {e.last_error()}" for i, e in enumerate(self._engines))
                 self.close()
-                log.warning(
-                    "%s: start %d of the match failed: %s (%s)",
-                    self._name,
-                    attempt,
-                    error,
-                    "; ".join(messages),
-                )
+                log.warning("%s: start %d of the match failed: %s (%s)", self._name, attempt, error, stderr)
                 last_error = error
         failure = f"{len(self._engines)} engines did not start a match in {num_attempts} attempts"
         if self._num_humans:
@@ -133,8 +127,7 @@ class Lockstep:
 
     def new_episode(self, seed: int) -> None:
         """Begins an episode in all engines. Raises MatchBroken and the engines' errors."""
-        calls = [functools.partial(engine.new_episode, seed) for engine in self._engines]
-        self._call_all(calls, ANSWER_SECONDS)
+        self._call_all([functools.partial(e.new_episode, seed) for e in self._engines], ANSWER_SECONDS)
 
     def play(
         self, buttons: Sequence[list[float]], num_tics: int, after_tic: Callable[[], None] | None
@@ -171,26 +164,30 @@ class Lockstep:
             else:
                 log.warning("%s: a call on an engine does not return; abandoned it", self._name)
                 engine.abandon()
-        self._await_close(closing)
-        if self._port is not None:
-            self._port.release()
-
-    def _await_close(self, threads: Sequence[EngineThread]) -> None:
         deadline = time.monotonic() + CLOSE_SECONDS  # a new one: a hanging engine may have used up the first
-        for thread in threads:
+        for thread in closing:
             if not thread.is_free_within(deadline - time.monotonic()):
                 log.warning("%s: an engine did not close within %g s", self._name, CLOSE_SECONDS)
                 continue
             if thread.error is not None:
                 log.warning("%s: an engine could not be closed: %s", self._name, thread.error)
             thread.begin(None)
+        if self._port is not None:
+            self._port.release()
 
     def _start_once(self, seed: int, port: int) -> None:
         for engine in self._engines:
             engine.prepare(seed, port)
+        seconds = ANSWER_SECONDS
         if self._num_humans:
-            self._log_invitation(port)
-        seconds = JOIN_SECONDS if self._num_humans else ANSWER_SECONDS
+            seconds = JOIN_SECONDS
+            log.info(
+                "%s: waiting up to %.0f min for %d human player(s); to join: %s",
+                self._name,
+                JOIN_SECONDS / 60,
+                self._num_humans,
+                self._engines[0].settings.invitation(port),
+            )
         self._call_all([engine.start for engine in self._engines], seconds)
 
     def _play(self, num_tics: int, after_tic: Callable[[], None] | None) -> None:
@@ -199,8 +196,10 @@ class Lockstep:
         other_games = [engine.game for engine in self._engines[1:]]
         other_threads = self._threads[1:]
         for tic in range(num_tics):
-            if self._num_humans:
-                self._wait_for_tic()
+            if self._num_humans:  # a human's engine that is overtaken lags behind for the rest of the match
+                now = time.monotonic()
+                time.sleep(max(0.0, self._next_tic - now))
+                self._next_tic = max(now - MAX_LAG_SECONDS, self._next_tic) + TIC_SECONDS
             is_last = tic == num_tics - 1
             draws = is_last or after_tic is not None
             for thread, game in zip(other_threads, other_games):
@@ -212,21 +211,6 @@ class Lockstep:
                 return
             if after_tic is not None and not is_last:
                 after_tic()
-
-    def _log_invitation(self, port: int) -> None:
-        log.info(
-            "%s: waiting up to %.0f min for %d human player(s); to join: %s",
-            self._name,
-            JOIN_SECONDS / 60,
-            self._num_humans,
-            self._engines[0].settings.invitation(port),
-        )
-
-    def _wait_for_tic(self) -> None:
-        """Keeps to real time: a human's engine that is overtaken lags behind for the rest of the match."""
-        now = time.monotonic()
-        time.sleep(max(0.0, self._next_tic - now))
-        self._next_tic = max(now - MAX_LAG_SECONDS, self._next_tic) + TIC_SECONDS
 
     def _call_all(self, calls: Sequence[Callable[[], object]], seconds: float) -> None:
         for thread, call in zip(self._threads, calls):
@@ -243,12 +227,8 @@ class Lockstep:
                 if thread.is_free_within(0.0):
                     thread.check()
             busy = [thread for thread in busy if thread.is_busy]
-            if busy:
-                self._check_engines(deadline, seconds)
-
-    def _check_engines(self, deadline: float, seconds: float) -> None:
-        gone = [index for index, engine in enumerate(self._engines) if engine.is_gone()]
-        if gone:
-            raise MatchBroken(f"{self._name}: the process of engine {gone[0]} is gone")
-        if time.monotonic() > deadline:
-            raise MatchBroken(f"{self._name}: an engine has not answered for {seconds:g} s")
+            for index, engine in enumerate(self._engines):
+                if busy and engine.is_gone():
+                    raise MatchBroken(f"{self._name}: the process of engine {index} is gone")
+            if busy and time.monotonic() > deadline:
+                raise MatchBroken(f"{self._name}: an engine has not answered for {seconds:g} s")

@@ -1,9 +1,9 @@
-"""Makes the envs of the `doom_` family, and those that users describe with a DoomSpec of their own."""
+"""Makes the envs of the `doom_` family, and envs that users describe with a DoomSpec of their own."""
 
 from typing import Any
 
 from sample_factory.envs.doom.doom_env import DoomEnv
-from sample_factory.envs.doom.doom_family import DOOM_SPECS, DoomSpec, MatchSpec
+from sample_factory.envs.doom.doom_family import DOOM_SPECS, DoomSpec
 from sample_factory.envs.doom.doom_match_env import DoomMatchEnv
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.game_configuration import EngineSettings
@@ -43,13 +43,28 @@ def make_doom_env(
 
 def engine_settings(env_name: str, spec: DoomSpec, cfg: Any) -> EngineSettings:
     """Returns the settings that the flags of DoomFlags give; raises ValueError for too many players."""
-    return EngineSettings(
-        env_name=env_name,
-        scenario=spec.scenario_path(),
-        wad_folders=(cfg.doom_scenarios_dir,),
-        wide_aspect_ratio=cfg.wide_aspect_ratio,
-        match=_with_flags(env_name, spec.match, cfg),
-    )
+    match = spec.match
+    if match is None and cfg.num_humans > 0:
+        raise ValueError(
+            f"{env_name}: --num_humans={cfg.num_humans}: humans cannot join a game for one player"
+        )
+    if match is not None:
+        match = match._replace(
+            num_agents=cfg.num_agents if cfg.num_agents > 0 else match.num_agents,
+            num_humans=cfg.num_humans,
+            num_bots=cfg.num_bots if cfg.num_bots >= 0 else match.num_bots,
+            minutes=cfg.timelimit if cfg.timelimit is not None else match.minutes,
+            start_bot_difficulty=cfg.start_bot_difficulty,
+        )
+        if match.num_engines + match.num_bots > MAX_PLAYERS:
+            humans = f"{cfg.num_humans} humans " if cfg.num_humans else ""
+            raise ValueError(
+                f"{env_name}: {match.num_agents} agents {humans}and {match.num_bots} bots are more than the "
+                f"{MAX_PLAYERS} players of a match whose frags the scenario reports; lower --num_agents or "
+                "--num_bots"
+            )
+    folders = (cfg.doom_scenarios_dir,)
+    return EngineSettings(env_name, spec.scenario_path(), folders, cfg.wide_aspect_ratio, match)
 
 
 def doom_spec(full_env_name: str) -> DoomSpec:
@@ -57,28 +72,3 @@ def doom_spec(full_env_name: str) -> DoomSpec:
     if full_env_name not in DOOM_SPECS:
         raise ValueError(f"There is no env {full_env_name}; choose one of {', '.join(DOOM_SPECS)}")
     return DOOM_SPECS[full_env_name]
-
-
-def _with_flags(env_name: str, match: MatchSpec | None, cfg: Any) -> MatchSpec | None:
-    """Returns the match as the flags change it."""
-    if match is None:
-        if cfg.num_humans > 0:
-            raise ValueError(
-                f"{env_name}: --num_humans={cfg.num_humans}: humans cannot join a game for one player"
-            )
-        return None
-    match = match._replace(
-        num_agents=cfg.num_agents if cfg.num_agents > 0 else match.num_agents,
-        num_humans=cfg.num_humans,
-        num_bots=cfg.num_bots if cfg.num_bots >= 0 else match.num_bots,
-        minutes=cfg.timelimit if cfg.timelimit is not None else match.minutes,
-        start_bot_difficulty=cfg.start_bot_difficulty,
-    )
-    if match.num_engines + match.num_bots > MAX_PLAYERS:
-        humans = f"{cfg.num_humans} humans " if cfg.num_humans else ""
-        raise ValueError(
-            f"{env_name}: {match.num_agents} agents {humans}and {match.num_bots} bots are more than the "
-            f"{MAX_PLAYERS} players of a match whose frags the scenario reports; lower --num_agents or "
-            "--num_bots"
-        )
-    return match

@@ -16,7 +16,7 @@ Resize = Callable[[np.ndarray, np.ndarray], None]
 def make_resize(screen_shape: tuple[int, int], shape: tuple[int, int]) -> Resize:
     """Returns a function of (screen, into): screen [3, *screen_shape] uint8, into [3, *shape] uint8.
 
-    Shapes are (height, width); both arrays are C-contiguous. The result is that of OpenCV's INTER_NEAREST.
+    Shapes are (height, width); both arrays are C-contiguous. The result equals OpenCV's INTER_NEAREST.
     """
     if screen_shape == (120, 160) and shape == (72, 128):
         return _resize_default
@@ -54,45 +54,29 @@ class Measurement(NamedTuple):
     default: float = 0.0
 
 
-def _ammo(variable: str) -> Measurement:
-    return Measurement(variable, 1 / 15, high=5.0)
-
-
 MEASUREMENTS = (
     Measurement("SELECTED_WEAPON", 1.0, low=0.0),
-    _ammo("SELECTED_WEAPON_AMMO"),
+    Measurement("SELECTED_WEAPON_AMMO", 1 / 15, high=5.0),
     Measurement("HEALTH", 1 / 30, low=0.0),
     Measurement("ARMOR", 1 / 30),
     Measurement("USER2", 1 / 10),  # the number of kills in the battle scenarios
     Measurement("ATTACK_READY", 1.0),
     Measurement("PLAYER_COUNT", 1 / 5, default=1.0),
     *(Measurement(f"WEAPON{slot}", 1.0, low=0.0) for slot in range(8)),
-    *(_ammo(f"AMMO{slot}") for slot in range(8)),
+    *(Measurement(f"AMMO{slot}", 1 / 15, high=5.0) for slot in range(8)),
 )
 NUM_MEASUREMENTS = len(MEASUREMENTS)
 
 
-class _Reading(NamedTuple):
-    """A reported variable: `element` of the vector is clip(values[place] * scale, low, high)."""
-
-    element: int
-    place: int
-    scale: float
-    low: float
-    high: float
-
-
 class MeasurementReader:
-    """Computes the vector of measurements from the engine's variables.
-
-    variables: maps the name of each reported variable to its place in the lists of values.
-    """
+    """Computes the vector of measurements from the engine's variables."""
 
     def __init__(self, variables: Mapping[str, int]):
+        """variables: maps the name of each reported variable to its place in the lists of values."""
         self._vector = [m.scale * m.default for m in MEASUREMENTS]
         # A loop over the reported variables (4 in battle) costs less than five NumPy calls.
         self._readings = [
-            _Reading(element, variables[m.variable], m.scale, m.low, m.high)
+            (element, variables[m.variable], m.scale, m.low, m.high)
             for element, m in enumerate(MEASUREMENTS)
             if m.variable in variables
         ]

@@ -3,9 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sample_factory.envs.doom.doom_family import DoomSpec
-from sample_factory.envs.doom.reward_shaping import VariableShaping
+from sample_factory.envs.doom.doom_family import NUM_SLOTS, DoomSpec
 
+# Larger changes are clipped: a rocket into a crowd must not outweigh a frag, and a player crushed by another
+# one's respawn loses a million points of health.
+MAX_CHANGE = {"DAMAGECOUNT": 200.0, "HITCOUNT": 5.0, "HEALTH": 200.0}
+# A weapon held for fewer readings is skipped while the player cycles through the slots.
+MIN_READINGS_OF_SELECTED = 5
 MAX_PLAYERS = 9  # the scenarios report the frags of at most 9 players
 MATCH_VARIABLES = (
     "FRAGCOUNT",
@@ -29,15 +33,6 @@ def leader_gap(frags: Sequence[float], player: int) -> float:
     return max(others) - frags[player] if others else 0.0
 
 
-def frags_of_players(values: Sequence[float], variables: Mapping[str, int]) -> list[float]:
-    """Returns the frags of all players of the match, bots included, in the order of player numbers."""
-    # After a human has left, the numbers of other players may exceed the count.
-    count = values[variables["PLAYER_COUNT"]]
-    number = values[variables["PLAYER_NUMBER"]] + 1
-    num_players = min(int(max(count, number)), MAX_PLAYERS)
-    return [values[variables[f"PLAYER{number}_FRAGCOUNT"]] for number in range(1, num_players + 1)]
-
-
 def match_stats(
     values: Sequence[float], at_start: Sequence[float], variables: Mapping[str, int]
 ) -> dict[str, float]:
@@ -50,23 +45,78 @@ def match_stats(
         for name in ("DEATHCOUNT", "HITCOUNT", "DAMAGECOUNT")
     }
     frags = values[variables["FRAGCOUNT"]]
-    all_frags = frags_of_players(values, variables)
     player = int(values[variables["PLAYER_NUMBER"]])
+    # Bots are players too. After a human has left, the numbers of other players may exceed the count.
+    num_players = min(int(max(values[variables["PLAYER_COUNT"]], player + 1)), MAX_PLAYERS)
+    all_frags = [values[variables[f"PLAYER{number}_FRAGCOUNT"]] for number in range(1, num_players + 1)]
     return {
         "frags": frags,
         "deaths": counts["DEATHCOUNT"],
         "kdr": frags / (counts["DEATHCOUNT"] + 1),
         "hits": counts["HITCOUNT"],
         "damage": counts["DAMAGECOUNT"],
-        "num_players": float(len(all_frags)),
+        "num_players": float(num_players),
         "final_place": float(final_place(all_frags, player)),
         "leader_gap": leader_gap(all_frags, player),
     }
 
 
 def is_match_won(stats: Mapping[str, float]) -> bool:
-    """Whether the player is the only one at the top."""
+    """Returns whether the player is the only one at the top. stats: of `match_stats`."""
     return stats["final_place"] == 1 and stats["leader_gap"] < 0
+
+
+class VariableShaping:
+    """Computes the shaping reward of one player during one episode, by the changes of the engine's variables.
+
+    scheme: a nested dict of floats, which population-based training may change:
+        `{"delta": {variable: {"gain": w, "loss": w}}, "selected_weapon": {"SELECTED<slot>": bonus}}`. If a
+        variable rises by d, the reward is d * gain; if it falls by d, d * loss. The bonus is paid for each
+        step with a loaded weapon of that slot in hand.
+    variables: maps the names of the engine's variables to their places in the lists of values. Variables that
+        the engine does not report are not shaped.
+    The first step of the episode and of each new life has no shaping reward.
+    """
+
+    def __init__(self, scheme: Mapping[str, Any], variables: Mapping[str, int]):
+        self._weights = [
+            (variables[name], weight["gain"], weight["loss"], MAX_CHANGE.get(name, float("inf")))
+            for name, weight in scheme["delta"].items()
+            if name in variables
+        ]
+        self._bonus = [scheme["selected_weapon"].get(f"SELECTED{slot}", 0.0) for slot in range(NUM_SLOTS)]
+        self._selected = variables.get("SELECTED_WEAPON")
+        self._ammo = variables.get("SELECTED_WEAPON_AMMO")
+        self._dead = variables.get("DEAD")
+        self._previous: Sequence[float] | None = None
+        self._num_readings = 0  # of the weapon now in hand, in a row
+
+    def step(self, values: Sequence[float]) -> float:
+        """Returns the reward for the change since the last step.
+
+        `values` is kept until the next step: pass a new list each time.
+        """
+        previous = self._previous
+        self._previous = values
+        if self._selected is not None:
+            is_same = previous is not None and previous[self._selected] == values[self._selected]
+            self._num_readings = self._num_readings + 1 if is_same else 1
+        if previous is None:
+            return 0.0
+        if self._dead is not None and previous[self._dead] > 0 and values[self._dead] == 0:  # has respawned
+            return 0.0
+        reward = 0.0
+        is_held = self._num_readings >= MIN_READINGS_OF_SELECTED
+        if is_held and self._selected is not None and self._ammo is not None and values[self._ammo] > 0:
+            slot = int(values[self._selected])
+            reward = self._bonus[slot] if 0 <= slot < NUM_SLOTS else 0.0
+        for place, gain, loss, max_change in self._weights:
+            change = values[place] - previous[place]
+            if change > 0:
+                reward += gain * min(change, max_change)
+            elif change < 0:
+                reward += loss * min(-change, max_change)
+        return reward
 
 
 class PlayerScore:
@@ -100,7 +150,7 @@ class PlayerScore:
             self.start(self._at_start)
 
     def start(self, values: Sequence[float]) -> None:
-        """Begins an episode; `values` are those of its first state."""
+        """Begins an episode. values: of its first state."""
         self._shaping = VariableShaping(self._scheme, self._variables) if self._scheme else None
         self._at_start = values
         self._previous = values

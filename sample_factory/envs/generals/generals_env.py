@@ -2,17 +2,15 @@
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import gymnasium as gym
 import numpy as np
 import pettingzoo
 from generals.agents import Agent, ExpanderAgent, RandomAgent
-from generals.core.action import Action
 from generals.core.game import Game
 from generals.core.grid import GridFactory
-from generals.core.observation import Observation
 
 from sample_factory.envs.abilities import HoldsEnv, LimitsEpisodes, NamesActions, ScriptedPlayers
 from sample_factory.envs.generals.map_observer import (
@@ -24,9 +22,6 @@ from sample_factory.envs.generals.map_observer import (
     to_move,
 )
 from sample_factory.envs.protocol import Info, Picture
-
-if TYPE_CHECKING:
-    from sample_factory.envs.generals.generals_family import MapSpec
 
 DIRECTION_NAMES = ("up", "down", "left", "right")
 BOTS: Mapping[str, type[Agent]] = {"random": RandomAgent, "expander": ExpanderAgent}
@@ -52,17 +47,8 @@ class LeanGame(Game):  # type: ignore[misc]
     def agent_observation(self, agent: str) -> None:
         """Returns nothing: `step` calls it for both players, and the env observes by itself."""
 
-    def observe_for_bot(self, agent: str) -> Observation:
-        """Returns an observation of the package."""
-        return super().agent_observation(agent)
 
-
-class GeneralsEnv(
-    pettingzoo.ParallelEnv,  # type: ignore[misc]
-    ScriptedPlayers,
-    NamesActions,
-    LimitsEpisodes,
-):
+class GeneralsEnv(pettingzoo.ParallelEnv, ScriptedPlayers, NamesActions, LimitsEpisodes):  # type: ignore[misc]
     """Two players, each with a dict of `obs`, planes [C, side, side] float32, and `action_mask`.
 
     The reward is 1 for a win and -1 for a loss; the true objective is 1, 0, or 0.5 for a draw. Infos have
@@ -71,23 +57,25 @@ class GeneralsEnv(
 
     metadata = {"name": "generals", "render_modes": ["rgb_array"], "render_fps": 8}
 
-    def __init__(self, spec: "MapSpec", cfg: Any, render_mode: str | None = None):
-        """cfg: has the flags of GeneralsFlags."""
+    def __init__(
+        self, side: int, factory: GridFactory, time_limit: int, with_memory: bool, render_mode: str | None
+    ):
+        """side: height and width of the observation; smaller maps are padded with mountains.
+
+        factory: generates the maps. time_limit: number of turns after which a game is drawn.
+        """
         self.render_mode = render_mode
         self.possible_agents = ["red", "blue"]
         self.agents: list[str] = []
-        self._spec = spec
-        self._cfg = cfg
-        self._time_limit = cfg.generals_time_limit or spec.time_limit
+        self._side = side
+        self._factory = factory
+        self._time_limit = time_limit
         self._rng = np.random.default_rng()
-        side = spec.side
-        self._observers = {
-            name: MapObserver(side, cfg.generals_memory, self._time_limit) for name in self.possible_agents
-        }
-        num_planes = self._observers["red"].num_planes
+        self._observers = {name: MapObserver(side, with_memory, time_limit) for name in self.possible_agents}
+        shape = self._observers["red"].num_planes, side, side
         self._observation_space = gym.spaces.Dict(
             {
-                "obs": gym.spaces.Box(-np.inf, np.inf, (num_planes, side, side), np.float32),
+                "obs": gym.spaces.Box(-np.inf, np.inf, shape, np.float32),
                 "action_mask": gym.spaces.Box(0, 1, (num_actions(side),), np.int8),
             }
         )
@@ -107,99 +95,61 @@ class GeneralsEnv(
 
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, Info]]:
+    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         if seed is not None:
             self._rng = np.random.default_rng(seed)
             np.random.seed(seed % 2**32)  # the bots of the package use the global generator
-        grids = self._grid_factory()
-        grids.set_rng(self._rng)
+        self._factory.set_rng(self._rng)
         self.agents = list(self.possible_agents)
-        self._game = LeanGame(grids.generate(), self.possible_agents)
+        self._game = LeanGame(self._factory.generate(), self.possible_agents)
         self._last_moves = dict.fromkeys(self.agents, PASS)
         for observer in self._observers.values():
             observer.reset()
-        stats = self._game.get_infos()
-        return self._observe(), {name: {"assets": self._assets(name, stats)} for name in self.agents}
-
-    def _grid_factory(self) -> GridFactory:
-        if self._spec.is_online:
-            return GridFactory("generalsio")
-        largest = self._spec.side
-        smallest = self._cfg.generals_grid_size or largest
-        shares = self._cfg.generals_mountains, self._cfg.generals_cities
-        return GridFactory("uniform", (smallest, smallest), (largest, largest), *shares)
+        return self._observe(self._game), _assets(self._game, self._game.get_infos())
 
     def step(
         self, actions: Mapping[str, int]
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
-        assert self._game is not None, "reset comes first"
-        side = self._spec.side
-        self._last_moves = {name: to_move(int(actions[name]), side) for name in self.possible_agents}
-        _, stats = self._game.step(dict(self._last_moves))
-        is_won = self._game.is_done()
-        is_cut = not is_won and self._game.time >= self._time_limit
-        results = {name: 2 * int(stats[name]["is_winner"]) - 1 if is_won else 0 for name in stats}
-        infos: dict[str, dict[str, Any]] = {name: {"assets": self._assets(name, stats)} for name in stats}
+        game = self._game
+        assert game is not None, "reset comes first"
+        self._last_moves = {name: to_move(int(actions[name]), self._side) for name in self.possible_agents}
+        _, stats = game.step(dict(self._last_moves))
+        is_won = game.is_done()
+        is_cut = not is_won and game.time >= self._time_limit
+        rewards = dict.fromkeys(self.possible_agents, -1.0 if is_won else 0.0)
+        if is_won:
+            rewards[game.winner] = 1.0
+        infos = _assets(game, stats)
         if is_won or is_cut:
-            for name, info in infos.items():
-                info.update(self._end_info(results[name], stats[name]["land"]))
             self.agents = []
-        return (
-            self._observe(),
-            {name: float(result) for name, result in results.items()},
-            dict.fromkeys(results, is_won),
-            dict.fromkeys(results, is_cut),
-            infos,
-        )
+            for name, info in infos.items():
+                info["true_objective"] = (1 + rewards[name]) / 2
+                info["episode_extra_stats"] = {
+                    "won": float(rewards[name] > 0),
+                    "drawn": float(is_cut),
+                    "turns": float(game.time),
+                    "land": float(info["assets"][0][0]),
+                }
+        ended, cut = (dict.fromkeys(rewards, flag) for flag in (is_won, is_cut))
+        return self._observe(game), rewards, ended, cut, infos
 
-    def _observe(self) -> dict[str, Any]:
-        assert self._game is not None
+    def _observe(self, game: LeanGame) -> dict[str, Any]:
         observations = {}
         for name, enemy in zip(self.possible_agents, reversed(self.possible_agents)):
-            seen = self._observers[name].observe(self._game, name, enemy, self._last_moves[name])
+            seen = self._observers[name].observe(game, name, enemy, self._last_moves[name])
             observations[name] = {"obs": seen[0], "action_mask": seen[1]}
         return observations
-
-    def _assets(self, name: str, stats: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
-        """Returns (own, enemy's) land, army and castles, also those that the player does not see."""
-        assert self._game is not None
-        (enemy,) = set(self.possible_agents) - {name}
-        channels = self._game.channels
-        castles = channels.cities | channels.generals
-        counts = [
-            (
-                int(stats[player]["land"]),
-                int(stats[player]["army"]),
-                int(np.count_nonzero(castles & channels.ownership[player])),
-            )
-            for player in (name, enemy)
-        ]
-        return tuple(zip(*counts))
-
-    def _end_info(self, result: int, land: int) -> dict[str, Any]:
-        """result: 1 for a win, -1 for a loss, 0 for a draw."""
-        assert self._game is not None
-        return {
-            "true_objective": (1 + result) / 2,
-            "episode_extra_stats": {
-                "won": float(result > 0),
-                "drawn": float(result == 0),
-                "turns": float(self._game.time),
-                "land": float(land),
-            },
-        }
 
     def scripted_players(self) -> tuple[str, ...]:
         return tuple(BOTS)
 
     def scripted_action(self, player: str, agent: int) -> int:
         assert self._game is not None, "reset comes first"
-        seen = self._game.observe_for_bot(self.possible_agents[agent])
-        move: Action = self._bots[player].act(seen)
-        return to_action(move, self._spec.side)
+        seen = Game.agent_observation(self._game, self.possible_agents[agent])
+        return to_action(self._bots[player].act(seen), self._side)
 
     def action_text(self, action: Any) -> str:
-        move: Move = to_move(int(action), self._spec.side)
+        move: Move = to_move(int(action), self._side)
         if move.is_pass:
             return "pass"
         armies = "half" if move.is_split else "all"
@@ -210,6 +160,17 @@ class GeneralsEnv(
 
     def close(self) -> None:
         """Does nothing: there is nothing to free."""
+
+
+def _assets(game: Game, stats: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the infos by player, with `assets`: (own, enemy's) land, army and castles, seen or not."""
+    channels = game.channels
+    castles = channels.cities | channels.generals
+    red, blue = (
+        (int(own["land"]), int(own["army"]), int(np.count_nonzero(castles & channels.ownership[name])))
+        for name, own in stats.items()
+    )
+    return {"red": {"assets": tuple(zip(red, blue))}, "blue": {"assets": tuple(zip(blue, red))}}
 
 
 def assets_potential(observation: Any, info: Info) -> float:
@@ -272,45 +233,28 @@ def draw_game(game: Game) -> Picture:
 
     A gold ring marks a general, a white square a city; below are the turn, and each player's land and army.
     """
-    rows, columns = game.grid_dims
-    width = max(columns * FIELD, 8 * FIELD)
-    picture = np.zeros((rows * FIELD + STATUS_HEIGHT, width, 3), np.uint8)
     channels = game.channels
-    for row in range(rows):
-        for column in range(columns):
-            color = MOUNTAIN if channels.mountains[row, column] else FREE
-            if channels.cities[row, column]:
-                color = CITY
-            for player, player_color in zip(game.agents, PLAYER_COLORS):
-                if channels.ownership[player][row, column]:
-                    color = player_color
-            _draw_field(picture, row, column, color, int(channels.armies[row, column]))
-            left, top = column * FIELD, row * FIELD
-            if channels.generals[row, column]:
-                cv2.circle(picture, (left + FIELD // 2, top + FIELD // 2), FIELD // 2 - 2, GENERAL_RING, 2)
-            elif channels.cities[row, column]:
-                cv2.rectangle(picture, (left + 3, top + 3), (left + FIELD - 4, top + FIELD - 4), TEXT, 1)
-    _draw_status(picture, game, rows * FIELD)
-    return picture
-
-
-def _draw_field(picture: Picture, row: int, column: int, color: tuple[int, int, int], army: int) -> None:
-    top = row * FIELD
-    left = column * FIELD
-    picture[top : top + FIELD, left : left + FIELD] = GRID_LINE
-    picture[top : top + FIELD - 1, left : left + FIELD - 1] = color
-    if army:
-        text = str(army)
-        place = (left + FIELD // 2 - 4 * len(text), top + FIELD // 2 + 4)
-        cv2.putText(picture, text, place, FONT, 0.4, TEXT, 1, cv2.LINE_AA)
-
-
-def _draw_status(picture: Picture, game: Game, top: int) -> None:
-    stats = game.get_infos()
-    left = 4
-    cv2.putText(picture, str(game.time), (left, top + 16), FONT, 0.4, TEXT, 1, cv2.LINE_AA)
+    colors: Picture = np.full((*game.grid_dims, 3), FREE, np.uint8)
+    colors[channels.mountains] = MOUNTAIN
+    colors[channels.cities] = CITY
     for player, color in zip(game.agents, PLAYER_COLORS):
-        left += 2 * FIELD
+        colors[channels.ownership[player]] = color
+    fields = colors.repeat(FIELD, 0).repeat(FIELD, 1)
+    fields[FIELD - 1 :: FIELD] = GRID_LINE
+    fields[:, FIELD - 1 :: FIELD] = GRID_LINE
+    height, width = fields.shape[:2]
+    picture: Picture = np.pad(fields, ((0, STATUS_HEIGHT), (0, max(0, 8 * FIELD - width)), (0, 0)))
+    for y, x in np.argwhere(channels.armies) * FIELD + FIELD // 2:
+        army = str(channels.armies[y // FIELD, x // FIELD])
+        cv2.putText(picture, army, (x - 4 * len(army), y + 4), FONT, 0.4, TEXT, 1, cv2.LINE_AA)
+    for y, x in np.argwhere(channels.generals) * FIELD + FIELD // 2:
+        cv2.circle(picture, (x, y), FIELD // 2 - 2, GENERAL_RING, 2)
+    for y, x in np.argwhere(channels.cities) * FIELD:
+        cv2.rectangle(picture, (x + 3, y + 3), (x + FIELD - 4, y + FIELD - 4), TEXT, 1)
+    cv2.putText(picture, str(game.time), (4, height + 16), FONT, 0.4, TEXT, 1, cv2.LINE_AA)
+    stats = game.get_infos()
+    for i, (player, color) in enumerate(zip(game.agents, PLAYER_COLORS)):
         text = f"{stats[player]['land']} / {stats[player]['army']}"
-        cv2.putText(picture, text, (left, top + 16), FONT, 0.4, color, 1, cv2.LINE_AA)
-        left += FIELD
+        left = 4 + (2 + 3 * i) * FIELD
+        cv2.putText(picture, text, (left, height + 16), FONT, 0.4, color, 1, cv2.LINE_AA)
+    return picture

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs.env_registry import FamilyParts
@@ -13,28 +13,15 @@ from sample_factory.envs.protocol import EnvConfig
 PREFIX = "generals_"
 MIN_SIDE = 4  # fields
 MAX_SIDE = 24
-ONLINE = "generals_1v1"
+ONLINE = "generals_1v1"  # the maps of the site's duels, 18x18 to 23x23 with 9 to 11 cities
 NO_OPPONENT = "none"
 OPPONENTS = ("random", "expander")  # the bots of the package
 
 
-class MapSpec(NamedTuple):
-    """The maps of an env.
-
-    side: height and width of the observation; smaller maps are padded with mountains.
-    is_online: the maps of the site's duels, 18x18 to 23x23 with 9 to 11 cities.
-    time_limit: number of turns after which a game is drawn.
-    """
-
-    side: int
-    is_online: bool
-    time_limit: int
-
-
-# In 40 turns per row of the map, games of good players end nearly always.
-MAPS: Mapping[str, MapSpec] = {
-    **{f"{PREFIX}{side}x{side}": MapSpec(side, False, 40 * side) for side in range(MIN_SIDE, MAX_SIDE + 1)},
-    ONLINE: MapSpec(MAX_SIDE, True, 2000),
+# Height and width of the observation by the name of the env.
+SIDES: Mapping[str, int] = {
+    **{f"{PREFIX}{side}x{side}": side for side in range(MIN_SIDE, MAX_SIDE + 1)},
+    ONLINE: MAX_SIDE,
 }
 
 
@@ -83,19 +70,29 @@ def make_generals_env(
     Raises ConfigError for flags that do not fit the name.
     """
     refuse_frameskip(cfg, "Generals skips no turns; leave it at 1")
-    spec = MAPS[full_env_name]
+    side = SIDES[full_env_name]
+    is_online = full_env_name == ONLINE
     smallest = cfg.generals_grid_size
-    if spec.is_online and smallest:
+    if is_online and smallest:
         raise ConfigError(f"--generals_grid_size: the maps of {full_env_name} have the sizes of the site")
-    if smallest and not MIN_SIDE <= smallest <= spec.side:
+    if smallest and not MIN_SIDE <= smallest <= side:
         raise ConfigError(
-            f"--generals_grid_size={smallest} should be {MIN_SIDE} to {spec.side} in {full_env_name}"
+            f"--generals_grid_size={smallest} should be {MIN_SIDE} to {side} in {full_env_name}"
         )
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # pygame, which the package imports, greets
-    from sample_factory.envs.generals.generals_env import AgainstBot, GeneralsEnv, assets_potential
-    from sample_factory.envs.wrappers.parallel_potential_shaping import ParallelPotentialShaping
+    from generals.core.grid import GridFactory
 
-    env: Any = GeneralsEnv(spec, cfg, render_mode)
+    from sample_factory.envs.generals.generals_env import AgainstBot, GeneralsEnv, assets_potential
+    from sample_factory.envs.wrappers.potential_shaping import ParallelPotentialShaping
+
+    if is_online:
+        factory = GridFactory("generalsio")
+    else:
+        shares = cfg.generals_mountains, cfg.generals_cities
+        factory = GridFactory("uniform", (smallest or side,) * 2, (side, side), *shares)
+    # In 40 turns per row of the map, games of good players end nearly always.
+    time_limit = cfg.generals_time_limit or (2000 if is_online else 40 * side)
+    env: Any = GeneralsEnv(side, factory, time_limit, cfg.generals_memory, render_mode)
     if cfg.generals_shaping > 0:
         env = ParallelPotentialShaping(env, assets_potential, cfg.gamma, cfg.generals_shaping)
     return env if cfg.generals_opponent == NO_OPPONENT else AgainstBot(env, cfg.generals_opponent)
@@ -120,4 +117,4 @@ def generals_defaults(full_env_name: str) -> Mapping[str, Any]:
     }
 
 
-FAMILY = FamilyParts(make_generals_env, GeneralsFlags, generals_defaults, MAPS)
+FAMILY = FamilyParts(make_generals_env, GeneralsFlags, generals_defaults, SIDES)

@@ -1,7 +1,7 @@
-"""Stacks of the newest images of an env, for policies that have no memory."""
+"""Stacks of the newest images of an env, for policies that have no memory, and repeated actions."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -28,18 +28,15 @@ def stacked_space(space: gym.spaces.Dict, num_frames: int) -> gym.spaces.Dict:
     [channels, height, width] becomes [num_frames * channels, height, width], with the oldest image first.
     Images without channels, or with the channels last, get a first axis: [num_frames, ...].
     """
-    boxes: Mapping[str, Any] = space.spaces
-    return gym.spaces.Dict(
-        {key: _stacked_box(box, num_frames) if is_image(box) else box for key, box in boxes.items()}
-    )
-
-
-def _stacked_box(box: gym.spaces.Box, num_frames: int) -> gym.spaces.Box:
-    layout = image_layout(box.shape)
-    has_new_axis = layout.is_plane or (layout.is_hwc and not layout.is_stack)
-    join = np.stack if has_new_axis else np.concatenate
-    low, high = (join([bound] * num_frames) for bound in (box.low, box.high))
-    return gym.spaces.Box(low, high, dtype=box.dtype.type)
+    boxes: dict[str, Any] = dict(space.spaces)
+    for key, box in boxes.items():
+        if is_image(box):
+            layout = image_layout(box.shape)
+            has_new_axis = layout.is_plane or (layout.is_hwc and not layout.is_stack)
+            join: Any = np.stack if has_new_axis else np.concatenate
+            low, high = (join([bound] * num_frames) for bound in (box.low, box.high))
+            boxes[key] = gym.spaces.Box(low, high, dtype=box.dtype.type)
+    return gym.spaces.Dict(boxes)
 
 
 class _Kind(NamedTuple):
@@ -120,7 +117,7 @@ class FrameHistory:
 
 
 class FrameStack(EnvAround):
-    """A MultiAgentEnv whose images are stacks of the last ones of the same episode.
+    """A MultiAgentEnv that observes stacks of the last images of an episode.
 
     At the start of an episode, and of an agent that was inactive, a stack consists of the first image.
     """
@@ -132,7 +129,6 @@ class FrameStack(EnvAround):
         self._inactive: np.ndarray | None = None  # [num_agents] bool; None: no agent
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
-        """Starts the first episode of every agent. Returns `active` as in StepResult."""
         active = self._env.reset(seed, self._history.newest)
         self._history.restart()
         self._history.write_stacks(into)
@@ -140,7 +136,6 @@ class FrameStack(EnvAround):
         return active
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
-        """Acts once with every agent."""
         return self._write(self._env.step(actions, self._history.advance()), into)
 
     def _write(self, result: StepResult, into: ObservationRows) -> StepResult:
@@ -158,13 +153,52 @@ class FrameStack(EnvAround):
 class BackgroundFrameStack(FrameStack, BackgroundEnv):
     """A FrameStack of an env that steps in the background."""
 
+    _env: Any  # a MultiAgentEnv and BackgroundEnv
+
     def send(self, actions: np.ndarray) -> None:
-        self._background.send(actions)
+        self._env.send(actions)
 
     def receive(self, into: ObservationRows) -> StepResult:
-        return self._write(self._background.receive(self._history.advance()), into)
+        return self._write(self._env.receive(self._history.advance()), into)
 
-    @property
-    def _background(self) -> BackgroundEnv:
-        assert isinstance(self._env, BackgroundEnv)
-        return self._env
+
+class FrameSkip(gym.Wrapper):
+    """Repeats each action for `frameskip` frames and sums the rewards; stops early at an episode's end."""
+
+    def __init__(self, env: gym.Env, frameskip: int):
+        super().__init__(env)
+        self._frameskip = frameskip
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        total = 0.0
+        for _ in range(self._frameskip):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                break
+        return observation, total, terminated, truncated, info
+
+
+def repeat_actions(env: MultiAgentEnv, times: int) -> MultiAgentEnv:
+    """Returns the env with `times` steps for each action; the env itself for 1."""
+    return env if times == 1 else ActionRepeat(env, times)
+
+
+class ActionRepeat(EnvAround):
+    """A MultiAgentEnv that steps several times with the same actions, until an episode ends.
+
+    The rewards of the steps are added up. The observations are those after the last step.
+    """
+
+    def __init__(self, env: MultiAgentEnv, times: int):
+        super().__init__(env)
+        self._times = times
+
+    def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
+        rewards = np.zeros(self.num_agents)
+        for _ in range(self._times):
+            result = self._env.step(actions, into)
+            rewards += result.rewards
+            if np.any(result.terminated) or np.any(result.truncated):
+                break
+        return result._replace(rewards=rewards)

@@ -1,4 +1,4 @@
-"""Potential-based reward shaping, for Gymnasium envs (Ng, Harada and Russell 1999).
+"""Potential-based reward shaping, for Gymnasium and PettingZoo envs (Ng, Harada and Russell 1999).
 
 F(s, s') = gamma * phi(s') - phi(s) is added to the reward. The potential of a terminal state counts as 0,
 which keeps the optimal policy in episodic tasks too (Grzes 2017). A truncated episode does not end there: its
@@ -10,6 +10,11 @@ from typing import Any
 
 import gymnasium as gym
 
+try:
+    from pettingzoo.utils import BaseParallelWrapper
+except ImportError:  # then there is no env to wrap
+    BaseParallelWrapper = object
+
 from sample_factory.envs.end_infos import true_objective
 
 Potential = Callable[[Any, Mapping[str, Any]], float]
@@ -18,16 +23,14 @@ Potential = Callable[[Any, Mapping[str, Any]], float]
 class ShapedEpisode:
     """The shaping of one agent's episode, and the sum of its unshaped rewards."""
 
-    def __init__(self, potential: Potential, gamma: float, weight: float):
+    def __init__(
+        self, potential: Potential, gamma: float, weight: float, observation: Any, info: Mapping[str, Any]
+    ):
+        """observation, info: of the episode's first state."""
         self._potential = potential
         self._gamma = gamma
         self._weight = weight
-        self._phi = 0.0
-        self._return = 0.0
-
-    def reset(self, observation: Any, info: Mapping[str, Any]) -> None:
-        """Begins an episode in its first state."""
-        self._phi = self._weight * self._potential(observation, info)
+        self._phi = weight * potential(observation, info)
         self._return = 0.0
 
     def shape(self, observation: Any, reward: float, terminated: bool, info: Mapping[str, Any]) -> float:
@@ -51,16 +54,16 @@ class PotentialShaping(gym.Wrapper):
     """
 
     def __init__(self, env: "gym.Env[Any, Any]", potential: Potential, gamma: float, weight: float = 1.0):
-        """potential(observation, info): phi of the state that they describe. gamma: that of the training.
+        """potential(observation, info): phi of the state that they describe. gamma: as in training.
 
         weight: factor of phi.
         """
         super().__init__(env)
-        self._episode = ShapedEpisode(potential, gamma, weight)
+        self._shaping = (potential, gamma, weight)
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(**kwargs)
-        self._episode.reset(observation, info)
+        self._episode = ShapedEpisode(*self._shaping, observation, info)
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -69,3 +72,41 @@ class PotentialShaping(gym.Wrapper):
         if terminated or truncated:
             info = self._episode.end_info(info)
         return observation, shaped, terminated, truncated, info
+
+
+class ParallelPotentialShaping(BaseParallelWrapper):  # type: ignore[misc]
+    """Shapes the reward of each agent of a PettingZoo ParallelEnv, by its observation and info.
+
+    With a potential for each agent, the Nash equilibria of a game stay the same (Devlin and Kudenko 2011).
+    """
+
+    def __init__(self, env: Any, potential: Potential, gamma: float, weight: float = 1.0):
+        super().__init__(env)
+        self._shaping = (potential, gamma, weight)
+        self._episodes: dict[Any, ShapedEpisode] = {}
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[Any, Any], dict[Any, dict[str, Any]]]:
+        observations, infos = self.env.reset(seed=seed, options=options)
+        self._episodes = {
+            agent: ShapedEpisode(*self._shaping, observations[agent], infos.get(agent, {}))
+            for agent in self.env.agents
+        }
+        return observations, infos
+
+    def step(self, actions: Mapping[Any, Any]) -> tuple[Any, dict[Any, float], Any, Any, dict[Any, Any]]:
+        observations, rewards, terminations, truncations, infos = self.env.step(actions)
+        shaped = dict(rewards)
+        infos = dict(infos)
+        for agent, observation in observations.items():
+            info = infos.get(agent, {})
+            if agent not in self._episodes:  # has just joined
+                self._episodes[agent] = ShapedEpisode(*self._shaping, observation, info)
+                continue
+            episode = self._episodes[agent]
+            is_terminal = terminations.get(agent, False)
+            shaped[agent] = episode.shape(observation, float(rewards.get(agent, 0.0)), is_terminal, info)
+            if is_terminal or truncations.get(agent, False):
+                infos[agent] = self._episodes.pop(agent).end_info(info)
+        return observations, shaped, terminations, truncations, infos

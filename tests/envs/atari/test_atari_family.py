@@ -273,7 +273,3 @@ def test_a_game_that_ends_in_the_first_frames_of_a_life_is_reported():
             ends.append((game, info.get(EPISODE_CONTINUES, False)))
             env.reset()
     assert ends == [(1, True), (1, False), (2, True), (2, False)]
-
-
-def test_the_learner_gets_clipped_rewards_by_default():
-    assert configured("atari_pong").learning.reward_clip == 1.0

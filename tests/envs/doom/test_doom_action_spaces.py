@@ -32,10 +32,6 @@ def test_each_space_has_the_logits_and_buttons_of_the_paper(groups, logits, butt
     assert len(ButtonMap(groups).button_values(sample)) == buttons
 
 
-def test_a_single_group_is_a_plain_discrete_space():
-    assert action_space(flat(4)) == gymnasium.spaces.Discrete(4)
-
-
 def test_index_zero_presses_nothing_and_index_k_presses_button_k():
     decoder = ButtonMap(flat(4))
     assert [decoder.button_values(i) for i in range(4)] == [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]

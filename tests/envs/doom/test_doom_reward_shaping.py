@@ -1,6 +1,7 @@
 import pytest
 
-from sample_factory.envs.doom.reward_shaping import AGAINST_BOTS, SELF_PLAY, VariableShaping
+from sample_factory.envs.doom.doom_family import AGAINST_BOTS, SELF_PLAY
+from sample_factory.envs.doom.player_score import VariableShaping
 
 NAMES = (
     "FRAGCOUNT",

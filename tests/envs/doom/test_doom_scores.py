@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from sample_factory.envs.doom.action_spaces import flat
-from sample_factory.envs.doom.bots import BotDifficulty
-from sample_factory.envs.doom.doom_family import DoomSpec
+from sample_factory.envs.doom.doom_family import AGAINST_BOTS, DoomSpec
+from sample_factory.envs.doom.engine import BotDifficulty
 from sample_factory.envs.doom.player_score import (
     MATCH_VARIABLES,
     PlayerScore,
@@ -12,7 +12,6 @@ from sample_factory.envs.doom.player_score import (
     leader_gap,
     match_stats,
 )
-from sample_factory.envs.doom.reward_shaping import AGAINST_BOTS
 
 VARIABLES = {name: place for place, name in enumerate(MATCH_VARIABLES)}
 

@@ -26,15 +26,15 @@ def sha_prefixes():
 
 def test_the_maps_found_are_byte_for_byte_those_of_the_paper(sha_prefixes):
     for name, prefix in sha_prefixes.items():
-        found = find_wad(name)
-        assert hashlib.sha256(found.path.read_bytes()).hexdigest().startswith(prefix), name
-        assert found.doom_map is None
+        path, doom_map = find_wad(name)
+        assert hashlib.sha256(path.read_bytes()).hexdigest().startswith(prefix), name
+        assert doom_map is None
 
 
 def test_the_users_folder_comes_first(tmp_path):
     (tmp_path / "basic.wad").write_bytes(b"mine")
-    assert find_wad("basic.wad", [None, tmp_path]).path == tmp_path / "basic.wad"
-    assert find_wad("battle.wad", [tmp_path]).path.name == "D3_battle.wad"
+    assert find_wad("basic.wad", [None, tmp_path])[0] == tmp_path / "basic.wad"
+    assert find_wad("battle.wad", [tmp_path])[0].name == "D3_battle.wad"
 
 
 def test_a_missing_map_is_an_error_that_names_the_flag():
@@ -47,13 +47,13 @@ def test_a_replacement_of_a_map_is_logged_once(caplog):
     with caplog.at_level(logging.WARNING, "sample_factory"):
         first = find_wad("ssl2.wad")
         second = find_wad("ssl2.wad")
-    assert first == second and first.doom_map is not None
+    assert first == second and first[1] is not None
     assert len(caplog.records) == 1 and "ssl2.wad" in caplog.text
 
 
 def test_the_original_is_preferred_to_its_replacement(tmp_path):
     (tmp_path / "ssl2.wad").write_bytes(b"original")
-    assert find_wad("ssl2.wad", [tmp_path]) == game_configuration.Wad(tmp_path / "ssl2.wad")
+    assert find_wad("ssl2.wad", [tmp_path]) == (tmp_path / "ssl2.wad", None)
 
 
 def test_flags_are_read_without_loading_the_engine():

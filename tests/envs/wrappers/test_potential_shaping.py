@@ -6,8 +6,7 @@ import pettingzoo
 import pytest
 
 from sample_factory.envs.end_infos import true_objective
-from sample_factory.envs.wrappers.parallel_potential_shaping import ParallelPotentialShaping
-from sample_factory.envs.wrappers.potential_shaping import PotentialShaping
+from sample_factory.envs.wrappers.potential_shaping import ParallelPotentialShaping, PotentialShaping
 
 GAMMA = 0.9
 NUM_STATES = 6  # the last one is terminal
