@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sample_factory.exporting import export_onnx
     from sample_factory.mainloop.run_result import RunResult, TrainingFailed
     from sample_factory.plotting.read_summaries import read_metrics
-    from sample_factory.train import run
+    from sample_factory.training.run import run
 
 __all__ = [
     "ConfigError",
@@ -55,7 +55,7 @@ _MODULES = {
     "export_onnx": "sample_factory.exporting",
     "load_policy": "sample_factory.evaluation.load_policy",
     "read_metrics": "sample_factory.plotting.read_summaries",
-    "run": "sample_factory.train",
+    "run": "sample_factory.training.run",
 }
 
 __version__ = VERSION

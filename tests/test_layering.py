@@ -36,6 +36,7 @@ FLOORS = {
     "exporting": 9,  # loads policies as evaluation does
     "benchmarking": 10,
     "hub": 10,  # evaluates, converts, pushes and loads experiments
+    "training": 10,
     "runner": 10,  # starts runs as commands, and draws their curves
     "version_2": 11,  # imports of scripts for version 2
 }
@@ -124,7 +125,7 @@ def test_every_package_has_a_floor():
             ("torch", "gymnasium", "vizdoom"),
         ),
         ("import sample_factory.benchmark", ("torch", "gymnasium", "vizdoom", "matplotlib")),
-        ("import sample_factory.launch.run", ("torch", "tensorflow", "vizdoom", "wandb")),
+        ("import sample_factory.training.run", ("torch", "tensorflow", "vizdoom", "wandb")),
         ("import sample_factory.evaluation.measure", ("torch", "tensorflow", "vizdoom")),
         (
             "import sample_factory.sampling.rollout.rollout_worker\n"

@@ -119,7 +119,7 @@ class SamplingFlags:
 
     @property
     def envs_per_worker(self) -> int:
-        """--num_envs_per_worker, after it has been chosen; see experiment.arrangement."""
+        """--num_envs_per_worker, after it has been chosen; see launch.arrangement."""
         assert self.num_envs_per_worker is not None, "it is chosen when the env has been probed"
         return self.num_envs_per_worker
 

@@ -1,7 +1,6 @@
 """The plan of a run: every check and every choice, in one pass, before any worker starts."""
 
 import random
-from collections.abc import Callable
 
 from sample_factory.config.config import Config
 from sample_factory.envs.env_info import EnvInfo
@@ -21,9 +20,6 @@ from sample_factory.launch.start_from import transfer_files
 from sample_factory.mainloop.observing import follows_episodes, make_observers
 from sample_factory.models.policy_spec import make_policy_spec
 
-# Returns the plan of the evaluations during a training, given its plan; None if there are none.
-PlanEvaluation = Callable[[RunPlan], RunPlan | None]
-
 
 def plan_run(
     config: Config,
@@ -31,14 +27,12 @@ def plan_run(
     num_episodes: int | None = None,
     info: EnvInfo | None = None,
     state_size: int | None = None,
-    plan_evaluation: PlanEvaluation = lambda plan: None,
 ) -> RunPlan:
-    """Returns the plan of a training, or of an evaluation.
+    """Returns the plan of a training, without its evaluations, or of an evaluation.
 
     num_episodes: of an evaluation. None: a training.
     info, state_size: the properties of the env and the size of a recurrent state, if the caller knows them.
         Otherwise an env, and a network of the user's own, are tried out in child processes.
-    plan_evaluation: plans the evaluations during training; it is above this package.
 
     Raises ConfigError with what is wrong and what would be right, ImportError for a missing package,
     CommandFailed if the Ray cluster cannot be reached, and ChildFailed if the env, or a network or algorithm
@@ -59,7 +53,7 @@ def plan_run(
     notes += describe_networks(config, info)
     if state_size is None:
         state_size = probe_networks(config, policies, algorithm)
-    plan = RunPlan(
+    return RunPlan(
         config=config,
         family=family,
         info=info,
@@ -74,4 +68,3 @@ def plan_run(
         reports_infos=follows_episodes(observers),
         notes=tuple(notes),
     )
-    return plan._replace(evaluation=plan_evaluation(plan)) if trains else plan

@@ -270,7 +270,7 @@ class MainLoop(Loop):
             outcome = f"finished early ({self.stop_reason})"
         summary = self.summary()
         if summary.total_frames == 0:
-            if outcome != "stopped":  # `run_training` logs that, with what becomes of the folder
+            if outcome != "stopped":  # `_train` in training/run.py logs that, with what becomes of the folder
                 log.info("%s before anything was learned", outcome)
             return
         commands = next_commands(self._config, sys.orig_argv, self._monitor.is_done)

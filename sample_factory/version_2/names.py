@@ -15,7 +15,8 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     },
     "train": {
         "make_runner": "call sample_factory.run(env=..., experiment=..., **flags); for a runner's observers, "
-        "sample_factory.register_observer(name, factory)"
+        "sample_factory.register_observer(name, factory)",
+        "run_rl": "sample_factory.version_2.running:run_rl",
     },
     "eval": {"do_eval": "call sample_factory.evaluate(experiment, num_episodes=...)"},
     "envs.env_utils": {

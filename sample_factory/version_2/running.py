@@ -18,9 +18,10 @@ from sample_factory.envs.env_registry import (
 )
 from sample_factory.envs.v1_registration import ParserRecorder
 from sample_factory.hub import EnjoyHubFlags
-from sample_factory.launch.exit_codes import run_command
+from sample_factory.launch.exit_codes import DONE, FAILED, run_command
 from sample_factory.models.network_registry import register_encoder
 from sample_factory.runtime.log import restored_logging, setup_logging
+from sample_factory.training.run import train_config
 
 if TYPE_CHECKING:
     from sample_factory.evaluation.results import Evaluation
@@ -140,17 +141,15 @@ class ExperimentStatus(enum.IntEnum):
     INTERRUPTED = 2
 
 
-def run_rl(cfg: Any, train: Callable[[Config], int]) -> int:
-    """Trains; returns the exit code: 0 done or stopped, 1 failed, 2 bad input. Prints expected errors.
+def run_rl(cfg: Any) -> int:
+    """Trains; returns the exit code: 0 done or stopped, 1 failed, 2 bad input. Prints expected errors."""
 
-    train: trains with flags, and returns the exit code.
-    """
-
-    def train_cfg(_: Any) -> int:
+    def train(_: Any) -> int:
         with restored_logging():
-            return train(config_of(cfg, "run_rl", evaluation=False))
+            result = train_config(config_of(cfg, "run_rl", evaluation=False))
+        return FAILED if result.status == "failed" else DONE
 
-    return run_command(train_cfg, [])
+    return run_command(train, [])
 
 
 def enjoy(cfg: Any) -> tuple[int, float]:

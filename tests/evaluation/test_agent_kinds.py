@@ -8,7 +8,7 @@ from sample_factory.enjoy import main as enjoy
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.policy_choice import choices_of_agents
-from sample_factory.train import train_config
+from sample_factory.training.run import train_config
 from tests.mixed import MixedCounting
 from tests.system.running import SMALL
 

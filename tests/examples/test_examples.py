@@ -15,7 +15,7 @@ from sample_factory.checkpoints.milestones import best_value, env_frames_of
 from sample_factory.config.algorithms import BUILT_IN
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.train import train_config
+from sample_factory.training.run import train_config
 from tests.system.running import scalars
 
 pytestmark = pytest.mark.timeout(400)  # seconds; beside other load, workers of low priority are slow

@@ -54,7 +54,7 @@ def test_the_names_of_the_workers_classes_are_right(factory):
 def test_no_process_of_a_run_on_one_machine_loads_ray():
     code = (
         "import sys\n"
-        "import sample_factory.launch.run\n"
+        "import sample_factory.training.run\n"
         "from sample_factory.launch.workers import FACTORIES\n"
         "from sample_factory.runtime.registry import import_attribute\n"
         "for factory in FACTORIES.values():\n"

@@ -9,7 +9,7 @@ from sample_factory.envs.env_registry import resolve_family
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.learning.learner import Learner, Weights
 from sample_factory.learning.trainer import LateWeights
-from sample_factory.train import train_config
+from sample_factory.training.run import train_config
 from tests.system.running import SMALL, newest_state
 
 LAG = 8

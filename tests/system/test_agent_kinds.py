@@ -5,7 +5,7 @@ import pytest
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.train import train_config
+from sample_factory.training.run import train_config
 from tests.system.hunters import EPISODE_STEPS, Hunters
 from tests.system.running import SMALL, newest_state, run, scalars
 

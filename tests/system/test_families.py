@@ -6,7 +6,7 @@ import pytest
 from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import main as enjoy
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.train import train_config
+from sample_factory.training.run import train_config
 from tests.system.running import newest_state
 
 COPIES = ("--vector_env_copies=4", "--num_workers=1", "--num_envs_per_worker=1", "--worker_num_splits=1")

@@ -5,7 +5,7 @@ from sample_factory.enjoy import main as enjoy
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.imitate import main as imitate
 from sample_factory.match import main as match
-from sample_factory.train import train_config
+from sample_factory.training.run import train_config
 from tests.system.running import SMALL, newest_state, scalars
 
 ENV = "generals_4x4"

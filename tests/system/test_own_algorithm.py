@@ -4,7 +4,7 @@ import torch
 
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.train import train_config
+from sample_factory.training.run import train_config
 from tests.system import own_algorithm
 from tests.system.running import SMALL, run, scalars
 

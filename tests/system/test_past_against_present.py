@@ -8,7 +8,7 @@ from sample_factory.enjoy import enjoy
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.match import run_match
 from sample_factory.evaluation.match_request import parse_arguments
-from sample_factory.train import train_config
+from sample_factory.training.run import train_config
 from tests.system.running import SMALL
 
 ENV = "higher_card"

@@ -7,7 +7,7 @@ import pytest
 from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import main as enjoy
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.train import train_config
+from sample_factory.training.run import train_config
 from tests.envs.parallel_envs import Cards
 from tests.system.running import SMALL, newest_state, scalars
 

@@ -10,7 +10,7 @@ from sample_factory.checkpoints.milestones import find_milestones
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.train import train_config
+from sample_factory.training.run import train_config
 from tests.system.running import SMALL, newest_state, run, scalars
 from tests.system.selfplay_game import ENV, HigherNumber, register
 

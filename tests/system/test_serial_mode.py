@@ -10,7 +10,7 @@ import torch
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import MAX_STEPS
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.train import train_config
+from sample_factory.training.run import train_config
 from tests.system.running import SMALL, newest_state, scalars
 
 

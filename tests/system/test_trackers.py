@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +10,7 @@ import sample_factory
 from sample_factory import Observer, register_observer
 from sample_factory.config.flags import ConfigError
 from sample_factory.plotting.read_summaries import read_policies
+from sample_factory.runtime.folder_lock import FolderLock
 from tests.monitoring.wandb_service import history, own_home, read_records
 
 __all__ = ["own_home"]
@@ -100,3 +102,15 @@ def test_without_a_key_nothing_is_trained_and_an_existing_run_is_not_touched(own
     with pytest.raises(ConfigError, match=r"No API key configured.*WANDB_MODE=offline"):
         sample_factory.run(**flags, with_wandb=True)
     assert [file.name for file in folder.iterdir()] == ["cfg.json"]
+
+
+def test_a_run_that_may_not_use_its_folder_ends_its_writers(tmp_path, monkeypatch):
+    closed = []
+    writer = SimpleNamespace(close=closed.append)
+    monkeypatch.setattr("sample_factory.training.run.start_wandb", lambda config: (config, writer))
+    (tmp_path / "busy").mkdir()
+    lock = FolderLock(tmp_path / "busy")
+    with pytest.raises(ConfigError, match="is training in"):
+        sample_factory.run(**FLAGS, experiment="busy", train_dir=str(tmp_path))
+    lock.release()
+    assert closed == [True]  # has_failed

@@ -1,0 +1,193 @@
+"""A training from start to end: its plan, then its processes and its result. For Python: `run`."""
+
+import logging
+import signal
+from typing import Any
+
+from sample_factory.config.config import Config
+from sample_factory.config.experiment_folder import read_expectation
+from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
+from sample_factory.config.sections import RETIRED_FLAGS
+from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
+from sample_factory.evaluation.during_training import Evaluations
+from sample_factory.evaluation.measure import plan_evaluation
+from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.launch.exit_codes import describe, log_failures
+from sample_factory.launch.folder import prepare_folder
+from sample_factory.launch.plan import plan_run
+from sample_factory.launch.processes import ProcessRun
+from sample_factory.launch.resources import allocate
+from sample_factory.launch.serial import SerialRun
+from sample_factory.launch.start_from import (
+    describe_last_checkpoints,
+    log_resumed,
+    resumed_frames,
+    why_done,
+)
+from sample_factory.mainloop.main_loop import MainLoop, Resources
+from sample_factory.mainloop.run_result import (
+    DONE,
+    FAILED,
+    STOPPED,
+    RunResult,
+    TrainingFailed,
+    result_of,
+    write_result,
+)
+from sample_factory.monitoring.status_line import MAX_WIDTH
+from sample_factory.monitoring.wandb_writer import start_wandb
+from sample_factory.runtime import cpu
+from sample_factory.runtime.child import ChildFailed
+from sample_factory.runtime.log import restored_logging, setup_logging
+from sample_factory.runtime.supervisor import StopRequested, StopSignals
+
+log = logging.getLogger("sample_factory")
+
+INGEST = "sample_factory.cluster.ingest:Ingest"  # a name, because it imports Ray
+
+
+def run(env: str | None = None, experiment: str | None = None, **flags: Any) -> RunResult:
+    """Trains agents, and returns when the run is done or stopped; the same call resumes it.
+
+    For example `run(env="gym_CartPole-v1", experiment="cartpole", train_for_env_steps=200_000)`.
+
+    env: full name of the env; may be left out to resume an experiment.
+    experiment: name of the run and of its folder in `train_dir`.
+    flags: any flag of `python -m sample_factory.train --help=all`, or of the env's family. The values are
+        ints, floats, bools and texts; lists or tuples for flags with several values; dicts for flags with
+        JSON, such as `env_kwargs`. None is the same as leaving an optional flag out.
+
+    Envs, encoders and algorithms that were registered before, in a script or a notebook too, reach the
+    worker processes. Ctrl+C, or the button of a notebook that interrupts, saves and stops; then `status` of
+    the result is "stopped". A second one, more than a second later, raises KeyboardInterrupt without saving.
+    While it runs in the main thread, it handles SIGINT, SIGTERM and SIGHUP.
+
+    Returns a RunResult: status, reason, experiment_dir, env_frames, fps, seconds, reward, policies.
+
+    Raises ConfigError (a ValueError) for a wrong keyword or value, before anything is created; ImportError
+    for an env whose package is not installed; TrainingFailed if the run fails, whose `result` has what was
+    reached. With `serial_mode=True`, an exception of an env or a network propagates as it is.
+    """
+    named = {"env": env, "experiment": experiment}
+    keywords = {**{name: value for name, value in named.items() if value is not None}, **flags}
+    try:
+        config = parse_config(as_arguments(keywords), resolve_family)
+        with restored_logging():
+            result = train_config(config, keeps_process=True)
+    except (ConfigError, UnknownEnvError) as error:
+        raise in_words_of_python(error) from None
+    if result.status == FAILED:
+        raise TrainingFailed(result)
+    return result
+
+
+def train_config(config: Config, keeps_process: bool = False) -> RunResult:
+    """Trains until the run is done, is stopped by a signal, or has failed; returns the result, and writes it
+    to the experiment folder.
+
+    keeps_process: a second Ctrl+C raises KeyboardInterrupt instead of ending this process.
+
+    Raises as `plan_run`, and ConfigError if W&B refuses the run or the experiment folder cannot be used;
+    until then, no file of an existing experiment is touched. In serial mode, an exception of a worker
+    propagates.
+    """
+    with StopSignals(lambda: describe_last_checkpoints(config), keeps_process) as signals:
+        planned = _plan(config, signals)
+        if isinstance(planned, RunResult):
+            result = planned
+        else:
+            has_failed = True
+            try:
+                result = _train(planned, signals)
+                has_failed = result.status == FAILED
+            finally:
+                for writer in planned.writers:
+                    writer.close(has_failed)
+    write_result(result)
+    return result
+
+
+def _plan(config: Config, signals: StopSignals) -> RunPlan | RunResult:
+    """Returns the plan of a training, or its result if it ends here: there is nothing left to train, a signal
+    has stopped it, or the env or a network cannot be made."""
+    setup_logging("main")
+    cpu.raise_open_files_limit()  # every queue and every child needs file descriptors
+    for name in set(config.typed) & set(RETIRED_FLAGS):
+        log.warning("--%s has no effect: %s", name, RETIRED_FLAGS[name])
+    try:
+        with signals.interrupting():
+            done = why_done(config)
+            if done is not None:
+                log.info(done)
+                return RunResult(DONE, done, config.experiment_dir, sum(resumed_frames(config)))
+            log.info("Checking %s ...", config.env_name, extra={"only_on_terminals": True})
+            plan = plan_run(config, resolve_family(config.env_name))
+            plan = plan._replace(evaluation=plan_evaluation(plan))
+            started, wandb_writer = start_wandb(plan.config)
+            return plan._replace(config=started, writers=[] if wandb_writer is None else [wandb_writer])
+    except StopRequested:
+        log.info("Stopped before the training began")
+        return RunResult(STOPPED, _why_stopped(signals), config.experiment_dir)
+    except ChildFailed as failure:
+        log_failures([failure], config.env_name)
+        return RunResult(FAILED, describe(failure, config.env_name), config.experiment_dir)
+
+
+def _train(plan: RunPlan, signals: StopSignals) -> RunResult:
+    """Trains in the experiment folder; logs and returns the result. A run that fails or is stopped before it
+    has learned anything leaves no folder."""
+    config = plan.config
+    folder = prepare_folder(config)
+    resources: Resources | None = None
+    failures: list[ChildFailed] | None = None  # None: an exception propagates
+    try:
+        _log_plan(plan)
+        resources = allocate(plan)._replace(lock=folder.lock)
+        make_run = SerialRun if config.sampling.serial_mode else ProcessRun
+        run = make_run(plan, resources, INGEST)
+        loop = MainLoop(plan, resources, run.processes, Evaluations)
+        failures = run.run(loop, signals)
+        loop.log_summary(has_failed=bool(failures))
+    finally:
+        folder.lock.release()  # so that this process, or another, can resume the experiment
+        is_done = failures == [] and not signals.requested
+        stays = is_done or not folder.created or (resources is not None and _has_results(plan, resources))
+        if not stays:
+            setup_logging("main")  # closes the log file
+            folder.remove()
+    if signals.requested and not stays:
+        log.info("Stopped before anything was learned: the folder of the run is removed")
+    log_failures(failures, config.env_name, has_log_file=stays and config.monitoring.log_to_file)
+    status, reason = STOPPED, _why_stopped(signals)
+    if failures:
+        status, reason = FAILED, describe(failures[0], config.env_name)
+    elif is_done:
+        status, reason = DONE, loop.stop_reason
+    return result_of(status, reason, folder.path, loop.summary())
+
+
+def _log_plan(plan: RunPlan) -> None:
+    """Logs what is resumed, what was chosen, which flags have no effect, and what reward to expect."""
+    log_resumed(plan.config)
+    for note in plan.notes:
+        short = note.text if note.short is None else note.short
+        log.log(logging.WARNING if note.is_warning else logging.INFO, "%s", note.text, extra={"short": short})
+    config = plan.config
+    expectation = read_expectation(config.run.cfg) if config.run.cfg and not config.is_foreign else None
+    if expectation is not None:
+        text = f"Expect {expectation}"
+        short = text if len(text) <= MAX_WIDTH else text.replace("; ", "\n")
+        log.info("%s", text, extra={"short": short})
+
+
+def _why_stopped(signals: StopSignals) -> str:
+    """Returns which signal has stopped the run, e.g. "SIGINT received"; empty if none has."""
+    return "" if signals.requested is None else f"{signal.Signals(signals.requested).name} received"
+
+
+def _has_results(plan: RunPlan, resources: Resources) -> bool:
+    """Returns whether this run has learned something, or has sampled with --sampler_only."""
+    config = plan.config
+    has_sampled = config.sampling.sampler_only and (config.experiment_dir / "cfg.json").exists()
+    return has_sampled or bool(resources.channels.progress["iterations"].any())
