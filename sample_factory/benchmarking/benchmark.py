@@ -38,6 +38,7 @@ from sample_factory.runtime.cpu import num_usable_cores
 NOT_IN_CFG = ("cfg", "experiment", "train_dir", "experiments_root", "restart_behavior")
 RECORDED_PACKAGES = ("torch", "numpy", "gymnasium")
 USUAL_START_SECONDS = 6  # for the announced durations
+USUAL_TRIALS = 12  # the same, of a sweep
 PRINTED_WIDTH = 80  # characters
 FASTER = 1.03  # a gain below 3 % may be chance
 MAX_STEPS = 3  # doublings or halvings of one flag in a sweep
@@ -68,7 +69,8 @@ def benchmark(config: Config, version: str) -> None:
     with _guarded(), tempfile.TemporaryDirectory(prefix="sample_factory_benchmark_") as folder:
         if flags.sweep:
             seconds = (flags.warmup_seconds, flags.sweep_seconds)
-            print(f"sweep: a dozen or so training runs of about {_duration(seconds)}", flush=True)
+            announced = _duration(seconds, USUAL_TRIALS)
+            print(f"sweep: about {USUAL_TRIALS} training runs of {announced}", flush=True)
             config, trials = sweep(config, lambda tried: _measure(tried, "training", seconds, folder).fps)
         if flags.sweep_cfg is not None:
             _write_cfg(config, Path(flags.sweep_cfg).expanduser())

@@ -43,16 +43,12 @@ OTHERS = "others"  # role of the processes that the run's own processes have sta
 
 
 class StageFailed(CommandFailed):
-    """A stage that failed, or ran without anything to measure; the message has the end of its output.
-
-    note: the reason in one line.
-    """
+    """A stage that failed, or ran without anything to measure; the message has the end of its output."""
 
     def __init__(self, stage: str, reason: str, output: str = ""):
         lines = output.rstrip().splitlines()[-NUM_LAST_LINES:]
         heading = f"{STAGES[stage]}: {reason}"
         super().__init__("\n".join([f"{heading}; the end of its output:", *lines] if lines else [heading]))
-        self.note = lines[-1] if lines else reason
 
 
 class Usage(NamedTuple):

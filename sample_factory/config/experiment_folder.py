@@ -55,7 +55,7 @@ def read_file_of_flags(path: str, is_saved: bool = False, trusts: bool = False) 
     flags_only = {key: value for key, value in values.items() if key not in NOTES}
     _check_values(flags_only, path)
     is_saved = is_saved or file.name in SAVED_NAMES or was_saved(values)
-    runs = (folder for folder in file.absolute().parents if _saved_path(folder) is not None)
+    runs = (folder for folder in file.absolute().parents if saved_path(folder) is not None)
     is_saved = is_saved or any(any(folder.glob("checkpoint_p*")) for folder in runs)
     return Layer(path, flags_only, foreign_file(file, values, trusts) if is_saved else None)
 
@@ -83,7 +83,7 @@ def read_saved(
     run = RunFlags(**{key: value for key, value in named.items() if value is not None})
     folder = experiment_folder(run)
     refuse_foreign_links(folder, trusts)
-    path = _saved_path(folder)
+    path = saved_path(folder)
     if evaluation and path is None:
         raise ConfigError(f"no experiment at {folder}: cfg.json is missing; {_experiments_beside(folder)}")
     if path is None or typed.get("restart_behavior", "resume") != "resume":
@@ -107,7 +107,7 @@ def refuse_foreign_links(folder: Path, trusts: bool) -> None:
 
     trusts: --trust_code was given.
     """
-    path = _saved_path(folder)
+    path = saved_path(folder)
     if trusts or not folder.is_dir():
         return
     try:
@@ -125,9 +125,10 @@ def _experiments_beside(folder: Path) -> str:
     return f"--experiment may be {' or '.join(names)}" if names else "check --experiment and --train_dir"
 
 
-def _saved_path(folder: Path) -> Path | None:
+def saved_path(folder: Path) -> Path | None:
+    """Returns the file with the flags of an experiment; None if the folder holds none. Raises ConfigError."""
     try:
-        return next((folder / name for name in SAVED_NAMES if (folder / name).exists()), None)
+        return next((folder / name for name in SAVED_NAMES if (folder / name).is_file()), None)
     except OSError as error:  # e.g. the name is too long, or the folder may not be read
         raise ConfigError(f"cannot read the experiment folder {folder}: {error.strerror}") from None
 
@@ -198,7 +199,7 @@ def find_experiment(
         raise ConfigError(f"cfg belongs to the file of a checkpoint, and {experiment} is none; leave it out")
     if train_dir is not None:
         return {"experiment": os.fspath(experiment), "train_dir": os.fspath(train_dir)}
-    if any((path / name).is_file() for name in SAVED_NAMES) or len(path.parts) > 1:
+    if saved_path(path) is not None or len(path.parts) > 1:
         return {"experiment": path.absolute().name, "train_dir": str(path.absolute().parent)}
     return {"experiment": os.fspath(experiment)}
 
@@ -214,7 +215,7 @@ def _flags_of_checkpoint(file: Path, cfg: str | os.PathLike[str] | None) -> dict
         # Names of an experiment that does not exist, so that no other cfg.json is read.
         return {**flags, "cfg": os.fspath(cfg), "experiment": file.name, "train_dir": str(file.parent)}
     for folder in file.parents[:3]:
-        if any((folder / name).is_file() for name in SAVED_NAMES):
+        if saved_path(folder) is not None:
             return {**flags, "experiment": folder.name, "train_dir": str(folder.parent)}
     raise ConfigError(
         f"no cfg.json in the folders above {file}; put it beside the checkpoint, or give its path: cfg=PATH"

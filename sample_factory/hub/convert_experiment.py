@@ -24,6 +24,7 @@ from sample_factory.config.experiment_folder import (
     experiment_folder,
     old_version,
     read_json,
+    saved_path,
 )
 from sample_factory.config.flags import ConfigError, Layer
 from sample_factory.config.parsing import build_config
@@ -211,7 +212,7 @@ def read_settings(folder: Path) -> tuple[Path, dict[str, Any], int]:
     """
     if not folder.is_dir():
         raise ConfigError(f"--source={folder}: there is no such folder; name the folder of an old experiment")
-    path = next((folder / name for name in SAVED_NAMES if (folder / name).is_file()), None)
+    path = saved_path(folder)
     if path is None:
         raise ConfigError(f"--source={folder} is no experiment: there is no {' or '.join(SAVED_NAMES)} in it")
     values = read_json(path)

@@ -109,8 +109,9 @@ def _statistics(
         if not isinstance(normalizer, RunningNormalizer):
             continue
         names = [prefix + name for name in OLD_BUFFERS]
-        if not all(name in old for name in names):
-            raise ConfigError(f"normaliser {names[0]} is not in the old checkpoint")
+        missing = [name for name in names if name not in old]
+        if missing:
+            raise ConfigError(f"normaliser {missing[0]} is not in the old checkpoint")
         mean, variance, count = (old[name].double() for name in names)
         if mean.numel() != normalizer.mean.numel():
             raise ConfigError(

@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from sample_factory.config.commands import LOAD_FROM_HUB
-from sample_factory.config.experiment_folder import SAVED_NAMES, experiment_folder, old_version, read_json
+from sample_factory.config.experiment_folder import (
+    SAVED_NAMES,
+    experiment_folder,
+    old_version,
+    read_json,
+    saved_path,
+)
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.help import make_command_parser
 from sample_factory.config.sections import RunFlags
@@ -58,7 +64,7 @@ def load_from_hub(
         raise ConfigError(
             f"{folder} exists: choose another name with --experiment=NAME, or replace it with --overwrite"
         )
-    if folder.exists() and _settings_file(folder) is None:
+    if folder.exists() and saved_path(folder) is None:
         raise ConfigError(f"--overwrite: {folder} is no experiment (it has no cfg.json), and is not replaced")
     created = [parent for parent in folder.parents if not parent.exists()]
     unfinished = folder.with_name(f".{name}.{os.getpid()}.unfinished")
@@ -92,7 +98,7 @@ def _clean(repository: str, folder: Path) -> dict[str, Any]:
         if (folder / name).is_dir():
             shutil.rmtree(folder / name)
         (folder / name).unlink(missing_ok=True)
-    saved = _settings_file(folder)
+    saved = saved_path(folder)
     if saved is None:
         raise HubError(f"{repository} is no experiment of Sample Factory: it has no cfg.json")
     settings = read_json(saved)
@@ -139,14 +145,9 @@ def _move(source: Path, folder: Path) -> None:
         lock.release()
 
 
-def _settings_file(folder: Path) -> Path | None:
-    """Returns the file with the settings of an experiment; None if the folder holds no experiment."""
-    return next((folder / name for name in SAVED_NAMES if (folder / name).is_file()), None)
-
-
 def next_commands(folder: Path) -> list[str]:
     """Returns lines with the commands that use a loaded experiment."""
-    path = _settings_file(folder)
+    path = saved_path(folder)
     settings = {} if path is None else read_json(path)
     place = [] if folder.parent == Path(RunFlags().train_dir).absolute() else [f"--train_dir={folder.parent}"]
     version = old_version(settings)

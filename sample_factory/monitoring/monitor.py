@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.exchange.messages import (
@@ -16,7 +17,6 @@ from sample_factory.exchange.messages import (
     StatsReport,
     TrainReport,
 )
-from sample_factory.exchange.topology import Topology
 from sample_factory.monitoring.bottleneck import BottleneckWatch
 from sample_factory.monitoring.component_stats import ComponentStats
 from sample_factory.monitoring.console import duration_text, status_text
@@ -25,6 +25,9 @@ from sample_factory.monitoring.status_line import StatusLine, policy_rows, rewar
 from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.monitoring.summaries import Summaries, SummaryWriter
 from sample_factory.runtime.clock import Every
+
+if TYPE_CHECKING:  # it loads gymnasium, which --help does not need
+    from sample_factory.exchange.topology import Topology
 
 log = logging.getLogger("sample_factory")
 
@@ -48,7 +51,7 @@ class Monitor(Subscriber):
         self,
         experiment_dir: Path,
         flags: MonitoringFlags,
-        topology: Topology,
+        topology: "Topology",
         max_episode_steps: int | None = None,
         texts: Mapping[str, str] | None = None,
         now: Callable[[], float] = time.monotonic,

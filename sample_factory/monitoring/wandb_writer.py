@@ -74,13 +74,14 @@ class WandbWriter:
         self._records: queue.SimpleQueue[dict[str, float] | None] = queue.SimpleQueue()  # None: the end
         self._has_dropped = False
         self._exit_code = 0
+        self._is_failing = False
         self._is_given_up = False
         self._thread = threading.Thread(target=self._send, name="wandb_writer", daemon=True)
         self._thread.start()
 
     def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int) -> None:
         """Queues tag -> value of a policy at its env frames; drops them if MAX_PENDING records wait."""
-        if not self._thread.is_alive():
+        if self._is_failing:
             return
         if self._records.qsize() >= MAX_PENDING:
             if not self._has_dropped:
@@ -110,18 +111,22 @@ class WandbWriter:
 
     def _send(self) -> None:
         """In the thread: sends the records, then finishes the run."""
-        failure, then = "receives no more summaries", "Training continues"
         try:
             for prefix in self._prefixes:
                 self._run.define_metric(f"{prefix}env_frames")
                 self._run.define_metric(f"{prefix}*", step_metric=f"{prefix}env_frames")
             for record in iter(self._records.get, None):
                 self._run.log(record)
-            failure, then = "lacks the end of the run", self._upload
-            self._run.finish(exit_code=self._exit_code)
         except Exception as error:  # any error of the package: a tracker must not end a training
-            if not self._is_given_up:  # otherwise `close` has killed the service process
-                log.error("W&B %s: %s. %s", failure, one_line(error), then)
+            self._is_failing = True
+            log.error("W&B receives no more summaries: %s. Training continues", one_line(error))
+            while self._records.get() is not None:
+                pass
+        try:
+            self._run.finish(exit_code=self._exit_code)
+        except Exception as error:  # as above; TimeoutError without a network
+            if not (self._is_failing or self._is_given_up):  # `close` has killed the service process
+                log.error("W&B lacks the end of the run: %s. %s", one_line(error), self._upload)
 
 
 def _start(config: Config, owns_service: bool) -> Any:

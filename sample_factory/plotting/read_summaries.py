@@ -21,6 +21,7 @@ from sample_factory.config.experiment_folder import (
     find_experiment,
     old_version,
     read_saved,
+    saved_path,
 )
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import in_words_of_python
@@ -85,7 +86,7 @@ class TrainedExperiment(NamedTuple):
 def find_experiments(folder: Path) -> list[Path]:
     """Returns the folder if it is an experiment, otherwise all experiments below it, by name."""
     patterns = ["*/" * depth + name for depth in range(SEARCH_DEPTH + 1) for name in SAVED_NAMES]
-    if any((folder / name).is_file() for name in SAVED_NAMES):
+    if saved_path(folder) is not None:
         return [folder]
     return sorted({path.parent for pattern in patterns for path in folder.glob(pattern)})
 
@@ -199,7 +200,7 @@ def _read_cfg(folder: Path) -> tuple[dict[str, Any], int]:
 
     A flag that is not in a file of this version has its default.
     """
-    path = next((folder / name for name in SAVED_NAMES if (folder / name).is_file()), None)
+    path = saved_path(folder)
     if path is None:
         raise ConfigError(f"no experiment at {folder}: cfg.json is missing; give folders like train_dir/name")
     try:

@@ -41,9 +41,9 @@ class Row:
     target: of --train_for_env_steps; None without a limit.
     """
 
-    def __init__(self, folder: Path, state: str = WAITING):
+    def __init__(self, folder: Path):
         self.name = folder.name
-        self.state = state
+        self.state = WAITING
         self.note = ""
         self.seconds = 0.0
         self.figures = {FRAMES: 0.0, FPS: math.nan, REWARD: math.nan}

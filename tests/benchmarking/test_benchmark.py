@@ -98,6 +98,7 @@ def test_a_sweep_measures_with_the_fastest_values_and_prints_the_command(capsys,
     argv += ["--num_envs_per_worker=2", "--inline_samplers=0", f"--sweep_cfg={tmp_path / 'fast.json'}"]
     assert benchmark.main(argv) == 0
     printed = capsys.readouterr().out.splitlines()
+    assert "12 training runs of 25 s each, until about" in printed[0]
     assert printed[-1] == (
         "the fastest: python -m sample_factory.train --env=gym_CartPole-v1 --num_workers=2 "
         "--inline_samplers=0 --num_envs_per_worker=16"

@@ -211,6 +211,16 @@ def test_other_spaces_are_refused_by_the_layer(old, tmp_path):
         )
 
 
+def test_the_part_of_a_normaliser_that_is_missing_is_named(old, tmp_path):
+    folder = old("v2_mujoco_hopper")
+    for file in folder.glob("checkpoint_p0/*.pth"):
+        state = torch.load(file, weights_only=False)
+        del state["model"]["returns_normalizer.running_var"]
+        torch.save(state, file)
+    with pytest.raises(ConfigError, match=r"normaliser returns_normalizer\.running_var is not in the old"):
+        convert_to(tmp_path, folder)
+
+
 def test_settings_without_a_counterpart_are_refused_by_the_flag(old, tmp_path):
     folder = old("v1_mujoco_hopper")
     settings = folder / "cfg.json"

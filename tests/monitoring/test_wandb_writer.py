@@ -123,6 +123,23 @@ def test_a_service_that_dies_is_logged_once_and_training_continues(own_home, con
     assert len([text for text in texts() if "Training continues" in text]) == 1
 
 
+def test_a_run_of_which_a_record_is_refused_is_finished_all_the_same(
+    own_home, config, tmp_path, monkeypatch, texts
+):
+    def refuse(*_):
+        raise wandb.Error("no room")
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setattr(wandb.Run, "log", refuse)
+    _, writer = start_wandb(config())
+    for frames in range(3):
+        writer.write(0, {"train/loss": 0.5}, frames)
+    writer.close(has_failed=True)
+    assert [text for text in texts() if "no room" in text] == texts()[1:]
+    (file,) = (tmp_path / "own" / "wandb").glob("offline-run-*/*.wandb")
+    assert [record.exit.exit_code for record in read_records(file) if record.HasField("exit")] == [1]
+
+
 def test_a_service_that_hangs_delays_no_write_and_close_ends_in_time(own_home, config, monkeypatch, texts):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_FINISH_TIMEOUT", "0.5")

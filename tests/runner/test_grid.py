@@ -12,7 +12,9 @@ from sample_factory.runner.grid import FPS, FRAMES, REWARD, Board, Row
 
 
 def row(name, state):
-    return Row(Path(name), state)
+    result = Row(Path(name))
+    result.state = state
+    return result
 
 
 def training(name, state):
