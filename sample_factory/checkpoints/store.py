@@ -1,6 +1,5 @@
 """Checkpoint files of one policy: written atomically, verified when read, never lost."""
 
-import logging
 import os
 import shlex
 import time
@@ -20,8 +19,7 @@ from sample_factory.checkpoints.milestones import (
     find_milestones,
     version_of,
 )
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 TEMPORARY_NAME = ".temp_checkpoint"  # no glob for checkpoints matches it
 

@@ -1,6 +1,5 @@
 """On the learner's machine: the process that starts nodes and writes their trajectories to buffers."""
 
-import logging
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,9 +25,8 @@ from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Every
+from sample_factory.runtime.log import log
 from sample_factory.runtime.queues import Queue
-
-log = logging.getLogger("sample_factory")
 
 WAIT_SECONDS = 0.02
 SEARCH_SECONDS = 2.0  # between searches for machines that have joined

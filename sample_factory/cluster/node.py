@@ -1,6 +1,5 @@
 """The workers of one node: rollout and policy workers with their own buffers, and no learner."""
 
-import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -33,8 +32,6 @@ from sample_factory.runtime import cpu
 from sample_factory.runtime.failures import ChildFailed, Explained
 from sample_factory.runtime.log import setup_logging
 from sample_factory.runtime.supervisor import StopSignals
-
-log = logging.getLogger("sample_factory")
 
 MAX_TRAJECTORIES = 64  # of a policy in one answer
 MIN_TRAJECTORIES = 16  # in an answer, unless GATHER_SECONDS have passed: a call takes milliseconds

@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +25,7 @@ from sample_factory.config.sections import (
 )
 from sample_factory.config.trust import signed
 from sample_factory.config.unknown_flags import suggestion
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 
 class FlagNamespace(argparse.Namespace):

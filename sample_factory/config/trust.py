@@ -12,7 +12,6 @@ import dataclasses
 import hashlib
 import hmac
 import json
-import logging
 import os
 import re
 import secrets
@@ -24,8 +23,7 @@ from typing import Any
 
 from sample_factory.config.flags import ConfigError, Layer, shortened
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 SIGNATURE = "signature"  # key of cfg.json
 TRUST = "trust_code"  # the flag

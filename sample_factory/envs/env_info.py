@@ -3,7 +3,6 @@
 A reset and a few random steps show most mistakes of an env before a run starts.
 """
 
-import logging
 import math
 import time
 from collections.abc import Mapping
@@ -28,10 +27,9 @@ from sample_factory.envs.random_actions import RandomActions
 from sample_factory.envs.wrappers.frame_stack import repeat_actions, stack_frames
 from sample_factory.runtime.child import run_in_child
 from sample_factory.runtime.child_side import ChildContext
+from sample_factory.runtime.log import log
 from sample_factory.spaces.actions import ACTION_MASK, action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds
-
-log = logging.getLogger("sample_factory")
 
 PROBE_TIMEOUT_SECONDS = 120.0
 # Of the trial.

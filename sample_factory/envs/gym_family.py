@@ -4,7 +4,6 @@ import difflib
 import functools
 import importlib
 import importlib.metadata
-import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,8 +24,7 @@ from sample_factory.envs.env_registry import FamilyParts, UnknownEnvError
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.wrappers.frame_stack import FrameSkip
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 PREFIX = "gym_"
 RULE = f"for an env of another package, name the module that registers it: {PREFIX}<module>:<id>"

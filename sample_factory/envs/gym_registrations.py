@@ -1,7 +1,6 @@
 """Sends the ids that the main process has registered with Gymnasium to its child processes."""
 
 import dataclasses
-import logging
 import pickle
 import sys
 import warnings
@@ -10,7 +9,7 @@ from typing import Any
 
 import cloudpickle
 
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 MAIN = "__main__"
 

@@ -4,7 +4,6 @@ The child's half, which plays the episodes, is `SnapshotMeasurement` in measure.
 """
 
 import collections
-import logging
 import math
 import os
 import shutil
@@ -32,9 +31,8 @@ from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildOptions
+from sample_factory.runtime.log import log
 from sample_factory.runtime.supervisor import Limits
-
-log = logging.getLogger("sample_factory")
 
 CHILD = "sample_factory.evaluation.measure:SnapshotMeasurement"
 GRACE_SECONDS = 1.0

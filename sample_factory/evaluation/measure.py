@@ -39,10 +39,9 @@ from sample_factory.monitoring.console import number_text
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildFailed, call_in_child
 from sample_factory.runtime.child_side import ChildContext
+from sample_factory.runtime.log import log
 from sample_factory.runtime.supervisor import StopSignals
 from sample_factory.sampling.matchmaking.matchmaking import RANDOM
-
-log = logging.getLogger("sample_factory")
 
 LOAD_TIMEOUT_SECONDS = 300.0
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import logging
 import time
 from collections.abc import Sequence
 
@@ -27,9 +26,8 @@ from sample_factory.evaluation.results import (
 )
 from sample_factory.evaluation.screen import EPISODES_UNSEEN, Screen, drawn_agents, find_drawing
 from sample_factory.exchange.topology import episode_shares
+from sample_factory.runtime.log import log
 from sample_factory.runtime.supervisor import StopSignals
-
-log = logging.getLogger("sample_factory")
 
 MIN_VIDEO_SECONDS = 10.0  # a single episode may be too short to see anything
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import logging
 from collections.abc import Iterator
 
 import gymnasium as gym
@@ -16,8 +15,7 @@ from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
 from sample_factory.runtime.failures import one_line
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 EVERY_FRAME = "rgb_array_list"  # Gymnasium's name for a render() that returns all pictures since the last one
 

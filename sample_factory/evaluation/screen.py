@@ -1,6 +1,5 @@
 """The pictures of `enjoy`: in a window, in a video, in both or nowhere; and the text on them."""
 
-import logging
 import os
 import time
 from collections.abc import Sequence
@@ -22,9 +21,8 @@ from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.evaluation.results import EpisodeResult
 from sample_factory.evaluation.video import VideoWriter, resize, video_size
 from sample_factory.runtime.failures import one_line
+from sample_factory.runtime.log import log
 from sample_factory.spaces.actions import action_decoder
-
-log = logging.getLogger("sample_factory")
 
 DEFAULT_FPS = 30.0
 STILL_SECONDS = 0.5  # how long the last picture of an episode stays

@@ -4,7 +4,6 @@ Reads its settings as flags of this version, and its checkpoints.
 """
 
 import dataclasses
-import logging
 import os
 import pickle
 import re
@@ -39,9 +38,8 @@ from sample_factory.models.network_registry import NetworkError
 from sample_factory.models.policy_spec import PolicySpec, make_policy_spec
 from sample_factory.models.towers import TowerActorCritic
 from sample_factory.runtime.failures import ChildFailed
+from sample_factory.runtime.log import log
 from sample_factory.spaces.observations import observation_layout
-
-log = logging.getLogger("sample_factory")
 
 # Groups: the kind, and what follows the counters, e.g. the metric and its value in the name of the best one.
 CHECKPOINT = re.compile(r"(checkpoint|best)_\d+_\d+(.*\.pth(?:\.milestone)?)")

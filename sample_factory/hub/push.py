@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import fnmatch
 import json
-import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,11 +24,10 @@ from sample_factory.hub.hub_access import CARD, RESULTS, VIDEO, HubError, prepar
 from sample_factory.hub.model_card import model_card
 from sample_factory.runtime.failures import one_line
 from sample_factory.runtime.folder_lock import NAME as LOCK
+from sample_factory.runtime.log import log
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
-
-log = logging.getLogger("sample_factory")
 
 STAGING = ".push_to_hub"
 WRITTEN = (CARD, RESULTS, "*.mp4")  # by the push itself

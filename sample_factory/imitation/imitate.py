@@ -5,7 +5,6 @@ Behaviour cloning: Pomerleau 1991, Efficient Training of Artificial Neural Netwo
 
 import contextlib
 import copy
-import logging
 import random
 import time
 from collections.abc import Iterator
@@ -34,9 +33,8 @@ from sample_factory.learning.optimizers import make_optimizer
 from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.models.policy_spec import make_policy_spec
 from sample_factory.runtime import cpu
+from sample_factory.runtime.log import log
 from sample_factory.spaces.agent_kinds import KindSpaces
-
-log = logging.getLogger("sample_factory")
 
 FORBIDDEN_LOG_PROB = -1e7  # below it, the mask forbids the action
 

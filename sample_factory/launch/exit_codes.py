@@ -1,14 +1,11 @@
 """Exit codes of the commands, and the log lines that say why a command or a run has failed."""
 
-import logging
 import sys
 from collections.abc import Callable, Sequence
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.runtime.failures import ChildFailed, Explained, describe_exception, out_of_address_space
-from sample_factory.runtime.log import details, escaped
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import details, escaped, log
 
 DONE = 0
 FAILED = 1

@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import itertools
-import logging
 import os
 import shlex
 import shutil
@@ -17,9 +16,7 @@ from sample_factory.config.experiment_folder import refuse_foreign_links
 from sample_factory.config.flags import ConfigError
 from sample_factory.runtime.folder_lock import NAME as LOCK_NAME
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
-from sample_factory.runtime.log import setup_logging
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log, setup_logging
 
 FILES_OF_AN_EXPERIMENT = {"cfg.json", "config.json", "sf_log.txt"}
 

@@ -1,6 +1,5 @@
 """Runs the workers of an experiment in processes of their own, which is the default."""
 
-import logging
 import os
 import signal
 import time
@@ -27,9 +26,8 @@ from sample_factory.monitoring.figures import RunProcess
 from sample_factory.runtime.child import Child, ChildFailed
 from sample_factory.runtime.failures import collected
 from sample_factory.runtime.local_ray import Cluster, find_cluster
+from sample_factory.runtime.log import log
 from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor
-
-log = logging.getLogger("sample_factory")
 
 STOP_GRACE_SECONDS = 8.0
 POLL_SECONDS = 0.1

@@ -1,6 +1,5 @@
 """Makes what the main process of a run owns: shared memory, queues, the population, the league."""
 
-import logging
 from collections.abc import Sequence
 
 from sample_factory.exchange.channels import Channels, make_progress
@@ -10,9 +9,8 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, kind_l
 from sample_factory.mainloop.main_loop import Resources
 from sample_factory.population.league import League
 from sample_factory.population.pbt import Member, Population, tuned_hyperparameters
+from sample_factory.runtime.log import log
 from sample_factory.runtime.queues import LocalQueue, Queue, make_queue
-
-log = logging.getLogger("sample_factory")
 
 
 def allocate(plan: RunPlan) -> Resources:

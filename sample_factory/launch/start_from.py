@@ -1,6 +1,5 @@
 """Finds the checkpoints that a run starts from: the experiment's own, or those of --transfer_from."""
 
-import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from sample_factory.checkpoints.milestones import (
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import experiment_folder
 from sample_factory.config.flags import ConfigError
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 MAX_LISTED = 4  # checkpoints in a line
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import logging
 import os
 import shlex
 import sys
@@ -31,8 +30,7 @@ from sample_factory.population.league import League
 from sample_factory.population.pbt import Population
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.folder_lock import FolderLock
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 BENCHMARK_FRAMES = 2_000_000
 LOOK_SECONDS = 30.0  # between looks for cfg.json

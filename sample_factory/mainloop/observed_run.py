@@ -1,6 +1,5 @@
 """What observers see of a run, and the values that they send to its envs."""
 
-import logging
 import pickle
 import reprlib
 from collections.abc import Mapping, Sequence
@@ -15,9 +14,8 @@ from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.failures import one_line
+from sample_factory.runtime.log import log
 from sample_factory.runtime.queues import Queue
-
-log = logging.getLogger("sample_factory")
 
 SEND_FRAMES_SECONDS = 5.0  # as in version 2
 MAX_INFO_BYTES = 100_000  # pickled; half of what a message may have

@@ -1,7 +1,6 @@
 """Calls user code that follows a run: observers, and the metrics of an env's family."""
 
 import inspect
-import logging
 import math
 import reprlib
 import traceback
@@ -20,9 +19,8 @@ from sample_factory.monitoring.policy_progress import tag_of
 from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.failures import one_line
+from sample_factory.runtime.log import log
 from sample_factory.runtime.registry import resolve
-
-log = logging.getLogger("sample_factory")
 
 Result = TypeVar("Result")
 

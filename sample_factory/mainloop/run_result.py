@@ -1,7 +1,6 @@
 """How a run has ended, for the code or the program that has started it."""
 
 import json
-import logging
 import math
 from pathlib import Path
 from typing import NamedTuple
@@ -10,8 +9,7 @@ from sample_factory.config.experiment_folder import write_atomically
 from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.run_progress import RunProgress
 from sample_factory.runtime.failures import CommandFailed
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 DONE = "done"
 STOPPED = "stopped"

@@ -1,6 +1,5 @@
 """Subscribers that steer a run: population-based training and the league; and how they send messages."""
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,9 +23,8 @@ from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.population.league import League
 from sample_factory.population.pbt import Decision, Population
 from sample_factory.runtime.clock import Every
+from sample_factory.runtime.log import log
 from sample_factory.runtime.queues import Queue
-
-log = logging.getLogger("sample_factory")
 
 MIN_EPISODES = 10  # of each policy, before population-based training compares their means
 RETRY_SECONDS = 30.0  # after a decision that could not be carried out, e.g. because the disk is full

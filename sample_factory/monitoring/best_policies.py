@@ -1,6 +1,5 @@
 """Which policy is the best so far, for --save_best_every_sec and --save_best_metric."""
 
-import logging
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -10,8 +9,7 @@ from sample_factory.exchange.messages import Report, SaveRequest, TrainReport
 from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.runtime.clock import Every
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 MIN_IMPROVEMENT = 0.001
 RETRY_SECONDS = 30.0

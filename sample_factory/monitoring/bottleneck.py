@@ -2,11 +2,8 @@
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # it loads gymnasium, which --help does not need
-    from sample_factory.exchange.topology import Topology
-
+from sample_factory.exchange.topology import Topology
 
 # Component -> (its part of the work, the name of its processes in logs).
 PARTS = {
@@ -81,7 +78,7 @@ def better_num_envs(
 class BottleneckWatch:
     """Describes what limits the speed of a run when that changes."""
 
-    def __init__(self, topology: "Topology"):
+    def __init__(self, topology: Topology):
         self._topology = topology
         self._shown: list[str] = []  # what limited the run when it was described last
         self._last: list[str] = []  # in the last call

@@ -6,9 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable
 
 from sample_factory.exchange.messages import INCIDENTS, Incident, StatsReport
-from sample_factory.runtime.log import details
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import details, log
 
 KEEP_SECONDS = 20.0  # a component reports every 5 s, so each counts about equally in a mean over the reports
 

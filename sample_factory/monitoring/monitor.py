@@ -1,10 +1,8 @@
 """The progress of a run, for people: status lines in the log, and TensorBoard."""
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.exchange.messages import (
@@ -17,6 +15,7 @@ from sample_factory.exchange.messages import (
     StatsReport,
     TrainReport,
 )
+from sample_factory.exchange.topology import Topology
 from sample_factory.monitoring.bottleneck import BottleneckWatch
 from sample_factory.monitoring.component_stats import ComponentStats
 from sample_factory.monitoring.console import duration_text, status_text
@@ -25,11 +24,7 @@ from sample_factory.monitoring.status_line import StatusLine, policy_rows, rewar
 from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.monitoring.summaries import Summaries, SummaryWriter
 from sample_factory.runtime.clock import Every
-
-if TYPE_CHECKING:  # it loads gymnasium, which --help does not need
-    from sample_factory.exchange.topology import Topology
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 MEASURE_SECONDS = 1.0
 POLICY_ROWS_SECONDS = 30.0  # between the rows of several policies on a terminal
@@ -51,7 +46,7 @@ class Monitor(Subscriber):
         self,
         experiment_dir: Path,
         flags: MonitoringFlags,
-        topology: "Topology",
+        topology: Topology,
         max_episode_steps: int | None = None,
         texts: Mapping[str, str] | None = None,
         now: Callable[[], float] = time.monotonic,

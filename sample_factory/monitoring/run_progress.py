@@ -2,16 +2,13 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from sample_factory.config.flags import NEVER
 from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.exchange.messages import StatsReport
+from sample_factory.exchange.topology import Topology
 from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.runtime.clock import RateWindow
-
-if TYPE_CHECKING:  # it loads gymnasium, which --help does not need
-    from sample_factory.exchange.topology import Topology
 
 FPS_SECONDS = (10.0, 60.0, 300.0)
 STEADY_SECONDS = 60.0
@@ -32,7 +29,7 @@ class RunProgress:
     def __init__(
         self,
         flags: MonitoringFlags,
-        topology: "Topology",
+        topology: Topology,
         incidents: Mapping[str, int],
         now: Callable[[], float],
     ):

@@ -3,7 +3,6 @@
 import io
 import itertools
 import json
-import logging
 import math
 import os
 import socket
@@ -18,8 +17,7 @@ from sample_factory.monitoring.component_stats import ComponentStats
 from sample_factory.monitoring.run_progress import STEADY_SECONDS, RunProgress
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.cpu import rss_mb
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 # In the first minutes people wait for curves, so summaries are written and flushed more often.
 EARLY_SECONDS = 120.0

@@ -1,7 +1,6 @@
 """Sends the summaries of a run to Weights & Biases. Imports wandb only if it is asked for: it is an extra."""
 
 import contextlib
-import logging
 import os
 import queue
 import re
@@ -20,8 +19,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.trust import WANDB_RUN_ID
 from sample_factory.envs.packages import missing_package
 from sample_factory.runtime.failures import one_line
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 # Settings of wandb, unless its environment variables (WANDB_INIT_TIMEOUT, ...) say otherwise.
 SETTINGS: dict[str, Any] = {
@@ -119,13 +117,14 @@ class WandbWriter:
                 self._run.log(record)
         except Exception as error:  # any error of the package: a tracker must not end a training
             self._is_failing = True
-            log.error("W&B receives no more summaries: %s. Training continues", one_line(error))
+            if not self._is_given_up:  # otherwise `close` has killed the service process
+                log.error("W&B receives no more summaries: %s. Training continues", one_line(error))
             while self._records.get() is not None:
                 pass
         try:
             self._run.finish(exit_code=self._exit_code)
         except Exception as error:  # as above; TimeoutError without a network
-            if not (self._is_failing or self._is_given_up):  # `close` has killed the service process
+            if not (self._is_failing or self._is_given_up):
                 log.error("W&B lacks the end of the run: %s. %s", one_line(error), self._upload)
 
 

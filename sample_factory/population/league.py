@@ -4,7 +4,6 @@ Prioritised fictitious self-play is from Vinyals et al. 2019 (AlphaStar).
 """
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,8 +22,7 @@ from sample_factory.exchange.messages import (
     PolicyReplaced,
     Report,
 )
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 FILE_NAME = "league.json"
 HOW_TO_REPAIR = "repair it, or delete it to start with no results"

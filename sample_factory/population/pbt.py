@@ -5,7 +5,6 @@ Factory), section 3.5.
 """
 
 import json
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,8 +18,7 @@ from sample_factory.config.flags import MAX_FLOAT, ConfigError, check_values, co
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.population_flags import PbtFlags
 from sample_factory.population.mutation import Mutation
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 # Flags that evolve with every algorithm; it may declare more (config/algorithms.py).
 EVOLVED = ("learning_rate", "exploration_loss_coeff", "value_loss_coeff", "max_grad_norm")

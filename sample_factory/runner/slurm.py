@@ -2,7 +2,6 @@
 
 import argparse
 import getpass
-import logging
 import shlex
 import shutil
 import subprocess
@@ -17,8 +16,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.runner.backend import CannotStart
 from sample_factory.runner.run_job import Job
 from sample_factory.runtime.failures import CommandFailed
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 # `trap`: Slurm kills what is left of a job when its shell has ended, and the run is still saving then.
 # `timeout` sends SIGTERM, so that the run saves; its exit code is then 124. 0: no limit.

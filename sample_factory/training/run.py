@@ -39,10 +39,8 @@ from sample_factory.monitoring.status_line import MAX_WIDTH
 from sample_factory.monitoring.wandb_writer import start_wandb
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildFailed
-from sample_factory.runtime.log import restored_logging, setup_logging
+from sample_factory.runtime.log import log, restored_logging, setup_logging
 from sample_factory.runtime.supervisor import StopRequested, StopSignals
-
-log = logging.getLogger("sample_factory")
 
 INGEST = "sample_factory.cluster.ingest:Ingest"  # a name, because it imports Ray
 

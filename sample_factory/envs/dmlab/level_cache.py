@@ -8,7 +8,6 @@ name, lines are appended in one call, and the lock of the list of used seeds is 
 
 import errno
 import fcntl
-import logging
 import os
 import shutil
 import uuid
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 SEEDS_SUFFIX = ".dm_lvl_seeds"
 USED_SEEDS = "dmlab_used_lvl_seeds"  # folder of the lists of used seeds, below the experiment's folder

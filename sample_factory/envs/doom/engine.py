@@ -1,7 +1,6 @@
 """One engine process: configured from a scenario, started, seeded, closed."""
 
 import contextlib
-import logging
 import os
 import signal
 
@@ -10,8 +9,7 @@ import vizdoom
 
 from sample_factory.envs.doom.engine_resources import LOOPBACK, EngineFolder, PortClaim
 from sample_factory.envs.doom.game_configuration import EngineSettings, configured_game, set_match
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 # Levels of scripted opponents, in percent of the best, and the engine's definition of one.
 BOT_LEVELS = range(10, 101, 10)

@@ -1,6 +1,5 @@
 """Pictures of a game, of every step or of every tic: large ones, or the pictures that the policy sees."""
 
-import logging
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -11,8 +10,7 @@ import vizdoom
 
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.protocol import Picture
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 TICS_PER_SECOND = 35
 EVERY_TIC = "rgb_array_list"

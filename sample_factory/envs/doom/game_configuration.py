@@ -3,7 +3,6 @@
 import functools
 import importlib.util
 import itertools
-import logging
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +12,7 @@ import vizdoom
 
 from sample_factory.envs.doom.doom_family import MatchSpec
 from sample_factory.envs.doom.engine_resources import LOOPBACK
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 # How long the engines of a match look for each other. Their owner gives up earlier, see DoomEngine.halt.
 CONNECT_SECONDS = 3600

@@ -1,7 +1,6 @@
 """Plays the engines of one match tic by tic."""
 
 import functools
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -9,8 +8,7 @@ from collections.abc import Callable, Sequence
 from sample_factory.envs.doom.engine import START_ATTEMPTS, START_ERRORS, DoomEngine
 from sample_factory.envs.doom.engine_resources import PortClaim
 from sample_factory.runtime.failures import CommandFailed
-
-log = logging.getLogger("sample_factory")
+from sample_factory.runtime.log import log
 
 POLL_SECONDS = 1.0  # how often a waiting call checks whether the engines are alive
 CLOSE_SECONDS = 5.0
