@@ -52,6 +52,8 @@ class Learner:
     - An SGD step whose gradient is not finite is skipped and counted, so the weights stay finite.
     - Training continues exactly after `state_dict` and `load_state_dict`.
 
+    flags: the learning section, which a takeover may change. policy: the network and its device.
+    algorithm: computes targets and losses, and may have modules of its own.
     newest_diverged: result of the function of this name for the last iteration; NO_VERSION without
         --weights_sync=divergence.
     """
@@ -61,17 +63,17 @@ class Learner:
         torch.manual_seed(args.seed)
         self.policy_id = args.policy_id
         self._args = args
-        self._flags = args.config.learning
+        self.flags = args.config.learning
         self.group = group or LearnerGroup()
         device_index = args.policy_id * self.group.size + self.group.rank
-        self._policy = args.policy.build(device_index)._replace(total=self.group.total)
-        self.model: ActorCritic = self._policy.model
-        self.device = self._policy.device
+        self.policy = args.policy.build(device_index)._replace(total=self.group.total)
+        self.model: ActorCritic = self.policy.model
+        self.device = self.policy.device
         self._download = Downloads(self.device)
         if args.config.run.compile:
             compile_encoders(self.model, self.device)
         self._rng = np.random.default_rng(args.seed)
-        self._algorithm, self._descent = self._make_algorithm()
+        self.algorithm, self._descent = self._make_algorithm()
         self._lr = self._make_learning_rate()
         self.version = 0  # number of SGD steps
         self._generation = 0  # number of takeovers in this run
@@ -81,11 +83,11 @@ class Learner:
         self.newest_diverged = NO_VERSION
 
     def _make_algorithm(self) -> tuple[Algorithm, GradientDescent]:
-        algorithm: Algorithm = resolve(self._args.algorithm)(self._flags, self._policy, self._rng)
-        return algorithm, GradientDescent(self._flags, {MODEL: self.model, **algorithm.modules}, self.group)
+        algorithm: Algorithm = resolve(self._args.algorithm)(self.flags, self.policy, self._rng)
+        return algorithm, GradientDescent(self.flags, {MODEL: self.model, **algorithm.modules}, self.group)
 
     def _make_learning_rate(self) -> LearningRate:
-        return LearningRate(self._flags, self._args.config.monitoring.train_for_env_steps)
+        return LearningRate(self.flags, self._args.config.monitoring.train_for_env_steps)
 
     def train(self, batch: Batch, want_summaries: bool = False) -> dict[str, float]:
         """Runs one iteration: all epochs over the batch, after all epochs over each of the earlier batches
@@ -95,7 +97,7 @@ class Learner:
         """
         self._lr.at_frame(self.env_frames)
         max_lag = self._args.config.sampling.max_policy_lag
-        for received in (*self._algorithm.earlier_batches(batch), batch):
+        for received in (*self.algorithm.earlier_batches(batch), batch):
             lag = self.version - received.versions
             is_usable = (lag < max_lag) & (received.generations == self._generation)
             usable = received._replace(own=received.own & is_usable)
@@ -120,13 +122,13 @@ class Learner:
         Saves an evaluation of the whole batch in two cases: a single SGD step uses its own evaluation, and if
         the current weights have acted in the whole batch, their recorded outputs are used.
         """
-        num_steps = self._flags.ppo_epochs * self._flags.num_batches_per_iteration
-        if not self._algorithm.fixes_targets or num_steps == 1:
+        num_steps = self.flags.ppo_epochs * self.flags.num_batches_per_iteration
+        if not self.algorithm.fixes_targets or num_steps == 1:
             return None
         is_stale = (batch.versions != self.version) & batch.own
         is_recorded = not self.group.total(is_stale.count_nonzero()) and self.model.state_size == 0
-        evaluation = (recorded if is_recorded else evaluate)(self._policy, batch)
-        targets = self._algorithm.targets(batch, evaluation)
+        evaluation = (recorded if is_recorded else evaluate)(self.policy, batch)
+        targets = self.algorithm.targets(batch, evaluation)
         self._count_returns(targets, batch)
         return targets
 
@@ -138,15 +140,15 @@ class Learner:
     def _train_epochs(self, batch: Batch, targets: Targets | None) -> SGDStep:
         """Runs all epochs, and returns the last SGD step. targets: from `_fixed_targets`."""
         former_loss: float | None = None
-        for _ in range(self._flags.ppo_epochs):
+        for _ in range(self.flags.ppo_epochs):
             policy_losses = []
             kls = []
-            for columns in _minibatches(batch.rewards.shape[1], self._flags, self._rng):
+            for columns in _minibatches(batch.rewards.shape[1], self.flags, self._rng):
                 fixed = None if targets is None else targets.select(columns)
                 minibatch = batch.select(columns)
                 share = self.group.share(minibatch.own)
                 last = self._sgd_step(minibatch, fixed, share)
-                if self._flags.ppo_epochs > 1:
+                if self.flags.ppo_epochs > 1:
                     policy_loss = share.weighted(last.losses.terms[POLICY].detach())
                     policy_losses.append(self.group.total(policy_loss))
                 if self._lr.needs_kl and share.of_all:
@@ -163,21 +165,21 @@ class Learner:
         return last
 
     def _sgd_step(self, minibatch: Batch, targets: Targets | None, share: Share) -> SGDStep:
-        evaluation = evaluate(self._policy, minibatch)
+        evaluation = evaluate(self.policy, minibatch)
         if targets is None:
-            targets = self._algorithm.targets(minibatch, evaluation)
+            targets = self.algorithm.targets(minibatch, evaluation)
             self._count_returns(targets, minibatch)
-        losses = self._algorithm.losses(minibatch, evaluation, targets)
+        losses = self.algorithm.losses(minibatch, evaluation, targets)
         grad_norm = self._descent.step(share.weighted(losses.total), self._lr.value)
         self.version += 1
-        self._algorithm.after_step(self.version)
+        self.algorithm.after_step(self.version)
         return SGDStep(minibatch, evaluation, losses, grad_norm)
 
     def _find_newest_diverged(self, last: SGDStep) -> None:
         cluster = self._args.config.cluster
         if cluster.weights_sync == DIVERGENCE and cluster.threshold is not None:
             samples = (last.evaluation.kl, last.minibatch.versions, last.minibatch.own)
-            self.newest_diverged = newest_diverged(*samples, cluster.threshold, self._flags.rollout)
+            self.newest_diverged = newest_diverged(*samples, cluster.threshold, self.flags.rollout)
 
     @torch.no_grad()
     def _step_summaries(self, step: SGDStep) -> dict[str, float]:
@@ -186,7 +188,7 @@ class Learner:
             return summaries
         for name, term in step.losses.terms.items():
             summaries[f"{name}_loss"] = float(term.detach())
-        return {**summaries, **self._algorithm.summaries(step)}
+        return {**summaries, **self.algorithm.summaries(step)}
 
     def _counters(self, lag: Tensor, valid: Tensor, last: SGDStep) -> dict[str, float]:
         """Returns summaries of the learner itself.
@@ -213,7 +215,7 @@ class Learner:
     def describe(self) -> LearnerReady:
         """Returns where and how this learner computes."""
         num_parameters = sum(parameter.numel() for parameter in self.model.parameters())
-        precision = "bf16 autocast" if self._policy.autocast else "fp32"
+        precision = "bf16 autocast" if self.policy.autocast else "fp32"
         return LearnerReady(self.policy_id, str(self.device), precision, num_parameters)
 
     def state_dict(self) -> dict[str, Any]:
@@ -234,9 +236,9 @@ class Learner:
         Raises ValueError, which names the first difference, if the weights do not fit the model.
         """
         self._descent.load_state_dict(state)
-        if not self._algorithm.modules.keys() <= state.keys():
+        if not self.algorithm.modules.keys() <= state.keys():
             # Another algorithm was trained until now; the modules of this one may be copies of the network.
-            self._algorithm, self._descent = self._make_algorithm()
+            self.algorithm, self._descent = self._make_algorithm()
             self._descent.load_state_dict(state)
         self.version = state["train_step"]
         self.env_frames = state["env_steps"]
@@ -244,7 +246,7 @@ class Learner:
         self.best_value = state.get("best_performance")
         if "minibatch_rng" in state:
             self._rng.bit_generator.state = state["minibatch_rng"]
-        if self._flags.lr_schedule.startswith("kl_adaptive"):
+        if self.flags.lr_schedule.startswith("kl_adaptive"):
             self._lr.value = state["curr_lr"]
 
     def shared_state(self) -> dict[str, Any]:
@@ -252,7 +254,7 @@ class Learner:
         return {
             **self.state_dict(),
             "generation": self._generation,
-            "flags": self._flags,
+            "flags": self.flags,
             "learning_rate": self._lr.value,
         }
 
@@ -260,9 +262,9 @@ class Learner:
         """Continues with the `shared_state` of another learner of this policy."""
         self.load_state_dict(state)
         self._generation = state["generation"]
-        self._flags = state["flags"]
-        self._descent.set_flags(self._flags)
-        self._algorithm.set_flags(self._flags)
+        self.flags = state["flags"]
+        self._descent.set_flags(self.flags)
+        self.algorithm.set_flags(self.flags)
         self._lr = self._make_learning_rate()
         self._lr.value = state["learning_rate"]
 
@@ -274,20 +276,20 @@ class Learner:
         check_fits(state.get(MODEL), self.model.state_dict())
         self.model.load_state_dict(state[MODEL])
         # Modules of the algorithm may be copies of the network.
-        self._algorithm, self._descent = self._make_algorithm()
+        self.algorithm, self._descent = self._make_algorithm()
 
     @property
     def trajectories_per_batch(self) -> int:
         """Number of trajectories in an iteration of training; PBT may change it between two iterations."""
-        return self._flags.batch_size * self._flags.num_batches_per_iteration // self._flags.rollout
+        return self.flags.batch_size * self.flags.num_batches_per_iteration // self.flags.rollout
 
     def set_hyperparameters(self, values: Mapping[str, Any]) -> None:
         """Continues with new values of some flags; a new learning rate restarts its schedule."""
-        former = self._flags
-        self._flags = replace(former, **values)
-        self._descent.set_flags(self._flags)
-        self._algorithm.set_flags(self._flags)
-        if self._flags.learning_rate != former.learning_rate:
+        former = self.flags
+        self.flags = replace(former, **values)
+        self._descent.set_flags(self.flags)
+        self.algorithm.set_flags(self.flags)
+        if self.flags.learning_rate != former.learning_rate:
             self._lr = self._make_learning_rate()
 
     def take_over(self, state: Mapping[str, Any]) -> None:
@@ -297,7 +299,7 @@ class Learner:
         and are not trained on. Raises as `load_state_dict`.
         """
         self._descent.load_state_dict({**state, "skipped_steps": self._descent.skipped_steps})
-        num_steps = self._flags.ppo_epochs * self._flags.num_batches_per_iteration
+        num_steps = self.flags.ppo_epochs * self.flags.num_batches_per_iteration
         self._descent.expect_empty_steps(STALE_ITERATIONS * num_steps)
         self._generation += 1
 

@@ -223,7 +223,7 @@ def test_training_is_its_definition(case):
     learner = make_learner(**CASES[case])
     batch = random_batch(learner, T // CASES[case].get("recurrence", T))
     model = copy.deepcopy(learner.model)
-    reference_train(learner._flags, model, batch)
+    reference_train(learner.flags, model, batch)
     start = {name: parameter.clone() for name, parameter in learner.model.named_parameters()}
     learner.train(batch)
     for name, parameter in learner.model.named_parameters():

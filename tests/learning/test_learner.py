@@ -352,7 +352,7 @@ def test_numbers_that_are_flags_are_the_flags_after_a_resume():
 
 def test_an_evaluation_recorded_by_the_current_weights_is_that_of_the_network():
     learner = make_learner()
-    policy = learner._policy
+    policy = learner.policy
     batch = make_batch()
     with torch.no_grad():
         unrolled = unroll(policy, batch)

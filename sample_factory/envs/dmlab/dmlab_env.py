@@ -111,7 +111,7 @@ class DmlabEnv(gym.Env[Any, Any], NamesActions):
     def __init__(self, lab: Any, stats_prefix: str, cfg: Any, cache: LevelCache | None = None):
         self._frameskip = cfg.env_frameskip
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": FRAMES_PER_SECOND / self._frameskip}
-        self._lab = lab
+        self.lab = lab
         self._stats_prefix = stats_prefix
         self._cache = cache
         self._is_benchmark = cfg.dmlab_throughput_benchmark
@@ -137,7 +137,7 @@ class DmlabEnv(gym.Env[Any, Any], NamesActions):
             episode_seed = int(self.np_random.integers(MAX_SEED))
         else:
             episode_seed = self._cache.next_seed(self.np_random)
-        self._lab.reset(seed=episode_seed)
+        self.lab.reset(seed=episode_seed)
         self._score = 0.0
         self._num_frames = 0
         self._observe()
@@ -147,10 +147,10 @@ class DmlabEnv(gym.Env[Any, Any], NamesActions):
         if self._is_benchmark:
             # The speed of a level depends on what the agent sees and does.
             action = int(self.np_random.integers(len(self._actions)))
-        reward = self._lab.step(self._actions[action], num_steps=self._frameskip)
+        reward = self.lab.step(self._actions[action], num_steps=self._frameskip)
         self._score += reward
         self._num_frames += self._frameskip
-        if self._lab.is_running():
+        if self.lab.is_running():
             self._observe()
             return self._observation, shaped_reward(reward), False, False, {}
         stats = {RAW_SCORE: self._score, "_len": float(self._num_frames)}  # as in version 1
@@ -165,13 +165,13 @@ class DmlabEnv(gym.Env[Any, Any], NamesActions):
         return self._observation["obs"].transpose(1, 2, 0) if self._observation else None
 
     def close(self) -> None:
-        self._lab.close()
+        self.lab.close()
 
     def action_text(self, action: Any) -> str:
         return self._names[int(action)]
 
     def _observe(self) -> None:
-        observed = self._lab.observations()
+        observed = self.lab.observations()
         self._observation = {"obs": observed[PICTURE].transpose(2, 0, 1)}
         if self._with_instructions:
             self._observation[INSTRUCTION] = instruction_tokens(observed[INSTRUCTION])

@@ -67,7 +67,7 @@ def test_flags_set_the_size_of_the_picture_and_leave_out_instructions(make):
     env = make(WATERMAZE, "--res_w=40", "--res_h=30", "--dmlab_with_instructions=False")
     observation, _ = env.reset(seed=5)
     assert {key: value.shape for key, value in observation.items()} == {"obs": (3, 30, 40)}
-    assert env._lab.config == {"width": "40", "height": "30"}
+    assert env.lab.config == {"width": "40", "height": "30"}
 
 
 def test_tokens_are_hashes_of_words_padded_with_zeros():
@@ -89,7 +89,7 @@ def test_each_action_reaches_the_engine(make, flags, actions):
     for index, (text, numbers) in enumerate(actions.items()):
         env.reset()
         env.step(index)
-        assert env._lab.last_action == tuple(numbers)
+        assert env.lab.last_action == tuple(numbers)
         assert env.action_text(index) == text
     assert len(actions) == len(set(map(tuple, actions.values()))) == (15 if flags else 9)
 
@@ -99,9 +99,9 @@ def test_seeds_determine_the_episodes_without_a_cache(make):
 
     def seeds(env, seed):
         env.reset(seed=seed)
-        first = env._lab.seed
+        first = env.lab.seed
         env.reset()
-        return first, env._lab.seed
+        return first, env.lab.seed
 
     first = seeds(make(*flags), 7)
     assert first == seeds(make(*flags), 7) and first[0] != first[1]
@@ -119,8 +119,8 @@ def test_the_benchmark_has_the_same_episodes_random_actions_and_no_instructions(
         actions = []
         for _ in range(4):
             env.step(FORWARD)
-            actions.append(env._lab.last_action)
-        played.append((env._lab.seed, actions))
+            actions.append(env.lab.last_action)
+        played.append((env.lab.seed, actions))
     assert played[0] == played[1] and len(set(played[0][1])) > 1
 
 
@@ -128,7 +128,7 @@ def test_envs_of_dmlab_30_have_the_tasks_in_turn(make):
     envs = [make("dmlab_30", worker_index=2, env_id=env_id) for env_id in (0, 3, 31)]
     names = list(DMLAB_30)
     levels = [f"contributed/dmlab30/{names[index]}" for index in (0, 3, 1)]
-    assert [env._lab.level for env in envs] == levels
+    assert [env.lab.level for env in envs] == levels
     _, _, info = play(envs[1], FORWARD)
     assert next(iter(info["episode_extra_stats"])) == "z_03_rooms_watermaze_dmlab_raw_score"
 
@@ -136,26 +136,26 @@ def test_envs_of_dmlab_30_have_the_tasks_in_turn(make):
 def test_a_worker_can_have_one_task(make):
     flag = "--dmlab_one_task_per_worker"
     envs = [make("dmlab_30", flag, worker_index=32, env_id=env_id) for env_id in (0, 1)]
-    assert [env._lab.level for env in envs] == [f"contributed/dmlab30/{list(DMLAB_30)[2]}"] * 2
+    assert [env.lab.level for env in envs] == [f"contributed/dmlab30/{list(DMLAB_30)[2]}"] * 2
 
 
 @pytest.mark.parametrize("worker_index, gpu", [(0, "1"), (1, "3"), (2, "1")])
 def test_workers_take_turns_with_the_gpus(make, worker_index, gpu):
     flags = ["--dmlab_renderer=hardware", "--dmlab_gpus", "1", "3"]
     env = make(WATERMAZE, *flags, worker_index=worker_index)
-    assert (env._lab.renderer, env._lab.config["gpuDeviceIndex"]) == ("hardware", gpu)
+    assert (env.lab.renderer, env.lab.config["gpuDeviceIndex"]) == ("hardware", gpu)
 
 
 def test_held_out_levels_may_be_played(make):
     env = make("dmlab_rooms_collect_good_objects_test")
-    assert env._lab.level == "contributed/dmlab30/rooms_collect_good_objects_test"
+    assert env.lab.level == "contributed/dmlab30/rooms_collect_good_objects_test"
 
 
 def test_levels_with_pictures_need_the_data_set(make, tmp_path):
     name = "dmlab_psychlab_continuous_recognition"
     with pytest.raises(ConfigError, match="--dmlab30_dataset=.*brady_konkle_oliva2008, and there is no such"):
         make(name)
-    assert make(name, f"--dmlab30_dataset={tmp_path}")._lab.config["datasetPath"] == str(tmp_path)
+    assert make(name, f"--dmlab30_dataset={tmp_path}").lab.config["datasetPath"] == str(tmp_path)
 
 
 def test_a_missing_engine_is_one_line_with_what_to_do(dmlab_cfg, monkeypatch):

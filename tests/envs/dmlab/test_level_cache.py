@@ -142,11 +142,11 @@ def test_the_engine_gets_the_seeds_and_the_maps(make, tmp_path):
     played = []
     for _ in range(3):
         env.reset()
-        played.append(env._lab.seed)
+        played.append(env.lab.seed)
     lines = seeds_file(tmp_path / "cache", LEVEL).read_text().splitlines()
     assert [int(line.split()[0]) for line in lines] == played
     assert all((tmp_path / "cache" / line.split()[1]).exists() for line in lines)
     env = make("dmlab_explore_goal_locations_small", "--restart_behavior=overwrite")
     for _ in range(3):
         env.reset()
-    assert env._lab.seed not in played, "all of them were used in this experiment"
+    assert env.lab.seed not in played, "all of them were used in this experiment"

@@ -92,7 +92,7 @@ def make_batch(learner, seed=0, columns=B, num_chunks=1, masked=0.15):
 def state_of(learner):
     """Returns all tensors of the network and of the algorithm's modules, copied, by name."""
     state = learner.state_dict()
-    names = ["model", *learner._algorithm.modules]
+    names = ["model", *learner.algorithm.modules]
     return {f"{name}.{key}": value.clone() for name in names for key, value in state[name].items()}
 
 

@@ -42,7 +42,7 @@ def make_learner(use_rnn=True, **flags):
 
 
 def networks(learner):
-    return learner._algorithm.modules["cpc"]
+    return learner.algorithm.modules["cpc"]
 
 
 def walk(seed=0, lie=False, state_size=H):
@@ -88,8 +88,8 @@ def test_future_observations_are_recognised_from_the_actions_in_between():
 
 def test_the_gradient_reaches_encoder_and_core():
     learner, batch = make_learner(), walk()
-    unrolled = unroll(learner._policy, batch)
-    loss = cpc_loss(learner._flags, networks(learner), batch, unrolled, np.random.default_rng(0))
+    unrolled = unroll(learner.policy, batch)
+    loss = cpc_loss(learner.flags, networks(learner), batch, unrolled, np.random.default_rng(0))
     loss.backward()
     tower = learner.model.towers[0]
     trained = [*tower.encoder.parameters(), *tower.core.parameters(), *networks(learner).parameters()]
@@ -103,7 +103,7 @@ def test_the_contents_of_masked_steps_change_nothing():
     other.obs["obs"][:-1, B // 2 :] = 9.0
     other.actions[:, B // 2 :] = 0.0
     losses = [
-        cpc_loss(learner._flags, networks(learner), x, unroll(learner._policy, x), np.random.default_rng(0))
+        cpc_loss(learner.flags, networks(learner), x, unroll(learner.policy, x), np.random.default_rng(0))
         for x in (batch, other)
     ]
     torch.testing.assert_close(*losses)

@@ -77,7 +77,7 @@ def test_keys_of_a_rare_place_get_a_higher_priority_than_the_others():
     learner = make_learner()
     for seed in range(60):
         learner.train(batch_of(learner, seed))
-    task = learner._algorithm._extra._episodic
+    task = learner.algorithm._extra._episodic
     keys = task._keys({"obs": torch.eye(PLACES)})
     found = rarity(keys, task.encoder.recent, TEMPERATURE)
     assert found[RARE] > found[:RARE].max() + 0.5
@@ -109,7 +109,7 @@ def test_the_return_that_is_kept_is_the_discounted_one_and_not_the_advantage():
     returns = memory.values[memory.priorities > EMPTY][:, 3]  # after a number for each of 3 actions
     returns = learner.model.returns_normalizer.denormalize(returns)
     last_value = float(learner.model.returns_normalizer.denormalize(torch.tensor(2.0)))
-    gamma = learner._flags.gamma
+    gamma = learner.flags.gamma
     possible = [0.1 * (1 - gamma**n) / (1 - gamma) + last_value * gamma**n for n in range(1, T)]
     assert len(returns) and all(min(abs(x - y) for y in possible) < 1e-4 for x in returns.tolist())
 
@@ -139,7 +139,7 @@ def test_a_policy_that_takes_over_another_one_gets_its_memory():
 
 def test_the_momentum_encoder_follows_slowly_and_is_not_trained():
     learner = make_learner()
-    encoder = learner._algorithm.modules["episodic"]
+    encoder = learner.algorithm.modules["episodic"]
     before = encoder.query_layer.weight.clone()
     start = memory_of(learner).query_layer.weight.clone()
     learner.train(batch_of(learner))

@@ -96,7 +96,7 @@ def test_a_policy_takes_over_all_modules_and_new_hyperparameters(algo):
     receiver.take_over(donor.state_dict())
     assert same(state_of(receiver), state_of(donor))
     names = tuned_hyperparameters(PbtFlags(), algo)
-    receiver.set_hyperparameters({name: 2 * getattr(receiver._flags, name) for name in names})
+    receiver.set_hyperparameters({name: 2 * getattr(receiver.flags, name) for name in names})
     for learner in (donor, receiver):
         batch = make_batch(learner, 3)
         learner.train(batch._replace(generations=torch.full_like(batch.generations, learner._generation)))
@@ -105,7 +105,7 @@ def test_a_policy_takes_over_all_modules_and_new_hyperparameters(algo):
 
 @EVERY
 def test_training_that_continues_with_another_algorithm_starts_with_copies_of_the_trained_network(algo):
-    before = make_learner("APPO", optimizer=make_learner(algo)._flags.optimizer, normalize_returns=False)
+    before = make_learner("APPO", optimizer=make_learner(algo).flags.optimizer, normalize_returns=False)
     before.train(make_batch(before, 1))
     learner = make_learner(algo, normalize_returns=False)
     learner.load_state_dict(before.state_dict())

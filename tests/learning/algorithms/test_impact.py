@@ -55,10 +55,10 @@ def test_a_step_is_its_definition(actions):
     learner.train(make_batch(learner, 2))
     batch = make_batch(learner, 7)
     model = copy.deepcopy(learner.model)
-    target = learner._algorithm.modules["target"]
+    target = learner.algorithm.modules["target"]
     assert not torch.equal(next(target.parameters()), next(model.parameters())), "it lags behind"
     model.zero_grad()
-    reference_loss(learner._flags, model, target, batch).backward()
+    reference_loss(learner.flags, model, target, batch).backward()
     learner.train(batch)
     expected = dict(model.named_parameters())
     for name, parameter in learner.model.named_parameters():
@@ -90,7 +90,7 @@ def test_without_a_period_the_target_network_is_updated_every_n_k_batches():
     assert target_period(replace(flags, ppo_epochs=2, num_batches_per_iteration=3)) == 6 * 320
     assert target_period(replace(flags, impact_target_period=5)) == 5
     learner = make_learner("IMPACT", impact_buffer_batches=2, impact_uses=1)
-    target = learner._algorithm.modules["target"]
+    target = learner.algorithm.modules["target"]
     followed = []
     for seed in range(4):
         learner.train(make_batch(learner, seed))

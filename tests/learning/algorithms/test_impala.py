@@ -69,7 +69,7 @@ def test_a_step_is_its_definition(actions, num_chunks):
     assert (ACTION_MASK in batch.obs) == (actions != "box")
     model = copy.deepcopy(learner.model)
     optimizer = torch.optim.RMSprop(model.parameters(), lr=4.8e-4, alpha=0.99, eps=0.01)
-    reference_loss(learner._flags, model, batch, num_chunks).backward()
+    reference_loss(learner.flags, model, batch, num_chunks).backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 40.0)
     optimizer.step()
     learner.train(batch)

@@ -77,7 +77,7 @@ def test_a_step_is_its_definition(actions):
     batch = make_batch(learner, 7)
     model = copy.deepcopy(learner.model)
     model.zero_grad()
-    algorithm = learner._algorithm
+    algorithm = learner.algorithm
     names = list(algorithm._duals.parameters_by_name)
     duals = {name: algorithm._duals.value(name).detach().clone().requires_grad_() for name in names}
     assert (
@@ -88,7 +88,7 @@ def test_a_step_is_its_definition(actions):
             "tuple": {"discrete", "mean", "covariance"},
         }[actions]
     )
-    reference_loss(learner._flags, model, algorithm.modules["target"], duals, batch, actions).backward()
+    reference_loss(learner.flags, model, algorithm.modules["target"], duals, batch, actions).backward()
     learner.train(batch)
     expected = dict(model.named_parameters())
     for name, parameter in learner.model.named_parameters():
@@ -101,11 +101,11 @@ def test_a_step_is_its_definition(actions):
 def test_duals_move_faster_than_weights_and_stay_above_0():
     learner = make_learner("VMPO", "box", learning_rate=0.02, vmpo_target_period=1)
     learner.train(make_batch(learner, 1))
-    assert abs(float(learner._algorithm._duals.value("mean").detach()) - 1.0) == pytest.approx(0.2, rel=0.02)
+    assert abs(float(learner.algorithm._duals.value("mean").detach()) - 1.0) == pytest.approx(0.2, rel=0.02)
     for seed in range(2, 12):
         learner.train(make_batch(learner, seed))
         values = [
-            float(learner._algorithm._duals.value(name).detach())
+            float(learner.algorithm._duals.value(name).detach())
             for name in ("temperature", "mean", "covariance")
         ]
         assert min(values) > 0
@@ -126,7 +126,7 @@ def test_the_policy_stays_within_its_trust_region():
     for limit in (0.02, 1e6):
         learner = make_learner("VMPO", vmpo_policy_kl=limit, **flags)
         if limit > 1.0:
-            learner._algorithm._duals.parameters_by_name["discrete"].data.zero_()
+            learner.algorithm._duals.parameters_by_name["discrete"].data.zero_()
         for seed in range(12):
             batch = make_batch(learner, seed, masked=0.0)
             rewards = (batch.actions[..., 0] == 2).float()
