@@ -22,31 +22,33 @@ FLAGS = ModelFlags(
 )
 
 
+def space_of(shape, is_symbolic=True, num_words=0):
+    return encoded_space({"image": gym.spaces.Box(0, 255, shape, np.uint8)}, is_symbolic, num_words)
+
+
 @pytest.mark.parametrize("sides", [(3, 3), (7, 7), (9, 7), (25, 25)])
 @pytest.mark.parametrize("num_words", [0, 6])
 def test_a_grid_of_any_size_is_encoded(sides, num_words):
-    image = gym.spaces.Box(0, 255, (*sides, 3), np.uint8)
-    space = encoded_space(image, is_symbolic=True, num_words=num_words)
+    space = space_of((*sides, 3), num_words=num_words)
     encoder = make_encoder(FLAGS, space)
     assert isinstance(encoder, MinigridEncoder)
     check_encoder("minigrid", encoder, space, torch.device("cpu"))
 
 
 def test_a_picture_gets_the_network_of_the_flags():
-    image = gym.spaces.Box(0, 255, (56, 56, 3), np.uint8)
-    space = encoded_space(image, is_symbolic=False, num_words=0)
+    space = space_of((56, 56, 3), is_symbolic=False)
     check_encoder("minigrid", make_encoder(FLAGS, space), space, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(("shape", "is_symbolic"), [((25, 25, 3), True), ((56, 56, 3), False)])
 def test_a_large_image_does_not_get_the_network_of_a_small_one(shape, is_symbolic):
-    space = encoded_space(gym.spaces.Box(0, 255, shape, np.uint8), is_symbolic, num_words=0)
+    space = space_of(shape, is_symbolic)
     encoder = make_encoder(replace(FLAGS, hidden_size=128), space)
     assert sum(parameter.numel() for parameter in encoder.parameters()) < 600_000  # else millions
 
 
 def test_every_cell_and_every_number_of_it_counts():
-    space = encoded_space(gym.spaces.Box(0, 255, (7, 7, 3), np.uint8), is_symbolic=True, num_words=0)
+    space = space_of((7, 7, 3))
     encoder = make_encoder(FLAGS, space)
     rows = torch.zeros(1 + 7 * 7 * 3, 7, 7, 3, dtype=torch.int64)
     rows.flatten(1)[torch.arange(1, len(rows)), torch.arange(len(rows) - 1)] = 1
@@ -62,7 +64,10 @@ def missions(*texts, num_words=20):
 def test_the_order_of_the_words_counts_and_padding_does_not():
     torch.manual_seed(0)
     encoder = TextEncoder(
-        encoded_space(gym.spaces.Box(0, 255, (7, 7, 3), np.uint8), True, 20)["mission"], 32, 64, torch.nn.GRU
+        space_of((7, 7, 3), num_words=20)["mission"],
+        32,
+        64,
+        torch.nn.GRU,
     )
     texts = ("put the red ball near the blue box", "put the blue ball near the red box", "")
     with torch.no_grad():

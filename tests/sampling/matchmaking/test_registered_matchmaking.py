@@ -116,5 +116,5 @@ def test_the_flag_names_a_registered_rule_or_the_built_in_one():
     assert registered_matchmaking("my.module:Rule") == "my.module:Rule"
     built_in = CheckedMatchmaking("random", registered_matchmaking("random"), setup())
     assert {player.policy_id for _ in range(100) for player in built_in.next_match()} == {0, 1, 2, 3}
-    with pytest.raises(ValueError, match="--matchmaking=given_rul: did you mean given_rule.*module:attr"):
+    with pytest.raises(ValueError, match="--matchmaking=given_rul .* given_rule.*module:attr"):
         registered_matchmaking("given_rul")
