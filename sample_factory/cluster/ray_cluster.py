@@ -146,7 +146,7 @@ class NodeLink:
 
     @property
     def may_pull(self) -> bool:
-        """Whether `pull` may be called: not before all its trajectories are stored."""
+        """Whether `pull` may be called: all received trajectories are stored, and few calls are running."""
         limit = PULLS_IN_FLIGHT if self.is_reachable else 1
         return len(self._pulls) < limit and not self.unstored and time.monotonic() >= self._next_pull
 

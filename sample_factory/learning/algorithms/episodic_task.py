@@ -85,7 +85,7 @@ class MomentumEncoder(nn.Module):
 
     @torch.no_grad()
     def follow(self, tower: Tower, memory: EpisodicMemory, momentum: float) -> None:
-        """Moves all weights by the share 1 - momentum towards the weights of the policy."""
+        """Moves all weights towards the weights of the policy: momentum * own + (1 - momentum) * policy."""
         online = (*tower.encoder.parameters(), *memory.query_layer.parameters())
         own = (*self.encoder.parameters(), *self.query_layer.parameters())
         torch._foreach_lerp_(own, online, 1 - momentum)
