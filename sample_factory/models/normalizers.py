@@ -1,6 +1,6 @@
 """Running normalisation of observations and returns by mean and standard deviation."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self, cast
 
 import gymnasium as gym
@@ -16,6 +16,9 @@ from sample_factory.spaces.observations import Indices
 # Large batches are handled in chunks of this size, so that intermediate results stay in the cache.
 # Measured: normalising 2,112 images of 3x72x128 to bfloat16 on one core takes 38 ms; at once, 377 ms.
 CHUNK_BYTES = 1 << 19
+# Chunks for the statistics are larger: each adds its sums to totals in float64. Measured: 22 instead of 62 ms
+# for 512 images of 3x72x128 on one core.
+MOMENTS_CHUNK_BYTES = 1 << 21
 
 # Images of successive steps hardly differ, and statistics of all images would take a tenth of the learner's
 # time.
@@ -142,11 +145,12 @@ class RunningNormalizer(nn.Module):
         shift = self.mean.float()
         sums = torch.zeros_like(self.mean)
         squares = torch.zeros_like(self.mean)
-        starts = range(0, len(rows), _chunk_size(rows))
-        for start, floats in zip(starts, _float_chunks(rows)):
-            centred = floats.sub_(shift)
+        size = _chunk_size(rows, MOMENTS_CHUNK_BYTES)
+        buffer = torch.empty(rows[:size].shape, device=rows.device)
+        for start, chunk in zip(range(0, len(rows), size), torch.split(rows, size)):
+            centred = buffer[: len(chunk)].copy_(chunk).sub_(shift)
             if excluded is not None:
-                mask = excluded[start : start + len(centred)]
+                mask = excluded[start : start + size]
                 centred.masked_fill_(mask.view(-1, *[1] * len(self.shape)), 0.0)
             sums += centred.sum(dim=0)
             squares += centred.square_().sum(dim=0)
@@ -159,19 +163,12 @@ def _chunks(rows: Tensor) -> tuple[Tensor, ...]:
     return torch.split(rows, _chunk_size(rows))
 
 
-def _float_chunks(rows: Tensor) -> Iterator[Tensor]:
-    """Yields float32 copies of the chunks, in the same memory; they may be changed in place."""
-    buffer = torch.empty(rows[: _chunk_size(rows)].shape, device=rows.device)
-    for chunk in _chunks(rows):
-        yield buffer[: len(chunk)].copy_(chunk)
-
-
-def _chunk_size(rows: Tensor) -> int:
-    """Returns how many of the rows [N, ...] fit into the cache as float32; on a GPU, all of them."""
+def _chunk_size(rows: Tensor, chunk_bytes: int = CHUNK_BYTES) -> int:
+    """Returns how many of the rows [N, ...] take `chunk_bytes` as float32; on a GPU, all of them."""
     if rows.device.type != "cpu":
         return max(1, len(rows))
     row_bytes = 4 * max(1, rows.shape[1:].numel())
-    return max(1, CHUNK_BYTES // row_bytes)
+    return max(1, chunk_bytes // row_bytes)
 
 
 class FixedNormalizer(nn.Module):

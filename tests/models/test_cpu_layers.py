@@ -18,7 +18,15 @@ from sample_factory.models.cpu_layers import (
     pixels_to_channels,
 )
 
-needs_packing = pytest.mark.skipif(not cpu_layers._can_pack(), reason="this CPU or torch cannot pack weights")
+DTYPES = [
+    torch.float32,
+    pytest.param(
+        torch.bfloat16,
+        marks=pytest.mark.skipif(
+            not cpu_layers._can_pack(torch.bfloat16), reason="this CPU cannot multiply in bfloat16"
+        ),
+    ),
+]
 
 LAYERS = {
     "linear": (lambda: Linear(24, 40), (24,)),
@@ -150,6 +158,17 @@ def test_after_acting_a_layer_still_computes_in_float32(make, shape):
 
 
 @EVERY_LAYER
+def test_in_float32_the_latest_weights_act_without_a_gradient(make, shape):
+    layer = layer_of(make).float()
+    x = input_of(shape).float()
+    for new in (make(), make()):
+        layer.load_state_dict(new.state_dict())
+        with torch.inference_mode():
+            out = layer(x)
+        torch.testing.assert_close(out.double(), exact(layer, x), rtol=1e-5, atol=1e-5)
+
+
+@EVERY_LAYER
 def test_where_packing_is_impossible_the_plain_layer_computes_the_same(make, shape, monkeypatch):
     layer = layer_of(make)
     x = input_of(shape)
@@ -162,10 +181,10 @@ def test_where_packing_is_impossible_the_plain_layer_computes_the_same(make, sha
         cpu_layers._can_pack.cache_clear()
 
 
-@needs_packing
-def test_weights_are_packed_once_for_many_batches():
-    weight = torch.randn(8, 6).bfloat16()
-    x = input_of((6,))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_weights_are_packed_once_for_many_batches(dtype):
+    weight = torch.randn(8, 6).to(dtype)
+    x = input_of((6,)).to(dtype)
     calls = []
 
     def pack(weight):
@@ -179,7 +198,7 @@ def test_weights_are_packed_once_for_many_batches():
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
 def test_other_types_are_not_packed(dtype):
     x = torch.randn(4, 6)
     with torch.no_grad():
@@ -201,6 +220,25 @@ def test_pixels_to_channels_is_pixel_unshuffle(rows, side, dtype):
     expected = nn.functional.pixel_unshuffle(x, side)
     for given in (x, x.contiguous(memory_format=torch.channels_last), x.clone().requires_grad_()):
         assert torch.equal(pixels_to_channels(given, side), expected)
+
+
+@pytest.mark.parametrize("needs_input_gradient", [False, True])
+@pytest.mark.parametrize("rows", [1, 33])
+@pytest.mark.parametrize(("kernel", "stride"), [(4, 2), (3, 1), (2, 3), (1, 1)])
+def test_gradients_by_patches_are_the_convolution_s(kernel, stride, rows, needs_input_gradient, monkeypatch):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    monkeypatch.setattr(cpu_layers, "PATCH_NUMBERS", 50_000)  # several parts of the batch
+    conv = Conv2d(6, 10, kernel, stride)
+    x = torch.randn(rows, 6, 17, 14).contiguous(memory_format=torch.channels_last)
+    results = []
+    for module in (conv, copy.deepcopy(conv).double()):
+        given = x.to(module.weight.dtype).requires_grad_(needs_input_gradient)
+        out = module(given)
+        out.square().sum().backward()
+        results.append([out, module.weight.grad, module.bias.grad, given.grad])
+    for ours, exact_result in zip(*results):
+        if exact_result is not None:
+            torch.testing.assert_close(ours.double(), exact_result, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("size", [(72, 128), (84, 84), (37, 42), (8, 8), (75, 131)])
