@@ -1,4 +1,4 @@
-"""A GRU for bfloat16 on the CPU, faster and more accurate than torch's."""
+"""A GRU for the CPU, faster than torch's and in bfloat16 more accurate."""
 
 import itertools
 from collections.abc import Callable
@@ -27,8 +27,9 @@ class GRU(nn.GRU):
     """nn.GRU without dropout, and `unroll`, which computes the same function in mixed precision.
 
     In `unroll`, only the matrix products are in bfloat16, or in another `dtype`; torch under autocast also
-    rounds gates and states at every step. Measured (T 33, B 64, 512 to 512, one core, forward and backward):
-    51 instead of 68 ms, and torch would have to interrupt the sequence at each reset.
+    rounds gates and states at every step, and has to interrupt the sequence at each reset. Measured (T 33,
+    B 64, 512 to 512, one core, forward and backward): in bfloat16 51 instead of 68 ms; in float32 with AVX2
+    and a few resets 386 instead of 412 ms.
     """
 
     def __init__(self, in_size: int, hidden_size: int, num_layers: int):
@@ -110,7 +111,7 @@ class _Unroll(torch.autograd.Function):
         b_in: Tensor,
         b_hidden: Tensor,
     ) -> Tensor:
-        weights = _Weights(w_in, w_hidden, b_in, b_hidden)
+        weights = _Weights(w_in.detach(), w_hidden.detach(), b_in, b_hidden)
         # Packing the hidden matrix pays off here too: it is used in each of the steps.
         outputs, steps = _forward(x, state, keep, weights, (PackedWeight(), PackedWeight()))
         ctx.save_for_backward(x, keep, w_in, w_hidden, *itertools.chain.from_iterable(steps))
@@ -126,7 +127,7 @@ class _Unroll(torch.autograd.Function):
         grad_in = x.new_empty(*grad.shape[:2], 3 * size)  # of the input's part of gates and candidate
         grad_hidden = torch.empty_like(grad_in)  # of the state's part
         grad_state = torch.zeros_like(grad[0])
-        transposed = w_hidden.t()
+        transposed = w_hidden.detach().t()
         packed = PackedWeight()
         for t, step in reversed(list(enumerate(steps))):
             grad_state = grad_state + grad[t]

@@ -201,7 +201,7 @@ class TowerActorCritic(ActorCritic):
 
         Autocast would round these weights to the same numbers in every call, which takes half the time of a
         small batch. Weights of other layers, such as norms, stay float32 as under autocast. On a CPU,
-        bfloat16 weights are also packed at their first use, see cpu_layers.py.
+        weights are also packed at their first use, see cpu_layers.py.
         """
         for tower in self.each_tower():
             for module in (*tower.encoder.modules(), *tower.decoder.modules()):
