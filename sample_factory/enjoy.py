@@ -21,8 +21,8 @@ def enjoy(config: "Config | FlagNamespace") -> "Evaluation | Played":
     """Plays the policy of an experiment until --max_num_episodes, --max_num_frames, or Ctrl+C.
 
     With the cfg of version 2's `parse_full_cfg`, returns what version 2 does: a status, and the mean of the
-    true objectives; sys.exit takes both as the exit code. Raises ConfigError when there is no checkpoint, CheckpointError for an unusable one,
-    VideoError.
+    true objectives; for sys.exit both are the exit code 0. Raises ConfigError when there is no checkpoint,
+    CheckpointError for an unusable one, VideoError.
     """
     from sample_factory.config.config import FlagNamespace
     from sample_factory.envs.env_registry import resolve_family

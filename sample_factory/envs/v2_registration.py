@@ -18,8 +18,8 @@ POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR
 
 
 def register_env(env_name: str, make_env_func: MakeEnv) -> None:
-    """Registers make_env_func(full_env_name, cfg, env_config, render_mode), whatever its parameters are called;
-    it may have fewer. The Doom envs of version 2's examples are built in, and not registered again."""
+    """Registers make_env_func(full_env_name, cfg, env_config, render_mode); it may have fewer parameters, and
+    others' names. The Doom envs of version 2's examples are built in, and not registered again."""
     if isinstance(make_env_func, functools.partial) and DOOM_SPECS.get(env_name) in make_env_func.args:
         return
     kinds = [parameter.kind for parameter in inspect.signature(make_env_func).parameters.values()]
@@ -28,33 +28,39 @@ def register_env(env_name: str, make_env_func: MakeEnv) -> None:
 
     def make_env(full_env_name: str, cfg: Any, env_config: Any, render_mode: str | None) -> Any:
         env = make_env_func(*(full_env_name, cfg, env_config, render_mode)[:num_taken])
-        is_batch = cfg.batched_sampling and isinstance(env, gym.Env) and is_multiagent(env)
-        return AgentsOfBatch(env) if is_batch else env
+        is_wrapped = isinstance(env, gym.Env) and is_multiagent(env)
+        return AgentsOfVersion2(env, cfg.batched_sampling) if is_wrapped else env
 
     register_family(env_name, make_env)
 
 
-class AgentsOfBatch(gym.Wrapper[Any, Any, Any, Any]):
-    """A multi-agent env for --batched_sampling, which takes and returns batches, as an env with lists.
+class AgentsOfVersion2(gym.Wrapper[Any, Any, Any, Any]):
+    """A multi-agent env of version 2, whose agents have the same spaces, with lists of one entry per agent.
 
-    The env takes an array of actions [A] or [A, K]; for a Tuple with a Box, a list with an array [A, ...] for
-    each component. It returns observations as a dict of arrays [A, ...], as an array, or as a list.
+    With --batched_sampling, the env takes an array of actions [A] or [A, K]; for a Tuple with a Box, a list
+    with an array [A, ...] for each component. Observations may be lists, arrays, or dicts of arrays [A, ...].
     """
 
     is_multiagent = True
+    observation_spaces = action_spaces = None  # not of version 2: a simulator's own attributes
+
+    def __init__(self, env: gym.Env[Any, Any], takes_batches: bool):
+        super().__init__(env)
+        space = env.action_space
+        self._takes_batches = takes_batches
+        self._takes_parts = isinstance(space, gym.spaces.Tuple) and any(
+            isinstance(part, gym.spaces.Box) for part in space
+        )
 
     def reset(self, **kwargs: Any) -> tuple[Any, Any]:
         observations, infos = self.env.reset(**kwargs)
         return _by_agent(observations), infos
 
-    def step(self, action: Sequence[Any]) -> Any:
-        space = self.action_space
-        is_mixed = isinstance(space, gym.spaces.Tuple) and any(
-            isinstance(part, gym.spaces.Box) for part in space
-        )
-        batch = [np.array(part) for part in zip(*action)] if is_mixed else np.array(action)
-        observations, *results, infos = self.env.step(batch)
-        return _by_agent(observations), *results, infos or [{} for _ in action]
+    def step(self, action: Any) -> Any:
+        if self._takes_batches:
+            action = [np.array(part) for part in zip(*action)] if self._takes_parts else np.array(action)
+        observations, *results = self.env.step(action)
+        return _by_agent(observations), *results
 
 
 def _by_agent(observations: Any) -> Sequence[Any]:

@@ -22,6 +22,13 @@ def is_built_in(*arguments: Any) -> None:
     """Does nothing: envs, networks, flags and defaults of a family are found by the name of the env."""
 
 
+add_doom_env_args = add_doom_env_eval_args = doom_override_defaults = is_built_in
+register_vizdoom_components = register_mujoco_components = register_atari_components = is_built_in
+
+
 def parse_cfg(argv: list[str] | None = None, evaluation: bool = False) -> FlagNamespace:
     """Returns all flags."""
     return parse_full_cfg(parse_sf_args(argv, evaluation)[0], argv)
+
+
+parse_vizdoom_cfg = parse_mujoco_cfg = parse_atari_args = parse_cfg

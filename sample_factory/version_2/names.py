@@ -10,12 +10,12 @@ RUNNER = "sample_factory.version_2.runner"
 EXAMPLES = "sample_factory.version_2.examples"
 
 
-def _in(module: str, *names: str, **renamed: str) -> dict[str, str]:
-    """Returns name -> place of names in a module; renamed: name -> name there."""
-    return {name: f"{module}:{renamed.get(name, name)}" for name in (*names, *renamed)}
+def _in(module: str, *names: str) -> dict[str, str]:
+    return {name: f"{module}:{name}" for name in names}
 
 
-# Module, below sample_factory unless it is of sf_examples -> name -> where it is here, as "module:attribute"; or a sentence that says what to write instead.
+# Module, below sample_factory or of sf_examples -> name -> where it is here, as "module:attribute"; or a
+# sentence that says what to write instead.
 NAMES: Mapping[str, Mapping[str, str]] = {
     "cfg.arguments": {
         **_in(RUNNING, "parse_sf_args", "parse_full_cfg", "load_from_checkpoint"),
@@ -92,28 +92,18 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "huggingface.load_from_hub": {"main": "sample_factory.hub.load_from_hub:main"},
     "sf_examples.vizdoom.doom.doom_model": {
         **_in(RUNNING, "make_vizdoom_encoder"),
-        "VizdoomEncoder": "it is built in: --encoder_custom=vizdoom; for another, sample_factory.register_encoder",
+        "VizdoomEncoder": "write --encoder_custom=vizdoom, or register_encoder for one of your own",
     },
     "sf_examples.vizdoom.doom.doom_params": _in(
-        EXAMPLES,
-        add_doom_env_args="is_built_in",
-        doom_override_defaults="is_built_in",
-        add_doom_env_eval_args="is_built_in",
+        EXAMPLES, "add_doom_env_args", "add_doom_env_eval_args", "doom_override_defaults"
     ),
     "sf_examples.vizdoom.doom.doom_utils": {
         **_in(EXAMPLES, "DOOM_ENVS", "make_doom_env_from_spec"),
         "DoomSpec": "see sample_factory/envs/doom/README.md, A scenario of your own",
     },
-    **{
-        f"sf_examples.{family}.train_{family}": _in(
-            EXAMPLES, **{f"register_{family}_components": "is_built_in", parse: "parse_cfg"}
-        )
-        for family, parse in {
-            "vizdoom": "parse_vizdoom_cfg",
-            "mujoco": "parse_mujoco_cfg",
-            "atari": "parse_atari_args",
-        }.items()
-    },
+    "sf_examples.vizdoom.train_vizdoom": _in(EXAMPLES, "register_vizdoom_components", "parse_vizdoom_cfg"),
+    "sf_examples.mujoco.train_mujoco": _in(EXAMPLES, "register_mujoco_components", "parse_mujoco_cfg"),
+    "sf_examples.atari.train_atari": _in(EXAMPLES, "register_atari_components", "parse_atari_args"),
     # Version 1
     "algorithms.utils.arguments": {
         "parse_args": "call sample_factory.train.main(argv), or sample_factory.run(env=..., **flags)",

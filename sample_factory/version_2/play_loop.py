@@ -1,6 +1,6 @@
 """Version 2's parts of a script that plays a checkpoint in a loop of its own. See also `load_policy`."""
 
-import dataclasses
+import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,10 @@ class PlayedActorCritic(nn.Module):
         self.to(device)
 
     def normalize_obs(self, obs: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Returns what `forward` takes, float32 and the action mask, for tensors, arrays or lists [B, ...]."""
+        """Returns what `forward` takes. obs: tensors, arrays or lists [B, ...]; an action mask is kept."""
         tensors = {key: x if isinstance(x, Tensor) else torch.tensor(np.array(x)) for key, x in obs.items()}
-        shapes = self.model.observation_shapes.items()
-        rows = {key: tensors[key].to(self.model.device).reshape(-1, *shape) for key, shape in shapes}
+        shapes = self.model.observation_shapes
+        rows = {key: x.to(self.model.device).reshape(-1, *shapes[key]) for key, x in tensors.items()}
         return {**rows, **self.model.observation_normalizers(rows)}  # the mask has no normaliser
 
     def forward(
@@ -91,6 +91,9 @@ class PlayedActorCritic(nn.Module):
         return super().__getattr__(name)
 
 
+prepare_and_normalize_obs = PlayedActorCritic.normalize_obs  # (network, observations)
+
+
 def create_actor_critic(
     cfg: Any, obs_space: gym.Space[Any], action_space: gym.Space[Any]
 ) -> PlayedActorCritic:
@@ -100,12 +103,8 @@ def create_actor_critic(
 
 def get_rnn_size(cfg: Any) -> int:
     """Returns the width of a recurrent state in a built-in network; 0 without a memory."""
-    return state_size(cfg if isinstance(cfg, FlagNamespace) else config_of_values(cfg).model)
-
-
-def prepare_and_normalize_obs(model: PlayedActorCritic, obs: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Returns what `model` takes."""
-    return model.normalize_obs(obs)
+    flags: Any = cfg if isinstance(cfg, FlagNamespace) else config_of_values(cfg).model
+    return state_size(flags)
 
 
 def argmax_actions(distribution: ActionDistribution) -> Tensor:
@@ -126,8 +125,10 @@ class Learner:
         raise ImportError(f"Learner can be neither made nor derived from in this version: {text}")
 
     @staticmethod
-    def checkpoint_dir(cfg: Any, policy_id: int) -> str:
-        return f"{experiment_dir(cfg)}/checkpoint_p{policy_id}"
+    def checkpoint_dir(cfg: Any, policy_id: int | tuple[int, ...]) -> str:
+        """policy_id: or the value of --policy_index."""
+        index = policy_id[0] if isinstance(policy_id, tuple) else policy_id
+        return f"{experiment_dir(cfg, mkdir=False)}/checkpoint_p{index}"
 
     @staticmethod
     def get_checkpoints(checkpoints_dir: str, pattern: str = "checkpoint_*") -> list[str]:
@@ -141,27 +142,13 @@ class Learner:
         return read_checkpoint(Path(checkpoints[-1])) if checkpoints else None
 
 
-@dataclasses.dataclass
-class EnvInfo:
-    """Version 2's description of an env. action_splits, all_discrete: of a Tuple of actions."""
-
-    obs_space: gym.Space[Any]
-    action_space: gym.Space[Any]
-    num_agents: int
-    gpu_actions: bool = False
-    gpu_observations: bool = False
-    action_splits: Any = None
-    all_discrete: bool | None = None
-    frameskip: int = 1
+EnvInfo = types.SimpleNamespace  # version 2's description of an env, of which `action_space` is used
 
 
 def extract_env_info(env: Any, cfg: Any) -> EnvInfo:
-    """env: of `make_env_func_batched`, or one with the same attributes."""
-    info = EnvInfo(env.observation_space, env.action_space, env.num_agents, frameskip=cfg.env_frameskip)
-    if isinstance(env.action_space, gym.spaces.Tuple):
-        info.action_splits = [action_layout(part).num_action_values for part in env.action_space]
-        info.all_discrete = all(isinstance(part, gym.spaces.Discrete) for part in env.action_space)
-    return info
+    """Returns obs_space, action_space, num_agents and frameskip of an env of `make_env_func_batched`."""
+    spaces = {"obs_space": env.observation_space, "action_space": env.action_space}
+    return EnvInfo(**spaces, num_agents=env.num_agents, frameskip=cfg.env_frameskip)
 
 
 def preprocess_actions(env_info: EnvInfo, actions: Tensor, to_numpy: bool = True) -> Any:
@@ -174,9 +161,10 @@ def preprocess_actions(env_info: EnvInfo, actions: Tensor, to_numpy: bool = True
         return own.cpu().numpy() if to_numpy else own
 
     space = env_info.action_space
-    if not isinstance(space, gym.spaces.Tuple) or env_info.all_discrete:
+    if not isinstance(space, gym.spaces.Tuple) or not action_layout(space).box_actions:
         return convert(actions, space)
-    return [convert(*pair) for pair in zip(actions.split(env_info.action_splits, 1), space)]
+    sizes = [action_layout(part).num_action_values for part in space]
+    return [convert(*pair) for pair in zip(actions.split(sizes, 1), space)]
 
 
 class BatchedVecEnv:
@@ -201,8 +189,8 @@ class BatchedVecEnv:
         return self._observations(), [EMPTY_INFO] * self.num_agents
 
     def step(self, actions: Any) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor, list[Any]]:
-        """Returns observations, rewards, terminated, truncated, [A] each, and infos: empty ones but for agents
-        whose episode has ended. actions: from `preprocess_actions`."""
+        """Returns observations; rewards, terminated and truncated, [A]; and infos, which are empty unless the
+        episode has ended. actions: from `preprocess_actions`."""
         parts = actions if isinstance(actions, (list, tuple)) else [actions]
         rows = [np.asarray(part, np.float32).reshape(self.num_agents, -1) for part in parts]
         result = self._env.step(np.concatenate(rows, axis=1), self._rows)

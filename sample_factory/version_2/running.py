@@ -1,7 +1,6 @@
 """Version 2's functions for scripts: `parse_sf_args` and `parse_full_cfg` make a cfg, which the script may
 change; `run_rl` and `enjoy` run it. `global_model_factory` registers an encoder. Imports no torch."""
 
-import collections
 import enum
 import os
 import random
@@ -59,7 +58,7 @@ class ModelFactory:
         part = name.removeprefix("register_").removeprefix("model_").removesuffix("_factory")
         raise ConfigError(
             f"{name} is not in this version: write sample_factory.register_{part}(name, factory), and "
-            f"--{part}_custom=name; the interface differs from version 2, see the docstring of register_{part}"
+            f"--{part}_custom=name; the docstring of register_{part} describes the factory"
         )
 
 
@@ -166,9 +165,6 @@ class Played(int):
     def __iter__(self) -> Iterator[Any]:
         return iter((int(self), self.reward))
 
-    def __getitem__(self, index: int) -> Any:
-        return tuple(self)[index]
-
 
 def enjoy(cfg: Any) -> Played:
     """Plays the experiment of the cfg. Raises what `play_and_push` raises."""
@@ -248,10 +244,6 @@ def seeds(num_seeds: int) -> list[int]:
     return random.sample(range(1_000_000, 10_000_000), num_seeds)
 
 
-_NUM_CALLS = collections.Counter[int]()
-
-
 def debug_log_every_n(n: int, message: str, *arguments: Any) -> None:
-    if _NUM_CALLS[n] % n == 0:
-        log.debug(message, *arguments)
-    _NUM_CALLS[n] += 1
+    """Logs every message, at the level debug."""
+    log.debug(message, *arguments)
