@@ -7,21 +7,22 @@ With --save_video --no_render it writes a video on a machine without a display.
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sample_factory.launch.exit_codes import run_command
 
 if TYPE_CHECKING:
     from sample_factory.config.config import Config, FlagNamespace
     from sample_factory.evaluation.results import Evaluation
+    from sample_factory.version_2.running import Played
 
 
-def enjoy(config: "Config | FlagNamespace") -> "Evaluation | tuple[int, float]":
+def enjoy(config: "Config | FlagNamespace") -> "Evaluation | Played":
     """Plays the policy of an experiment until --max_num_episodes, --max_num_frames, or Ctrl+C.
 
     With the cfg of version 2's `parse_full_cfg`, returns what version 2 does: a status, and the mean of the
-    true objectives. Raises ConfigError when there is no checkpoint, CheckpointError for an unusable one,
-    VideoError.
+    true objectives; for sys.exit both are the exit code 0. Raises ConfigError when there is no checkpoint,
+    CheckpointError for an unusable one, VideoError.
     """
     from sample_factory.config.config import FlagNamespace
     from sample_factory.envs.env_registry import resolve_family
@@ -53,6 +54,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         enjoy(config)
 
     return run_command(command, argv)
+
+
+def __getattr__(name: str) -> Any:
+    """Raises ImportError, with what to write, for a name of version 2 that is not here."""
+    from sample_factory.version_2.finder import find_old_name
+
+    return find_old_name("enjoy", name)
 
 
 if __name__ == "__main__":

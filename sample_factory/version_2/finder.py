@@ -11,6 +11,7 @@ from sample_factory.runtime.registry import resolve
 from sample_factory.version_2.names import MODULES, NAMES, PAGE
 
 PACKAGE = "sample_factory."
+EXAMPLES = "sf_examples"  # version 2's other package
 
 
 class _OldModule(types.ModuleType):
@@ -32,10 +33,15 @@ def find_old_name(path: str, name: str, advice: str = "") -> Any:
     """
     target = NAMES.get(path, {}).get(name, advice)
     if not target:
-        raise AttributeError(f"module {PACKAGE}{path} has no attribute {name}")
+        raise AttributeError(f"module {full_name(path)} has no attribute {name}")
     if " " in target:
-        raise ImportError(f"{PACKAGE}{path}.{name} is not in this version: {target}")
+        raise ImportError(f"{full_name(path)}.{name} is not in this version: {target}")
     return resolve(target)
+
+
+def full_name(path: str) -> str:
+    """Returns the name of a module by its path in `names.py`."""
+    return path if path.startswith(EXAMPLES) else f"{PACKAGE}{path}"
 
 
 class OldModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -47,7 +53,7 @@ class OldModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> importlib.machinery.ModuleSpec | None:
         """Raises ModuleNotFoundError, in one line, for a module of version 1 or 2 that is not here."""
         own = fullname.removeprefix(PACKAGE)
-        if own == fullname:
+        if own == fullname and fullname.partition(".")[0] != EXAMPLES:
             return None
         if _is_listed(own):
             is_package = "main" not in NAMES.get(own, {})

@@ -4,35 +4,47 @@ from collections.abc import Mapping
 
 PAGE = "see sample_factory/config/README.md, Coming from Sample Factory 1 or 2"
 
-# Module -> name -> where it is here, as "module:attribute"; or a sentence that says what to write instead.
+RUNNING = "sample_factory.version_2.running"
+PLAY_LOOP = "sample_factory.version_2.play_loop"
+RUNNER = "sample_factory.version_2.runner"
+EXAMPLES = "sample_factory.version_2.examples"
+
+
+def _in(module: str, *names: str) -> dict[str, str]:
+    return {name: f"{module}:{name}" for name in names}
+
+
+# Module, below sample_factory or of sf_examples -> name -> where it is here, as "module:attribute"; or a
+# sentence that says what to write instead.
 NAMES: Mapping[str, Mapping[str, str]] = {
     "cfg.arguments": {
-        "parse_sf_args": "sample_factory.version_2.running:parse_sf_args",
-        "parse_full_cfg": "sample_factory.version_2.running:parse_full_cfg",
+        **_in(RUNNING, "parse_sf_args", "parse_full_cfg", "load_from_checkpoint"),
         "default_cfg": "call sample_factory.run(env=..., experiment=..., **flags) without a cfg",
-        "load_from_checkpoint": "sample_factory.load_policy(experiment) reads cfg.json itself",
         "checkpoint_override_defaults": "an existing experiment's cfg.json is read by itself",
     },
-    "train": {
-        "make_runner": "call sample_factory.run(env=..., experiment=..., **flags); for a runner's observers, "
-        "sample_factory.register_observer(name, factory)",
-        "run_rl": "sample_factory.version_2.running:run_rl",
-    },
+    "train": {**_in(RUNNER, "make_runner"), **_in(RUNNING, "run_rl")},
+    "enjoy": dict.fromkeys(
+        ("load_state_dict", "make_env", "render_frame", "visualize_policy_inputs"),
+        "call sample_factory.load_policy(experiment), and act, make_env and render of what it returns",
+    ),
     "eval": {"do_eval": "call sample_factory.evaluate(experiment, num_episodes=...)"},
     "envs.env_utils": {
-        "register_env": "sample_factory.envs.env_registry:register_env",
+        "register_env": "sample_factory.envs.v2_registration:register_env",
         "RewardShapingInterface": "sample_factory.envs.abilities:RewardShaping",
         "TrainingInfoInterface": "sample_factory.envs.abilities:TrainingInfo",
     },
     "algo.utils.context": {
-        "global_model_factory": "sample_factory.version_2.running:global_model_factory",
+        **_in(RUNNING, "global_model_factory"),
         "global_env_registry": "call sample_factory.register_env(name, make_env)",
     },
     "model.encoder": {
         "Encoder": "sample_factory.version_2.encoder:Encoder",
         "make_img_encoder": "leave it out: pictures have an encoder without it, see --encoder_subtype",
     },
-    "model.model_utils": {"nonlinearity": "sample_factory.version_2.encoder:nonlinearity"},
+    "model.model_utils": {
+        "nonlinearity": "sample_factory.version_2.encoder:nonlinearity",
+        **_in(PLAY_LOOP, "get_rnn_size"),
+    },
     "model.core": {
         "ModelCore": "derive from torch.nn.Module, and call sample_factory.register_core(name, factory)"
     },
@@ -40,30 +52,36 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "Decoder": "derive from torch.nn.Module, and call sample_factory.register_decoder(name, factory)"
     },
     "model.actor_critic": {
+        **_in(PLAY_LOOP, "create_actor_critic"),
         "ActorCritic": "derive from sample_factory.models.actor_critic.ActorCritic, and call "
-        "sample_factory.register_actor_critic(name, factory)"
+        "sample_factory.register_actor_critic(name, factory)",
     },
     "algo.utils.torch_utils": {"calc_num_elements": "sample_factory.version_2.encoder:calc_num_elements"},
-    "algo.utils.misc": {"ExperimentStatus": "sample_factory.version_2.running:ExperimentStatus"},
+    "algo.utils.misc": _in(RUNNING, "ExperimentStatus"),
+    "algo.utils.rl_utils": {**_in(PLAY_LOOP, "prepare_and_normalize_obs"), "make_dones": "torch:logical_or"},
+    "algo.utils.tensor_utils": {"unsqueeze_tensor": "torch:unsqueeze"},
+    "algo.utils.action_distributions": _in(PLAY_LOOP, "argmax_actions"),
+    "algo.utils.env_info": _in(PLAY_LOOP, "EnvInfo", "extract_env_info"),
+    "algo.sampling.batched_sampling": _in(PLAY_LOOP, "preprocess_actions"),
+    "algo.learning.learner": _in(PLAY_LOOP, "Learner"),
     "algo.utils.spaces.discretized": {"Discretized": "sample_factory.spaces.actions:Discretized"},
-    "algo.utils.make_env": {
-        "make_env_func_batched": "call sample_factory.load_policy(experiment).make_env()"
-    },
-    "algo.runners.runner": {
-        "AlgoObserver": "derive from sample_factory.Observer, and call sample_factory.register_observer",
-        "Runner": "call sample_factory.run(env=..., experiment=..., **flags)",
-    },
+    "algo.utils.make_env": _in(PLAY_LOOP, "BatchedVecEnv", "make_env_func_batched"),
+    "algo.runners.runner": _in(RUNNER, "AlgoObserver", "Runner"),
     "envs.create_env": {"create_env": "call sample_factory.load_policy(experiment).make_env()"},
     "envs.env_wrappers": {},
     "envs.pettingzoo_envs": {"PettingZooParallelEnv": "return the ParallelEnv itself from make_env"},
     "utils.utils": {
         "log": "sample_factory.runtime.log:log",
         "str2bool": "sample_factory.config.flags:parse_bool",
+        "is_module_available": "sample_factory.envs.packages:is_installed",
+        **_in(RUNNING, "AttrDict", "debug_log_every_n", "ensure_dir_exists", "experiment_dir"),
     },
     "utils.typing": dict.fromkeys(
         ("Config", "ObsSpace", "ActionSpace", "Env", "PolicyID", "CreateEnvFunc", "Device"), "typing:Any"
     ),
-    "utils.attr_dict": {"AttrDict": "use types.SimpleNamespace, or a dict"},
+    "utils.attr_dict": _in(RUNNING, "AttrDict"),
+    "utils.timing": {"Timing": "measure with time.perf_counter()"},
+    "launcher.launcher_utils": _in(RUNNING, "seeds"),
     "launcher.run_description": {
         name: f"sample_factory.runner.run_description:{name}"
         for name in ("Experiment", "ParamGrid", "ParamList", "RunDescription")
@@ -72,6 +90,20 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "utils.tb": {"main": "sample_factory.tb:main"},
     "huggingface.push_to_hub": {"main": "sample_factory.hub.push_to_hub:main"},
     "huggingface.load_from_hub": {"main": "sample_factory.hub.load_from_hub:main"},
+    "sf_examples.vizdoom.doom.doom_model": {
+        **_in(RUNNING, "make_vizdoom_encoder"),
+        "VizdoomEncoder": "write --encoder_custom=vizdoom, or register_encoder for one of your own",
+    },
+    "sf_examples.vizdoom.doom.doom_params": _in(
+        EXAMPLES, "add_doom_env_args", "add_doom_env_eval_args", "doom_override_defaults"
+    ),
+    "sf_examples.vizdoom.doom.doom_utils": {
+        **_in(EXAMPLES, "DOOM_ENVS", "make_doom_env_from_spec"),
+        "DoomSpec": "see sample_factory/envs/doom/README.md, A scenario of your own",
+    },
+    "sf_examples.vizdoom.train_vizdoom": _in(EXAMPLES, "register_vizdoom_components", "parse_vizdoom_cfg"),
+    "sf_examples.mujoco.train_mujoco": _in(EXAMPLES, "register_mujoco_components", "parse_mujoco_cfg"),
+    "sf_examples.atari.train_atari": _in(EXAMPLES, "register_atari_components", "parse_atari_args"),
     # Version 1
     "algorithms.utils.arguments": {
         "parse_args": "call sample_factory.train.main(argv), or sample_factory.run(env=..., **flags)",
@@ -102,4 +134,6 @@ MODULES: Mapping[str, str] = {
     "algo.runners": PAGE,
     "algo.sampling": PAGE,
     "algo.learning": PAGE,
+    "sf_examples": "its envs and networks are built in: write --env=doom_..., atari_..., mujoco_...; "
+    "see sample_factory/envs/README.md",
 }

@@ -2,13 +2,17 @@
 change; `run_rl` and `enjoy` run it. `global_model_factory` registers an encoder. Imports no torch."""
 
 import enum
+import os
+import random
 import sys
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sample_factory.config.config import Config, FlagNamespace
+from sample_factory.config.experiment_folder import experiment_folder
 from sample_factory.config.flags import ConfigError, add_flags, make_parser, parse_known
-from sample_factory.config.parsing import as_arguments, parse_config
+from sample_factory.config.parsing import as_arguments, parse_config, parse_values
 from sample_factory.config.sections import TRAINING_SECTIONS, RetiredFlags, flat_values
 from sample_factory.envs.env_registry import (
     UnknownEnvError,
@@ -19,8 +23,10 @@ from sample_factory.envs.env_registry import (
 from sample_factory.envs.v1_registration import ParserRecorder
 from sample_factory.hub import EnjoyHubFlags
 from sample_factory.launch.exit_codes import DONE, FAILED, run_command
-from sample_factory.models.network_registry import register_encoder
-from sample_factory.runtime.log import restored_logging, setup_logging
+from sample_factory.models.network_registry import BUILT_IN_ENCODERS, register_encoder
+from sample_factory.runtime import gpu
+from sample_factory.runtime.log import log, restored_logging, setup_logging
+from sample_factory.runtime.registry import resolve
 from sample_factory.training.run import train_config
 
 if TYPE_CHECKING:
@@ -28,13 +34,16 @@ if TYPE_CHECKING:
 
 
 ENCODER = "registered_factory"  # the value of --encoder_custom for the one encoder of a script
+VIZDOOM = "vizdoom"
 
 
 class ModelFactory:
-    """Version 2's registry of networks. Only encoders have the same form here as in version 2."""
+    """Version 2's registry of networks. Only encoders have the same form here as in version 2.
 
-    def __init__(self) -> None:
-        self.has_encoder = False
+    encoder: the value of --encoder_custom for the encoder of the script; None if it has none.
+    """
+
+    encoder: str | None = None
 
     def register_encoder_factory(self, make_encoder: Callable[[Any, Any], Any]) -> None:
         """make_encoder(cfg, observation_space): returns an `Encoder`; cfg has the flags of model and env."""
@@ -42,24 +51,20 @@ class ModelFactory:
         def factory(flags: Any, observation_space: Any) -> Any:
             return make_encoder(FlagNamespace(**vars(flags)), observation_space)
 
+        self.encoder = VIZDOOM if make_encoder is make_vizdoom_encoder else ENCODER
         register_encoder(ENCODER, factory)
-        self.has_encoder = True
 
-    def register_model_core_factory(self, make_core: Any) -> None:
-        raise _elsewhere("core", "factory(flags, in_size)")
-
-    def register_decoder_factory(self, make_decoder: Any) -> None:
-        raise _elsewhere("decoder", "factory(flags, in_size)")
-
-    def register_actor_critic_factory(self, make_actor_critic: Any) -> None:
-        raise _elsewhere("actor_critic", "factory(flags, observation_space, action_space)")
+    def __getattr__(self, name: str) -> Any:
+        part = name.removeprefix("register_").removeprefix("model_").removesuffix("_factory")
+        raise ConfigError(
+            f"{name} is not in this version: write sample_factory.register_{part}(name, factory), and "
+            f"--{part}_custom=name; the docstring of register_{part} describes the factory"
+        )
 
 
-def _elsewhere(part: str, factory: str) -> ConfigError:
-    return ConfigError(
-        f"write sample_factory.register_{part}(name, factory) with {factory}, and --{part}_custom=name; the "
-        f"interface differs from version 2, see the docstring of register_{part}"
-    )
+def make_vizdoom_encoder(cfg: Any, obs_space: Any) -> Any:
+    """Returns the built-in encoder; registering it is --encoder_custom=vizdoom."""
+    return resolve(BUILT_IN_ENCODERS[VIZDOOM])(cfg, obs_space)
 
 
 _FACTORY = ModelFactory()
@@ -114,7 +119,7 @@ def parse_full_cfg(parser: ScriptParser, argv: Sequence[str] | None = None) -> F
         _, known = parse_sf_args(arguments)
         if known.env is not None:
             # As in version 2, all envs use the encoder of the script.
-            encoder = {"encoder_custom": ENCODER} if _FACTORY.has_encoder else {}
+            encoder = {} if _FACTORY.encoder is None else {"encoder_custom": _FACTORY.encoder}
             extend_family(known.env, parser.flags_type(), {**encoder, **parser.recorded_defaults})
         resolve = resolve_trained_family if parser.evaluation else resolve_family
         # Without `evaluation`, no cfg.json is read: a script may name its experiment after this call.
@@ -152,15 +157,35 @@ def run_rl(cfg: Any) -> int:
     return run_command(train, [])
 
 
-def enjoy(cfg: Any) -> tuple[int, float]:
-    """Plays; returns (0, mean of the true objectives). Raises what `play_and_push` raises."""
+class Played(int):
+    """What `enjoy` returns: the exit code 0, which is also `status, reward = enjoy(cfg)`."""
+
+    reward: float  # mean of the true objectives
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((int(self), self.reward))
+
+
+def enjoy(cfg: Any) -> Played:
+    """Plays the experiment of the cfg. Raises what `play_and_push` raises."""
     from sample_factory.hub.push import play_and_push
 
     config = config_of(cfg, "enjoy", evaluation=True)
     with restored_logging():
         setup_logging("enjoy")
         result: Evaluation = play_and_push(config, resolve_family(config.env_name))
-    return int(ExperimentStatus.SUCCESS), result.true_objective.mean
+    played = Played(ExperimentStatus.SUCCESS)
+    played.reward = result.true_objective.mean
+    return played
+
+
+def load_from_checkpoint(cfg: Any) -> FlagNamespace:
+    """Returns the flags of the cfg's experiment, under the typed ones. Raises ConfigError."""
+    loaded = config_of(cfg, "load_from_checkpoint", evaluation=True).namespace()
+    if loaded.device == "auto":  # scripts take every other value than cpu for a GPU
+        loaded.device = "gpu" if gpu.resolve_device("auto") != "cpu" else "cpu"
+    loaded.cli_args = dict(cfg.cli_args)
+    return loaded
 
 
 def config_of(cfg: Any, function: str, evaluation: bool) -> Config:
@@ -180,3 +205,45 @@ def config_of(cfg: Any, function: str, evaluation: bool) -> Config:
     changed = {name: value for name, value in vars(cfg).items() if name in parsed and value != parsed[name]}
     unset = {name: "None" for name, value in changed.items() if value is None}
     return parse_config(as_arguments({**typed, **changed, **unset}), resolve, evaluation, own)
+
+
+class AttrDict(dict[str, Any]):
+    """A dict with its entries as attributes."""
+
+    __setattr__ = dict.__setitem__
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        raise AttributeError(name)
+
+
+def config_of_values(cfg: Any) -> Config:
+    """Returns the Config of a FlagNamespace, which is trusted, or of flags that a script has read itself."""
+    return parse_values(_values(cfg), resolve_family, trusts=isinstance(cfg, FlagNamespace))
+
+
+def _values(cfg: Any) -> dict[str, Any]:
+    return dict(cfg) if isinstance(cfg, dict) else vars(cfg)
+
+
+def experiment_dir(cfg: Any, mkdir: bool = True) -> str:
+    """Returns the folder of the experiment. Raises ConfigError for names that lead elsewhere."""
+    run: Any = types.SimpleNamespace(**{"experiments_root": None, **_values(cfg)})
+    path = str(experiment_folder(run))
+    return ensure_dir_exists(path) if mkdir else path
+
+
+def ensure_dir_exists(path: str) -> str:
+    os.makedirs(path, exist_ok=True)
+    return path
+
+
+def seeds(num_seeds: int) -> list[int]:
+    """Returns different random numbers of seven digits."""
+    return random.sample(range(1_000_000, 10_000_000), num_seeds)
+
+
+def debug_log_every_n(n: int, message: str, *arguments: Any) -> None:
+    """Logs every message, at the level debug."""
+    log.debug(message, *arguments)

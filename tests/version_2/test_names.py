@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from sample_factory.runtime.registry import import_attribute
+from sample_factory.version_2.finder import full_name
 from sample_factory.version_2.names import MODULES, NAMES
 
 WORKING = [
@@ -25,14 +26,14 @@ ADVICE = [
 
 @pytest.mark.parametrize(("module", "name", "target"), WORKING)
 def test_a_name_that_is_here_is_imported_from_its_old_place(module, name, target):
-    assert getattr(importlib.import_module(f"sample_factory.{module}"), name) is import_attribute(target)
+    assert getattr(importlib.import_module(full_name(module)), name) is import_attribute(target)
 
 
 @pytest.mark.parametrize(("module", "name", "advice"), ADVICE)
 def test_a_name_that_is_not_here_fails_with_what_to_write(module, name, advice):
     with pytest.raises(ImportError) as failed:
-        exec(f"from sample_factory.{module} import {name}")
-    assert str(failed.value) == f"sample_factory.{module}.{name} is not in this version: {advice}"
+        exec(f"from {full_name(module)} import {name}")
+    assert str(failed.value) == f"{full_name(module)}.{name} is not in this version: {advice}"
 
 
 @pytest.mark.parametrize(

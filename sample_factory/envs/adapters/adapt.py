@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium as gym
 
 from sample_factory.envs.abilities import StepsInBackground, WritesObservations
-from sample_factory.envs.adapters.list_style import ListAdapter, v1_attribute
+from sample_factory.envs.adapters.list_style import ListAdapter, is_multiagent
 from sample_factory.envs.adapters.old_gym import is_old_env
 from sample_factory.envs.adapters.pettingzoo import ParallelEnvAdapter
 from sample_factory.envs.adapters.single_agent import InPlaceAdapter, SingleAgentAdapter
@@ -15,10 +15,7 @@ from sample_factory.envs.protocol import MultiAgentEnv
 
 
 def adapt(env: Any) -> MultiAgentEnv:
-    """Returns the env as a MultiAgentEnv. Raises TypeError for an object that is no env.
-
-    An env is multi-agent when it says `is_multiagent = True` or has `num_agents > 1`, as in v1.
-    """
+    """Returns the env as a MultiAgentEnv. Raises TypeError for an object that is no env."""
     if isinstance(env, gym.vector.VectorEnv):
         return (
             BackgroundVectorEnvAdapter(env) if isinstance(env, StepsInBackground) else VectorEnvAdapter(env)
@@ -32,7 +29,7 @@ def adapt(env: Any) -> MultiAgentEnv:
             f"make_env returned {type(env).__name__}, a turn-based AECEnv of PettingZoo; it should return a "
             "ParallelEnv, such as pettingzoo.utils.aec_to_parallel(env)"
         )
-    if v1_attribute(env, "is_multiagent", False) or v1_attribute(env, "num_agents", 1) > 1:
+    if is_multiagent(env):
         return ListAdapter(env)
     if isinstance(env, gym.Env) or is_old_env(env):
         return SingleAgentAdapter(env)

@@ -74,6 +74,11 @@ def _fit(
     return sizes and len(infos) == num_agents
 
 
+def is_multiagent(env: Any) -> bool:
+    """Returns whether an env says `is_multiagent = True` or has `num_agents > 1`, as in version 1."""
+    return bool(v1_attribute(env, "is_multiagent", False)) or v1_attribute(env, "num_agents", 1) > 1
+
+
 def v1_attribute(env: Any, name: str, default: Any) -> Any:
     """Returns an attribute of the outermost of an env and what Gymnasium's wrappers contain that has it.
 

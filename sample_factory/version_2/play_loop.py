@@ -1,0 +1,210 @@
+"""Version 2's parts of a script that plays a checkpoint in a loop of its own. See also `load_policy`."""
+
+import types
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sample_factory.checkpoints.checkpoint_error import CheckpointError
+from sample_factory.checkpoints.file_format import check_fits
+from sample_factory.checkpoints.store import read_checkpoint
+from sample_factory.config.config import FlagNamespace
+from sample_factory.config.flags import ConfigError
+from sample_factory.envs.env_info import make_adapted_env
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.envs.protocol import EMPTY_INFO, EnvConfig, MultiAgentEnv, ObservationRows
+from sample_factory.evaluation.policy import build_model
+from sample_factory.models.action_distributions import ActionDistribution, CategoricalActions, mask_logits
+from sample_factory.models.actor_critic import ActorCritic
+from sample_factory.models.policy_spec import state_size
+from sample_factory.spaces.actions import ACTION_MASK, action_layout
+from sample_factory.version_2.running import config_of_values, experiment_dir
+
+
+class PlayedActorCritic(nn.Module):
+    """A network, `model`, with the methods of version 2 that playing needs."""
+
+    def __init__(self, model: ActorCritic):
+        super().__init__()
+        self.model = model
+
+    def model_to_device(self, device: torch.device | str) -> None:
+        self.to(device)
+
+    def normalize_obs(self, obs: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Returns what `forward` takes. obs: tensors, arrays or lists [B, ...]; an action mask is kept."""
+        tensors = {key: x if isinstance(x, Tensor) else torch.tensor(np.array(x)) for key, x in obs.items()}
+        shapes = self.model.observation_shapes
+        rows = {key: x.to(self.model.device).reshape(-1, *shapes[key]) for key, x in tensors.items()}
+        return {**rows, **self.model.observation_normalizers(rows)}  # the mask has no normaliser
+
+    def forward(
+        self,
+        normalized_obs_dict: Mapping[str, Tensor],
+        rnn_states: Tensor,
+        values_only: bool = False,
+        action_mask: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """Returns actions [B] (one discrete choice) or [B, K], action_logits [B, L], log_prob_actions [B],
+        values [B], on the scale of normalised returns, and new_rnn_states [B, H].
+
+        rnn_states: [B, H], zeros at the start of an episode; without a memory, of any width.
+        """
+        own = dict(normalized_obs_dict)
+        mask = own.pop(ACTION_MASK, None) if action_mask is None else action_mask
+        output = self.model(own, rnn_states[:, : self.model.state_size].float(), None)
+        result = {"values": output.values[0].float(), "new_rnn_states": output.rnn_state.float()}
+        if values_only:
+            return result
+        logits = output.logits[0].float()
+        if mask is not None:
+            logits = mask_logits(self.model.layout, logits, mask)
+        self._distribution = self.model.distribution(logits)
+        actions = self._distribution.sample()
+        result["log_prob_actions"] = self._distribution.log_prob(actions)
+        return {**result, "action_logits": logits, "actions": _squeezed(self._distribution, actions)}
+
+    def action_distribution(self) -> ActionDistribution:
+        """Returns the distribution of the last `forward`."""
+        return self._distribution
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return self.model.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Raises CheckpointError, in one line, for weights of another network or version."""
+        try:
+            check_fits(state_dict, self.model.state_dict())
+        except ValueError as error:
+            hint = "experiments of versions 1 and 2 need python -m sample_factory.hub.convert"
+            raise CheckpointError(f"the checkpoint does not fit: {error}; {hint}") from None
+        return self.model.load_state_dict(state_dict, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("forward_") or name in ("encoder", "core", "decoder"):
+            raise AttributeError(f"{name} is not in this version: write .model, see models/actor_critic.py")
+        return super().__getattr__(name)
+
+
+prepare_and_normalize_obs = PlayedActorCritic.normalize_obs  # (network, observations)
+
+
+def create_actor_critic(
+    cfg: Any, obs_space: gym.Space[Any], action_space: gym.Space[Any]
+) -> PlayedActorCritic:
+    """Returns the network of the flags, with its first weights, on the CPU. Raises ConfigError."""
+    return PlayedActorCritic(build_model(config_of_values(cfg), 0, obs_space, action_space))
+
+
+def get_rnn_size(cfg: Any) -> int:
+    """Returns the width of a recurrent state in a built-in network; 0 without a memory."""
+    flags: Any = cfg if isinstance(cfg, FlagNamespace) else config_of_values(cfg).model
+    return state_size(flags)
+
+
+def argmax_actions(distribution: ActionDistribution) -> Tensor:
+    """Returns the most likely choices and the means: [B] for one discrete choice, else [B, K]."""
+    return _squeezed(distribution, distribution.mode())
+
+
+def _squeezed(distribution: ActionDistribution, actions: Tensor) -> Tensor:
+    is_one_choice = isinstance(distribution, CategoricalActions) and len(distribution.sizes) == 1
+    return actions.squeeze(-1).long() if is_one_choice else actions
+
+
+class Learner:
+    """The functions of version 2's Learner that find and read checkpoints."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        text = "call sample_factory.register_algorithm, see sample_factory/algo/README.md"
+        raise ImportError(f"Learner can be neither made nor derived from in this version: {text}")
+
+    @staticmethod
+    def checkpoint_dir(cfg: Any, policy_id: int | tuple[int, ...]) -> str:
+        """policy_id: or the value of --policy_index."""
+        index = policy_id[0] if isinstance(policy_id, tuple) else policy_id
+        return f"{experiment_dir(cfg, mkdir=False)}/checkpoint_p{index}"
+
+    @staticmethod
+    def get_checkpoints(checkpoints_dir: str, pattern: str = "checkpoint_*") -> list[str]:
+        """Returns files of a folder, the newest last."""
+        return sorted(map(str, Path(checkpoints_dir).glob(pattern)))
+
+    @staticmethod
+    def load_checkpoint(checkpoints: Sequence[str], device: Any = None) -> dict[str, Any] | None:
+        """Returns the contents of the last file, on the CPU; None without files. Raises CheckpointError for a
+        damaged file, and for one with more than tensors and numbers."""
+        return read_checkpoint(Path(checkpoints[-1])) if checkpoints else None
+
+
+EnvInfo = types.SimpleNamespace  # version 2's description of an env, of which `action_space` is used
+
+
+def extract_env_info(env: Any, cfg: Any) -> EnvInfo:
+    """Returns obs_space, action_space, num_agents and frameskip of an env of `make_env_func_batched`."""
+    spaces = {"obs_space": env.observation_space, "action_space": env.action_space}
+    return EnvInfo(**spaces, num_agents=env.num_agents, frameskip=cfg.env_frameskip)
+
+
+def preprocess_actions(env_info: EnvInfo, actions: Tensor, to_numpy: bool = True) -> Any:
+    """Returns actions [B, K] as an env of version 2 takes them: an array [B] (one discrete choice) or [B, K];
+    for a Tuple with a Box, a list with an array for each component."""
+
+    def convert(part: Tensor, space: gym.Space[Any]) -> Any:
+        own = part if isinstance(space, gym.spaces.Box) else part.int()
+        own = own.squeeze(1) if isinstance(space, gym.spaces.Discrete) else own
+        return own.cpu().numpy() if to_numpy else own
+
+    space = env_info.action_space
+    if not isinstance(space, gym.spaces.Tuple) or not action_layout(space).box_actions:
+        return convert(actions, space)
+    sizes = [action_layout(part).num_action_values for part in space]
+    return [convert(*pair) for pair in zip(actions.split(sizes, 1), space)]
+
+
+class BatchedVecEnv:
+    """One env, with its A agents as a batch of tensors. Agents are reset by themselves. Other attributes are
+    those of the env itself, such as `unwrapped`."""
+
+    def __init__(self, env: MultiAgentEnv):
+        if len(env.kinds.spaces) > 1:
+            raise ConfigError("the agents of this env have different spaces; call sample_factory.load_policy")
+        self._env = env
+        self.observation_space, self.action_space = env.kinds.spaces[0]
+        self.num_agents, self.is_multiagent = env.num_agents, env.num_agents > 1
+        self._rows = ObservationRows.allocate(env.kinds)
+        self.render, self.close = env.render, env.close
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)["_env"].env, name)
+
+    def reset(self, seed: int | None = None, **kwargs: Any) -> tuple[dict[str, Tensor], list[Any]]:
+        """Returns observations [A, ...] by key, and empty infos."""
+        self._env.reset(seed, self._rows)
+        return self._observations(), [EMPTY_INFO] * self.num_agents
+
+    def step(self, actions: Any) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor, list[Any]]:
+        """Returns observations; rewards, terminated and truncated, [A]; and infos, which are empty unless the
+        episode has ended. actions: from `preprocess_actions`."""
+        parts = actions if isinstance(actions, (list, tuple)) else [actions]
+        rows = [np.asarray(part, np.float32).reshape(self.num_agents, -1) for part in parts]
+        result = self._env.step(np.concatenate(rows, axis=1), self._rows)
+        rewards, terminated, truncated = (torch.tensor(np.array(values)) for values in result[:3])
+        infos = [result.end_infos.get(agent, EMPTY_INFO) for agent in range(self.num_agents)]
+        return self._observations(), rewards.float(), terminated.bool(), truncated.bool(), infos
+
+    def _observations(self) -> dict[str, Tensor]:
+        return {key: torch.from_numpy(array[:, 0].copy()) for key, array in self._rows.arrays.items()}
+
+
+def make_env_func_batched(cfg: Any, env_config: Any = None, render_mode: str | None = None) -> BatchedVecEnv:
+    """Makes the env of the flags. env_config: mapping with worker_index, vector_index and env_id."""
+    config = config_of_values(cfg)
+    values = cfg if isinstance(cfg, FlagNamespace) else FlagNamespace(**{**config.unknown, **config.flat()})
+    place = EnvConfig(*((env_config or {}).get(name, 0) for name in EnvConfig._fields))
+    return BatchedVecEnv(make_adapted_env(resolve_family(config.env_name), values, place, render_mode))

@@ -1,0 +1,210 @@
+"""Scripts for version 2 that play a checkpoint in a loop of their own."""
+
+import json
+import pickle
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from sample_factory.algo.learning.learner import Learner
+from sample_factory.algo.sampling.batched_sampling import preprocess_actions
+from sample_factory.algo.utils.action_distributions import argmax_actions
+from sample_factory.algo.utils.env_info import extract_env_info
+from sample_factory.algo.utils.make_env import make_env_func_batched
+from sample_factory.algo.utils.rl_utils import make_dones, prepare_and_normalize_obs
+from sample_factory.algo.utils.tensor_utils import unsqueeze_tensor
+from sample_factory.cfg.arguments import load_from_checkpoint, parse_full_cfg, parse_sf_args
+from sample_factory.model.actor_critic import create_actor_critic
+from sample_factory.model.model_utils import get_rnn_size
+from sample_factory.utils.attr_dict import AttrDict
+
+from sample_factory import load_policy, register_env
+from sample_factory.checkpoints.checkpoint_error import CheckpointError
+from sample_factory.config.flags import ConfigError
+from sample_factory.train import run_rl
+
+SMALL = [
+    "--serial_mode=True",
+    "--num_workers=1",
+    "--rollout=8",
+    "--batch_size=64",
+    "--hidden_size=8",
+    "--encoder_mlp_layers=8",
+    "--train_for_env_steps=100",
+    "--device=cpu",
+]
+
+
+class Forbidding(gym.Env):
+    """Allows one of two actions, which `allowed` names; an observation of 3, a Discrete action."""
+
+    observation_space = gym.spaces.Dict(
+        {"obs": gym.spaces.Box(-1, 1, (3,)), "action_mask": gym.spaces.Box(0, 1, (2,), np.int8)}
+    )
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.allowed = int(self.np_random.integers(2))
+        mask = np.arange(2) == self.allowed
+        return {"obs": np.zeros(3, np.float32), "action_mask": mask.astype(np.int8)}, {}
+
+    def step(self, action):
+        assert action == self.allowed
+        observation, _ = self.reset()
+        return observation, 1.0, bool(self.np_random.random() < 0.2), False, {"true_objective": 7.0}
+
+
+class Mixed(gym.Env):
+    """A Tuple of a choice and a vector. Adds the parts of the action to the reward."""
+
+    observation_space = gym.spaces.Box(-1, 1, (3,))
+    action_space = gym.spaces.Tuple([gym.spaces.Discrete(3), gym.spaces.Box(-1, 1, (2,))])
+
+    def reset(self, seed=None, options=None):
+        return np.ones(3, np.float32), {}
+
+    def step(self, action):
+        choice, vector = action
+        return np.ones(3, np.float32), float(choice) + float(vector.sum()), False, True, {}
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """Returns train(env, *flags), which trains a little and returns the cfg of a script that plays."""
+
+    def train(env, *flags):
+        argv = [f"--env={env}", "--experiment=a", f"--train_dir={tmp_path}"]
+        parser, _ = parse_sf_args([*argv, *SMALL, *flags])
+        assert run_rl(parse_full_cfg(parser, [*argv, *SMALL, *flags])) == 0
+        parser, _ = parse_sf_args(argv, evaluation=True)
+        return parse_full_cfg(parser, argv)
+
+    return train
+
+
+def loaded(cfg):
+    """Returns the cfg with the saved flags, the env and the network, as version 2's enjoy makes them."""
+    cfg = load_from_checkpoint(cfg)
+    env = make_env_func_batched(cfg, env_config=AttrDict(worker_index=0, vector_index=0, env_id=0))
+    actor_critic = create_actor_critic(cfg, env.observation_space, env.action_space)
+    actor_critic.eval()
+    device = torch.device("cpu" if cfg.device == "cpu" else "cuda")
+    actor_critic.model_to_device(device)
+    prefix = {"latest": "checkpoint", "best": "best"}[cfg.load_checkpoint_kind]
+    checkpoints = Learner.get_checkpoints(Learner.checkpoint_dir(cfg, cfg.policy_index), f"{prefix}_*")
+    actor_critic.load_state_dict(Learner.load_checkpoint(checkpoints, device)["model"])
+    return cfg, env, actor_critic
+
+
+def play(cfg, env, actor_critic, num_steps, is_deterministic):
+    """Yields the observation, the action and what `env.step` returns."""
+    env_info = extract_env_info(env, cfg)
+    obs, _ = env.reset(seed=3)
+    rnn_states = torch.zeros([env.num_agents, get_rnn_size(cfg)])
+    with torch.no_grad():
+        for _ in range(num_steps):
+            mask = obs.pop("action_mask") if "action_mask" in obs else None
+            outputs = actor_critic(prepare_and_normalize_obs(actor_critic, obs), rnn_states, action_mask=mask)
+            actions = outputs["actions"]
+            if is_deterministic:
+                actions = argmax_actions(actor_critic.action_distribution())
+            actions = unsqueeze_tensor(actions, dim=-1) if actions.ndim == 1 else actions
+            actions = preprocess_actions(env_info, actions)
+            rnn_states = outputs["new_rnn_states"]
+            result = env.step(actions)
+            yield obs, actions, result
+            obs, _, terminated, truncated, _ = result
+            rnn_states[make_dones(terminated, truncated)] = 0.0
+    env.close()
+
+
+@pytest.mark.parametrize("env", ["gym_CartPole-v1", "gym_Pendulum-v1"])
+def test_a_loop_acts_as_load_policy_does_and_remembers(trained, tmp_path, env):
+    cfg, batched, actor_critic = loaded(trained(env, "--use_rnn=True"))
+    assert get_rnn_size(cfg) == 8
+    policy = load_policy(tmp_path / "a", deterministic=True)
+    num_ends = 0
+    for obs, actions, (_, reward, terminated, truncated, infos) in play(
+        cfg, batched, actor_critic, 300, True
+    ):
+        expected = policy.act(obs["obs"][0].numpy())
+        assert np.clip(actions[0], -2, 2) == pytest.approx(expected, abs=1e-4)
+        assert reward.dtype == torch.float32 and len(infos) == 1
+        if terminated | truncated:
+            num_ends += 1
+            policy.reset()
+    assert num_ends > 0
+
+
+def test_masked_actions_are_never_chosen_and_infos_of_ended_episodes_are_returned(trained):
+    register_env("forbidding", lambda name: Forbidding())
+    steps = list(play(*loaded(trained("forbidding")), 40, False))  # the env asserts that the mask is obeyed
+    ends = [infos for _, _, (_, _, terminated, _, infos) in steps if terminated.any()]
+    assert ends and all(info["true_objective"] == 7.0 for [info] in ends)
+
+
+def test_a_tuple_with_a_box_is_a_list_of_parts(trained):
+    register_env("parts", lambda name: Mixed())
+    for _, (choice, vector), (_, reward, _, truncated, _) in play(*loaded(trained("parts")), 5, False):
+        assert (choice.shape, choice.dtype, vector.shape) == ((1,), np.int32, (1, 2))
+        assert reward.item() == pytest.approx(choice[0] + vector.clip(-1, 1).sum(), abs=1e-5)
+        assert truncated.all()
+
+
+def test_a_cfg_that_a_script_has_read_from_cfg_json_is_one(trained, tmp_path):
+    trained("gym_CartPole-v1")
+    values = json.loads(Path(tmp_path, "a", "cfg.json").read_text())
+    cfg = AttrDict(values)
+    env = make_env_func_batched(cfg, env_config=None)
+    actor_critic = create_actor_critic(cfg, env.observation_space, env.action_space)
+    checkpoints = Learner.get_checkpoints(Learner.checkpoint_dir(cfg, 0))
+    actor_critic.load_state_dict(Learner.load_checkpoint(checkpoints, "cpu")["model"])
+    outputs = actor_critic(
+        prepare_and_normalize_obs(actor_critic, {"obs": [[0.0] * 4] * 5}), torch.zeros(5, 1)
+    )
+    assert outputs["actions"].shape == outputs["values"].shape == (5,)
+    assert cfg.gamma == values["gamma"] and not hasattr(cfg, "gama")
+    env.close()
+
+
+def test_code_that_such_a_cfg_names_is_not_imported(trained, tmp_path, monkeypatch):
+    trained("gym_CartPole-v1")
+    Path(tmp_path, "evil_code.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    saved = json.loads(Path(tmp_path, "a", "cfg.json").read_text())
+    spaces = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
+    for name, value in {"encoder_custom": "evil_code:E", "env": "gym_evil_code:E-v0"}.items():
+        with pytest.raises(ConfigError, match=r"^the cfg is not signed.*evil_code"):
+            create_actor_critic(AttrDict({**saved, name: value}), *spaces)
+        with pytest.raises(ConfigError, match=r"^the cfg is not signed.*evil_code"):
+            make_env_func_batched(AttrDict({**saved, name: value}))
+
+
+class _Code:
+    def __reduce__(self):
+        return exec, ("raise SystemExit('executed')",)
+
+
+def test_a_checkpoint_with_code_or_of_another_network_is_refused(trained, tmp_path):
+    cfg, env, _ = loaded(trained("gym_CartPole-v1"))
+    torch.save({"model": _Code()}, tmp_path / "code.pth", pickle_module=pickle)
+    with pytest.raises(CheckpointError, match="could run code"):
+        Learner.load_checkpoint([str(tmp_path / "code.pth")], "cpu")
+    assert Learner.load_checkpoint(Learner.get_checkpoints(str(tmp_path / "nowhere")), "cpu") is None
+    other = create_actor_critic(cfg, gym.spaces.Box(-1, 1, (9,)), env.action_space)
+    [checkpoint] = Learner.get_checkpoints(Learner.checkpoint_dir(cfg, 0))
+    with pytest.raises(CheckpointError, match=r"does not fit: .* sample_factory\.hub\.convert$"):
+        other.load_state_dict(Learner.load_checkpoint([checkpoint], "cpu")["model"])
+    env.close()
+
+
+def test_what_is_not_here_says_what_to_write(trained):
+    cfg, env, actor_critic = loaded(trained("gym_CartPole-v1"))
+    with pytest.raises(AttributeError, match=r"write \.model"):
+        actor_critic.forward_head({})
+    with pytest.raises(ImportError, match="register_algorithm"):
+        type("Mine", (Learner,), {})(cfg)
+    env.close()

@@ -1,0 +1,74 @@
+"""Version 2's runner, its observers, and its launcher's seeds."""
+
+import numpy as np
+import pytest
+from sample_factory.algo.runners.runner import AlgoObserver
+from sample_factory.algo.utils.misc import ExperimentStatus
+from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
+from sample_factory.launcher.launcher_utils import seeds
+from sample_factory.utils.utils import ensure_dir_exists, experiment_dir
+
+from sample_factory import read_metrics
+from sample_factory.train import make_runner
+
+FLAGS = ["--env=gym_CartPole-v1", "--experiment=a", "--serial_mode=True", "--num_workers=1", "--rollout=8",
+         "--batch_size=64", "--train_for_env_steps=600", "--device=cpu"]  # fmt: skip
+
+
+class Recorder(AlgoObserver):
+    """Records the calls, and writes the mean length of the last episodes."""
+
+    def __init__(self):
+        self.calls = []
+
+    def on_init(self, runner):
+        self.calls.append("init")
+
+    def on_connect_components(self, runner):
+        self.calls.append("connect")
+
+    def on_start(self, runner):
+        self.calls.append("start")
+
+    def on_training_step(self, runner, training_iteration_since_resume):
+        self.calls.append(training_iteration_since_resume)
+        self.env_steps = sum(runner.env_steps.values())
+
+    def extra_summaries(self, runner, policy_id, writer, env_steps):
+        writer.add_scalar("mine/len", np.mean(runner.policy_avg_stats["len"][policy_id]), env_steps)
+
+    def on_stop(self, runner):
+        self.calls.append("stop")
+
+
+def test_a_runner_calls_its_observers_and_writes_their_summaries(tmp_path):
+    argv = [*FLAGS, f"--train_dir={tmp_path}"]
+    cfg, runner = make_runner(parse_full_cfg(parse_sf_args(argv)[0], argv))
+    recorder = Recorder()
+    messages = []
+    runner.register_observer(recorder)
+    runner.register_episodic_stats_handler(lambda runner, message, policy_id: messages.append(message))
+    assert runner.init() == ExperimentStatus.SUCCESS == runner.run()
+    first, second, *steps, last = recorder.calls
+    assert (first, second, last) == ("init", "connect", "stop") and "start" in steps
+    iterations = [step for step in steps if step != "start"]
+    assert iterations == list(range(1, len(iterations) + 1)) and recorder.env_steps >= 600
+    assert all(message["episodic"]["reward"] == message["episodic"]["len"] for message in messages)
+    metrics = read_metrics(experiment_dir(cfg), tags="mine/len")
+    assert metrics["value"].iloc[-1] == pytest.approx(
+        np.mean([message["episodic"]["len"] for message in messages])
+    )
+
+
+def test_what_a_runner_does_not_have_says_where_to_look(tmp_path):
+    argv = [*FLAGS, f"--train_dir={tmp_path}"]
+    _, runner = make_runner(parse_full_cfg(parse_sf_args(argv)[0], argv))
+    with pytest.raises(AttributeError, match=r"Runner\.event_loop is not in this version: see .*Observers"):
+        _ = runner.event_loop
+
+
+def test_seeds_are_different_numbers_and_folders_are_made(tmp_path):
+    chosen = seeds(5)
+    assert len(set(chosen)) == 5 and all(10**6 <= seed < 10**7 for seed in chosen)
+    assert ensure_dir_exists(str(tmp_path / "b" / "c")) == str(tmp_path / "b" / "c")
+    assert (tmp_path / "b" / "c").is_dir()

@@ -1,0 +1,104 @@
+"""Multi-agent envs of version 2: lists, or batches with --batched_sampling, as in godot_rl's wrappers."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
+from sample_factory.envs.env_utils import register_env
+
+from sample_factory.enjoy import enjoy
+from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.envs.protocol import EnvConfig, ObservationRows
+from sample_factory.train import run_rl
+
+NUM_AGENTS = 3
+MOVE = gym.spaces.Box(-1, 1, (2,))
+JUMP = gym.spaces.Discrete(2)
+
+
+class Simulator(gym.Env):
+    """Observes the number of the agent; the reward is what the agent has done.
+
+    takes_batches: takes actions by component, and returns a dict of stacked arrays.
+    """
+
+    observation_space = gym.spaces.Dict({"obs": gym.spaces.Box(-9, 9, (1,))})
+    action_spaces = [gym.spaces.Dict(move=MOVE, jump=JUMP)] * NUM_AGENTS  # not for version 2
+
+    def __init__(self, action_space, takes_batches):
+        self.action_space = action_space
+        self.takes_batches = takes_batches
+        self.num_steps = 0
+
+    @property
+    def num_agents(self):
+        return NUM_AGENTS
+
+    def reset(self, seed=None, options=None):
+        return self._observe(), [{}] * NUM_AGENTS
+
+    def step(self, action):
+        self.last = action
+        self.num_steps += 1
+        ended = np.full(NUM_AGENTS, self.num_steps % 5 == 0)
+        return self._observe(), np.arange(NUM_AGENTS), ended, ended * 0, [{}] * NUM_AGENTS
+
+    def _observe(self):
+        stacked = np.arange(NUM_AGENTS, dtype=np.float32)[:, None]
+        return {"obs": stacked} if self.takes_batches else [{"obs": row} for row in stacked]
+
+
+def make(space):
+    def make_env(_env_name, _cfg, _cfg_env, render_mode=None):  # version 2 passes positions, not names
+        return Simulator(space, _cfg.batched_sampling)
+
+    return make_env
+
+
+@pytest.mark.parametrize(
+    ("space", "row", "batch", "listed"),
+    [
+        (JUMP, [1], [1, 1, 1], [1, 1, 1]),
+        (MOVE, [0.5, -1], [[0.5, -1]] * 3, [[0.5, -1]] * 3),
+        (gym.spaces.Tuple([JUMP, JUMP]), [1, 0], [[1, 0]] * 3, [(1, 0)] * 3),
+        (gym.spaces.Tuple([JUMP, MOVE]), [1, 0.5, -1], ([1, 1, 1], [[0.5, -1]] * 3), [(1, [0.5, -1])] * 3),
+    ],
+)
+@pytest.mark.parametrize("is_batched", [True, False])
+def test_an_env_gets_and_returns_batches_or_lists(space, row, batch, listed, is_batched):
+    register_env("simulator", make(space))
+    parser, _ = parse_sf_args(["--env=simulator"])
+    parser.set_defaults(batched_sampling=is_batched)
+    cfg = parse_full_cfg(parser, ["--env=simulator"])
+    env = adapt(resolve_family("simulator").make(cfg, EnvConfig(0, 0, 0)))
+    rows = ObservationRows.allocate(env.kinds)
+    env.reset(0, rows)
+    result = env.step(np.array([row] * NUM_AGENTS, np.float32), rows)
+    assert rows.arrays["obs"].ravel().tolist() == list(result.rewards) == [0, 1, 2]
+    taken = env.env.unwrapped.last
+    expected = batch if is_batched else listed
+    assert all(np.array_equal(a, b) for a, b in zip(_flat(taken), _flat(expected), strict=True))
+    assert isinstance(taken, np.ndarray) == (is_batched and not isinstance(batch, tuple))
+
+
+def _flat(value):
+    return [np.asarray(part) for entry in value for part in (entry if isinstance(entry, tuple) else [entry])]
+
+
+@pytest.mark.parametrize("is_batched", [True, False])
+def test_a_wrapper_that_names_its_experiment_late_trains_and_plays(tmp_path, is_batched):
+    register_env("simulator", make(gym.spaces.Tuple([MOVE, JUMP])))
+    small = ["--env=simulator", "--serial_mode=True", "--num_workers=1", "--rollout=8", "--batch_size=64"]
+
+    def parse(argv, evaluation):
+        parser, _ = parse_sf_args(argv=argv, evaluation=evaluation)
+        parser.add_argument("--base_port", default=11008, type=int)
+        parser.set_defaults(batched_sampling=is_batched, use_rnn=False, encoder_mlp_layers=[8])
+        cfg = parse_full_cfg(parser, argv)
+        cfg.train_dir, cfg.experiment = str(tmp_path), "late"
+        return cfg
+
+    assert run_rl(parse([*small, "--device=cpu", "--train_for_env_steps=100"], False)) == 0
+    status, reward = enjoy(parse(["--env=simulator", "--no_render", "--max_num_episodes=6"], True))
+    assert (status, reward) == (0, 5.0)  # 5 steps with rewards 0, 1 and 2
