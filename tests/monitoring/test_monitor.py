@@ -6,6 +6,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.exchange.messages import (
+    ComponentReady,
     EpisodeReport,
     Incident,
     StatsReport,
@@ -271,13 +272,16 @@ def test_writing_summaries_loads_neither_torch_nor_tensorflow(tmp_path):
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
 
 
-def test_sampled_frames_are_shown_until_the_first_are_trained_on(make_monitor, fake_time):
+def test_samples_without_a_rate_are_shown_until_the_first_batch_is_ready(make_monitor, fake_time):
     monitor = make_monitor()
     for _ in range(5):
         monitor.tick()
         monitor.handle(StatsReport("rollout_worker", 0, {}, samples=100))
         fake_time.seconds += 1
-    assert "collecting the first batch: 500 of 4,096 samples | FPS 400 (10 s)" in monitor.status()
+    assert monitor.status().startswith("env frames 0 | collecting the first batch: 500 of 4,096 samples | no")
+    monitor.handle(ComponentReady("learner", "policy 0: the first batch is ready"))
+    assert "learning from the first batch" in monitor.status()
+    assert "FPS" not in monitor.status() and "collecting" not in monitor.status()
     monitor.handle(train_report(0))
     monitor.handle(train_report(100))
     assert "first batch" not in monitor.status()
