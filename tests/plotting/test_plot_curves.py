@@ -245,6 +245,7 @@ def test_numbers_are_short(number, text):
         ("0_aux/avg_true_reward_max", "highest true objective of the last 50 episodes"),
         ("0_aux/avg_kills_per_minute", "kills per minute (mean of the last 50 episodes)"),
         ("0_aux/_fps", "env frames per second"),
+        ("len/len_min", "lowest episode length in env frames of the last 50 episodes"),
         ("train/policy_loss", "policy loss"),
         ("_/", "_/"),
     ],
@@ -362,8 +363,8 @@ def three_versions(train, tmp_path):
     train("three", {100: 3.0}, gamma=0.9)
     configs = ({"encoder_subtype": "a"}, {"rnn_size": 8, "summaries_use_frameskip": False})
     tags = (
-        {TAG: 1.0, "0_aux/avg_true_reward": 10.0, "0_aux/_fps": 100.0},
-        {"reward/reward": 2.0, "policy_stats/avg_true_objective": 20.0, "perf/_fps": 200.0},
+        {TAG: 1.0, "0_aux/avg_true_reward": 10.0, "0_aux/_fps": 100.0, "0_aux/avg_len_min": 4.0},
+        {"reward/reward": 2.0, "policy_stats/avg_true_objective": 20.0, "perf/_fps": 200.0, "len/len_min": 8},
     )
     for folder, name, values, scalars in zip(folders, ("cfg.json", "config.json"), configs, tags):
         folder.mkdir()
@@ -389,6 +390,7 @@ def test_figures_of_older_versions_have_the_tags_of_this_one(three_versions):
             TAG: [factor],
             "0_aux/avg_true_reward": [10 * factor],
             "0_aux/_fps": [100 * factor],
+            "len/len_min": [4 * factor],
         }
 
 
