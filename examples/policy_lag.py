@@ -86,7 +86,8 @@ def draw(results: Sequence[Result], out: Path) -> None:
             draw_env(panel, [result for result in results if result.env == env])
             panel.set_title(env)
         figure.axes[0].set_ylabel("reward (mean of the second half of a run)")
-        figure.axes[0].legend()
+        lines, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(lines, labels, loc="outside lower center", ncols=len(labels))
         figure.savefig(out, dpi="figure")
 
 

@@ -11,9 +11,10 @@ from sample_factory.launch.exit_codes import DONE, FAILED, run_command
 def train(argv: Sequence[str], command: Command = TRAIN) -> int:
     """Runs the experiment that the flags describe; returns its exit code. command: what the help says."""
     from sample_factory.config.parsing import parse_config
-    from sample_factory.envs.env_registry import resolve_family
+    from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 
-    config = parse_config(argv, resolve_family, command=command)
+    has_env = any(word.partition("=")[0] == "--env" for word in argv)  # otherwise it is in a cfg.json
+    config = parse_config(argv, resolve_family if has_env else resolve_trained_family, command=command)
     from sample_factory.training.run import train_config  # imports much, which --help does not need
 
     return FAILED if train_config(config).status == "failed" else DONE

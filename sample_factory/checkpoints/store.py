@@ -19,8 +19,12 @@ from sample_factory.checkpoints.milestones import (
     find_milestones,
     version_of,
 )
+from sample_factory.runtime.clock import Every
 from sample_factory.runtime.log import log
 
+LOG_BEST_SECONDS = (
+    60.0  # between log lines about best checkpoints: at first, most episodes are the best so far
+)
 TEMPORARY_NAME = ".temp_checkpoint"  # no glob for checkpoints matches it
 
 
@@ -36,6 +40,7 @@ class Checkpoints:
         self._experiment_dir = Path(experiment_dir)
         self._policy_id = policy_id
         self._keep = keep
+        self._time_to_log_best = Every(LOG_BEST_SECONDS, at_first=True)
         self.folder = checkpoint_folder(experiment_dir, policy_id)
 
     def save(self, state: Mapping[str, Any], version: int, env_frames: int) -> Path | None:
@@ -56,8 +61,12 @@ class Checkpoints:
     def save_best(
         self, state: Mapping[str, Any], version: int, env_frames: int, metric: str, value: float
     ) -> Path | None:
-        """Writes best_<version>_<env frames>_<metric>_<value>.pth and deletes the previous best one."""
-        path = self._write(state, self.folder / best_name(version, env_frames, metric, value))
+        """Writes best_<version>_<env frames>_<metric>_<value>.pth and deletes the previous best one.
+
+        The log has a line about it at most every LOG_BEST_SECONDS.
+        """
+        name = best_name(version, env_frames, metric, value)
+        path = self._write(state, self.folder / name, is_logged=self._time_to_log_best())
         if path is not None:
             _delete(old for old in self._sorted("best") if old != path)
         return path

@@ -49,6 +49,7 @@ def flag(
     is_output: bool = False,
     metavar: str = "",
     optimizers: Sequence[str] = (),
+    synonyms: Mapping[str, str] = types.MappingProxyType({}),
     names_code: bool = False,
     never_foreign: bool = False,
     between: tuple[float, float] | None = None,
@@ -64,6 +65,7 @@ def flag(
         FLOAT or TEXT, depending on the type. In a cfg.json of another account, a FILE must be in the folder
         of the run, and a FOLDER is not used.
     optimizers: the values of --optimizer with which this flag has an effect; empty: all.
+    synonyms: another word for a value -> the value, which is used and saved.
     names_code: a name; with a colon it is imported, so a cfg.json of another account must not have it.
     never_foreign: never taken from a cfg.json of another account, e.g. because it names a service.
     between: the smallest and the largest number. checks: other bounds: `at_least`, `above`, `at_most`.
@@ -79,6 +81,7 @@ def flag(
         "is_output": is_output,
         "metavar": metavar or ("FILE" if is_output else "NAME" if names_code else ""),
         "optimizers": tuple(optimizers),
+        "synonyms": dict(synonyms),
         "names_code": names_code,
         "never_foreign": never_foreign,
     }
@@ -193,6 +196,9 @@ def add_flag(
     """Adds a flag to a parser or to a group of one. explained: its `help` and its `metavar`, if wanted."""
     parsers: dict[type, Callable[[str], Any]] = {bool: parse_bool, int: parse_int, float: parse_float}
     parse = parse_limit if field.default == NEVER else parsers.get(kind.scalar, str)
+    synonyms = field.metadata["synonyms"]
+    if synonyms:
+        parse = lambda text: synonyms.get(text, text)  # noqa: E731
     is_switch = kind.scalar is bool and not kind.is_list
     parser.add_argument(
         *(f"--{name}" for name in (field.name, *field.metadata["aliases"])),
@@ -212,16 +218,17 @@ def coerce(section: type, values: Mapping[str, Any], source: str) -> dict[str, A
     2 saves it. Raises ConfigError with the key, the value, the type and the source.
     """
     coerced: dict[str, Any] = {}
-    kinds = {field.name: kind for field, kind in section_fields(section)}
+    fields = {field.name: (field, kind) for field, kind in section_fields(section)}
     for key, value in values.items():
-        scalar, is_list, is_optional = kinds[key]
+        field, (scalar, is_list, is_optional) = fields[key]
         if value is None and is_optional:
             coerced[key] = None
         elif is_list:
             items = value if isinstance(value, (list, tuple)) else () if value is None else (value,)
             coerced[key] = tuple(_coerce_scalar(scalar, item, key, source) for item in items)
         else:
-            coerced[key] = _coerce_scalar(scalar, value, key, source)
+            word = field.metadata["synonyms"].get(value, value) if isinstance(value, str) else value
+            coerced[key] = _coerce_scalar(scalar, word, key, source)
     return coerced
 
 

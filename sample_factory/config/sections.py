@@ -71,7 +71,10 @@ class RunFlags:
         "not signed it",
     )
     device: str = flag(
-        "auto", "device of the network; auto: the GPU if there is one", choices=("auto", "gpu", "cpu")
+        "auto",
+        "device of the network; auto: the GPU if there is one",
+        choices=("auto", "gpu", "cpu"),
+        synonyms={"cuda": "gpu"},
     )
     precision: str = flag(
         "auto",

@@ -216,8 +216,8 @@ def resolve_trained_family(env_name: str) -> EnvFamily:
         if any(env_name.startswith(prefix) for prefix in _FAMILIES):
             raise
         raise UnknownEnvError(
-            f"{error}. If a script registers this env, its policies are watched from that script: call "
-            "sample_factory.enjoy.main() there, as examples/custom_env.py does"
+            f"{error}. If a script registers this env, start that script: it continues the training, and "
+            "shows the agent by sample_factory.enjoy.main(), as examples/custom_env.py does"
         ) from None
 
 
@@ -321,7 +321,13 @@ def _built_in(name: str, module: str, about: str, extra: str = "", packages: Seq
 
 
 _built_in("doom_NAME", "doom.doom_family", "Doom, e.g. doom_battle, doom_duel; --env=doom lists all of them")
-_built_in("atari_GAME", "atari.atari_family", "Atari, e.g. atari_pong; --env=atari lists all games")
+_built_in(
+    "atari_GAME",
+    "atari.atari_family",
+    "Atari, e.g. atari_pong; --env=atari lists all games",
+    "envpool,atari",
+    ("envpool", "ale_py"),
+)
 _built_in("mujoco_NAME", "mujoco_family", "MuJoCo, e.g. mujoco_ant, mujoco_halfcheetah", "envpool,mujoco")
 for _prefix, _about in (
     ("minigrid_", "MiniGrid and BabyAI, e.g. minigrid_DoorKey-5x5-v0"),

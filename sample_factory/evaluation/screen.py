@@ -1,5 +1,6 @@
 """The pictures of `enjoy`: in a window, in a video, in both or nowhere; and the text on them."""
 
+import copy
 import os
 import time
 from collections.abc import Sequence
@@ -35,6 +36,9 @@ MARGIN = 8
 FONT_SCALE = 0.55
 MIN_SCALE = 0.75  # legible in small parts of a split screen too
 WHITE = (255, 255, 255)
+# What the box behind the text has room for from the start, beside most actions.
+EXAMPLE = "episode 100  reward -1000.00"
+NUM_EXAMPLES = 100  # actions
 SHADE = 3  # the picture behind the text is this many times darker
 
 
@@ -184,8 +188,19 @@ class Overlay:
         kinds = [env.kinds.of_agent[agent] for agent in self._agents]
         self._decoders = [action_decoder(env.kinds.spaces[kind].action) for kind in kinds]
         self._titles = [f"{experiment}: {choices[agent]}" for agent in self._agents]
+        actions = [env.kinds.spaces[kind].action for kind in dict.fromkeys(kinds)]
+        self._box = TextBox([EXAMPLE, *self._titles, *self._example_actions(actions)])
         self._num_ended = dict.fromkeys(range(env.num_agents), 0)
-        self._texts = [[title] for title in self._titles]
+        self._texts = [
+            [title, "episode 1  reward 0.00", ""] for title in self._titles
+        ]  # before the first step
+
+    def _example_actions(self, spaces: Sequence[gym.Space[Any]]) -> list[str]:
+        texts = []
+        for space in map(copy.deepcopy, spaces):  # the env's own keeps its random numbers
+            space.seed(0)
+            texts += [self._namer.action_text(space.sample()) for _ in range(NUM_EXAMPLES)]
+        return texts
 
     def update(self, finished: Sequence[EpisodeResult]) -> None:
         """Describes the runner's last step. finished: the episodes that ended in it."""
@@ -202,7 +217,7 @@ class Overlay:
         """Returns a copy of the picture, at least 480 rows high, with the text."""
         picture = resize(picture, video_size(*picture.shape[:2])).copy()
         if not self._is_split:
-            _write(picture, [line for text in self._texts for line in text])
+            self._box.write(picture, [line for text in self._texts for line in text])
             return picture
         columns, rows = self._grid
         height = picture.shape[0] // rows
@@ -210,26 +225,36 @@ class Overlay:
         for index, text in enumerate(self._texts):
             top = index // columns * height
             left = index % columns * width
-            _write(picture[top : top + height, left : left + width], text)
+            self._box.write(picture[top : top + height, left : left + width], text)
         return picture
 
 
-def _write(picture: np.ndarray, lines: Sequence[str]) -> None:
-    """Writes lines on a picture, or on a view of a part of one."""
-    import cv2
+class TextBox:
+    """Text at the top left of pictures, in a darker box, which never gets narrower: it would flicker."""
 
-    scale = max(MIN_SCALE, picture.shape[0] / ROWS)
-    row = round(LINE_ROWS * scale)
-    margin = round(MARGIN * scale)
-    font = (cv2.FONT_HERSHEY_SIMPLEX, FONT_SCALE * scale)
-    thickness = max(1, round(scale))
-    width = max(cv2.getTextSize(line, *font, thickness)[0][0] for line in lines)
-    shaded = picture[: row * len(lines) + margin, : width + 2 * margin]
-    shaded //= SHADE
-    text = np.ascontiguousarray(shaded)  # OpenCV draws on whole arrays only
-    for number, line in enumerate(lines, start=1):
-        cv2.putText(text, line, (margin, row * number), *font, WHITE, thickness, cv2.LINE_AA)
-    shaded[:] = text
+    def __init__(self, examples: Sequence[str]):
+        """examples: lines that the box has room for from the start."""
+        self._unmeasured = set(examples)
+        self._width = 0  # of the widest line so far
+
+    def write(self, picture: np.ndarray, lines: Sequence[str]) -> None:
+        """Writes lines on a picture, or on a view of a part of one."""
+        import cv2
+
+        scale = max(MIN_SCALE, picture.shape[0] / ROWS)
+        row = round(LINE_ROWS * scale)
+        margin = round(MARGIN * scale)
+        font = (cv2.FONT_HERSHEY_SIMPLEX, FONT_SCALE * scale)
+        thickness = max(1, round(scale))
+        for line in self._unmeasured.union(lines):
+            self._width = max(self._width, cv2.getTextSize(line, *font, thickness)[0][0])
+        self._unmeasured.clear()
+        shaded = picture[: row * len(lines) + margin, : self._width + 2 * margin]
+        shaded //= SHADE
+        text = np.ascontiguousarray(shaded)  # OpenCV draws on whole arrays only
+        for number, line in enumerate(lines, start=1):
+            cv2.putText(text, line, (margin, row * number), *font, WHITE, thickness, cv2.LINE_AA)
+        shaded[:] = text
 
 
 def _render(env: MultiAgentEnv) -> list[np.ndarray] | None:

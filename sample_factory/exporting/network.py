@@ -32,6 +32,7 @@ from sample_factory.spaces.observations import STORED_DTYPES, Indices
 RNN_STATE = "rnn_state"
 NEXT_RNN_STATE = "next_rnn_state"
 VALUE = "value"
+BATCH = "batch"  # name of the first axis of all inputs and outputs
 MAX_BYTES = 2**31 - 1  # of a file, by the format
 MAX_REASON = 400  # characters
 
@@ -179,12 +180,14 @@ def to_onnx(network: ExportedNetwork) -> onnx.ModelProto:
     if model.ByteSize() > MAX_BYTES:
         raise ExportFailed(f"the network has {model.ByteSize():,} bytes; a file of ONNX holds {MAX_BYTES:,}")
     _remove_traces(model)
+    for tensor in (*model.graph.input, *model.graph.output):  # torch calls this dimension s21, or similar
+        tensor.type.tensor_type.shape.dim[0].dim_param = BATCH
     return model
 
 
 def _trace(network: ExportedNetwork, example: tuple[Tensor, ...]) -> torch.export.ExportedProgram:
     """Returns the network as a graph, for any number of rows."""
-    batch = torch.export.Dim("batch")
+    batch = torch.export.Dim(BATCH)
     shapes = (tuple({0: batch} for _ in example),)
     try:
         return torch.export.export(network, (example,), dynamic_shapes=shapes, strict=False)

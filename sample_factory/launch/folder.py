@@ -14,6 +14,7 @@ from sample_factory.checkpoints.milestones import delete_snapshots
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import refuse_foreign_links
 from sample_factory.config.flags import ConfigError
+from sample_factory.mainloop.next_commands import relative_path
 from sample_factory.runtime.folder_lock import NAME as LOCK_NAME
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
 from sample_factory.runtime.log import log, setup_logging
@@ -77,8 +78,12 @@ def prepare_folder(config: Config) -> ExperimentFolder:
     except OSError as error:
         raise ConfigError(f"cannot write to the experiment folder {path}: {error.strerror}") from None
     setup_logging("main", str(path / "sf_log.txt") if config.monitoring.log_to_file else None)
-    short = f"Experiment folder: {path}"
-    log.info("%s; flags: %s", short, shlex.join(config.argv), extra={"short": short})
+    log.info(
+        "Experiment folder: %s; flags: %s",
+        path,
+        shlex.join(config.argv),
+        extra={"short": f"Experiment folder: {relative_path(path)}"},
+    )
     return folder
 
 

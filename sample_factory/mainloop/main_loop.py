@@ -30,9 +30,10 @@ from sample_factory.population.league import League
 from sample_factory.population.pbt import Population
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.folder_lock import FolderLock
-from sample_factory.runtime.log import log
+from sample_factory.runtime.log import columns_of, log
 
 BENCHMARK_FRAMES = 2_000_000
+CLOCK_COLUMNS = len("12:34:56  ")  # before each line on a terminal
 LOOK_SECONDS = 30.0  # between looks for cfg.json
 
 
@@ -278,10 +279,19 @@ class MainLoop(Loop):
         others += [f"{purpose.capitalize()}: {command}" for purpose, command in commands]
         lines = short_summary_lines(summary, outcome)
         table = [("files", relative_path(folder)), *commands]
-        short = "\n".join([*lines, *(f"  {purpose:<11} {text}" for purpose, text in table)])
+        short = "\n".join([*lines, *footer(table, columns_of(sys.stderr))])
         log.info(first, extra={"short": short, "bold": lines[0].partition(":")[0]})
         for line in others:
             log.info(line, extra={"short": ""})  # on a terminal they are part of the first text
+
+
+def footer(table: Sequence[tuple[str, str]], columns: int) -> list[str]:
+    """Returns lines with purposes and commands; on lines of their own if a command would not fit beside its
+    purpose. columns: width of the terminal."""
+    lines = [f"  {purpose:<11} {text}" for purpose, text in table]
+    if max(map(len, lines)) <= columns - CLOCK_COLUMNS:
+        return lines
+    return [line for purpose, text in table for line in (f"  {purpose}", f"    {text}")]
 
 
 def _make_monitor(plan: RunPlan) -> Monitor:

@@ -29,38 +29,53 @@ def next_commands(
     if config.sampling.sampler_only or config.sampling.benchmark:
         return []
     commands = []
-    program = _program(command_line)
+    place, program = _program(command_line)
+    is_script = program.endswith(".py")
+    flags = _flags_to_watch(config, environment)
     is_console_script = os.path.basename(program).startswith("sample-factory")
-    is_watched = program.split(".")[0] == "sample_factory" or is_console_script
-    if program.endswith(".py"):  # `enjoy` would not find an env or a network that only the script registers
-        is_watched = are_found_without_script(config.model) and is_found_by_all_commands(config.env_name)
-    if is_watched:
-        commands.append(("watch", _watch(config, environment)))
+    words = command_line[1 : place + 1]
+    if program.split(".")[0] == "sample_factory" or is_console_script:
+        commands.append(("watch", f"python -m sample_factory.enjoy {shlex.join(flags)}"))
+    elif is_script and command_line[place + 1 : place + 2] == ["train"] and _mentions_enjoy(program):
+        commands.append(("watch", f"python {shlex.join([*words, 'enjoy', *flags])}"))
+    elif is_script and are_found_without_script(config.model) and is_found_by_all_commands(config.env_name):
+        commands.append(("watch", f"python -m sample_factory.enjoy {shlex.join(flags)}"))
+    elif is_script:  # only the script registers the env or a network
+        call = f"sample_factory.enjoy.main({flags})"
+        commands.append(("watch", f"{call}, called in {program} in place of the training"))
     typed = _continue(config, command_line, is_done)
-    if (commands or program.endswith(".py")) and typed is not None:
+    if (commands or is_script) and typed is not None:
         commands.append(("continue", typed))
     folder = shlex.quote(relative_path(config.experiment_dir))
     plot = f"python -m sample_factory.plotting.plot_curves {folder} --out=curves.png"
     return [*commands, ("curves", plot), ("tensorboard", f"tensorboard --logdir={folder}")]
 
 
-def _program(command_line: Sequence[str]) -> str:
-    """Returns the module or the script that the interpreter runs; empty if it runs neither."""
-    arguments = list(command_line[1:])
-    while arguments:
-        argument = arguments.pop(0)
-        if argument in INTERPRETER_FLAGS_WITH_VALUE:
-            arguments = arguments[1:]
-        elif argument == "-m":
-            return arguments[0] if arguments else ""
-        elif argument == "-c":
-            return ""
-        elif not argument.startswith("-"):
-            return argument
-    return ""
+def _program(command_line: Sequence[str]) -> tuple[int, str]:
+    """Returns the place in the command line of the module or the script that the interpreter runs, and its
+    name; 0 and "" if it runs neither."""
+    place = 1
+    while place < len(command_line):
+        argument = command_line[place]
+        if argument == "-c":
+            break
+        if argument == "-m":
+            return place + 1, "".join(command_line[place + 1 : place + 2])
+        if not argument.startswith("-"):
+            return place, argument
+        place += 2 if argument in INTERPRETER_FLAGS_WITH_VALUE else 1
+    return 0, ""
 
 
-def _watch(config: Config, environment: Mapping[str, str]) -> str:
+def _mentions_enjoy(script: str) -> bool:
+    """Returns whether a script that takes the word `train` is likely to take `enjoy`, as our examples do."""
+    try:
+        return "enjoy" in Path(script).read_text(errors="replace")
+    except OSError:  # e.g. the program has changed its working directory
+        return False
+
+
+def _flags_to_watch(config: Config, environment: Mapping[str, str]) -> list[str]:
     run = config.run
     flags = [f"--experiment={run.experiment}"]
     if run.train_dir != RunFlags().train_dir:
@@ -70,7 +85,7 @@ def _watch(config: Config, environment: Mapping[str, str]) -> str:
     has_display = environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY")
     if sys.platform == "linux" and not has_display:
         flags += ["--save_video", "--no_render"]
-    return f"python -m sample_factory.enjoy {shlex.join(flags)}"
+    return flags
 
 
 def _continue(config: Config, command_line: Sequence[str], is_done: bool) -> str | None:

@@ -41,6 +41,8 @@ def _policy_parts(policy: PolicyProgress) -> list[str]:
 
 def first_batch_text(progress: RunProgress) -> str:
     """Returns how much of the first batch has been sampled."""
+    if progress.has_batch:  # counts of samples arrive later than batches
+        return "learning from the first batch"
     samples, needed = progress.num_sampled, progress.first_batch
     if samples == 0:  # rollout workers report every few seconds
         return f"collecting the first batch of {needed:,} samples"

@@ -86,6 +86,8 @@ class Monitor(Subscriber):
                 self._trained(report)
             case ComponentReady() | LearnerReady():
                 log.info(report.text, extra={"short": report.short})
+                if isinstance(report, ComponentReady) and report.component == "learner":
+                    self.progress.has_batch = True
             case Incident():
                 self.components.add_incident(report)
             case PolicyReplaced():

@@ -11,6 +11,8 @@ from sample_factory.exchange.messages import EpisodeReport, TrainReport
 MIN_EPISODES = 10
 # TensorBoard tags of v1.
 TAGS = {"reward": "0_aux/avg_reward", "true_objective": "0_aux/avg_true_reward", "len": "0_aux/avg_len"}
+# Their range; of the length as in v2, since people look at it last.
+RANGE_TAGS = {**TAGS, "len": "len/len"}
 
 V1_NAMES = {"true_reward": "true_objective"}  # v1's name of a metric -> name here
 
@@ -157,11 +159,10 @@ class EpisodeStats:
                 continue  # it would repeat the curve of the reward
             spread = self.spread(metric)
             assert spread is not None, "every metric is reported by an episode"
-            tag = tag_of(metric)
-            scalars[tag] = spread.mean
-            if metric in TAGS:
-                scalars[f"{tag}_min"] = spread.low
-                scalars[f"{tag}_max"] = spread.high
+            scalars[tag_of(metric)] = spread.mean
+            if metric in RANGE_TAGS:
+                scalars[f"{RANGE_TAGS[metric]}_min"] = spread.low
+                scalars[f"{RANGE_TAGS[metric]}_max"] = spread.high
         return scalars
 
 

@@ -22,6 +22,7 @@ class RunProgress:
     num_agents: in all envs.
     started, stopped: when all workers were ready, and when the run began to save and stop; None before.
     first_batch: about how many samples are taken before every policy can have its first batch.
+    has_batch: whether a learner has its first batch.
     num_sampled: samples (agent steps) that rollout workers have reported.
     longest_episode: steps of the longest episode that has been reported so far while it was being played.
     """
@@ -34,7 +35,6 @@ class RunProgress:
         now: Callable[[], float],
     ):
         self._flags = flags
-        self._frameskip = topology.frameskip
         self._now = now
         self.incidents = incidents
         self.num_agents = topology.num_agents
@@ -44,10 +44,10 @@ class RunProgress:
         # Agents fill their rollouts side by side.
         rounds = math.ceil(num_policies * topology.trajectories_per_batch / topology.num_agents)
         self.first_batch = rounds * topology.num_agents * topology.rollout
+        self.has_batch = False
         self.num_sampled = 0
         self.longest_episode = 0
         self._frame_rates = RateWindow(FPS_SECONDS)
-        self._sampling_rates = RateWindow(FPS_SECONDS)
         # Frames are counted by whole batches: these rates end at the moment when the last was counted.
         self._steady_rates = RateWindow((STEADY_SECONDS,))
         self._last_steady = (-math.inf, -1)  # time and frames of the last sample of these rates
@@ -102,7 +102,6 @@ class RunProgress:
         """Adds a point to all rates; to be called about every second, and before rates are shown."""
         now = self._now()
         self._frame_rates.add(now, self.new_frames)
-        self._sampling_rates.add(now, self.num_sampled * self._frameskip)
         for rates, policy in zip(self._sample_rates, self.policies):
             rates.add(now, policy.new_samples)
         then, frames = self._last_steady
@@ -117,15 +116,16 @@ class RunProgress:
     def shown_fps(self) -> Mapping[float, float]:
         """Returns the FPS of the windows that the run has covered, and of the shortest one in any case.
 
-        Until the first batch is trained on, these are the rates of sampling.
+        None before the first batch is trained on: rollout workers report every few seconds, so a rate of
+        sampling over the first of them would be far off.
         """
-        rates = (self._frame_rates if self.new_frames else self._sampling_rates).rates()
+        rates = self.fps() if self.new_frames else {}
         return {window: rates[window] for window in rates if window <= max(self.seconds, FPS_SECONDS[0])}
 
     def steady_fps(self) -> float:
         """Returns the FPS over the last minute, or the whole run if it is shorter, up to the last batch: a
-        batch may take many seconds. NaN if they are not known."""
-        return (self._steady_rates if self.new_frames else self._sampling_rates).rates()[STEADY_SECONDS]
+        batch may take many seconds. NaN before the first batch is trained on."""
+        return self._steady_rates.rates()[STEADY_SECONDS] if self.new_frames else math.nan
 
     def mean_fps(self) -> float:
         """Returns the env frames per second of this run."""

@@ -25,10 +25,9 @@ class StatusLine:
 
     def text(self, progress: RunProgress) -> str:
         """Returns the state of a run in one line."""
-        fps = _fps_text(progress)
         policies = progress.policies
         if not progress.new_frames and len(policies) == 1:
-            return "   ".join(filter(None, [first_batch_text(progress), fps]))
+            return first_batch_text(progress)
         cells = {"frames": short_count(progress.total_frames)}
         if progress.target is not None:
             target = re.sub(r"\.0+(?=[kMG])", "", short_count(progress.target))
@@ -38,8 +37,9 @@ class StatusLine:
         seconds_left = progress.seconds_left()
         if seconds_left is not None:
             cells["left"] = f"{clock_text(seconds_left)} left"
-        if fps:
-            cells["fps"] = fps
+        fps = progress.steady_fps()
+        if math.isfinite(fps):
+            cells["fps"] = f"{fps:,.0f} FPS" if fps < 1e5 else f"{short_count(fps)} FPS"
         if len(policies) == 1:
             cells.update(_policy_cells(policies[0]))
         else:
@@ -124,14 +124,6 @@ def clock_text(seconds: float) -> str:
     if hours >= 48:
         return f"{hours // 24}d{hours % 24:02d}h"
     return f"{hours}h{minutes:02d}m" if hours else f"{minutes}:{whole_seconds:02d}"
-
-
-def _fps_text(progress: RunProgress) -> str:
-    """Returns the speed; empty while it is not known."""
-    rate = progress.steady_fps()
-    if not math.isfinite(rate) or not (progress.new_frames or progress.num_sampled):
-        return ""
-    return f"{rate:,.0f} FPS" if rate < 1e5 else f"{short_count(rate)} FPS"
 
 
 def _policy_cells(policy: PolicyProgress) -> dict[str, str]:

@@ -15,6 +15,7 @@ from sample_factory.config.experiment_folder import append_whole
 from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.monitoring.component_stats import ComponentStats
 from sample_factory.monitoring.run_progress import STEADY_SECONDS, RunProgress
+from sample_factory.monitoring.tensorboard_pages import first_page, legend_text
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.cpu import rss_mb
 from sample_factory.runtime.log import log
@@ -118,16 +119,24 @@ class TensorboardWriter:
 
     def write_texts(self, texts: Mapping[str, str], x: int) -> None:
         """Adds tag -> text (Markdown) at position `x`."""
+        for tag, text in texts.items():
+            self._add_bytes("text", tag, text.encode(), x)
+
+    def write_first_page(self, x: int) -> None:
+        """Writes the page of charts that TensorBoard shows under Custom Scalars."""
+        from tensorboard.plugins.custom_scalar import metadata
+
+        self._add_bytes(metadata.PLUGIN_NAME, metadata.CONFIG_SUMMARY_TAG, first_page(), x)
+
+    def _add_bytes(self, plugin: str, tag: str, content: bytes, x: int) -> None:
+        """plugin: the part of TensorBoard that shows the content."""
         from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
         from tensorboard.compat.proto.tensor_pb2 import TensorProto
         from tensorboard.compat.proto.types_pb2 import DT_STRING
 
-        metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
-        for tag, text in texts.items():
-            tensor = TensorProto(dtype=DT_STRING, string_val=[text.encode()])
-            self._add(
-                step=x, summary=Summary(value=[Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])
-            )
+        metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name=plugin))
+        tensor = TensorProto(dtype=DT_STRING, string_val=[content])
+        self._add(step=x, summary=Summary(value=[Summary.Value(tag=tag, metadata=metadata, tensor=tensor)]))
 
     def flush(self) -> None:
         """Appends the pending scalars to the file."""
@@ -151,7 +160,8 @@ class Summaries:
     """Writes one event file per policy, and the same summaries to other writers. The groups of tags:
 
     0_aux: what people look at first: reward, length, FPS, lag (the name and most tags are v1's).
-    train: of the learner. stats: of components. health: counts of incidents. run: texts about the run.
+    len: the range of lengths. train: of the learner. stats: of components. health: counts of incidents.
+    run: texts about the run.
     """
 
     def __init__(
@@ -167,7 +177,8 @@ class Summaries:
         others: writers beside TensorBoard's."""
         self._flags = flags
         self._frames_per_x = frames_per_x
-        self._texts = texts
+        self._texts = {"run/legend": legend_text(), **texts}
+        self._has_pages = False
         self._now = now
         self._others = others
         self._folder = experiment_dir / ".summary"  # as in v1
@@ -219,12 +230,17 @@ class Summaries:
                 scalars["0_aux/policy_lag"] = policy.lag.mean
             if policy_id == 0:  # as in v1, values of the whole run are written for policy 0
                 scalars["0_aux/_fps"] = progress.fps()[STEADY_SECONDS]
-                scalars["0_aux/master_process_memory_mb"] = rss_mb()
-                if self._texts:
-                    self._writer(0).write_texts(self._texts, policy.env_frames // self._frames_per_x)
-                    self._texts = {}
+                scalars["stats/master_process_memory_mb"] = rss_mb()
+                self._write_pages(policy.env_frames // self._frames_per_x)
             finite = {tag: value for tag, value in scalars.items() if math.isfinite(value)}
             self.write(policy_id, finite, policy.env_frames)
+
+    def _write_pages(self, x: int) -> None:
+        """Writes the texts and the page of charts; once, with the first summaries."""
+        if not self._has_pages:
+            self._has_pages = True
+            self._writer(0).write_texts(self._texts, x)
+            self._writer(0).write_first_page(x)
 
     def flush(self) -> None:
         """Appends what has been written to the files."""

@@ -20,7 +20,7 @@ PANEL_HEIGHT = 3.0  # inches
 NOTE_HEIGHT = 0.25
 LEGEND_LINE_HEIGHT = 0.16
 CHARACTER_WIDTH = 0.075  # inches, in a legend
-MAX_LEGEND_INSIDE = 4  # lines of text; a longer legend would hide the curves and is drawn beneath them
+MAX_MARKED = 30  # points of a line; between few points, a line without markers would look like data
 Y_LABEL_WIDTH = 34  # characters in a line of text beside a panel
 DOTS_PER_INCH = 150  # a README shows a figure at half its size on ordinary screens, in full on sharp ones
 # matplotlib's own choice depends on the size of the panel, which the layout has not chosen yet.
@@ -57,7 +57,7 @@ STYLE: dict[Any, Any] = {
 class Line(NamedTuple):
     """A line of a panel; arrays [points] of float64.
 
-    key: lines with the same key look the same in all panels. label: text in the legend.
+    key: lines with the same key look the same in all panels. label: text in the legend; empty: none.
     band: lower and upper edge of a shaded area; empty: none. marks: points (x, y, key of the line that the
         marker is of).
     """
@@ -108,8 +108,8 @@ def new_figure(size: tuple[float, float]) -> "Figure":
 def draw_panels(panels: Sequence[Panel], num_columns: int, title: str = "", note: str = "") -> "Figure":
     """Draws panels with at most `num_columns` (1 to 3) in a row, and a note beneath them.
 
-    Panels with the same lines share one legend; otherwise each has its own. Raises ConfigError if matplotlib
-    is missing.
+    Legends are beneath the panels, where they hide no curve: one if all panels have the same lines, else one
+    for each. Raises ConfigError if matplotlib is missing.
     """
     num_columns = min(num_columns, len(panels))
     num_rows = math.ceil(len(panels) / num_columns)
@@ -121,7 +121,7 @@ def draw_panels(panels: Sequence[Panel], num_columns: int, title: str = "", note
         for i, panel in enumerate(panels):
             _draw_panel(figure.add_subplot(num_rows, num_columns, i + 1), panel, numbers)
         labels = [[line.label for line in panel.lines] for panel in panels]
-        if len(panels) > 1 and all(of_panel == labels[0] for of_panel in labels):
+        if any(labels[0]) and all(of_panel == labels[0] for of_panel in labels):
             height += _draw_shared_legend(figure, panels, numbers, note)
         else:
             figure.supxlabel(note, size=8.5, color=GREY)
@@ -139,8 +139,8 @@ def _draw_panel(axes: "Axes", panel: Panel, numbers: Mapping[str, int]) -> None:
         (drawn,) = axes.plot(line.x, line.y, label=line.label, color=colour(number))
         drawn.set_linestyle(dashes(number))
         drawn.set_drawstyle("steps-post" if panel.steps else "default")
-        if len(line.x) == 1:  # a line of one point is invisible without a marker
-            drawn.set_marker("o")
+        if len(line.x) <= MAX_MARKED and not panel.steps:
+            drawn.set(marker="o", markersize=3.5)
         if line.band:
             lower, upper = line.band
             axes.fill_between(line.x, lower, upper, color=colour(number), alpha=0.18, linewidth=0)
@@ -178,10 +178,9 @@ def _set_axes(axes: "Axes", y_label: str) -> None:
 
 def _draw_legend(axes: "Axes", labels: Sequence[str]) -> float:
     """Draws the legend of a panel; returns the height in inches that it needs beneath the panel."""
-    num_lines = "\n".join(labels).count("\n") + 1
-    if num_lines <= MAX_LEGEND_INSIDE:
-        axes.legend(loc="best")
+    if not any(labels):
         return 0.0
+    num_lines = "\n".join(labels).count("\n") + 1
     axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), borderaxespad=0)
     return num_lines * LEGEND_LINE_HEIGHT
 

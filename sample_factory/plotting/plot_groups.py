@@ -126,8 +126,8 @@ def draw_picture(
                 last = [rounded(float(values[-1])) for values in (mean, *edges)]
                 count = str(len(group.experiments))
                 rows.append([tag, env, group.label or "-", count, f"{x[-1]:,.0f}", *last])
-            panel_title = f"{env} ({runs[0].folder.name})"
-            if len(runs) > 1 or len(panel_title) > MAX_TITLE:
+            panel_title = f"{env} ({runs[0].folder.name if len(runs) == 1 else f'{len(runs)} runs'})"
+            if (len(runs) > 1 and any(line.label for line in lines)) or len(panel_title) > MAX_TITLE:
                 panel_title = env
             y_label = label_of(current_tag(tag), runs[0].stats_avg)
             heights = [level for name, level in levels if name == env and tag == tags[0]]
@@ -148,9 +148,10 @@ def draw_picture(
 
 def _line(group: Group, x: np.ndarray, mean: np.ndarray, edges: Sequence[np.ndarray]) -> Line:
     num_runs = len(group.experiments)
-    label = "1 run" if num_runs == 1 else f"{num_runs} runs"
-    if group.label:
-        label = textwrap.fill(f"{group.label} ({label})", LABEL_WIDTH)
+    label = group.label  # without one, the title of the panel has the number of runs
+    if label and num_runs > 1:
+        label = f"{label} ({num_runs} runs)"
+    label = textwrap.fill(label, LABEL_WIDTH)
     return Line(group.label, label, x, mean, edges if num_runs > 1 else ())
 
 

@@ -42,12 +42,18 @@ DEFAULTS_OF_OLDER_VERSIONS = {
 # (beginning of a tag of version 2, of the same figure here); the first that fits counts.
 TAGS_OF_VERSION_2 = (
     ("reward/reward", TAGS["reward"]),
+    ("len/len_", "len/len_"),
     ("len/len", TAGS["len"]),
     ("policy_stats/avg_true_objective", TAGS["true_objective"]),
     ("policy_stats/", "0_aux/"),
     ("perf/", "0_aux/"),
-    ("stats/master_process_memory_mb", "0_aux/master_process_memory_mb"),
 )
+# Tags of version 1, and of this version before they left 0_aux -> the same figures now.
+MOVED = {
+    "0_aux/avg_len_min": "len/len_min",
+    "0_aux/avg_len_max": "len/len_max",
+    "0_aux/master_process_memory_mb": "stats/master_process_memory_mb",
+}
 SEARCH_DEPTH = 4  # folders below the one that was named in which experiments are found
 NUM_NEAREST = 5
 # Names of figures, without their group -> what axes call them.
@@ -61,7 +67,7 @@ NAMES = {
     "kl divergence": "KL divergence",
 }
 EXTREMES = (("_min", "lowest "), ("_max", "highest "))
-MEAN_OF_EPISODES = "0_aux/avg_"
+OF_EPISODES = ("0_aux/avg_", "len/")  # beginnings of the tags of means and ranges
 
 
 class Curve(NamedTuple):
@@ -170,13 +176,16 @@ def read_metrics(
 
 def current_tag(tag: str) -> str:
     """Returns the tag of this version. tag: a tag of any version, or the name of a metric like "reward"."""
+    if tag in MOVED:
+        return MOVED[tag]
     old, new = next((pair for pair in TAGS_OF_VERSION_2 if tag.startswith(pair[0])), ("", ""))
     return tag_of(new + tag.removeprefix(old))
 
 
 def label_of(tag: str, stats_avg: int) -> str:
     """Returns a text for the axis of a tag. stats_avg: number of episodes in a mean."""
-    name = tag.removeprefix(MEAN_OF_EPISODES)
+    start = next((start for start in OF_EPISODES if tag.startswith(start)), "")
+    name = tag.removeprefix(start)
     words = name.rpartition("/")[2].replace("_", " ").strip() or tag
     if name == tag:
         return NAMES.get(words, words)
@@ -241,7 +250,7 @@ def _read_curves(
     curves = {}
     for tag, of_tag in points.items():
         rows = np.array([(step * frames, *of_tag[step]) for step in sorted(of_tag)], np.float64)
-        curves[current_tag(tag) if version == 2 else tag] = Curve(*rows.T)
+        curves[current_tag(tag) if version == 2 else MOVED.get(tag, tag)] = Curve(*rows.T)
     return curves
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sample_factory.config.commands import RUN_GRID
+from sample_factory.config.experiment_folder import saved_path
 from sample_factory.config.flags import ConfigError, parse_bool
 from sample_factory.config.help import make_command_parser
 from sample_factory.config.unknown_flags import parse_words
@@ -142,13 +143,15 @@ def write_table(path: Path, jobs: Sequence[Job], rows: Sequence[Row]) -> None:
 
 
 def draw_curves(path: Path, jobs: Sequence[Job]) -> list[str]:
-    """Draws the rewards of all runs: a panel for each env, a line for each set of parameters.
+    """Draws the rewards of all runs that have begun: a panel for each env, a line for each set of parameters.
 
     Returns lines of text: the last values of each line, and notes; or why there is no picture.
     """
     groups: dict[str, list[Path]] = {}
     has_several = len({job.folder.parent for job in jobs}) > 1
     for job in jobs:
+        if saved_path(job.folder) is None:  # not begun when the grid was stopped, or nothing was learned
+            continue
         params = {name: value for name, value in job.params.items() if name not in NOT_IN_LABEL}
         words = [f"{name}={as_typed(value)}" for name, value in params.items()]  # e.g. learning_rate=0.001
         label = " ".join([*([job.folder.parent.name] if has_several or not words else []), *words])

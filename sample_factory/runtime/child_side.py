@@ -199,7 +199,8 @@ def _prepare_process(settings: Mapping[str, Any], context: ChildContext, link: "
     def show_warning(process_name: str, text: str) -> None:
         link.send(Warned(process_name, text))
 
-    setup_logging(context.name, settings["log_file"], settings["log_level"], show_warning)
+    how = {name: settings[name] for name in ("log_file", "in_notebook")}
+    setup_logging(context.name, level=settings["log_level"], show_warning=show_warning, **how)
     log_python_warnings()
     if sys.platform == "linux":
         with open("/proc/self/comm", "w") as comm:  # the name that `top` shows

@@ -43,6 +43,7 @@ def setup_logging(
     log_file: str | None = None,
     level: int | str = logging.INFO,
     show_warning: ShowWarning | None = None,
+    in_notebook: bool = False,
 ) -> None:
     """Configures the logger of this process; a second call replaces the first. Handlers of users stay.
 
@@ -51,9 +52,10 @@ def setup_logging(
     level: a number or a name of the logging module.
     show_warning: in a child: called with the process name and the text of each warning. The parent writes the
         warning to the console (`show_warning_of`), once for several children that log the same.
+    in_notebook: in a child: stderr is shown in a notebook, although it is a pipe.
     """
     global _log_file
-    console = ConsoleHandler(process_name, sys.stderr, show_warning)
+    console = ConsoleHandler(process_name, sys.stderr, show_warning, in_notebook)
     for handler in log.handlers:
         if isinstance(handler, ConsoleHandler) and log_file is not None:
             console.shown |= handler.shown  # the same run continues with a file
@@ -79,7 +81,15 @@ def current_settings() -> dict[str, Any]:
 
     Children of a program that has not called setup_logging log from INFO on.
     """
-    return {"log_file": _log_file, "log_level": log.level or logging.INFO}
+    return {
+        "log_file": _log_file,
+        "log_level": log.level or logging.INFO,
+        "in_notebook": _is_of_notebook(sys.stderr),
+    }
+
+
+def _is_of_notebook(stream: TextIO) -> bool:
+    return type(stream).__module__.partition(".")[0] == "ipykernel"
 
 
 @contextlib.contextmanager
@@ -169,12 +179,18 @@ class ConsoleHandler(logging.StreamHandler[TextIO]):
     2. A record with an empty `short` is not shown on a terminal.
     """
 
-    def __init__(self, process_name: str, stream: TextIO, show_warning: ShowWarning | None = None):
+    def __init__(
+        self,
+        process_name: str,
+        stream: TextIO,
+        show_warning: ShowWarning | None = None,
+        in_notebook: bool = False,
+    ):
         super().__init__(stream)
         self._process_name = process_name
         self._show_warning = show_warning
         # The output of a cell in a notebook counts as a terminal.
-        self._is_terminal = stream.isatty() or type(stream).__module__.partition(".")[0] == "ipykernel"
+        self._is_terminal = in_notebook or stream.isatty() or _is_of_notebook(stream)
         self.shown: set[str] = set()  # warnings, without the numbers of workers
         is_child = show_warning is not None
         terminal_formatter = TerminalFormatter(stream, process_name if is_child else "")

@@ -9,7 +9,7 @@ from sample_factory.config.experiment_folder import read_expectation
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
 from sample_factory.config.sections import RETIRED_FLAGS
-from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
+from sample_factory.envs.env_registry import UnknownEnvError, resolve_family, resolve_trained_family
 from sample_factory.evaluation.during_training import Evaluations
 from sample_factory.evaluation.measure import plan_evaluation
 from sample_factory.exchange.run_plan import RunPlan
@@ -70,7 +70,8 @@ def run(env: str | None = None, experiment: str | None = None, **flags: Any) -> 
     named = {"env": env, "experiment": experiment}
     keywords = {**{name: value for name, value in named.items() if value is not None}, **flags}
     try:
-        config = parse_config(as_arguments(keywords), resolve_family)
+        resolve = resolve_family if "env" in keywords else resolve_trained_family
+        config = parse_config(as_arguments(keywords), resolve)
         with restored_logging():
             result = train_config(config, keeps_process=True)
     except (ConfigError, UnknownEnvError) as error:

@@ -1,3 +1,4 @@
+import logging
 import shlex
 import subprocess
 
@@ -256,3 +257,11 @@ def test_files_of_the_users_own_are_left_alone(checkpoints):
     for version in (2, 3, 4):
         checkpoints.save(state(version), version, version)
     assert checkpoints.load()["train_step"] == 4 and (checkpoints.folder / "checkpoint_backup.pth").exists()
+
+
+def test_several_best_checkpoints_a_minute_are_one_line_of_the_log(checkpoints, caplog, monkeypatch):
+    monkeypatch.setattr(store.log, "propagate", True)
+    monkeypatch.setattr(store.log, "level", logging.INFO)
+    for version in (1, 2, 3):
+        checkpoints.save_best(state(version), version, version * 4, "reward", float(version))
+    assert caplog.text.count("Saved") == 1 and checkpoints.load("best")["train_step"] == 3

@@ -2,6 +2,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from sample_factory import train
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs import env_registry
@@ -137,6 +138,12 @@ def test_v1s_lists_and_untyped_flags_become_flags(tmp_path):
     assert cfg.toy_sizes == (4, 5, 6) and cfg.toy_text is None
 
 
-def test_an_env_of_a_script_is_to_be_watched_from_that_script():
+def test_an_env_of_a_script_is_to_be_trained_and_watched_from_that_script(tmp_path, capsys):
     with pytest.raises(UnknownEnvError, match="unknown env 'somebodys_pole'.*sample_factory.enjoy.main"):
         resolve_trained_family("somebodys_pole")
+    folder = tmp_path / "harvest"
+    folder.mkdir()
+    (folder / "cfg.json").write_text('{"env": "somebodys_pole", "experiment": "harvest"}')
+    flags = ["--experiment=harvest", f"--train_dir={tmp_path}"]
+    assert train.main(flags) == 2 and "start that script" in capsys.readouterr().err
+    assert train.main([*flags, "--env=somebodys_pole"]) == 2 and "script" not in capsys.readouterr().err

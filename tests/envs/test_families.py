@@ -41,7 +41,11 @@ EXAMPLES = {
     "minigrid_": Example("minigrid_DoorKey-5x5-v0", "minigrid_DoorKye-5x5-v0", MINIGRID),
     "MiniGrid-": Example("MiniGrid-DoorKey-5x5-v0", "MiniGrid-DoorKye-5x5-v0", MINIGRID),
     "mujoco_": Example("mujoco_halfcheetah", "mujoco_halfchetah", "pip install -e '.[envpool,mujoco]'"),
-    "atari_": Example("atari_pong", "atari_pnog", "pip install -e '.[atari]'"),
+    "atari_": Example(
+        "atari_pong",
+        "atari_pnog",
+        "envpool or ale_py, which is not installed: pip install -e '.[envpool,atari]'",
+    ),
     "dmlab_": Example("dmlab_rooms_watermaze", "dmlab_rooms_watermaz", "envs/dmlab/README.md"),
     "football_": Example("football_academy_corner", "football_academy_conrer", ENVPOOL),
     "procgen_": Example("procgen_coinrun", "procgen_conirun", ENVPOOL),

@@ -182,6 +182,14 @@ def test_an_overlay_is_drawn_on_every_picture(saved_experiment):
         assert np.abs(ours[100:].astype(int) - theirs[100:]).mean() < 2, "the rest stays"
 
 
+def test_the_box_of_the_overlay_keeps_its_size(saved_experiment):
+    flags = ["--save_video", "--overlay", "--max_num_episodes=2", "--seed=1"]
+    pictures = read(evaluate(saved_experiment(CARTPOLE), *flags).video)
+    # The sky of CartPole is white, and a row and a column between text and edge are free of text.
+    edges = [((rgb[2] < 170).all(1).sum(), (rgb[:100, 2] < 170).all(1).sum()) for rgb in pictures]
+    assert len(set(edges)) == 1 and min(edges[0]) > 20
+
+
 def test_the_overlay_says_who_plays_the_episode_the_reward_and_the_action(saved_experiment, monkeypatch):
     drawn = []
     monkeypatch.setattr(Overlay, "draw", lambda self, picture: drawn.append(self._texts[0]) or picture)
@@ -189,7 +197,7 @@ def test_the_overlay_says_who_plays_the_episode_the_reward_and_the_action(saved_
         saved_experiment(CARTPOLE), "--save_video", "--overlay", "--max_num_episodes=2", "--seed=1"
     )
     first, second = result.episodes
-    assert drawn[0] == ["tiny: policy 0, latest"]
+    assert drawn[0] == ["tiny: policy 0, latest", "episode 1  reward 0.00", ""]
     assert drawn[1][:2] == ["tiny: policy 0, latest", "episode 1  reward 1.00"]
     assert drawn[1][2] in ("action 0", "action 1")
     assert f"episode 1  reward {first.reward:.2f}" in drawn[first.length + 1]

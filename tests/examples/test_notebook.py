@@ -64,6 +64,16 @@ def notebook(tmp_path) -> Iterator[Notebook]:
     kernel.close()
 
 
+def test_the_notebook_shows_the_outputs_of_a_run_without_paths_of_a_machine():
+    cells = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    assert all(cell["outputs"] for cell in cells if re.search("print|plot", "".join(cell["source"])))
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    texts = "".join("".join(output.get("text", ())) for output in outputs)
+    assert "finished: " in texts and not re.search(r"(?<![\w.])/\w", texts)
+
+
 def test_the_notebook_trains_evaluates_acts_and_plots_and_an_interrupt_saves(notebook):
     cells = json.loads(NOTEBOOK.read_text())["cells"]
     codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]

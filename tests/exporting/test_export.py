@@ -127,7 +127,8 @@ def test_the_file_describes_itself_and_holds_no_paths(everything):
     assert first["n"] == 2 and first["start"] == 3 and first["meanings"] == ["first 3", "first 4"]
     assert second["nvec"] == [3, 4] and second["logits"] == "logits_1"
     assert third["low"] == [pytest.approx(-0.1), None] and third["stddev"] == "stddev_2"
-    assert all(entry.type.tensor_type.shape.dim[0].dim_param for entry in model.graph.input)
+    tensors = [*model.graph.input, *model.graph.output]
+    assert {tensor.type.tensor_type.shape.dim[0].dim_param for tensor in tensors} == {"batch"}
     root = str(Path(sample_factory.__file__).parents[1])
     assert root.encode() not in path.read_bytes() and str(folder).encode() not in path.read_bytes()
 

@@ -68,7 +68,7 @@ def test_continuing_does_not_delete_the_folder(config):
 @pytest.mark.parametrize(
     "line, expected",
     [
-        ("python|my_env.py|--experiment=my run", {"continue", "curves", "tensorboard"}),
+        ("python|my_env.py|--experiment=my run", {"watch", "continue", "curves", "tensorboard"}),
         ("/venv/bin/python|/venv/bin/sample-factory-train", {"watch", "continue", "curves", "tensorboard"}),
         ("python|-m|sample_factory|train|--seed=1", {"watch", "continue", "curves", "tensorboard"}),
         ("/venv/bin/python|/venv/bin/sample-factory|train", {"watch", "continue", "curves", "tensorboard"}),
@@ -85,7 +85,7 @@ def test_a_run_that_learns_nothing_has_no_commands(config):
 
 
 @pytest.mark.parametrize(
-    "env, encoder, is_watched",
+    "env, encoder, is_found",
     [
         ("gym_CartPole-v1", None, True),
         ("doom_basic", None, True),
@@ -95,14 +95,25 @@ def test_a_run_that_learns_nothing_has_no_commands(config):
         ("my_pole", None, False),
     ],
 )
-def test_after_a_script_a_run_can_be_watched_unless_the_script_registers_parts(
-    config, env, encoder, is_watched
+def test_after_a_script_a_run_is_watched_by_enjoy_unless_the_script_registers_parts(
+    config, env, encoder, is_found
 ):
     import gymnasium  # by now, a run has imported it
 
     assert "CartPole-v1" in gymnasium.registry
     found = commands(config(env=env, encoder_custom=encoder), "python|my_env.py|--seed=1")
-    assert ("watch" in found) == is_watched
+    assert found["watch"].startswith("python -m sample_factory.enjoy") == is_found
+    assert found["watch"].endswith("called in my_env.py in place of the training") != is_found
+
+
+def test_a_script_that_takes_train_and_enjoy_shows_the_agent_itself(config, tmp_path):
+    script = tmp_path / "my_env.py"
+    script.write_text("command = {'train': train, 'enjoy': enjoy}")
+    line = "python|-u|my_env.py|train|--experiment=my run"
+    shown = commands(config(env="my_pole"), line)["watch"]
+    assert shown.startswith("python -u my_env.py enjoy '--experiment=my run'")
+    script.write_text("command = {'train': train}")
+    assert "called in my_env.py" in commands(config(env="my_pole"), line)["watch"]
 
 
 def test_the_folder_in_the_curves_and_the_files_is_relative_to_the_working_directory(config, tmp_path):

@@ -6,6 +6,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.exchange.messages import (
+    ComponentReady,
     EpisodeReport,
     Incident,
     StatsReport,
@@ -196,7 +197,7 @@ def test_without_summaries_use_frameskip_the_axis_is_env_steps(make_monitor, tmp
     assert curves(tmp_path)["train/loss"] == [(400 // FRAMESKIP, 0.5)]
 
 
-def test_summaries_have_the_keys_of_v1(make_monitor, fake_time, tmp_path):
+def test_summaries_have_the_keys_of_v1_and_others_those_of_v2(make_monitor, fake_time, tmp_path):
     monitor = make_monitor()
     for number in range(10):
         monitor.handle(episode(float(number), objective=2.0, kills=3.0, **{"_dmlab/score": 4.0}))
@@ -208,7 +209,7 @@ def test_summaries_have_the_keys_of_v1(make_monitor, fake_time, tmp_path):
     train_steadily(monitor, fake_time, 20, first=0, frames_per_second=50)
     monitor.close()
     found = {tag: points[-1] for tag, points in curves(tmp_path).items()}
-    assert found.pop("0_aux/master_process_memory_mb")[1] > 1
+    assert found.pop("stats/master_process_memory_mb")[1] > 1
     expected = {
         "0_aux/_fps": 50,
         "0_aux/_sample_throughput": 10,
@@ -229,8 +230,8 @@ def test_summaries_have_the_keys_of_v1(make_monitor, fake_time, tmp_path):
         "0_aux/avg_true_reward_min": 2,
         "0_aux/avg_true_reward_max": 2,
         "0_aux/avg_len": 300,
-        "0_aux/avg_len_min": 300,
-        "0_aux/avg_len_max": 300,
+        "len/len_min": 300,
+        "len/len_max": 300,
         "0_aux/avg_kills": 3,
         "_dmlab/score": 4,
         "stats/wait_actor": 0.3,
@@ -265,19 +266,24 @@ def test_writing_summaries_loads_neither_torch_nor_tensorflow(tmp_path):
         "import sys\n"
         "from pathlib import Path\n"
         "from sample_factory.monitoring.summaries import TensorboardWriter\n"
-        "TensorboardWriter(Path(sys.argv[1])).write({'a': 1.0}, 0)\n"
+        "writer = TensorboardWriter(Path(sys.argv[1]))\n"
+        "writer.write({'a': 1.0}, 0)\n"
+        "writer.write_first_page(0)\n"
         "assert not {'torch', 'tensorflow'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
 
 
-def test_sampled_frames_are_shown_until_the_first_are_trained_on(make_monitor, fake_time):
+def test_samples_without_a_rate_are_shown_until_the_first_batch_is_ready(make_monitor, fake_time):
     monitor = make_monitor()
     for _ in range(5):
         monitor.tick()
         monitor.handle(StatsReport("rollout_worker", 0, {}, samples=100))
         fake_time.seconds += 1
-    assert "collecting the first batch: 500 of 4,096 samples | FPS 400 (10 s)" in monitor.status()
+    assert monitor.status().startswith("env frames 0 | collecting the first batch: 500 of 4,096 samples | no")
+    monitor.handle(ComponentReady("learner", "policy 0: the first batch is ready"))
+    assert "learning from the first batch" in monitor.status()
+    assert "FPS" not in monitor.status() and "collecting" not in monitor.status()
     monitor.handle(train_report(0))
     monitor.handle(train_report(100))
     assert "first batch" not in monitor.status()
@@ -335,8 +341,11 @@ def test_tensorboard_shows_the_command_line_and_the_flags_as_texts(make_monitor,
     monitor = make_monitor(texts={"run/command_line": "    python -m sample_factory.train"})
     monitor.handle(train_report(10))
     monitor.close()
-    (event,) = EventAccumulator(str(tmp_path / ".summary" / "0")).Reload().Tensors("run/command_line")
+    found = EventAccumulator(str(tmp_path / ".summary" / "0")).Reload()
+    (event,) = found.Tensors("run/command_line")
     assert event.tensor_proto.string_val[0] == b"    python -m sample_factory.train"
+    (event,) = found.Tensors("run/legend")
+    assert b"| `train/valids_fraction` | share of the policy" in event.tensor_proto.string_val[0]
 
 
 def test_the_best_mean_of_a_full_window_is_remembered(make_monitor, fake_time):

@@ -31,7 +31,14 @@ def policy(reward: float | None = 0.78, episodes: int = 100, objective: float | 
 def status(*policies: PolicyProgress, seconds_left: float | None = 292.0, fps: float = 1224.0, **changed):
     """Returns what a StatusLine reads of a RunProgress."""
     counts = {"total_frames": 182_400, "target": 450_000, "share_done": 0.41, "new_frames": 1}
-    fields = {"policies": policies, "num_sampled": 1, "first_batch": 4096, **counts, **changed}
+    fields = {
+        "policies": policies,
+        "num_sampled": 1,
+        "first_batch": 4096,
+        "has_batch": False,
+        **counts,
+        **changed,
+    }
     return SimpleNamespace(steady_fps=lambda: fps, seconds_left=lambda: seconds_left, **fields)
 
 
@@ -64,9 +71,9 @@ def test_first_episodes_are_marked_because_short_ones_end_first():
 
 
 def test_before_the_first_batch_the_samples_are_shown():
-    text = StatusLine().text(status(policy(None), new_frames=0, num_sampled=3072, fps=642.0))
-    assert text == "collecting the first batch: 3,072 of 4,096 samples   642 FPS"
-    text = StatusLine().text(status(policy(None), new_frames=0, num_sampled=0, fps=0.0))
+    text = StatusLine().text(status(policy(None), new_frames=0, num_sampled=3072, fps=math.nan))
+    assert text == "collecting the first batch: 3,072 of 4,096 samples"
+    text = StatusLine().text(status(policy(None), new_frames=0, num_sampled=0, fps=math.nan))
     assert text == "collecting the first batch of 4,096 samples"
 
 

@@ -3,9 +3,16 @@ import resource
 
 import pandas
 import pytest
+from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+from tensorboard.context import RequestContext
+from tensorboard.plugins.base_plugin import TBContext
+from tensorboard.plugins.custom_scalar.custom_scalars_plugin import CustomScalarsPlugin
+from tensorboard.plugins.scalar.scalars_plugin import ScalarsPlugin
 
 from sample_factory.monitoring.summaries import JsonlWriter, TensorboardWriter
+from sample_factory.monitoring.tensorboard_pages import CHARTS
 
 
 def read(folder) -> dict[str, list[tuple[int, float]]]:
@@ -91,3 +98,25 @@ def test_each_write_is_a_line_that_pandas_reads_and_values_that_are_not_finite_a
     ]
     table = pandas.read_json(tmp_path / "summaries.jsonl", lines=True)
     assert table["train/loss"][0] == 0.5 and table["train/loss"].isna()[1]
+
+
+def test_tensorboard_reads_the_page_of_first_charts_of_several_runs_and_finds_their_curves(tmp_path):
+    for run in ("a", "b"):
+        writer = TensorboardWriter(tmp_path / run)
+        writer.write_first_page(0)
+        writer.write({"0_aux/avg_len": 7.0, "0_aux/avg_len_other": 8.0}, 5)
+        writer.flush()
+    runs = EventMultiplexer().AddRunsFromDirectory(str(tmp_path)).Reload()
+    others = {}
+    provider = MultiplexerDataProvider(runs, str(tmp_path))
+    places = TBContext(data_provider=provider, logdir=str(tmp_path), plugin_name_to_instance=others)
+    others["scalars"] = ScalarsPlugin(places)
+    plugin = CustomScalarsPlugin(places)
+    (page,) = json.loads(plugin.layout_impl(RequestContext(), ""))["category"]
+    charts = {chart["title"]: chart["multiline"]["tag"] for chart in page["chart"]}
+    assert len(page["chart"]) == len(charts) == len(CHARTS)
+    (tag,) = charts["episode length (env frames, mean of the last episodes)"]
+    found = plugin.scalars_impl(RequestContext(), "a", tag, "")["tag_to_events"]
+    assert {tag: [event[1:] for event in events] for tag, events in found.items()} == {
+        "0_aux/avg_len": [(5, 7.0)]
+    }

@@ -187,6 +187,28 @@ def test_the_same_line_looks_the_same_in_all_panels_and_lines_of_a_panel_differ(
     assert len({dashes(number) for number in range(6)}) == 6, "without colours"
 
 
+@pytest.mark.parametrize("labels", [(["a", "b"],), (["a"], ["a", "b"]), (["a"], ["a"])])
+def test_no_legend_covers_a_curve(labels):
+    figure = draw(*(panel(labels=of_panel) for of_panel in labels))
+    legends = [*figure.legends, *filter(None, (axes.get_legend() for axes in figure.axes))]
+    assert legends
+    for legend in legends:
+        box = legend.get_window_extent()
+        assert not any(box.overlaps(axes.patch.get_window_extent()) for axes in figure.axes)
+
+
+def test_a_line_without_a_label_has_no_legend():
+    figure = draw(panel())
+    assert not figure.legends and not figure.axes[0].get_legend()
+
+
+@pytest.mark.parametrize("num_points, marker", [(1, "o"), (4, "o"), (100, "None")])
+def test_few_points_are_marked_since_the_line_between_them_is_no_data(num_points, marker):
+    values = np.arange(num_points, dtype=float)
+    (axes,) = draw(panel(lines=[Line("a", "a", values, values)])).axes
+    assert axes.lines[0].get_marker() == marker
+
+
 def test_panels_with_the_same_lines_share_a_legend():
     alike = draw(panel(labels=["a", "b"]), panel(labels=["a", "b"]))
     (legend,) = alike.legends
@@ -223,6 +245,7 @@ def test_numbers_are_short(number, text):
         ("0_aux/avg_true_reward_max", "highest true objective of the last 50 episodes"),
         ("0_aux/avg_kills_per_minute", "kills per minute (mean of the last 50 episodes)"),
         ("0_aux/_fps", "env frames per second"),
+        ("len/len_min", "lowest episode length in env frames of the last 50 episodes"),
         ("train/policy_loss", "policy loss"),
         ("_/", "_/"),
     ],
@@ -327,7 +350,7 @@ def test_groups_are_drawn_from_python_and_runs_without_curves_are_left_out_if_as
     ]
     assert len(lines) == 7 and all(str(failed) in note for note in lines[5:])
     texts = re.findall(r"<!-- (.*?) -->", out.read_text())
-    assert {"all (2 runs)", "other (1 run)"} <= set(texts)
+    assert {"all (2 runs)", "other"} <= set(texts)
     assert any(text.startswith("line: mean of the runs; band: ") for text in texts)
     with pytest.raises(ConfigError):
         plot_groups({"failed": [failed]}, out, skip_unreadable=True)
@@ -340,8 +363,8 @@ def three_versions(train, tmp_path):
     train("three", {100: 3.0}, gamma=0.9)
     configs = ({"encoder_subtype": "a"}, {"rnn_size": 8, "summaries_use_frameskip": False})
     tags = (
-        {TAG: 1.0, "0_aux/avg_true_reward": 10.0, "0_aux/_fps": 100.0},
-        {"reward/reward": 2.0, "policy_stats/avg_true_objective": 20.0, "perf/_fps": 200.0},
+        {TAG: 1.0, "0_aux/avg_true_reward": 10.0, "0_aux/_fps": 100.0, "0_aux/avg_len_min": 4.0},
+        {"reward/reward": 2.0, "policy_stats/avg_true_objective": 20.0, "perf/_fps": 200.0, "len/len_min": 8},
     )
     for folder, name, values, scalars in zip(folders, ("cfg.json", "config.json"), configs, tags):
         folder.mkdir()
@@ -367,6 +390,7 @@ def test_figures_of_older_versions_have_the_tags_of_this_one(three_versions):
             TAG: [factor],
             "0_aux/avg_true_reward": [10 * factor],
             "0_aux/_fps": [100 * factor],
+            "len/len_min": [4 * factor],
         }
 
 

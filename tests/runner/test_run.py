@@ -6,6 +6,9 @@ import signal
 import psutil
 import pytest
 
+from sample_factory.monitoring.summaries import TensorboardWriter
+from sample_factory.runner.run import draw_curves
+from sample_factory.runner.run_job import Job
 from tests.processes import alive, is_alive, wait_until
 
 pytestmark = pytest.mark.timeout(300)  # seconds
@@ -49,6 +52,16 @@ def test_ctrl_c_lets_all_runs_stop_and_the_next_start_resumes_them(grid):
     (grid.folder / "wait").unlink()
     assert grid.run().returncode == 0
     assert [len(grid.starts(number)) for number in range(3)] == [2, 2, 1]
+
+
+def test_runs_that_have_not_begun_are_neither_in_the_picture_nor_a_fault(tmp_path):
+    begun, other = (Job([], tmp_path / name, tmp_path, {}, {"gamma": 0.9}) for name in ("begun", "other"))
+    writer = TensorboardWriter(begun.folder / ".summary" / "0")
+    writer.write({"0_aux/avg_reward": 1.0}, 10)
+    writer.flush()
+    (begun.folder / "cfg.json").write_text('{"env": "doom_basic"}')
+    *table, written = draw_curves(tmp_path / "curves.png", [begun, other])
+    assert len(table) == 2 and written.startswith("written: ")
 
 
 def test_all_runs_end_when_the_runner_is_killed(grid):

@@ -83,7 +83,7 @@ def test_setting_up_again_replaces_the_handlers(tmp_path, monkeypatch):
     log.warning("loud")
     assert stream.getvalue().count("\n") == 1 and "[second] WARNING loud" in stream.getvalue()
     assert (tmp_path / "a.txt").read_text() == ""
-    assert current_settings() == {"log_file": None, "log_level": logging.WARNING}
+    assert current_settings() == {"log_file": None, "log_level": logging.WARNING, "in_notebook": False}
 
 
 def test_children_of_a_program_without_setup_log_from_info_on(monkeypatch):

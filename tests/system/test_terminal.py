@@ -55,8 +55,9 @@ def test_a_run_at_a_terminal_is_short_lines_from_what_it_checks_to_the_next_comm
     )
     assert [text for text in texts if re.match(status, text)], texts
     end = next(i for i, text in enumerate(texts) if text.startswith("finished: 3"))
-    first_words = [text.split()[0] for text in texts[end + 1 :]]
-    assert first_words == ["reward", "files", "watch", "continue", "curves", "tensorboard"]
+    assert texts[end + 1].startswith("reward ")
+    purposes = texts[end + 2 :: 2]  # the terminal has 80 columns: each command is on a line of its own
+    assert [text.strip() for text in purposes] == ["files", "watch", "continue", "curves", "tensorboard"]
     assert max(map(len, lines[:end])) < 80
     log = (tmp_path / "a" / "sf_log.txt").read_text()
     assert "| FPS " in log and "[main] INFO finished: 3," in log, "the file has the whole lines"

@@ -1,12 +1,14 @@
 """Whole runs of the train command, with processes."""
 
 import json
+from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from typing import NamedTuple
 
 import pytest
 import torch
 
+from sample_factory.monitoring.tensorboard_pages import LEGEND
 from tests.system.running import (
     FOREVER,
     SMALL,
@@ -69,7 +71,10 @@ def test_a_run_ends_by_itself_and_leaves_a_checkpoint_its_flags_a_log_and_summar
     saved = json.loads((experiment / "cfg.json").read_text())
     assert saved["batch_size"] == 128 and saved["cli_args"]["env"] == "gym_CartPole-v1"
     assert "env frames" in (experiment / "sf_log.txt").read_text()
-    assert {"0_aux/_fps", "0_aux/avg_reward", "train/loss", "train/entropy"} <= set(scalars(experiment))
+    tags = set(scalars(experiment))
+    assert {"0_aux/_fps", "0_aux/avg_reward", "train/loss", "train/entropy"} <= tags
+    explained = [tag for row in LEGEND for tag in row.split(", ") if tag != "train/*"]
+    assert {tag for tag in tags if not any(fnmatchcase(tag, pattern) for pattern in explained)} == set()
 
 
 def test_the_same_command_resumes_where_ctrl_c_stopped_it(resumed, train_dir):
