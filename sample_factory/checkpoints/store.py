@@ -22,9 +22,8 @@ from sample_factory.checkpoints.milestones import (
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.log import log
 
-LOG_BEST_SECONDS = (
-    60.0  # between log lines about best checkpoints: at first, most episodes are the best so far
-)
+# Between log lines about best checkpoints: early in a training, the best reward changes all the time.
+LOG_BEST_SECONDS = 60.0
 TEMPORARY_NAME = ".temp_checkpoint"  # no glob for checkpoints matches it
 
 

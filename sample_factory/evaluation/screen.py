@@ -191,9 +191,8 @@ class Overlay:
         actions = [env.kinds.spaces[kind].action for kind in dict.fromkeys(kinds)]
         self._box = TextBox([EXAMPLE, *self._titles, *self._example_actions(actions)])
         self._num_ended = dict.fromkeys(range(env.num_agents), 0)
-        self._texts = [
-            [title, "episode 1  reward 0.00", ""] for title in self._titles
-        ]  # before the first step
+        # Of pictures before the first step.
+        self._texts = [[title, "episode 1  reward 0.00", ""] for title in self._titles]
 
     def _example_actions(self, spaces: Sequence[gym.Space[Any]]) -> list[str]:
         texts = []
