@@ -1,7 +1,7 @@
 """Layers that compute the same functions as torch's, but faster on a CPU.
 
-- Linear, Conv2d: pack their weights once while they act. With AVX2, Conv2d computes the gradient of its weight
-  by matrix products.
+- Linear, Conv2d: pack their weights once while they act. With AVX2, the gradient of the weight of Conv2d is
+  computed by matrix products.
 - PatchConv2d: computes a convolution over pictures with few channels as one over squares of pixels.
 - ELU: cheaper backward pass and exponential.
 
