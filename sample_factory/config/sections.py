@@ -71,7 +71,9 @@ class RunFlags:
         "not signed it",
     )
     device: str = flag(
-        "auto", "device of the network; auto: the GPU if there is one", choices=("auto", "gpu", "cpu")
+        "auto",
+        "device of the network; auto: the GPU if there is one; cuda means gpu",
+        choices=("auto", "gpu", "cpu"),
     )
     precision: str = flag(
         "auto",
@@ -88,6 +90,10 @@ class RunFlags:
     seed: int | None = flag(
         None, "seed of network, actions and envs; a random one if left out", between=(0, 2**32 - 1)
     )
+
+    def __post_init__(self) -> None:
+        if self.device == "cuda":  # as in torch
+            object.__setattr__(self, "device", "gpu")
 
 
 @dataclass(frozen=True)
