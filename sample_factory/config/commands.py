@@ -195,6 +195,8 @@ BENCHMARK = Command(
     --env=doom_battle --sweep
     # Write all figures to a file, and a chart.
     --env=gym_CartPole-v1 --seconds=20 --json=speed.json --chart=speed.png
+    # Measure what a GPU does with Doom, EnvPool and CartPole.
+    --suite=gpu --json=gpu.json
     """,
     common="env num_workers num_envs_per_worker worker_num_splits policy_workers_per_policy inline_samplers "
     "batch_size rollout device precision",
