@@ -61,7 +61,7 @@ def make_rows(cores: int) -> list[Row]:
     sizes = (f"--num_workers={workers}", f"--num_envs_per_worker={envs}", "--batch_size=2048")
     doom = ("--env=doom_benchmark", *sizes)
     several = ("--num_envs_per_worker=2", "--worker_num_splits=2")
-    pong = ("--env=envpool_Pong-v5", f"--num_workers={max(1, cores // 8)}", "--vector_env_copies=128")
+    pong = ("--env=envpool_Pong-v5", f"--num_workers={max(1, cores // 8)}", "--vector_env_copies=64")
     cartpole = ("--env=gym_CartPole-v1", "--num_workers=1", "--vector_env_copies=500", "--inline_samplers=1")
     return [
         Row("Doom", doom),
@@ -142,7 +142,7 @@ def report(results: Sequence[Result], hardware: Mapping[str, Any], flags: Benchm
     notes = []
     for result in results:
         if result.stage is None:
-            notes.append(f"{result.row.name}: {result.text()}")
+            notes.append(f"{result.row.name}: {result.text().splitlines()[0]}")
         else:
             notes += [f"{result.row.name}: {warning}" for warning in result.stage.warnings]
     workers, envs = doom_size(hardware["cores"])

@@ -187,7 +187,7 @@ BENCHMARK = Command(
     usage="--env=ENV [--flag=value ...]",
     description="Measures simulation, sampling and training one after the other, a minute each, and reports "
     "what limits the speed. It sets the flags that decide when training stops and where it writes; it changes"
-    " no experiment.",
+    " no experiment. With --suite=gpu and without --env, it shows what a GPU does with Doom, Pong and CartPole.",
     examples="""
     # Measure the flags that a run will have.
     --env=doom_battle --num_envs_per_worker=16
@@ -195,8 +195,6 @@ BENCHMARK = Command(
     --env=doom_battle --sweep
     # Write all figures to a file, and a chart.
     --env=gym_CartPole-v1 --seconds=20 --json=speed.json --chart=speed.png
-    # Measure what a GPU does with Doom, EnvPool and CartPole.
-    --suite=gpu --json=gpu.json
     """,
     common="env num_workers num_envs_per_worker worker_num_splits policy_workers_per_policy inline_samplers "
     "batch_size rollout device precision",

@@ -34,6 +34,9 @@ PACKAGES = (
     *("pytest", "pytest-timeout", "pluggy", "iniconfig", "Pygments"),
     *("pip", "setuptools"),
 )
+# EnvPool imports all of its suites: its list of them gets the one that is taken along.
+ENVPOOL_ENTRY = "envpool/entry.py"
+ENVPOOL_SUITES = b"import envpool.atari.registration\n"
 # Parts of wheels that stay here: patterns of names, after which "!" means to take along all the same.
 LEFT_OUT = {
     "vizdoom": ("vizdoom/freedoom1.wad",),
@@ -96,7 +99,8 @@ def shorten(wheel: Path, patterns: tuple[str, ...]) -> None:
     with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(shortened, "w") as new:
         for entry in old.infolist():
             if not is_left_out(entry.filename, patterns):
-                new.writestr(entry, old.read(entry), zipfile.ZIP_LZMA)
+                content = ENVPOOL_SUITES if entry.filename == ENVPOOL_ENTRY else old.read(entry)
+                new.writestr(entry, content, zipfile.ZIP_LZMA)
     shortened.rename(wheel)
 
 
