@@ -10,6 +10,10 @@ if [[ -z "${VIRTUAL_ENV:-}" ]]; then
   # shellcheck disable=SC1091
   source .venv/bin/activate
 fi
+if [[ -f "$VIRTUAL_ENV/gpu_kit" ]]; then
+  # Made by tests/gpu/kit.py: it uses the machine's own torch, which must stay, and has neither ruff nor mypy.
+  exec python -m pytest "$@"
+fi
 # torch first and by its exact version: without one, pip may choose a build with gigabytes of CUDA packages.
 pip install --quiet "$(grep -o 'torch==[0-9.]*' pyproject.toml)"
 pip install --quiet -e ".[test]"

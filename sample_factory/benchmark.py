@@ -17,9 +17,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command(arguments: Sequence[str]) -> None:
         from sample_factory import __version__
         from sample_factory.benchmarking.benchmark import benchmark
-        from sample_factory.benchmarking.benchmark_flags import parse_arguments
+        from sample_factory.benchmarking.benchmark_flags import parse_arguments, parse_suite
 
-        benchmark(parse_arguments(arguments), __version__)
+        suite = parse_suite(arguments)
+        if suite is None:
+            benchmark(parse_arguments(arguments), __version__)
+        else:
+            from sample_factory.benchmarking.gpu_suite import run_suite
+
+            run_suite(*suite, __version__)
 
     return run_command(command, argv)
 

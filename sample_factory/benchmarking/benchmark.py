@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -35,6 +35,9 @@ from sample_factory.plotting.drawing import COLOURS, LIGHT_GREY, draw_bars
 from sample_factory.plotting.plot_command import aligned
 from sample_factory.runtime.cpu import num_usable_cores
 
+if TYPE_CHECKING:  # importing it would load gymnasium, also for --help
+    from sample_factory.exchange.run_plan import RunPlan
+
 NOT_IN_CFG = ("cfg", "experiment", "train_dir", "experiments_root", "restart_behavior")
 RECORDED_PACKAGES = ("torch", "numpy", "gymnasium")
 USUAL_START_SECONDS = 6  # for the announced durations
@@ -46,6 +49,7 @@ MAX_BATCH_SIZE = 16384  # larger batches change what is learned more than the sp
 MAX_LOAD = 1.0  # processes that wait for a core before anything has been started
 MAX_TRAINING = 1.05  # of the speed of sampling: learning can only slow a run down
 FOREIGN_CORES = 0.25  # less than that is the usual background load of a system
+STOLEN_CORES = 0.05  # on an idle host, nothing is stolen
 ROLES = {
     "main": "main process",
     "rollout_worker": "rollout workers",
@@ -64,9 +68,10 @@ def benchmark(config: Config, version: str) -> None:
     """
     flags: BenchmarkFlags = config.extra["benchmark"]
     load = psutil.getloadavg()[0]
-    config = first = with_chosen_values(config)
+    config, _ = with_chosen_values(config)
+    first = config
     trials: list[dict[str, Any]] = []
-    with _guarded(), tempfile.TemporaryDirectory(prefix="sample_factory_benchmark_") as folder:
+    with guarded(), tempfile.TemporaryDirectory(prefix="sample_factory_benchmark_") as folder:
         if flags.sweep:
             seconds = (flags.warmup_seconds, flags.sweep_seconds)
             announced = _duration(seconds, USUAL_TRIALS)
@@ -90,7 +95,7 @@ def benchmark(config: Config, version: str) -> None:
 
 
 @contextlib.contextmanager
-def _guarded() -> Iterator[None]:
+def guarded() -> Iterator[None]:
     """Makes SIGTERM and SIGHUP, unless ignored, raise KeyboardInterrupt, and an OSError a ConfigError."""
     former = {}
     if threading.current_thread() is threading.main_thread():
@@ -106,8 +111,9 @@ def _guarded() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def with_chosen_values(config: Config) -> Config:
-    """Returns the flags with the values that a run would choose itself, so that the report can name them."""
+def with_chosen_values(config: Config) -> tuple[Config, "RunPlan"]:
+    """Returns the flags with the values that a run would choose itself, so that the report can name them, and
+    the plan of such a run."""
     # Not at the top of the file: these load gymnasium, which --help does not need.
     from sample_factory.envs.env_registry import resolve_family
     from sample_factory.launch.plan import plan_run
@@ -117,7 +123,7 @@ def with_chosen_values(config: Config) -> Config:
         "num_envs_per_worker": plan.config.sampling.envs_per_worker,
         "inline_samplers": plan.topology.num_inline_samplers,
     }
-    return with_values(config, values)
+    return with_values(config, values), plan
 
 
 def _measure(config: Config, stage: str, seconds: tuple[float, float], folder: str) -> Stage:
@@ -280,13 +286,26 @@ def _wrapped(line: str) -> list[str]:
 
 def disturbance(stages: Mapping[str, Stage], load: float) -> str:
     """Returns a text about the load of other programs; empty if it was small. load: before the stages."""
-    measured = [stage.cores["of_others"] for stage in stages.values() if stage.cores is not None]
-    if max(measured, default=0.0) >= FOREIGN_CORES:
-        return f"other programs kept up to {max(measured):.1f} cores busy"
+    if used := used_by_others(stages.values()):
+        return used
+    num_measured = sum(stage.cores is not None for stage in stages.values())
     is_too_fast = stages["training"].fps > MAX_TRAINING * stages["sampling"].fps
-    if is_too_fast or (load > MAX_LOAD and len(measured) < len(stages)):
+    if is_too_fast or (load > MAX_LOAD and num_measured < len(stages)):
         return "other programs were using the CPU"
     return ""
+
+
+def used_by_others(stages: Iterable[Stage]) -> str:
+    """Returns a text about cores that other programs and other virtual machines used; empty if few."""
+    measured = [stage.cores for stage in stages if stage.cores is not None]
+    others = max((cores["of_others"] for cores in measured), default=0.0)
+    stolen = max((cores["stolen"] for cores in measured), default=0.0)
+    parts = []
+    if others >= FOREIGN_CORES:
+        parts.append(f"other programs kept up to {others:.1f} cores busy")
+    if stolen >= STOLEN_CORES:
+        parts.append(f"the host of this virtual machine took up to {stolen:.1f} cores away (steal time)")
+    return ", and ".join(parts)
 
 
 def table(config: Config, runs: Mapping[str, Sequence[Stage]]) -> list[str]:
@@ -305,6 +324,8 @@ def table(config: Config, runs: Mapping[str, Sequence[Stage]]) -> list[str]:
     add("share", "{:.0%}", [stage.fps / stages["simulation"].fps for stage in stages.values()])
     busy = [stage.cores["ours"] if stage.cores else None for stage in stages.values()]
     add("cores busy (in runs of 15 s)", "{:.1f}", busy)
+    if any(stage.gpu_busy is not None for stage in stages.values()):
+        add("GPU busy", "{:.0%}", [stage.gpu_busy for stage in stages.values()])
     add("seconds until all is ready", "{:.1f}", [stage.ready_seconds for stage in stages.values()])
     add("seconds until the first frames", "{:.1f}", [stage.first_fps_seconds for stage in stages.values()])
     learning = config.learning
@@ -346,7 +367,6 @@ def figures(
     """Returns the contents of the --json file. runs: of each stage. version: of this package."""
     flags: BenchmarkFlags = config.extra["benchmark"]
     stages = {name: median_run(several) for name, several in runs.items()}
-    packages = {name: importlib.metadata.version(name) for name in RECORDED_PACKAGES}
     return {
         "hardware": hardware,
         "env": config.env_name,
@@ -358,8 +378,14 @@ def figures(
         "stages": {name: stage._asdict() for name, stage in stages.items()},
         "bottleneck": describe_bottleneck(stages["training"].waits),
         "compare": flags.others,
-        "versions": {"sample_factory": version, "python": platform.python_version(), **packages},
+        "versions": versions(version),
     }
+
+
+def versions(version: str) -> dict[str, str]:
+    """Returns the versions for the --json file. version: of this package."""
+    packages = {name: importlib.metadata.version(name) for name in RECORDED_PACKAGES}
+    return {"sample_factory": version, "python": platform.python_version(), **packages}
 
 
 def _draw_chart(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sample_factory.config.commands import BENCHMARK
 from sample_factory.config.config import Config
-from sample_factory.config.flags import ConfigError, add_flags, flag, make_parser, parse_known
+from sample_factory.config.flags import ConfigError, add_flags, check_values, flag, make_parser, parse_known
 from sample_factory.config.parsing import parse_config
 from sample_factory.plotting.drawing import house_style
 from sample_factory.plotting.plot_command import check_out, named_number
@@ -46,6 +46,12 @@ class BenchmarkFlags:
         f"search for faster values of {', '.join(SWEPT_FLAGS)} first, and measure with these",
     )
     sweep_seconds: float = flag(20.0, "length of each measurement of --sweep, in seconds", at_least=2)
+    suite: str | None = flag(
+        None,
+        "measure training with a few fixed configurations instead of the flags of a run; gpu: those that "
+        "show what a GPU does, each for 15 s after 5 s; on a CPU the same, as far as they make sense",
+        choices=("gpu",),
+    )
     sweep_cfg: str | None = flag(
         None,
         "file for the flags that --sweep finds, for --cfg of sample_factory.train; with --sweep",
@@ -70,6 +76,25 @@ def parse_arguments(argv: Sequence[str]) -> Config:
     config = parse_config(_join_repeated(argv), resolve_family, extra_sections=extra, command=BENCHMARK)
     _check(config.extra["benchmark"])
     return config
+
+
+def parse_suite(argv: Sequence[str]) -> tuple[BenchmarkFlags, list[str]] | None:
+    """Returns the flags of the benchmark and those of training, which all configurations of the suite get.
+
+    Returns None without --suite. Raises ConfigError.
+    """
+    parser = make_parser()
+    add_flags(parser, BenchmarkFlags)
+    typed, rest = parse_known(parser, _join_repeated(argv))
+    if "suite" not in typed or {"-h", "--help", "--help=all"} & set(rest):
+        return None
+    useless = sorted(vars(typed).keys() - {"suite", "seconds", "warmup_seconds", "json"})
+    if useless:
+        raise ConfigError(f"--{useless[0]} has no effect beside --suite; leave it out")
+    flags = BenchmarkFlags(**{"seconds": 15.0, "warmup_seconds": 5.0, **vars(typed)})
+    check_values(flags)
+    _check(flags)
+    return flags, rest
 
 
 def _join_repeated(argv: Sequence[str]) -> list[str]:

@@ -23,6 +23,7 @@ from sample_factory.monitoring.figures import Figures, read_figures
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import kill_group
 from sample_factory.runtime.failures import CommandFailed
+from sample_factory.runtime.gpu import GpuWatch
 
 # Stage -> what it is called.
 STAGES = {
@@ -37,7 +38,10 @@ USAGE_SECONDS = 5.0  # a look at all processes takes a few milliseconds of one c
 # Seconds that a program may take to end after SIGINT, a request to stop, and after SIGTERM. The first is more
 # than `dummy_sampler` gives its workers before it kills them.
 GRACE_SECONDS = ((signal.SIGINT, 15.0), (signal.SIGTERM, 5.0))
-NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")  # the time of guests is also part of another state
+STOLEN = "steal"  # of a virtual machine, while another one had the core
+# The time of guests is also part of another state.
+NOT_BUSY = ("idle", "iowait", STOLEN, "guest", "guest_nice")
+WARNING = "] WARNING "  # in the log
 NOT_A_SHARE = ("memory_mb", "avg_batch_size")
 OTHERS = "others"  # role of the processes that the run's own processes have started, e.g. simulators
 
@@ -58,12 +62,15 @@ class Usage(NamedTuple):
     cpu_seconds: float  # used so far by the processes that are alive
     machine_seconds: float  # that the available cores have been busy so far, with any program
     memory_mb: Mapping[int, float]  # resident, by process id
+    stolen_seconds: float = 0.0  # that the host of this virtual machine has taken from the available cores
+    gpu_busy: float | None = None  # share of the time since the previous usage, 0..1; None without a GPU
 
 
 class Stage(NamedTuple):
     """The measurement of a stage.
 
-    fps: env frames per second, frameskip counted. cores: busy ones, "ours" and "of_others"; None if unknown.
+    fps: env frames per second, frameskip counted.
+    cores: busy ones, "ours" and "of_others"; and "stolen" by the host of a virtual machine. None if unknown.
     ready_seconds, first_fps_seconds: from the command until all processes were up, and had made frames.
     memory: role of processes -> their number ("processes") and resident memory ("total_mb").
     parts: component -> name -> "share" of a process's time, 0..1, and "milliseconds" of one step of an agent
@@ -71,6 +78,8 @@ class Stage(NamedTuple):
         Empty when the run was too short for a report of its processes.
     rows_per_batch: observations in one forward pass of a policy worker.
     learner: device and precision, e.g. "on cpu in fp32". device: as torch prints it. agents: in all envs.
+    num_parameters: of the network. gpu_busy: share of the time in which a GPU ran kernels, if there is one.
+    warnings: in the log of the run.
     """
 
     fps: float
@@ -84,6 +93,9 @@ class Stage(NamedTuple):
     device: str = ""
     agents: int = 0
     command: str = ""
+    num_parameters: int = 0
+    gpu_busy: float | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def waits(self) -> dict[str, float]:
@@ -109,7 +121,9 @@ def run_stage(config: Config, stage: str, seconds: tuple[float, float], folder: 
     if exit_code != 0:
         raise StageFailed(stage, f"failed with exit code {exit_code}", output)
     found = measure(stage, config, read_figures(file), usages, seconds, began)
-    return found._replace(command=shlex.join(["python", *command[1:]]))
+    warnings = [line.partition(WARNING)[2] for line in output.splitlines() if WARNING in line]
+    command_line = shlex.join(["python", *command[1:]])
+    return found._replace(command=command_line, warnings=tuple(dict.fromkeys(warnings)))
 
 
 def _command(config: Config, stage: str, seconds: int, folder: Path) -> list[str]:
@@ -156,11 +170,13 @@ def run_program(
             start_new_session=True,
         )
     try:
-        while process.poll() is None and time.monotonic() < end:
-            try:
-                process.wait(min(USAGE_SECONDS, max(0.0, end - time.monotonic())))
-            except subprocess.TimeoutExpired:
-                usages += usage_of(process.pid)
+        with GpuWatch() as gpu:
+            while process.poll() is None and time.monotonic() < end:
+                try:
+                    process.wait(min(USAGE_SECONDS, max(0.0, end - time.monotonic())))
+                except subprocess.TimeoutExpired:
+                    share = gpu.take_mean()
+                    usages += [usage._replace(gpu_busy=share) for usage in usage_of(process.pid)]
         exit_code = process.poll()
     finally:
         end_program(process)
@@ -185,13 +201,13 @@ def usage_of(pid: int) -> list[Usage]:
             continue  # it has ended meanwhile
         cpu_seconds += times.user + times.system
     cores = set(cpu.available_cores())
-    busy = [
-        seconds
-        for core, of_core in enumerate(psutil.cpu_times(percpu=True))
-        for state, seconds in of_core._asdict().items()
-        if core in cores and state not in NOT_BUSY
-    ]
-    return [Usage(time.time(), cpu_seconds, float(sum(busy)), memory)]
+    busy = stolen = 0.0
+    for core, of_core in enumerate(psutil.cpu_times(percpu=True)):
+        if core in cores:
+            states = of_core._asdict()
+            busy += sum(seconds for state, seconds in states.items() if state not in NOT_BUSY)
+            stolen += states.get(STOLEN, 0.0)
+    return [Usage(time.time(), cpu_seconds, busy, memory, stolen)]
 
 
 def end_program(process: "subprocess.Popen[bytes]") -> None:
@@ -247,6 +263,8 @@ def measure(
         "" if learner is None else f"on {learner.device} in {learner.precision}",
         "" if learner is None else learner.device,
         figures[-1].agents,
+        num_parameters=0 if learner is None else learner.num_parameters,
+        gpu_busy=mean_gpu_busy(inside),
     )
 
 
@@ -301,15 +319,23 @@ def parts_of_work(
     return parts
 
 
+def mean_gpu_busy(usages: Sequence[Usage]) -> float | None:
+    """Returns the mean share of the time in which the GPU ran kernels; None without a GPU."""
+    # The first one is also about the time before the window.
+    shares = [usage.gpu_busy for usage in usages[1:] if usage.gpu_busy is not None]
+    return sum(shares) / len(shares) if shares else None
+
+
 def busy_cores(usages: Sequence[Usage]) -> dict[str, float] | None:
-    """Returns the mean number of busy cores, "ours" and "of_others"; None for fewer than two usages."""
+    """Returns mean numbers of cores, see Stage; None for fewer than two usages."""
     if len(usages) < 2:
         return None
     first, last = usages[0], usages[-1]
     seconds = last.time - first.time
     ours = (last.cpu_seconds - first.cpu_seconds) / seconds
     of_all = (last.machine_seconds - first.machine_seconds) / seconds
-    return {"ours": max(0.0, ours), "of_others": max(0.0, of_all - ours)}
+    stolen = (last.stolen_seconds - first.stolen_seconds) / seconds
+    return {"ours": max(0.0, ours), "of_others": max(0.0, of_all - ours), "stolen": max(0.0, stolen)}
 
 
 def memory_by_role(usages: Sequence[Usage], roles: Mapping[int, str]) -> dict[str, dict[str, float]]:

@@ -187,7 +187,7 @@ BENCHMARK = Command(
     usage="--env=ENV [--flag=value ...]",
     description="Measures simulation, sampling and training one after the other, a minute each, and reports "
     "what limits the speed. It sets the flags that decide when training stops and where it writes; it changes"
-    " no experiment.",
+    " no experiment. --suite=gpu, without --env, shows what a GPU does with Doom, Pong and CartPole.",
     examples="""
     # Measure the flags that a run will have.
     --env=doom_battle --num_envs_per_worker=16

@@ -72,7 +72,7 @@ class RunFlags:
     )
     device: str = flag(
         "auto",
-        "device of the network; auto: the GPU if there is one",
+        "device of the network; auto: the GPU if there is one; cuda means gpu",
         choices=("auto", "gpu", "cpu"),
         synonyms={"cuda": "gpu"},
     )

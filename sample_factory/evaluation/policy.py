@@ -104,7 +104,7 @@ def build_model(
 
     Raises ConfigError if the device is not available, and what `PolicySpec.build` raises.
     """
-    device = "gpu" if config.typed.get("device") == "gpu" else "cpu"
+    device = "gpu" if "device" in config.typed and config.run.device == "gpu" else "cpu"
     stored = observation_layout(observation_space).space
     spec = make_policy_spec(config, stored, action_space)._replace(device=device, precision="fp32")
     try:

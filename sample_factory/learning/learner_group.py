@@ -51,7 +51,7 @@ class LearnerGroup:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # otherwise the address of the host name is used
         backend = "gloo"
         if device.type == "cuda":
-            backend = "cpu:gloo,cuda:nccl"
+            backend = gpu_backend(self.size, torch.cuda.device_count())
             torch.cuda.set_device(device)
         timeout = datetime.timedelta(seconds=WAIT_SECONDS)
         with _connection_errors():
@@ -98,6 +98,14 @@ class LearnerGroup:
             dist.broadcast_object_list(orders, src=0, device=torch.device("cpu"))
         order: Order = orders[0]
         return order
+
+
+def gpu_backend(num_learners: int, num_gpus: int) -> str:
+    """Returns the backend of torch.distributed for learners that take the GPUs of this machine in turn.
+
+    NCCL refuses two ranks on one GPU ("Duplicate GPU detected"), or hangs. Gloo sums through host memory.
+    """
+    return "cpu:gloo,cuda:nccl" if num_learners <= num_gpus else "cpu:gloo,cuda:gloo"
 
 
 class Order(NamedTuple):

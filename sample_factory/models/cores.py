@@ -94,17 +94,22 @@ class RecurrentCore(Core):
         return outputs, hidden.permute(2, 0, 1, 3).flatten(1)
 
     def prepare_to_act(self, dtype: torch.dtype) -> None:
-        """Keeps the weights in `dtype`, to which autocast would round them; an LSTM runs without autocast."""
-        if not self.is_lstm:
+        """Keeps the weights in `dtype`, to which `GRU.unroll` would round them. Elsewhere they stay float32,
+        see `_run`."""
+        if isinstance(self.rnn, GRU) and self.rnn.weight_ih_l0.is_cpu:
             self.rnn.to(dtype)
 
     def _run(self, x: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps x [T, B, in_size] and hidden [layers, parts, B, size] to the outputs and the next hidden."""
-        if not self.is_lstm:
-            outputs, hidden = self.rnn(x, hidden[:, 0].contiguous())
-            return outputs.float(), hidden.float().unsqueeze(1)
-        # Under autocast an LSTM would keep its cell in bfloat16 and lose increments below its resolution.
+        """Maps x [T, B, in_size] and hidden [layers, parts, B, size] to the outputs and the next hidden.
+
+        In float32: under autocast an LSTM would keep its cell in bfloat16 and lose increments below its
+        resolution, and cuDNN would compute in float16, whatever autocast's dtype is, where the gradients of
+        means over thousands of samples vanish.
+        """
         with torch.autocast(x.device.type, enabled=False):
+            if not self.is_lstm:
+                outputs, last = self.rnn(x.float(), hidden[:, 0].contiguous())
+                return outputs, last.unsqueeze(1)
             outputs, parts = self.rnn(x.float(), tuple(part.contiguous() for part in hidden.unbind(1)))
         return outputs, torch.stack(parts, dim=1)
 

@@ -1,8 +1,12 @@
-"""Chooses the device that torch runs on. Imports torch only within functions."""
+"""Chooses the device that torch runs on, and watches how busy it is. Imports torch only within functions."""
 
 import os
+import subprocess
 import sys
+import threading
 from importlib import metadata
+from types import TracebackType
+from typing import Self
 
 # Device files of the drivers of NVIDIA, NVIDIA in WSL, and AMD.
 DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
@@ -79,3 +83,46 @@ def cpu_flags() -> frozenset[str]:
             if line.startswith("flags"):
                 return frozenset(line.partition(":")[2].split())
     return frozenset()
+
+
+def gpu_busy() -> float | None:
+    """Returns the share of the last moments, 0..1, in which the busiest GPU ran kernels; None if nvidia-smi
+    does not know it."""
+    command = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+    try:
+        output = subprocess.run(command, capture_output=True, text=True, timeout=10).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    percents = [int(word) for word in output.split() if word.isdigit()]
+    return max(percents) / 100 if percents else None
+
+
+class GpuWatch:
+    """Asks for `gpu_busy` every second, in a thread, for as long as the block runs."""
+
+    def __init__(self, seconds: float = 1.0):
+        self._seconds = seconds
+        self._shares: list[float] = []  # appended to by the thread, replaced by take_mean
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="gpu_watch")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while (share := gpu_busy()) is not None:
+            self._shares.append(share)
+            if self._ended.wait(self._seconds):
+                return
+
+    def take_mean(self) -> float | None:
+        """Returns the mean since the last call; None if nothing was measured."""
+        shares, self._shares = self._shares, []
+        return sum(shares) / len(shares) if shares else None

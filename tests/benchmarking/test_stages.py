@@ -11,6 +11,7 @@ from sample_factory.benchmarking.stages import (
     Usage,
     busy_cores,
     frame_rate,
+    mean_gpu_busy,
     measure,
     memory_by_role,
     run_program,
@@ -103,10 +104,12 @@ def test_shares_become_milliseconds_of_a_step_a_batch_and_an_iteration(config, f
 def test_usage_is_the_growth_and_the_memory_is_that_of_the_largest_moment():
     roles = {1: "main", 2: "rollout_worker", 3: "rollout_worker"}
     usages = [
-        Usage(10, 10, 110, {1: 10.0, 2: 20.0, 4: 30.0}),
-        Usage(20, 25, 130, {1: 10.0, 2: 20.0, 3: 40.0, 5: 1.0, 6: 2.0}),
+        Usage(10, 10, 110, {1: 10.0, 2: 20.0, 4: 30.0}, 100, 0.1),
+        Usage(20, 25, 130, {1: 10.0, 2: 20.0, 3: 40.0, 5: 1.0, 6: 2.0}, 103, 0.75),
     ]
-    assert busy_cores(usages) == {"ours": 1.5, "of_others": 0.5}
+    assert busy_cores(usages) == {"ours": 1.5, "of_others": 0.5, "stolen": 0.3}
+    assert mean_gpu_busy(usages) == 0.75, "the first one is about the time before the window"
+    assert mean_gpu_busy(usages[:1]) is None
     assert busy_cores(usages[:1]) is None
     assert memory_by_role(usages, roles) == {
         "main": {"processes": 1, "total_mb": 10.0},

@@ -72,6 +72,14 @@ def test_v2_names_are_aliases(tmp_path, v2, field, value):
     assert getattr(parse(tmp_path, f"--cfg={file}").learning, field) == value
 
 
+def test_cuda_is_another_name_of_the_gpu(tmp_path):
+    file = tmp_path / "file.json"
+    file.write_text('{"device": "cuda"}')
+    for flag_of_device in ("--device=cuda", f"--cfg={file}"):
+        config = parse(tmp_path, flag_of_device)
+        assert config.run.device == config.flat()["device"] == "gpu"
+
+
 def test_values_are_parsed_by_type(tmp_path):
     config = parse(
         tmp_path,

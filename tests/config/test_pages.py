@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sample_factory.benchmarking.benchmark_flags import parse_arguments as parse_benchmark
+from sample_factory.benchmarking.benchmark_flags import parse_suite
 from sample_factory.benchmarking.random_sampler import RandomSamplerFlags
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
@@ -46,7 +47,7 @@ PARSERS = {
     "hub.load_from_hub": load_from_hub.parse_arguments,
     "runner.run": parse_run_grid,
     "tb": parse_tb,
-    "benchmark": parse_benchmark,
+    "benchmark": lambda argv: parse_suite(argv) or parse_benchmark(argv),
 }
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

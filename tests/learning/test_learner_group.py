@@ -42,12 +42,13 @@ CASES = {
 }
 
 
-def make_learner(case, group=None):
+def make_learner(case, group=None, device="cpu"):
     _, use_rnn, flags = CASES[case]
     learning = LearningFlags(**{"rollout": T, "batch_size": T * B, "normalize_returns": True, **flags})
     learning = LearningFlags(**{**vars(learning), "shuffle_minibatches": False})
     model = ModelFlags(use_rnn=use_rnn, hidden_size=H, encoder_mlp_layers=(H,), normalize_input=True)
-    policy = PolicySpec(model, SPACE, gym.spaces.Discrete(ACTIONS), learning.normalize_returns, "cpu", "fp32")
+    actions = gym.spaces.Discrete(ACTIONS)
+    policy = PolicySpec(model, SPACE, actions, learning.normalize_returns, device, "fp32")
     factory = BUILT_IN.get(case.upper(), BUILT_IN["APPO"]).factory
     args = learner_args(policy, learning, algorithm=factory, frameskip=4, max_policy_lag=100)
     return Learner(args, group)
@@ -90,12 +91,18 @@ def columns_of(rank, num_minibatches):
     return np.concatenate([minibatch[rank::NUM_LEARNERS] for minibatch in minibatches])
 
 
-def train(case, group=None):
-    """Returns the state of a learner after all iterations of a case."""
-    learner = make_learner(case, group)
+def on_device(batch, device):
+    """Returns the batch in memory of a torch device."""
+    fields = {name: value.to(device) for name, value in batch._asdict().items() if torch.is_tensor(value)}
+    return batch._replace(obs={key: value.to(device) for key, value in batch.obs.items()}, **fields)
+
+
+def train(case, group=None, device="cpu"):
+    """Returns the state of a learner after all iterations of a case. device: as --device."""
+    learner = make_learner(case, group, device)
     num_iterations, _, flags = CASES[case]
     for iteration in range(num_iterations):
-        batch = make_batch(learner, seed=iteration)
+        batch = on_device(make_batch(learner, seed=iteration), learner.device)
         if group is not None:
             batch = batch.select(columns_of(group.rank, flags.get("num_batches_per_iteration", 1)))
         learner.train(batch)
@@ -142,7 +149,7 @@ def numbers(state):
         if isinstance(value, dict | list | tuple):
             yield from numbers(value)
         elif isinstance(value, torch.Tensor | int | float):
-            yield torch.as_tensor(value, dtype=torch.float64)
+            yield torch.as_tensor(value, dtype=torch.float64, device="cpu")
 
 
 @pytest.mark.parametrize("case", CASES)

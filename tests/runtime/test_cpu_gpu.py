@@ -9,6 +9,7 @@ import types
 import pytest
 
 from sample_factory.runtime import cpu, gpu
+from tests.runtime.waiting import eventually
 
 UNPINNED = None
 
@@ -125,3 +126,24 @@ def test_a_gpu_is_expected_by_its_driver_unless_torch_cannot_use_it(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert gpu.may_have_gpu(device) is expected
+
+
+@pytest.mark.parametrize(
+    ("output", "busy"), [("37", 0.37), ("12\n80", 0.8), ("[N/A]", None), ("No devices were found", None)]
+)
+def test_the_busiest_gpu_counts_and_a_gpu_that_does_not_tell_is_not_known(
+    tmp_path, monkeypatch, output, busy
+):
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\necho '{output}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert gpu.gpu_busy() == busy
+    with gpu.GpuWatch(seconds=0.01) as watch:
+        assert busy is None or eventually(lambda: len(watch._shares) >= 2)
+        assert watch.take_mean() == (None if busy is None else pytest.approx(busy))
+
+
+def test_without_nvidia_smi_nothing_is_known(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpu.gpu_busy() is None

@@ -6,7 +6,6 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 import pytest
-import torch
 
 from sample_factory.monitoring.tensorboard_pages import LEGEND
 from tests.system.running import (
@@ -86,17 +85,6 @@ def test_the_same_command_resumes_where_ctrl_c_stopped_it(resumed, train_dir):
     assert steps == [after["train_step"]] * len(steps), "Adam continues to count"
     first_report = min(x for x, _ in scalars(train_dir / "a")["train/loss"])
     assert first_report <= before["env_steps"]
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("samplers", ["--policy_workers_per_policy=2", "--inline_samplers=1"])
-def test_a_run_on_a_gpu_acts_by_cuda_graphs(tmp_path, precision, samplers):
-    flags = [*CARTPOLE, "--train_for_env_steps=3000", "--use_rnn=True"]
-    done = run("train", tmp_path, *flags, "--device=gpu", f"--precision={precision}", samplers)
-    assert done.returncode == 0 and newest_state(tmp_path / "a")["env_steps"] >= 3000, done.stdout
-    assert "answers requests on cuda:0 by CUDA graphs" in done.stdout
-    assert "no CUDA graphs" not in done.stdout and "graphs are switched off" not in done.stdout
 
 
 def test_inline_samplers_share_the_workers_and_need_no_others(tmp_path):

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import cv2
 import numpy as np
 import vizdoom
 
@@ -65,6 +64,8 @@ class Film:
         return [self._picture(screen) for screen in screens]
 
     def _picture(self, screen: np.ndarray) -> Picture:
+        import cv2  # not at the top of the file: training takes no pictures
+
         picture = cv2.merge(list(screen))  # a copy of the transposed array takes four times as long
         height = self._width * picture.shape[0] // picture.shape[1]
         enlarged: Picture = cv2.resize(picture, (self._width, height), interpolation=cv2.INTER_LINEAR)

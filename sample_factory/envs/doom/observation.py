@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import cv2
 import gymnasium
 import numpy as np
 
@@ -20,6 +19,8 @@ def make_resize(screen_shape: tuple[int, int], shape: tuple[int, int]) -> Resize
     """
     if screen_shape == (120, 160) and shape == (72, 128):
         return _resize_default
+    import cv2  # takes 0.1 s and 150 MB on disk, and the default resolution does without it
+
     # The pictures are too small to be split among threads, which would disturb the other processes.
     cv2.setNumThreads(0)
     size = shape[::-1]

@@ -5,11 +5,7 @@ import pytest
 import torch
 
 from sample_factory.runtime.gpu_work import Downloads, Uploads, host_array
-
-DEVICES = [
-    "cpu",
-    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")),
-]
+from tests.gpu.devices import DEVICES
 
 
 @pytest.mark.parametrize("device", DEVICES)

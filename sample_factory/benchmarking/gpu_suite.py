@@ -1,0 +1,236 @@
+"""--suite=gpu: the speed of training with a few fixed configurations that show what a GPU does.
+
+Without a GPU the same configurations run on the CPU, except for those that only a GPU tells apart.
+"""
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from sample_factory.benchmarking.benchmark import (
+    describe_hardware,
+    guarded,
+    used_by_others,
+    versions,
+    with_chosen_values,
+)
+from sample_factory.benchmarking.benchmark_flags import BenchmarkFlags, parse_arguments
+from sample_factory.benchmarking.learner_alone import learner_alone
+from sample_factory.benchmarking.stages import Stage, StageFailed, run_stage
+from sample_factory.envs.packages import is_installed
+from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.exchange.trajectory_buffers import KindLayout, kind_layouts
+from sample_factory.monitoring.bottleneck import PARTS, bottlenecks
+from sample_factory.plotting.plot_command import aligned
+from sample_factory.runtime.child import ChildFailed, call_in_child
+from sample_factory.runtime.cpu import num_usable_cores
+from sample_factory.runtime.failures import CommandFailed
+from sample_factory.runtime.gpu import why_no_gpu
+
+WORKERS = 64  # of Doom, with 8 envs each, on a machine with as many cores
+HEADINGS = ("", "frames/s", "GPU busy", "MB/s to it", "from it", "cores", "limit")
+# Per step of an agent, besides observation and outputs: reward, version, generation, and three flags.
+OTHER_BYTES = 4 + 4 + 4 + 3
+
+
+class Row(NamedTuple):
+    """One configuration. package: that it needs. is_learner: only the learner runs, on synthetic batches."""
+
+    name: str
+    flags: tuple[str, ...]
+    needs_gpu: bool = False
+    package: str | None = None
+    is_learner: bool = False
+
+
+def doom_size(cores: int) -> tuple[int, int]:
+    """Returns (workers, envs of each): 64 x 8, or one worker per core, with more envs where they are few."""
+    workers = min(WORKERS, cores)
+    return workers, 8 if workers >= WORKERS // 2 else 16
+
+
+def make_rows(cores: int) -> list[Row]:
+    """Returns the configurations for a machine with this number of cores."""
+    workers, envs = doom_size(cores)
+    sizes = (f"--num_workers={workers}", f"--num_envs_per_worker={envs}", "--batch_size=2048")
+    doom = ("--env=doom_benchmark", *sizes)
+    several = ("--num_envs_per_worker=2", "--worker_num_splits=2")
+    pong = ("--env=envpool_Pong-v5", f"--num_workers={max(1, cores // 8)}", "--vector_env_copies=64")
+    cartpole = ("--env=gym_CartPole-v1", "--num_workers=1", "--vector_env_copies=500", "--inline_samplers=1")
+    return [
+        Row("Doom", doom),
+        Row("Doom, no CUDA graphs", (*doom, "--cuda_graphs=False"), needs_gpu=True),
+        Row("Doom, 2 policy workers", (*doom, "--policy_workers_per_policy=2")),
+        Row("Doom, fp32", (*doom, "--precision=fp32")),
+        Row("Doom's learner alone", doom, is_learner=True),
+        Row("the same in fp32", (*doom, "--precision=fp32"), is_learner=True),
+        Row("Pong in EnvPool", (*pong, *several, "--batch_size=4096"), package="envpool"),
+        Row("CartPole, 1,000 copies", (*cartpole, *several, "--batch_size=16384")),
+    ]
+
+
+class Result(NamedTuple):
+    """The measurement of a row, or `why` it was left out, or its `failure`.
+
+    copied: None also on a CPU, where nothing is copied.
+    """
+
+    row: Row
+    stage: Stage | None = None
+    copied: "Copied | None" = None
+    why: str | None = None
+    failure: str | None = None
+
+    def text(self) -> str:
+        """Returns one line for the progress."""
+        if self.stage is None:
+            return f"left out: {self.why}" if self.failure is None else f"failed: {self.failure}"
+        return f"{self.stage.fps:,.0f} frames/s, learner {self.stage.learner}"
+
+    def fields(self) -> dict[str, Any]:
+        """Returns all of it for the --json file."""
+        measured = {} if self.stage is None else self.stage._asdict()
+        copied = None if self.copied is None else self.copied._asdict()
+        return {
+            **measured,
+            "flags": self.row.flags,
+            "mb_per_second": copied,
+            "left_out": self.why,
+            "failure": self.failure,
+        }
+
+
+def run_suite(flags: BenchmarkFlags, typed: Sequence[str], version: str) -> None:
+    """Measures all rows, and prints a table. Writes the --json file after each row.
+
+    typed: flags of training for all rows, e.g. --device=cpu. Raises ConfigError, and CommandFailed at the end
+    if rows have failed.
+    """
+    rows = make_rows(num_usable_cores())
+    for row in rows:
+        if row.package is None or is_installed(row.package):
+            parse_arguments([*row.flags, *typed])  # finds what is wrong with `typed` before anything runs
+    no_gpu = "of --device=cpu" if "--device=cpu" in typed else call_in_child("gpu_probe", why_no_gpu)
+    hardware = describe_hardware()
+    found = {"hardware": hardware, "seconds": flags.seconds, "flags": typed, "versions": versions(version)}
+    results: list[Result] = []
+    with guarded(), tempfile.TemporaryDirectory(prefix="sample_factory_benchmark_") as folder:
+        for number, row in enumerate(rows, start=1):
+            print(f"{number}/{len(rows)} {row.name} ... ", end="", flush=True)
+            results.append(_result(row, typed, flags, Path(folder, str(number)), no_gpu))
+            print(results[-1].text(), flush=True)
+            if flags.json is not None:  # each time: the machine may be lent for a few minutes
+                done = {result.row.name: result.fields() for result in results}
+                text = json.dumps({**found, "rows": done}, indent=4)
+                Path(flags.json).expanduser().write_text(f"{text}\n")
+    print("\n".join(report(results, hardware, flags)))
+    failed = [result.row.name for result in results if result.failure is not None]
+    if failed:
+        raise CommandFailed(f"{len(failed)} of {len(rows)} rows failed: {', '.join(failed)}")
+
+
+def report(results: Sequence[Result], hardware: Mapping[str, Any], flags: BenchmarkFlags) -> list[str]:
+    """Returns the lines that are printed at the end: the table and notes."""
+    measured = [result for result in results if result.stage is not None]
+    lines = aligned([HEADINGS, *map(cells, measured)], "<>>>>>>")
+    notes = []
+    for result in results:
+        if result.stage is None:
+            notes.append(f"{result.row.name}: {result.text().splitlines()[0]}")
+        else:
+            notes += [f"{result.row.name}: {warning}" for warning in result.stage.warnings]
+    workers, envs = doom_size(hardware["cores"])
+    if workers < WORKERS:
+        size = f"{workers} workers x {envs} envs of Doom for {hardware['cores']} cores"
+        notes.append(f"{size}, instead of {WORKERS} x 8 where there are as many cores")
+    notes += filter(None, [used_by_others(result.stage for result in measured if result.stage is not None)])
+    gpus = ", ".join(hardware["gpus"]) or "no GPU"
+    machine = f"{hardware['cpu']}, {hardware['cores']} cores, {gpus}; {flags.seconds:g} s each"
+    return ["", machine, "", *lines, "", *(f"note: {note}" for note in notes)]
+
+
+def _result(
+    row: Row, typed: Sequence[str], flags: BenchmarkFlags, folder: Path, no_gpu: str | None
+) -> Result:
+    """Measures a row. no_gpu: why there is no GPU; None if there is one."""
+    if row.needs_gpu and no_gpu is not None:
+        return Result(row, why=f"it needs a GPU, and there is none because {no_gpu}")
+    if row.package is not None and not is_installed(row.package):
+        return Result(row, why=f"the package {row.package} is not installed")
+    try:
+        return _measured(row, typed, flags, folder)
+    except (StageFailed, ChildFailed) as failure:
+        return Result(row, failure=str(failure))
+
+
+def _measured(row: Row, typed: Sequence[str], flags: BenchmarkFlags, folder: Path) -> Result:
+    """Measures a row. Raises StageFailed and ChildFailed."""
+    config, plan = with_chosen_values(parse_arguments([*row.flags, *typed]))
+    seconds = (flags.warmup_seconds, flags.seconds)
+    if row.is_learner:
+        sent = plan.to_send()._replace(config=replace(plan.config, family=None, extra={}), family=None)
+        stage: Stage = call_in_child("learner", learner_alone, (sent, *seconds), 120 + 3 * sum(seconds))
+    else:
+        folder.mkdir()
+        stage = run_stage(config, "training", seconds, folder)
+    if stage.device == "cpu":
+        return Result(row, stage)
+    return Result(row, stage, copied_mb(plan, stage.fps, stage.num_parameters, acts=not row.is_learner))
+
+
+class Copied(NamedTuple):
+    """MB/s that are copied to the GPU and from it, computed from the shapes and the speed."""
+
+    to_gpu: float
+    from_gpu: float
+
+
+def copied_mb(plan: RunPlan, fps: float, num_parameters: int, acts: bool) -> Copied:
+    """Returns what inference, learner and weights copy at a speed of `fps`. acts: whether there is inference.
+
+    Inference: observation and recurrent state of each step, and back its outputs and the next state. Learner:
+    whole trajectories. Weights: out of the learner after each iteration, and into each policy worker.
+    """
+    topology = plan.topology
+    layout = kind_layouts(plan.info.kinds)[0]
+    observation = sum(box.dtype.itemsize * int(np.prod(box.shape)) for box in _boxes(layout))
+    state, outputs = 4 * plan.state_size, 4 * layout.size
+    steps = fps / topology.frameskip  # of agents, per second
+    learning = plan.config.learning
+    iterations = steps / (learning.batch_size * learning.num_batches_per_iteration)
+    trajectory = observation * (topology.rollout + 1) + state * topology.chunks_per_trajectory
+    trajectory += topology.rollout * (outputs + OTHER_BYTES)
+    weights = 4 * num_parameters * iterations
+    inferring = topology.num_inline_samplers or topology.policy_workers_per_policy
+    to_gpu = steps * trajectory / topology.rollout
+    from_gpu = weights
+    if acts:
+        to_gpu += steps * (observation + state) + weights * inferring
+        from_gpu += steps * (outputs + state)
+    return Copied(to_gpu / 1e6, from_gpu / 1e6)
+
+
+def _boxes(layout: KindLayout) -> list[gym.spaces.Box]:
+    return [box for box in layout.observation_space.spaces.values() if isinstance(box, gym.spaces.Box)]
+
+
+def cells(result: Result) -> list[str]:
+    """Returns the row of the table, see HEADINGS."""
+    stage, copied = result.stage, result.copied
+    assert stage is not None, "only what was measured is in the table"
+    limits = bottlenecks(stage.waits)
+    limit = "n/a" if len(stage.waits) < 2 else " and ".join(PARTS[part][0] for part in limits)
+    return [
+        result.row.name,
+        f"{stage.fps:,.0f}",
+        "n/a" if stage.gpu_busy is None else f"{stage.gpu_busy:.0%}",
+        *(["-", "-"] if copied is None else [f"{copied.to_gpu:,.0f}", f"{copied.from_gpu:,.0f}"]),
+        "n/a" if stage.cores is None else f"{stage.cores['ours']:.1f}",
+        "learner" if result.row.is_learner else limit if len(limits) < len(PARTS) else "none",
+    ]
