@@ -247,6 +247,15 @@ def resolve_family(env_name: str) -> EnvFamily:
     return EnvFamily(env_name, make_env, flags, dict(values), metrics, follows)
 
 
+def gym_name_of(env_name: str) -> str:
+    """Returns `gym_<id>` for an id of Gymnasium that no family has; any other name as it is."""
+    if _find_entry(env_name) is not None or _is_prefix_alone(env_name):
+        return env_name
+    import gymnasium
+
+    return f"gym_{env_name}" if env_name in gymnasium.registry else env_name
+
+
 def resolve_trained_family(env_name: str) -> EnvFamily:
     """Returns the family of an env in which a policy was trained. Raises as `resolve_family`."""
     try:
