@@ -159,6 +159,7 @@ def register_env(
     extra: str | None = None,
     metrics: type[FamilyMetrics] | str | None = None,
     example: str | None = None,
+    follows_observation: bool = True,
 ) -> None:
     """Registers an env by its name, or a family of envs by the beginning of their names.
 
@@ -169,17 +170,18 @@ def register_env(
         class of envs or `lambda: MyEnv(3)` will do. cfg has every flag as an attribute. An observation with
         the key `action_mask` forbids actions: one number for each choice of the action space; 0 forbids it.
     flags: frozen dataclass of `sample_factory.config.flags.flag` fields, the family's own flags.
-    defaults: flag overrides, or a function of the env's name that returns them. Other flags have defaults
-        that suit the observation, see config/observation_defaults.py.
+    defaults: flag overrides, or a function of the env's name that returns them.
     names: the full names of the family's envs; with them, a mistyped name is an error at once.
     extra: the X in `pip install -e '.[X]'`, suggested when an import fails.
     metrics: a class like FamilyMetrics.
     example: the full name of an env, for an error message of a family without `names`.
+    follows_observation: whether other flags have defaults that suit the observation, see
+        config/observation_defaults.py; False: the general defaults.
 
     Each of make_env, flags, defaults, names and metrics may be a "module:attribute" string, imported when the
     family is used. Registering a name again replaces the family.
     """
-    parts = FamilyParts(make_env, flags, defaults, names, metrics, example, follows_observation=True)
+    parts = FamilyParts(make_env, flags, defaults, names, metrics, example, follows_observation)
     is_prefix = name.endswith(("_", "*"))
     name = name.removesuffix("*")
     _FAMILIES[name] = FamilyEntry(name, parts, extra, is_prefix=is_prefix)
@@ -204,7 +206,9 @@ def extend_family(env_name: str, flags: type | None, defaults: Mapping[str, Any]
         values = resolve(parts.defaults)
         return {**((values(name) if callable(values) else values) or {}), **defaults}
 
-    extended = parts._replace(flags=flags or own, defaults=all_defaults)
+    # A script for v2 that registers an env expects the defaults of v2.
+    follows = entry.is_built_in and parts.follows_observation
+    extended = parts._replace(flags=flags or own, defaults=all_defaults, follows_observation=follows)
     _FAMILIES[entry.name] = dataclasses.replace(entry, parts=extended)
 
 
@@ -305,7 +309,8 @@ class V1Registry:
                 override_default_params_func(env_name, overrides)
             return {**recorder.recorded_defaults, **overrides.recorded_defaults}
 
-        register_env(f"{env_name_prefix}*", make_env_func, recorder.flags_type(), defaults)
+        name = f"{env_name_prefix}*"
+        register_env(name, make_env_func, recorder.flags_type(), defaults, follows_observation=False)
 
 
 def global_env_registry() -> V1Registry:

@@ -25,8 +25,9 @@ def with_names(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the keyword arguments of a call, with names in place of what they name.
 
     env: a class of envs or a function that makes one, as `register_env` has it, or an id of Gymnasium
-        without `gym_`. encoder_custom and the like, algo, matchmaking: the factory. observers: a list of observers, or
-        of functions that make one.
+        without `gym_`.
+    encoder_custom and the like, algo, matchmaking: the factory.
+    observers: a list of observers, or of functions that make one. They follow this run only.
 
     Raises ConfigError for an env that is made already.
     """
