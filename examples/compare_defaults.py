@@ -4,8 +4,8 @@
     python examples/compare_defaults.py --csv=rows.csv --library=before --repo=OTHER_CHECKOUT
     python examples/compare_defaults.py --csv=rows.csv --library=sb3 --python=OTHER_VENV/bin/python
 
-Appends a row for each env and seed; a row that is there is not measured again. A run has two cores, and ends
-when it has --frames env steps and --seconds of time, both counted from the call that trains.
+Appends a row for each env and seed, unless it is there. A run has two cores, and ends after both --frames env
+steps and --seconds, which are counted from the call that trains.
 """
 
 import argparse
@@ -30,8 +30,7 @@ COLUMNS = ("env", "library", "seed", "frames", "seconds", "seconds_at_frames", "
 class Courier(gym.Env):
     """A picture shows a target in a room, a vector the own place, a mask which steps lead into a wall."""
 
-    SIDE = 6
-    PIXELS = 7  # side of a field
+    SIDE, PIXELS = 6, 7  # of the room in fields, of a field in pixels
     STEPS = ((0, 1), (0, -1), (1, 0), (-1, 0))
     action_space = gym.spaces.Discrete(4)
     observation_space = gym.spaces.Dict(
@@ -109,30 +108,29 @@ class Episodes:
             return float(np.mean([row[2] for row in rows[-EPISODES:]])) if rows else float("nan")
 
         until = [row for row in self.rows if row[1] <= self.frames]
+        seconds, frames, _ = (self.rows or [(time.monotonic() - self.began, 0, 0.0)])[-1]
         return {
-            "frames": self.rows[-1][1],
-            "seconds": round(self.rows[-1][0], 1),
-            "seconds_at_frames": round(until[-1][0], 1),
+            "frames": frames,
+            "seconds": round(seconds, 1),
+            "seconds_at_frames": round(until[-1][0], 1) if until else float("nan"),
             "at_frames": mean(until),
             "at_seconds": mean([row for row in self.rows if row[0] <= self.seconds]),
         }
 
 
-def train_sb3(env: str, seed: int, episodes: Episodes, flags: list[str]) -> None:
-    """Trains PPO with its own defaults. flags: not used."""
+def train_sb3(env: str, seed: int, episodes: Episodes, _: list[str]) -> None:
+    """Trains PPO with its own defaults."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
 
     class Log(BaseCallback):
         def _on_step(self) -> bool:
             ended = [info["episode"]["r"] for info in self.locals["infos"] if "episode" in info]
-            goes_on = [episodes.add(self.num_timesteps, reward) for reward in ended]
-            return all(goes_on)
+            return min((episodes.add(self.num_timesteps, reward) for reward in ended), default=True)
 
     made = ENVS[env]()
-    is_picture = isinstance(made.observation_space, gym.spaces.Box) and len(made.observation_space.shape) == 3
-    is_dict = isinstance(made.observation_space, gym.spaces.Dict)
-    policy = "MultiInputPolicy" if is_dict else "CnnPolicy" if is_picture else "MlpPolicy"
+    shape = made.observation_space.shape  # None of a Dict
+    policy = "MultiInputPolicy" if shape is None else "CnnPolicy" if len(shape) == 3 else "MlpPolicy"
     PPO(policy, made, seed=seed).learn(10**9, callback=Log())
 
 
@@ -158,9 +156,9 @@ def measure(arguments: argparse.Namespace, env: str, seed: int) -> dict[str, Any
     """Returns the row of a run in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "result.json")
-        options = [f"--frames={arguments.frames}", f"--seconds={arguments.seconds}"]
-        command = [arguments.python, __file__, f"--library={arguments.library}", *options]
-        command += [f"--one={env}", f"--seeds={seed}", f"--out={out}", *arguments.flags]
+        command = [arguments.python, __file__, f"--library={arguments.library}", f"--one={env}"]
+        command += [f"--frames={arguments.frames}", f"--seconds={arguments.seconds}"]
+        command += [f"--seeds={seed}", f"--out={out}", *arguments.flags]
         path = {"PYTHONPATH": str(Path(arguments.repo).absolute())} if arguments.repo else {}
         subprocess.run(command, check=True, env={**os.environ, **path}, stdout=subprocess.DEVNULL)
         return {"env": env, "library": arguments.library, "seed": seed, **json.loads(out.read_text())}
@@ -187,16 +185,14 @@ def main() -> None:
         Path(arguments.out).write_text(json.dumps(episodes.result()))
         return
     table = Path(arguments.csv)
-    is_new = not table.exists()
-    done = set() if is_new else {tuple(row)[:3] for row in csv.reader(table.open())}
+    done = {tuple(row[:3]) for row in csv.reader(table.open())} if table.exists() else set()
     for env, seed in [(env, seed) for seed in arguments.seeds for env in arguments.envs]:
         if (env, arguments.library, str(seed)) not in done:
             row = measure(arguments, env, seed)
             with table.open("a", newline="") as file:
                 writer = csv.DictWriter(file, COLUMNS)
-                if is_new:
+                if not file.tell():
                     writer.writeheader()
-                    is_new = False
                 writer.writerow(row)
             print(*row.values(), flush=True)
 

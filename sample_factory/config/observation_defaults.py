@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.config import Config
 from sample_factory.config.consistency import check_consistency
 from sample_factory.config.sections import TRAINING_SECTIONS
@@ -46,7 +47,7 @@ PICTURES: Mapping[str, Any] = {
 }
 SETS: Mapping[str, Mapping[str, Any]] = {"vectors": VECTORS, "pictures": PICTURES}
 # Whoever sets one of them knows the others, to which it has to fit.
-_BELONG_TOGETHER = ("rollout", "recurrence", "batch_size")
+_BELONG_TOGETHER = {"rollout", "recurrence", "batch_size"}
 
 
 def follow_observation(config: Config, observed: str) -> tuple[Config, dict[str, Any]]:
@@ -55,9 +56,12 @@ def follow_observation(config: Config, observed: str) -> tuple[Config, dict[str,
     observed: the name of the set. Only `config.open_flags` change. Raises ConfigError if a default
     contradicts a flag that was set.
     """
-    are_open = config.open_flags.issuperset(_BELONG_TOGETHER)
-    open_flags = config.open_flags if are_open else config.open_flags.difference(_BELONG_TOGETHER)
-    chosen = {flag: value for flag, value in SETS[observed].items() if flag in open_flags}
+    kept: set[str] = set()
+    if not config.open_flags.issuperset(_BELONG_TOGETHER):
+        kept |= _BELONG_TOGETHER
+    if "ppo_clip_value" not in (algorithm_info(config.run.algo).flags or ()):
+        kept |= {"ppo_epochs"}  # many passes need the clipped losses of PPO
+    chosen = {flag: value for flag, value in SETS[observed].items() if flag in config.open_flags - kept}
     sections: dict[str, Any] = {name: getattr(config, name) for name in TRAINING_SECTIONS}
     for name, section in sections.items():
         own = {field.name for field in dataclasses.fields(section)} & chosen.keys()

@@ -59,6 +59,13 @@ def test_lengths_that_have_to_fit_each_other_are_chosen_together(tmp_path):
     assert (config.learning.batch_size, config.learning.rollout) == (96, 32)
 
 
+def test_many_passes_need_the_clipped_loss_of_ppo(tmp_path):
+    register_env("plain", lambda: None)
+    for algo, passes in (("APPO", VECTORS["ppo_epochs"]), ("IMPALA", 1), ("VMPO", 1)):
+        config, _ = chosen(tmp_path, {"obs": VECTOR}, "--env=plain", f"--algo={algo}")
+        assert config.learning.ppo_epochs == passes
+
+
 def test_a_resumed_run_keeps_what_was_chosen(tmp_path):
     config, _ = chosen(tmp_path, {"obs": VECTOR}, "--experiment=a")
     config.save()
