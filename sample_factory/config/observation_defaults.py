@@ -47,7 +47,7 @@ PICTURES: Mapping[str, Any] = {
 }
 SETS: Mapping[str, Mapping[str, Any]] = {"vectors": VECTORS, "pictures": PICTURES}
 # Whoever sets one of them knows the others, to which it has to fit.
-_BELONG_TOGETHER = {"rollout", "recurrence", "batch_size"}
+_BELONG_TOGETHER = {"rollout", "recurrence", "batch_size", "num_batches_per_iteration"}
 
 
 def follow_observation(config: Config, observed: str) -> tuple[Config, dict[str, Any]]:

@@ -57,6 +57,7 @@ def test_typed_flags_and_files_win(tmp_path):
 def test_lengths_that_have_to_fit_each_other_are_chosen_together(tmp_path):
     config, _ = chosen(tmp_path, {"obs": VECTOR}, "--batch_size=96")
     assert (config.learning.batch_size, config.learning.rollout) == (96, 32)
+    assert config.learning.num_batches_per_iteration == 1, "8 of a large size would be too many samples"
 
 
 def test_many_passes_need_the_clipped_loss_of_ppo(tmp_path):
