@@ -71,7 +71,13 @@ EVALUATION = {
 
 if __name__ == "__main__":
     defaults = {**LEARNING, **SIZES, **EVALUATION}
-    register_env("courier", lambda full_env_name, cfg: Courier(cfg.shaped), CourierFlags, defaults)
+    register_env(
+        "courier",
+        lambda full_env_name, cfg: Courier(cfg.shaped),
+        CourierFlags,
+        defaults,
+        follows_observation=False,
+    )
     commands = {"train": train, "eval": evaluate}
     if not sys.argv[1:] or sys.argv[1] not in commands:
         print(f"usage: python {sys.argv[0]} train|eval --experiment=NAME [flags]", file=sys.stderr)

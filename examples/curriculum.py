@@ -71,7 +71,9 @@ DEFAULTS = {"use_rnn": False, "encoder_mlp_layers": (32,), "learning_rate": 0.01
 SIZES = {"rollout": 16, "batch_size": 256, "num_envs_per_worker": 8, "train_for_env_steps": 300_000}
 
 if __name__ == "__main__":
-    register_env("lock_", lambda full_env_name: Lock(), defaults={**DEFAULTS, **SIZES})
+    register_env(
+        "lock_", lambda full_env_name: Lock(), defaults={**DEFAULTS, **SIZES}, follows_observation=False
+    )
     register_observer("curriculum", Curriculum)
     commands = {"train": train, "enjoy": enjoy}
     if not sys.argv[1:] or sys.argv[1] not in commands:

@@ -78,7 +78,9 @@ def main(argv: list[str]) -> int:
     run = {"gamma": 0.0, "learning_rate": 3e-3, "batch_size": 256, "train_for_env_steps": 60_000}
     defaults = {**run, "actor_critic_custom": "attention", "num_envs_per_worker": 16}
     register_actor_critic("attention", Attention)
-    register_env("my_lookup", lambda full_env_name: Lookup(), LookupFlags, defaults)
+    register_env(
+        "my_lookup", lambda full_env_name: Lookup(), LookupFlags, defaults, follows_observation=False
+    )
     commands = {"train": train, "enjoy": enjoy}
     if not argv or argv[0] not in commands:
         print(f"usage: python {sys.argv[0]} train|enjoy --experiment=NAME [flags]", file=sys.stderr)

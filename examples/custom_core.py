@@ -82,7 +82,7 @@ def main(argv: list[str]) -> int:
     defaults = {**network, **learning, "num_envs_per_worker": 16}
     register_core("min_gru", MinGRU)
     register_decoder("residual", Residual)
-    register_env("my_recall", lambda full_env_name: Recall(), defaults=defaults)
+    register_env("my_recall", lambda full_env_name: Recall(), defaults=defaults, follows_observation=False)
     commands = {"train": train, "enjoy": enjoy}
     if not argv or argv[0] not in commands:
         print(f"usage: python {sys.argv[0]} train|enjoy --experiment=NAME [flags]", file=sys.stderr)

@@ -57,7 +57,7 @@ def turret_defaults(full_env_name: str) -> dict[str, Any]:
 
 def main(argv: list[str]) -> int:
     """Runs a command. argv: `train` or `enjoy`, then flags. Returns the exit code."""
-    register_env("my_turret", make_turret, TurretFlags, turret_defaults)
+    register_env("my_turret", make_turret, TurretFlags, turret_defaults, follows_observation=False)
     commands = {"train": train, "enjoy": enjoy}
     if not argv or argv[0] not in commands:
         print(f"usage: python {sys.argv[0]} train|enjoy --experiment=NAME [flags]", file=sys.stderr)

@@ -89,7 +89,13 @@ def main(argv: list[str]) -> int:
     learning = {"gamma": 0.0, "learning_rate": 2e-3, "batch_size": 128, "train_for_env_steps": 60_000}
     defaults = {**network, **learning, "num_envs_per_worker": 16}
     register_encoder("colour_attention", ColourAttention)
-    register_env("my_named_colour", lambda full_env_name: NamedColour(), ColourFlags, defaults)
+    register_env(
+        "my_named_colour",
+        lambda full_env_name: NamedColour(),
+        ColourFlags,
+        defaults,
+        follows_observation=False,
+    )
     commands = {"train": train, "enjoy": enjoy}
     if not argv or argv[0] not in commands:
         print(f"usage: python {sys.argv[0]} train|enjoy --experiment=NAME [flags]", file=sys.stderr)

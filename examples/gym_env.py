@@ -21,10 +21,10 @@ import gymnasium as gym
 from sample_factory import register_env
 from sample_factory.config.flags import flag
 from sample_factory.enjoy import main as enjoy
-from sample_factory.envs.gym_family import gym_defaults
 from sample_factory.train import main as train
 
 PREFIX = "sticky_"
+DEFAULTS = {"num_envs_per_worker": 16, "train_for_env_steps": 200_000}
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,9 @@ def make_sticky_env(full_env_name: str, cfg, render_mode: str | None = None) -> 
     return StickyActions(env, cfg.stickiness)
 
 
-def sticky_defaults(full_env_name: str) -> dict[str, Any]:
-    """Returns the defaults of envs without a wrapper, and a limit of env frames."""
-    return {**gym_defaults(full_env_name), "num_envs_per_worker": 16, "train_for_env_steps": 200_000}
-
-
 def main(argv: list[str]) -> int:
     """Runs a command. argv: `train` or `enjoy`, then flags. Returns the exit code."""
-    register_env(PREFIX, make_sticky_env, StickyFlags, sticky_defaults)
+    register_env(PREFIX, make_sticky_env, StickyFlags, DEFAULTS)
     commands = {"train": train, "enjoy": enjoy}
     if not argv or argv[0] not in commands:
         usage = f"usage: python {sys.argv[0]} train|enjoy --env={PREFIX}ID --experiment=NAME [flags]"

@@ -71,7 +71,7 @@ DEFAULTS = {
 
 
 if __name__ == "__main__":
-    register_env("bridge_", lambda full_env_name: Bridge(), defaults=DEFAULTS)
+    register_env("bridge_", lambda full_env_name: Bridge(), defaults=DEFAULTS, follows_observation=False)
     register_matchmaking("roles", Roles)
     commands = {"train": train, "enjoy": enjoy}
     if not sys.argv[1:] or sys.argv[1] not in commands:

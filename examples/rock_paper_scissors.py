@@ -143,7 +143,7 @@ def describe(name: str, strategy: np.ndarray) -> str:
 
 def main(argv: list[str]) -> int:
     """Runs a command. argv: `train`, `strategies` or `match`, then flags. Returns the exit code."""
-    register_env("rps_", make_env, defaults=DEFAULTS)
+    register_env("rps_", make_env, defaults=DEFAULTS, follows_observation=False)
     commands = {"train": train, "strategies": strategies, "match": match}
     if not argv or argv[0] not in commands:
         usage = f"usage: python {sys.argv[0]} {'|'.join(commands)} --experiment=NAME [flags]"

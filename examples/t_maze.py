@@ -94,7 +94,7 @@ DEFAULTS = {
 
 def main(argv: list[str]) -> int:
     """Runs a command. argv: `train` or `enjoy`, then flags. Returns the exit code."""
-    register_env("my_t_maze", make_env, TMazeFlags, DEFAULTS)
+    register_env("my_t_maze", make_env, TMazeFlags, DEFAULTS, follows_observation=False)
     commands = {"train": train, "enjoy": enjoy}
     if not argv or argv[0] not in commands:
         print(f"usage: python {sys.argv[0]} train|enjoy --experiment=NAME [flags]", file=sys.stderr)

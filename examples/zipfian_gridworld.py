@@ -153,7 +153,7 @@ def report(argv: list[str]) -> int:
 
 def main(argv: list[str]) -> int:
     """Runs a command. argv: `train` or `evaluate`, then flags. Returns the exit code."""
-    register_env(ENV, make_env, ZipfianFlags, DEFAULTS)
+    register_env(ENV, make_env, ZipfianFlags, DEFAULTS, follows_observation=False)
     if not argv or argv[0] not in ("train", "evaluate"):
         print(f"usage: python {sys.argv[0]} train|evaluate --experiment=NAME [flags]", file=sys.stderr)
         return 2

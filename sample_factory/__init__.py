@@ -56,6 +56,7 @@ _MODULES = {
     "load_policy": "sample_factory.evaluation.load_policy",
     "read_metrics": "sample_factory.plotting.read_summaries",
     "run": "sample_factory.training.run",
+    "train": "sample_factory.train",
 }
 
 __version__ = VERSION
@@ -67,7 +68,8 @@ def __getattr__(name: str) -> Any:
     """Imports a function or class when it is first used."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_MODULES[name]), name)
+    module = importlib.import_module(_MODULES[name])
+    value = module if name == "train" else getattr(module, name)  # that module can be called
     globals()[name] = value
     return value
 

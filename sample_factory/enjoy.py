@@ -6,7 +6,7 @@ With --save_video --no_render it writes a video on a machine without a display.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sample_factory.launch.exit_codes import run_command
@@ -35,7 +35,7 @@ def enjoy(config: "Config | FlagNamespace") -> "Evaluation | Played":
     return play_and_push(config, resolve_family(config.env_name))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, env: Callable[..., Any] | None = None) -> int:
     """Returns the exit code: 0 done or stopped, 1 the checkpoint or the video failed, 2 bad input."""
 
     def command(arguments: Sequence[str]) -> None:
@@ -53,7 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         setup_logging("enjoy")
         enjoy(config)
 
-    return run_command(command, argv)
+    from sample_factory.launch.objects_of_call import argv_for
+
+    return run_command(lambda _: command(argv_for(env, argv)), [])
 
 
 def __getattr__(name: str) -> Any:

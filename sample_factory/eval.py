@@ -4,13 +4,13 @@ python -m sample_factory.eval --experiment=my_experiment --eval_episodes=1000 --
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sample_factory.launch.exit_codes import run_command
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, env: Callable[..., Any] | None = None) -> int:
     """Returns the exit code: 0 done or stopped, 1 an env or a process failed, 2 bad input."""
 
     def command(arguments: Sequence[str]) -> None:
@@ -21,7 +21,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         setup_logging("eval")
         run_eval(config)
 
-    return run_command(command, argv)
+    from sample_factory.launch.objects_of_call import argv_for
+
+    return run_command(lambda _: command(argv_for(env, argv)), [])
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,8 @@
 """Trains agents: python -m sample_factory.train --env=doom_battle --experiment=my_experiment"""
 
 import sys
-from collections.abc import Sequence
+import types
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sample_factory.config.commands import TRAIN, Command
@@ -20,9 +21,26 @@ def train(argv: Sequence[str], command: Command = TRAIN) -> int:
     return FAILED if train_config(config).status == "failed" else DONE
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 done or stopped, 1 failed, 2 bad input."""
-    return run_command(train, argv)
+def main(argv: Sequence[str] | None = None, env: Callable[..., Any] | None = None) -> int:
+    """Returns the exit code: 0 done or stopped, 1 failed, 2 bad input.
+
+    argv: flags; None: those of the command line. env: a class of envs or a function, in place of --env.
+    """
+    from sample_factory.launch.objects_of_call import argv_for
+
+    return run_command(lambda _: train(argv_for(env, argv)), [])
+
+
+class _CallableModule(types.ModuleType):
+    """Lets `sample_factory.train(MyEnv, "mine", ...)` do what `sample_factory.run` does."""
+
+    def __call__(self, *arguments: Any, **flags: Any) -> Any:
+        from sample_factory.training.run import run
+
+        return run(*arguments, **flags)
+
+
+sys.modules[__name__].__class__ = _CallableModule
 
 
 def __getattr__(name: str) -> Any:

@@ -108,6 +108,8 @@ class Config:
     unknown: key -> value, for keys of cfg.json that are no flags. They are written back unchanged.
     extra: section name -> section, for the sections that only one program has.
     argv: the arguments that were parsed; a script may have given others than its own.
+    open_flags: flags that nothing has set, so that a training may choose them by the observation of the env,
+        see observation_defaults.py.
     resumed: the flags that differ from the saved ones; None if no experiment is resumed.
     is_foreign: whether values come from a cfg.json of another account, which --trust_code has not accepted;
         `save` does not sign them.
@@ -128,6 +130,7 @@ class Config:
     unknown: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     argv: tuple[str, ...] = ()
+    open_flags: frozenset[str] = frozenset()
     resumed: Resumed | None = None
     is_foreign: bool = False
 

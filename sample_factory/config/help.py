@@ -12,6 +12,7 @@ from typing import Any
 
 from sample_factory.config.commands import COMMANDS, ENJOY, PLOT_CURVES, TRAIN, Command
 from sample_factory.config.flags import NEVER, add_flag, section_fields
+from sample_factory.config.observation_defaults import SETS
 from sample_factory.config.sections import TRAINING_SECTIONS
 
 MIN_WIDTH = 60
@@ -59,6 +60,7 @@ def command_help(
     defaults: Mapping[str, Any] | None = None,
     own_sections: Collection[str] = (),
     everything: bool = False,
+    follows_observation: bool = False,
 ) -> str:
     """Returns the help of a command that takes the flags of an experiment.
 
@@ -67,7 +69,11 @@ def command_help(
     defaults: flag -> default of the env, instead of the default of the section.
     own_sections: names of the sections that only this command has.
     everything: every flag by section, not only the common ones.
+    follows_observation: other flags have the defaults of observation_defaults.py.
     """
+    given = defaults or {}
+    if follows_observation:
+        defaults = {**_by_observation(), **given}
     usage, after = command.usage, _more_help(command, env_name, everything)
     if env_name is None:
         after = [*_rows("Envs", command.envs), "", "Examples:", *_examples(command), *after]
@@ -86,6 +92,16 @@ def command_help(
     for section in shared if everything else ():
         _add_group(parser, _title(section), [section], defaults)
     return parser.format_help().rstrip()
+
+
+def _by_observation() -> dict[str, Any]:
+    """Returns flag -> default, as a text if it depends on the observation."""
+    texts = {}
+    for flag in dict.fromkeys(flag for flags in SETS.values() for flag in flags):
+        values = {observed: _typed(flags[flag]) for observed, flags in SETS.items() if flag in flags}
+        listed = ", ".join(f"{value} for {observed}" for observed, value in values.items())
+        texts[flag] = listed if len({*values.values()}) > 1 else next(iter(values.values()))
+    return texts
 
 
 def make_command_parser(command: Command) -> argparse.ArgumentParser:

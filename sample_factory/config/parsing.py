@@ -69,6 +69,10 @@ class Family(Protocol):
     def defaults(self) -> Mapping[str, Any]:
         """Flag -> value, instead of the default of the flag's section."""
 
+    @property
+    def follows_observation(self) -> bool:
+        """Whether a training chooses flags that are left out by the observation of the env."""
+
 
 def parse_config(
     argv: Sequence[str],
@@ -80,8 +84,8 @@ def parse_config(
 ) -> Config:
     """Turns a command line into a Config.
 
-    Precedence: default of the flag < default of the family < default of the algorithm < --cfg file < saved
-    cfg.json < command line.
+    Precedence: default of the flag < default by the observation, see observation_defaults.py < default of
+    the family < default of the algorithm < --cfg file < saved cfg.json < command line.
 
     argv: the flags as typed; `as_arguments` makes them from keywords of Python.
     resolve_family: returns the family of a full env name.
@@ -106,7 +110,9 @@ def parse_config(
     of_algo = Layer(f"defaults of --algo={algo}", algorithm_info(str(algo or RunFlags.algo)).defaults)
     if "help" in first:
         defaults = {**of_family.values, **of_algo.values}
-        show(command_help(command, sections, env_name, defaults, own_sections, first["help"] == EVERYTHING))
+        follows = family is not None and family.follows_observation
+        everything = first["help"] == EVERYTHING
+        show(command_help(command, sections, env_name, defaults, own_sections, everything, follows))
         raise SystemExit(0)
     if family is None:
         refuse_missing_env(argv, command)
@@ -124,7 +130,11 @@ def parse_config(
     config = build_config(sections, [of_family, of_algo, file, saved, typed], flags)
     resumed = _changes(sections, saved, typed, file) if saved.values and not evaluation else None
     is_foreign = saved.foreign is not None or file.foreign is not None
-    return dataclasses.replace(config, argv=tuple(argv), resumed=resumed, is_foreign=is_foreign)
+    is_new = not evaluation and not saved.values
+    open_flags = config.open_flags if is_new and family and family.follows_observation else frozenset()
+    return dataclasses.replace(
+        config, argv=tuple(argv), open_flags=open_flags, resumed=resumed, is_foreign=is_foreign
+    )
 
 
 def _parse_first(argv: Sequence[str]) -> dict[str, Any]:
@@ -223,7 +233,9 @@ def with_flags(config: Config, argv: Sequence[str], resolve_family: Callable[[st
         Layer(COMMAND_LINE, {**flags, "env": env_name}),
     ]
     changed = build_config(sections, layers, flags)
-    return dataclasses.replace(changed, argv=config.argv, is_foreign=config.is_foreign)
+    return dataclasses.replace(
+        changed, argv=config.argv, open_flags=frozenset(), is_foreign=config.is_foreign
+    )
 
 
 def parse_values(
@@ -272,7 +284,8 @@ def build_config(sections: Mapping[str, type], layers: Sequence[Layer], typed: M
         unknown.pop(key, None)
     fields = {field.name for field in dataclasses.fields(Config)}
     extra = {name: built.pop(name) for name in list(built) if name not in fields}
-    config = Config(**built, typed=dict(typed), unknown=unknown, extra=extra)
+    open_flags = frozenset(flag for _, flag in flag_of.values()) - sources.keys()
+    config = Config(**built, typed=dict(typed), unknown=unknown, extra=extra, open_flags=open_flags)
     check_consistency(config)
     return config
 

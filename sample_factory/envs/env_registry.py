@@ -1,4 +1,4 @@
-"""Registry of env families by name prefix.
+"""Registry of envs by name, and of env families by the beginning of their names.
 
 Registering a family imports nothing: "module:attribute" strings are resolved when the family is used.
 """
@@ -52,7 +52,12 @@ class UnknownEnvError(EnvError, PermanentFailure):
 
 
 class FamilyParts(NamedTuple):
-    """The parts of a family; each but `example` may be a "module:attribute" string. See `register_env`."""
+    """The parts of a family. See `register_env`. Each of make_env, flags, defaults, names and metrics may be
+    a "module:attribute" string.
+
+    follows_observation: whether flags without a default of the family get one that suits the observation, see
+        config/observation_defaults.py; or a function of the env's name that says so.
+    """
 
     make_env: MakeEnv | str
     flags: type | str | None = None
@@ -60,22 +65,29 @@ class FamilyParts(NamedTuple):
     names: Collection[str] | str | None = None
     metrics: type[FamilyMetrics] | str | None = None
     example: str | None = None
+    follows_observation: bool | Callable[[str], bool] = False
 
 
 @dataclasses.dataclass(frozen=True)
 class FamilyEntry:
     """A registration.
 
+    name: of one env, or, with is_prefix, what the names of a family begin with.
     parts: or a "module:attribute" string of them.
     extra: the X in `pip install -e '.[X]'` that an error suggests when an import fails.
     packages: one of them has to be installed; empty: none.
     """
 
-    prefix: str
+    name: str
     parts: FamilyParts | str
     extra: str | None = None
     packages: Sequence[str] = ()
     is_built_in: bool = False
+    is_prefix: bool = True
+
+    def fits(self, env_name: str) -> bool:
+        """Returns whether an env is of this registration."""
+        return env_name.startswith(self.name) if self.is_prefix else env_name == self.name
 
     def find_parts(self) -> FamilyParts:
         """Returns the parts, after importing their module."""
@@ -92,6 +104,7 @@ class FamilyEntry:
 class EnvFamily:
     """A resolved family for one env: how to make it, its flags, its defaults. Sent to child processes.
 
+    follows_observation: see FamilyParts.
     registrations: sends what the main process has registered with Gymnasium to the children.
     action_repeat: how often an env steps with each action; above 1 with --eval_env_frameskip only.
     """
@@ -101,17 +114,36 @@ class EnvFamily:
     flags: type | None
     defaults: Mapping[str, Any]
     metrics: type[FamilyMetrics] | None = None
+    follows_observation: bool = False
     registrations: GymRegistrations = dataclasses.field(default_factory=GymRegistrations)
     action_repeat: int = 1
 
     def make(self, cfg: Any, env_config: EnvConfig, render_mode: str | None = None) -> Any:
-        """Returns the env as its author wrote it; `adapters.adapt` turns it into a MultiAgentEnv."""
+        """Returns the env as its author wrote it; `adapters.adapt` turns it into a MultiAgentEnv.
+
+        The first parameter of make_env gets the name of the env if it has no default, and is none of the
+        others, which are passed by name. A class with **kwargs, which it may hand on, gets render_mode only.
+        """
         prepare_sdl()
-        accepted = inspect.signature(self.make_env).parameters
-        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
-        kwargs = {"cfg": cfg, "env_config": env_config, "render_mode": render_mode}
-        return self.make_env(
-            self.env_name, **{key: value for key, value in kwargs.items() if takes_any or key in accepted}
+        given = {"cfg": cfg, "env_config": env_config, "render_mode": render_mode}
+        parameters = list(inspect.signature(self.make_env).parameters.values())
+        accepted = {parameter.name for parameter in parameters}
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            of_class = () if render_mode is None else ("render_mode",)
+            accepted |= set(of_class if inspect.isclass(self.make_env) else given)
+        kwargs = {name: value for name, value in given.items() if name in accepted}
+        return self.make_env(*([self.env_name] if self._takes_name(parameters) else []), **kwargs)
+
+    def _takes_name(self, parameters: Sequence[inspect.Parameter]) -> bool:
+        if not parameters or parameters[0].name in ("cfg", "env_config", "render_mode"):
+            return False
+        first = parameters[0]
+        if first.kind is first.VAR_POSITIONAL:
+            return not inspect.isclass(self.make_env)
+        return (
+            first.kind is not first.KEYWORD_ONLY
+            and first.kind is not first.VAR_KEYWORD
+            and (first.default is first.empty or first.name == "full_env_name")
         )
 
 
@@ -119,7 +151,7 @@ _FAMILIES: dict[str, FamilyEntry] = {}
 
 
 def register_env(
-    prefix: str,
+    name: str,
     make_env: MakeEnv | str,
     flags: type | str | None = None,
     defaults: Defaults | str | None = None,
@@ -127,25 +159,32 @@ def register_env(
     extra: str | None = None,
     metrics: type[FamilyMetrics] | str | None = None,
     example: str | None = None,
+    follows_observation: bool = True,
 ) -> None:
-    """Registers every env whose name starts with `prefix` (the longest matching prefix wins).
+    """Registers an env by its name, or a family of envs by the beginning of their names.
 
+    name: the whole name of one env; with an underscore or a star at its end, every name that begins with it:
+        "harvest" is one env, "harvest_" and "harvest*" are families. The longest name that fits wins.
     make_env(full_env_name, cfg, env_config, render_mode): returns a Gymnasium env, a Gymnasium VectorEnv, a
-        PettingZoo ParallelEnv, or a multi-agent env; it may leave out any of the last three parameters. cfg
-        has every flag as an attribute. An observation with the key `action_mask` forbids actions: one number
-        for each choice of the action space; 0 forbids it.
+        PettingZoo ParallelEnv, or a multi-agent env; may have any of these parameters, by these names, so a
+        class of envs or `lambda: MyEnv(3)` will do. cfg has every flag as an attribute. An observation with
+        the key `action_mask` forbids actions: one number for each choice of the action space; 0 forbids it.
     flags: frozen dataclass of `sample_factory.config.flags.flag` fields, the family's own flags.
     defaults: flag overrides, or a function of the env's name that returns them.
     names: the full names of the family's envs; with them, a mistyped name is an error at once.
     extra: the X in `pip install -e '.[X]'`, suggested when an import fails.
     metrics: a class like FamilyMetrics.
     example: the full name of an env, for an error message of a family without `names`.
+    follows_observation: whether other flags have defaults that suit the observation, see
+        config/observation_defaults.py; False: the general defaults.
 
     Each of make_env, flags, defaults, names and metrics may be a "module:attribute" string, imported when the
-    family is used. Registering a prefix again replaces the family.
+    family is used. Registering a name again replaces the family.
     """
-    parts = FamilyParts(make_env, flags, defaults, names, metrics, example)
-    _FAMILIES[prefix] = FamilyEntry(prefix, parts, extra)
+    parts = FamilyParts(make_env, flags, defaults, names, metrics, example, follows_observation)
+    is_prefix = name.endswith(("_", "*"))
+    name = name.removesuffix("*")
+    _FAMILIES[name] = FamilyEntry(name, parts, extra, is_prefix=is_prefix)
 
 
 def extend_family(env_name: str, flags: type | None, defaults: Mapping[str, Any]) -> None:
@@ -167,14 +206,16 @@ def extend_family(env_name: str, flags: type | None, defaults: Mapping[str, Any]
         values = resolve(parts.defaults)
         return {**((values(name) if callable(values) else values) or {}), **defaults}
 
-    extended = parts._replace(flags=flags or own, defaults=all_defaults)
-    _FAMILIES[entry.prefix] = dataclasses.replace(entry, parts=extended)
+    # A script for v2 that registers an env expects the defaults of v2.
+    follows = entry.is_built_in and parts.follows_observation
+    extended = parts._replace(flags=flags or own, defaults=all_defaults, follows_observation=follows)
+    _FAMILIES[entry.name] = dataclasses.replace(entry, parts=extended)
 
 
 def _find_entry(env_name: str) -> FamilyEntry | None:
-    """Returns the registration with the longest prefix that fits; None if none does."""
-    matching = [prefix for prefix in _FAMILIES if env_name.startswith(prefix)]
-    return _FAMILIES[max(matching, key=len)] if matching else None
+    """Returns the registration with the longest name that fits; None if none does."""
+    fitting = [entry for entry in _FAMILIES.values() if entry.fits(env_name)]
+    return max(fitting, key=lambda entry: len(entry.name)) if fitting else None
 
 
 def resolve_family(env_name: str) -> EnvFamily:
@@ -205,7 +246,18 @@ def resolve_family(env_name: str) -> EnvFamily:
     except WrongPath as error:
         raise ConfigError(f"the registration of env {env_name!r} is wrong: {error}") from None
     values = defaults(env_name) if callable(defaults) else defaults or {}
-    return EnvFamily(env_name, make_env, flags, dict(values), metrics)
+    follows = found.follows_observation
+    follows = follows(env_name) if callable(follows) else follows
+    return EnvFamily(env_name, make_env, flags, dict(values), metrics, follows)
+
+
+def gym_name_of(env_name: str) -> str:
+    """Returns `gym_<id>` for an id of Gymnasium that no family has; any other name as it is."""
+    if _find_entry(env_name) is not None or _is_prefix_alone(env_name):
+        return env_name
+    import gymnasium
+
+    return f"gym_{env_name}" if env_name in gymnasium.registry else env_name
 
 
 def resolve_trained_family(env_name: str) -> EnvFamily:
@@ -213,7 +265,7 @@ def resolve_trained_family(env_name: str) -> EnvFamily:
     try:
         return resolve_family(env_name)
     except UnknownEnvError as error:
-        if any(env_name.startswith(prefix) for prefix in _FAMILIES):
+        if _find_entry(env_name) is not None:
             raise
         raise UnknownEnvError(
             f"{error}. If a script registers this env, start that script: it continues the training, and "
@@ -257,7 +309,8 @@ class V1Registry:
                 override_default_params_func(env_name, overrides)
             return {**recorder.recorded_defaults, **overrides.recorded_defaults}
 
-        register_env(env_name_prefix, make_env_func, recorder.flags_type(), defaults)
+        name = f"{env_name_prefix}*"
+        register_env(name, make_env_func, recorder.flags_type(), defaults, follows_observation=False)
 
 
 def global_env_registry() -> V1Registry:
@@ -276,7 +329,16 @@ def _unknown_env_message(env_name: str, names: Collection[str]) -> str:
     listed = [known for entry in _FAMILIES.values() for known in entry.names() or ()]
     name = suggest_name(env_name, listed)
     hint = f"; did you mean {name}?" if name else "."
-    return f"unknown env {env_name!r}{hint} Names begin with one of: {', '.join(sorted(_FAMILIES))}"
+    shorter = [entry.name for entry in _FAMILIES.values() if env_name.startswith(entry.name)]
+    if shorter:
+        hint = f"; {shorter[0]!r} is registered as one name: register_env('{shorter[0]}*', ...) is for all "
+        hint += "names that begin with it."
+    prefixes = sorted(entry.name for entry in _FAMILIES.values() if entry.is_prefix)
+    names_alone = sorted(_FAMILIES.keys() - {*prefixes})
+    known = f" Names begin with one of: {', '.join(prefixes)}"
+    return (
+        f"unknown env {env_name!r}{hint}{known}{'; or are: ' if names_alone else ''}{', '.join(names_alone)}"
+    )
 
 
 def _is_prefix_alone(env_name: str) -> bool:
@@ -294,7 +356,7 @@ def _is_prefix_alone(env_name: str) -> bool:
 
 def _completions(prefix: str) -> str:
     """Returns the end of a sentence: all names of the family, or an example."""
-    entry = next(entry for entry in _FAMILIES.values() if entry.prefix.rstrip("_-") == prefix.rstrip("_-"))
+    entry = next(entry for entry in _FAMILIES.values() if entry.name.rstrip("_-") == prefix.rstrip("_-"))
     listed = entry.names()
     if listed:
         text = ", ".join(sorted(listed))

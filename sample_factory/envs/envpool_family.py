@@ -9,7 +9,7 @@ from sample_factory.envs.atari.atari_family import atari_defaults
 from sample_factory.envs.env_registry import FamilyParts
 from sample_factory.envs.envpool_engine import PREFIX, EnvPoolFlags, make_envpool, suite_of
 from sample_factory.envs.football_family import football_defaults
-from sample_factory.envs.gym_family import gym_defaults, suite_defaults
+from sample_factory.envs.gym_family import suite_defaults
 from sample_factory.envs.mujoco_family import COPIES as MUJOCO_COPIES
 from sample_factory.envs.mujoco_family import mujoco_defaults
 from sample_factory.envs.procgen_family import procgen_defaults
@@ -36,25 +36,36 @@ def make_envpool_env(
     return make_envpool(task_id, cfg, env_config, render_mode=render_mode, **options)
 
 
+def follows_observation(full_env_name: str) -> bool:
+    """Returns whether an env is of no suite with a family of its own."""
+    task_id = full_env_name.removeprefix(PREFIX)
+    suite = suite_of(task_id)
+    has_family = suite in (*SKIPS_FRAMES, "gfootball", "procgen") or suite.startswith("mujoco.")
+    return bool(suite_defaults(task_id)) or not (has_family or task_id.startswith("CarRacing"))
+
+
 def envpool_defaults(full_env_name: str) -> Mapping[str, Any]:
     """Returns the defaults of the family with the most similar envs. Raises UnknownEnvError."""
     task_id = full_env_name.removeprefix(PREFIX)
     suite = suite_of(task_id)
-    own = suite_defaults(task_id)
-    if own:
-        defaults = {**gym_defaults(full_env_name), **own}
+    if follows_observation(full_env_name):
+        defaults = dict(suite_defaults(task_id))
     elif suite in SKIPS_FRAMES:
         defaults = {**atari_defaults(full_env_name), "env_framestack": 1}  # EnvPool stacks the images
     elif suite == "gfootball":
         defaults = dict(football_defaults(full_env_name))
     elif suite == "procgen" or task_id.startswith("CarRacing"):
         defaults = dict(procgen_defaults(full_env_name))
-    elif suite.startswith("mujoco."):
-        defaults = {**mujoco_defaults(full_env_name), "vector_env_copies": MUJOCO_COPIES}
     else:
-        defaults = dict(gym_defaults(full_env_name))
+        defaults = {**mujoco_defaults(full_env_name), "vector_env_copies": MUJOCO_COPIES}
     defaults.pop("env_engine", None)  # a flag of the other family
     return defaults
 
 
-FAMILY = FamilyParts(make_envpool_env, EnvPoolIdFlags, envpool_defaults, example="envpool_Pong-v5")
+FAMILY = FamilyParts(
+    make_envpool_env,
+    EnvPoolIdFlags,
+    envpool_defaults,
+    example="envpool_Pong-v5",
+    follows_observation=follows_observation,
+)

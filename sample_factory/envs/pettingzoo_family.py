@@ -114,4 +114,5 @@ FAMILY = FamilyParts(
     family_flags.EnvKwargsFlags,
     checked_defaults,
     example="pettingzoo_butterfly.pistonball_v6",
+    follows_observation=True,
 )

@@ -13,6 +13,7 @@ from sample_factory.envs.env_registry import UnknownEnvError, resolve_family, re
 from sample_factory.evaluation.policy_choice import LATEST, chosen_policies, flags_of_call
 from sample_factory.evaluation.results import Evaluation, ResultFlags, write_results
 from sample_factory.launch.exit_codes import describe
+from sample_factory.launch.objects_of_call import with_names
 from sample_factory.runtime.failures import ChildFailed, describe_exception
 
 
@@ -97,7 +98,7 @@ def evaluate(
             "eval_episodes": num_episodes,
             **flags,
         }
-        config = parse_config(as_arguments(keywords), resolve_trained_family, evaluation=True)
+        config = parse_config(as_arguments(with_names(keywords)), resolve_trained_family, evaluation=True)
         family = resolve_family(config.env_name)
         evaluations = list(measure_checkpoints(config, family, keeps_process=True))
     except (ConfigError, UnknownEnvError) as error:

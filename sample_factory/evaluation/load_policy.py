@@ -23,6 +23,7 @@ from sample_factory.envs.protocol import EnvConfig, EnvContractError, Observatio
 from sample_factory.envs.wrappers.frame_stack import FrameHistory, stacked_space
 from sample_factory.evaluation.policy import TrainedPolicy, load_trained_policy
 from sample_factory.evaluation.policy_choice import LATEST, chosen_policies, find_checkpoint, flags_of_call
+from sample_factory.launch.objects_of_call import with_names
 from sample_factory.runtime.child import ChildFailed
 from sample_factory.spaces.actions import action_decoder, batch_action_decoder
 from sample_factory.spaces.agent_kinds import AgentKinds
@@ -218,7 +219,9 @@ def load_policy(
         needs_env = observation_space is None or action_space is None
         resolve = resolve_trained_family if needs_env else _family_or_none
         keywords = {**named, "eval_deterministic": deterministic, **flags}
-        config = parse_config(as_arguments(keywords), resolve, "cfg" not in named, cfg_is_saved=True)
+        config = parse_config(
+            as_arguments(with_names(keywords)), resolve, "cfg" not in named, cfg_is_saved=True
+        )
         (choice,) = chosen_policies(config)
         find_checkpoint(config, choice)  # raises, before an env is made
         family = resolve(config.env_name)

@@ -17,7 +17,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.evaluation.result_statistics import MeanAndStd, mean_and_std
-from sample_factory.monitoring.console import number_text
+from sample_factory.monitoring.console import number_text, short_number
 from sample_factory.monitoring.status_line import clock_text
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.log import columns_of
@@ -111,6 +111,16 @@ class Evaluation(NamedTuple):
     seconds: float
     video: Path | None = None
     num_wanted: int | None = None
+
+    def __repr__(self) -> str:
+        """Returns one line, e.g. "Evaluation(10 episodes, reward 0.25 ± 0.43, 95 % 0.04 to 0.46)"."""
+        parts = [_count(self.episodes)]
+        if self.episodes:
+            mean = self.reward
+            parts.append(f"reward {short_number(mean.mean)} ± {short_number(mean.std)}")
+            if math.isfinite(mean.low):
+                parts.append(f"95 % {short_number(mean.low)} to {short_number(mean.high)}")
+        return f"Evaluation({', '.join(parts)}{', partial' if self.is_partial else ''})"
 
     @property
     def reward(self) -> MeanAndStd:

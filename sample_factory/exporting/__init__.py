@@ -13,6 +13,7 @@ from sample_factory.config.parsing import as_arguments, in_words_of_python, pars
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family, resolve_trained_family
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.evaluation.policy_choice import LATEST, flags_of_call
+from sample_factory.launch.objects_of_call import with_names
 
 if TYPE_CHECKING:
     from sample_factory.exporting.export_policies import ExportedPolicy
@@ -87,7 +88,7 @@ def export_onnx(
             **flags,
         }
         own = {"export": ExportFlags}
-        config = parse_config(as_arguments(keywords), resolve_trained_family, True, own)
+        config = parse_config(as_arguments(with_names(keywords)), resolve_trained_family, True, own)
         check_flags(config)
         from sample_factory.exporting.export_policies import export_policies  # loads torch and onnx
 

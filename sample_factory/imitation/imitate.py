@@ -26,6 +26,7 @@ from sample_factory.envs.protocol import EnvConfig
 from sample_factory.imitation import ImitateFlags
 from sample_factory.imitation.recording import Recording, load_recording, record
 from sample_factory.launch.folder import prepare_folder
+from sample_factory.launch.observation_kinds import with_defaults_for
 from sample_factory.learning.gradient_descent import clip_gradient
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.learner_args import LearnerArgs
@@ -34,7 +35,7 @@ from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.models.policy_spec import make_policy_spec
 from sample_factory.runtime import cpu
 from sample_factory.runtime.log import log
-from sample_factory.spaces.agent_kinds import KindSpaces
+from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
 
 FORBIDDEN_LOG_PROB = -1e7  # below it, the mask forbids the action
 
@@ -187,6 +188,9 @@ def imitate(config: Config) -> Score:
     rng = np.random.default_rng(seed)
     torch.set_num_threads(config.sampling.learner_main_loop_num_cores or cpu.num_usable_cores())
     recording, spaces = _games(config, flags, seed)
+    config, notes = with_defaults_for(config, AgentKinds.one(*spaces, 1))
+    for note in notes:
+        log.info("%s", note.text)
     length = config.learning.recurrence if config.model.may_remember else 1
     if length < 1:  # a whole trajectory
         length = config.learning.rollout

@@ -16,6 +16,7 @@ from sample_factory.launch.checks import (
     probe_env,
     probe_networks,
 )
+from sample_factory.launch.observation_kinds import with_defaults_for
 from sample_factory.launch.start_from import transfer_files
 from sample_factory.mainloop.observing import follows_episodes, make_observers
 from sample_factory.models.policy_spec import make_policy_spec
@@ -45,12 +46,13 @@ def plan_run(
     observers = make_observers(config) if trains else {}
     if info is None:
         info = probe_env(config, family)
+    config, notes = with_defaults_for(config, info.kinds)
     check_env(config, info)
-    config, num_inline_samplers, notes = arrange(config, info)
+    config, num_inline_samplers, more_notes = arrange(config, info)
     topology = make_topology(config, info, num_episodes, num_inline_samplers)
     kinds = [topology.kind_of_policy(policy_id) for policy_id in range(topology.num_policies)]
     policies = tuple(make_policy_spec(config, *info.kinds.spaces[kind]) for kind in kinds)
-    notes += describe_networks(config, info)
+    notes += [*more_notes, *describe_networks(config, info)]
     if state_size is None:
         state_size = probe_networks(config, policies, algorithm)
     return RunPlan(

@@ -55,19 +55,23 @@ ObserverFactory = Callable[[], Observer]
 
 NO_OBSERVERS = "none"  # a value of --observers
 _REGISTRY = Registry("observers", {})
+_ONLY_NAMED: set[str] = set()  # observers that follow a run only if --observers names them
 
 
-def register_observer(name: str, factory: ObserverFactory | Observer | str) -> None:
+def register_observer(name: str, factory: ObserverFactory | Observer | str, always: bool = True) -> None:
     """Adds an observer to the runs that this program starts from now on.
 
     factory: a class derived from Observer, or another function without parameters that returns an Observer;
         or an Observer, which then follows all runs; or any of these as "module:attribute", which is imported
         when a run starts.
+    always: whether it is active where --observers is left out.
 
-    All registered observers are active, unless --observers names the active ones, or is "none". Registering
-    a name again replaces the observer.
+    --observers names the active ones, or is "none". Registering a name again replaces the observer.
     """
     _REGISTRY.register(name, factory)
+    _ONLY_NAMED.discard(name)
+    if not always:
+        _ONLY_NAMED.add(name)
 
 
 def selected_observers(names: tuple[str, ...]) -> dict[str, ObserverFactory | Observer | str]:
@@ -77,7 +81,8 @@ def selected_observers(names: tuple[str, ...]) -> dict[str, ObserverFactory | Ob
     """
     if names == (NO_OBSERVERS,):
         return {}
+    names = names or tuple(name for name in _REGISTRY.names if name not in _ONLY_NAMED)
     try:
-        return {name: name if ":" in name else _REGISTRY.find(name) for name in names or _REGISTRY.names}
+        return {name: name if ":" in name else _REGISTRY.find(name) for name in names}
     except ValueError as error:
         raise ValueError(f"{error}; or use module:attribute") from None

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sample_factory.config.experiment_folder import write_atomically
+from sample_factory.monitoring.console import duration_text, short_number
 from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.run_progress import RunProgress
 from sample_factory.runtime.failures import CommandFailed
@@ -56,6 +57,13 @@ class RunResult(NamedTuple):
     fps: float = 0.0
     seconds: float = 0.0
     policies: tuple[PolicyResult, ...] = ()
+
+    def __repr__(self) -> str:
+        """Returns one line, e.g. "RunResult(done, 200,704 frames in 18 s, reward 485, train_dir/pole)"."""
+        parts = [self.status, f"{self.env_frames:,} frames in {duration_text(self.seconds)}"]
+        parts += [f"reward {short_number(self.reward)}"] if not math.isnan(self.reward) else []
+        parts += [self.reason] if self.reason else []
+        return f"RunResult({', '.join([*parts, str(self.experiment_dir)])})"
 
     @property
     def reward(self) -> float:

@@ -12,6 +12,8 @@ from sample_factory.config.sections import ModelFlags
 from sample_factory.models.action_distributions import ActionDistribution, action_distribution, mask_logits
 from sample_factory.models.normalizers import ObservationNormalizers, RunningNormalizer
 from sample_factory.spaces.actions import ACTION_MASK, action_layout
+from sample_factory.spaces.network_space import NetworkSpace
+from sample_factory.spaces.observations import image_layout
 
 
 class PolicyOutput(NamedTuple):
@@ -70,8 +72,10 @@ class ActorCritic(nn.Module):
         self.layout = action_layout(action_space)
         self.num_logits = self.layout.num_logits
         self.num_action_values = self.layout.num_action_values
-        self.observation_shapes = {key: space.shape or () for key, space in observation_space.spaces.items()}
-        self.observation_normalizers = ObservationNormalizers(flags, observation_space)
+        self._network_space = observation_space if isinstance(observation_space, NetworkSpace) else None
+        stored = observation_space if self._network_space is None else self._network_space.stored
+        self.observation_shapes = {key: space.shape or () for key, space in stored.spaces.items()}
+        self.observation_normalizers = ObservationNormalizers(flags, stored)
         self.returns_normalizer: RunningNormalizer | None
         self.register_module("returns_normalizer", None)  # keeps its place in the state_dict
 
@@ -82,8 +86,9 @@ class ActorCritic(nn.Module):
 
         T calls with one step each must give the same as one call with T steps.
 
-        observations: [T * B, ...] by key, time-major and normalised, without the action mask. Discrete and
-            MultiDiscrete observations are indices, int64 [T * B, K].
+        observations: [T * B, ...] by key, time-major, as `observation_space` says: without the action mask,
+            images as [channels, height, width]. They are normalised and clipped. Discrete and MultiDiscrete
+            observations are indices, int64 [T * B, K].
         rnn_state: [B, state_size] float32, before the first step; 0 at the start of an episode.
         resets: bool [T, B] in host memory, or None: where True, the row's state is zeroed before that step.
         """
@@ -132,11 +137,23 @@ class ActorCritic(nn.Module):
     ) -> NetworkOutput:
         """Runs `forward` on raw observations. Returns masked logits; logits and values are float32."""
         rows = {key: observations[key].reshape(-1, *shape) for key, shape in self.observation_shapes.items()}
-        output: NetworkOutput = self(self.observation_normalizers(rows), rnn_state.float(), resets)
+        output: NetworkOutput = self(self.inputs(rows), rnn_state.float(), resets)
         logits = output.logits.float()
         if ACTION_MASK in rows:
             logits = mask_logits(self.layout, logits, rows[ACTION_MASK].view(*logits.shape[:2], -1))
         return output._replace(logits=logits, values=output.values.float())
+
+    def inputs(self, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Maps raw observations [N, ...] to the input of `forward`."""
+        inputs: dict[str, Tensor] = self.observation_normalizers(rows)
+        if self._network_space is None:
+            return inputs
+        for key, space in self._network_space.spaces.items():
+            if inputs[key].shape[1:] != space.shape:
+                is_hwc = image_layout(self.observation_shapes[key]).is_hwc
+                image = inputs[key].movedim(-1, -3) if is_hwc else inputs[key]
+                inputs[key] = image.reshape(-1, *(space.shape or ()))
+        return inputs
 
     def distribution(self, logits: Tensor) -> ActionDistribution:
         """Returns the action distribution of logits [..., L], which `act` and `unroll` have masked."""

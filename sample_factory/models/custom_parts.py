@@ -4,6 +4,7 @@ import operator
 import types
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.sections import ModelFlags
@@ -53,6 +54,12 @@ def make_custom_part(
         raise NetworkError(f"{called} raised {type(error).__name__}: {error}; {expected}") from error
     if not isinstance(module, returns):
         raise NetworkError(f"{called} returned a {type(module).__name__}; {expected}")
+    lazy = [key for key, parameter in module.named_parameters() if is_lazy(parameter)]
+    if lazy:
+        raise NetworkError(
+            f"{describe(part, name)}: {lazy[0]} has no size yet, and processes share weights from the start; "
+            "write a layer that is not lazy, with its size by the arguments of the factory, e.g. nn.Linear"
+        )
     return module
 
 

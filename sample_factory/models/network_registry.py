@@ -73,8 +73,10 @@ def register_encoder(name: str, factory: NetworkFactory | str) -> None:
     """Registers an encoder for --encoder_custom=name.
 
     `factory(flags, observation_space)` returns a torch module with an int attribute `out_size`. Its forward
-    maps a dict of normalised float observations [B, ...] to [B, out_size]. Discrete and MultiDiscrete
-    observations are indices, int64 [B, K]; their spaces are `spaces.observations.Indices` with `sizes`.
+    maps a dict of float observations [B, ...] to [B, out_size]. They are those of observation_space, which
+    has no action mask, and images as [channels, height, width] whatever the env has; they are normalised and
+    clipped already. Discrete and MultiDiscrete observations are indices, int64 [B, K]; their spaces are
+    `spaces.observations.Indices` with `sizes`.
 
     For every part: `flags` has the flags of the model and of the env's family as attributes, frozen. A
     factory given as a "module:attribute" string is imported when the network is built.

@@ -17,9 +17,10 @@ from sample_factory.models.custom_parts import make_custom_part, out_size
 from sample_factory.models.encoder_choice import LARGE_LAYER
 from sample_factory.models.encoders import ComputesLogits, IndexLinear, make_encoder, mlp
 from sample_factory.models.episodic_memory import EpisodicMemory
-from sample_factory.models.network_registry import ACTOR_CRITIC, DECODER
+from sample_factory.models.network_registry import ACTOR_CRITIC, DECODER, ENCODER, users_parts
 from sample_factory.models.normalizers import RunningNormalizer
 from sample_factory.spaces.actions import ActionLayout
+from sample_factory.spaces.network_space import NetworkSpace
 
 # Layers whose weights autocast rounds to its dtype.
 ROUNDED_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -161,6 +162,8 @@ class TowerActorCritic(ActorCritic):
     """
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict, action_space: gym.Space[Any]):
+        if ENCODER in users_parts(flags):  # built-in ones read every layout
+            observation_space = NetworkSpace(observation_space)
         super().__init__(flags, observation_space, action_space)
         num_towers = 1 if flags.actor_critic_share_weights else 2
         self.towers = nn.ModuleList(Tower(flags, observation_space) for _ in range(num_towers))
@@ -229,7 +232,7 @@ def make_actor_critic(
         initialize(model, flags.policy_initialization, flags.policy_init_gain)
     else:
         made = make_custom_part(
-            ACTOR_CRITIC, name, flags, observation_space, action_space, returns=ActorCritic
+            ACTOR_CRITIC, name, flags, NetworkSpace(observation_space), action_space, returns=ActorCritic
         )
         model = cast(ActorCritic, made)
     if normalize_returns:

@@ -70,6 +70,11 @@ def number_text(value: float) -> str:
     return f"{value:.3f}" if abs(value) < MAX_PLAIN else f"{value:.3e}"
 
 
+def short_number(value: float) -> str:
+    """Returns a number with two decimals, or without any from 100 on: "0.25", "1,203"."""
+    return number_text(value) if abs(value) >= MAX_PLAIN else f"{value:,.{2 if abs(value) < 100 else 0}f}"
+
+
 def duration_text(seconds: float) -> str:
     """Returns a duration in its two largest units, e.g. "2 h 05 min"."""
     minutes, whole_seconds = divmod(round(seconds), 60)

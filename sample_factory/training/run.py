@@ -2,6 +2,7 @@
 
 import logging
 import signal
+from collections.abc import Callable
 from typing import Any
 
 from sample_factory.config.config import Config
@@ -15,6 +16,7 @@ from sample_factory.evaluation.measure import plan_evaluation
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.launch.exit_codes import describe, log_failures
 from sample_factory.launch.folder import prepare_folder
+from sample_factory.launch.objects_of_call import with_names
 from sample_factory.launch.plan import plan_run
 from sample_factory.launch.processes import ProcessRun
 from sample_factory.launch.resources import allocate
@@ -45,21 +47,26 @@ from sample_factory.runtime.supervisor import StopRequested, StopSignals
 INGEST = "sample_factory.cluster.ingest:Ingest"  # a name, because it imports Ray
 
 
-def run(env: str | None = None, experiment: str | None = None, **flags: Any) -> RunResult:
+def run(
+    env: str | Callable[..., Any] | None = None, experiment: str | None = None, **flags: Any
+) -> RunResult:
     """Trains agents, and returns when the run is done or stopped; the same call resumes it.
 
-    For example `run(env="gym_CartPole-v1", experiment="cartpole", train_for_env_steps=200_000)`.
+    For example `run(MyEnv, "mine", train_for_env_steps=200_000)`, or `run("CartPole-v1", "cartpole")`.
 
-    env: full name of the env; may be left out to resume an experiment.
+    env: a class of envs, a function that returns an env, an id of Gymnasium, or the full name of an env; may
+        be left out to resume an experiment. See `register_env` for the parameters of a class or function.
     experiment: name of the run and of its folder in `train_dir`.
     flags: any flag of `python -m sample_factory.train --help=all`, or of the env's family. The values are
         ints, floats, bools and texts; lists or tuples for flags with several values; dicts for flags with
-        JSON, such as `env_kwargs`. None is the same as leaving an optional flag out.
+        JSON, such as `env_kwargs`. None is the same as leaving an optional flag out. A flag that names code
+        takes the code itself too: `encoder_custom=MyEncoder`, `observers=[MyObserver()]`.
 
     Envs, encoders and algorithms that were registered before, in a script or a notebook too, reach the
-    worker processes. Ctrl+C, or the button of a notebook that interrupts, saves and stops; then `status` of
-    the result is "stopped". A second one, more than a second later, raises KeyboardInterrupt without saving.
-    While it runs in the main thread, it handles SIGINT, SIGTERM and SIGHUP.
+    worker processes, and so do those of this call, which later calls in the same program find by their names.
+    Ctrl+C, or the button of a notebook that interrupts, saves and stops; then `status` of the result is
+    "stopped". A second one, more than a second later, raises KeyboardInterrupt without saving. While it runs
+    in the main thread, it handles SIGINT, SIGTERM and SIGHUP.
 
     Returns a RunResult: status, reason, experiment_dir, env_frames, fps, seconds, reward, policies.
 
@@ -71,7 +78,7 @@ def run(env: str | None = None, experiment: str | None = None, **flags: Any) -> 
     keywords = {**{name: value for name, value in named.items() if value is not None}, **flags}
     try:
         resolve = resolve_family if "env" in keywords else resolve_trained_family
-        config = parse_config(as_arguments(keywords), resolve)
+        config = parse_config(as_arguments(with_names(keywords)), resolve)
         with restored_logging():
             result = train_config(config, keeps_process=True)
     except (ConfigError, UnknownEnvError) as error:

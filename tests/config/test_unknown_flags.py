@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from pathlib import Path
 
 import pytest
 
@@ -126,3 +127,14 @@ def test_a_file_of_flags_has_no_unknown_keys_unless_a_run_has_written_it(tmp_pat
 )
 def test_a_value_of_the_wrong_type_says_how_to_write_it(flag, message):
     assert message in refusal(flag)
+
+
+def test_the_page_for_envs_that_do_not_learn_names_flags_of_others_as_the_suggestions_do():
+    page = Path(unknown_flags.__file__).parent.parent / "envs" / "NOT_LEARNING.md"
+    _, table = page.read_text().split("## Names in other libraries")
+    rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| `--")]
+    assert len(rows) > 10
+    for ours, *theirs in rows:
+        flag = re.search(r"--\w+", ours)[0]
+        for name in (name for cell in theirs if "/" not in cell for name in re.findall(r"`(\w+)`", cell)):
+            assert f"--{name}" == flag or flag in suggestion(name, KNOWN), (flag, name)

@@ -40,14 +40,50 @@ def test_a_registered_name_may_be_the_beginning_of_the_names_of_another_family()
     assert resolve_family("toy_x").make(None, EnvConfig(0, 0, 0)) == "family"
 
 
+def test_a_name_is_exact_unless_an_underscore_or_a_star_ends_it():
+    register_env("harvest", lambda: "exact")
+    register_env("plough*", lambda: "family")
+    assert resolve_family("harvest").make(None, EnvConfig(0, 0, 0)) == "exact"
+    assert {resolve_family(name).make(None, EnvConfig(0, 0, 0)) for name in ("plough", "plough2")} == {
+        "family"
+    }
+    with pytest.raises(
+        UnknownEnvError, match=r"'harvest' is registered as one name: register_env\('harvest\*'"
+    ):
+        resolve_family("harvest2")
+
+
 def test_make_env_gets_only_the_parameters_it_asks_for():
     register_env("a_", lambda name: name)
     register_env("b_", lambda name, cfg, render_mode=None: (name, cfg, render_mode))
     register_env("c_", lambda name, **rest: sorted(rest))
+    register_env("d", lambda: "nothing")
+    register_env("e", lambda cfg: cfg)
+    register_env("f", lambda size=3: size)
+    register_env("g", lambda *args, **rest: (args, sorted(rest)))
     config = EnvConfig(1, 2, 3)
     assert resolve_family("a_1").make("cfg", config) == "a_1"
     assert resolve_family("b_1").make("cfg", config, "rgb_array") == ("b_1", "cfg", "rgb_array")
     assert resolve_family("c_1").make("cfg", config) == ["cfg", "env_config", "render_mode"]
+    assert [resolve_family(name).make("cfg", config) for name in "def"] == ["nothing", "cfg", 3]
+    assert resolve_family("g").make("cfg", config) == (("g",), ["cfg", "env_config", "render_mode"])
+
+
+def test_a_class_of_envs_gets_the_parameters_it_knows():
+    class Field:
+        def __init__(self, size=3, render_mode=None):
+            self.made = size, render_mode
+
+    class HandsOn:
+        def __init__(self, *args, **kwargs):
+            self.made = args, kwargs
+
+    register_env("field", Field)
+    register_env("on", HandsOn)
+    config = EnvConfig(1, 2, 3)
+    assert resolve_family("field").make("cfg", config, "rgb_array").made == (3, "rgb_array")
+    assert resolve_family("on").make("cfg", config).made == ((), {})
+    assert resolve_family("on").make("cfg", config, "rgb_array").made == ((), {"render_mode": "rgb_array"})
 
 
 def test_strings_are_resolved_when_the_family_is_used():

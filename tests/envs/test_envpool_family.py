@@ -18,7 +18,6 @@ from sample_factory.envs.env_info import max_episode_steps
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.envpool_family import EnvPoolFlags, make_envpool, make_envpool_env
 from sample_factory.envs.envpool_vector_env import JOINT_MASK, EnvPoolInfos
-from sample_factory.envs.gym_family import gym_defaults
 from sample_factory.envs.mujoco_family import mujoco_defaults
 from sample_factory.envs.procgen_family import procgen_defaults
 from sample_factory.envs.protocol import EPISODE_CONTINUES, EnvConfig, ObservationRows
@@ -176,7 +175,6 @@ def test_only_atari_and_doom_skip_frames():
         ("D3Battle-v1", atari_defaults),
         ("HalfCheetah-v5", mujoco_defaults),
         ("BigfishEasy-v0", procgen_defaults),
-        ("CartPole-v1", gym_defaults),
     ],
 )
 def test_an_id_has_the_defaults_of_the_most_similar_family(name, defaults_of_family):
@@ -186,6 +184,12 @@ def test_an_id_has_the_defaults_of_the_most_similar_family(name, defaults_of_fam
         key: value for key, value in defaults_of_family(f"envpool_{name}").items() if key not in others
     }
     assert expected.items() <= config.flat().items() and config.env.env_framestack == 1
+    assert not config.open_flags, "the family knows its envs"
+
+
+def test_an_id_of_no_suite_has_the_defaults_of_its_observation():
+    config = parse_config(["--env=envpool_CartPole-v1", "--experiment=a"], resolve_family)
+    assert "ppo_epochs" in config.open_flags
 
 
 def test_threads_are_divided_among_the_workers(monkeypatch):

@@ -212,7 +212,7 @@ def test_a_suite_is_found_by_the_id_after_the_module(name, monkeypatch):
         gym_family, "parse_name", lambda name: any_module
     )  # whether or not its package is here
     assert resolve_family(name).defaults["use_rnn"]
-    assert not resolve_family("gym_CartPole-v1").defaults["use_rnn"]
+    assert not resolve_family("gym_CartPole-v1").defaults
 
 
 @pytest.mark.parametrize(("task_id", "flags"), [("FetchReachDense-v4", ROBOTS), ("highway-fast-v0", ROADS)])

@@ -76,8 +76,8 @@ def is_installed(package: str) -> bool:
 def with_tiny_numbers(main: Callable[[Sequence[str]], int], flags: Sequence[str]) -> Callable[..., int]:
     """Returns a command that runs with further flags, and fails loudly."""
 
-    def tiny_main(argv: Sequence[str]) -> int:
-        exit_code = main([*argv, *flags])
+    def tiny_main(argv: Sequence[str], **given: Any) -> int:
+        exit_code = main([*argv, *flags], **given)
         assert exit_code == 0, f"{argv} ended with exit code {exit_code}"
         return exit_code
 

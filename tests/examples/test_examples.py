@@ -174,6 +174,7 @@ def test_the_zipfian_gridworld_prints_the_accuracy_of_each_way_to_draw_tasks(tmp
 WITHOUT_COMMANDS = {
     "algorithms.py",
     "cluster_capacity.py",
+    "compare_defaults.py",
     "from_python.py",
     "grid.py",
     "sample_factory_2.py",

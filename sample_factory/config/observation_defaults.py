@@ -1,0 +1,71 @@
+"""Defaults that follow the observation, for envs of users: one set for vectors, one for pictures.
+
+They stand above the defaults of the flags, and below the defaults of the env's family and of the algorithm,
+a --cfg file, the saved flags of a run, and the command line. A built-in family that knows its envs has none.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from sample_factory.config.algorithms import algorithm_info
+from sample_factory.config.config import Config
+from sample_factory.config.consistency import check_consistency
+from sample_factory.config.sections import TRAINING_SECTIONS
+
+_SMALL_TASKS: Mapping[str, Any] = {
+    "use_rnn": False,
+    "encoder_mlp_layers": (64, 64),
+    "adaptive_stddev": False,
+    "with_vtrace": False,
+    "gae_lambda": 0.95,
+    "max_grad_norm": 0.5,
+    "adam_eps": 1e-5,
+    "rollout": 64,
+    "batch_size": 256,
+    "num_batches_per_iteration": 8,
+}
+# Learning from vectors is limited by samples, not by compute: each is used many times.
+VECTORS: Mapping[str, Any] = {
+    **_SMALL_TASKS,
+    "nonlinearity": "tanh",
+    "ppo_epochs": 10,
+    "learning_rate": 1e-3,
+    "ppo_clip_ratio": 0.2,
+    "exploration_loss_coeff": 0.0,
+}
+# About the settings of PPO for Atari games (Schulman et al. 2017, table 5). Pictures set the pace of learning
+# where there are vectors too.
+PICTURES: Mapping[str, Any] = {
+    **_SMALL_TASKS,
+    "encoder_subtype": "convnet_atari",
+    "nonlinearity": "relu",
+    "ppo_epochs": 4,
+    "learning_rate": 2.5e-4,
+    "ppo_clip_ratio": 0.1,
+    "exploration_loss_coeff": 0.01,
+}
+SETS: Mapping[str, Mapping[str, Any]] = {"vectors": VECTORS, "pictures": PICTURES}
+# Whoever sets one of them knows the others, to which it has to fit.
+_BELONG_TOGETHER = {"rollout", "recurrence", "batch_size", "num_batches_per_iteration"}
+
+
+def follow_observation(config: Config, observed: str) -> tuple[Config, dict[str, Any]]:
+    """Returns the configuration with the defaults of a set, and flag -> value for those that were chosen.
+
+    observed: the name of the set. Only `config.open_flags` change. Raises ConfigError if a default
+    contradicts a flag that was set.
+    """
+    kept: set[str] = set()
+    if not config.open_flags.issuperset(_BELONG_TOGETHER):
+        kept |= _BELONG_TOGETHER
+    if "ppo_clip_value" not in (algorithm_info(config.run.algo).flags or ()):
+        kept |= {"ppo_epochs"}  # many passes need the clipped losses of PPO
+    chosen = {flag: value for flag, value in SETS[observed].items() if flag in config.open_flags - kept}
+    sections: dict[str, Any] = {name: getattr(config, name) for name in TRAINING_SECTIONS}
+    for name, section in sections.items():
+        own = {field.name for field in dataclasses.fields(section)} & chosen.keys()
+        sections[name] = dataclasses.replace(section, **{flag: chosen[flag] for flag in own})
+    config = dataclasses.replace(config, **sections, open_flags=frozenset())
+    check_consistency(config)
+    return config, chosen

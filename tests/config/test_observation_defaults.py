@@ -1,0 +1,100 @@
+import json
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from sample_factory.config.observation_defaults import PICTURES, SETS, VECTORS
+from sample_factory.config.parsing import as_arguments, parse_config, with_flags
+from sample_factory.envs.env_registry import register_env, resolve_family
+from sample_factory.launch.observation_kinds import with_defaults_for
+from sample_factory.spaces.agent_kinds import AgentKinds
+from sample_factory.spaces.observations import Indices
+
+VECTOR = gym.spaces.Box(-1, 1, (3,), np.float32)
+PICTURE = gym.spaces.Box(0, 255, (40, 40, 3), np.uint8)
+BOARD = gym.spaces.Box(0, 1, (3, 3), np.uint8)
+MASK = gym.spaces.Box(0, 1, (2,), np.int8)
+
+
+@pytest.fixture(autouse=True)
+def family():
+    register_env("mine", lambda: None, defaults={"ppo_epochs": 2})
+
+
+def chosen(tmp_path, spaces, *argv):
+    config = parse_config(["--env=mine", f"--train_dir={tmp_path}", *argv], resolve_family)
+    return with_defaults_for(config, AgentKinds.one(gym.spaces.Dict(spaces), gym.spaces.Discrete(2), 1))
+
+
+@pytest.mark.parametrize(
+    ("spaces", "flags"),
+    [
+        ({"obs": VECTOR}, VECTORS),
+        ({"obs": Indices([5])}, VECTORS),
+        ({"obs": BOARD}, VECTORS),
+        ({"obs": VECTOR, "action_mask": MASK}, VECTORS),
+        ({"obs": PICTURE}, PICTURES),
+        ({"picture": PICTURE, "place": VECTOR, "action_mask": MASK}, PICTURES),
+    ],
+)
+def test_flags_that_nothing_sets_follow_the_observation(tmp_path, spaces, flags):
+    config, (note,) = chosen(tmp_path, spaces)
+    family = {"ppo_epochs": 2}
+    assert {**flags, **family}.items() <= config.flat().items()
+    assert ", ".join(key for key in spaces if key != "action_mask") in note.text
+    assert f"learning_rate {flags['learning_rate']}" in note.text and "ppo_epochs" not in note.text
+
+
+def test_typed_flags_and_files_win(tmp_path):
+    file = tmp_path / "file.json"
+    file.write_text(json.dumps({"learning_rate": 0.5}))
+    config, _ = chosen(tmp_path, {"obs": VECTOR}, f"--cfg={file}", "--use_rnn=True")
+    assert config.model.use_rnn and config.learning.learning_rate == 0.5
+    assert config.learning.gae_lambda == VECTORS["gae_lambda"]
+
+
+def test_lengths_that_have_to_fit_each_other_are_chosen_together(tmp_path):
+    config, _ = chosen(tmp_path, {"obs": VECTOR}, "--batch_size=96")
+    assert (config.learning.batch_size, config.learning.rollout) == (96, 32)
+    assert config.learning.num_batches_per_iteration == 1, "8 of a large size would be too many samples"
+
+
+def test_many_passes_need_the_clipped_loss_of_ppo(tmp_path):
+    register_env("plain", lambda: None)
+    for algo, passes in (("APPO", VECTORS["ppo_epochs"]), ("IMPALA", 1), ("VMPO", 1)):
+        config, _ = chosen(tmp_path, {"obs": VECTOR}, "--env=plain", f"--algo={algo}")
+        assert config.learning.ppo_epochs == passes
+
+
+def test_a_resumed_run_keeps_what_was_chosen(tmp_path):
+    config, _ = chosen(tmp_path, {"obs": VECTOR}, "--experiment=a")
+    config.save()
+    again, notes = chosen(tmp_path, {"obs": PICTURE}, "--experiment=a")
+    assert again.flat() == config.flat() and not notes
+    for_evaluation = parse_config(
+        as_arguments({"experiment": "a", "train_dir": str(tmp_path)}), resolve_family, evaluation=True
+    )
+    assert not for_evaluation.open_flags
+    assert for_evaluation.flat()["learning_rate"] == VECTORS["learning_rate"]
+
+
+def test_flags_of_an_evaluation_choose_nothing(tmp_path):
+    config, _ = chosen(tmp_path, {"obs": VECTOR})
+    changed = with_flags(config, ["--gamma=0.5"], resolve_family)
+    assert not changed.open_flags and changed.learning.learning_rate == VECTORS["learning_rate"]
+
+
+def test_a_built_in_family_that_knows_its_envs_chooses_by_itself(tmp_path):
+    for name, follows in (("doom_basic", False), ("atari_pong", False), ("gym_CartPole-v1", True)):
+        config = parse_config([f"--env={name}", f"--train_dir={tmp_path}"], resolve_family)
+        assert bool(config.open_flags) == follows
+
+
+def test_the_help_names_the_defaults_of_each_kind(capsys):
+    with pytest.raises(SystemExit):
+        parse_config(["--env=mine", "--help=all"], resolve_family)
+    text = " ".join(capsys.readouterr().out.split())
+    rates = [f"{flags['learning_rate']:g} for {observed}" for observed, flags in SETS.items()]
+    assert f"(default: {', '.join(rates)})" in text
+    assert "iteration of training (default: 2)" in text, "the default of the family"
