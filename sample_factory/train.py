@@ -14,9 +14,12 @@ def train(argv: Sequence[str], command: Command = TRAIN) -> int:
     from sample_factory.envs.env_registry import resolve_family
 
     config = parse_config(argv, resolve_family, command=command)
-    from sample_factory.training.run import train_config  # imports much, which --help does not need
+    from sample_factory.launch.shared_imports import shared_imports
 
-    return FAILED if train_config(config).status == "failed" else DONE
+    with shared_imports(config):
+        from sample_factory.training.run import train_config  # imports much, which --help does not need
+
+        return FAILED if train_config(config).status == "failed" else DONE
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,6 +19,7 @@ from sample_factory.launch.plan import plan_run
 from sample_factory.launch.processes import ProcessRun
 from sample_factory.launch.resources import allocate
 from sample_factory.launch.serial import SerialRun
+from sample_factory.launch.shared_imports import shared_imports
 from sample_factory.launch.start_from import (
     describe_last_checkpoints,
     log_resumed,
@@ -71,7 +72,7 @@ def run(env: str | None = None, experiment: str | None = None, **flags: Any) -> 
     keywords = {**{name: value for name, value in named.items() if value is not None}, **flags}
     try:
         config = parse_config(as_arguments(keywords), resolve_family)
-        with restored_logging():
+        with restored_logging(), shared_imports(config):
             result = train_config(config, keeps_process=True)
     except (ConfigError, UnknownEnvError) as error:
         raise in_words_of_python(error) from None
