@@ -97,7 +97,7 @@ class Template:
         try:
             socket.send_fds(self._socket, [pickle.dumps(request)], fds)
         except OSError:
-            self._give_up("it has ended")
+            self._give_up()
             return False
         return True
 
@@ -110,16 +110,16 @@ class Template:
             self._give_up(f"no answer after {timeout:g} s")
             return None
         if not answer:
-            self._give_up("it has ended")
+            self._give_up()
             return None
         return pickle.loads(answer)
 
-    def _give_up(self, reason: str) -> None:
+    def _give_up(self, reason: str = "") -> None:
+        """reason: "": the process has ended."""
         self._is_useless = True
-        code = self._process.poll()
-        text = "The template process is not used any more, processes start without it: %s%s"
-        log.warning(text, reason, "" if code is None else f", with exit code {code}")
         self.close()
+        text = "The template process is not used any more, processes start without it: %s"
+        log.warning(text, reason or f"it has ended with exit code {self._process.returncode}")
 
     def close(self) -> None:
         """Ends the process."""
