@@ -16,9 +16,12 @@ def train(argv: Sequence[str], command: Command = TRAIN) -> int:
 
     has_env = any(word.partition("=")[0] == "--env" for word in argv)  # otherwise it is in a cfg.json
     config = parse_config(argv, resolve_family if has_env else resolve_trained_family, command=command)
-    from sample_factory.training.run import train_config  # imports much, which --help does not need
+    from sample_factory.launch.shared_imports import shared_imports
 
-    return FAILED if train_config(config).status == "failed" else DONE
+    with shared_imports(config):
+        from sample_factory.training.run import train_config  # imports much, which --help does not need
+
+        return FAILED if train_config(config).status == "failed" else DONE
 
 
 def main(argv: Sequence[str] | None = None, env: Callable[..., Any] | None = None) -> int:

@@ -121,7 +121,7 @@ def _thread_limits(plan: RunPlan) -> dict[str, str]:
 
 def _policy_worker(plan: RunPlan, policy_id: int, index: int) -> WorkerSpec:
     niceness = plan.config.sampling.default_niceness + POLICY_WORKER_NICENESS
-    options = ChildOptions(niceness=niceness, environment=cpu.HUGE_PAGES)
+    options = ChildOptions(niceness=niceness, environment=cpu.HUGE_PAGES, from_template=True)
     # Without the env and its flags: the worker would have to import their modules.
     config = replace(plan.config, family=None, extra={})
     sent = plan._replace(config=config, family=None, algorithm=None, matchmaking=None)
@@ -131,7 +131,9 @@ def _policy_worker(plan: RunPlan, policy_id: int, index: int) -> WorkerSpec:
 
 def _inline_sampler(plan: RunPlan, index: int) -> WorkerSpec:
     niceness = plan.config.sampling.default_niceness + POLICY_WORKER_NICENESS
-    options = ChildOptions(None, niceness, _thread_limits(plan), own_session=True)
+    limits = _thread_limits(plan)
+    # The template's libraries are limited to one thread.
+    options = ChildOptions(None, niceness, limits, own_session=True, from_template=bool(limits))
     workers = plan.topology.workers_of_sampler(index)
     return WorkerSpec(
         INLINE_SAMPLER, index, FACTORIES[INLINE_SAMPLER], (plan, index), options, rollout_workers=workers
@@ -171,6 +173,7 @@ def _learner(plan: RunPlan, resources: Resources, policy_id: int, rank: int) -> 
         niceness=sampling.default_niceness,
         environment=cpu.HUGE_PAGES,
         grace_seconds=LEARNER_GRACE_SECONDS,
+        from_template=True,
     )
     role = LEARNER if rank == 0 else OTHER_LEARNER
     return WorkerSpec(role, rank, FACTORIES[role], (args,), options, policy_id)

@@ -4,8 +4,6 @@ import contextlib
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable
@@ -14,9 +12,10 @@ from typing import Any
 
 from sample_factory.runtime.child_side import END_SECONDS, ChildContext, Finished, Notice, Warned
 from sample_factory.runtime.failures import ChildFailed, Failed, PermanentFailure, address_space_limit
-from sample_factory.runtime.launch import ChildOptions, Factory, launch
+from sample_factory.runtime.launch import ChildOptions, Factory, Process, launch
 from sample_factory.runtime.log import log, show_warning_of
 from sample_factory.runtime.marked_processes import kill_marked, new_mark
+from sample_factory.runtime.template import LOST
 
 __all__ = ["Child", "ChildContext", "ChildFailed", "ChildOptions", "PermanentFailure", "call_in_child"]
 
@@ -64,7 +63,7 @@ class Child:
         self._factory = factory
         self._args = args
         self._mark = new_mark()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._connection: Connection[Any, Any] | None = None  # None before the start and after the end
         self._exit_code: int | None = None
         self._started_at = 0.0
@@ -248,7 +247,7 @@ class Child:
             self._connection = None
 
     def _has_ended(self) -> bool:
-        if self._exit_code is None and self._process is not None and _is_dead(self._process):
+        if self._exit_code is None and self._process is not None and self._process.has_ended():
             # Kill the group before reaping the child: its pid may be reused afterwards.
             kill_group(self.pid)
             self._exit_code = self._process.wait()
@@ -283,16 +282,6 @@ def _send_kills(running: list[Child]) -> None:
         kill_marked(*[child._mark for child in running])
 
 
-def _is_dead(process: subprocess.Popen[bytes]) -> bool:
-    """Returns whether the process has ended; on Linux, without reaping it."""
-    if sys.platform != "linux":
-        return process.poll() is not None
-    try:
-        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:  # other code of this process has reaped it
-        return True
-
-
 def kill_group(pid: int) -> None:
     """In the parent: sends SIGKILL to the process group that a child leads."""
     # The group may be empty; macOS raises PermissionError for a group of zombies.
@@ -301,6 +290,8 @@ def kill_group(pid: int) -> None:
 
 
 def _describe_exit(exit_code: int) -> str:
+    if exit_code == LOST:
+        return "ended without a request to stop; the template process had ended before, so why is not known"
     limit = address_space_limit()
     if exit_code >= 0:
         hint = f"; {limit}" if limit else ""

@@ -160,13 +160,13 @@ def _attempt(link: "_ParentLink", call: Callable[..., None], *args: Any) -> int:
 def _build_and_run(payload: BinaryIO, context: ChildContext, link: "_ParentLink") -> None:
     import cloudpickle
 
-    # Unpickling may import PyTorch. Searching its modules for garbage meanwhile would take 0.1 s.
+    # Both may import PyTorch. Searching its modules for garbage meanwhile would take 0.1 to 0.3 s.
     gc.disable()
     with payload:
         factory, args = pickle.load(payload)
-    gc.enable()
     if isinstance(factory, str):
         factory = resolve_factory(factory)
+    gc.enable()
     body = factory(*args, context)
     link.send(Notice.READY)
     link.send(Finished(cloudpickle.dumps(body.run())))

@@ -16,12 +16,14 @@ import sys
 from collections.abc import Callable, Mapping
 from multiprocessing import context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import cloudpickle
 
+from sample_factory.runtime import template
 from sample_factory.runtime.log import current_settings
 from sample_factory.runtime.marked_processes import VARIABLE
+from sample_factory.runtime.passed_fds import PassedFds
 from sample_factory.runtime.shared_arrays import anonymous_file
 
 START_CHILD = str(Path(__file__).with_name("start_child.py"))
@@ -40,6 +42,8 @@ class ChildOptions(NamedTuple):
     own_session: for a child that takes turns with processes it starts, such as simulators. Several such pairs
         in one session kept the programs of other sessions from the cores for 17 s (Linux 6.18).
     exit_hint: likely cause of an exit without an exception, such as an exit by a library; for the message.
+    from_template: fork the child from the template process if there is one, see template.py. `environment`
+        is then set after the template's modules are imported.
     """
 
     cores: frozenset[int] | None = None
@@ -49,6 +53,33 @@ class ChildOptions(NamedTuple):
     one_shot: bool = False
     own_session: bool = False
     exit_hint: str = ""
+    from_template: bool = False
+
+
+class Process(Protocol):
+    """In the parent: a process that was started for a child."""
+
+    pid: int
+
+    def has_ended(self) -> bool:
+        """Returns whether the process has ended; on Linux, its process id stays reserved until `wait`."""
+
+    def wait(self) -> int:
+        """Returns the exit code of the process, which has ended; minus the signal number if a signal ended
+        it."""
+
+
+class ExecutedProcess(subprocess.Popen[bytes]):
+    """In the parent: a process with an interpreter of its own."""
+
+    def has_ended(self) -> bool:
+        """See Process."""
+        if sys.platform != "linux":
+            return self.poll() is not None
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # other code of this process has reaped it
+            return True
 
 
 def launch(
@@ -58,12 +89,14 @@ def launch(
     args: tuple[Any, ...],
     options: ChildOptions,
     connection: int,
-) -> subprocess.Popen[bytes]:
-    """Starts a process that will build `factory(*args, context)`; returns without waiting for it.
+) -> Process:
+    """Starts a process that will build `factory(*args, context)`; returns without waiting for it, but for the
+    template's imports.
 
     mark: for the process and whatever it will start, see marked_processes.py.
     connection: file descriptor of the child's end of the connection. The caller closes it afterwards.
     """
+    environment = {**os.environ, **options.environment, VARIABLE: mark}
     settings = {
         "name": name,
         "mark": mark,
@@ -71,16 +104,20 @@ def launch(
         "cores": options.cores,
         "niceness": options.niceness,
         "grace_seconds": options.grace_seconds,
+        "own_session": options.own_session,
+        "environment": environment,
         **current_settings(),
     }
     payload, fds = _write_payload(settings, factory, args)
+    source = template.current() if options.from_template else None
     try:
-        return subprocess.Popen(
+        forked = None if source is None else source.fork(name, payload, connection, fds)
+        return forked or ExecutedProcess(
             # -P: the folder of the script must not be searched for modules of the standard library.
             [sys.executable, "-P", START_CHILD, str(payload), str(connection), name],
             pass_fds=[payload, connection, *fds],
             stdin=subprocess.DEVNULL,
-            env={**os.environ, **options.environment, VARIABLE: mark},
+            env=environment,
             # A process group of its own, so that Ctrl+C in the terminal reaches neither the child nor what it
             # starts. A session of its own only on request, see `cpu.pass_niceness_to_session`.
             process_group=None if options.own_session else 0,
@@ -99,8 +136,8 @@ def _write_payload(
     """
     stream = io.BytesIO()
     pickle.dump(settings, stream)
-    passed_fds = _PassedFds()
-    context.set_spawning_popen(passed_fds)  # type: ignore[arg-type]  # takes its place, see the class
+    collected = PassedFds()
+    context.set_spawning_popen(collected)  # type: ignore[arg-type]  # takes its place, see the class
     try:
         cloudpickle.dump((factory, args), stream)
     finally:
@@ -108,34 +145,4 @@ def _write_payload(
     fd = anonymous_file(0)
     with open(fd, "wb", closefd=False) as file:
         file.write(stream.getbuffer())
-    return fd, passed_fds.fds
-
-
-class _PassedFds:
-    """Collects the file descriptors that are pickled with a child's arguments.
-
-    During the pickling it takes the place of multiprocessing's process object, which `reduction.DupFd` looks
-    up in this thread.
-    """
-
-    def __init__(self) -> None:
-        self.fds: list[int] = []
-
-    def duplicate_for_child(self, fd: int) -> int:
-        self.fds.append(fd)
-        return fd
-
-    def DupFd(self, fd: int) -> "_PassedFd":  # the name that `reduction.DupFd` calls
-        return _PassedFd(fd)
-
-
-class _PassedFd(NamedTuple):
-    """A file descriptor that has the same number in the child."""
-
-    fd: int
-
-    def detach(self) -> int:
-        """In the child: returns the descriptor, which programs that the child starts do not inherit: a
-        simulator would keep the file or socket open for as long as it lives."""
-        os.set_inheritable(self.fd, False)
-        return self.fd
+    return fd, collected.fds

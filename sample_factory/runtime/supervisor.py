@@ -90,8 +90,9 @@ class Supervisor:
         return list(self._children.values())
 
     def start_all(self) -> None:
-        """Starts all children and returns at once."""
-        for child in self.children:
+        """Starts all children and returns without waiting for them."""
+        # Last those that wait until the template has imported their modules.
+        for child in sorted(self.children, key=lambda child: child.options.from_template):
             child.start()
 
     def wait_ready(

@@ -21,6 +21,7 @@ from sample_factory.launch.plan import plan_run
 from sample_factory.launch.processes import ProcessRun
 from sample_factory.launch.resources import allocate
 from sample_factory.launch.serial import SerialRun
+from sample_factory.launch.shared_imports import shared_imports
 from sample_factory.launch.start_from import (
     describe_last_checkpoints,
     log_resumed,
@@ -79,7 +80,7 @@ def run(
     try:
         resolve = resolve_family if "env" in keywords else resolve_trained_family
         config = parse_config(as_arguments(with_names(keywords)), resolve)
-        with restored_logging():
+        with restored_logging(), shared_imports(config):
             result = train_config(config, keeps_process=True)
     except (ConfigError, UnknownEnvError) as error:
         raise in_words_of_python(error) from None

@@ -1,5 +1,6 @@
 """Children: how they start, fail, stop, and what they leave behind."""
 
+import contextlib
 import itertools
 import os
 import resource
@@ -20,6 +21,7 @@ from sample_factory.runtime.log import log
 from sample_factory.runtime.marked_processes import unmarked_environment
 from sample_factory.runtime.queues import SocketQueue
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
+from sample_factory.runtime.template import current, template
 from tests.runtime.bodies import (
     BeatsOnceWhileItIsBuilt,
     CannotEnd,
@@ -38,19 +40,23 @@ from tests.runtime.waiting import eventually, is_running, kill_9, wait_ready
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def start():
+@pytest.fixture(params=[False, True], ids=["executed", "forked"])
+def start(request):
     """Returns a function that starts a child: start(factory, *args, **options). All are killed at the end."""
     children = []
+    with contextlib.ExitStack() as stack:
 
-    def start_child(factory, *args, **options):
-        children.append(Child(factory.__name__, factory, args, ChildOptions(**options)))
-        children[-1].start()
-        return children[-1]
+        def start_child(factory, *args, **options):
+            if request.param and current() is None:
+                stack.enter_context(template(["tests.runtime.bodies"], cpu.ONE_THREAD))
+            options = ChildOptions(**options, from_template=request.param)
+            children.append(Child(factory.__name__, factory, args, options))
+            children[-1].start()
+            return children[-1]
 
-    yield start_child
-    for child in children:
-        child.kill()
+        yield start_child
+        for child in children:
+            child.kill()
 
 
 def test_a_child_stops_when_asked_and_that_is_no_failure(start):
@@ -411,15 +417,18 @@ from sample_factory.runtime.child import Child, ChildOptions
 from sample_factory.runtime.log import log
 from sample_factory.runtime.marked_processes import unmarked_environment
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
+from sample_factory.runtime.template import current, template
 from tests.runtime.bodies import WithSimulator
 from tests.runtime.waiting import wait_ready
 
 pids = SharedArrays({{"pids": ArraySpec((3,), "int64")}})
-child = Child("child", WithSimulator, (pids, {stubborn}), ChildOptions(grace_seconds=0.5))
-child.start()
-wait_ready(child, 30)
-print(*pids["pids"], flush=True)
-{end}
+options = ChildOptions(grace_seconds=0.5, from_template={forked})
+child = Child("child", WithSimulator, (pids, {stubborn}), options)
+with template([], {{}}):
+    child.start()
+    wait_ready(child, 30)
+    print(*pids["pids"], current()._process.pid, flush=True)
+    {end}
 """
 
 
@@ -428,12 +437,13 @@ ENDS = ["os.kill(os.getpid(), 9)", "sys.exit(0)", "raise ValueError"]
 
 @pytest.fixture(scope="module")
 def ended_parents():
-    """Returns the process ids of child and simulators by (stubborn, end); all parents run side by side."""
+    """Returns the process ids of child, simulators and template by (forked, stubborn, end); all parents run
+    side by side."""
     parents = {}
-    for stubborn, end in itertools.product([False, True], ENDS):
-        source = PARENT.format(root=str(ROOT), stubborn=stubborn, end=end)
+    for forked, stubborn, end in itertools.product([False, True], [False, True], ENDS):
+        source = PARENT.format(root=str(ROOT), forked=forked, stubborn=stubborn, end=end)
         command = [sys.executable, "-c", source]
-        parents[stubborn, end] = subprocess.Popen(
+        parents[forked, stubborn, end] = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
     outputs = {key: parent.communicate(timeout=60)[0] for key, parent in parents.items()}
@@ -442,14 +452,17 @@ def ended_parents():
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("stubborn", [False, True])
-def test_no_process_outlives_its_parent_however_that_ends(ended_parents, stubborn, end):
-    pids = ended_parents[stubborn, end]
-    assert len(pids) == 3
+@pytest.mark.parametrize("forked", [False, True])
+def test_no_process_outlives_its_parent_however_that_ends(ended_parents, forked, stubborn, end):
+    pids = ended_parents[forked, stubborn, end]
+    assert len(pids) == 4
     assert eventually(lambda: not any(is_running(pid) for pid in pids))
 
 
-def test_a_childs_start_adds_no_other_process(start):
+def test_a_childs_start_adds_no_other_process_except_its_template(start):
     child = start(Idle)
     wait_ready(child, 15)
     with open(f"/proc/self/task/{os.getpid()}/children") as children:
-        assert [int(pid) for pid in children.read().split()] == [child.pid]
+        expected = child.pid if current() is None else current()._process.pid
+        assert [int(pid) for pid in children.read().split()] == [expected]
+    child.kill()

@@ -1,0 +1,115 @@
+"""The program of a template process: `python start_template.py SOCKET MODULES NAME`, started by `Template`.
+
+SOCKET is an inherited file descriptor. MODULES are separated by commas. NAME is what lists of processes show;
+it is padded, since each child writes its own name in its place.
+"""
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import os
+import pickle
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+MAX_FDS = 250  # with one message; Linux allows 253
+NAME_BYTES = 64
+VARIABLE = b"SAMPLE_FACTORY_CHILD"  # of marked_processes.py, which imports much
+
+
+def main(socket_fd: int, modules: Sequence[str]) -> None:
+    """Imports the modules, sends whether it can fork, and serves requests. A child returns to run."""
+    os.set_inheritable(socket_fd, False)
+    parent = socket.socket(fileno=socket_fd)
+    Path("/proc/self/comm").write_text("template")  # the name that `top` shows
+    gc.disable()  # it would search the new modules for garbage again and again
+    for module in modules:
+        # A child imports it once more, and reports why that fails.
+        with contextlib.suppress(Exception):
+            importlib.import_module(module)
+    gc.freeze()  # children neither search these objects for garbage nor write to their memory
+    gc.enable()
+    # In a child, locks that other threads hold during the fork would stay locked.
+    parent.send(pickle.dumps(len(os.listdir("/proc/self/task")) == 1))
+    while True:
+        request, fds, _, _ = socket.recv_fds(parent, 65_536, MAX_FDS)
+        if not request:  # the parent has closed its end, or has died
+            return
+        content = pickle.loads(request)
+        if isinstance(content, int):  # a child that has ended
+            answer = os.waitstatus_to_exitcode(os.waitpid(content, 0)[1])
+        else:
+            payload, connection = fds[:2]
+            settings = _read_settings(payload)
+            answer = _fork(settings["own_session"])
+            if answer == 0:
+                parent.close()
+                _become_child(settings, dict(zip(content, fds[2:], strict=True)))
+                _run_child(payload, connection)
+                return
+            for fd in fds:
+                os.close(fd)
+        parent.send(pickle.dumps(answer))
+
+
+def _read_settings(payload_fd: int) -> Mapping[str, Any]:
+    with open(payload_fd, "rb", closefd=False) as payload:
+        payload.seek(0)
+        settings: Mapping[str, Any] = pickle.load(payload)
+        return settings
+
+
+def _fork(own_session: bool) -> int:
+    """Returns the process id of a child that leads a process group already, so that it can be killed; 0 in
+    the child."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        if own_session:
+            os.setsid()
+        else:
+            os.setpgid(0, 0)
+    os.close(writer)
+    if pid != 0:
+        os.read(reader, 1)  # returns when the child has closed its end, too
+    os.close(reader)
+    return pid
+
+
+def _become_child(settings: Mapping[str, Any], passed: Mapping[int, int]) -> None:
+    """Makes this process look like one that was started by `launch` with these settings.
+
+    passed: number of each passed file descriptor in the parent -> its number here.
+    """
+    from sample_factory.runtime import passed_fds
+
+    passed_fds.numbers.update(passed)
+    environment = settings["environment"]
+    # Lists of processes and kill_marked read the arguments and the environment with which a program began.
+    stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    arg_end, env_start, env_end = map(int, stat[46:49])  # see proc_pid_stat(5), where they are 49 to 51
+    if arg_end and env_end:
+        name = settings["name"].encode()[: NAME_BYTES - 1]
+        ctypes.memmove(arg_end - 1 - NAME_BYTES, (b"\0" + name).rjust(NAME_BYTES), NAME_BYTES)
+        place = ctypes.string_at(env_start, env_end - env_start).index(VARIABLE + b"=")
+        ctypes.memmove(
+            env_start + place + len(VARIABLE) + 1, settings["mark"].encode(), len(settings["mark"])
+        )
+    os.environ.clear()
+    os.environ.update(environment)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()  # otherwise all children would draw the same numbers
+
+
+def _run_child(payload_fd: int, connection_fd: int) -> None:
+    from sample_factory.runtime.start_child import main as run
+
+    run(payload_fd, connection_fd)
+
+
+if __name__ == "__main__":  # processes that a child starts by multiprocessing import this module too
+    main(int(sys.argv[1]), sys.argv[2].split(","))

@@ -1,0 +1,165 @@
+"""In the parent: a process that has imported large modules, from which children are forked. Linux only.
+
+Importing torch takes 1 to 2 s of a core. With a template it is imported once for all children, while the
+parent still plans the run.
+"""
+
+import contextlib
+import os
+import pickle
+import resource
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sample_factory.runtime.failures import ChildFailed
+from sample_factory.runtime.log import log
+from sample_factory.runtime.marked_processes import VARIABLE, new_mark
+from sample_factory.runtime.start_template import MAX_FDS, NAME_BYTES
+
+START_TEMPLATE = str(Path(__file__).with_name("start_template.py"))
+IMPORT_SECONDS = 60.0  # for the imports; from cold network file systems they take long
+ANSWER_SECONDS = 10.0  # for a fork
+LOST = 256  # exit code of a child whose template has ended before it
+
+_current: "Template | None" = None
+
+
+class Template:
+    """In the parent: a process that imports modules and then forks children. Promises:
+
+    1. The constructor returns at once; `fork` waits for the imports.
+    2. `fork` returns None if the process cannot fork safely, has died or does not answer; it logs why, once.
+    3. The process ends with `close`, and when the parent dies. Its children go on.
+    """
+
+    def __init__(self, modules: Sequence[str], environment: Mapping[str, str]):
+        """environment: variables for the process, e.g. for libraries that read them when they are imported.
+        Its children find the environment of their `ChildOptions`."""
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._is_ready = False
+        self._is_useless = False
+        with theirs:
+            fd = theirs.fileno()
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-P",
+                    START_TEMPLATE,
+                    str(fd),
+                    ",".join(modules),
+                    "template".rjust(NAME_BYTES),
+                ],
+                pass_fds=[fd],
+                stdin=subprocess.DEVNULL,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(sys.path),
+                    **environment,
+                    VARIABLE: new_mark(),
+                },
+                process_group=0,  # Ctrl+C in the terminal does not reach it
+            )
+
+    def fork(self, name: str, payload: int, connection: int, fds: Sequence[int]) -> "ForkedProcess | None":
+        """Forks a child. name, payload, connection, fds: see `launch`. Raises ChildFailed if the process has
+        taken the request and does not answer."""
+        if self._is_useless or len(fds) + 2 > MAX_FDS:
+            return None
+        if not self._is_ready:
+            self._is_ready = True
+            can_fork = self._receive(IMPORT_SECONDS)
+            if can_fork is False:
+                self._give_up("it has several threads")
+            if not can_fork:
+                return None
+        # The parent may have changed its limit since it has started the template.
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, limit)
+        if not self._send(list(fds), [payload, connection, *fds]):
+            return None
+        pid = self._receive(ANSWER_SECONDS)
+        if pid is None:
+            raise ChildFailed(name, "the template process, which forks it, has died or does not answer")
+        return ForkedProcess(pid, self)
+
+    def exit_code(self, pid: int) -> int:
+        """Returns the exit code of a child that has ended, and releases its process id; LOST if the template
+        has ended before."""
+        code = self._receive(ANSWER_SECONDS) if not self._is_useless and self._send(pid) else None
+        return LOST if code is None else code
+
+    def _send(self, request: Any, fds: Sequence[int] = ()) -> bool:
+        try:
+            socket.send_fds(self._socket, [pickle.dumps(request)], fds)
+        except OSError:
+            self._give_up()
+            return False
+        return True
+
+    def _receive(self, timeout: float) -> Any:
+        """Returns an answer of the process; None, and gives up, if there is none."""
+        self._socket.settimeout(timeout)
+        try:
+            answer = self._socket.recv(1024)
+        except TimeoutError:
+            self._give_up(f"no answer after {timeout:g} s")
+            return None
+        if not answer:
+            self._give_up()
+            return None
+        return pickle.loads(answer)
+
+    def _give_up(self, reason: str = "") -> None:
+        """reason: "": the process has ended."""
+        self._is_useless = True
+        self.close()
+        text = "The template process is not used any more, processes start without it: %s"
+        log.warning(text, reason or f"it has ended with exit code {self._process.returncode}")
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
+
+
+class ForkedProcess:
+    """In the parent: a process that a template has forked, with the methods of `launch.Process`."""
+
+    def __init__(self, pid: int, template: Template):
+        self.pid = pid
+        self._template = template
+        self._pidfd = os.pidfd_open(pid)
+
+    def has_ended(self) -> bool:
+        """Returns whether the process has ended; its process id stays reserved until `wait`."""
+        poller = select.poll()
+        poller.register(self._pidfd, select.POLLIN)
+        return bool(poller.poll(0))
+
+    def wait(self) -> int:
+        """Returns the exit code of the process, which has ended. Called once."""
+        os.close(self._pidfd)
+        return self._template.exit_code(self.pid)
+
+
+@contextlib.contextmanager
+def template(modules: Sequence[str], environment: Mapping[str, str]) -> Iterator[None]:
+    """Returns a block in which children with `ChildOptions.from_template` are forked from a Template."""
+    global _current
+    _current = Template(modules, environment)
+    try:
+        yield
+    finally:
+        _current.close()
+        _current = None
+
+
+def current() -> Template | None:
+    """Returns the template of this process; None outside of a `template` block."""
+    return _current

@@ -1,0 +1,118 @@
+"""The template process: what its children have in common with others, and what happens when it fails.
+
+test_child.py tests the promises of Child with it, too.
+"""
+
+import os
+import threading
+
+import numpy as np
+import psutil
+import pytest
+
+from sample_factory.runtime import cpu
+from sample_factory.runtime.child import Child, ChildOptions
+from sample_factory.runtime.log import log
+from sample_factory.runtime.template import current, template
+from tests.runtime.bodies import Idle, Returns
+from tests.runtime.waiting import eventually, kill_9, wait_ready
+
+OPTIONS = ChildOptions(one_shot=True, from_template=True)
+
+
+@pytest.fixture
+def logged(monkeypatch, caplog):
+    """Returns caplog, which receives the log."""
+    monkeypatch.setattr(log, "propagate", True)
+    return caplog
+
+
+class Looks(Idle):
+    """Returns what tells a process from others."""
+
+    def run(self):
+        me = psutil.Process()
+        numbers = np.random.randint(2**31, size=4).tolist()
+        with open("/proc/self/comm") as comm:
+            return me.ppid(), me.cmdline()[-1], comm.read().strip(), me.environ(), numbers
+
+
+def results(*names, options=OPTIONS):
+    children = [Child(name, Looks, (), options) for name in names]
+    for child in children:
+        child.start()
+    for child in children:
+        assert child.join(15) and child.failure is None, child.failure
+    return [child.result for child in children]
+
+
+def test_forked_children_have_names_and_marks_of_their_own_and_draw_other_numbers():
+    with template(["numpy"], cpu.ONE_THREAD):
+        first, second = results("learner_0", "a_sampler_with_a_very_long_name")
+        assert first[0] == second[0] == current()._process.pid
+    assert first[1:3] == ("learner_0", "learner_0")
+    assert second[1:3] == ("a_sampler_with_a_very_long_name", "a_sampler_with_")
+    assert first[3]["SAMPLE_FACTORY_CHILD"] != second[3]["SAMPLE_FACTORY_CHILD"]
+    assert first[4] != second[4]
+
+
+def test_a_child_that_does_not_ask_for_the_template_has_an_interpreter_of_its_own():
+    with template([], {}):
+        [result] = results("child", options=ChildOptions(one_shot=True))
+    assert result[0] == os.getpid()
+
+
+def test_without_its_template_a_child_starts_by_itself(logged):
+    with template([], {}):
+        kill_9(current()._process.pid)
+        results_of_both = results("first", "second")
+    assert [result[0] for result in results_of_both] == 2 * [os.getpid()]
+    [message] = logged.messages
+    assert message.endswith("processes start without it: it has ended with exit code -9")
+
+
+def test_a_template_with_several_threads_forks_no_children(logged):
+    with template(["tests.runtime.starts_thread"], {}):
+        [result] = results("child")
+    assert result[0] == os.getpid() and "it has several threads" in logged.text
+
+
+def test_a_module_that_the_template_cannot_import_is_a_failure_of_the_child_that_needs_it():
+    with template(["tests.runtime.no_such_module"], {}):
+        [result] = results("child")
+        assert result[0] == current()._process.pid
+        child = Child("child", "tests.runtime.no_such_module:Body", (), OPTIONS)
+        child.start()
+        assert child.join(15) and "No module named 'tests.runtime.no_such_module'" in child.failure
+
+
+def test_children_go_on_without_their_template_and_their_end_is_noticed(logged):
+    with template([], {}):
+        options = ChildOptions(from_template=True)
+        stopping, dying = (Child(name, Idle, (), options) for name in ("stopping", "dying"))
+        for child in (stopping, dying):
+            child.start()
+            wait_ready(child, 15)
+        kill_9(current()._process.pid)
+        stopping.stop()
+        assert stopping.join(15) and stopping.failure is None and stopping.result == "stopped"
+        kill_9(dying.pid)
+        assert dying.join(15) and "the template process had ended before" in dying.failure
+    assert len(logged.messages) == 1
+
+
+def test_the_limit_of_open_files_is_that_of_the_parent_at_the_start_of_the_child():
+    with template([], {}):
+        child = Child("child", Returns, (), OPTIONS)
+        limit = cpu.raise_open_files_limit()
+        child.start()
+        assert psutil.Process(current()._process.pid).rlimit(psutil.RLIMIT_NOFILE)[0] == limit
+        assert child.join(15) and child.failure is None
+
+
+def test_a_block_leaves_no_process():
+    before = threading.active_count()
+    with template([], {}):
+        pid = current()._process.pid
+    assert current() is None and not psutil.pid_exists(pid) and threading.active_count() == before
+    assert eventually(lambda: not psutil.Process().children())
