@@ -19,7 +19,8 @@ SMALL += ["--hidden_size=8", "--encoder_mlp_layers", "16", "--inline_samplers=0"
 @pytest.fixture(scope="module")
 def plan():
     """Of CartPole: 4 numbers of float32 to observe, 2 logits and 1 action, a GRU of 8."""
-    return with_chosen_values(parse_arguments(["--env=gym_CartPole-v1", "--use_rnn=True", *SMALL]))[1]
+    flags = ["--env=gym_CartPole-v1", "--use_rnn=True", *SMALL, "--num_batches_per_iteration=2"]
+    return with_chosen_values(parse_arguments(flags))[1]
 
 
 @pytest.mark.parametrize(("cores", "size"), [(1, (1, 16)), (16, (16, 16)), (48, (48, 8)), (96, (64, 8))])

@@ -11,6 +11,7 @@ from tests.system.running import SMALL, newest_state, run, scalars
 
 PARALLEL = "pettingzoo_tests.system.hunters:make_parallel"
 FLAGS = [*SMALL, "--num_policies=2", "--seed=1", "--use_rnn=False", "--experiment=hunt"]
+FLAGS += ["--ppo_epochs=1", "--adaptive_stddev=True"]
 
 
 def train(train_dir, *flags, env="hunters_x"):

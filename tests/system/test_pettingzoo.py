@@ -16,7 +16,7 @@ CARDS = "pettingzoo_tests.envs.parallel_envs:make_cards"
 
 def train(train_dir, *flags):
     """Trains in this process; returns the contents of the checkpoint."""
-    flags = [*SMALL, "--batch_size=384", "--seed=1", "--serial_mode=True", *flags]
+    flags = [*SMALL, "--ppo_epochs=1", "--batch_size=384", "--seed=1", "--serial_mode=True", *flags]
     argv = [f"--env={CARDS}", f"--train_dir={train_dir}", "--experiment=cards", *flags]
     assert train_config(parse_config(argv, resolve_family)).status != "failed"
     return newest_state(train_dir / "cards")

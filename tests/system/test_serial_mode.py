@@ -115,7 +115,7 @@ LATER_CORES = [
 def test_acting_and_training_agree_even_where_an_env_gives_broken_numbers(tmp_path, model, with_vtrace):
     """On-policy the ratio is 1 at every valid step: with the same resets and masks."""
     register_env("nasty_", lambda *args, **kwargs: Nasty())
-    flags = ["--async_rl=False", "--batch_size=256", f"--with_vtrace={with_vtrace}", *model]
+    flags = ["--async_rl=False", "--ppo_epochs=1", "--batch_size=256", f"--with_vtrace={with_vtrace}", *model]
     state = train(tmp_path, "a", *flags, env="nasty_env")
     assert all(tensor.isfinite().all() for tensor in state["model"].values()) and state["skipped_steps"] == 0
     assert 0.5 < state["samples"] / (256 * state["train_step"]) < 0.9, "some steps are masked"
