@@ -61,6 +61,7 @@ def make_rows(cores: int) -> list[Row]:
     sizes = (f"--num_workers={workers}", f"--num_envs_per_worker={envs}", "--batch_size=2048")
     doom = ("--env=doom_benchmark", *sizes)
     several = ("--num_envs_per_worker=2", "--worker_num_splits=2")
+    once = ("--ppo_epochs=1", "--num_batches_per_iteration=1")
     pong = ("--env=envpool_Pong-v5", f"--num_workers={max(1, cores // 8)}", "--vector_env_copies=64")
     cartpole = ("--env=gym_CartPole-v1", "--num_workers=1", "--vector_env_copies=500", "--inline_samplers=1")
     return [
@@ -70,7 +71,7 @@ def make_rows(cores: int) -> list[Row]:
         Row("Doom, fp32", (*doom, "--precision=fp32")),
         Row("Doom's learner alone", doom, is_learner=True),
         Row("the same in fp32", (*doom, "--precision=fp32"), is_learner=True),
-        Row("Pong in EnvPool", (*pong, *several, "--batch_size=4096"), package="envpool"),
+        Row("Pong in EnvPool", (*pong, *several, *once, "--batch_size=2048"), package="envpool"),
         Row("CartPole, 1,000 copies", (*cartpole, *several, "--batch_size=16384")),
     ]
 

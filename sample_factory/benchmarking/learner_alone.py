@@ -14,13 +14,14 @@ from sample_factory.launch.workers import CORES_PER_LEARNER_THREAD
 from sample_factory.learning.batch import Batch, Batcher
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.learner_args import LearnerArgs
-from sample_factory.runtime.cpu import num_usable_cores
+from sample_factory.runtime import cpu
 from sample_factory.runtime.gpu import GpuWatch
 
 
 def learner_alone(plan: RunPlan, warmup_seconds: float, seconds: float) -> Stage:
     """In the child: trains on made-up trajectories, which another thread copies to the device meanwhile."""
-    threads = max(1, num_usable_cores() // CORES_PER_LEARNER_THREAD)
+    cpu.keep_freed_memory()  # as in a learner's process
+    threads = max(1, cpu.num_usable_cores() // CORES_PER_LEARNER_THREAD)
     torch.set_num_threads(threads)
     frameskip = plan.info.frameskip
     learner = Learner(
