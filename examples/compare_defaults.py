@@ -28,7 +28,7 @@ COLUMNS = ("env", "library", "seed", "frames", "seconds", "seconds_at_frames", "
 
 
 class Courier(gym.Env):
-    """A picture shows a target in a room, a vector the own place, a mask which steps lead into a wall."""
+    """Walk to a target: a picture shows it, a vector is the own place, a mask forbids steps into walls."""
 
     SIDE, PIXELS = 6, 7  # of the room in fields, of a field in pixels
     STEPS = ((0, 1), (0, -1), (1, 0), (-1, 0))
@@ -119,7 +119,7 @@ class Episodes:
 
 
 def train_sb3(env: str, seed: int, episodes: Episodes, _: list[str]) -> None:
-    """Trains PPO with its own defaults."""
+    """Trains Stable-Baselines3's PPO with the defaults of that package."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
 

@@ -21,9 +21,7 @@ def main(argv: Sequence[str] | None = None, env: Callable[..., Any] | None = Non
         setup_logging("eval")
         run_eval(config)
 
-    from sample_factory.launch.objects_of_call import argv_for
-
-    return run_command(lambda _: command(argv_for(env, argv)), [])
+    return run_command(command, argv, env)
 
 
 def __getattr__(name: str) -> Any:

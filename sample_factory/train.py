@@ -29,9 +29,7 @@ def main(argv: Sequence[str] | None = None, env: Callable[..., Any] | None = Non
 
     argv: flags; None: those of the command line. env: a class of envs or a function, in place of --env.
     """
-    from sample_factory.launch.objects_of_call import argv_for
-
-    return run_command(lambda _: train(argv_for(env, argv)), [])
+    return run_command(train, argv, env)
 
 
 class _CallableModule(types.ModuleType):

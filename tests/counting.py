@@ -15,8 +15,8 @@ from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.parsing import build_config
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import env_info
-from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.channels import Channels, make_progress
 from sample_factory.exchange.messages import Incident
 from sample_factory.exchange.policy_weights import PolicyWeights

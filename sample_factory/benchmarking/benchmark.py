@@ -2,13 +2,10 @@
 
 import contextlib
 import dataclasses
-import importlib.metadata
 import json
 import math
-import platform
 import shlex
 import signal
-import sys
 import tempfile
 import textwrap
 import threading
@@ -27,6 +24,7 @@ from sample_factory.benchmarking.benchmark_flags import (
     training_flags,
     with_values,
 )
+from sample_factory.benchmarking.machine import describe_hardware, used_by_others, versions
 from sample_factory.benchmarking.stages import OTHERS, STAGES, Stage, StageFailed, num_processes, run_stage
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
@@ -39,7 +37,6 @@ if TYPE_CHECKING:  # importing it would load gymnasium, also for --help
     from sample_factory.exchange.run_plan import RunPlan
 
 NOT_IN_CFG = ("cfg", "experiment", "train_dir", "experiments_root", "restart_behavior")
-RECORDED_PACKAGES = ("torch", "numpy", "gymnasium")
 USUAL_START_SECONDS = 6  # for the announced durations
 USUAL_TRIALS = 12  # the same, of a sweep
 PRINTED_WIDTH = 80  # characters
@@ -48,8 +45,6 @@ MAX_STEPS = 3  # doublings or halvings of one flag in a sweep
 MAX_BATCH_SIZE = 16384  # larger batches change what is learned more than the speed
 MAX_LOAD = 1.0  # processes that wait for a core before anything has been started
 MAX_TRAINING = 1.05  # of the speed of sampling: learning can only slow a run down
-FOREIGN_CORES = 0.25  # less than that is the usual background load of a system
-STOLEN_CORES = 0.05  # on an idle host, nothing is stolen
 ROLES = {
     "main": "main process",
     "rollout_worker": "rollout workers",
@@ -209,23 +204,6 @@ def median_run(runs: Sequence[Stage]) -> Stage:
     return sorted(runs, key=lambda run: run.fps)[(len(runs) - 1) // 2]
 
 
-def describe_hardware() -> dict[str, Any]:
-    """Describes the part of the machine that this process may use. Imports torch, which knows the GPUs."""
-    import torch
-
-    model = platform.processor() or platform.machine()
-    if sys.platform == "linux":
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-        model = next(names, model)
-    return {
-        "cpu": model,
-        "cores": num_usable_cores(),
-        "memory_gb": psutil.virtual_memory().total / 2**30,
-        "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
-    }
-
-
 def _headings(config: Config, hardware: Mapping[str, Any]) -> tuple[str, str, str]:
     """Returns texts about the run, its length, and the machine."""
     flags: BenchmarkFlags = config.extra["benchmark"]
@@ -293,19 +271,6 @@ def disturbance(stages: Mapping[str, Stage], load: float) -> str:
     if is_too_fast or (load > MAX_LOAD and num_measured < len(stages)):
         return "other programs were using the CPU"
     return ""
-
-
-def used_by_others(stages: Iterable[Stage]) -> str:
-    """Returns a text about cores that other programs and other virtual machines used; empty if few."""
-    measured = [stage.cores for stage in stages if stage.cores is not None]
-    others = max((cores["of_others"] for cores in measured), default=0.0)
-    stolen = max((cores["stolen"] for cores in measured), default=0.0)
-    parts = []
-    if others >= FOREIGN_CORES:
-        parts.append(f"other programs kept up to {others:.1f} cores busy")
-    if stolen >= STOLEN_CORES:
-        parts.append(f"the host of this virtual machine took up to {stolen:.1f} cores away (steal time)")
-    return ", and ".join(parts)
 
 
 def table(config: Config, runs: Mapping[str, Sequence[Stage]]) -> list[str]:
@@ -380,12 +345,6 @@ def figures(
         "compare": flags.others,
         "versions": versions(version),
     }
-
-
-def versions(version: str) -> dict[str, str]:
-    """Returns the versions for the --json file. version: of this package."""
-    packages = {name: importlib.metadata.version(name) for name in RECORDED_PACKAGES}
-    return {"sample_factory": version, "python": platform.python_version(), **packages}
 
 
 def _draw_chart(

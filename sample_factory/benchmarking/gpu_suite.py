@@ -13,15 +13,10 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from sample_factory.benchmarking.benchmark import (
-    describe_hardware,
-    guarded,
-    used_by_others,
-    versions,
-    with_chosen_values,
-)
+from sample_factory.benchmarking.benchmark import guarded, with_chosen_values
 from sample_factory.benchmarking.benchmark_flags import BenchmarkFlags, parse_arguments
 from sample_factory.benchmarking.learner_alone import learner_alone
+from sample_factory.benchmarking.machine import describe_hardware, used_by_others, versions
 from sample_factory.benchmarking.stages import Stage, StageFailed, run_stage
 from sample_factory.envs.packages import is_installed
 from sample_factory.exchange.run_plan import RunPlan
@@ -40,7 +35,10 @@ OTHER_BYTES = 4 + 4 + 4 + 3
 
 
 class Row(NamedTuple):
-    """One configuration. package: that it needs. is_learner: only the learner runs, on synthetic batches."""
+    """One configuration.
+
+    package: that must be installed. is_learner: only the learner runs, on synthetic batches.
+    """
 
     name: str
     flags: tuple[str, ...]
@@ -126,7 +124,7 @@ def run_suite(flags: BenchmarkFlags, typed: Sequence[str], version: str) -> None
             print(f"{number}/{len(rows)} {row.name} ... ", end="", flush=True)
             results.append(_result(row, typed, flags, Path(folder, str(number)), no_gpu))
             print(results[-1].text(), flush=True)
-            if flags.json is not None:  # each time: the machine may be lent for a few minutes
+            if flags.json is not None:  # each time, so that a suite that is interrupted leaves results
                 done = {result.row.name: result.fields() for result in results}
                 text = json.dumps({**found, "rows": done}, indent=4)
                 Path(flags.json).expanduser().write_text(f"{text}\n")

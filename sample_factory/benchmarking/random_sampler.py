@@ -13,7 +13,8 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import flag
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sampling_flags import ROLLOUT_WORKER_NICENESS
-from sample_factory.envs.env_registry import EnvFamily, resolve_family
+from sample_factory.envs.env_family import EnvFamily
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.monitoring.figures import Figures, RunProcess, new_figures_file, write_figures
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildContext, ChildOptions

@@ -25,7 +25,7 @@ _SMALL_TASKS: Mapping[str, Any] = {
     "batch_size": 256,
     "num_batches_per_iteration": 8,
 }
-# Learning from vectors is limited by samples, not by compute: each is used many times.
+# Learning from vectors is limited by samples, not by compute, so each sample is used many times.
 VECTORS: Mapping[str, Any] = {
     **_SMALL_TASKS,
     "nonlinearity": "tanh",
@@ -46,7 +46,7 @@ PICTURES: Mapping[str, Any] = {
     "exploration_loss_coeff": 0.01,
 }
 SETS: Mapping[str, Mapping[str, Any]] = {"vectors": VECTORS, "pictures": PICTURES}
-# Whoever sets one of them knows the others, to which it has to fit.
+# These flags depend on each other: whoever sets one of them chooses the others too.
 _BELONG_TOGETHER = {"rollout", "recurrence", "batch_size", "num_batches_per_iteration"}
 
 

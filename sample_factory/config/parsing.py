@@ -4,9 +4,7 @@ import argparse
 import dataclasses
 import json
 import re
-import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from sample_factory.config.algorithms import algorithm_info
@@ -71,7 +69,7 @@ class Family(Protocol):
 
     @property
     def follows_observation(self) -> bool:
-        """Whether a training chooses flags that are left out by the observation of the env."""
+        """Whether flags that are left out get defaults that suit the observation of the env."""
 
 
 def parse_config(
@@ -236,25 +234,6 @@ def with_flags(config: Config, argv: Sequence[str], resolve_family: Callable[[st
     return dataclasses.replace(
         changed, argv=config.argv, open_flags=frozenset(), is_foreign=config.is_foreign
     )
-
-
-def parse_values(
-    values: Mapping[str, Any], resolve_family: Callable[[str], Family], trusts: bool = False
-) -> Config:
-    """Returns the Config of flag -> value, as in a cfg.json, without an experiment.
-
-    trusts: code that the values name may be imported; else as in the cfg.json of another account, unless they
-    are signed. Raises ConfigError.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "cfg.json")
-        path.write_text(json.dumps(values))
-        # The names of an experiment that does not exist, so that no other cfg.json is read.
-        argv = as_arguments({"cfg": path, "experiment": path.name, "train_dir": folder, TRUST: trusts})
-        try:
-            return parse_config(argv, resolve_family, cfg_is_saved=True)
-        except ConfigError as error:
-            raise ConfigError(str(error).replace(str(path), "the cfg")) from None
 
 
 def build_config(sections: Mapping[str, type], layers: Sequence[Layer], typed: Mapping[str, Any]) -> Config:

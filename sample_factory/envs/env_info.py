@@ -15,7 +15,7 @@ from sample_factory.envs.abilities import LimitsEpisodes, OwnsProcess, find_abil
 from sample_factory.envs.adapters.adapt import adapt, is_pettingzoo
 from sample_factory.envs.adapters.list_style import spaces_by_agent
 from sample_factory.envs.adapters.old_gym import OLD_API_NOTE, OldGymEnv, OldListEnv
-from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.protocol import (
     EnvConfig,
     EnvContractError,

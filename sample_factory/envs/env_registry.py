@@ -5,67 +5,28 @@ Registering a family imports nothing: "module:attribute" strings are resolved wh
 
 import argparse
 import dataclasses
-import inspect
 import string
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from sample_factory.config.commands import ENV_FAMILIES
 from sample_factory.config.flags import ConfigError
-from sample_factory.envs.gym_registrations import GymRegistrations
-from sample_factory.envs.headless import prepare_sdl
+from sample_factory.envs.env_family import (
+    Defaults,
+    EnvFamily,
+    FamilyMetrics,
+    FamilyParts,
+    MakeEnv,
+    UnknownEnvError,
+)
 from sample_factory.envs.name_suggestions import did_you_mean, suggest_name
 from sample_factory.envs.packages import MissingPackage, how_to_install, is_installed, missing_package
-from sample_factory.envs.protocol import EnvConfig, EnvError
 from sample_factory.envs.v1_registration import ParserRecorder
-from sample_factory.runtime.failures import PermanentFailure
 from sample_factory.runtime.registry import WrongPath, resolve
 
-MakeEnv = Callable[..., Any]
-Defaults = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
 V1ParserFunction = Callable[[str, argparse.ArgumentParser], object]
-
-
-class FamilyMetrics(Protocol):
-    """In the main process: computes metrics of a family from the episodes of one policy.
-
-    Its class is registered with the family, and called with the name of the env. If a method raises, one line
-    is logged, the metrics are computed no more, and training continues.
-    """
-
-    def __init__(self, env_name: str): ...
-
-    def add(self, extra_stats: Mapping[str, float]) -> Mapping[str, float]:
-        """Called with the `episode_extra_stats` of every episode; returns new values by metric, if any.
-
-        They are written to TensorBoard, and can be the target of population-based training.
-        """
-
-    def clear(self) -> None:
-        """Called when the policy has taken over other weights: discards what has been collected."""
-
-
-class UnknownEnvError(EnvError, PermanentFailure):
-    """The env's name begins with no registered prefix, or the family has no env of that name."""
-
-
-class FamilyParts(NamedTuple):
-    """The parts of a family. See `register_env`. Each of make_env, flags, defaults, names and metrics may be
-    a "module:attribute" string.
-
-    follows_observation: whether flags without a default of the family get one that suits the observation, see
-        config/observation_defaults.py; or a function of the env's name that says so.
-    """
-
-    make_env: MakeEnv | str
-    flags: type | str | None = None
-    defaults: Defaults | str | None = None
-    names: Collection[str] | str | None = None
-    metrics: type[FamilyMetrics] | str | None = None
-    example: str | None = None
-    follows_observation: bool | Callable[[str], bool] = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,53 +59,6 @@ class FamilyEntry:
         """Returns the names of all envs; None if they cannot be listed."""
         names: Collection[str] | None = resolve(self.find_parts().names)
         return names
-
-
-@dataclasses.dataclass(frozen=True)
-class EnvFamily:
-    """A resolved family for one env: how to make it, its flags, its defaults. Sent to child processes.
-
-    follows_observation: see FamilyParts.
-    registrations: sends what the main process has registered with Gymnasium to the children.
-    action_repeat: how often an env steps with each action; above 1 with --eval_env_frameskip only.
-    """
-
-    env_name: str
-    make_env: MakeEnv
-    flags: type | None
-    defaults: Mapping[str, Any]
-    metrics: type[FamilyMetrics] | None = None
-    follows_observation: bool = False
-    registrations: GymRegistrations = dataclasses.field(default_factory=GymRegistrations)
-    action_repeat: int = 1
-
-    def make(self, cfg: Any, env_config: EnvConfig, render_mode: str | None = None) -> Any:
-        """Returns the env as its author wrote it; `adapters.adapt` turns it into a MultiAgentEnv.
-
-        The first parameter of make_env gets the name of the env if it has no default, and is none of the
-        others, which are passed by name. A class with **kwargs, which it may hand on, gets render_mode only.
-        """
-        prepare_sdl()
-        given = {"cfg": cfg, "env_config": env_config, "render_mode": render_mode}
-        parameters = list(inspect.signature(self.make_env).parameters.values())
-        accepted = {parameter.name for parameter in parameters}
-        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-            of_class = () if render_mode is None else ("render_mode",)
-            accepted |= set(of_class if inspect.isclass(self.make_env) else given)
-        kwargs = {name: value for name, value in given.items() if name in accepted}
-        return self.make_env(*([self.env_name] if self._takes_name(parameters) else []), **kwargs)
-
-    def _takes_name(self, parameters: Sequence[inspect.Parameter]) -> bool:
-        if not parameters or parameters[0].name in ("cfg", "env_config", "render_mode"):
-            return False
-        first = parameters[0]
-        if first.kind is first.VAR_POSITIONAL:
-            return not inspect.isclass(self.make_env)
-        return (
-            first.kind is not first.KEYWORD_ONLY
-            and first.kind is not first.VAR_KEYWORD
-            and (first.default is first.empty or first.name == "full_env_name")
-        )
 
 
 _FAMILIES: dict[str, FamilyEntry] = {}

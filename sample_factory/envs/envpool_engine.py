@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sample_factory.config.flags import ConfigError, flag
-from sample_factory.envs.env_registry import UnknownEnvError
+from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.envs.family_flags import vector_env_copies_flag
 from sample_factory.envs.headless import has_display
 from sample_factory.envs.name_suggestions import did_you_mean

@@ -6,7 +6,7 @@ from typing import Any
 
 from sample_factory.envs import family_flags
 from sample_factory.envs.atari.atari_family import atari_defaults
-from sample_factory.envs.env_registry import FamilyParts
+from sample_factory.envs.env_family import FamilyParts
 from sample_factory.envs.envpool_engine import PREFIX, EnvPoolFlags, make_envpool, suite_of
 from sample_factory.envs.football_family import football_defaults
 from sample_factory.envs.gym_family import suite_defaults
@@ -37,7 +37,7 @@ def make_envpool_env(
 
 
 def follows_observation(full_env_name: str) -> bool:
-    """Returns whether an env is of no suite with a family of its own."""
+    """Returns whether flags follow the observation: not in suites that have a family of their own."""
     task_id = full_env_name.removeprefix(PREFIX)
     suite = suite_of(task_id)
     has_family = suite in (*SKIPS_FRAMES, "gfootball", "procgen") or suite.startswith("mujoco.")

@@ -10,7 +10,7 @@ import numpy as np
 from sample_factory.config.flags import flag
 from sample_factory.envs import family_flags
 from sample_factory.envs.abilities import NamesActions, StepsInBackground
-from sample_factory.envs.env_registry import FamilyParts
+from sample_factory.envs.env_family import FamilyParts
 from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool
 from sample_factory.envs.protocol import EnvConfig
 

@@ -20,7 +20,7 @@ from gymnasium.envs.registration import (
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs import family_flags
-from sample_factory.envs.env_registry import FamilyParts, UnknownEnvError
+from sample_factory.envs.env_family import FamilyParts, UnknownEnvError
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.wrappers.frame_stack import FrameSkip

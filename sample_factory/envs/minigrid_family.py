@@ -12,7 +12,7 @@ import numpy as np
 
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs import family_flags
-from sample_factory.envs.env_registry import FamilyParts, UnknownEnvError
+from sample_factory.envs.env_family import FamilyParts, UnknownEnvError
 from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool
 from sample_factory.envs.name_suggestions import did_you_mean
 from sample_factory.envs.packages import is_installed, missing_package

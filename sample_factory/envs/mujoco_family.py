@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 
 from sample_factory.envs import family_flags, gym_family
-from sample_factory.envs.env_registry import FamilyParts
+from sample_factory.envs.env_family import FamilyParts
 from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool
 from sample_factory.envs.protocol import EnvConfig
 

@@ -12,7 +12,7 @@ from typing import Any
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.trust import PETTINGZOO_GROUPS
 from sample_factory.envs import family_flags
-from sample_factory.envs.env_registry import FamilyParts, UnknownEnvError
+from sample_factory.envs.env_family import FamilyParts, UnknownEnvError
 from sample_factory.envs.name_suggestions import did_you_mean
 from sample_factory.envs.protocol import EnvConfig
 

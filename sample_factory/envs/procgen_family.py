@@ -6,7 +6,7 @@ from typing import Any
 
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs import family_flags
-from sample_factory.envs.env_registry import FamilyParts
+from sample_factory.envs.env_family import FamilyParts
 from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool
 from sample_factory.envs.protocol import EnvConfig
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from sample_factory.envs.adapters.list_style import is_multiagent
 from sample_factory.envs.doom.doom_family import DOOM_SPECS
-from sample_factory.envs.env_registry import MakeEnv
+from sample_factory.envs.env_family import MakeEnv
 from sample_factory.envs.env_registry import register_env as register_family
 
 ARGUMENTS = ("full_env_name", "cfg", "env_config", "render_mode")
@@ -19,7 +19,7 @@ POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR
 
 def register_env(env_name: str, make_env_func: MakeEnv) -> None:
     """Registers make_env_func(full_env_name, cfg, env_config, render_mode); it may have fewer parameters, and
-    others' names. The Doom envs of version 2's examples are built in, and not registered again."""
+    other names for them. The Doom envs of version 2's examples are built in, and not registered again."""
     if isinstance(make_env_func, functools.partial) and DOOM_SPECS.get(env_name) in make_env_func.args:
         return
     kinds = [parameter.kind for parameter in inspect.signature(make_env_func).parameters.values()]
@@ -42,7 +42,7 @@ class AgentsOfVersion2(gym.Wrapper[Any, Any, Any, Any]):
     """
 
     is_multiagent = True
-    observation_spaces = action_spaces = None  # not of version 2: a simulator's own attributes
+    observation_spaces = action_spaces = None  # hides attributes that a simulator uses for itself
 
     def __init__(self, env: gym.Env[Any, Any], takes_batches: bool):
         super().__init__(env)

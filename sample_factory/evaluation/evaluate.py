@@ -9,7 +9,8 @@ from sample_factory.config.commands import EVAL
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
-from sample_factory.envs.env_registry import UnknownEnvError, resolve_family, resolve_trained_family
+from sample_factory.envs.env_family import UnknownEnvError
+from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.evaluation.policy_choice import LATEST, chosen_policies, flags_of_call
 from sample_factory.evaluation.results import Evaluation, ResultFlags, write_results
 from sample_factory.launch.exit_codes import describe

@@ -12,13 +12,9 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
 from sample_factory.envs.contract import check_observation
+from sample_factory.envs.env_family import EnvFamily, UnknownEnvError
 from sample_factory.envs.env_info import OwnSpaces, probe_own_spaces
-from sample_factory.envs.env_registry import (
-    EnvFamily,
-    UnknownEnvError,
-    resolve_family,
-    resolve_trained_family,
-)
+from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.envs.protocol import EnvConfig, EnvContractError, ObservationRows
 from sample_factory.envs.wrappers.frame_stack import FrameHistory, stacked_space
 from sample_factory.evaluation.policy import TrainedPolicy, load_trained_policy

@@ -16,8 +16,9 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import with_flags
 from sample_factory.config.sampling_flags import POLICY_WORKER_NICENESS, ClusterFlags
 from sample_factory.config.sections import RunFlags
+from sample_factory.envs.env_family import EnvFamily, UnknownEnvError
 from sample_factory.envs.env_info import EnvInfo
-from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError, resolve_family
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.played_env import explains_other_env, with_eval_frameskip
 from sample_factory.evaluation.policy_choice import PolicyChoice, chosen_policies, find_checkpoint
 from sample_factory.evaluation.result_statistics import MeanAndStd

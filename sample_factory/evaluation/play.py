@@ -10,7 +10,7 @@ import torch
 from sample_factory.config.config import Config
 from sample_factory.config.flags import NEVER, ConfigError
 from sample_factory.config.monitoring_flags import EvaluationFlags
-from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.protocol import MultiAgentEnv
 from sample_factory.evaluation.episode_runner import EpisodeRunner
 from sample_factory.evaluation.played_env import explains_other_env, make_env, with_eval_frameskip

@@ -11,8 +11,8 @@ from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import read_saved
 from sample_factory.config.flags import ConfigError, shortened
 from sample_factory.config.sections import OWN_FOLDER
+from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import make_adapted_env
-from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
 from sample_factory.runtime.failures import one_line
 from sample_factory.runtime.log import log

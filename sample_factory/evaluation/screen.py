@@ -13,7 +13,7 @@ import numpy as np
 from sample_factory.config.config import Config
 from sample_factory.config.monitoring_flags import EvaluationFlags
 from sample_factory.envs.abilities import NamesActions, SplitsScreen, find_ability
-from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.headless import has_display, prepare_mujoco
 from sample_factory.envs.protocol import MultiAgentEnv
 from sample_factory.evaluation.episode_runner import EpisodeRunner
@@ -36,7 +36,7 @@ MARGIN = 8
 FONT_SCALE = 0.55
 MIN_SCALE = 0.75  # legible in small parts of a split screen too
 WHITE = (255, 255, 255)
-# What the box behind the text has room for from the start, beside most actions.
+# A long line of text; the box behind the text has room for it, and for most actions, from the start.
 EXAMPLE = "episode 100  reward -1000.00"
 NUM_EXAMPLES = 100  # actions
 SHADE = 3  # the picture behind the text is this many times darker

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
-from sample_factory.envs.env_registry import UnknownEnvError, resolve_family, resolve_trained_family
+from sample_factory.envs.env_family import UnknownEnvError
+from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.evaluation.policy_choice import LATEST, flags_of_call
 from sample_factory.launch.objects_of_call import with_names

@@ -13,8 +13,8 @@ import onnx
 from sample_factory.config import VERSION
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
+from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import own_spaces
-from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import MultiAgentEnv
 from sample_factory.evaluation.played_env import explains_other_env, make_env
 from sample_factory.evaluation.policy import build_model, load_weights

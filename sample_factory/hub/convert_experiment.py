@@ -29,8 +29,9 @@ from sample_factory.config.flags import ConfigError, Layer
 from sample_factory.config.parsing import build_config
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS, RunFlags
 from sample_factory.config.trust import foreign_file, refuse_code, without_foreign_paths
+from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.envs.env_info import OwnSpaces, probe_own_spaces
-from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.wrappers.frame_stack import stacked_space
 from sample_factory.hub.convert_weights import load_network
 from sample_factory.learning.gradient_descent import MODEL, GradientDescent

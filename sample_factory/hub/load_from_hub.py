@@ -26,7 +26,7 @@ from sample_factory.config.help import make_command_parser
 from sample_factory.config.sections import RunFlags
 from sample_factory.config.trust import TRUST, code_named_in, foreign_file
 from sample_factory.config.unknown_flags import parse_words
-from sample_factory.envs.env_registry import UnknownEnvError
+from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.hub import SWITCH
 from sample_factory.hub.hub_access import CARD, VIDEO, HubError, download, make_api
 from sample_factory.launch.exit_codes import run_command

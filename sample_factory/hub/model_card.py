@@ -12,7 +12,8 @@ from sample_factory.config.experiment_folder import SAVED_NAMES, read_json
 from sample_factory.config.parsing import as_arguments
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
 from sample_factory.config.trust import TRUST
-from sample_factory.envs.env_registry import EnvFamily, is_found_by_all_commands
+from sample_factory.envs.env_family import EnvFamily
+from sample_factory.envs.env_registry import is_found_by_all_commands
 from sample_factory.hub.hub_access import LIBRARY
 
 TASK = "reinforcement-learning"

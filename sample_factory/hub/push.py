@@ -15,7 +15,8 @@ from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import SAVED_NAMES, read_json, write_atomically
 from sample_factory.config.flags import NEVER, ConfigError
 from sample_factory.config.trust import SIGNATURE
-from sample_factory.envs.env_registry import EnvFamily, resolve_family
+from sample_factory.envs.env_family import EnvFamily
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.measure import measure_checkpoints
 from sample_factory.evaluation.policy_choice import chosen_policies, find_checkpoint
 from sample_factory.evaluation.results import Evaluation, result_figures

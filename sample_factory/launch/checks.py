@@ -6,8 +6,8 @@ from typing import Any
 from sample_factory.config.algorithms import BUILT_IN, registered_algorithm
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
+from sample_factory.envs.env_family import EnvFamily, UnknownEnvError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
-from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.exchange.run_plan import Note
 from sample_factory.models import network_registry

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.runtime.failures import ChildFailed, Explained, describe_exception, out_of_address_space
@@ -16,21 +17,31 @@ OUT_OF_GPU_MEMORY = "torch.OutOfMemoryError"
 ENV_PROBE = "env_probe"
 
 
-def run_command(command: Callable[[Sequence[str]], int | None], argv: Sequence[str] | None = None) -> int:
+def run_command(
+    command: Callable[[Sequence[str]], int | None],
+    argv: Sequence[str] | None = None,
+    env: Callable[..., Any] | None = None,
+) -> int:
     """Runs a command and returns its exit code. An expected failure is printed to stderr in one line,
     followed by a short traceback if user code has raised an exception.
 
     command: called with the arguments; returns an exit code, or None for 0.
     argv: the arguments; None: the arguments of this process.
+    env: a class of envs or a function that makes one, in place of --env.
 
     Exit codes: 0: done, or stopped by a signal that the command handles. 1: ChildFailed, an Explained such as
     CommandFailed, or too little memory. 2: ConfigError, UnknownEnvError or a missing package. 130: Ctrl+C
     that the command does not handle.
     """
-    from sample_factory.envs.env_registry import UnknownEnvError
+    from sample_factory.envs.env_family import UnknownEnvError
 
     try:
-        code = command(sys.argv[1:] if argv is None else argv)
+        arguments = sys.argv[1:] if argv is None else argv
+        if env is not None:
+            from sample_factory.launch.objects_of_call import with_names  # imports much
+
+            arguments = [f"--env={with_names({'env': env})['env']}", *arguments]
+        code = command(arguments)
     except ChildFailed as failure:
         log_failures([failure])
         return FAILED

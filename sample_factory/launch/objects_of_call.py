@@ -6,9 +6,8 @@ same program, and cfg.json has the name alone. A program that loads the experime
 
 import functools
 import re
-import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from sample_factory.config.algorithms import register_algorithm
@@ -56,15 +55,6 @@ def with_names(keywords: Mapping[str, Any]) -> dict[str, Any]:
         given = observers if isinstance(observers, list | tuple) else [observers]
         named["observers"] = [_name_observer(one) if _is_object(one) else one for one in given]
     return named
-
-
-def argv_for(env: Any, argv: Sequence[str] | None) -> list[str]:
-    """Returns the arguments of a command for an env that is given as an object; None: as --env names it.
-
-    argv: None: the arguments of this process.
-    """
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    return arguments if env is None else [f"--env={with_names({'env': env})['env']}", *arguments]
 
 
 def _is_object(value: Any) -> bool:

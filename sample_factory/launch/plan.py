@@ -3,8 +3,8 @@
 import random
 
 from sample_factory.config.config import Config
+from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvInfo
-from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.topology import make_topology
 from sample_factory.launch.arrangement import arrange

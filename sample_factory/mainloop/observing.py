@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.end_infos import to_float
-from sample_factory.envs.env_registry import FamilyMetrics
+from sample_factory.envs.env_family import FamilyMetrics
 from sample_factory.exchange.messages import EpisodeReport, Incident, PolicyReplaced, Report, TrainReport
 from sample_factory.mainloop.observed_run import ObservedRun
 from sample_factory.mainloop.observer import Observer, ObserverFactory, selected_observers

@@ -83,9 +83,8 @@ class RecurrentCore(Core):
         shape = (self.rnn.num_layers, self.parts, self.out_size)
         hidden = torch.unflatten(rnn_state, -1, shape).permute(1, 2, 0, 3)  # [layers, parts, B, size]
         keep = keep_mask(resets, x.device)
-        dtype = autocast_dtype(x.device)
         if isinstance(self.rnn, GRU) and x.is_cpu:
-            outputs, last = self.rnn.unroll(x, hidden[:, 0], keep, dtype)
+            outputs, last = self.rnn.unroll(x, hidden[:, 0], keep, autocast_dtype(x.device))
             hidden = last.unsqueeze(1)
         elif resets is None or keep is None:
             outputs, hidden = self._run(x, hidden)

@@ -149,6 +149,7 @@ def _multiplies_patches(weight: Tensor, x: Tensor, padding: tuple[int, ...]) -> 
     return (
         weight.requires_grad
         and torch.is_grad_enabled()
+        and not torch.compiler.is_compiling()
         and x.dtype == weight.dtype == torch.float32
         and x.is_cpu
         and not torch.is_autocast_enabled("cpu")
@@ -189,26 +190,27 @@ _conv2d_by_patches: Callable[..., Tensor] = _Conv2dByPatches.apply
 
 
 def _weight_gradient(x: Tensor, grad: Tensor, weight: Tensor, stride: tuple[int, ...]) -> Tensor:
-    """Returns the gradient of a convolution's weight [O, C, KH, KW] from that of its output [B, O, H', W'].
+    """Returns the gradient of the weight [O, C, KH, KW] of a convolution without padding.
 
-    x: [B, C, H, W]; x and grad in channels_last.
+    x: its input, [B, C, H, W]. grad: the gradient of its output, [B, O, H', W']. Both in channels_last.
     """
     out_channels, channels, kernel_height, kernel_width = weight.shape
-    row, column = kernel_height, kernel_width * channels
+    row_size = kernel_width * channels  # numbers in a row of a patch, which are neighbours in memory
     pixels = x.permute(0, 2, 3, 1)
     grads = grad.permute(0, 2, 3, 1)
     batch, height, width = grads.shape[:3]
     strides = pixels.stride()
     patches = pixels.as_strided(
-        (batch, height, width, row, column),
+        (batch, height, width, kernel_height, row_size),
         (strides[0], stride[0] * strides[1], stride[1] * strides[2], strides[1], 1),
     )
-    rows = max(1, PATCH_NUMBERS // (height * width * row * column))
-    matrix = x.new_empty(min(rows, batch), height, width, row, column)
-    total = x.new_zeros(out_channels, row * column)
-    for some_patches, some_grads in zip(patches.split(rows), grads.split(rows)):
+    patch_size = kernel_height * row_size
+    pictures = max(1, MAX_MATRIX_SIZE // (height * width * patch_size))  # in a part
+    matrix = x.new_empty(min(pictures, batch), height, width, kernel_height, row_size)
+    total = x.new_zeros(out_channels, patch_size)
+    for some_patches, some_grads in zip(patches.split(pictures), grads.split(pictures)):
         part = matrix[: len(some_patches)].copy_(some_patches)
-        total.addmm_(some_grads.reshape(-1, out_channels).t(), part.view(-1, row * column))
+        total.addmm_(some_grads.reshape(-1, out_channels).t(), part.view(-1, patch_size))
     return total.view(out_channels, kernel_height, kernel_width, channels).permute(0, 3, 1, 2)
 
 
@@ -241,7 +243,7 @@ class PatchConv2d(Conv2d):
         return weight.permute(0, 2, 4, 1, 3, 5).flatten(3).permute(0, 3, 1, 2)
 
 
-PATCH_NUMBERS = 400_000  # of a matrix of patches, see _weight_gradient
+MAX_MATRIX_SIZE = 400_000  # elements of a matrix of patches, see _weight_gradient
 MANY_PICTURES = 128  # see pixels_to_channels
 
 # dtype to copy with, by the number of bytes in one side of a square.

@@ -11,7 +11,7 @@ from sample_factory.exchange.messages import EpisodeReport, TrainReport
 MIN_EPISODES = 10
 # TensorBoard tags of v1.
 TAGS = {"reward": "0_aux/avg_reward", "true_objective": "0_aux/avg_true_reward", "len": "0_aux/avg_len"}
-# Their range; of the length as in v2, since people look at it last.
+# Metric -> beginning of the tags of its lowest and highest value; for the length, that of version 2.
 RANGE_TAGS = {**TAGS, "len": "len/len"}
 
 V1_NAMES = {"true_reward": "true_objective"}  # v1's name of a metric -> name here

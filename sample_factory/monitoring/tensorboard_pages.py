@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 FIRST_PAGE = "Look at these first"
-# Title of a chart -> its tags, as regular expressions of which a tag has to match one from its beginning.
+# Title of a chart -> regular expressions; it shows the tags that match one of them from their beginning.
 CHARTS: Mapping[str, tuple[str, ...]] = {
     "reward (mean of the last episodes)": ("0_aux/avg_reward$", "0_aux/avg_true_reward$", "eval/reward$"),
     "episode length (env frames, mean of the last episodes)": ("0_aux/avg_len$",),

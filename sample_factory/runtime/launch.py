@@ -90,8 +90,9 @@ def launch(
     options: ChildOptions,
     connection: int,
 ) -> Process:
-    """Starts a process that will build `factory(*args, context)`; returns without waiting for it, but for the
-    template's imports.
+    """Starts a process that will build `factory(*args, context)`.
+
+    Returns without waiting for the process. The first fork from a template waits for its imports.
 
     mark: for the process and whatever it will start, see marked_processes.py.
     connection: file descriptor of the child's end of the connection. The caller closes it afterwards.

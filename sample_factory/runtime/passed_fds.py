@@ -3,7 +3,7 @@
 import os
 from typing import NamedTuple
 
-# In a child that a template has forked: number of a file descriptor in the parent -> its number here.
+# In a child that a template has forked: number of a file descriptor in the parent -> its number in the child.
 numbers: dict[int, int] = {}
 
 
@@ -26,7 +26,10 @@ class PassedFds:
 
 
 class PassedFd(NamedTuple):
-    """A file descriptor of the parent; in the child it has the same number, or the number in `numbers`."""
+    """A file descriptor that the parent passes to a child.
+
+    fd: its number in the parent. The child has it under the same number, unless `numbers` has another one.
+    """
 
     fd: int
 

@@ -22,7 +22,10 @@ VARIABLE = b"SAMPLE_FACTORY_CHILD"  # of marked_processes.py, which imports much
 
 
 def main(socket_fd: int, modules: Sequence[str]) -> None:
-    """Imports the modules, sends whether it can fork, and serves requests. A child returns to run."""
+    """Imports the modules, sends whether it can fork, and serves requests until the parent ends.
+
+    In a forked child, returns after the work of the child.
+    """
     os.set_inheritable(socket_fd, False)
     parent = socket.socket(fileno=socket_fd)
     Path("/proc/self/comm").write_text("template")  # the name that `top` shows

@@ -91,7 +91,7 @@ class Supervisor:
 
     def start_all(self) -> None:
         """Starts all children and returns without waiting for them."""
-        # Last those that wait until the template has imported their modules.
+        # Children that are forked from the template come last: they wait for its imports.
         for child in sorted(self.children, key=lambda child: child.options.from_template):
             child.start()
 

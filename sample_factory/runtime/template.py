@@ -22,7 +22,7 @@ from sample_factory.runtime.marked_processes import VARIABLE, new_mark
 from sample_factory.runtime.start_template import MAX_FDS, NAME_BYTES
 
 START_TEMPLATE = str(Path(__file__).with_name("start_template.py"))
-IMPORT_SECONDS = 60.0  # for the imports; from cold network file systems they take long
+IMPORT_SECONDS = 60.0  # for the imports, which take long from a network file system
 ANSWER_SECONDS = 10.0  # for a fork
 LOST = 256  # exit code of a child whose template has ended before it
 
@@ -39,7 +39,7 @@ class Template:
 
     def __init__(self, modules: Sequence[str], environment: Mapping[str, str]):
         """environment: variables for the process, e.g. for libraries that read them when they are imported.
-        Its children find the environment of their `ChildOptions`."""
+        Forked children get the environment of their `ChildOptions` instead."""
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._is_ready = False
         self._is_useless = False
@@ -66,8 +66,11 @@ class Template:
             )
 
     def fork(self, name: str, payload: int, connection: int, fds: Sequence[int]) -> "ForkedProcess | None":
-        """Forks a child. name, payload, connection, fds: see `launch`. Raises ChildFailed if the process has
-        taken the request and does not answer."""
+        """Forks a child; returns None if that is impossible, see the class.
+
+        name, payload, connection, fds: see `launch`. Raises ChildFailed if the template accepts the request,
+        and then dies or does not answer.
+        """
         if self._is_useless or len(fds) + 2 > MAX_FDS:
             return None
         if not self._is_ready:
@@ -115,7 +118,7 @@ class Template:
         return pickle.loads(answer)
 
     def _give_up(self, reason: str = "") -> None:
-        """reason: "": the process has ended."""
+        """Ends the process and logs why. reason: "" if it has ended by itself."""
         self._is_useless = True
         self.close()
         text = "The template process is not used any more, processes start without it: %s"

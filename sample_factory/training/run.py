@@ -10,7 +10,8 @@ from sample_factory.config.experiment_folder import read_expectation
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
 from sample_factory.config.sections import RETIRED_FLAGS
-from sample_factory.envs.env_registry import UnknownEnvError, resolve_family, resolve_trained_family
+from sample_factory.envs.env_family import UnknownEnvError
+from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.evaluation.during_training import Evaluations
 from sample_factory.evaluation.measure import plan_evaluation
 from sample_factory.exchange.run_plan import RunPlan

@@ -118,7 +118,7 @@ def _squeezed(distribution: ActionDistribution, actions: Tensor) -> Tensor:
 
 
 class Learner:
-    """The functions of version 2's Learner that find and read checkpoints."""
+    """Finds and reads checkpoints by the static methods of version 2's Learner. It does not train."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         text = "call sample_factory.register_algorithm, see sample_factory/algo/README.md"
@@ -126,7 +126,7 @@ class Learner:
 
     @staticmethod
     def checkpoint_dir(cfg: Any, policy_id: int | tuple[int, ...]) -> str:
-        """policy_id: or the value of --policy_index."""
+        """Returns the folder of a policy's checkpoints. policy_id: or the value of --policy_index."""
         index = policy_id[0] if isinstance(policy_id, tuple) else policy_id
         return f"{experiment_dir(cfg, mkdir=False)}/checkpoint_p{index}"
 
@@ -168,8 +168,8 @@ def preprocess_actions(env_info: EnvInfo, actions: Tensor, to_numpy: bool = True
 
 
 class BatchedVecEnv:
-    """One env, with its A agents as a batch of tensors. Agents are reset by themselves. Other attributes are
-    those of the env itself, such as `unwrapped`."""
+    """One env, whose A agents are a batch of tensors. At the end of its episode, an agent is reset at once.
+    Other attributes, such as `unwrapped`, are looked up in the env itself."""
 
     def __init__(self, env: MultiAgentEnv):
         if len(env.kinds.spaces) > 1:
@@ -189,8 +189,11 @@ class BatchedVecEnv:
         return self._observations(), [EMPTY_INFO] * self.num_agents
 
     def step(self, actions: Any) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor, list[Any]]:
-        """Returns observations; rewards, terminated and truncated, [A]; and infos, which are empty unless the
-        episode has ended. actions: from `preprocess_actions`."""
+        """Steps the env with actions of `preprocess_actions`.
+
+        Returns observations [A, ...] by key; rewards [A] float32; terminated and truncated, both [A] bool;
+        and a list of A infos. The info of an agent is empty unless its episode has ended.
+        """
         parts = actions if isinstance(actions, (list, tuple)) else [actions]
         rows = [np.asarray(part, np.float32).reshape(self.num_agents, -1) for part in parts]
         result = self._env.step(np.concatenate(rows, axis=1), self._rows)

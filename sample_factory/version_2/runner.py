@@ -42,7 +42,7 @@ class Runner(Observer):
         return ExperimentStatus.SUCCESS
 
     def run(self) -> int:
-        """Returns the exit code of `run_rl`."""
+        """Trains by `run_rl`, and returns its exit code."""
         register_observer("version_2", self)
         return run_rl(self.cfg)
 

@@ -2,24 +2,24 @@
 change; `run_rl` and `enjoy` run it. `global_model_factory` registers an encoder. Imports no torch."""
 
 import enum
+import json
 import os
 import random
 import sys
+import tempfile
 import types
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sample_factory.config.config import Config, FlagNamespace
 from sample_factory.config.experiment_folder import experiment_folder
 from sample_factory.config.flags import ConfigError, add_flags, make_parser, parse_known
-from sample_factory.config.parsing import as_arguments, parse_config, parse_values
+from sample_factory.config.parsing import as_arguments, parse_config
 from sample_factory.config.sections import TRAINING_SECTIONS, RetiredFlags, flat_values
-from sample_factory.envs.env_registry import (
-    UnknownEnvError,
-    extend_family,
-    resolve_family,
-    resolve_trained_family,
-)
+from sample_factory.config.trust import TRUST
+from sample_factory.envs.env_family import UnknownEnvError
+from sample_factory.envs.env_registry import extend_family, resolve_family, resolve_trained_family
 from sample_factory.envs.v1_registration import ParserRecorder
 from sample_factory.hub import EnjoyHubFlags
 from sample_factory.launch.exit_codes import DONE, FAILED, run_command
@@ -158,7 +158,7 @@ def run_rl(cfg: Any) -> int:
 
 
 class Played(int):
-    """What `enjoy` returns: the exit code 0, which is also `status, reward = enjoy(cfg)`."""
+    """The result of `enjoy`: the exit code 0, which can be unpacked as version 2's (status, reward)."""
 
     reward: float  # mean of the true objectives
 
@@ -219,8 +219,21 @@ class AttrDict(dict[str, Any]):
 
 
 def config_of_values(cfg: Any) -> Config:
-    """Returns the Config of a FlagNamespace, which is trusted, or of flags that a script has read itself."""
-    return parse_values(_values(cfg), resolve_family, trusts=isinstance(cfg, FlagNamespace))
+    """Returns the Config of a FlagNamespace, or of flag -> value that a script has read from a cfg.json.
+
+    Code that the values of a FlagNamespace name may be imported. Other values are treated as the cfg.json of
+    another account, unless they are signed. Raises ConfigError.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "cfg.json")
+        path.write_text(json.dumps(_values(cfg)))
+        # The names of an experiment that does not exist, so that no other cfg.json is read.
+        named = {"cfg": path, "experiment": path.name, "train_dir": folder}
+        argv = as_arguments({**named, TRUST: isinstance(cfg, FlagNamespace)})
+        try:
+            return parse_config(argv, resolve_family, cfg_is_saved=True)
+        except ConfigError as error:
+            raise ConfigError(str(error).replace(str(path), "the cfg")) from None
 
 
 def _values(cfg: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import pytest
 
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
-from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.envs.env_family import EnvFamily
 
 
 @dataclass(frozen=True)

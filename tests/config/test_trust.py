@@ -11,7 +11,8 @@ from sample_factory.config.flags import ConfigError, section_fields
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.config.trust import is_signed, key_file, signed
-from sample_factory.envs.env_registry import UnknownEnvError, register_env, resolve_family
+from sample_factory.envs.env_family import UnknownEnvError
+from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.results import ResultFlags
 from sample_factory.exporting import ExportFlags
 from sample_factory.hub import EnjoyHubFlags

@@ -11,8 +11,9 @@ from sample_factory import register_env
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.abilities import LimitsEpisodes
 from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import max_episode_steps, own_spaces, probe_env_info, probe_own_spaces
-from sample_factory.envs.env_registry import EnvFamily, resolve_family
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.runtime import child_side
 from sample_factory.runtime.log import log
 from tests.counting import make_config

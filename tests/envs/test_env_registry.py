@@ -6,8 +6,8 @@ from sample_factory import train
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs import env_registry
+from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.envs.env_registry import (
-    UnknownEnvError,
     global_env_registry,
     register_env,
     resolve_family,

@@ -11,8 +11,8 @@ from gymnasium import spaces
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.abilities import OwnsProcess
+from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvProbe, env_info
-from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import EnvError
 from sample_factory.runtime.child_side import ChildContext
 

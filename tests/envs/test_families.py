@@ -12,7 +12,8 @@ import pytest
 from sample_factory.config.flags import ConfigError, section_fields
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs import env_registry
-from sample_factory.envs.env_registry import UnknownEnvError, is_found_by_all_commands, resolve_family
+from sample_factory.envs.env_family import UnknownEnvError
+from sample_factory.envs.env_registry import is_found_by_all_commands, resolve_family
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.train import main
 

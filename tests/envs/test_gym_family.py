@@ -14,7 +14,8 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs import gym_family
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
+from sample_factory.envs.env_family import UnknownEnvError
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.gym_family import (
     CONTROL_SUITE,
     MEMORY,

@@ -11,7 +11,8 @@ import pytest
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs import minigrid_family
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
+from sample_factory.envs.env_family import UnknownEnvError
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.envpool_engine import make_envpool
 from sample_factory.envs.minigrid_family import (
     FIRST_UNKNOWN,

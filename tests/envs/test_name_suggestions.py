@@ -3,7 +3,8 @@
 import pytest
 
 from sample_factory.envs.doom.doom_family import DOOM_SPECS
-from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
+from sample_factory.envs.env_family import UnknownEnvError
+from sample_factory.envs.env_registry import resolve_family
 
 
 @pytest.mark.parametrize(

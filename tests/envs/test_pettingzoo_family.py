@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
+from sample_factory.envs.env_family import UnknownEnvError
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig
 from tests.envs.parallel_envs import Cards
 

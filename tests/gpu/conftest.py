@@ -6,5 +6,5 @@ import torch
 
 @pytest.fixture(autouse=True)
 def exact_products(monkeypatch):
-    """Switches TF32 off, to which convolutions and recurrent networks round on a GPU."""
+    """Switches TF32 off: with it, convolutions and recurrent networks on a GPU round their inputs."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)

@@ -34,10 +34,11 @@ PACKAGES = (
     *("pytest", "pytest-timeout", "pluggy", "iniconfig", "Pygments"),
     *("pip", "setuptools"),
 )
-# EnvPool imports all of its suites: its list of them gets the one that is taken along.
+# This file of EnvPool imports all suites; in the kit it imports only the one that is there.
 ENVPOOL_ENTRY = "envpool/entry.py"
 ENVPOOL_SUITES = b"import envpool.atari.registration\n"
-# Parts of wheels that stay here: patterns of names, after which "!" means to take along all the same.
+# Package -> patterns of files that the kit leaves out of its wheel. The last pattern that fits a file
+# decides; one that begins with "!" keeps the file.
 LEFT_OUT = {
     "vizdoom": ("vizdoom/freedoom1.wad",),
     "tensorboard": ("*/webfiles.zip",),

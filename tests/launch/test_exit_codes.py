@@ -4,7 +4,7 @@ import resource
 import pytest
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.envs.env_registry import UnknownEnvError
+from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.launch.exit_codes import run_command
 from sample_factory.runtime.failures import ChildFailed, CommandFailed, PermanentFailure, describe_exception
 

@@ -6,7 +6,8 @@ import pytest
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.launch.objects_of_call import argv_for, with_names
+from sample_factory.launch.exit_codes import run_command
+from sample_factory.launch.objects_of_call import with_names
 from sample_factory.mainloop.observer import Observer, selected_observers
 from sample_factory.models.network_registry import ENCODER, resolve_factory
 
@@ -29,8 +30,12 @@ def test_a_class_and_a_function_are_registered_by_their_names():
     assert made(Maze).size == 4
     assert made(functools.partial(Maze, size=7)).size == 7
     assert made(lambda: Maze(9)).size == 9
-    assert argv_for(Maze, ["--seed=1"]) == ["--env=Maze", "--seed=1"]
-    assert argv_for(None, ["--seed=1"]) == ["--seed=1"]
+
+
+def test_the_env_of_a_command_comes_before_its_arguments():
+    received = []
+    assert run_command(received.extend, ["--seed=1"], Maze) == 0
+    assert received == ["--env=Maze", "--seed=1"]
 
 
 def test_an_id_of_gymnasium_and_a_full_name_are_ids():

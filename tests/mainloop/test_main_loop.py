@@ -8,7 +8,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.config.flags import ConfigError
-from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.envs.env_family import EnvFamily
 from sample_factory.exchange.messages import (
     EpisodeReport,
     Incident,

@@ -227,7 +227,7 @@ def test_pixels_to_channels_is_pixel_unshuffle(rows, side, dtype):
 @pytest.mark.parametrize(("kernel", "stride"), [(4, 2), (3, 1), (2, 3), (1, 1)])
 def test_gradients_by_patches_are_the_convolution_s(kernel, stride, rows, needs_input_gradient, monkeypatch):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
-    monkeypatch.setattr(cpu_layers, "PATCH_NUMBERS", 50_000)  # several parts of the batch
+    monkeypatch.setattr(cpu_layers, "MAX_MATRIX_SIZE", 50_000)  # several parts of the batch
     conv = Conv2d(6, 10, kernel, stride)
     x = torch.randn(rows, 6, 17, 14).contiguous(memory_format=torch.channels_last)
     results = []

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.envs.env_family import EnvFamily
 from sample_factory.exchange import messages
 from sample_factory.exchange.messages import EpisodeReport, Incident, StatsReport, Trajectories, reports_in
 from sample_factory.exchange.policy_weights import Stamp

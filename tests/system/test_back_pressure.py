@@ -7,8 +7,8 @@ import numpy as np
 import psutil
 
 from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import env_info
-from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.channels import Channels, make_progress
 from sample_factory.exchange.messages import EpisodeReport, Trajectories, reports_in
 from sample_factory.exchange.policy_weights import PolicyWeights, Stamp

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 
 from sample_factory.config.flags import flag
-from sample_factory.envs.env_registry import FamilyParts
+from sample_factory.envs.env_family import FamilyParts
 from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool
 from sample_factory.envs.family_flags import ENVPOOL, copies_in_turn, default_engine, env_engine_flag
 from sample_factory.envs.packages import is_installed, missing_package

@@ -17,7 +17,7 @@ from sample_factory.envs.dmlab.levels import (
     level_name,
     stats_prefix,
 )
-from sample_factory.envs.env_registry import FamilyParts
+from sample_factory.envs.env_family import FamilyParts
 from sample_factory.envs.packages import MissingPackage
 from sample_factory.envs.protocol import EnvConfig
 

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sample_factory.envs.env_registry import UnknownEnvError
+from sample_factory.envs.env_family import UnknownEnvError
 
 PREFIX = "dmlab_"
 FOLDER = "contributed/dmlab30/"

@@ -17,7 +17,7 @@ from sample_factory.envs.doom.action_spaces import (
     ActionGroups,
     flat,
 )
-from sample_factory.envs.env_registry import FamilyParts
+from sample_factory.envs.env_family import FamilyParts
 
 SCENARIOS_FOLDER = Path(__file__).parent / "scenarios"
 TICS_PER_MINUTE = 60 * 35

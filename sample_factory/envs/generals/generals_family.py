@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sample_factory.config.flags import ConfigError, flag
-from sample_factory.envs.env_registry import FamilyParts
+from sample_factory.envs.env_family import FamilyParts
 from sample_factory.envs.family_flags import refuse_frameskip
 from sample_factory.envs.protocol import EnvConfig
 

@@ -10,8 +10,9 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.dmlab.dmlab_env import ACTIONS, EXTENDED_ACTIONS, instruction_tokens, shaped_reward
 from sample_factory.envs.dmlab.levels import DMLAB_30, WITH_GENERATED_MAPS, find_spec
+from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.envs.env_info import try_out
-from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
+from sample_factory.envs.env_registry import resolve_family
 from tests.envs.adapters.countdown import drive
 
 FORWARD, BACKWARD = 0, 1

@@ -7,7 +7,7 @@ import pytest
 
 from sample_factory.envs.abilities import StepsInBackground
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.protocol import ObservationRows
 from sample_factory.exchange.channels import with_local_queues
 from sample_factory.exchange.messages import ActionsReady, EpisodeReport, Incident, StatsReport

@@ -9,7 +9,7 @@ import pytest
 
 from sample_factory.envs.abilities import TrainingInfo
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.envs.env_family import EnvFamily
 from sample_factory.exchange.messages import EpisodeReport, NewTrainingInfo, reports_in
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.models import towers

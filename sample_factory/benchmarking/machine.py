@@ -1,0 +1,53 @@
+"""The machine on which something is measured: its parts, its packages, and what else uses it."""
+
+import importlib.metadata
+import platform
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from sample_factory.benchmarking.stages import Stage
+from sample_factory.runtime.cpu import num_usable_cores
+
+RECORDED_PACKAGES = ("torch", "numpy", "gymnasium")
+FOREIGN_CORES = 0.25  # less than that is the usual background load of a system
+STOLEN_CORES = 0.05  # on an idle host, nothing is stolen
+
+
+def describe_hardware() -> dict[str, Any]:
+    """Describes the part of the machine that this process may use. Imports torch, which knows the GPUs."""
+    import torch
+
+    model = platform.processor() or platform.machine()
+    if sys.platform == "linux":
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        model = next(names, model)
+    return {
+        "cpu": model,
+        "cores": num_usable_cores(),
+        "memory_gb": psutil.virtual_memory().total / 2**30,
+        "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
+    }
+
+
+def versions(version: str) -> dict[str, str]:
+    """Returns the versions for the --json file. version: of this package."""
+    packages = {name: importlib.metadata.version(name) for name in RECORDED_PACKAGES}
+    return {"sample_factory": version, "python": platform.python_version(), **packages}
+
+
+def used_by_others(stages: Iterable[Stage]) -> str:
+    """Returns a text about cores that other programs and other virtual machines used; empty if few."""
+    measured = [stage.cores for stage in stages if stage.cores is not None]
+    others = max((cores["of_others"] for cores in measured), default=0.0)
+    stolen = max((cores["stolen"] for cores in measured), default=0.0)
+    parts = []
+    if others >= FOREIGN_CORES:
+        parts.append(f"other programs kept up to {others:.1f} cores busy")
+    if stolen >= STOLEN_CORES:
+        parts.append(f"the host of this virtual machine took up to {stolen:.1f} cores away (steal time)")
+    return ", and ".join(parts)
