@@ -11,14 +11,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from sample_factory.runtime.failures import Explained
+from sample_factory.runtime.failures import PeerLost
 
 LOOPBACK = "127.0.0.1"
 # Seconds that a learner waits for the others. A learner that hangs is found by its missing heartbeats.
 WAIT_SECONDS = 3600.0
 
 
-class LearnerLost(Explained, RuntimeError):
+class LearnerLost(PeerLost):
     """Another learner of the same policy has ended or cannot be reached."""
 
 

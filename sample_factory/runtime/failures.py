@@ -42,6 +42,13 @@ class PermanentFailure(Explained, FailsAgain):
     """A FailsAgain with a complete message."""
 
 
+class PeerLost(Explained, RuntimeError):
+    """Raised in a child when another child has broken off the connection between them.
+
+    If that child has failed, its failure is the reason, see `Supervisor.check`.
+    """
+
+
 class FactoryNotFound(PermanentFailure):
     """A "module:attribute" string does not name a callable."""
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self
 
 from sample_factory.runtime.child import DUMP_SECONDS, Child, ChildFailed, kill_all, kill_children
 from sample_factory.runtime.child_side import StopFlag
+from sample_factory.runtime.failures import PeerLost
 from sample_factory.runtime.log import log
 
 # A process forked by a child can hide the child's end from `wait`, so exit codes are read this often.
@@ -21,6 +22,8 @@ POLL_SECONDS = 0.01
 # GNU `timeout` signals its child and then the child's group, and some supervisors repeat a signal.
 REPEAT_SECONDS = 1.0
 STDERR = 2
+# The connections of a process that ends are closed before its end is reported, much earlier on a busy machine.
+PEER_SECONDS = 3.0
 PATIENCE_SECONDS = 2.0  # how long children may take to stop before the log names them
 
 
@@ -115,7 +118,7 @@ class Supervisor:
                 return
             for child in self.children:
                 if child.error is not None:
-                    raise child.error
+                    raise self._reason(child.error)
             stuck = max(waited_for, key=lambda child: child.starting_seconds)
             waited = min(time.monotonic() - start, stuck.starting_seconds if stuck.is_alive else math.inf)
             if waited >= timeout:
@@ -138,7 +141,8 @@ class Supervisor:
     def check(self) -> list[Child]:
         """Returns the dead restartable children, each until it is restarted.
 
-        Raises ChildFailed for any other child that has failed.
+        Raises ChildFailed for any other child that has failed. If that child has only lost the connection to
+        another child (PeerLost), raises the failure of the other child, unless there is none in PEER_SECONDS.
         """
         dead = []
         for child in self.children:
@@ -151,12 +155,23 @@ class Supervisor:
             if error is None and child not in self._counted:
                 continue
             if error is not None and (child.name not in self._restartable or child.is_permanent_failure):
-                raise error
+                raise self._reason(error)
             # A child that has raised may still be closing simulators, with which a successor could collide.
             child.kill()
             self._count_death(child, error)
             dead.append(child)
         return dead
+
+    def _reason(self, error: ChildFailed) -> ChildFailed:
+        """Returns the failure that led to `error`, see `check`."""
+        deadline = time.monotonic() + PEER_SECONDS
+        while error.is_a(PeerLost) and time.monotonic() < deadline:
+            lasting = (child.error for child in self.children if child.name not in self._restartable)
+            reasons = (other for other in lasting if other is not None and not other.is_a(PeerLost))
+            if reason := next(reasons, None):
+                return reason
+            time.sleep(POLL_SECONDS)
+        return error
 
     def _count_death(self, child: Child, error: ChildFailed | None) -> None:
         if child in self._counted or error is None:

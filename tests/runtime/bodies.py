@@ -15,6 +15,7 @@ import numpy as np
 
 from sample_factory.runtime import child_side, cpu
 from sample_factory.runtime.child import ChildContext, PermanentFailure
+from sample_factory.runtime.failures import PeerLost
 from sample_factory.runtime.queues import Queue
 from sample_factory.runtime.shared_arrays import SharedArrays
 from tests.runtime.waiting import eventually
@@ -65,6 +66,13 @@ class ExitsWith(Idle):
 
     def run(self) -> None:
         os._exit(self.code)
+
+
+class LosesPeer(Idle):
+    """Has lost the connection to another child as soon as it runs."""
+
+    def run(self) -> None:
+        raise PeerLost("lost the connection to another child")
 
 
 class FailsForGood(Idle):

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from tests.runtime.bodies import (
     FailsWhenStopped,
     GetsStuck,
     Idle,
+    LosesPeer,
     NeverReady,
     Stubborn,
     WithSimulator,
@@ -91,6 +93,25 @@ def test_a_death_ends_the_run_unless_the_child_is_restartable():
         # The stages name the child that was replaced.
         supervisor.stop_all([[worker], [learner]], grace_seconds=15)
         assert successor.exit_code == 0
+
+
+def test_a_child_that_has_lost_another_one_is_not_named_before_it():
+    first, other, worker = Child("first", LosesPeer), Child("other", Idle), Child("worker", Idle)
+    with Supervisor([first, other, worker], restartable=[worker]) as supervisor:
+        supervisor.start_all()
+        assert eventually(lambda: first.error is not None and other.ready and worker.ready)
+        kill_9(worker.pid)
+        threading.Timer(0.3, os.kill, [other.pid, signal.SIGKILL]).start()
+        with pytest.raises(ChildFailed, match="other: ended by signal 9"):
+            supervisor.check()
+
+
+def test_a_lost_connection_is_the_failure_if_no_other_child_has_failed(monkeypatch):
+    monkeypatch.setattr(supervisor_module, "PEER_SECONDS", 0.1)
+    with Supervisor([Child("first", LosesPeer), Child("other", Idle)]) as supervisor:
+        supervisor.start_all()
+        with pytest.raises(ChildFailed, match="first: lost the connection to another child"):
+            await_check(supervisor)
 
 
 def test_repeated_deaths_of_a_restartable_child_end_the_run():
