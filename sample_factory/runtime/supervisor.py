@@ -22,7 +22,7 @@ POLL_SECONDS = 0.01
 # GNU `timeout` signals its child and then the child's group, and some supervisors repeat a signal.
 REPEAT_SECONDS = 1.0
 STDERR = 2
-# The connections of a process that ends are closed before its end is reported, much earlier on a busy machine.
+# A process that ends closes its connections before the system reports its end; load makes that a long time.
 PEER_SECONDS = 3.0
 PATIENCE_SECONDS = 2.0  # how long children may take to stop before the log names them
 
