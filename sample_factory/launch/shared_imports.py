@@ -1,7 +1,9 @@
-"""Imports torch once for all processes of a run, while the main process still plans it."""
+"""Imports torch while the main process plans the run, and once for all processes."""
 
 import contextlib
+import importlib
 import sys
+import threading
 from contextlib import AbstractContextManager
 
 from sample_factory.config.config import Config
@@ -13,13 +15,23 @@ MODULES = ("sample_factory.learning.learner_worker", "sample_factory.sampling.in
 
 def shared_imports(config: Config) -> AbstractContextManager[None]:
     """Returns a block in which learners, samplers and policy workers are forked from a process that has
-    imported their modules.
+    imported their modules. In serial mode, a thread of this process imports them.
 
-    Without effect in serial mode, except on Linux, and on a machine with a GPU: there, torch's libraries may
-    start threads when they are imported.
+    Without effect except on Linux, and on a machine with a GPU: there, torch's libraries may start threads
+    when they are imported.
     """
-    if sys.platform != "linux" or config.sampling.serial_mode or gpu.may_have_gpu(config.run.device):
+    if config.sampling.serial_mode:
+        threading.Thread(target=_import_modules, daemon=True).start()
+        return contextlib.nullcontext()
+    if sys.platform != "linux" or gpu.may_have_gpu(config.run.device):
         return contextlib.nullcontext()
     # One thread, because a process with several cannot fork safely; each child sets its number of threads.
     environment = {**cpu.HUGE_PAGES, **cpu.ONE_THREAD, "OPENBLAS_NUM_THREADS": "1"}
     return template(MODULES, environment)
+
+
+def _import_modules() -> None:
+    """Runs in a thread, in the time in which the main thread waits for the env's trial."""
+    with contextlib.suppress(Exception):  # SerialRun imports them again, which raises it in the main thread
+        for module in MODULES:
+            importlib.import_module(module)

@@ -44,7 +44,10 @@ class Runner(Observer):
     def run(self) -> int:
         """Trains by `run_rl`, and returns its exit code."""
         register_observer("version_2", self)
-        return run_rl(self.cfg)
+        try:
+            return run_rl(self.cfg)
+        finally:  # it follows no later run
+            register_observer("version_2", Observer, always=False)
 
     def __getattr__(self, name: str) -> Any:
         page = "see sample_factory/launch/README.md, Observers"

@@ -8,7 +8,7 @@ from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
 from sample_factory.launcher.launcher_utils import seeds
 from sample_factory.utils.utils import ensure_dir_exists, experiment_dir
 
-from sample_factory import read_metrics
+from sample_factory import read_metrics, run
 from sample_factory.train import make_runner
 
 FLAGS = ["--env=gym_CartPole-v1", "--experiment=a", "--serial_mode=True", "--num_workers=1", "--rollout=8",
@@ -58,6 +58,10 @@ def test_a_runner_calls_its_observers_and_writes_their_summaries(tmp_path):
     assert metrics["value"].iloc[-1] == pytest.approx(
         np.mean([message["episodic"]["len"] for message in messages])
     )
+    recorder.calls.clear()
+    run("CartPole-v1", "later", train_dir=str(tmp_path), serial_mode=True, batch_size=64, rollout=8,
+        train_for_env_steps=64, device="cpu")  # fmt: skip
+    assert recorder.calls == [], "it follows the run of its runner only"
 
 
 def test_what_a_runner_does_not_have_says_where_to_look(tmp_path):
