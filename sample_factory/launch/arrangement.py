@@ -83,6 +83,8 @@ def _choose_num_envs(config: Config, info: EnvInfo) -> int:
     - Fewer if a rollout of all agents would fill more than MOST_BATCHES: samples that wait for the learner
       get old.
     - Up to MOST_AGENTS if the env steps within FAST_SECONDS, as long as they fill at most FEW_BATCHES.
+    - As many as fill one batch, at most, with --async_rl=False, where every iteration has a whole number of
+      their rollouts.
     - Fewer if the simulators would need more than MEMORY_SHARE of the free memory.
     - SERIAL_AGENTS in serial mode, where the number must not depend on a measured time.
     """
@@ -90,9 +92,10 @@ def _choose_num_envs(config: Config, info: EnvInfo) -> int:
     learning = config.learning
     trajectories = learning.batch_size * learning.num_batches_per_iteration // learning.rollout
     of_batch = trajectories / sampling.num_workers
-    agents = min(USUAL_AGENTS, MOST_BATCHES * of_batch)
+    most, few = (MOST_BATCHES, FEW_BATCHES) if sampling.async_rl else (1, 1)
+    agents = min(USUAL_AGENTS, most * of_batch)
     if info.step_seconds is not None and info.step_seconds <= FAST_SECONDS:
-        agents = max(agents, min(MOST_AGENTS, FEW_BATCHES * of_batch))
+        agents = max(agents, min(MOST_AGENTS, few * of_batch))
     if sampling.serial_mode:
         agents = SERIAL_AGENTS
     envs = agents / info.num_agents

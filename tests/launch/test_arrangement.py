@@ -98,5 +98,14 @@ def test_all_agents_together_fill_eight_batches_at_most(num_workers, expected):
     assert chosen(num_workers=num_workers, num_batches_per_iteration=1) == expected
 
 
+@pytest.mark.parametrize("step_seconds, num_batches, expected", [(1e-5, 4, 64), (1e-5, 2, 32), (1.0, 1, 16)])
+def test_alternating_with_learning_the_rollouts_of_all_agents_divide_an_iteration(
+    step_seconds, num_batches, expected
+):
+    flags = {"async_rl": False, "num_batches_per_iteration": num_batches}
+    num_envs = chosen(step_seconds=step_seconds, **flags)
+    assert num_envs == expected and 1024 * num_batches % (2 * num_envs * 32) == 0
+
+
 def test_a_number_of_envs_that_is_given_stays():
     assert chosen(num_envs_per_worker=6) == 6
