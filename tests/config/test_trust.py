@@ -22,7 +22,7 @@ from tests.foreign import ENV, MODULE, ForeignFolder, foreign_copy, train_briefl
 # Texts that name code, and paths; with a folder that exists outside that of the run.
 CODE = (f"{MODULE}:X", f"gym_{MODULE}:X-v0", f"pettingzoo_{MODULE}", f"pettingzoo_{MODULE}:X")
 PATHS = ("../../x", "{outside}/x", "~/x")
-OTHERS = ("x" * 1_000_000, float("nan"), {}, [[1]], -1)
+OTHERS = ("x" * 10_000, float("nan"), {}, [[1]], -1)
 NUMBERS = (f"{MODULE}:X", *OTHERS, float("inf"), 2**70, True, None)
 # One env of each family with flags of its own.
 ENVS = ("doom_basic", ENV, "envpool_CartPole-v1", "pettingzoo_butterfly.pistonball_v6", "dmlab_30")
