@@ -84,10 +84,14 @@ def without_entries(space: spaces.Dict, keys: Collection[str], prefix: str = "")
     """
     if not keys:
         return space
-    kept = {name: child for name, child in space.spaces.items() if f"{prefix}{name}" not in keys}
-    for name, child in kept.items():
+    kept = {}
+    for name, child in space.spaces.items():
         if isinstance(child, spaces.Dict):
-            kept[name] = without_entries(child, keys, f"{prefix}{name}/")
+            child = without_entries(child, keys, f"{prefix}{name}/")
+            if not child.spaces:
+                continue
+        if f"{prefix}{name}" not in keys:
+            kept[name] = child
     return spaces.Dict(kept)
 
 
