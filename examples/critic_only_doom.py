@@ -11,7 +11,7 @@ import sys
 
 import gymnasium as gym
 import numpy as np
-import vizdoom
+from vizdoom import GameVariable
 
 from sample_factory import register_env
 from sample_factory.enjoy import main as enjoy
@@ -22,7 +22,7 @@ from sample_factory.envs.doom.make_doom_env import doom_spec, engine_settings
 from sample_factory.train import main as train
 
 PREFIX = "located_"
-VARIABLES = [vizdoom.GameVariable[name] for name in ("POSITION_X", "POSITION_Y", "ANGLE")]
+VARIABLES = (GameVariable.POSITION_X, GameVariable.POSITION_Y, GameVariable.ANGLE)
 
 
 class Located(gym.ObservationWrapper):

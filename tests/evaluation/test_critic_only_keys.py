@@ -8,6 +8,8 @@ from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import enjoy
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.evaluation.measure import plan_evaluation
+from tests.counting import make_plan
 from tests.evaluation.test_eval import evaluate
 from tests.guided import Guided, Unguided
 
@@ -46,6 +48,15 @@ def test_the_env_that_is_played_need_not_have_the_keys(identity, env):
     assert [episode.length for episode in result.episodes] == [5] * 4
     config = parse_config([*own, "--no_render", "--max_num_episodes=2"], resolve_family, evaluation=True)
     assert len(enjoy(config).episodes) == 2
+
+
+def test_an_evaluation_during_training_may_use_an_env_without_the_keys(identity):
+    flags = ["--eval_every_env_steps=9", "--eval_flags=--env=unguided", "--num_envs_per_worker=2"]
+    config = parse_config([*identity, "--env=guided", *flags], resolve_family)
+    training = make_plan(config, Guided(), resolve_family("guided"), state_size=16)
+    plan = plan_evaluation(training)
+    assert plan.state_size == 8 and plan.config.env_name == "unguided"
+    assert not plan.policies[0].has_critic
 
 
 def test_weights_of_another_actor_are_refused(identity):

@@ -11,12 +11,13 @@ from torch import nn
 
 from sample_factory.config.sections import LearningFlags, ModelFlags
 from sample_factory.learning.learner import Learner
+from sample_factory.models.network_checks import made_up_observations
 from sample_factory.models.network_registry import register_encoder
 from sample_factory.models.policy_spec import PolicySpec, state_size
 from sample_factory.spaces.observations import Indices, without_entries
 from tests.learning.arguments import learner_args
 from tests.learning.test_learner import make_batch
-from tests.models.test_actor_critic import ROWS, STEPS, random_observations, random_resets
+from tests.models.test_actor_critic import ROWS, STEPS, random_resets
 
 S = gym.spaces
 SPACE = S.Dict(
@@ -40,13 +41,12 @@ def build(spec):
 
 
 def inputs(seed=0):
-    observations = random_observations(SPACE, STEPS, ROWS)
-    observations["action_mask"] = torch.ones(STEPS, ROWS, 3, dtype=torch.uint8)
-    rng = np.random.default_rng(seed)
-    for key in PRIVATE:
-        kept = observations[key]
-        observations[key] = torch.from_numpy(rng.integers(0, 2, kept.shape)).to(kept.dtype)
-    return observations
+    """Returns observations; the seed determines those of PRIVATE only."""
+    torch.manual_seed(7)
+    observations = made_up_observations(SPACE, STEPS, ROWS, torch.device("cpu"))
+    torch.manual_seed(seed)
+    private = made_up_observations(SPACE, STEPS, ROWS, torch.device("cpu"))
+    return {key: private[key] if key in PRIVATE else x for key, x in observations.items()}
 
 
 def policy_gradient(model, observations):
