@@ -38,9 +38,10 @@ class PlayedActorCritic(nn.Module):
 
     def normalize_obs(self, obs: Mapping[str, Any]) -> dict[str, Tensor]:
         """Returns what `forward` takes. obs: tensors, arrays or lists [B, ...]; an action mask is kept."""
-        tensors = {key: x if isinstance(x, Tensor) else torch.tensor(np.array(x)) for key, x in obs.items()}
-        shapes = self.model.observation_shapes.items()
-        rows = {key: tensors[key].to(self.model.device).reshape(-1, *shape) for key, shape in shapes}
+        shapes = self.model.observation_shapes
+        given = {key: x for key, x in obs.items() if key in shapes}
+        tensors = {key: x if isinstance(x, Tensor) else torch.tensor(np.array(x)) for key, x in given.items()}
+        rows = {key: x.to(self.model.device).reshape(-1, *shapes[key]) for key, x in tensors.items()}
         return {**rows, **self.model.observation_normalizers(rows)}  # the mask has no normaliser
 
     def forward(
