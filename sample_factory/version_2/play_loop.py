@@ -105,7 +105,7 @@ def create_actor_critic(
 
 def get_rnn_size(cfg: Any) -> int:
     """Returns the width of a recurrent state in a built-in network; 0 without a memory."""
-    flags: Any = cfg if isinstance(cfg, FlagNamespace) else config_of_values(cfg).model
+    flags = config_of_values(cfg).model
     return state_size(flags, has_critic=not flags.critic_only_keys)
 
 
