@@ -106,6 +106,10 @@ class ModelFlags:
         (), "names of the observations that --normalize_input normalises; all of them if left out"
     )
 
+    critic_only_keys: tuple[str, ...] = flag(
+        (), "names of the observations that only the critic gets, and only in training; none if left out"
+    )
+
     encoder_type: str = flag(
         "conv", "kind of network that encodes image observations", choices=("conv", "resnet", "mlp")
     )
@@ -200,6 +204,11 @@ class ModelFlags:
     continuous_tanh_scale: float = flag(
         0.0, "continuous actions: tanh limits their means to plus or minus this; 0 turns it off", at_least=0
     )
+
+    @property
+    def shares_weights(self) -> bool:
+        """Whether actor and critic share an encoder and a core. With --critic_only_keys they cannot."""
+        return self.actor_critic_share_weights and not self.critic_only_keys
 
     @property
     def may_remember(self) -> bool:

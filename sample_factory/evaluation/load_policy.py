@@ -23,7 +23,7 @@ from sample_factory.launch.objects_of_call import with_names
 from sample_factory.runtime.child import ChildFailed
 from sample_factory.spaces.actions import action_decoder, batch_action_decoder
 from sample_factory.spaces.agent_kinds import AgentKinds
-from sample_factory.spaces.observations import batch_layout, observation_layout
+from sample_factory.spaces.observations import batch_layout, observation_layout, without_entries
 
 SINGLE = ""  # name of the agent, if `act` takes a single observation
 
@@ -35,7 +35,8 @@ class LoadedPolicy:
        `reset` forgets.
     2. It takes and returns observations and actions as the env of `make_env` has them.
 
-    observation_space, action_space: of one agent.
+    observation_space, action_space: of one agent. Without the entries of --critic_only_keys, which `act`
+        neither needs nor reads.
     """
 
     def __init__(
@@ -225,6 +226,8 @@ def load_policy(
             probed = _probe_spaces(config, family, choice.policy_index)
             observation_space = probed.observation if observation_space is None else observation_space
             action_space = probed.action if action_space is None else action_space
+        if isinstance(observation_space, gym.spaces.Dict):
+            observation_space = without_entries(observation_space, config.model.critic_only_keys)
         num_frames = config.env.env_framestack
         stored = observation_layout(observation_space).space
         if num_frames > 1:

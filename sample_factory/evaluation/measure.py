@@ -43,6 +43,7 @@ from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.log import log
 from sample_factory.runtime.supervisor import StopSignals
 from sample_factory.sampling.matchmaking.matchmaking import RANDOM
+from sample_factory.spaces.observations import without_entries
 
 LOAD_TIMEOUT_SECONDS = 300.0
 
@@ -102,7 +103,12 @@ def plan_evaluation(plan: RunPlan) -> RunPlan | None:
         except (ConfigError, UnknownEnvError, ValueError) as error:
             raise ConfigError(f"--eval_flags={monitoring.eval_flags}: {error}") from None
         info = probe_env(config, family)
-    if info.kinds.spaces != kinds.spaces:
+    keys = config.model.critic_only_keys
+    seen, trained = (
+        [(without_entries(spaces.observation, keys), spaces.action) for spaces in these.spaces]
+        for these in (info.kinds, kinds)
+    )
+    if seen != trained:
         raise ConfigError(
             f"--eval_flags={monitoring.eval_flags}: the env of the evaluations has other spaces than the env "
             f"of the training, so that the policy cannot play it: {info.kinds}, not {kinds}"
@@ -110,7 +116,8 @@ def plan_evaluation(plan: RunPlan) -> RunPlan | None:
     # One process, with as many envs as one rollout worker has.
     sampling = replace(config.sampling, serial_mode=True, num_workers=1, inline_samplers=0)
     config = replace(config, sampling=sampling, run=replace(config.run, device="cpu"))
-    return _plan(*with_eval_frameskip(config, family), info, plan.state_size)
+    state_size = None if keys else plan.state_size  # which includes the critic's
+    return _plan(*with_eval_frameskip(config, family), info, state_size)
 
 
 def _plan(config: Config, family: EnvFamily, info: EnvInfo, state_size: int | None = None) -> RunPlan:

@@ -86,27 +86,29 @@ def load_weights(config: Config, choice: PolicyChoice, model: ActorCritic) -> Ma
         assert state is not None, "there is a file, or find_checkpoint raises"
     else:
         state = read_checkpoint(path)
+    saved = model.own_weights(state.get("model") or {})
     try:
-        check_fits(state.get("model"), model.state_dict())
+        check_fits(saved, model.state_dict())
     except ValueError as error:
         raise CheckpointError(
             f"the checkpoint of {config.experiment_dir} ({choice}) does not fit the model that cfg.json and "
             f"the flags describe: {error}. Leave out the flags of the model and the env that you typed"
         ) from None
-    model.load_state_dict(state["model"])
+    model.load_state_dict(saved)
     return state
 
 
 def build_model(
     config: Config, policy_index: int, observation_space: gym.Space[Any], action_space: gym.Space[Any]
 ) -> ActorCritic:
-    """Builds the model in float32, on the CPU (faster for one env) unless --device=gpu is typed.
+    """Builds the model that acts, in float32, on the CPU (faster for one env) unless --device=gpu is typed.
 
     Raises ConfigError if the device is not available, and what `PolicySpec.build` raises.
     """
     device = "gpu" if "device" in config.typed and config.run.device == "gpu" else "cpu"
     stored = observation_layout(observation_space).space
-    spec = make_policy_spec(config, stored, action_space)._replace(device=device, precision="fp32")
+    spec = make_policy_spec(config, stored, action_space).to_act()
+    spec = spec._replace(device=device, precision="fp32")
     try:
         return spec.build(policy_index).model
     except RuntimeError as error:

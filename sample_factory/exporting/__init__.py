@@ -42,10 +42,16 @@ class ExportFlags:
 
 
 def check_flags(config: Config) -> None:
-    """Raises ConfigError for a wrong --export_path or a missing package."""
+    """Raises ConfigError for a wrong --export_path, a value that is not available, or a missing package."""
     path = config.extra["export"].export_path
     if path is not None and not path.endswith(".onnx"):
         raise ConfigError(f"--export_path={path} should end with .onnx")
+    keys = config.model.critic_only_keys
+    if config.extra["export"].export_value and keys:
+        raise ConfigError(
+            f"--export_value: the value of this policy depends on {', '.join(keys)} (--critic_only_keys), "
+            "which the exported policy does not get; leave it out"
+        )
     for package in ("onnx", "onnxscript", "onnxruntime"):
         if not is_installed(package):
             raise missing_package("exporting", package, "onnx")

@@ -22,6 +22,7 @@ from sample_factory.evaluation.policy_choice import PolicyChoice, find_checkpoin
 from sample_factory.exporting.check import CheckResult, compare
 from sample_factory.exporting.network import ExportedNetwork, to_onnx
 from sample_factory.exporting.signature import describe_actions
+from sample_factory.spaces.observations import without_entries
 
 
 class ExportedPolicy(NamedTuple):
@@ -83,7 +84,8 @@ def _export(
         model = build_model(config, choice.policy_index, *spaces)
         state = load_weights(config, choice, model)
     model = model.to("cpu").eval()
-    network = ExportedNetwork(model, own, spaces.observation, flags.export_value)
+    view = without_entries(spaces.observation, config.model.critic_only_keys)
+    network = ExportedNetwork(model, own, view, flags.export_value)
     exported = to_onnx(network)
     seed = config.run.seed or 0
     check = compare(model, network, exported, env, agents, flags.export_check_steps, seed)

@@ -98,7 +98,7 @@ def observation_inputs(
     own: observations of an agent as the env has them. stored: as the network gets them, with stacked images
     if --env_framestack says so. reserved: names of other inputs and outputs; all names in a file differ.
     """
-    leaves = leaf_spaces(own)
+    leaves = {key: space for key, space in leaf_spaces(own).items() if key in stored.spaces}
     for key, space in leaves.items():
         name = key
         while name in reserved or (name != key and name in leaves):

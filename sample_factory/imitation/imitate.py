@@ -25,6 +25,7 @@ from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.imitation import ImitateFlags
 from sample_factory.imitation.recording import Recording, load_recording, record
+from sample_factory.launch.checks import check_critic_only_keys
 from sample_factory.launch.folder import prepare_folder
 from sample_factory.launch.observation_kinds import with_defaults_for
 from sample_factory.learning.gradient_descent import clip_gradient
@@ -189,6 +190,7 @@ def imitate(config: Config) -> Score:
     torch.set_num_threads(config.sampling.learner_main_loop_num_cores or cpu.num_usable_cores())
     recording, spaces = _games(config, flags, seed)
     config, notes = with_defaults_for(config, AgentKinds.one(*spaces, 1))
+    check_critic_only_keys(config, AgentKinds.one(*spaces, 1))
     for note in notes:
         log.info("%s", note.text)
     length = config.learning.recurrence if config.model.may_remember else 1

@@ -1,5 +1,6 @@
 """Checks of a configuration against registered parts, the machine and the env."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,8 +28,9 @@ from sample_factory.runtime.gpu import why_no_gpu
 from sample_factory.runtime.local_ray import find_cluster
 from sample_factory.runtime.queues import check_transport
 from sample_factory.sampling.matchmaking.matchmaking import registered_matchmaking
-from sample_factory.spaces.actions import action_layout
-from sample_factory.spaces.observations import Indices, is_image
+from sample_factory.spaces.actions import ACTION_MASK, action_layout
+from sample_factory.spaces.agent_kinds import AgentKinds
+from sample_factory.spaces.observations import Indices, is_image, without_entries
 
 # Built-in part -> how its flags begin. They have no effect if the part is replaced. A whole network of the
 # user's own may read all of them.
@@ -104,18 +106,39 @@ def _check_normalized_keys(config: Config, info: EnvInfo) -> None:
     """Raises ConfigError if --normalize_input_keys names no observation, or an index."""
     named = config.model.normalize_input_keys
     observed = {key: space for kind in info.kinds.spaces for key, space in kind.observation.spaces.items()}
-    unknown = [key for key in named if key not in observed]
+    # An evaluation needs no observations that only the critic gets.
+    unknown = [key for key in named if key not in observed and key not in config.model.critic_only_keys]
     if unknown:
         raise ConfigError(
             f"--normalize_input_keys: the env has no observation {', '.join(unknown)}; it has "
             f"{', '.join(observed)}"
         )
-    indices = [key for key in named if isinstance(observed[key], Indices)]
+    indices = [key for key in named if isinstance(observed.get(key), Indices)]
     if indices:
         raise ConfigError(
             f"--normalize_input_keys: {', '.join(indices)} is Discrete or MultiDiscrete, and an index is "
             "never normalised; leave it out"
         )
+
+
+def check_critic_only_keys(config: Config, kinds: AgentKinds) -> None:
+    """Before a training: raises ConfigError for --critic_only_keys that do not fit the observations."""
+    keys = config.model.critic_only_keys
+    own = [[key for key in kind.observation.spaces if key != ACTION_MASK] for kind in kinds.spaces]
+    observed = list(dict.fromkeys(itertools.chain(*own)))
+    for key in keys:
+        if key == ACTION_MASK:
+            raise ConfigError(f"--critic_only_keys: {ACTION_MASK} is for the actor; leave it out")
+        if key not in observed:
+            raise ConfigError(
+                f"--critic_only_keys: the env has no observation {key}; it has {', '.join(observed)}"
+            )
+    for names in own:
+        if set(names) <= set(keys):
+            raise ConfigError(
+                f"--critic_only_keys {' '.join(keys)} leaves the actor nothing to observe: the env has "
+                f"{', '.join(names)}; leave one of them out"
+            )
 
 
 def describe_networks(config: Config, info: EnvInfo) -> list[Note]:
@@ -137,12 +160,18 @@ def describe_networks(config: Config, info: EnvInfo) -> list[Note]:
 
 def _describe_encoders(config: Config, info: EnvInfo) -> list[Note]:
     notes, warnings = [], []
+    keys = config.model.critic_only_keys
     for spaces in info.kinds.spaces:
+        view = without_entries(spaces.observation, keys)
         try:
-            encoders = describe_encoders(config.model, spaces.observation, config.typed)
+            encoders = describe_encoders(config.model, view, config.typed)
+            critics = describe_encoders(config.model, spaces.observation, config.typed) if keys else ""
         except ValueError as error:
             raise ConfigError(f"{config.env_name}: {error}") from None
         notes.append(Note(f"Encoder of {encoders}"))
+        if keys:
+            text = f"The critic has weights of its own (--critic_only_keys), with an encoder of {critics}"
+            notes.append(Note(text))
         warnings += describe_large_layers(config.model, spaces.observation)
     return notes + [Note(text, is_warning=True) for text in warnings]
 
@@ -173,7 +202,7 @@ def probe_networks(config: Config, policies: Sequence[PolicySpec], algorithm: An
         size: int = (
             call_in_child("network_probe", probe_state_size, (policies,))
             if users_parts(config.model)
-            else state_size(config.model)
+            else state_size(config.model, policies[0].has_critic)
         )
         if algorithm not in {info.factory for info in BUILT_IN.values()}:
             args = (config.run.algo, algorithm, policies[0], config.learning)

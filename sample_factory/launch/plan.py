@@ -9,6 +9,7 @@ from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.topology import make_topology
 from sample_factory.launch.arrangement import arrange
 from sample_factory.launch.checks import (
+    check_critic_only_keys,
     check_env,
     check_machine,
     check_names,
@@ -48,10 +49,14 @@ def plan_run(
         info = probe_env(config, family)
     config, notes = with_defaults_for(config, info.kinds)
     check_env(config, info)
+    if trains:
+        check_critic_only_keys(config, info.kinds)
     config, num_inline_samplers, more_notes = arrange(config, info)
     topology = make_topology(config, info, num_episodes, num_inline_samplers)
     kinds = [topology.kind_of_policy(policy_id) for policy_id in range(topology.num_policies)]
     policies = tuple(make_policy_spec(config, *info.kinds.spaces[kind]) for kind in kinds)
+    if not trains:
+        policies = tuple(policy.to_act() for policy in policies)
     notes += [*more_notes, *describe_networks(config, info)]
     if state_size is None:
         state_size = probe_networks(config, policies, algorithm)

@@ -164,6 +164,10 @@ class ActorCritic(nn.Module):
         """The device of the weights."""
         return next(self.parameters()).device
 
+    def own_weights(self, saved: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns the part of a checkpoint's weights that this network has: all, unless it has no critic."""
+        return saved
+
     def prepare_to_act(self, dtype: torch.dtype) -> None:
         """Called once for a model that only acts, under autocast to `dtype`.
 

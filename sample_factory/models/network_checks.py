@@ -29,7 +29,6 @@ from sample_factory.models.network_registry import (
 from sample_factory.models.normalizers import autocast_dtype
 from sample_factory.models.towers import TowerActorCritic
 from sample_factory.spaces.actions import ACTION_MASK
-from sample_factory.spaces.network_space import NetworkSpace
 from sample_factory.spaces.observations import Indices
 
 STEPS = 4
@@ -75,7 +74,7 @@ def _check_parts(model: ActorCritic, parts: Mapping[str, str], observation_space
     assert isinstance(model, TowerActorCritic)
     for tower in model.each_tower():
         if ENCODER in parts:
-            check_encoder(parts[ENCODER], tower.encoder, NetworkSpace(observation_space), device)
+            check_encoder(parts[ENCODER], tower.encoder, tower.observation_space, device)
         if CORE in parts:
             _check_core(parts[CORE], tower.core, out_size(tower.encoder), device)
         if DECODER in parts:

@@ -205,7 +205,8 @@ Normalizer = RunningNormalizer | FixedNormalizer
 
 
 class ObservationNormalizers(nn.Module):
-    """One normaliser per observation, in the order of sorted keys, without the action mask.
+    """One normaliser per observation, in the order of sorted keys, without the action mask; those of
+    --critic_only_keys are last, and apart, so that the weights of an actor alone have the same names.
 
     Running statistics are of the raw observation: subtracting and dividing by constants first would only
     change the meaning of eps, which is scaled instead.
@@ -213,16 +214,19 @@ class ObservationNormalizers(nn.Module):
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
         super().__init__()
-        self.keys = tuple(key for key in sorted(observation_space.spaces) if key != ACTION_MASK)
+        keys = sorted(key for key in observation_space.spaces if key != ACTION_MASK)
+        self.keys = tuple(sorted(keys, key=flags.critic_only_keys.__contains__))
         unknown = set(flags.normalize_input_keys) - set(self.keys)
         if unknown:
             raise ValueError(
                 f"--normalize_input_keys: there is no observation {', '.join(sorted(unknown))}; use some of "
                 f"{', '.join(self.keys)}"
             )
-        self.normalizers = nn.ModuleList(
-            _make_normalizer(flags, key, cast(gym.spaces.Box, observation_space[key])) for key in self.keys
-        )
+        self.normalizers = nn.ModuleList()
+        self.of_critic = nn.ModuleList()
+        for key in self.keys:
+            part = self.of_critic if key in flags.critic_only_keys else self.normalizers
+            part.append(_make_normalizer(flags, key, cast(gym.spaces.Box, observation_space[key])))
 
     def forward(self, observations: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Maps raw observations [B, ...] to normalised observations in float32, without the action mask.
@@ -254,7 +258,7 @@ class ObservationNormalizers(nn.Module):
             normalizer.update(x[::stride], None if valid is None else valid[::stride], total)
 
     def _each(self) -> Sequence[Normalizer]:
-        return cast(Sequence[Normalizer], self.normalizers)
+        return cast(Sequence[Normalizer], (*self.normalizers, *self.of_critic))
 
 
 def autocast_dtype(device: torch.device) -> torch.dtype:

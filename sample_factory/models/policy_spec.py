@@ -19,6 +19,7 @@ from sample_factory.models.network_registry import (
 )
 from sample_factory.runtime import gpu
 from sample_factory.runtime.totals import Total, of_one_process
+from sample_factory.spaces.observations import without_entries
 
 MIN_IMAGE_SIDE = 32
 
@@ -50,6 +51,7 @@ class PolicySpec(NamedTuple):
     family_flags: flags of the env's family by name, for the factories of users' parts; None if the flags of
         the model name no part (--PART_custom).
     factories: registered factories of these parts, by part (see network_registry.py).
+    has_critic: False: only an actor, see `to_act`.
     """
 
     flags: ModelFlags
@@ -60,6 +62,16 @@ class PolicySpec(NamedTuple):
     precision: str
     family_flags: Mapping[str, Any] | None = None
     factories: Mapping[str, NetworkFactory | str] = {}
+    has_critic: bool = True
+
+    def to_act(self) -> "PolicySpec":
+        """Returns the specification of the network that acts after training, with the same weights.
+
+        With --critic_only_keys it is the actor alone, so the env need not have these observations.
+        """
+        keys = self.flags.critic_only_keys
+        view = without_entries(self.observation_space, keys)
+        return self._replace(observation_space=view, has_critic=self.has_critic and not keys)
 
     def build(self, index: int = 0) -> BuiltPolicy:
         """Builds the network, in the process that uses it.
@@ -80,7 +92,8 @@ class PolicySpec(NamedTuple):
             register(part, names[part], factory)
         if self.family_flags is not None:
             flags = network_flags(flags, self.family_flags)
-        model = make_actor_critic(flags, self.observation_space, self.action_space, self.normalize_returns)
+        spaces = self.observation_space, self.action_space
+        model = make_actor_critic(flags, *spaces, self.normalize_returns, self.has_critic)
         autocast = self._wants_bf16(device)
         check_network(model.to(device), flags, self.observation_space, autocast)
         return BuiltPolicy(model, device, autocast)
@@ -142,9 +155,9 @@ def network_flags(flags: ModelFlags, family_flags: Mapping[str, Any]) -> ModelFl
     return combined
 
 
-def state_size(flags: ModelFlags) -> int:
+def state_size(flags: ModelFlags, has_critic: bool = True) -> int:
     """Returns the number of floats in the recurrent state of one agent, for a built-in network."""
-    num_towers = 1 if flags.actor_critic_share_weights else 2
+    num_towers = 1 if flags.shares_weights or not has_critic else 2
     return num_towers * CORES[flags.rnn_type].state_size(flags) if flags.use_rnn else 0
 
 

@@ -14,16 +14,19 @@ from sample_factory.models.action_distributions import columns
 from sample_factory.models.actor_critic import ActorCritic, NetworkOutput
 from sample_factory.models.cores import make_core
 from sample_factory.models.custom_parts import make_custom_part, out_size
-from sample_factory.models.encoder_choice import LARGE_LAYER
+from sample_factory.models.encoder_choice import LARGE_LAYER, encoded_spaces
 from sample_factory.models.encoders import ComputesLogits, IndexLinear, make_encoder, mlp
 from sample_factory.models.episodic_memory import EpisodicMemory
 from sample_factory.models.network_registry import ACTOR_CRITIC, DECODER, ENCODER, users_parts
 from sample_factory.models.normalizers import RunningNormalizer
 from sample_factory.spaces.actions import ActionLayout
 from sample_factory.spaces.network_space import NetworkSpace
+from sample_factory.spaces.observations import without_entries
 
 # Layers whose weights autocast rounds to its dtype.
 ROUNDED_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+# Beginnings of the names of the weights that a critic with observations of its own (--critic_only_keys) has.
+OF_CRITIC = ("towers.1.", "critic_head.", "observation_normalizers.of_critic.")
 
 
 class TowerOutput(NamedTuple):
@@ -38,6 +41,7 @@ class TowerOutput(NamedTuple):
 class Tower(nn.Module):
     """Encoder, core and decoder: maps normalised observations and a recurrent state to features.
 
+    observation_space: the observations that it gets, of those of the env.
     memory: adds what it remembers to the input of the core; None without --episodic_memory, and in a tower
         for the critic alone.
     """
@@ -45,6 +49,8 @@ class Tower(nn.Module):
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
         super().__init__()
         self.memory: EpisodicMemory | None = None
+        self.observation_space = observation_space
+        self._keys = tuple(encoded_spaces(observation_space))
         self.encoder = make_encoder(flags, observation_space)
         self.core = make_core(flags, out_size(self.encoder))
         self.decoder, self.out_size = make_decoder(flags, self.core.out_size)
@@ -57,10 +63,14 @@ class Tower(nn.Module):
         observations: [T * B, ...], time-major. rnn_state: [B, state_size], before the first step.
         resets: as in ActorCritic.unroll.
         """
-        encodings = torch.unflatten(self.encoder(observations), 0, (-1, rnn_state.shape[0]))
+        encodings = torch.unflatten(self.encoder(self.view(observations)), 0, (-1, rnn_state.shape[0]))
         inputs = encodings if self.memory is None else self.memory(encodings)
         beliefs, rnn_state = self.core(inputs, rnn_state, resets)
         return TowerOutput(encodings, beliefs, self.decoder(beliefs), rnn_state)
+
+    def view(self, observations: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the observations that the encoder gets."""
+        return {key: observations[key] for key in self._keys}
 
 
 def make_decoder(flags: ModelFlags, in_size: int) -> tuple[nn.Module, int]:
@@ -158,15 +168,23 @@ class TowerActorCritic(ActorCritic):
     """The network that the flags describe.
 
     A row of rnn_state holds the state of the actor's tower, then of the critic's. Heads and distributions
-    stay float32 under autocast.
+    stay float32 under autocast. Without a critic, values are 0.
     """
 
-    def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict, action_space: gym.Space[Any]):
+    def __init__(
+        self,
+        flags: ModelFlags,
+        observation_space: gym.spaces.Dict,
+        action_space: gym.Space[Any],
+        has_critic: bool = True,
+    ):
+        views = [observation_space]
+        if has_critic and not flags.shares_weights:  # the actor's, then the critic's
+            views = [without_entries(observation_space, flags.critic_only_keys), observation_space]
         if ENCODER in users_parts(flags):  # built-in ones read every layout
-            observation_space = NetworkSpace(observation_space)
-        super().__init__(flags, observation_space, action_space)
-        num_towers = 1 if flags.actor_critic_share_weights else 2
-        self.towers = nn.ModuleList(Tower(flags, observation_space) for _ in range(num_towers))
+            views = [NetworkSpace(view) for view in views]
+        super().__init__(flags, views[-1], action_space)
+        self.towers = nn.ModuleList(Tower(flags, view) for view in views)
         towers = self.each_tower()
         if flags.episodic_memory:
             sizes = (out_size(towers[0].encoder), towers[0].core.out_size)
@@ -178,7 +196,7 @@ class TowerActorCritic(ActorCritic):
             if self.num_given_logits
             else ActionHead(flags, self.layout, towers[0].out_size)
         )
-        self.critic_head = nn.Linear(towers[-1].out_size - self.num_given_logits, 1)
+        self.critic_head = nn.Linear(towers[-1].out_size - self.num_given_logits, 1) if has_critic else None
         self.state_size = sum(tower.core.state_size for tower in towers)
 
     def forward(
@@ -190,14 +208,21 @@ class TowerActorCritic(ActorCritic):
         ]
         with torch.autocast(rnn_state.device.type, enabled=False):
             logits = self.action_head(outputs[0].features.float())
-            critic_features = outputs[-1].features[..., self.num_given_logits :]
-            values = self.critic_head(critic_features.float()).squeeze(-1)
+            values = logits.new_zeros(logits.shape[:-1])
+            if self.critic_head is not None:
+                critic_features = outputs[-1].features[..., self.num_given_logits :]
+                values = self.critic_head(critic_features.float()).squeeze(-1)
         rnn_state = torch.cat([output.rnn_state for output in outputs], dim=-1)
         return NetworkOutput(logits, values, rnn_state, outputs[0].encodings, outputs[0].beliefs)
 
     def each_tower(self) -> Sequence[Tower]:
         """Returns the tower of both heads, or the actor's and the critic's."""
         return cast(Sequence[Tower], self.towers)
+
+    def own_weights(self, saved: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self.critic_head is not None:
+            return saved
+        return {name: tensor for name, tensor in saved.items() if not name.startswith(OF_CRITIC)}
 
     def prepare_to_act(self, dtype: torch.dtype) -> None:
         """Converts the weights of linear and convolutional layers, and of built-in cores, to `dtype`.
@@ -218,9 +243,11 @@ def make_actor_critic(
     observation_space: gym.spaces.Dict,
     action_space: gym.Space[Any],
     normalize_returns: bool = False,
+    has_critic: bool = True,
 ) -> ActorCritic:
     """Returns the initialised model that the flags describe, on the CPU.
 
+    has_critic: False: only an actor, of a network with --critic_only_keys; the space lacks these.
     A user's own network (--actor_critic_custom) is left as it initialises itself.
 
     Raises ValueError or NetworkError, with what would be right, if spaces and flags do not fit together.
@@ -228,7 +255,7 @@ def make_actor_critic(
     model: ActorCritic
     name = flags.actor_critic_custom
     if name is None:
-        model = TowerActorCritic(flags, observation_space, action_space)
+        model = TowerActorCritic(flags, observation_space, action_space, has_critic)
         initialize(model, flags.policy_initialization, flags.policy_init_gain)
     else:
         made = make_custom_part(

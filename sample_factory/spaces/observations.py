@@ -2,7 +2,7 @@
 which of them are images."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,6 +75,24 @@ def batch_layout(space: spaces.Space[Any]) -> ObservationLayout:
     it: each part of a Dict or Tuple is an array [B, ...].
     """
     return _layout(space, _batch_conversion)
+
+
+def without_entries(space: spaces.Dict, keys: Collection[str], prefix: str = "") -> spaces.Dict:
+    """Returns a Dict, nested or as it is stored, without the entries of these keys of `observation_layout`.
+
+    With --critic_only_keys it is the actor's view of the observations. prefix: of the keys of a nested Dict.
+    """
+    if not keys:
+        return space
+    kept = {}
+    for name, child in space.spaces.items():
+        if isinstance(child, spaces.Dict):
+            child = without_entries(child, keys, f"{prefix}{name}/")
+            if not child.spaces:
+                continue
+        if f"{prefix}{name}" not in keys:
+            kept[name] = child
+    return spaces.Dict(kept)
 
 
 def _layout(

@@ -38,8 +38,9 @@ class PlayedActorCritic(nn.Module):
 
     def normalize_obs(self, obs: Mapping[str, Any]) -> dict[str, Tensor]:
         """Returns what `forward` takes. obs: tensors, arrays or lists [B, ...]; an action mask is kept."""
-        tensors = {key: x if isinstance(x, Tensor) else torch.tensor(np.array(x)) for key, x in obs.items()}
         shapes = self.model.observation_shapes
+        given = {key: x for key, x in obs.items() if key in shapes}
+        tensors = {key: x if isinstance(x, Tensor) else torch.tensor(np.array(x)) for key, x in given.items()}
         rows = {key: x.to(self.model.device).reshape(-1, *shapes[key]) for key, x in tensors.items()}
         return {**rows, **self.model.observation_normalizers(rows)}  # the mask has no normaliser
 
@@ -78,6 +79,7 @@ class PlayedActorCritic(nn.Module):
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Raises CheckpointError, in one line, for weights of another network or version."""
+        state_dict = self.model.own_weights(state_dict)
         try:
             check_fits(state_dict, self.model.state_dict())
         except ValueError as error:
@@ -103,8 +105,8 @@ def create_actor_critic(
 
 def get_rnn_size(cfg: Any) -> int:
     """Returns the width of a recurrent state in a built-in network; 0 without a memory."""
-    flags: Any = cfg if isinstance(cfg, FlagNamespace) else config_of_values(cfg).model
-    return state_size(flags)
+    flags = config_of_values(cfg).model
+    return state_size(flags, has_critic=not flags.critic_only_keys)
 
 
 def argmax_actions(distribution: ActionDistribution) -> Tensor:

@@ -19,6 +19,7 @@ from sample_factory.checkpoints.store import Checkpoints
 from sample_factory.envs.abilities import NamesActions
 from sample_factory.export import main as export
 from sample_factory.exporting import export_policies
+from tests.guided import Guided, Unguided
 from tests.mixed import MixedCounting
 
 ROOT = Path(__file__).parents[2]
@@ -160,6 +161,20 @@ def test_each_kind_of_agents_gets_a_file(tmp_path, save):
     assert shapes == {"picture": [2, 5, 4, 3], "where": [4], "rnn_state": [32]}
     assert [output.name for output in walker.get_outputs()] == ["action", "mean", "stddev", "next_rnn_state"]
     assert all(one.check.largest < 1e-4 and one.check.episodes >= 2 for one in exported)
+
+
+@pytest.mark.parametrize("env", ["guided", "unguided"])
+def test_what_only_the_critic_gets_is_no_input(tmp_path, save, env):
+    register_env("guided", lambda name: Guided())
+    register_env("unguided", lambda name: Unguided())
+    flags = ["--hidden_size=8", "--encoder_mlp_layers", "8", "--use_rnn=True"]
+    save(tmp_path, "guided", *flags, "--critic_only_keys=next/card")
+    (exported,) = sample_factory.export_onnx("tiny", None, tmp_path, env=env, export_check_steps=12)
+    inputs = onnxruntime.InferenceSession(str(exported.path)).get_inputs()
+    assert [(entry.name, entry.shape[1:]) for entry in inputs] == [("card", [4]), ("rnn_state", [8])]
+    assert exported.check.largest < 1e-4 and exported.check.episodes == 2
+    with pytest.raises(ConfigError, match="value.*next/card"):
+        sample_factory.export_onnx("tiny", None, tmp_path, value=True)
 
 
 class Counter(nn.Module):

@@ -9,7 +9,7 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.measure import plan_evaluation
-from sample_factory.launch.checks import check_env, describe_networks
+from sample_factory.launch.checks import check_critic_only_keys, check_env, describe_networks
 from sample_factory.launch.plan import plan_run
 from sample_factory.runtime import local_ray
 from sample_factory.runtime.failures import ChildFailed, CommandFailed
@@ -82,6 +82,30 @@ def test_an_index_cannot_be_normalised():
         check_env(config("--normalize_input_keys", "grid", "place"), info(SPACE))
     with pytest.raises(ConfigError, match="pixels.*grid, place, table"):
         check_env(config("--normalize_input_keys", "pixels"), info(SPACE))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (["pixels"], "the env has no observation pixels; it has grid, place, table"),
+        (["action_mask"], "action_mask is for the actor"),
+        (["grid", "place", "table"], "grid place table leaves the actor nothing to observe"),
+    ],
+)
+def test_keys_that_only_the_critic_gets_have_to_fit_the_env(keys, message):
+    masked = info(S.Dict({**SPACE.spaces, "action_mask": S.Box(0, 1, (2,), np.uint8)}))
+    own = config("--critic_only_keys", *keys)
+    with pytest.raises(ConfigError, match=message) as error:
+        check_critic_only_keys(own, masked.kinds)
+    assert "\n" not in str(error.value)
+    check_critic_only_keys(config("--critic_only_keys", "place", "grid"), masked.kinds)
+
+
+def test_both_encoders_are_logged_where_the_critic_gets_more():
+    own = config("--encoder_mlp_layers", "32", "--critic_only_keys", "place", "table")
+    actors, critics = lines(own, info(SPACE))
+    assert actors.startswith("Encoder of grid") and "place" not in actors
+    assert "--critic_only_keys" in critics and "grid" in critics and "place" in critics
 
 
 def test_stacking_is_announced_as_without_effect_only_where_there_are_no_images():

@@ -153,7 +153,7 @@ class EpisodicTask:
     def _keys(self, observations: dict[str, Tensor]) -> Tensor:
         """Maps raw observations [N, ...] to keys [N, KEY_SIZE]."""
         with torch.autocast(self._policy.device.type, torch.bfloat16, enabled=self._policy.autocast):
-            encodings = self.encoder.encoder(self._model.inputs(observations))
+            encodings = self.encoder.encoder(self._tower.view(self._model.inputs(observations)))
         return normalize(self.encoder.query_layer(encodings.float()), dim=-1)
 
     @torch.no_grad()
