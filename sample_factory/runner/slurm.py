@@ -111,8 +111,11 @@ class SlurmBackend:
                 raise CommandFailed(f"squeue does not work: {error}") from None
         return self._listed
 
-    def stop(self) -> None:
-        """Does nothing: the jobs belong to the queue."""
+    def stop(self, names: Collection[str]) -> None:
+        try:
+            _call(["scancel", *(self._id_of(self._jobs[name]) for name in names)])
+        except subprocess.SubprocessError as error:  # e.g. a job has just ended
+            log.warning("scancel: %s", error)
 
     def close(self) -> None:
         """Does nothing: the files are needed by jobs in the queue."""
