@@ -312,17 +312,14 @@ SEARCH = Command(
     module="runner.search",
     purpose="search the flags that learn best, with Optuna: as processes, on Slurm or on Ray",
     usage="--run=MODULE [--flag=value ...]",
-    description="Runs trials of a space of flags that a Python module describes: each in several envs, with "
-    "several seeds, until it is complete or without hope. Ctrl+C saves and stops; the same command "
-    "continues. At the end it writes the best flags for train --cfg, a table and pictures. The module is "
-    "explained in sample_factory/runner/README.md.",
+    description="Tries flags of a space that a Python module describes, in several envs and with several "
+    "seeds. Ctrl+C saves and stops; the same command continues. At the end it writes the best flags for "
+    "train --cfg, a table and pictures. The module is explained in sample_factory/runner/README.md.",
     examples="""
     # Two runs at a time on this machine.
     --run=examples/search.py --max_parallel=2
     # A job for each run on a Slurm cluster.
     --run=my_package.my_search --runner=slurm --max_parallel=16
-    # On a Ray cluster.
-    --run=my_package.my_search --runner=ray --ray_address=auto --max_parallel=16
     """,
 )
 TB = Command(

@@ -18,7 +18,7 @@ from sample_factory.launch.exit_codes import INTERRUPTED, run_command
 from sample_factory.plotting.plot_groups import plot_groups
 from sample_factory.runner.backend import BACKENDS, Backend, find_backend
 from sample_factory.runner.grid import FRAMES, REWARD, Grid, Row
-from sample_factory.runner.run_description import VARIABLE, as_typed, load_description
+from sample_factory.runner.run_description import as_typed, load_description
 from sample_factory.runner.run_job import FAILED, FOLDER, Job
 from sample_factory.runner.slurm import SlurmBackend
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
@@ -28,23 +28,18 @@ COLUMNS = ("run", "state", "env", "env_frames", "reward", "seconds", "exit_code"
 NOT_IN_LABEL = ("seed", "env")  # seeds are averaged; each env has a panel of its own
 
 
-def parse_arguments(
-    argv: Sequence[str], command: Command = RUN_GRID, variable: str = VARIABLE
-) -> argparse.Namespace:
-    """Raises ConfigError. Prints the help and exits with 0 on --help.
-
-    command: this one, or another one that runs jobs. variable: what --run has to define.
-    """
+def parse_arguments(argv: Sequence[str], command: Command = RUN_GRID) -> argparse.Namespace:
+    """Returns the flags of RUN_GRID or SEARCH. Raises ConfigError; prints the help and exits on --help."""
     parser = make_command_parser(command)
     add = parser.add_argument
-    add("--run", metavar="MODULE", help=f"module that defines {variable}, or a file that ends in .py")
+    add("--run", metavar="MODULE", help="module that describes the runs, or a file that ends in .py")
     add("--train_dir", type=Path, default="train_dir", help="folder for all runs (default: ./train_dir)")
     backends = f"what runs the experiments: {', '.join(BACKENDS)}, or module:Class (default: processes)"
     add("--runner", "--backend", default="processes", metavar="BACKEND", help=backends)
     if command is RUN_GRID:
         add("--experiment_suffix", default="", help="appended to the name of the folder of each Experiment")
     add("--pause_between", type=float, default=1.0, help="seconds between two starts (default: 1)")
-    parallel = "runs at the same time; for Slurm and a Ray cluster, their queue decides (default: 4)"
+    parallel = "runs at the same time; a grid on Slurm or a Ray cluster leaves it to their queue (default: 4)"
     add("--max_parallel", type=int, default=4, help=parallel)
     add("--num_gpus", type=int, default=1, help="GPUs of this machine to use (default: 1)")
     shared = "runs that share a GPU; -1: GPUs are not assigned, each run sees all of them (default: -1)"
@@ -72,7 +67,7 @@ def parse_arguments(
 
     arguments = parse_words(parser, argv)
     if not arguments.run:
-        raise ConfigError(f"--run is missing: name a module that defines {variable}, like --run=my_grid.py")
+        raise ConfigError("--run is missing: name a module that describes the runs, like --run=my_grid.py")
     for name in ("max_parallel", "num_gpus"):
         if vars(arguments)[name] < 1:
             raise ConfigError(f"--{name}={vars(arguments)[name]} should be at least 1")
@@ -97,10 +92,7 @@ def run_grid(argv: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def open_backend(arguments: argparse.Namespace, folder: Path) -> Iterator[Backend]:
-    """Returns a block with the backend of --runner, which keeps other runners out of the folder.
-
-    Raises ConfigError.
-    """
+    """Returns a block with the backend of --runner; keeps other runners out of the folder."""
     # Before anything is written: its constructor finds what is missing on this machine.
     backend = find_backend(arguments.runner)(arguments, folder / FOLDER)
     with contextlib.closing(backend), contextlib.ExitStack() as at_end:

@@ -13,13 +13,11 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.runner.run_job import FOLDER, Job
 from sample_factory.runtime.failures import CommandFailed, one_line
-
-T = TypeVar("T")
 
 VARIABLE = "RUN_DESCRIPTION"
 
@@ -177,14 +175,14 @@ def as_typed(value: Any) -> str:
 
 def load_description(run: str) -> RunDescription:
     """Returns RUN_DESCRIPTION of a module or a file. Raises what `load_variable` raises."""
-    described = load_variable(run, VARIABLE, RunDescription, "'my_grid', experiments=[...]")
+    described: RunDescription = load_variable(run, VARIABLE, RunDescription, "'my_grid', experiments=[...]")
     others = [item for item in described.experiments if not isinstance(item, Experiment)]
     if others:
         raise ConfigError(f"--run={run}: experiments should be Experiment objects, not {others[0]!r}")
     return described
 
 
-def load_variable(run: str, variable: str, kind: type[T], arguments: str) -> T:
+def load_variable(run: str, variable: str, kind: type, arguments: str) -> Any:
     """Returns a variable of a module, or of a file whose name ends in .py.
 
     kind: class of the variable. arguments: those of its constructor, as an example for the message.

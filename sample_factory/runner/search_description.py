@@ -3,12 +3,11 @@
 A module that describes a search defines SEARCH, a SearchDescription.
 """
 
-import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.runner.run_description import (
@@ -21,12 +20,9 @@ from sample_factory.runner.run_description import (
 )
 from sample_factory.runner.run_job import Job
 
-if TYPE_CHECKING:  # an optional package
-    from optuna.pruners import BasePruner
-    from optuna.samplers import BaseSampler
-    from optuna.trial import Trial
-
-VARIABLE = "SEARCH"
+# User attributes of Optuna's trials.
+NOTE = "note"  # why it was pruned or has failed
+VALUES = "values"  # of the tag: env -> one for each seed
 
 
 @dataclass
@@ -35,12 +31,12 @@ class SearchDescription:
 
     search_name: folder in train_dir that holds all runs.
     cmd: the command without the flags that are searched; quoted as in a shell.
-    space: returns flag -> value for a trial, which it draws with `trial.suggest_float` and the like.
+    space: returns flag -> value for an optuna.Trial, which draws values: `trial.suggest_float` and the like.
     envs: env -> (low, high), the values of `tag` that count as scores of 0 and 1 in this env.
     frames, seconds: length of each run; one of them is 0.
     seeds: a trial has a run with each seed in each env. A seed starts when the one before has ended.
     tag: TensorBoard tag, or name of a metric, e.g. "true_objective".
-    num_trials: number of trials, also of those that are pruned or fail.
+    num_trials: number of trials. For those that have failed, a second start tries others.
     num_reports: number of points in each run at which the trial may be pruned.
     first: trials to begin with, e.g. the present flags; name -> value, with the names that `space` suggests.
     sampler, pruner: of Optuna; by default TPE, and the median of the trials before.
@@ -49,7 +45,7 @@ class SearchDescription:
 
     search_name: str
     cmd: str
-    space: "Callable[[Trial], Params]"
+    space: Callable[[Any], Params]
     envs: Mapping[str, tuple[float, float]]
     frames: int = 0
     seconds: int = 0
@@ -58,8 +54,8 @@ class SearchDescription:
     num_trials: int = 30
     num_reports: int = 5
     first: Sequence[Params] = ()
-    sampler: "BaseSampler | None" = None
-    pruner: "BasePruner | None" = None
+    sampler: Any = None
+    pruner: Any = None
     env_vars: Mapping[str, Any] | None = None
 
     @property
@@ -94,25 +90,28 @@ class SearchDescription:
 
     def check(self) -> None:
         """Raises ConfigError."""
-        if (self.frames > 0) == (self.seconds > 0):
-            raise ConfigError(f"{self.search_name}: give SearchDescription either frames=... or seconds=...")
-        for name in ("envs", "seeds"):
-            if not getattr(self, name):
-                raise ConfigError(f"{self.search_name}: {name} is empty; give SearchDescription at least one")
-        for name in ("num_trials", "num_reports"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{self.search_name}: {name} should be at least 1")
-        for env, scores in self.envs.items():
-            if len(scores) != 2 or scores[0] == scores[1] or not all(map(math.isfinite, scores)):
-                raise ConfigError(
-                    f"{self.search_name}: the scores {scores} of {env} should be two different numbers: "
-                    "those that count as 0 and as 1"
-                )
+        ranges = self.envs.values()
+        faults = {
+            "give either frames=... or seconds=...": (self.frames > 0) == (self.seconds > 0),
+            "envs and seeds should not be empty": not self.envs or not self.seeds,
+            "num_trials and num_reports should be at least 1": min(self.num_trials, self.num_reports) < 1,
+            "an env needs two values, those that count as 0 and as 1": any(
+                low == high for low, high in ranges
+            ),
+        }
+        for fault, is_there in faults.items():
+            if is_there:
+                raise ConfigError(f"{self.search_name}: {fault}")
         self.rounds(0, {}, Path())  # raises for a faulty command
+
+
+def short(value: Any) -> str:
+    """Returns a value for people: four digits of a float."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def load_search(run: str) -> SearchDescription:
     """Returns SEARCH of a module or a file. Raises what `load_variable` raises, and ConfigError."""
-    described = load_variable(run, VARIABLE, SearchDescription, "'my_search', cmd, space, envs, frames=...")
+    described: SearchDescription = load_variable(run, "SEARCH", SearchDescription, "'name', cmd, space, envs")
     described.check()
     return described

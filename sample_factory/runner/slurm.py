@@ -49,7 +49,7 @@ class SlurmBackend:
             self._template = None if path is None else Path(path).expanduser().read_text()
         except OSError as error:
             raise ConfigError(f"--slurm_sbatch_template={path}: {error.strerror}") from None
-        missing = [name for name in ("sbatch", "squeue") if shutil.which(name) is None]
+        missing = [name for name in ("sbatch", "squeue", "scancel") if shutil.which(name) is None]
         if missing and not arguments.slurm_print_only:
             raise ConfigError(
                 f"--runner=slurm: there is no {missing[0]} on this machine; start it on a login node of the "
