@@ -320,6 +320,8 @@ SEARCH = Command(
     --run=examples/search.py --max_parallel=2
     # A job for each run on a Slurm cluster.
     --run=my_package.my_search --runner=slurm --max_parallel=16
+    # On a Ray cluster.
+    --run=my_package.my_search --runner=ray --ray_address=auto --max_parallel=16
     """,
 )
 TB = Command(
