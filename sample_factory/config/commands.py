@@ -308,6 +308,22 @@ RUN_GRID = Command(
     --run=my_package.my_grid --runner=slurm --slurm_gpus_per_job=1 --slurm_cpus_per_gpu=12
     """,
 )
+SEARCH = Command(
+    module="runner.search",
+    purpose="search the flags that learn best, with Optuna: as processes, on Slurm or on Ray",
+    usage="--run=MODULE [--flag=value ...]",
+    description="Tries flags of a space that a Python module describes, in several envs and with several "
+    "seeds. Ctrl+C saves and stops; the same command continues. At the end it writes the best flags for "
+    "train --cfg, a table and pictures. The module is explained in sample_factory/runner/README.md.",
+    examples="""
+    # Two runs at a time on this machine.
+    --run=examples/search.py --max_parallel=2
+    # A job for each run on a Slurm cluster.
+    --run=my_package.my_search --runner=slurm --max_parallel=16
+    # On a Ray cluster.
+    --run=my_package.my_search --runner=ray --ray_address=auto --max_parallel=16
+    """,
+)
 TB = Command(
     module="tb",
     purpose="start TensorBoard on the experiments that match masks",
@@ -330,6 +346,7 @@ COMMANDS = (
     PLOT_CURVES,
     PLOT_POPULATION,
     RUN_GRID,
+    SEARCH,
     TB,
     MATCH,
     IMITATE,

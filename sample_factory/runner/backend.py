@@ -42,8 +42,8 @@ class Backend(Protocol):
     def unfinished(self) -> Collection[str]:
         """Returns the names of the jobs that are queued or running."""
 
-    def stop(self) -> None:
-        """Asks all jobs to save and stop; discards those in the queue. Returns at once."""
+    def stop(self, names: Collection[str]) -> None:
+        """Asks these jobs to save and stop; discards those in the queue. Returns at once."""
 
     def close(self) -> None:
         """Ends what the backend has started, and removes its temporary files."""
@@ -118,8 +118,8 @@ class ProcessBackend:
             self._gpu_of.pop(name, None)
         return self._running.keys()
 
-    def stop(self) -> None:
-        for name in self.unfinished():
+    def stop(self, names: Collection[str]) -> None:
+        for name in set(names) & set(self.unfinished()):
             self._running[name].send_signal(signal.SIGTERM)
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -155,26 +155,36 @@ class Board:
 class Grid:
     """All jobs and where each of them is: waiting, with the backend, or ended.
 
-    rows: of all jobs, in their order. board: shows them.
+    rows: of all jobs, in the order in which they were added. row_of: the same by name. board: shows them.
     """
 
     def __init__(self, jobs: Sequence[Job], backend: Backend, pause: float):
         """pause: seconds between two starts."""
-        self.rows = [Row(job.folder) for job in jobs]
+        self.rows: list[Row] = []
+        self.row_of: dict[str, Row] = {}
         self.board = Board(self.rows)
-        self._row_of = {row.name: row for row in self.rows}
         self._backend = backend
         self._pause = pause
         self._jobs = jobs
         self._waiting: list[Job] = []
         self._active: dict[str, Job] = {}  # with the backend
+        self._cancelled: set[str] = set()  # names
         self._last_start = -pause
 
-    def run(self) -> bool:
-        """Returns whether all jobs have ended: not if a signal has stopped the grid."""
-        self._sort_out()
+    @property
+    def num_unfinished(self) -> int:
+        """Number of jobs that wait or are with the backend."""
+        return len(self._waiting) + len(self._active)
+
+    def run(self, more: Callable[[], Sequence[Job]] = tuple) -> bool:
+        """Returns whether all jobs have ended: not if a signal has stopped the grid.
+
+        more: called several times a second; returns jobs to add. The grid ends when there are none.
+        """
+        self._add(self._jobs)
+        self._report_resumed()
         with StopSignals(lambda: "Runs that were still saving may have lost their last minutes.") as signals:
-            while self._waiting or self._active:
+            while self._add(more()) or self.num_unfinished:
                 if signals.requested is not None:
                     self._stop()
                     break
@@ -183,18 +193,36 @@ class Grid:
                 select.select([signals], [], [], POLL_SECONDS)  # a signal ends the wait
         return signals.requested is None
 
-    def _sort_out(self) -> None:
-        """Skips finished jobs, adopts those that still run, and lets the others wait."""
-        resumed = 0
-        for job in self._jobs:
+    def cancel(self, jobs: Iterable[Job]) -> None:
+        """Asks jobs to save and stop, and discards those that wait; does nothing about those that have ended.
+        Returns at once."""
+        names = {job.name for job in jobs}
+        for job in [job for job in self._waiting if job.name in names]:
+            self._waiting.remove(job)
+            self._set(job, STOPPED)
+        active = names & self._active.keys()
+        self._cancelled |= active
+        if active:
+            self._backend.stop(active)
+
+    def _add(self, jobs: Sequence[Job]) -> bool:
+        """Skips finished jobs, adopts those that still run, lets the others wait; returns whether there are
+        any."""
+        for job in jobs:
+            self.row_of[job.name] = Row(job.folder)
+            self.rows.append(self.row_of[job.name])
             if job.is_finished():
                 self._set(job, FINISHED, "in an earlier start")
             elif self._backend.adopt(job):
                 self._active[job.name] = job
                 self._set(job, QUEUED)
             else:
-                resumed += job.read_state() is not None
                 self._waiting.append(job)
+        return bool(jobs)
+
+    def _report_resumed(self) -> None:
+        """Prints what has been done by an earlier start, if anything."""
+        resumed = sum(job.read_state() is not None for job in self._waiting)
         if len(self._waiting) < len(self._jobs) or resumed:
             skipped = len(self._jobs) - len(self._waiting) - len(self._active)
             self.board.print(
@@ -228,7 +256,8 @@ class Grid:
                 if job.name not in alive or state.state != STOPPED:
                     self._set(job, state.state, state.reason)
             elif job.name not in alive:
-                self._set(job, FAILED, "its process has died" if state else "it has not been started")
+                reason = "its process has died" if state else "it has not been started"
+                self._set(job, *((STOPPED,) if job.name in self._cancelled else (FAILED, reason)))
             else:
                 self._set(job, RUNNING if state is not None else QUEUED)
         self.board.show()
@@ -240,7 +269,7 @@ class Grid:
             return
         self.board.print(f"Stopping {len(self._active)} runs; they save first ...")
         self._waiting.clear()
-        self._backend.stop()
+        self._backend.stop(self._active)
         while self._active:
             for name in self._active.keys() - set(self._backend.unfinished()):
                 state = self._active[name].read_current()
@@ -251,7 +280,7 @@ class Grid:
 
     def _set(self, job: Job, state: str, note: str = "") -> None:
         """Updates the row of a job; one that has ended is no longer active."""
-        row = self._row_of[job.name]
+        row = self.row_of[job.name]
         row.state = state
         row.note = note
         if state in (RUNNING, *ENDS):

@@ -68,9 +68,9 @@ class RayBackend:
         self._tasks = {name: task for name, task in self._tasks.items() if task not in ended}
         return self._tasks.keys()
 
-    def stop(self) -> None:
-        for task in self._tasks.values():
-            self._ray.cancel(task)
+    def stop(self, names: Collection[str]) -> None:
+        for name in set(names) & set(self._tasks):
+            self._ray.cancel(self._tasks[name])
 
     def close(self) -> None:
         if self._own is None:

@@ -5,10 +5,10 @@ import contextlib
 import csv
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sample_factory.config.commands import RUN_GRID
+from sample_factory.config.commands import RUN_GRID, Command
 from sample_factory.config.experiment_folder import saved_path
 from sample_factory.config.flags import ConfigError, parse_bool
 from sample_factory.config.help import make_command_parser
@@ -28,17 +28,18 @@ COLUMNS = ("run", "state", "env", "env_frames", "reward", "seconds", "exit_code"
 NOT_IN_LABEL = ("seed", "env")  # seeds are averaged; each env has a panel of its own
 
 
-def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Raises ConfigError. Prints the help and exits with 0 on --help."""
-    parser = make_command_parser(RUN_GRID)
+def parse_arguments(argv: Sequence[str], command: Command = RUN_GRID) -> argparse.Namespace:
+    """Returns the flags of RUN_GRID or SEARCH. Raises ConfigError; prints the help and exits on --help."""
+    parser = make_command_parser(command)
     add = parser.add_argument
-    add("--run", metavar="MODULE", help="module that defines RUN_DESCRIPTION, or a file that ends in .py")
+    add("--run", metavar="MODULE", help="module that describes the runs, or a file that ends in .py")
     add("--train_dir", type=Path, default="train_dir", help="folder for all runs (default: ./train_dir)")
     backends = f"what runs the experiments: {', '.join(BACKENDS)}, or module:Class (default: processes)"
     add("--runner", "--backend", default="processes", metavar="BACKEND", help=backends)
-    add("--experiment_suffix", default="", help="appended to the name of the folder of each Experiment")
+    if command is RUN_GRID:
+        add("--experiment_suffix", default="", help="appended to the name of the folder of each Experiment")
     add("--pause_between", type=float, default=1.0, help="seconds between two starts (default: 1)")
-    parallel = "runs at the same time; for Slurm and a Ray cluster, their queue decides (default: 4)"
+    parallel = "runs at the same time; a grid on Slurm or a Ray cluster leaves it to their queue (default: 4)"
     add("--max_parallel", type=int, default=4, help=parallel)
     add("--num_gpus", type=int, default=1, help="GPUs of this machine to use (default: 1)")
     shared = "runs that share a GPU; -1: GPUs are not assigned, each run sees all of them (default: -1)"
@@ -48,8 +49,10 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--slurm_gpus_per_job", type=int, default=1, help="GPUs of each job (default: 1)")
     cores = "CPU cores per GPU; of a job without one (default: 14)"
     add("--slurm_cpus_per_gpu", type=int, default=14, help=cores)
-    dry = "print the script and commands, submit nothing"
-    add("--slurm_print_only", type=parse_bool, default=False, help=dry)
+    parser.set_defaults(slurm_print_only=False)
+    if command is RUN_GRID:
+        dry = "print the script and commands, submit nothing"
+        add("--slurm_print_only", type=parse_bool, help=dry)
     add("--slurm_workdir", help="folder for scripts and Slurm's logs (default: beside the logs)")
     add("--slurm_partition", help="partition of the cluster")
     template = "script that prepares the environment; $CMD in it, or its end, is where the experiment runs"
@@ -64,9 +67,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
     arguments = parse_words(parser, argv)
     if not arguments.run:
-        raise ConfigError(
-            "--run is missing: name a module that defines RUN_DESCRIPTION, like --run=my_grid.py"
-        )
+        raise ConfigError("--run is missing: name a module that describes the runs, like --run=my_grid.py")
     for name in ("max_parallel", "num_gpus"):
         if vars(arguments)[name] < 1:
             raise ConfigError(f"--{name}={vars(arguments)[name]} should be at least 1")
@@ -85,6 +86,13 @@ def run_grid(argv: Sequence[str]) -> int:
         commands = [" ".join(slurm.sbatch(job)) for job in jobs]
         print("\n".join([slurm.script_text(jobs[0]), *commands]))
         return 0
+    with open_backend(arguments, folder) as backend:
+        return _run(jobs, backend, folder, arguments.pause_between)
+
+
+@contextlib.contextmanager
+def open_backend(arguments: argparse.Namespace, folder: Path) -> Iterator[Backend]:
+    """Returns a block with the backend of --runner; keeps other runners out of the folder."""
     # Before anything is written: its constructor finds what is missing on this machine.
     backend = find_backend(arguments.runner)(arguments, folder / FOLDER)
     with contextlib.closing(backend), contextlib.ExitStack() as at_end:
@@ -95,7 +103,7 @@ def run_grid(argv: Sequence[str]) -> int:
             raise ConfigError(f"{error}; wait for that runner, or stop it") from None
         except OSError as error:
             raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None
-        return _run(jobs, backend, folder, arguments.pause_between)
+        yield backend
 
 
 def _run(jobs: Sequence[Job], backend: Backend, folder: Path, pause: float) -> int:
@@ -108,9 +116,7 @@ def _run(jobs: Sequence[Job], backend: Backend, folder: Path, pause: float) -> i
     print("\n".join(draw_curves(folder / "curves.png", jobs)), flush=True)
     failed = [(job, row.note) for job, row in zip(jobs, grid.rows) if row.state == FAILED]
     for job, reason in failed:
-        output = job.log.read_text(errors="replace").split("\n") if job.log.exists() else []
-        last_line = next((line.strip() for line in reversed(output) if line.strip()), "")
-        print(f"FAILED: {job.name}: {reason}; {job.log}\n    {last_line}", file=sys.stderr)
+        print(f"FAILED: {job.name}: {reason}; {job.log}\n    {job.last_line()}", file=sys.stderr)
     if failed:
         print("the same command starts these runs again", file=sys.stderr)
         return EXIT_FAILED

@@ -174,8 +174,18 @@ def as_typed(value: Any) -> str:
 
 
 def load_description(run: str) -> RunDescription:
-    """Returns RUN_DESCRIPTION of a module, or of a file whose name ends in .py.
+    """Returns RUN_DESCRIPTION of a module or a file. Raises what `load_variable` raises."""
+    described: RunDescription = load_variable(run, VARIABLE, RunDescription, "'my_grid', experiments=[...]")
+    others = [item for item in described.experiments if not isinstance(item, Experiment)]
+    if others:
+        raise ConfigError(f"--run={run}: experiments should be Experiment objects, not {others[0]!r}")
+    return described
 
+
+def load_variable(run: str, variable: str, kind: type, arguments: str) -> Any:
+    """Returns a variable of a module, or of a file whose name ends in .py.
+
+    kind: class of the variable. arguments: those of its constructor, as an example for the message.
     Raises ConfigError if there is no such module or variable; CommandFailed if its import raises.
     """
     is_file = run.endswith(".py")
@@ -193,13 +203,8 @@ def load_description(run: str) -> RunDescription:
             f"--run={run}: there is no module {missing}; give a module that can be imported from here, like "
             "my_package.my_grid, or a file like my_grid.py"
         ) from None
-    described = names.get(VARIABLE)
-    if not isinstance(described, RunDescription):
-        has = "is no RunDescription" if VARIABLE in names else "is missing"
-        raise ConfigError(
-            f"--run={run}: {VARIABLE} {has}; write {VARIABLE} = RunDescription('my_grid', experiments=[...])"
-        )
-    others = [item for item in described.experiments if not isinstance(item, Experiment)]
-    if others:
-        raise ConfigError(f"--run={run}: experiments should be Experiment objects, not {others[0]!r}")
+    described = names.get(variable)
+    if not isinstance(described, kind):
+        has = f"is no {kind.__name__}" if variable in names else "is missing"
+        raise ConfigError(f"--run={run}: {variable} {has}; write {variable} = {kind.__name__}({arguments})")
     return described

@@ -119,6 +119,11 @@ class Job(NamedTuple):
         state = self.read_state()
         return state is not None and (state.state, state.command) == (FINISHED, list(self.command))
 
+    def last_line(self) -> str:
+        """Returns the last line of the output that is not blank; empty if there is none."""
+        output = self.log.read_text(errors="replace").split("\n") if self.log.exists() else []
+        return next((line.strip() for line in reversed(output) if line.strip()), "")
+
     def write_order(self) -> None:
         """Orders the next attempt."""
         before = self.read_state()

@@ -49,7 +49,7 @@ class SlurmBackend:
             self._template = None if path is None else Path(path).expanduser().read_text()
         except OSError as error:
             raise ConfigError(f"--slurm_sbatch_template={path}: {error.strerror}") from None
-        missing = [name for name in ("sbatch", "squeue") if shutil.which(name) is None]
+        missing = [name for name in ("sbatch", "squeue", "scancel") if shutil.which(name) is None]
         if missing and not arguments.slurm_print_only:
             raise ConfigError(
                 f"--runner=slurm: there is no {missing[0]} on this machine; start it on a login node of the "
@@ -111,8 +111,11 @@ class SlurmBackend:
                 raise CommandFailed(f"squeue does not work: {error}") from None
         return self._listed
 
-    def stop(self) -> None:
-        """Does nothing: the jobs belong to the queue."""
+    def stop(self, names: Collection[str]) -> None:
+        try:
+            _call(["scancel", *(self._id_of(self._jobs[name]) for name in names)])
+        except subprocess.SubprocessError as error:  # e.g. a job has just ended
+            log.warning("scancel: %s", error)
 
     def close(self) -> None:
         """Does nothing: the files are needed by jobs in the queue."""

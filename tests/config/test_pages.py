@@ -12,6 +12,7 @@ import pytest
 from sample_factory.benchmarking.benchmark_flags import parse_arguments as parse_benchmark
 from sample_factory.benchmarking.benchmark_flags import parse_suite
 from sample_factory.benchmarking.random_sampler import RandomSamplerFlags
+from sample_factory.config.commands import SEARCH
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import RETIRED_FLAGS, TRAINING_SECTIONS
@@ -46,6 +47,7 @@ PARSERS = {
     "plotting.plot_population": plot_population.parse_arguments,
     "hub.load_from_hub": load_from_hub.parse_arguments,
     "runner.run": parse_run_grid,
+    "runner.search": lambda argv: parse_run_grid(argv, SEARCH),
     "tb": parse_tb,
     "benchmark": lambda argv: parse_suite(argv) or parse_benchmark(argv),
 }

@@ -178,6 +178,7 @@ WITHOUT_COMMANDS = {
     "from_python.py",
     "grid.py",
     "sample_factory_2.py",
+    "search.py",
 }
 # All in one process: most of the time goes into the import of torch.
 CALL_EACH = """
@@ -248,6 +249,29 @@ def test_the_comparison_of_algorithms_has_valid_flags_and_equal_seeds(tmp_path):
     for group in {group for group, _ in seeds}:
         first, *others = (seeds[group, algo] for algo in names)
         assert all(other == first for other in others)
+
+
+def test_the_best_flags_of_a_search_are_a_recipe_for_cfg(tmp_path):
+    shorter = """
+from dataclasses import replace
+from examples import search
+SEARCH = replace(search.SEARCH, frames=600, seeds=(1,), num_trials=1, num_reports=1, tag="len")
+"""
+    (tmp_path / "search.py").write_text(shorter)
+    searched = subprocess.run(
+        [sys.executable, "-m", "sample_factory.runner.search", "--run=search.py", "--max_parallel=2"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+    assert searched.returncode == 0, searched.stdout
+    folder = tmp_path / "train_dir" / "cartpole_and_acrobot"
+    argv = ["--env=gym_CartPole-v1", f"--cfg={folder / 'best.json'}", f"--train_dir={tmp_path}"]
+    config = parse_config(argv, resolve_family)
+    assert config.learning.batch_size == 256 and config.flat()["hidden_size"] == 64
 
 
 def test_the_study_of_policy_lag_draws_the_runs_of_its_grid(tmp_path, capsys):

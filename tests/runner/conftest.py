@@ -1,14 +1,19 @@
 """Grids of short programs, run by the command as a user starts it."""
 
+import contextlib
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
 import pytest
+
+from tests.runner import stand_in_slurm
 
 ROOT = Path(__file__).parents[2]
 # Ends with the exit code in the file `outcome_<number>`, 0 without one; waits while there is a file `wait`.
@@ -34,6 +39,8 @@ RUN_DESCRIPTION = RunDescription("grid", [Experiment("a", "python program.py", g
 class ProgramGrid:
     """A grid `my_grid.py` in a folder, in which the command runs."""
 
+    command = "sample_factory.runner.run"
+
     def __init__(self, folder: Path):
         self.folder = folder
         self.env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
@@ -45,7 +52,7 @@ class ProgramGrid:
 
     def argv(self, *flags):
         flags = ["--run=my_grid", "--pause_between=0", *flags]
-        return [sys.executable, "-m", "sample_factory.runner.run", *flags]
+        return [sys.executable, "-m", self.command, *flags]
 
     def run(self, *flags):
         """Runs the command to its end; stdout has all that it prints."""
@@ -99,3 +106,23 @@ class ProgramGrid:
 @pytest.fixture
 def grid(tmp_path):
     return ProgramGrid(tmp_path)
+
+
+@pytest.fixture
+def cluster(grid, tmp_path):
+    """Installs a stand-in for Slurm; returns the folder of its jobs."""
+    stand_in_slurm.install(tmp_path / "bin")
+    grid.env["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return tmp_path / "bin" / "jobs"
+
+
+@pytest.fixture
+def places(grid, tmp_path):
+    """Returns the home folder and the folder for temporary files, both empty."""
+    temporary = Path(tempfile.mkdtemp(prefix="t"))  # Ray's sockets need a short path
+    home = tmp_path / "home"
+    home.mkdir()
+    grid.env.update(HOME=str(home), TMPDIR=str(temporary))
+    yield home, temporary
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(temporary)

@@ -1,10 +1,6 @@
 """The Ray backend, with a real Ray on this machine."""
 
-import contextlib
-import shutil
 import sys
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -12,18 +8,6 @@ from sample_factory.runner.run import main
 from tests.processes import wait_until
 
 pytestmark = pytest.mark.timeout(600)  # seconds; Ray takes 5 to start, ten times as many on a busy machine
-
-
-@pytest.fixture
-def places(grid, tmp_path):
-    """Returns the home folder and the folder for temporary files, both empty."""
-    temporary = Path(tempfile.mkdtemp(prefix="t"))  # Ray's sockets need a short path
-    home = tmp_path / "home"
-    home.mkdir()
-    grid.env.update(HOME=str(home), TMPDIR=str(temporary))
-    yield home, temporary
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(temporary)
 
 
 def test_a_run_that_is_stopped_or_fails_is_resumed_and_ray_leaves_nothing_behind(grid, places):

@@ -1,23 +1,13 @@
 """The Slurm backend, with a stand-in that really runs the jobs."""
 
-import os
 import subprocess
 
 import pytest
 
 from tests.processes import wait_until
-from tests.runner import stand_in_slurm
 
 pytestmark = pytest.mark.timeout(300)  # seconds
 SLURM = "--runner=slurm"
-
-
-@pytest.fixture
-def cluster(grid, tmp_path):
-    """Returns the folder of the stand-in's jobs."""
-    stand_in_slurm.install(tmp_path / "bin")
-    grid.env["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    return tmp_path / "bin" / "jobs"
 
 
 def submitted(cluster):

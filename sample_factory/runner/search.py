@@ -1,0 +1,135 @@
+"""Searches flags: python -m sample_factory.runner.search --run=my_package.my_search"""
+
+import csv
+import json
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from sample_factory.config.commands import SEARCH
+from sample_factory.config.experiment_folder import EXPECT, IDENTITY, read_file_of_flags, write_atomically
+from sample_factory.launch.exit_codes import FAILED, INTERRUPTED, run_command
+from sample_factory.plotting.plot_command import aligned
+from sample_factory.runner.grid import Grid
+from sample_factory.runner.run import open_backend, parse_arguments
+from sample_factory.runner.run_job import FOLDER
+from sample_factory.runner.search_description import NOTE, VALUES, SearchDescription, load_search, short
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.trial import FrozenTrial
+
+BEST = "best.json"
+CSV = "trials.csv"
+PICTURES = ("optimization_history", "param_importances", "parallel_coordinate")
+NUM_PRINTED = 10  # trials
+NOT_IN_RECIPE = (*IDENTITY, "seed", "cfg")
+
+
+def run_search(argv: Sequence[str]) -> int:
+    """Runs the search that the arguments describe; returns the exit code."""
+    arguments = parse_arguments(argv, SEARCH)
+    try:
+        from sample_factory.runner.search_trials import Search, open_study
+    except ImportError as error:
+        raise ImportError(f"a search needs Optuna ({error}): pip install -e '.[search]'") from None
+    description = load_search(arguments.run)
+    train_dir = arguments.train_dir.expanduser().absolute()
+    folder = train_dir / description.search_name
+    with open_backend(arguments, folder) as backend:
+        study = open_study(description, folder)
+        grid = Grid([], backend, arguments.pause_between)
+        search = Search(description, study, train_dir, grid, arguments.max_parallel)
+        ended = sum(trial.state.is_finished() for trial in study.trials)
+        grid.board.print(f"{ended} of {description.num_trials} trials have ended; logs: {folder / FOLDER}")
+        has_ended = search.run()
+        grid.board.print(grid.board.counts())
+    is_any_complete = write_results(study, description, train_dir)
+    if not has_ended:
+        print("stopped; the same command continues", flush=True)
+        return INTERRUPTED
+    if not is_any_complete:
+        print("no trial is complete; the same command tries others", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def write_results(study: "Study", description: SearchDescription, train_dir: Path) -> bool:
+    """Writes CSV, and if a trial is complete BEST and the PICTURES; prints the best trials, and what has been
+    written. Returns whether a trial is complete."""
+    folder = train_dir / description.search_name
+    rows = [_row(trial) for trial in study.trials if trial.state.name != "WAITING"]
+    columns = [*dict.fromkeys(name for row in rows for name in row if name != NOTE), NOTE]
+    with open(folder / CSV, "w", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+    complete = [row for row in rows if row["state"] == "complete"]
+    if complete:
+        best = sorted(complete, key=lambda row: row["score"], reverse=True)[:NUM_PRINTED]
+        cells = [[short(row.get(name, "")) for name in columns[:-1]] for row in best]
+        recipe = recipe_of(study.best_trial, description, train_dir)
+        write_atomically(folder / BEST, json.dumps(recipe, indent=4) + "\n")
+        print(
+            "\n".join([*aligned([columns[:-1], *cells], "><>"), recipe[EXPECT], f"written: {folder / BEST}"])
+        )
+        print("\n".join(draw(study, folder)))
+    print(f"written: {folder / CSV}", flush=True)
+    return bool(complete)
+
+
+def _row(trial: "FrozenTrial") -> dict[str, Any]:
+    """Returns column -> value of a trial. That of an env is the mean of the tag over the seeds."""
+    return {
+        "trial": trial.number,
+        "state": trial.state.name.lower(),
+        "score": trial.value,
+        **{env: fmean(values) for env, values in trial.user_attrs.get(VALUES, {}).items()},
+        **trial.params,
+        NOTE: trial.user_attrs.get(NOTE, ""),
+    }
+
+
+def recipe_of(trial: "FrozenTrial", description: SearchDescription, train_dir: Path) -> dict[str, Any]:
+    """Returns the flags of a complete trial for --cfg, without env and seed, and what they have reached."""
+    run = description.rounds(trial.number, {}, train_dir)[0][0]
+    typed = json.loads((run.folder / "cfg.json").read_text())["cli_args"]
+    flags = {**(read_file_of_flags(typed["cfg"]).values if "cfg" in typed else {}), **typed}
+    means = [f"{short(fmean(values))} in {env}" for env, values in trial.user_attrs[VALUES].items()]
+    length = f"{description.budget:,} {description.unit}"
+    expect = f"{description.tag} {', '.join(means)} after {length}, means of {len(description.seeds)} seeds"
+    return {EXPECT: expect, **{name: value for name, value in flags.items() if name not in NOT_IN_RECIPE}}
+
+
+def draw(study: "Study", folder: Path) -> list[str]:
+    """Draws the PICTURES; returns lines of text about what is written, or why it is not."""
+    import optuna
+
+    try:
+        import matplotlib
+    except ImportError as error:
+        return [f"no pictures ({error}): pip install -e '.[plot]'"]
+    matplotlib.use("Agg")  # without a display
+    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # about these functions
+    lines = []
+    for name in PICTURES:
+        path = folder / f"{name}.png"
+        try:
+            axes = vars(optuna.visualization.matplotlib)[f"plot_{name}"](study)
+            axes.figure.savefig(path, bbox_inches="tight")
+            lines.append(f"written: {path}")
+        except (ValueError, RuntimeError) as error:  # e.g. of too few trials
+            lines.append(f"no {path.name}: {error}")
+    return lines
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit code: 0 done, 1 no trial is complete, 2 bad input, 130 stopped."""
+    return run_command(run_search, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
