@@ -70,7 +70,7 @@ def measure_checkpoints(
     config, family = with_eval_frameskip(config, family)
     with StopSignals(keeps_process=keeps_process) as signals:
         with explains_other_env(config):
-            plan = _plan(config, family, probe_env(config, family))
+            plan = plan_measurement(config, family, probe_env(config, family))
         for number, choice in enumerate(chosen, start=1):
             if signals.requested:
                 break
@@ -110,10 +110,12 @@ def plan_evaluation(plan: RunPlan) -> RunPlan | None:
     # One process, with as many envs as one rollout worker has.
     sampling = replace(config.sampling, serial_mode=True, num_workers=1, inline_samplers=0)
     config = replace(config, sampling=sampling, run=replace(config.run, device="cpu"))
-    return _plan(*with_eval_frameskip(config, family), info, plan.state_size)
+    return plan_measurement(*with_eval_frameskip(config, family), info, plan.state_size)
 
 
-def _plan(config: Config, family: EnvFamily, info: EnvInfo, state_size: int | None = None) -> RunPlan:
+def plan_measurement(
+    config: Config, family: EnvFamily, info: EnvInfo, state_size: int | None = None
+) -> RunPlan:
     """Returns the plan of an evaluation with the flags of a training.
 
     Without learning, with a policy for each kind of agents, and with no more envs than episodes.
@@ -158,14 +160,23 @@ def _plan(config: Config, family: EnvFamily, info: EnvInfo, state_size: int | No
 
 
 class Measurement:
-    """Plays the episodes of one checkpoint, in worker processes, or with --serial_mode in this process."""
+    """Plays the episodes of one checkpoint, in worker processes, or with --serial_mode in this process.
+
+    versions: of the policy of each kind of agents.
+    """
 
     def __init__(
-        self, plan: RunPlan, choice: PolicyChoice, progress: Progress, context: ChildContext | None = None
+        self,
+        plan: RunPlan,
+        choice: PolicyChoice,
+        progress: Progress,
+        context: ChildContext | None = None,
+        on_episode: Callable[[EpisodeResult], None] = lambda result: None,
     ):
         """Loads the checkpoint; with --serial_mode, also makes the envs and resets them.
 
-        context: gets the heartbeats of --serial_mode. Raises as `measure_checkpoints`.
+        context: gets the heartbeats of --serial_mode. on_episode: called with each episode that counts, when
+        it has ended. Raises as `measure_checkpoints`.
         """
         config = plan.config
         self._topology = plan.topology
@@ -175,7 +186,8 @@ class Measurement:
         resources = allocate(plan)
         with explains_other_env(config, warns=False):
             _publish_checkpoints(plan, resources, self._choices)
-        self._loop = MeasuringLoop(plan, resources, progress)
+        self.versions = [weights.newest.version for weights in resources.channels.weights]
+        self._loop = MeasuringLoop(plan, resources, progress, on_episode)
         self._began = time.monotonic()
         self._run: SerialRun | ProcessRun
         if config.sampling.serial_mode:
@@ -239,7 +251,13 @@ def load_and_publish(
 class MeasuringLoop(Loop):
     """In the main process: collects the episodes that count, and shows how many there are."""
 
-    def __init__(self, plan: RunPlan, resources: Resources, progress: Progress):
+    def __init__(
+        self,
+        plan: RunPlan,
+        resources: Resources,
+        progress: Progress,
+        on_episode: Callable[[EpisodeResult], None],
+    ):
         topology = plan.topology
         assert topology.num_episodes is not None
         self._topology = topology
@@ -249,6 +267,7 @@ class MeasuringLoop(Loop):
         self._rewards = 0.0
         self._incidents = ComponentStats(time.monotonic)
         self._progress = progress
+        self._on_episode = on_episode
 
     @property
     def episodes(self) -> tuple[EpisodeResult, ...]:
@@ -268,7 +287,9 @@ class MeasuringLoop(Loop):
                     episode = EpisodeResult(
                         agent, report.reward, report.length, report.true_objective, report.extra_stats, env
                     )
-                    self._rewards += report.reward if self._count.add(episode) else 0.0
+                    if self._count.add(episode):
+                        self._rewards += report.reward
+                        self._on_episode(episode)
                 case Incident():
                     self._incidents.add_incident(report)
 
