@@ -109,7 +109,8 @@ class EpisodeStore:
             shutil.rmtree(target, ignore_errors=True)  # of a process that has died
             os.rename(self._own / "0", target)
         except OSError as error:
-            raise EpisodeNotWritten(f"cannot write to {self._unfinished.parent}: {error.strerror}") from None
+            reason = os.strerror(error.errno) if error.errno else error  # Arrow has longer texts
+            raise EpisodeNotWritten(f"cannot write to {self._unfinished.parent}: {reason}") from None
 
 
 class GameWriter:

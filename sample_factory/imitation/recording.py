@@ -21,16 +21,14 @@ from sample_factory.envs.protocol import (
 from sample_factory.imitation.games import Episode
 from sample_factory.spaces.actions import action_encoder, action_layout
 
-SEED_LIMIT = 2**31
-
 
 class RecordedEnv(EnvAround):
     """A MultiAgentEnv that hands over each episode of each agent when it ends. Promises:
 
     1. The steps in which an agent acts are recorded as the policy sees them. Rewards that it gets while it
        is inactive are added to its last step, so that their sum is that of the episode.
-    2. An env of one agent is reset with a new seed for each episode, which makes each repeatable by itself.
-       The seeds follow from the first one. Where there are more agents, only the first episode has a seed.
+    2. An env of one agent is reset with a new seed for each episode, which makes each repeatable by itself;
+       see EpisodeSeeds. Where there are more agents, only their first episodes have one.
     """
 
     def __init__(
@@ -45,17 +43,15 @@ class RecordedEnv(EnvAround):
         """
         super().__init__(env)
         self._on_episode = on_episode
-        self._current = [_Steps() for _ in range(env.num_agents)]
+        self._current = [_Steps(None) for _ in range(env.num_agents)]
         self._playing: Sequence[int] = ()  # agents that act in the coming step
         self._seen: dict[int, dict[str, np.ndarray]] = {}  # by agent that acts
-        self._rng: np.random.Generator | None = None
-        self._seed: int | None = None  # of the current episodes
         # In a file: the screens of a long episode take hundreds of megabytes.
         self._screens = None if screens_in is None else tempfile.TemporaryFile(dir=screens_in)  # noqa: SIM115
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
-        self._rng = None if seed is None else np.random.default_rng(seed)
-        self._seed = seed
+        self.seeds.start(seed)
+        self._current = [_Steps(seed) for _ in self._current]
         active = self._env.reset(seed, into)
         self._see(active, into)
         return active
@@ -66,20 +62,14 @@ class RecordedEnv(EnvAround):
         if self._screens is not None:
             self._last_screen = self._screen()
             self._screens.write(self._last_screen.data)
+        self.seeds.newest = None  # where nobody asks for the next one
         result = self._env.step(actions, into)
-        has_ended = False
         for agent, steps in enumerate(self._current):
             if not steps.actions:
                 continue
             is_over = steps.add(result.rewards[agent], result.terminated[agent], result.truncated[agent])
             if is_over and not result.end_infos.get(agent, EMPTY_INFO).get(EPISODE_CONTINUES):
                 self._end(agent)
-                has_ended = True
-        if has_ended:
-            self._seed = None
-            if self.num_agents == 1 and self._rng is not None:
-                self._seed = int(self._rng.integers(SEED_LIMIT))
-                result = result._replace(active=self._env.reset(self._seed, into))
         self._see(result.active, into)
         return result
 
@@ -108,8 +98,8 @@ class RecordedEnv(EnvAround):
             self._screens.flush()
             shape = len(self._current[agent].actions) + 1, *self._last_screen.shape
             screens = np.memmap(self._screens, np.uint8, "r", shape=shape)
-        self._on_episode(agent, self._current[agent].episode(self._seed, screens))
-        self._current[agent] = _Steps()
+        self._on_episode(agent, self._current[agent].episode(screens))
+        self._current[agent] = _Steps(self.seeds.newest if self.num_agents == 1 else None)
         if self._screens is not None:
             self._screens.seek(0)
             self._screens.truncate()
@@ -118,7 +108,8 @@ class RecordedEnv(EnvAround):
 class _Steps:
     """The steps so far of one agent's current episode."""
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int | None):
+        self._seed = seed
         self._observations: list[dict[str, np.ndarray]] = []
         self.actions: list[np.ndarray] = []
         self._rewards: list[float] = []
@@ -140,7 +131,7 @@ class _Steps:
         self._truncated[-1] |= bool(truncated)
         return self._terminated[-1] or self._truncated[-1]
 
-    def episode(self, seed: int | None, screens: np.ndarray | None) -> Episode:
+    def episode(self, screens: np.ndarray | None) -> Episode:
         seen_steps = [*self._observations, self._observations[-1]]
         return Episode(
             {key: np.stack([seen[key] for seen in seen_steps]) for key in seen_steps[0]},
@@ -148,7 +139,7 @@ class _Steps:
             np.array(self._rewards),
             np.array(self._terminated),
             np.array(self._truncated),
-            seed,
+            self._seed,
             screens,
         )
 
