@@ -3,6 +3,7 @@
 https://minari.farama.org
 """
 
+import contextlib
 import json
 import os
 import re
@@ -51,7 +52,17 @@ class Episode(NamedTuple):
 
 
 class EpisodeNotWritten(PermanentFailure):
-    """An episode cannot be written; the message says where, and why."""
+    """A process that plays cannot write an episode; the message says where, and why."""
+
+
+@contextlib.contextmanager
+def writing_to(folder: Path, failure: type[CommandFailed] | type[EpisodeNotWritten]) -> Iterator[None]:
+    """Raises the failure, with a complete message, in place of an OSError of the wrapped code."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else error  # Arrow has longer texts
+        raise failure(f"cannot write to {folder}: {reason}") from None
 
 
 def check_minari(user: str) -> None:
@@ -78,15 +89,19 @@ class EpisodeStore:
         """folder: of the data set, which a GameWriter has made."""
         from minari.dataset.minari_storage import MinariStorage
 
-        self._unfinished = folder / UNFINISHED
+        self._folder = folder
         self._decode = batch_action_decoder(spaces.action)
-        self._own = self._unfinished / f"process_{os.getpid()}"
-        shutil.rmtree(self._own, ignore_errors=True)
-        self._storage = MinariStorage.new(
-            self._own, _observation_space(spaces), spaces.action, data_format="arrow", jpeg_encoding=False
-        )
-        # Minari reads and writes it for every episode. With spaces of images it is large.
-        (self._own / METADATA).write_text('{"total_episodes": 0, "total_steps": 0}')
+        self._own = folder / UNFINISHED / f"process_{os.getpid()}"
+        with writing_to(folder, EpisodeNotWritten):
+            self._storage = MinariStorage.new(
+                self._own,
+                _observation_space(spaces),
+                spaces.action,
+                data_format="arrow",
+                jpeg_encoding=False,
+            )
+            # Minari reads and writes it for every episode. With spaces of images it is large.
+            (self._own / METADATA).write_text('{"total_episodes": 0, "total_steps": 0}')
 
     def put(self, name: str, episode: Episode) -> None:
         """Writes an episode, which `GameWriter.add` finds by its name. Raises EpisodeNotWritten."""
@@ -103,19 +118,16 @@ class EpisodeStore:
             truncations=episode.truncated,
             infos=None if screens is None else {SCREEN: screens},
         )
-        target = self._unfinished / name
-        try:
+        target = self._folder / UNFINISHED / name
+        with writing_to(self._folder, EpisodeNotWritten):
             self._storage.update_episodes([buffer])
             shutil.rmtree(target, ignore_errors=True)  # of a process that has died
             os.rename(self._own / "0", target)
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else error  # Arrow has longer texts
-            raise EpisodeNotWritten(f"cannot write to {self._unfinished.parent}: {reason}") from None
 
 
 class GameWriter:
     """Writes a Minari data set, of agents with equal spaces. At any time, it can be loaded: an episode is
-    added whole, and counted afterwards; `close` counts the last ones."""
+    added whole, and counted afterwards; `close` counts the last ones, and deletes a data set without any."""
 
     def __init__(self, folder: Path, spaces: KindSpaces, about: dict[str, Any]):
         """Creates the folder. about: more metadata of the data set. Raises CommandFailed."""
@@ -129,7 +141,7 @@ class GameWriter:
         self._is_time = Every(COUNT_SECONDS)
         words = re.sub(r"[^\w-]", "_", folder.name)
         name = words if re.search(r"-v\d+$", words) else f"{words}-v0"  # the form that Minari requires
-        try:
+        with writing_to(folder, CommandFailed):
             (folder / UNFINISHED).mkdir(parents=True)
             storage = MinariStorage.new(
                 self._data,
@@ -140,13 +152,11 @@ class GameWriter:
             )
             storage.update_metadata({"dataset_id": name, "minari_version": minari.__version__, **about})
             self._metadata = storage.read_raw_metadata(self._data)
-        except OSError as error:
-            raise CommandFailed(f"cannot write to {folder}: {error.strerror}") from None
 
     def add(self, name: str, **metadata: Any) -> None:
         """Adds an episode of an EpisodeStore. metadata: of the episode. Raises CommandFailed."""
         source = self._folder / UNFINISHED / name
-        try:
+        with writing_to(self._folder, CommandFailed):
             known = json.loads((source / METADATA).read_text())
             text = json.dumps({**known, "id": self.num_episodes, **metadata})
             (source / METADATA).write_text(text)
@@ -155,16 +165,14 @@ class GameWriter:
             self._num_steps += known["total_steps"]
             if self._is_time():
                 self._count()
-        except OSError as error:
-            raise CommandFailed(f"cannot write to {self._folder}: {error.strerror}") from None
 
     def close(self) -> None:
-        """Counts the episodes, and deletes those that were not added. Raises CommandFailed."""
-        shutil.rmtree(self._folder / UNFINISHED, ignore_errors=True)  # first: it makes room on a full disk
-        try:
-            self._count()
-        except OSError as error:
-            raise CommandFailed(f"cannot write to {self._folder}: {error.strerror}") from None
+        """Raises CommandFailed."""
+        # First what was not added: it makes room on a full disk.
+        shutil.rmtree(self._folder / UNFINISHED if self.num_episodes else self._folder, ignore_errors=True)
+        if self.num_episodes:
+            with writing_to(self._folder, CommandFailed):
+                self._count()
 
     def _count(self) -> None:
         counts = {"total_episodes": self.num_episodes, "total_steps": self._num_steps}

@@ -20,6 +20,7 @@ from sample_factory.evaluation.policy_choice import chosen_policies, find_checkp
 from sample_factory.evaluation.results import EpisodeResult, Evaluation, Progress
 from sample_factory.evaluation.screen import DEFAULT_FPS
 from sample_factory.evaluation.video import VideoWriter
+from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.imitation.games import (
     SCREEN,
     UNFINISHED,
@@ -104,25 +105,11 @@ def record(config: Config) -> Evaluation:
     flags: RecordFlags = config.extra["record"]
     assert flags.out is not None, "parse_arguments checks it"
     folder = check_new(flags.out, "out")
-    if flags.screens and not has_display():
-        prepare_mujoco()
-    (choice,) = chosen_policies(config)
-    config, family = with_eval_frameskip(config, resolve_family(config.env_name))
     with StopSignals() as signals:
-        with explains_other_env(config):
-            plan = plan_measurement(config, family, probe_env(config, family))
-        kinds = plan.info.kinds
-        if len(kinds.spaces) > 1:
-            raise ConfigError(
-                "the agents of the env have different spaces; a data set has one kind of agents"
-            )
-        if flags.screens and len(kinds.of_agent) > 1:
-            raise ConfigError("--screens: the env has several agents; only an env of one agent is drawn")
-        about = {"algorithm_name": config.run.algo, "env": config.env_name, "policy": str(choice)}
-        writer = GameWriter(folder, kinds.spaces[0], {**about, "frameskip": plan.info.frameskip})
-        recorder = Recorder(folder, flags.screens)
-        render_mode = "rgb_array" if flags.screens else None
-        plan = plan._replace(family=replace(family, wrap=recorder, render_mode=render_mode))
+        plan = _plan(config, flags, folder)
+        (choice,) = chosen_policies(config)
+        about = {"algorithm_name": config.run.algo, "env": config.env_name, "frameskip": plan.info.frameskip}
+        writer = GameWriter(folder, plan.info.kinds.spaces[0], about)
         num_episodes: collections.Counter[tuple[int, int]] = collections.Counter()
 
         def add(result: EpisodeResult) -> None:
@@ -137,10 +124,29 @@ def record(config: Config) -> Evaluation:
         finally:
             writer.close()
             log.info("%d episodes are in %s", writer.num_episodes, folder)
-    rate = (config.evaluation.fps or family.defaults.get("fps") or DEFAULT_FPS) / plan.info.frameskip
-    evaluation = evaluation._replace(video=write_video(folder, flags.video_episodes, rate))
+    if writer.num_episodes:
+        fps = config.evaluation.fps or plan.family.defaults.get("fps") or DEFAULT_FPS  # of env frames
+        video = write_video(folder, flags.video_episodes, fps / plan.info.frameskip)
+        evaluation = evaluation._replace(video=video)
     print(evaluation.summary())
     return evaluation
+
+
+def _plan(config: Config, flags: RecordFlags, folder: Path) -> RunPlan:
+    """Returns the plan of an evaluation whose envs are recorded. Raises as `record`."""
+    if flags.screens and not has_display():
+        prepare_mujoco()
+    config, family = with_eval_frameskip(config, resolve_family(config.env_name))
+    with explains_other_env(config):
+        plan = plan_measurement(config, family, probe_env(config, family))
+    kinds = plan.info.kinds
+    if len(kinds.spaces) > 1:
+        raise ConfigError("the agents of the env have different spaces; a data set has one kind of agents")
+    if flags.screens and len(kinds.of_agent) > 1:
+        raise ConfigError("--screens: the env has several agents; only an env of one agent is drawn")
+    recorder = Recorder(folder, flags.screens)
+    render_mode = "rgb_array" if flags.screens else None
+    return plan._replace(family=replace(family, wrap=recorder, render_mode=render_mode))
 
 
 def write_video(folder: Path, num_episodes: int, pictures_per_second: float) -> Path | None:

@@ -18,7 +18,7 @@ from sample_factory.envs.protocol import (
     ObservationRows,
     StepResult,
 )
-from sample_factory.imitation.games import Episode
+from sample_factory.imitation.games import Episode, EpisodeNotWritten, writing_to
 from sample_factory.spaces.actions import action_encoder, action_layout
 
 
@@ -46,8 +46,7 @@ class RecordedEnv(EnvAround):
         self._current = [_Steps(None) for _ in range(env.num_agents)]
         self._playing: Sequence[int] = ()  # agents that act in the coming step
         self._seen: dict[int, dict[str, np.ndarray]] = {}  # by agent that acts
-        # In a file: the screens of a long episode take hundreds of megabytes.
-        self._screens = None if screens_in is None else tempfile.TemporaryFile(dir=screens_in)  # noqa: SIM115
+        self._screens = None if screens_in is None else _ScreenFile(screens_in)
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         self.seeds.start(seed)
@@ -60,8 +59,7 @@ class RecordedEnv(EnvAround):
         for agent in self._playing:
             self._current[agent].act(self._seen[agent], actions[agent])
         if self._screens is not None:
-            self._last_screen = self._screen()
-            self._screens.write(self._last_screen.data)
+            self._screens.add(self._env.render())
         self.seeds.newest = None  # where nobody asks for the next one
         result = self._env.step(actions, into)
         for agent, steps in enumerate(self._current):
@@ -85,24 +83,40 @@ class RecordedEnv(EnvAround):
             agent: {key: view.copy() for key, view in rows.view(agent).items()} for agent in self._playing
         }
 
-    def _screen(self) -> np.ndarray:
-        screen = self._env.render()
-        if not isinstance(screen, np.ndarray) or screen.ndim != 3 or screen.dtype != np.uint8:
-            raise EnvContractError("--screens: render() should return a picture, [height, width, 3] uint8")
-        return np.ascontiguousarray(screen)
-
     def _end(self, agent: int) -> None:
-        screens = None
-        if self._screens is not None:
-            self._screens.write(self._last_screen.data)
-            self._screens.flush()
-            shape = len(self._current[agent].actions) + 1, *self._last_screen.shape
-            screens = np.memmap(self._screens, np.uint8, "r", shape=shape)
+        screens = None if self._screens is None else self._screens.take()
         self._on_episode(agent, self._current[agent].episode(screens))
         self._current[agent] = _Steps(self.seeds.newest if self.num_agents == 1 else None)
-        if self._screens is not None:
-            self._screens.seek(0)
-            self._screens.truncate()
+
+
+class _ScreenFile:
+    """The screens of the current episode, in a file: of a long one they take hundreds of megabytes."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        self._num_bytes = 0
+
+    def add(self, screen: Any) -> None:
+        """Raises EnvContractError for what is no picture, and EpisodeNotWritten."""
+        if not isinstance(screen, np.ndarray) or screen.ndim != 3 or screen.dtype != np.uint8:
+            raise EnvContractError("--screens: render() should return a picture, [height, width, 3] uint8")
+        self._last = np.ascontiguousarray(screen)
+        with writing_to(self._folder, EpisodeNotWritten):
+            self._num_bytes += self._file.write(self._last.data)
+
+    def take(self) -> np.ndarray:
+        """Returns the screens, the last one twice, [T+1, height, width, 3], until the next `add`."""
+        self.add(self._last)
+        with writing_to(self._folder, EpisodeNotWritten):
+            self._file.flush()
+        screens = np.memmap(self._file, np.uint8, "r", shape=(self._num_bytes,))
+        self._file.seek(0)
+        self._num_bytes = 0
+        return screens.reshape(-1, *self._last.shape)
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class _Steps:
