@@ -12,7 +12,7 @@ from sample_factory.runtime.failures import Explained, PermanentFailure, one_lin
 from sample_factory.spaces.agent_kinds import AgentKinds
 
 if TYPE_CHECKING:
-    from sample_factory.envs.adapters.adapter import EpisodeSeeds, TrainingInfoBox
+    from sample_factory.envs.adapters.adapter import TrainingInfoBox
 
 Info = Mapping[str, Any]
 EndInfos = Mapping[int, Info]  # by agent
@@ -188,7 +188,7 @@ class MultiAgentEnv(Protocol):
     reward_shaping: numbers that population-based training may change.
     process: reports whether a simulator has died.
     training_info: passes values of the run on to the env.
-    seeds: of the episodes after the first.
+    next_seeds: takes a seed for the coming reset, which an env of one agent removes when it uses it.
     """
 
     env: Any
@@ -197,7 +197,7 @@ class MultiAgentEnv(Protocol):
     reward_shaping: RewardShaping
     process: OwnsProcess
     training_info: "TrainingInfoBox"
-    seeds: "EpisodeSeeds"
+    next_seeds: list[int]
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         """Starts the first episode of every agent. Returns `active` as in StepResult."""
@@ -229,7 +229,7 @@ class EnvAround:
         self.reward_shaping = env.reward_shaping
         self.process = env.process
         self.training_info = env.training_info
-        self.seeds = env.seeds
+        self.next_seeds = env.next_seeds
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         return self._env.reset(seed, into)

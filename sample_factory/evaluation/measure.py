@@ -166,17 +166,11 @@ class Measurement:
     """
 
     def __init__(
-        self,
-        plan: RunPlan,
-        choice: PolicyChoice,
-        progress: Progress,
-        context: ChildContext | None = None,
-        on_episode: Callable[[EpisodeResult], None] = lambda result: None,
+        self, plan: RunPlan, choice: PolicyChoice, progress: Progress, context: ChildContext | None = None
     ):
         """Loads the checkpoint; with --serial_mode, also makes the envs and resets them.
 
-        context: gets the heartbeats of --serial_mode. on_episode: called with each episode that counts, when
-        it has ended. Raises as `measure_checkpoints`.
+        context: gets the heartbeats of --serial_mode. Raises as `measure_checkpoints`.
         """
         config = plan.config
         self._topology = plan.topology
@@ -187,7 +181,7 @@ class Measurement:
         with explains_other_env(config, warns=False):
             _publish_checkpoints(plan, resources, self._choices)
         self.versions = [weights.newest.version for weights in resources.channels.weights]
-        self._loop = MeasuringLoop(plan, resources, progress, on_episode)
+        self.loop = MeasuringLoop(plan, resources, progress)
         self._began = time.monotonic()
         self._run: SerialRun | ProcessRun
         if config.sampling.serial_mode:
@@ -198,10 +192,10 @@ class Measurement:
 
     def play(self, signals: StopSignals) -> Evaluation:
         """Plays the episodes; returns the ones that count. Called once. Raises ChildFailed."""
-        failures = self._run.run(self._loop, signals)
+        failures = self._run.run(self.loop, signals)
         if failures:
             raise failures[0]
-        episodes = self._loop.episodes
+        episodes = self.loop.episodes
         env_frames = sum(episode.length for episode in episodes) // self._topology.agents_per_env
         seconds = time.monotonic() - self._began
         num_wanted = self._topology.num_episodes
@@ -249,15 +243,12 @@ def load_and_publish(
 
 
 class MeasuringLoop(Loop):
-    """In the main process: collects the episodes that count, and shows how many there are."""
+    """In the main process: collects the episodes that count, and shows how many there are.
 
-    def __init__(
-        self,
-        plan: RunPlan,
-        resources: Resources,
-        progress: Progress,
-        on_episode: Callable[[EpisodeResult], None],
-    ):
+    on_episode: called with each of them, once it has ended.
+    """
+
+    def __init__(self, plan: RunPlan, resources: Resources, progress: Progress):
         topology = plan.topology
         assert topology.num_episodes is not None
         self._topology = topology
@@ -267,7 +258,7 @@ class MeasuringLoop(Loop):
         self._rewards = 0.0
         self._incidents = ComponentStats(time.monotonic)
         self._progress = progress
-        self._on_episode = on_episode
+        self.on_episode: Callable[[EpisodeResult], None] = lambda episode: None
 
     @property
     def episodes(self) -> tuple[EpisodeResult, ...]:
@@ -289,7 +280,7 @@ class MeasuringLoop(Loop):
                     )
                     if self._count.add(episode):
                         self._rewards += report.reward
-                        self._on_episode(episode)
+                        self.on_episode(episode)
                 case Incident():
                     self._incidents.add_incident(report)
 

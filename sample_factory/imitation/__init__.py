@@ -12,7 +12,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.imitation.games import check_minari, check_new
+from sample_factory.imitation.games import check_data_set
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,9 @@ class ImitateFlags:
         None, "Minari data set to imitate, instead of playing: its folder or its name", metavar="FOLDER"
     )
     save_games: str | None = flag(
-        None, "folder of the Minari data set of the games that were played", metavar="FOLDER"
+        None,
+        "new folder for a Minari data set of the games that were played",
+        metavar="FOLDER",
     )
 
 
@@ -51,10 +53,9 @@ def parse_arguments(argv: Sequence[str]) -> Config:
             "--restart_behavior=restart"
         )
     if flags.games is not None:
-        check_minari("--games")
+        check_data_set("games")
         if flags.teachers or flags.save_games:
             raise ConfigError("--games takes the place of playing; leave out --teachers and --save_games")
     if flags.save_games is not None:
-        check_minari("--save_games")
-        check_new(flags.save_games, "save_games")
+        check_data_set("save_games", flags.save_games)
     return config

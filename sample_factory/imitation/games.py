@@ -19,7 +19,7 @@ from sample_factory.config.experiment_folder import write_atomically
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.runtime.clock import Every
-from sample_factory.runtime.failures import CommandFailed, PermanentFailure, one_line
+from sample_factory.runtime.failures import PermanentFailure, one_line
 from sample_factory.spaces.actions import action_layout, batch_action_decoder
 from sample_factory.spaces.agent_kinds import KindSpaces
 from sample_factory.spaces.observations import batch_layout
@@ -51,35 +51,32 @@ class Episode(NamedTuple):
     screens: np.ndarray | None = None
 
 
-class EpisodeNotWritten(PermanentFailure):
-    """A process that plays cannot write an episode; the message says where, and why."""
+class NotWritten(PermanentFailure):
+    """A data set cannot be written; the message says where, and why."""
 
 
 @contextlib.contextmanager
-def writing_to(folder: Path, failure: type[CommandFailed] | type[EpisodeNotWritten]) -> Iterator[None]:
-    """Raises the failure, with a complete message, in place of an OSError of the wrapped code."""
+def writing_to(folder: Path) -> Iterator[None]:
+    """Raises NotWritten in place of an OSError of the wrapped code."""
     try:
         yield
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else error  # Arrow has longer texts
-        raise failure(f"cannot write to {folder}: {reason}") from None
+        raise NotWritten(f"cannot write to {folder}: {reason}") from None
 
 
-def check_minari(user: str) -> None:
-    """Raises ConfigError if a package is missing. user: the command or flag that needs it."""
+def check_data_set(flag: str, new: str | None = None) -> None:
+    """Raises ConfigError if a package is missing, or if there is something where a data set is written.
+
+    flag: that needs it. new: its value, a folder to write.
+    """
     for package in ("minari", "pyarrow", "PIL"):
         if not is_installed(package):
-            raise missing_package(user, package, "record")
-
-
-def check_new(name: str, flag: str) -> Path:
-    """Returns the folder of a data set that is to be written. Raises ConfigError if there is something."""
-    folder = Path(name).expanduser().absolute()
-    if folder.exists():
-        raise ConfigError(f"--{flag}={name} exists; choose a new folder")
-    if not folder.parent.is_dir():
-        raise ConfigError(f"--{flag}={name}: there is no folder {folder.parent}")
-    return folder
+            raise missing_package(f"--{flag}", package, "record")
+    if new is not None:
+        folder = Path(new).expanduser().absolute()
+        if folder.exists() or not folder.parent.is_dir():
+            raise ConfigError(f"--{flag}={new} should be a new folder, in a folder that exists")
 
 
 class EpisodeStore:
@@ -87,24 +84,16 @@ class EpisodeStore:
 
     def __init__(self, folder: Path, spaces: KindSpaces):
         """folder: of the data set, which a GameWriter has made."""
-        from minari.dataset.minari_storage import MinariStorage
-
         self._folder = folder
         self._decode = batch_action_decoder(spaces.action)
         self._own = folder / UNFINISHED / f"process_{os.getpid()}"
-        with writing_to(folder, EpisodeNotWritten):
-            self._storage = MinariStorage.new(
-                self._own,
-                _observation_space(spaces),
-                spaces.action,
-                data_format="arrow",
-                jpeg_encoding=False,
-            )
+        with writing_to(folder):
+            self._storage = _new_storage(self._own, spaces)
             # Minari reads and writes it for every episode. With spaces of images it is large.
             (self._own / METADATA).write_text('{"total_episodes": 0, "total_steps": 0}')
 
     def put(self, name: str, episode: Episode) -> None:
-        """Writes an episode, which `GameWriter.add` finds by its name. Raises EpisodeNotWritten."""
+        """Writes an episode, which `GameWriter.add` finds by its name. Raises NotWritten."""
         from minari.data_collector.episode_buffer import EpisodeBuffer
 
         observations, screens = episode.observations, episode.screens
@@ -119,7 +108,7 @@ class EpisodeStore:
             infos=None if screens is None else {SCREEN: screens},
         )
         target = self._folder / UNFINISHED / name
-        with writing_to(self._folder, EpisodeNotWritten):
+        with writing_to(self._folder):
             self._storage.update_episodes([buffer])
             shutil.rmtree(target, ignore_errors=True)  # of a process that has died
             os.rename(self._own / "0", target)
@@ -130,9 +119,8 @@ class GameWriter:
     added whole, and counted afterwards; `close` counts the last ones, and deletes a data set without any."""
 
     def __init__(self, folder: Path, spaces: KindSpaces, about: dict[str, Any]):
-        """Creates the folder. about: more metadata of the data set. Raises CommandFailed."""
+        """Creates the folder. about: more metadata of the data set. Raises NotWritten."""
         import minari
-        from minari.dataset.minari_storage import MinariStorage
 
         self._folder = folder
         self._data = folder / "data"
@@ -141,22 +129,16 @@ class GameWriter:
         self._is_time = Every(COUNT_SECONDS)
         words = re.sub(r"[^\w-]", "_", folder.name)
         name = words if re.search(r"-v\d+$", words) else f"{words}-v0"  # the form that Minari requires
-        with writing_to(folder, CommandFailed):
+        with writing_to(folder):
             (folder / UNFINISHED).mkdir(parents=True)
-            storage = MinariStorage.new(
-                self._data,
-                _observation_space(spaces),
-                spaces.action,
-                data_format="arrow",
-                jpeg_encoding=False,
-            )
+            storage = _new_storage(self._data, spaces)
             storage.update_metadata({"dataset_id": name, "minari_version": minari.__version__, **about})
             self._metadata = storage.read_raw_metadata(self._data)
 
     def add(self, name: str, **metadata: Any) -> None:
-        """Adds an episode of an EpisodeStore. metadata: of the episode. Raises CommandFailed."""
+        """Adds an episode of an EpisodeStore. metadata: of the episode. Raises NotWritten."""
         source = self._folder / UNFINISHED / name
-        with writing_to(self._folder, CommandFailed):
+        with writing_to(self._folder):
             known = json.loads((source / METADATA).read_text())
             text = json.dumps({**known, "id": self.num_episodes, **metadata})
             (source / METADATA).write_text(text)
@@ -167,11 +149,11 @@ class GameWriter:
                 self._count()
 
     def close(self) -> None:
-        """Raises CommandFailed."""
+        """Raises NotWritten."""
         # First what was not added: it makes room on a full disk.
         shutil.rmtree(self._folder / UNFINISHED if self.num_episodes else self._folder, ignore_errors=True)
         if self.num_episodes:
-            with writing_to(self._folder, CommandFailed):
+            with writing_to(self._folder):
                 self._count()
 
     def _count(self) -> None:
@@ -179,8 +161,9 @@ class GameWriter:
         write_atomically(self._data / METADATA, json.dumps({**self._metadata, **counts}))
 
 
-def save_games(folder: Path, spaces: KindSpaces, episodes: Iterable[Episode], about: dict[str, Any]) -> None:
-    """Writes episodes as a data set. Raises CommandFailed or EpisodeNotWritten."""
+def save_games(name: str, spaces: KindSpaces, episodes: Iterable[Episode], about: dict[str, Any]) -> None:
+    """Writes episodes as a new data set. Raises NotWritten."""
+    folder = Path(name).expanduser()
     writer = GameWriter(folder, spaces, about)
     store = EpisodeStore(folder, spaces)
     for number, episode in enumerate(episodes):
@@ -204,20 +187,13 @@ def load_games(name: str, spaces: KindSpaces) -> Iterator[Episode]:
         raise ConfigError(f"--games={name} cannot be read as a Minari data set: {one_line(error)}") from None
     layout = batch_layout(dataset.observation_space)
     expected = spaces.observation.spaces
-    for key, box in expected.items():
-        found = layout.space.spaces.get(key)
-        if found is None or found.shape != box.shape:
-            shown = "missing" if found is None else f"of shape {found.shape}"
-            raise ConfigError(
-                f"--games={name} does not fit the env: observation {key!r} is {shown}, and should be of "
-                f"shape {box.shape}"
-            )
+    known = {key: layout.space.spaces.get(key) for key in expected}  # there may be more
+    found = KindSpaces(gym.spaces.Dict({key: box for key, box in known.items() if box}), dataset.action_space)
     sizes = action_layout(spaces.action)
-    if action_layout(dataset.action_space) != sizes:
-        raise ConfigError(
-            f"--games={name} does not fit the env: its actions are {dataset.action_space}, and should be "
-            f"{spaces.action}"
-        )
+    if action_layout(found.action) != sizes or any(
+        box is None or box.shape != expected[key].shape for key, box in known.items()
+    ):
+        raise ConfigError(f"--games={name} does not fit the env: it has {found}; it should have {spaces}")
     for index in range(len(dataset)):  # one by one: its iterator reads many in advance
         episode = dataset[index]
         seen = layout.flatten(episode.observations)
@@ -237,9 +213,13 @@ def load_games(name: str, spaces: KindSpaces) -> Iterator[Episode]:
         )
 
 
-def _observation_space(spaces: KindSpaces) -> gym.spaces.Space:
-    whole: gym.spaces.Dict = spaces.observation
-    return whole[ONLY_KEY] if list(whole.spaces) == [ONLY_KEY] else whole
+def _new_storage(folder: Path, spaces: KindSpaces) -> Any:
+    """Returns a new storage of Minari, for images without losses."""
+    from minari.dataset.minari_storage import MinariStorage
+
+    whole = spaces.observation
+    observation = whole[ONLY_KEY] if list(whole.spaces) == [ONLY_KEY] else whole
+    return MinariStorage.new(folder, observation, spaces.action, data_format="arrow", jpeg_encoding=False)
 
 
 def _action_rows(space: gym.spaces.Space, actions: Any) -> np.ndarray:

@@ -23,7 +23,7 @@ from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.imitation import ImitateFlags
-from sample_factory.imitation.games import Episode, check_new, load_games, save_games
+from sample_factory.imitation.games import Episode, load_games, save_games
 from sample_factory.imitation.recording import record_players
 from sample_factory.launch.folder import prepare_folder
 from sample_factory.launch.observation_kinds import with_defaults_for
@@ -255,7 +255,7 @@ def _games(config: Config, flags: ImitateFlags, seed: int) -> tuple[Recording, K
             recording, verb = join(episodes), "Recorded"
             if flags.save_games is not None:
                 about = {"algorithm_name": ", ".join(flags.teachers), "env": config.env_name}
-                save_games(check_new(flags.save_games, "save_games"), spaces, episodes, about)
+                save_games(flags.save_games, spaces, episodes, about)
                 log.info("Saved the games: %s", flags.save_games)
     counts = f"{len(recording.actions):,} actions of {recording.episodes[-1] + 1:,} episodes"
     log.info("%s %s in %.0f s", verb, counts, time.monotonic() - started)

@@ -27,8 +27,7 @@ from sample_factory.imitation.games import (
     Episode,
     EpisodeStore,
     GameWriter,
-    check_minari,
-    check_new,
+    check_data_set,
 )
 from sample_factory.imitation.recording import RecordedEnv
 from sample_factory.launch.checks import probe_env
@@ -43,7 +42,7 @@ class RecordFlags:
     """Recording games of a policy."""
 
     episodes: int = flag(100, "number of episodes", between=(1, 10_000_000))
-    out: str | None = flag(None, "folder of the Minari data set, which is created", metavar="FOLDER")
+    out: str | None = flag(None, "new folder for the Minari data set", metavar="FOLDER")
     screens: bool = flag(
         False, "record also what the env draws for people, as the info `screen` of each step"
     )
@@ -55,10 +54,9 @@ def parse_arguments(argv: Sequence[str]) -> Config:
     own = {"record": RecordFlags}
     config = parse_config(argv, resolve_trained_family, evaluation=True, extra_sections=own, command=RECORD)
     flags: RecordFlags = config.extra["record"]
-    check_minari("record")
     if flags.out is None:
         raise ConfigError("--out=FOLDER is missing: the folder of the data set")
-    check_new(flags.out, "out")
+    check_data_set("out", flags.out)
     chosen = chosen_policies(config)
     if len(chosen) > 1:
         raise ConfigError(f"{len(chosen)} checkpoints are chosen; a data set has the games of one")
@@ -98,13 +96,13 @@ def record(config: Config) -> Evaluation:
     """Plays, writes the data set and the video, and prints the results. A signal ends it early.
 
     Raises ConfigError for an env that cannot be recorded, CheckpointError for an unusable checkpoint,
-    CommandFailed for a folder that cannot be written, and ChildFailed when an env or a process fails. The
+    NotWritten for a folder that cannot be written, and ChildFailed when an env or a process fails. The
     episodes until then are in the data set.
     """
     cpu.raise_open_files_limit()
     flags: RecordFlags = config.extra["record"]
     assert flags.out is not None, "parse_arguments checks it"
-    folder = check_new(flags.out, "out")
+    folder = Path(flags.out).expanduser().absolute()
     with StopSignals() as signals:
         plan = _plan(config, flags, folder)
         (choice,) = chosen_policies(config)
@@ -119,7 +117,8 @@ def record(config: Config) -> Evaluation:
             num_episodes[place] += 1
 
         try:
-            measurement = Measurement(plan, choice, Progress(flags.episodes), on_episode=add)
+            measurement = Measurement(plan, choice, Progress(flags.episodes))
+            measurement.loop.on_episode = add
             evaluation = measurement.play(signals)
         finally:
             writer.close()

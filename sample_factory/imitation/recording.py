@@ -18,8 +18,11 @@ from sample_factory.envs.protocol import (
     ObservationRows,
     StepResult,
 )
-from sample_factory.imitation.games import Episode, EpisodeNotWritten, writing_to
+from sample_factory.imitation.games import Episode, writing_to
 from sample_factory.spaces.actions import action_encoder, action_layout
+
+SEED_LIMIT = 2**31  # every env accepts numbers below
+SEEN = "seen/"  # beginning of the names of observations in a step
 
 
 class RecordedEnv(EnvAround):
@@ -27,15 +30,12 @@ class RecordedEnv(EnvAround):
 
     1. The steps in which an agent acts are recorded as the policy sees them. Rewards that it gets while it
        is inactive are added to its last step, so that their sum is that of the episode.
-    2. An env of one agent is reset with a new seed for each episode, which makes each repeatable by itself;
-       see EpisodeSeeds. Where there are more agents, only their first episodes have one.
+    2. An env of one agent is reset with a new seed for each episode, which makes each repeatable by itself.
+       They follow from the first seed. Where there are more agents, only their first episodes have one.
     """
 
     def __init__(
-        self,
-        env: MultiAgentEnv,
-        on_episode: Callable[[int, Episode], None],
-        screens_in: Path | None = None,
+        self, env: MultiAgentEnv, on_episode: Callable[[int, Episode], None], screens_in: Path | None = None
     ):
         """on_episode: called with the agent and the episode; must not keep `Episode.screens`.
 
@@ -43,119 +43,77 @@ class RecordedEnv(EnvAround):
         """
         super().__init__(env)
         self._on_episode = on_episode
-        self._current = [_Steps(None) for _ in range(env.num_agents)]
+        self._seeds: list[int | None] = [None] * env.num_agents  # of the current episodes
+        self._steps: list[list[dict[str, Any]]] = [[] for _ in range(env.num_agents)]  # of these
         self._playing: Sequence[int] = ()  # agents that act in the coming step
-        self._seen: dict[int, dict[str, np.ndarray]] = {}  # by agent that acts
-        self._screens = None if screens_in is None else _ScreenFile(screens_in)
+        self._rng = np.random.default_rng()
+        # A file, because the screens of a long episode take hundreds of megabytes.
+        self._screens = None if screens_in is None else tempfile.TemporaryFile(dir=screens_in)  # noqa: SIM115
+        self._folder = screens_in or Path()
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
-        self.seeds.start(seed)
-        self._current = [_Steps(seed) for _ in self._current]
+        self._rng = np.random.default_rng(seed)
+        self._seeds = [seed] * self.num_agents
         active = self._env.reset(seed, into)
         self._see(active, into)
         return active
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         for agent in self._playing:
-            self._current[agent].act(self._seen[agent], actions[agent])
+            step = {"action": actions[agent].copy(), "reward": 0.0, "terminated": False, "truncated": False}
+            self._steps[agent].append({**self._seen[agent], **step})
         if self._screens is not None:
-            self._screens.add(self._env.render())
-        self.seeds.newest = None  # where nobody asks for the next one
+            self._add_screen(self._env.render())
+        seed = int(self._rng.integers(SEED_LIMIT))
+        self.next_seeds[:] = [seed]
         result = self._env.step(actions, into)
-        for agent, steps in enumerate(self._current):
-            if not steps.actions:
-                continue
-            is_over = steps.add(result.rewards[agent], result.terminated[agent], result.truncated[agent])
-            if is_over and not result.end_infos.get(agent, EMPTY_INFO).get(EPISODE_CONTINUES):
-                self._end(agent)
+        for agent, steps in enumerate(self._steps):
+            if steps:
+                last = steps[-1]
+                last["reward"] += float(result.rewards[agent])
+                last["terminated"] |= bool(result.terminated[agent])
+                last["truncated"] |= bool(result.truncated[agent])
+                has_ended = result.terminated[agent] or result.truncated[agent]
+                if has_ended and not result.end_infos.get(agent, EMPTY_INFO).get(EPISODE_CONTINUES):
+                    self._end(agent)
+                    self._seeds[agent] = None if self.next_seeds else seed
         self._see(result.active, into)
         return result
-
-    def close(self) -> None:
-        super().close()
-        if self._screens is not None:
-            self._screens.close()
 
     def _see(self, active: np.ndarray | None, rows: ObservationRows) -> None:
         """Copies the observations of the agents that act in the coming step."""
         self._playing = range(self.num_agents) if active is None else np.flatnonzero(active).tolist()
         self._seen = {
-            agent: {key: view.copy() for key, view in rows.view(agent).items()} for agent in self._playing
+            agent: {f"{SEEN}{key}": view.copy() for key, view in rows.view(agent).items()}
+            for agent in self._playing
         }
 
-    def _end(self, agent: int) -> None:
-        screens = None if self._screens is None else self._screens.take()
-        self._on_episode(agent, self._current[agent].episode(screens))
-        self._current[agent] = _Steps(self.seeds.newest if self.num_agents == 1 else None)
-
-
-class _ScreenFile:
-    """The screens of the current episode, in a file: of a long one they take hundreds of megabytes."""
-
-    def __init__(self, folder: Path):
-        self._folder = folder
-        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
-        self._num_bytes = 0
-
-    def add(self, screen: Any) -> None:
-        """Raises EnvContractError for what is no picture, and EpisodeNotWritten."""
+    def _add_screen(self, screen: Any) -> None:
+        assert self._screens is not None
         if not isinstance(screen, np.ndarray) or screen.ndim != 3 or screen.dtype != np.uint8:
             raise EnvContractError("--screens: render() should return a picture, [height, width, 3] uint8")
-        self._last = np.ascontiguousarray(screen)
-        with writing_to(self._folder, EpisodeNotWritten):
-            self._num_bytes += self._file.write(self._last.data)
+        self._last_screen = np.ascontiguousarray(screen)
+        with writing_to(self._folder):
+            self._screens.write(self._last_screen.data)
 
-    def take(self) -> np.ndarray:
-        """Returns the screens, the last one twice, [T+1, height, width, 3], until the next `add`."""
-        self.add(self._last)
-        with writing_to(self._folder, EpisodeNotWritten):
-            self._file.flush()
-        screens = np.memmap(self._file, np.uint8, "r", shape=(self._num_bytes,))
-        self._file.seek(0)
-        self._num_bytes = 0
-        return screens.reshape(-1, *self._last.shape)
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class _Steps:
-    """The steps so far of one agent's current episode."""
-
-    def __init__(self, seed: int | None):
-        self._seed = seed
-        self._observations: list[dict[str, np.ndarray]] = []
-        self.actions: list[np.ndarray] = []
-        self._rewards: list[float] = []
-        self._terminated: list[bool] = []
-        self._truncated: list[bool] = []
-
-    def act(self, seen: dict[str, np.ndarray], action: np.ndarray) -> None:
-        """Begins a step."""
-        self._observations.append(seen)
-        self.actions.append(action.copy())
-        self._rewards.append(0.0)
-        self._terminated.append(False)
-        self._truncated.append(False)
-
-    def add(self, reward: float, terminated: bool, truncated: bool) -> bool:
-        """Adds to the last step; returns whether it was the last one of the episode."""
-        self._rewards[-1] += float(reward)
-        self._terminated[-1] |= bool(terminated)
-        self._truncated[-1] |= bool(truncated)
-        return self._terminated[-1] or self._truncated[-1]
-
-    def episode(self, screens: np.ndarray | None) -> Episode:
-        seen_steps = [*self._observations, self._observations[-1]]
-        return Episode(
-            {key: np.stack([seen[key] for seen in seen_steps]) for key in seen_steps[0]},
-            np.stack(self.actions),
-            np.array(self._rewards),
-            np.array(self._terminated),
-            np.array(self._truncated),
-            self._seed,
+    def _end(self, agent: int) -> None:
+        steps = self._steps[agent]
+        screens = None
+        if self._screens is not None:
+            self._add_screen(self._last_screen)
+            shape = len(steps) + 1, *self._last_screen.shape
+            self._screens.seek(0)  # writes what is not in the file yet
+            screens = np.memmap(self._screens, np.uint8, "r", shape=shape)
+        columns = {name: np.stack([step[name] for step in steps]) for name in steps[0]}
+        seen = {name.removeprefix(SEEN): columns[name] for name in columns if name.startswith(SEEN)}
+        episode = Episode(
+            {key: np.concatenate([rows, rows[-1:]]) for key, rows in seen.items()},
+            *(columns[name] for name in ("action", "reward", "terminated", "truncated")),
+            self._seeds[agent],
             screens,
         )
+        self._on_episode(agent, episode)
+        self._steps[agent] = []
 
 
 def record_players(

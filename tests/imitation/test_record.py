@@ -181,8 +181,8 @@ def test_rewards_between_an_agents_actions_belong_to_its_last_action():
     ("flags", "words"),
     [
         ([], "--out=FOLDER is missing"),
-        (["--out=."], "--out=. exists"),
-        (["--out=nowhere/games"], "--out=nowhere/games: there is no folder"),
+        (["--out=."], "--out=. should be a new folder"),
+        (["--out=nowhere/games"], "--out=nowhere/games"),
         (["--out=new", "--checkpoint", "latest", "best"], "2 checkpoints are chosen"),
         (["--out=new", "--checkpoint=best"], "checkpoint best: there is none"),
     ],

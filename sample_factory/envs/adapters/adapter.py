@@ -17,7 +17,6 @@ from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
 from sample_factory.spaces.observations import observation_layout
 
 Space = spaces.Space[Any]
-SEED_LIMIT = 2**31  # every env accepts numbers below
 
 
 class Adapter:
@@ -29,8 +28,12 @@ class Adapter:
         self.reward_shaping = find_ability(env, RewardShaping)
         self.process = find_ability(env, OwnsProcess)
         self.training_info = TrainingInfoBox(env, resets_itself)
-        self.seeds = EpisodeSeeds()
+        self.next_seeds: list[int] = []
         self._num_unchecked = NUM_CHECKED
+
+    def next_seed(self) -> int | None:
+        """Returns the seed of the next reset; usually None: the env's random numbers go on."""
+        return self.next_seeds.pop() if self.next_seeds else None
 
     def render(self) -> Picture | list[Picture] | None:
         picture: Picture | list[Picture] | None = self.env.render()
@@ -38,27 +41,6 @@ class Adapter:
 
     def close(self) -> None:
         self.env.close()
-
-
-class EpisodeSeeds:
-    """Seeds of the episodes after the first one, in an env of one agent that does not reset itself. There are
-    none until `start`: the env's random numbers go on.
-
-    newest: the seed of the newest episode.
-    """
-
-    def __init__(self) -> None:
-        self._rng: np.random.Generator | None = None
-        self.newest: int | None = None
-
-    def start(self, seed: int | None) -> None:
-        """Derives the seeds of all later episodes from that of the first one; None: no seeds."""
-        self._rng = None if seed is None else np.random.default_rng(seed)
-
-    def next(self) -> int | None:
-        """In the adapter: returns the seed of the next reset."""
-        self.newest = None if self._rng is None else int(self._rng.integers(SEED_LIMIT))
-        return self.newest
 
 
 class TrainingInfoBox:
