@@ -108,7 +108,10 @@ class RecordedEnv(EnvAround):
         seen = {name.removeprefix(SEEN): columns[name] for name in columns if name.startswith(SEEN)}
         episode = Episode(
             {key: np.concatenate([rows, rows[-1:]]) for key, rows in seen.items()},
-            *(columns[name] for name in ("action", "reward", "terminated", "truncated")),
+            columns["action"],
+            columns["reward"],
+            columns["terminated"],
+            columns["truncated"],
             self._seeds[agent],
             screens,
         )
