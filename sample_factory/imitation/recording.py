@@ -102,8 +102,9 @@ class RecordedEnv(EnvAround):
         if self._screens is not None:
             self._add_screen(self._last_screen)
             shape = len(steps) + 1, *self._last_screen.shape
-            self._screens.seek(0)  # writes what is not in the file yet
+            self._screens.flush()
             screens = np.memmap(self._screens, np.uint8, "r", shape=shape)
+            self._screens.seek(0)  # the next episode overwrites this one
         columns = {name: np.stack([step[name] for step in steps]) for name in steps[0]}
         seen = {name.removeprefix(SEEN): columns[name] for name in columns if name.startswith(SEEN)}
         episode = Episode(

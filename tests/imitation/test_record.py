@@ -39,7 +39,7 @@ def recorded(tmp_path):
 
 
 class Room(gym.Env):
-    """The observation is a bright image in every third step; what it draws counts the steps."""
+    """The observation is noise; what it draws counts the steps of all episodes."""
 
     observation_space = gym.spaces.Box(0, 255, (40, 48, 3), np.uint8)
     action_space = gym.spaces.Discrete(3)
@@ -47,6 +47,7 @@ class Room(gym.Env):
 
     def __init__(self, render_mode=None):
         self.render_mode = render_mode
+        self._drawn = 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -55,10 +56,11 @@ class Room(gym.Env):
 
     def step(self, action):
         self._step += 1
+        self._drawn += 1
         return self._look(), float(self.np_random.normal()), self._step == 4, False, {}
 
     def render(self):
-        return np.full((64, 80, 3), self._step, np.uint8)
+        return np.full((64, 80, 3), self._drawn, np.uint8)
 
     def _look(self):
         return self.np_random.integers(256, size=(40, 48, 3), dtype=np.uint8)
@@ -102,7 +104,10 @@ def test_minari_samples_episodes_with_what_the_policy_saw_and_what_was_drawn(
         assert episode.observations.shape == (5, 40, 48, 3) and episode.observations.dtype == np.uint8
         assert episode.actions.tolist() == [2] * 4
         assert episode.infos["screen"].shape == (5, 64, 80, 3)
-        assert episode.infos["screen"][:, 0, 0, 0].tolist() == [0, 1, 2, 3, 3]
+        first = int(episode.infos["screen"][0, 0, 0, 0])
+        assert episode.infos["screen"][:, 0, 0, 0].tolist() == [first + t for t in (0, 1, 2, 3, 3)]
+    firsts = sorted(int(episode.infos["screen"][0, 0, 0, 0]) for episode in dataset)
+    assert firsts == [0, 0, 0, 0, 4], "env 0 plays two"
     with av.open(str(tmp_path / "games" / "video.mp4")) as video:
         assert sum(1 for _ in video.decode(video=0)) == 2 * 4, "the first two episodes"
     about = list(dataset.storage.get_episode_metadata(range(5)))
