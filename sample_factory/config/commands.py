@@ -97,6 +97,24 @@ EVAL = Command(
     common=_EVAL_FLAGS,
     envs=_EVALUATED_ENVS,
 )
+RECORD = Command(
+    module="record",
+    purpose="record games of a trained policy as a Minari data set",
+    usage="--experiment=NAME --out=FOLDER [--flag=value ...]",
+    description="Plays episodes with a checkpoint, as eval does, and writes what it saw, did and got as a "
+    "Minari data set, for offline RL, world models and debugging. Ctrl+C keeps the episodes so far.",
+    examples="""
+    # Record the latest checkpoint.
+    --experiment=basic --episodes=100 --out=games
+    # With the pictures that a person would see, in the data set and in the video.
+    --experiment=basic --episodes=20 --out=games --screens=True
+    # The best checkpoint's most likely actions, without a video.
+    --experiment=basic --checkpoint=best --eval_deterministic=True --out=games --video_episodes=0
+    """,
+    common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_deterministic "
+    "num_workers num_envs_per_worker device seed",
+    envs=_EVALUATED_ENVS,
+)
 EXPORT = Command(
     module="export",
     purpose="write a trained policy as an ONNX file, which plays without this package and torch",
@@ -133,20 +151,20 @@ MATCH = Command(
 )
 IMITATE = Command(
     module="imitate",
-    purpose="train a policy to play like an env's bots, as a start for training",
+    purpose="train a policy to play like an env's bots, or as in recorded games, as a start for training",
     usage="--env=ENV --experiment=NAME [--flag=value ...]",
-    description="Records games of an env's scripted players, or reads games from a file, and trains a policy "
+    description="Records games of an env's scripted players, or reads a Minari data set, and trains a policy "
     "to choose the same actions. `train --transfer_from=NAME` then starts with its weights.",
     examples="""
     # Imitate a bot of Generals, then train by self-play from there.
     --env=generals_8x8 --experiment=clone --teachers=expander
     # Keep the games, to train other networks on them.
-    --env=generals_8x8 --experiment=clone --save_games=games.npz
-    # Imitate games from a file.
-    --env=generals_8x8 --experiment=other --games=games.npz
+    --env=generals_8x8 --experiment=clone --save_games=games
+    # Imitate recorded games.
+    --env=generals_8x8 --experiment=other --games=games
     """,
     common="env experiment train_dir batch_size learning_rate device seed",
-    envs=(("generals_NAME", "Generals, e.g. generals_8x8"), ("any", "with --games=FILE")),
+    envs=(("generals_NAME", "Generals, e.g. generals_8x8"), ("any", "with --games=FOLDER")),
 )
 PLAY_DOOM = Command(
     module="play_doom",
@@ -342,6 +360,7 @@ COMMANDS = (
     TRAIN,
     ENJOY,
     EVAL,
+    RECORD,
     EXPORT,
     PLOT_CURVES,
     PLOT_POPULATION,

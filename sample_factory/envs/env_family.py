@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from sample_factory.envs.gym_registrations import GymRegistrations
 from sample_factory.envs.headless import prepare_sdl
-from sample_factory.envs.protocol import EnvConfig, EnvError
+from sample_factory.envs.protocol import EnvConfig, EnvError, MultiAgentEnv
 from sample_factory.runtime.failures import PermanentFailure
 
 MakeEnv = Callable[..., Any]
@@ -61,6 +61,8 @@ class EnvFamily:
     follows_observation: see FamilyParts.
     registrations: sends what the main process has registered with Gymnasium to the children.
     action_repeat: how often an env steps with each action; above 1 with --eval_env_frameskip only.
+    render_mode: of envs that are made without one.
+    wrap: called with each env that is made, adapted, and its EnvConfig; returns what is played in its place.
     """
 
     env_name: str
@@ -71,6 +73,8 @@ class EnvFamily:
     follows_observation: bool = False
     registrations: GymRegistrations = dataclasses.field(default_factory=GymRegistrations)
     action_repeat: int = 1
+    render_mode: str | None = None
+    wrap: Callable[[MultiAgentEnv, EnvConfig], MultiAgentEnv] | None = None
 
     def make(self, cfg: Any, env_config: EnvConfig, render_mode: str | None = None) -> Any:
         """Returns the env as its author wrote it; `adapters.adapt` turns it into a MultiAgentEnv.

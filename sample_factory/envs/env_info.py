@@ -100,8 +100,9 @@ def make_adapted_env(
     Raises EnvError if that is not possible.
     """
     with named_faults(family.env_name, "make"):
-        env = family.make(cfg, env_config, render_mode)
-    return _adapt(env, family, cfg)
+        env = family.make(cfg, env_config, render_mode or family.render_mode)
+    adapted = _adapt(env, family, cfg)
+    return adapted if family.wrap is None else family.wrap(adapted, env_config)
 
 
 def _adapt(env: Any, family: EnvFamily, cfg: Any) -> MultiAgentEnv:

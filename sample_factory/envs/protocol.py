@@ -188,6 +188,7 @@ class MultiAgentEnv(Protocol):
     reward_shaping: numbers that population-based training may change.
     process: reports whether a simulator has died.
     training_info: passes values of the run on to the env.
+    next_seeds: takes a seed for the coming reset, which an env of one agent removes when it uses it.
     """
 
     env: Any
@@ -196,6 +197,7 @@ class MultiAgentEnv(Protocol):
     reward_shaping: RewardShaping
     process: OwnsProcess
     training_info: "TrainingInfoBox"
+    next_seeds: list[int]
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         """Starts the first episode of every agent. Returns `active` as in StepResult."""
@@ -227,6 +229,7 @@ class EnvAround:
         self.reward_shaping = env.reward_shaping
         self.process = env.process
         self.training_info = env.training_info
+        self.next_seeds = env.next_seeds
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         return self._env.reset(seed, into)

@@ -71,7 +71,7 @@ def measure_checkpoints(
     config, family = with_eval_frameskip(config, family)
     with StopSignals(keeps_process=keeps_process) as signals:
         with explains_other_env(config):
-            plan = _plan(config, family, probe_env(config, family))
+            plan = plan_measurement(config, family, probe_env(config, family))
         for number, choice in enumerate(chosen, start=1):
             if signals.requested:
                 break
@@ -117,10 +117,12 @@ def plan_evaluation(plan: RunPlan) -> RunPlan | None:
     sampling = replace(config.sampling, serial_mode=True, num_workers=1, inline_samplers=0)
     config = replace(config, sampling=sampling, run=replace(config.run, device="cpu"))
     state_size = None if keys else plan.state_size  # which includes the critic's
-    return _plan(*with_eval_frameskip(config, family), info, state_size)
+    return plan_measurement(*with_eval_frameskip(config, family), info, state_size)
 
 
-def _plan(config: Config, family: EnvFamily, info: EnvInfo, state_size: int | None = None) -> RunPlan:
+def plan_measurement(
+    config: Config, family: EnvFamily, info: EnvInfo, state_size: int | None = None
+) -> RunPlan:
     """Returns the plan of an evaluation with the flags of a training.
 
     Without learning, with a policy for each kind of agents, and with no more envs than episodes.
@@ -165,7 +167,10 @@ def _plan(config: Config, family: EnvFamily, info: EnvInfo, state_size: int | No
 
 
 class Measurement:
-    """Plays the episodes of one checkpoint, in worker processes, or with --serial_mode in this process."""
+    """Plays the episodes of one checkpoint, in worker processes, or with --serial_mode in this process.
+
+    versions: of the policy of each kind of agents.
+    """
 
     def __init__(
         self, plan: RunPlan, choice: PolicyChoice, progress: Progress, context: ChildContext | None = None
@@ -182,7 +187,8 @@ class Measurement:
         resources = allocate(plan)
         with explains_other_env(config, warns=False):
             _publish_checkpoints(plan, resources, self._choices)
-        self._loop = MeasuringLoop(plan, resources, progress)
+        self.versions = [weights.newest.version for weights in resources.channels.weights]
+        self.loop = MeasuringLoop(plan, resources, progress)
         self._began = time.monotonic()
         self._run: SerialRun | ProcessRun
         if config.sampling.serial_mode:
@@ -193,10 +199,10 @@ class Measurement:
 
     def play(self, signals: StopSignals) -> Evaluation:
         """Plays the episodes; returns the ones that count. Called once. Raises ChildFailed."""
-        failures = self._run.run(self._loop, signals)
+        failures = self._run.run(self.loop, signals)
         if failures:
             raise failures[0]
-        episodes = self._loop.episodes
+        episodes = self.loop.episodes
         env_frames = sum(episode.length for episode in episodes) // self._topology.agents_per_env
         seconds = time.monotonic() - self._began
         num_wanted = self._topology.num_episodes
@@ -244,7 +250,10 @@ def load_and_publish(
 
 
 class MeasuringLoop(Loop):
-    """In the main process: collects the episodes that count, and shows how many there are."""
+    """In the main process: collects the episodes that count, and shows how many there are.
+
+    on_episode: called with each of them, once it has ended.
+    """
 
     def __init__(self, plan: RunPlan, resources: Resources, progress: Progress):
         topology = plan.topology
@@ -256,6 +265,7 @@ class MeasuringLoop(Loop):
         self._rewards = 0.0
         self._incidents = ComponentStats(time.monotonic)
         self._progress = progress
+        self.on_episode: Callable[[EpisodeResult], None] = lambda episode: None
 
     @property
     def episodes(self) -> tuple[EpisodeResult, ...]:
@@ -275,7 +285,9 @@ class MeasuringLoop(Loop):
                     episode = EpisodeResult(
                         agent, report.reward, report.length, report.true_objective, report.extra_stats, env
                     )
-                    self._rewards += report.reward if self._count.add(episode) else 0.0
+                    if self._count.add(episode):
+                        self._rewards += report.reward
+                        self.on_episode(episode)
                 case Incident():
                     self._incidents.add_incident(report)
 

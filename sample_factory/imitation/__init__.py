@@ -5,7 +5,6 @@ Imports no torch: bad flags are reported at once.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from sample_factory.checkpoints.milestones import find_checkpoints
 from sample_factory.config.commands import IMITATE
@@ -13,6 +12,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.imitation.games import check_data_set
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,13 @@ class ImitateFlags:
         0.1, "share of the episodes that are not trained on, to measure on", above=0, at_most=0.9
     )
     games: str | None = flag(
-        None, "file of recorded games (.npz) to imitate, instead of playing", metavar="FILE"
+        None, "Minari data set to imitate, instead of playing: its folder or its name", metavar="FOLDER"
     )
-    save_games: str | None = flag(None, "file (.npz) for the games that were played", metavar="FILE")
+    save_games: str | None = flag(
+        None,
+        "new folder for a Minari data set of the games that were played",
+        metavar="FOLDER",
+    )
 
 
 def parse_arguments(argv: Sequence[str]) -> Config:
@@ -49,13 +53,9 @@ def parse_arguments(argv: Sequence[str]) -> Config:
             "--restart_behavior=restart"
         )
     if flags.games is not None:
-        if not Path(flags.games).expanduser().is_file():
-            raise ConfigError(f"--games={flags.games}: there is no such file")
+        check_data_set("games")
         if flags.teachers or flags.save_games:
             raise ConfigError("--games takes the place of playing; leave out --teachers and --save_games")
     if flags.save_games is not None:
-        if not flags.save_games.endswith(".npz"):
-            raise ConfigError(f"--save_games={flags.save_games} should end with .npz")
-        if not Path(flags.save_games).expanduser().absolute().parent.is_dir():
-            raise ConfigError(f"--save_games={flags.save_games}: there is no such folder")
+        check_data_set("save_games", flags.save_games)
     return config

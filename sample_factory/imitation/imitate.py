@@ -7,8 +7,7 @@ import contextlib
 import copy
 import random
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +23,8 @@ from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.imitation import ImitateFlags
-from sample_factory.imitation.recording import Recording, load_recording, record
+from sample_factory.imitation.games import Episode, load_games, save_games
+from sample_factory.imitation.recording import record_players
 from sample_factory.launch.checks import check_critic_only_keys
 from sample_factory.launch.folder import prepare_folder
 from sample_factory.launch.observation_kinds import with_defaults_for
@@ -39,6 +39,32 @@ from sample_factory.runtime.log import log
 from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
 
 FORBIDDEN_LOG_PROB = -1e7  # below it, the mask forbids the action
+
+
+class Recording(NamedTuple):
+    """N actions of episodes. The rows of an episode are consecutive.
+
+    observations: by key, [N, *shape], as they are stored in training. actions: [N, K] float32, see
+    spaces/actions.py. rewards: [N] float32. episodes: [N] int64, a number for each episode of an agent.
+    """
+
+    observations: dict[str, np.ndarray]
+    actions: np.ndarray
+    rewards: np.ndarray
+    episodes: np.ndarray
+
+
+def join(episodes: Iterable[Episode]) -> Recording:
+    """Returns all episodes in one. Raises ConfigError if there are none."""
+    found = list(episodes)
+    if not found:
+        raise ConfigError("there are no episodes to imitate")
+    return Recording(
+        {key: np.concatenate([e.observations[key][:-1] for e in found]) for key in found[0].observations},
+        np.concatenate([episode.actions for episode in found]),
+        np.concatenate([episode.rewards for episode in found], dtype=np.float32, casting="same_kind"),
+        np.repeat(np.arange(len(found)), [len(episode.actions) for episode in found]),
+    )
 
 
 class Score(NamedTuple):
@@ -223,13 +249,16 @@ def _games(config: Config, flags: ImitateFlags, seed: int) -> tuple[Recording, K
     env = make_adapted_env(resolve_family(config.env_name), config.namespace(), EnvConfig(0, 0, 0))
     with contextlib.closing(env):
         spaces = env.kinds.spaces[0]
-        if flags.games is not None:
-            return load_recording(Path(flags.games).expanduser(), spaces), spaces
         started = time.monotonic()
-        recording = record(env, flags.teachers, flags.imitate_samples, seed)
+        if flags.games is not None:
+            recording, verb = join(load_games(flags.games, spaces)), "Read"
+        else:
+            episodes = record_players(env, flags.teachers, flags.imitate_samples, seed)
+            recording, verb = join(episodes), "Recorded"
+            if flags.save_games is not None:
+                about = {"algorithm_name": ", ".join(flags.teachers), "env": config.env_name}
+                save_games(flags.save_games, spaces, episodes, about)
+                log.info("Saved the games: %s", flags.save_games)
     counts = f"{len(recording.actions):,} actions of {recording.episodes[-1] + 1:,} episodes"
-    log.info("Recorded %s in %.0f s", counts, time.monotonic() - started)
-    if flags.save_games is not None:
-        recording.save(Path(flags.save_games).expanduser())
-        log.info("Saved the games: %s", flags.save_games)
+    log.info("%s %s in %.0f s", verb, counts, time.monotonic() - started)
     return recording, spaces

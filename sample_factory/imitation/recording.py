@@ -1,83 +1,129 @@
-"""Records games of an env's scripted players, and keeps them in files."""
+"""Records the episodes of an env while it is played, by any policy or by its scripted players."""
 
-import zipfile
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.abilities import ScriptedPlayers, find_ability
-from sample_factory.envs.protocol import MultiAgentEnv, ObservationRows
+from sample_factory.envs.protocol import (
+    EMPTY_INFO,
+    EPISODE_CONTINUES,
+    EnvAround,
+    EnvContractError,
+    MultiAgentEnv,
+    ObservationRows,
+    StepResult,
+)
+from sample_factory.imitation.games import Episode, writing_to
 from sample_factory.spaces.actions import action_encoder, action_layout
-from sample_factory.spaces.agent_kinds import KindSpaces
 
-OBSERVATION = "observation/"  # beginning of the names of observations in a file
+SEED_LIMIT = 2**31  # every env accepts numbers below
+SEEN = "seen/"  # beginning of the names of observations in a step
 
 
-class Recording(NamedTuple):
-    """N actions of episodes. The rows of an episode are consecutive.
+class RecordedEnv(EnvAround):
+    """A MultiAgentEnv that hands over each episode of each agent when it ends. Promises:
 
-    observations: by key, [N, *shape], as they are stored in training. actions: [N, K] float32, see
-    spaces/actions.py. rewards: [N] float32. episodes: [N] int64, a number for each episode of an agent.
+    1. The steps in which an agent acts are recorded as the policy sees them. Rewards that it gets while it
+       is inactive are added to its last step, so that their sum is that of the episode.
+    2. An env of one agent is reset with a new seed for each episode, which makes each repeatable by itself.
+       They follow from the first seed. Where there are more agents, only their first episodes have one.
     """
 
-    observations: dict[str, np.ndarray]
-    actions: np.ndarray
-    rewards: np.ndarray
-    episodes: np.ndarray
+    def __init__(
+        self, env: MultiAgentEnv, on_episode: Callable[[int, Episode], None], screens_in: Path | None = None
+    ):
+        """on_episode: called with the agent and the episode; must not keep `Episode.screens`.
 
-    def save(self, path: Path) -> None:
-        """Writes an .npz file."""
-        observations = {f"{OBSERVATION}{key}": rows for key, rows in self.observations.items()}
-        others = {"actions": self.actions, "rewards": self.rewards, "episodes": self.episodes}
-        np.savez_compressed(path, **observations, **others)  # type: ignore[arg-type]
+        screens_in: a folder for a temporary file, to record also what the env draws; the env has one agent.
+        """
+        super().__init__(env)
+        self._on_episode = on_episode
+        self._seeds: list[int | None] = [None] * env.num_agents  # of the current episodes
+        self._steps: list[list[dict[str, Any]]] = [[] for _ in range(env.num_agents)]  # of these
+        self._playing: Sequence[int] = ()  # agents that act in the coming step
+        self._rng = np.random.default_rng()
+        # A file, because the screens of a long episode take hundreds of megabytes.
+        self._screens = None if screens_in is None else tempfile.TemporaryFile(dir=screens_in)  # noqa: SIM115
+        self._folder = screens_in or Path()
 
+    def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
+        self._rng = np.random.default_rng(seed)
+        self._seeds = [seed] * self.num_agents
+        active = self._env.reset(seed, into)
+        self._see(active, into)
+        return active
 
-def load_recording(path: Path, spaces: KindSpaces) -> Recording:
-    """Reads an .npz file. Raises ConfigError unless it holds games of an env with these spaces."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise ConfigError(f"--games={path} cannot be read: {error}") from None
-    layout = action_layout(spaces.action)
-    expected = {
-        **{f"{OBSERVATION}{key}": _described(x.dtype, x.shape) for key, x in spaces.observation.items()},
-        "actions": _described("float32", (layout.num_action_values,)),
-        "rewards": _described("float32", ()),
-        "episodes": _described("int64", ()),
-    }
-    found = {name: _described(array.dtype, array.shape[1:]) for name, array in arrays.items()}
-    wrong = [name for name in sorted({*expected, *found}) if expected.get(name) != found.get(name)]
-    if wrong or len({array.shape[:1] for array in arrays.values()}) != 1:
-        name = (wrong or ["actions"])[0]
-        raise ConfigError(
-            f"--games={path} does not fit the env: {name} is {found.get(name, 'missing')}, and should be "
-            f"{expected.get(name, 'missing')}, with equally many rows as all others"
+    def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
+        for agent in self._playing:
+            step = {"action": actions[agent].copy(), "reward": 0.0, "terminated": False, "truncated": False}
+            self._steps[agent].append({**self._seen[agent], **step})
+        if self._screens is not None:
+            self._add_screen(self._env.render())
+        seed = int(self._rng.integers(SEED_LIMIT))
+        self.next_seeds[:] = [seed]
+        result = self._env.step(actions, into)
+        for agent, steps in enumerate(self._steps):
+            if steps:
+                last = steps[-1]
+                last["reward"] += float(result.rewards[agent])
+                last["terminated"] |= bool(result.terminated[agent])
+                last["truncated"] |= bool(result.truncated[agent])
+                has_ended = result.terminated[agent] or result.truncated[agent]
+                if has_ended and not result.end_infos.get(agent, EMPTY_INFO).get(EPISODE_CONTINUES):
+                    self._end(agent)
+                    self._seeds[agent] = None if self.next_seeds else seed
+        self._see(result.active, into)
+        return result
+
+    def _see(self, active: np.ndarray | None, rows: ObservationRows) -> None:
+        """Copies the observations of the agents that act in the coming step."""
+        self._playing = range(self.num_agents) if active is None else np.flatnonzero(active).tolist()
+        self._seen = {
+            agent: {f"{SEEN}{key}": view.copy() for key, view in rows.view(agent).items()}
+            for agent in self._playing
+        }
+
+    def _add_screen(self, screen: Any) -> None:
+        assert self._screens is not None
+        if not isinstance(screen, np.ndarray) or screen.ndim != 3 or screen.dtype != np.uint8:
+            raise EnvContractError("--screens: render() should return a picture, [height, width, 3] uint8")
+        self._last_screen = np.ascontiguousarray(screen)
+        with writing_to(self._folder):
+            self._screens.write(self._last_screen.data)
+
+    def _end(self, agent: int) -> None:
+        steps = self._steps[agent]
+        screens = None
+        if self._screens is not None:
+            self._add_screen(self._last_screen)
+            shape = len(steps) + 1, *self._last_screen.shape
+            self._screens.flush()
+            screens = np.memmap(self._screens, np.uint8, "r", shape=shape)
+            self._screens.seek(0)  # the next episode overwrites this one
+        columns = {name: np.stack([step[name] for step in steps]) for name in steps[0]}
+        seen = {name.removeprefix(SEEN): columns[name] for name in columns if name.startswith(SEEN)}
+        episode = Episode(
+            {key: np.concatenate([rows, rows[-1:]]) for key, rows in seen.items()},
+            columns["action"],
+            columns["reward"],
+            columns["terminated"],
+            columns["truncated"],
+            self._seeds[agent],
+            screens,
         )
-    episodes = arrays["episodes"]
-    if np.count_nonzero(np.diff(episodes)) >= len(np.unique(episodes)):
-        raise ConfigError(
-            f"--games={path}: the rows of an episode should follow each other, and each episode should have "
-            "a number of its own"
-        )
-    choices = arrays["actions"][:, layout.discrete_actions]
-    if not np.all((choices >= 0) & (choices < layout.discrete_sizes)):
-        raise ConfigError(
-            f"--games={path}: choices should be indices from 0, less than {layout.discrete_sizes}; there are "
-            f"{choices.min():g} to {choices.max():g}"
-        )
-    return _recording(arrays)
+        self._on_episode(agent, episode)
+        self._steps[agent] = []
 
 
-def _described(dtype: Any, shape: tuple[int, ...] | None) -> str:
-    return f"{dtype} [N{''.join(f', {size}' for size in shape or ())}]"
-
-
-def record(env: MultiAgentEnv, teachers: Sequence[str], num_samples: int, seed: int | None) -> Recording:
-    """Plays until `num_samples` actions of whole episodes are recorded.
+def record_players(
+    env: MultiAgentEnv, teachers: Sequence[str], num_samples: int, seed: int | None
+) -> list[Episode]:
+    """Lets scripted players play until `num_samples` actions of whole episodes are recorded.
 
     teachers: names of scripted players; all if empty. One is drawn for each agent and episode.
     Raises ConfigError if the env has no such players.
@@ -85,7 +131,7 @@ def record(env: MultiAgentEnv, teachers: Sequence[str], num_samples: int, seed: 
     players = find_ability(env.env, ScriptedPlayers)
     known = players.scripted_players()
     if not known:
-        raise ConfigError("the env has no scripted players to imitate; use --games=FILE")
+        raise ConfigError("the env has no scripted players to imitate; use --games=FOLDER")
     unknown = [name for name in teachers if name not in known]
     if unknown:
         raise ConfigError(f"--teachers: the env has no player {unknown[0]}; it has {', '.join(known)}")
@@ -93,39 +139,21 @@ def record(env: MultiAgentEnv, teachers: Sequence[str], num_samples: int, seed: 
         raise ConfigError("the agents have different spaces; imitation needs one policy that plays them all")
     rng = np.random.default_rng(seed)
     names = list(teachers or known)
+    teacher_of = [str(rng.choice(names)) for _ in range(env.num_agents)]
+    episodes: list[Episode] = []
+
+    def add(agent: int, episode: Episode) -> None:
+        episodes.append(episode)
+        teacher_of[agent] = str(rng.choice(names))
+
+    recorded = RecordedEnv(env, add)
     rows = ObservationRows.allocate(env.kinds)
     encode = action_encoder(env.kinds.spaces[0].action)
     num_values = action_layout(env.kinds.spaces[0].action).num_action_values
-    agents = range(env.num_agents)
-    active = env.reset(seed, rows)
-    teacher_of = [str(rng.choice(names)) for _ in agents]
-    current: list[list[dict[str, Any]]] = [[] for _ in agents]  # what agents saw and did, step by step
-    whole: list[list[dict[str, Any]]] = []  # episodes that have ended
-    num_recorded = 0  # actions of whole episodes
-    while num_recorded < num_samples:
+    active: Any = recorded.reset(seed, rows)
+    while sum(len(episode.actions) for episode in episodes) < num_samples:
         actions = np.zeros((env.num_agents, num_values), np.float32)
-        playing = list(agents) if active is None else np.flatnonzero(active).tolist()
-        for agent in playing:
+        for agent in range(env.num_agents) if active is None else np.flatnonzero(active).tolist():
             actions[agent] = encode(players.scripted_action(teacher_of[agent], agent))
-            seen = {f"{OBSERVATION}{key}": view.copy() for key, view in rows.view(agent).items()}
-            current[agent].append({**seen, "actions": actions[agent]})
-        result = env.step(actions, rows)
-        for agent in playing:
-            current[agent][-1]["rewards"] = np.float32(result.rewards[agent])
-        for agent in np.flatnonzero(np.asarray(result.terminated) | np.asarray(result.truncated)).tolist():
-            if current[agent]:
-                whole.append(current[agent])
-                num_recorded += len(current[agent])
-            current[agent] = []
-            teacher_of[agent] = str(rng.choice(names))
-        active = result.active
-    steps = [step for episode in whole for step in episode]
-    arrays = {name: np.stack([step[name] for step in steps]) for name in steps[0]}
-    return _recording({**arrays, "episodes": np.repeat(np.arange(len(whole)), list(map(len, whole)))})
-
-
-def _recording(arrays: Mapping[str, np.ndarray]) -> Recording:
-    """Returns the recording that the arrays of a file hold."""
-    keys = [name for name in arrays if name.startswith(OBSERVATION)]
-    observations = {name.removeprefix(OBSERVATION): arrays[name] for name in keys}
-    return Recording(observations, arrays["actions"], arrays["rewards"], arrays["episodes"])
+        active = recorded.step(actions, rows).active
+    return episodes

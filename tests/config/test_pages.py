@@ -24,6 +24,7 @@ from sample_factory.evaluation.results import ResultFlags
 from sample_factory.exporting import ExportFlags
 from sample_factory.hub import EnjoyHubFlags, PushFlags, convert, load_from_hub
 from sample_factory.imitation import ImitateFlags
+from sample_factory.imitation.record_policy import RecordFlags
 from sample_factory.plotting import plot_curves, plot_population
 from sample_factory.runner.run import parse_arguments as parse_run_grid
 from sample_factory.runner.watch_curves import parse_arguments as parse_tb
@@ -161,11 +162,14 @@ def test_every_command_of_the_pages_is_parsed(module, flags, tmp_path):
         "export": {"export": ExportFlags},
         "imitate": {"imitate": ImitateFlags},
         "match": {"match": MatchFlags},
+        "record": {"record": RecordFlags},
         "play_doom": {"human_game": HumanGameFlags},
     }.get(module)
     argv = [*shlex.split(flags), f"--train_dir={tmp_path}"]
     experiment = re.search(r"--experiment=(\S+)", flags)
-    is_evaluation = module in ("enjoy", "eval", "export", "hub.push_to_hub") and experiment is not None
+    is_evaluation = (
+        module in ("enjoy", "eval", "export", "record", "hub.push_to_hub") and experiment is not None
+    )
     if is_evaluation:
         (tmp_path / experiment[1]).mkdir()
         (tmp_path / experiment[1] / "cfg.json").write_text('{"env": "doom_duel"}')

@@ -1,10 +1,13 @@
-"""The command `imitate`, with scripted players whose actions are known, and with games from files."""
+"""The command `imitate`, with scripted players whose actions are known, and with games from data sets."""
 
 import gymnasium as gym
+import minari
 import numpy as np
 import pytest
+from minari.data_collector.episode_buffer import EpisodeBuffer
 
 from sample_factory import imitate as program
+from sample_factory.config.flags import ConfigError
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs import env_registry
@@ -13,8 +16,9 @@ from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.policy import load_trained_policy
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.imitation import parse_arguments
-from sample_factory.imitation.imitate import discounted_returns, imitate, split
-from sample_factory.imitation.recording import Recording
+from sample_factory.imitation.games import Episode, save_games
+from sample_factory.imitation.imitate import Recording, discounted_returns, imitate, split
+from sample_factory.spaces.agent_kinds import KindSpaces
 
 NUM_CARDS = 4
 ROUNDS = 6
@@ -131,21 +135,54 @@ def test_a_recurrent_policy_learns_from_whole_chunks(run):
     assert score.accuracy == 1.0
 
 
-def test_games_are_saved_and_imitated_from_the_file(run, tmp_path):
-    file = tmp_path / "games.npz"
-    first = run("--teachers=next", f"--save_games={file}")
-    second = run(f"--games={file}", "--restart_behavior=overwrite")
+def test_games_are_saved_and_imitated_from_the_data_set(run, tmp_path, monkeypatch):
+    first = run("--teachers=next", f"--save_games={tmp_path / 'games'}")
+    second = run(f"--games={tmp_path / 'games'}", "--restart_behavior=overwrite")
     assert second == first
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    assert run("--games=games", "--restart_behavior=overwrite") == first
+
+
+def test_games_that_others_recorded_with_minari_are_imitated(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    cards = np.random.default_rng(0).integers(NUM_CARDS, size=(40, ROUNDS + 1))
+    one_hot = np.eye(NUM_CARDS)[cards]
+    buffers = [
+        EpisodeBuffer(
+            observations={"card": rows, "action_mask": np.int8(1 - rows), "more": rows},
+            actions=(own[:-1] + 1) % NUM_CARDS + 7,
+            rewards=np.ones(ROUNDS),
+            terminations=np.arange(ROUNDS) == ROUNDS - 1,
+            truncations=np.zeros(ROUNDS, bool),
+        )
+        for rows, own in zip(one_hot, cards)
+    ]
+    numbers = gym.spaces.Box(0, 1, (NUM_CARDS,), np.float64)
+    observed = {"card": numbers, "action_mask": gym.spaces.Box(0, 1, (NUM_CARDS,), np.int8), "more": numbers}
+    minari.create_dataset_from_buffers(
+        "cards-v0",
+        buffers,
+        observation_space=gym.spaces.Dict(observed),
+        action_space=gym.spaces.Discrete(NUM_CARDS, start=7),
+        data_format="arrow",
+        author="tests",
+        author_email="tests",
+        code_permalink="tests",
+        algorithm_name="tests",
+        description="tests",
+    )
+    assert run("--games=cards-v0").accuracy == 1.0
+    assert next_cards(tmp_path) == [1, 2, 3, 0]
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
         (["--teachers=best"], "--teachers"),
-        (["--games=nowhere.npz"], "--games=nowhere.npz"),
-        (["--save_games=games.txt"], "--save_games=games.txt"),
+        (["--games=nowhere"], "--games=nowhere"),
+        (["--save_games=nowhere/games"], "--save_games=nowhere/games"),
         (["--imitate_epochs=0"], "--imitate_epochs"),
-        (["--env=gym_CartPole-v1"], "--games=FILE"),
+        (["--env=gym_CartPole-v1"], "--games=FOLDER"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys, flags, words):
@@ -162,41 +199,47 @@ def test_an_experiment_with_checkpoints_is_not_touched(run, tmp_path):
         run("--teachers=last")
 
 
-def test_games_of_another_env_are_refused(run, tmp_path):
-    file = tmp_path / "games.npz"
-    Recording({"card": np.zeros((9, 2), np.float32)}, *_rows(9)).save(file)
-    with pytest.raises(Exception, match="action_mask is missing, and should be int8"):
-        run(f"--games={file}")
+@pytest.fixture
+def save(tmp_path):
+    """Returns save(cards, mask, actions), which writes 20 episodes of 3 steps as data set "games"."""
+
+    def saved(observations, space, action, actions=None):
+        arrays = {key: np.stack([value] * 4) for key, value in observations.items()}
+        episode = Episode(arrays, np.full((3, 1), action, np.float32), np.zeros(3), *np.zeros((2, 3), bool))
+        spaces = KindSpaces(space, actions or Follow.action_space)
+        save_games(str(tmp_path / "games"), spaces, [episode] * 20, {})
+        return f"--games={tmp_path / 'games'}"
+
+    return saved
 
 
-def test_forbidden_actions_are_refused(run, tmp_path):
-    file = tmp_path / "games.npz"
-    cards = np.eye(NUM_CARDS, dtype=np.float32)[np.zeros(60, int)]
-    observations = {"card": cards, "action_mask": np.int8(1 - cards)}
-    Recording(observations, *_rows(60)).save(file)  # always card 0, the forbidden one
-    with pytest.raises(Exception, match="forbidden by its action mask"):
-        run(f"--games={file}")
+FIRST_CARD = {"card": np.eye(NUM_CARDS, dtype=np.float32)[0]}
+ALL_ALLOWED = {"action_mask": np.ones(NUM_CARDS, np.int8)}
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda games: games._replace(episodes=games.episodes % 10), "should have a number of its own"),
-        (lambda games: games._replace(actions=games.actions + NUM_CARDS), "less than .4,.; there are 4 to 4"),
-    ],
-    ids=["two files in one", "actions outside of the space"],
-)
-def test_rows_that_are_no_games_of_the_env_are_refused(run, tmp_path, change, words):
-    file = tmp_path / "games.npz"
-    cards = np.zeros((60, NUM_CARDS), np.float32)
-    games = Recording({"card": cards, "action_mask": np.ones_like(cards, np.int8)}, *_rows(60))
-    change(games).save(file)
-    with pytest.raises(Exception, match=words):
-        run(f"--games={file}")
+def test_games_of_another_env_are_refused(run, save):
+    space = gym.spaces.Dict({"card": Follow.observation_space["card"]})
+    with pytest.raises(
+        ConfigError, match=r"it has card \(4,\) float32 -> Discrete\(4\); it should have card .*, action_mask"
+    ):
+        run(save(FIRST_CARD, space, 1))
 
 
-def _rows(n):
-    return np.zeros((n, 1), np.float32), np.zeros(n, np.float32), np.arange(n) // 3
+def test_games_with_other_actions_are_refused(run, save):
+    observations = {**FIRST_CARD, **ALL_ALLOWED}
+    with pytest.raises(ConfigError, match=r"it has .* -> Discrete\(9\); it should have .* -> Discrete\(4\)"):
+        run(save(observations, Follow.observation_space, 1, gym.spaces.Discrete(9)))
+
+
+def test_actions_outside_of_the_space_are_refused(run, save):
+    with pytest.raises(ConfigError, match="less than .4,.; there are 4 to 4"):
+        run(save({**FIRST_CARD, **ALL_ALLOWED}, Follow.observation_space, NUM_CARDS))
+
+
+def test_forbidden_actions_are_refused(run, save):
+    forbids = {"action_mask": np.int8(FIRST_CARD["card"] == 0)}
+    with pytest.raises(ConfigError, match="forbidden by its action mask"):
+        run(save({**FIRST_CARD, **forbids}, Follow.observation_space, 0))
 
 
 def recording(lengths):

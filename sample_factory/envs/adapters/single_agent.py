@@ -45,7 +45,7 @@ class SingleAgentAdapter(Adapter):
             truncated = contract.to_bool("truncated", truncated)
         if terminated or truncated:
             self.training_info.deliver()
-            observation, _ = contract.unpack_reset(self.env.reset())
+            observation, _ = contract.unpack_reset(self.env.reset(seed=self.next_seed()))
         into.write(0, self._codecs.flatten(0, observation))
         if not isinstance(reward, contract.NUMBERS):
             reward = contract.to_number(reward)
@@ -74,7 +74,7 @@ class InPlaceAdapter(Adapter):
         reward, terminated, truncated, info = self.env.step_into(self._decode(actions[0]), view)
         if terminated or truncated:
             self.training_info.deliver()
-            self.env.reset_into(view)
+            self.env.reset_into(view, seed=self.next_seed())
         return _result_of_one_agent(reward, terminated, truncated, info)
 
 

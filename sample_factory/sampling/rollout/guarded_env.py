@@ -177,7 +177,7 @@ class GuardedEnv:
 
     def _count(self, call: str, error: Exception) -> None:
         """Counts a rebuild. Raises EnvBroken if there are too many."""
-        if isinstance(error, EnvContractError):
+        if isinstance(error, PermanentFailure):
             raise EnvBroken(f"{self.name}: {error}") from error
         now = time.monotonic()
         self._rebuilds.append(now)

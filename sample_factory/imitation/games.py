@@ -1,0 +1,231 @@
+"""Recorded games as Minari data sets: a folder for each episode, in Minari's format "arrow".
+
+https://minari.farama.org
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from sample_factory.config.experiment_folder import write_atomically
+from sample_factory.config.flags import ConfigError
+from sample_factory.envs.packages import is_installed, missing_package
+from sample_factory.runtime.clock import Every
+from sample_factory.runtime.failures import PermanentFailure, one_line
+from sample_factory.spaces.actions import action_layout, batch_action_decoder
+from sample_factory.spaces.agent_kinds import KindSpaces
+from sample_factory.spaces.observations import batch_layout
+
+METADATA = "metadata.json"
+UNFINISHED = ".unfinished"  # folder of episodes that are not yet part of the data set
+COUNT_SECONDS = 1.0  # between two updates of the number of episodes
+ONLY_KEY = "obs"  # of an observation space that is no Dict
+SCREEN = "screen"  # in the infos of a step
+
+
+class Episode(NamedTuple):
+    """T steps of one agent.
+
+    observations: by key, [T+1, *shape], as they are stored in training. Envs start again at once, so the
+    last state that was acted on comes twice: as in training, it stands for the one after it.
+    actions: [T, K] float32, see spaces/actions.py.
+    rewards: [T] float64, raw. terminated, truncated: [T] bool.
+    seed: with which the env was reset for this episode; None: it was not, or with none.
+    screens: [T+1, height, width, 3] uint8, what the env drew; None: not recorded.
+    """
+
+    observations: dict[str, np.ndarray]
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    seed: int | None = None
+    screens: np.ndarray | None = None
+
+
+class NotWritten(PermanentFailure):
+    """A data set cannot be written; the message says where, and why."""
+
+
+@contextlib.contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """Raises NotWritten in place of an OSError of the wrapped code."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else error  # Arrow has longer texts
+        raise NotWritten(f"cannot write to {folder}: {reason}") from None
+
+
+def check_data_set(flag: str, new: str | None = None) -> None:
+    """Raises ConfigError if a package is missing, or if there is something where a data set is written.
+
+    flag: that needs it. new: its value, a folder to write.
+    """
+    for package in ("minari", "pyarrow", "PIL"):
+        if not is_installed(package):
+            raise missing_package(f"--{flag}", package, "record")
+    if new is not None:
+        folder = Path(new).expanduser().absolute()
+        if folder.exists() or not folder.parent.is_dir():
+            raise ConfigError(f"--{flag}={new} should be a new folder, in a folder that exists")
+
+
+class EpisodeStore:
+    """Writes whole episodes beside a data set. Each process that plays has one."""
+
+    def __init__(self, folder: Path, spaces: KindSpaces):
+        """folder: of the data set, which a GameWriter has made."""
+        self._folder = folder
+        self._decode = batch_action_decoder(spaces.action)
+        self._own = folder / UNFINISHED / f"process_{os.getpid()}"
+        with writing_to(folder):
+            self._storage = _new_storage(self._own, spaces)
+            # Minari reads and writes it for every episode. With spaces of images it is large.
+            (self._own / METADATA).write_text('{"total_episodes": 0, "total_steps": 0}')
+
+    def put(self, name: str, episode: Episode) -> None:
+        """Writes an episode, which `GameWriter.add` finds by its name. Raises NotWritten."""
+        from minari.data_collector.episode_buffer import EpisodeBuffer
+
+        observations, screens = episode.observations, episode.screens
+        buffer = EpisodeBuffer(
+            id=0,
+            seed=episode.seed,
+            observations=observations[ONLY_KEY] if list(observations) == [ONLY_KEY] else observations,
+            actions=self._decode(episode.actions),
+            rewards=episode.rewards,
+            terminations=episode.terminated,
+            truncations=episode.truncated,
+            infos=None if screens is None else {SCREEN: screens},
+        )
+        target = self._folder / UNFINISHED / name
+        with writing_to(self._folder):
+            self._storage.update_episodes([buffer])
+            shutil.rmtree(target, ignore_errors=True)  # of a process that has died
+            os.rename(self._own / "0", target)
+
+
+class GameWriter:
+    """Writes a Minari data set, of agents with equal spaces. At any time, it can be loaded: an episode is
+    added whole, and counted afterwards; `close` counts the last ones, and deletes a data set without any."""
+
+    def __init__(self, folder: Path, spaces: KindSpaces, about: dict[str, Any]):
+        """Creates the folder. about: more metadata of the data set. Raises NotWritten."""
+        import minari
+
+        self._folder = folder
+        self._data = folder / "data"
+        self.num_episodes = 0
+        self._num_steps = 0
+        self._is_time = Every(COUNT_SECONDS)
+        words = re.sub(r"[^\w-]", "_", folder.name)
+        name = words if re.search(r"-v\d+$", words) else f"{words}-v0"  # the form that Minari requires
+        with writing_to(folder):
+            (folder / UNFINISHED).mkdir(parents=True)
+            storage = _new_storage(self._data, spaces)
+            storage.update_metadata({"dataset_id": name, "minari_version": minari.__version__, **about})
+            self._metadata = storage.read_raw_metadata(self._data)
+
+    def add(self, name: str, **metadata: Any) -> None:
+        """Adds an episode of an EpisodeStore. metadata: of the episode. Raises NotWritten."""
+        source = self._folder / UNFINISHED / name
+        with writing_to(self._folder):
+            known = json.loads((source / METADATA).read_text())
+            text = json.dumps({**known, "id": self.num_episodes, **metadata})
+            (source / METADATA).write_text(text)
+            os.rename(source, self._data / str(self.num_episodes))
+            self.num_episodes += 1
+            self._num_steps += known["total_steps"]
+            if self._is_time():
+                self._count()
+
+    def close(self) -> None:
+        """Raises NotWritten."""
+        # First what was not added: it makes room on a full disk.
+        shutil.rmtree(self._folder / UNFINISHED if self.num_episodes else self._folder, ignore_errors=True)
+        if self.num_episodes:
+            with writing_to(self._folder):
+                self._count()
+
+    def _count(self) -> None:
+        counts = {"total_episodes": self.num_episodes, "total_steps": self._num_steps}
+        write_atomically(self._data / METADATA, json.dumps({**self._metadata, **counts}))
+
+
+def save_games(name: str, spaces: KindSpaces, episodes: Iterable[Episode], about: dict[str, Any]) -> None:
+    """Writes episodes as a new data set. Raises NotWritten."""
+    folder = Path(name).expanduser()
+    writer = GameWriter(folder, spaces, about)
+    store = EpisodeStore(folder, spaces)
+    for number, episode in enumerate(episodes):
+        store.put(str(number), episode)
+        writer.add(str(number))
+    writer.close()
+
+
+def load_games(name: str, spaces: KindSpaces) -> Iterator[Episode]:
+    """Yields the episodes of a Minari data set of an env with these spaces, without screens.
+
+    name: its folder, or its name among the data sets of Minari (`minari list local`).
+    Raises ConfigError for one that cannot be read or does not fit.
+    """
+    import minari
+
+    folder = Path(name).expanduser()
+    try:
+        dataset = minari.MinariDataset(folder / "data") if folder.is_dir() else minari.load_dataset(name)
+    except Exception as error:  # Minari raises many kinds for a folder that is none of its data sets
+        raise ConfigError(f"--games={name} cannot be read as a Minari data set: {one_line(error)}") from None
+    layout = batch_layout(dataset.observation_space)
+    expected = spaces.observation.spaces
+    known = {key: layout.space.spaces.get(key) for key in expected}  # there may be more
+    found = KindSpaces(gym.spaces.Dict({key: box for key, box in known.items() if box}), dataset.action_space)
+    sizes = action_layout(spaces.action)
+    if action_layout(found.action) != sizes or any(
+        box is None or box.shape != expected[key].shape for key, box in known.items()
+    ):
+        raise ConfigError(f"--games={name} does not fit the env: it has {found}; it should have {spaces}")
+    for index in range(len(dataset)):  # one by one: its iterator reads many in advance
+        episode = dataset[index]
+        seen = layout.flatten(episode.observations)
+        actions = _action_rows(dataset.action_space, episode.actions)
+        choices = actions[:, sizes.discrete_actions]
+        if not np.all((choices >= 0) & (choices < sizes.discrete_sizes)):
+            raise ConfigError(
+                f"--games={name}: choices should be indices from 0, less than {sizes.discrete_sizes}; there "
+                f"are {choices.min():g} to {choices.max():g}"
+            )
+        yield Episode(
+            {key: np.asarray(seen[key], box.dtype) for key, box in expected.items()},
+            actions,
+            episode.rewards,
+            episode.terminations,
+            episode.truncations,
+        )
+
+
+def _new_storage(folder: Path, spaces: KindSpaces) -> Any:
+    """Returns a new storage of Minari, for images without losses."""
+    from minari.dataset.minari_storage import MinariStorage
+
+    whole = spaces.observation
+    observation = whole[ONLY_KEY] if list(whole.spaces) == [ONLY_KEY] else whole
+    return MinariStorage.new(folder, observation, spaces.action, data_format="arrow", jpeg_encoding=False)
+
+
+def _action_rows(space: gym.spaces.Space, actions: Any) -> np.ndarray:
+    """Returns a batch of actions of the space as rows, [T, K] float32; see `batch_action_decoder`."""
+    if isinstance(space, gym.spaces.Tuple):
+        return np.concatenate([_action_rows(*part) for part in zip(space.spaces, actions)], axis=1)
+    rows = np.asarray(actions).reshape(len(actions), -1)
+    start = 0 if isinstance(space, gym.spaces.Box) else np.ravel(space.start)  # type: ignore[attr-defined]
+    return (rows - start).astype(np.float32)

@@ -1,0 +1,182 @@
+"""`record`: plays a checkpoint in parallel, as `eval` does, and writes the episodes as a Minari data set."""
+
+import collections
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from sample_factory.config.commands import RECORD
+from sample_factory.config.config import Config
+from sample_factory.config.flags import ConfigError, flag
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
+from sample_factory.envs.headless import has_display, prepare_mujoco
+from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
+from sample_factory.evaluation.measure import Measurement, plan_measurement
+from sample_factory.evaluation.played_env import explains_other_env, with_eval_frameskip
+from sample_factory.evaluation.policy_choice import chosen_policies, find_checkpoint
+from sample_factory.evaluation.results import EpisodeResult, Evaluation, Progress
+from sample_factory.evaluation.screen import DEFAULT_FPS
+from sample_factory.evaluation.video import VideoWriter
+from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.imitation.games import (
+    SCREEN,
+    UNFINISHED,
+    Episode,
+    EpisodeStore,
+    GameWriter,
+    check_data_set,
+)
+from sample_factory.imitation.recording import RecordedEnv
+from sample_factory.launch.checks import probe_env
+from sample_factory.runtime import cpu
+from sample_factory.runtime.log import log
+from sample_factory.runtime.supervisor import StopSignals
+from sample_factory.spaces.observations import image_layout
+
+
+@dataclass(frozen=True)
+class RecordFlags:
+    """Recording games of a policy."""
+
+    episodes: int = flag(100, "number of episodes", between=(1, 10_000_000))
+    out: str | None = flag(None, "new folder for the Minari data set", metavar="FOLDER")
+    screens: bool = flag(
+        False, "record also what the env draws for people, as the info `screen` of each step"
+    )
+    video_episodes: int = flag(3, "episodes in the video, video.mp4 in the folder; 0: no video", at_least=0)
+
+
+def parse_arguments(argv: Sequence[str]) -> Config:
+    """Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help."""
+    own = {"record": RecordFlags}
+    config = parse_config(argv, resolve_trained_family, evaluation=True, extra_sections=own, command=RECORD)
+    flags: RecordFlags = config.extra["record"]
+    if "eval_episodes" in config.typed:
+        raise ConfigError(f"--eval_episodes is for eval; write --episodes={config.evaluation.eval_episodes}")
+    if flags.out is None:
+        raise ConfigError("--out=FOLDER is missing: the folder of the data set")
+    check_data_set("out", flags.out)
+    chosen = chosen_policies(config)
+    if len(chosen) > 1:
+        raise ConfigError(f"{len(chosen)} checkpoints are chosen; a data set has the games of one")
+    find_checkpoint(config, chosen[0])  # raises
+    return replace(config, evaluation=replace(config.evaluation, eval_episodes=flags.episodes))
+
+
+class Recorder:
+    """In a rollout worker: records the episodes of its envs. Each is stored before it is reported."""
+
+    def __init__(self, folder: Path, has_screens: bool):
+        """folder: of the data set."""
+        self._folder = folder
+        self._has_screens = has_screens
+        self._store: EpisodeStore | None = None
+        # By env and agent; also of envs that are rebuilt, and go on with the next episode.
+        self._num_episodes: collections.Counter[tuple[int, int]] = collections.Counter()
+
+    def __call__(self, env: MultiAgentEnv, config: EnvConfig) -> MultiAgentEnv:
+        """Returns the env, recorded."""
+        store = self._store = self._store or EpisodeStore(self._folder, env.kinds.spaces[0])
+
+        def put(agent: int, episode: Episode) -> None:
+            place = config.env_id, agent
+            store.put(episode_name(*place, self._num_episodes[place]), episode)
+            self._num_episodes[place] += 1
+
+        return RecordedEnv(env, put, self._folder / UNFINISHED if self._has_screens else None)
+
+
+def episode_name(env: int, agent: int, number: int) -> str:
+    """Returns the name of a stored episode. number: among those of the agent."""
+    return f"{env}_{agent}_{number}"
+
+
+def record(config: Config) -> Evaluation:
+    """Plays, writes the data set and the video, and prints the results. A signal ends it early.
+
+    Raises ConfigError for an env that cannot be recorded, CheckpointError for an unusable checkpoint,
+    NotWritten for a folder that cannot be written, and ChildFailed when an env or a process fails. The
+    episodes until then are in the data set.
+    """
+    cpu.raise_open_files_limit()
+    flags: RecordFlags = config.extra["record"]
+    assert flags.out is not None, "parse_arguments checks it"
+    folder = Path(flags.out).expanduser().absolute()
+    with StopSignals() as signals:
+        plan = _plan(config, flags, folder)
+        (choice,) = chosen_policies(config)
+        about = {"algorithm_name": config.run.algo, "env": config.env_name, "frameskip": plan.info.frameskip}
+        writer = GameWriter(folder, plan.info.kinds.spaces[0], about)
+        num_episodes: collections.Counter[tuple[int, int]] = collections.Counter()
+
+        def add(result: EpisodeResult) -> None:
+            place = result.env, result.agent
+            name = episode_name(*place, num_episodes[place])
+            writer.add(name, env=result.env, agent=result.agent, policy_version=measurement.versions[0])
+            num_episodes[place] += 1
+
+        try:
+            measurement = Measurement(plan, choice, Progress(flags.episodes))
+            measurement.loop.on_episode = add
+            evaluation = measurement.play(signals)
+        finally:
+            writer.close()
+            log.info("%d episodes are in %s", writer.num_episodes, folder)
+    if writer.num_episodes:
+        fps = config.evaluation.fps or plan.family.defaults.get("fps") or DEFAULT_FPS  # of env frames
+        video = write_video(folder, flags.video_episodes, fps / plan.info.frameskip)
+        evaluation = evaluation._replace(video=video)
+    print(evaluation.summary())
+    return evaluation
+
+
+def _plan(config: Config, flags: RecordFlags, folder: Path) -> RunPlan:
+    """Returns the plan of an evaluation whose envs are recorded. Raises as `record`."""
+    if flags.screens and not has_display():
+        prepare_mujoco()
+    config, family = with_eval_frameskip(config, resolve_family(config.env_name))
+    with explains_other_env(config):
+        plan = plan_measurement(config, family, probe_env(config, family))
+    kinds = plan.info.kinds
+    if len(kinds.spaces) > 1:
+        raise ConfigError("the agents of the env have different spaces; a data set has one kind of agents")
+    if flags.screens and len(kinds.of_agent) > 1:
+        raise ConfigError("--screens: the env has several agents; only an env of one agent is drawn")
+    recorder = Recorder(folder, flags.screens)
+    render_mode = "rgb_array" if flags.screens else None
+    return plan._replace(family=replace(family, wrap=recorder, render_mode=render_mode))
+
+
+def write_video(folder: Path, num_episodes: int, pictures_per_second: float) -> Path | None:
+    """Writes the first episodes of a data set as video.mp4 in its folder: their screens, or else the images
+    that the policy saw. Returns its path; None if there are neither. Raises VideoError."""
+    import minari
+
+    dataset = minari.MinariDataset(folder / "data")
+    video = VideoWriter(folder / "video.mp4", pictures_per_second)
+    for index in range(min(num_episodes, len(dataset))):
+        episode = dataset[index]
+        observations = episode.observations
+        arrays = list(observations.values()) if isinstance(observations, dict) else [observations]
+        for pictures in [episode.infos[SCREEN]] if SCREEN in episode.infos else arrays:
+            if pictures.dtype == np.uint8 and pictures.ndim in (3, 4, 5):
+                for picture in pictures[:-1]:
+                    video.write(rgb(picture))
+                break
+    return video.close()
+
+
+def rgb(image: np.ndarray) -> np.ndarray:
+    """Returns an image observation as a picture, [height, width, 3] uint8; of a stack, the newest image."""
+    layout = image_layout(image.shape)
+    if layout.is_stack:
+        image = image[-1]
+    if layout.is_plane:
+        image = image[..., None]
+    elif not layout.is_hwc:
+        image = image.transpose(1, 2, 0)
+    newest = image[..., -3:] if image.shape[-1] % 3 == 0 else image[..., -1:]
+    return np.ascontiguousarray(np.broadcast_to(newest, (*newest.shape[:2], 3)))

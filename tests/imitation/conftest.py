@@ -1,0 +1,1 @@
+from tests.evaluation.conftest import choosing, registry, saved_experiment  # noqa: F401

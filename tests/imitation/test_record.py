@@ -1,0 +1,202 @@
+"""The command `record`, whose data sets are read with Minari's own loader."""
+
+import subprocess
+
+import av
+import gymnasium as gym
+import minari
+import numpy as np
+import pytest
+
+from sample_factory import record as program
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.env_info import make_adapted_env
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.envs.protocol import EnvConfig, ObservationRows
+from sample_factory.imitation.games import load_games
+from sample_factory.imitation.record_policy import rgb
+from sample_factory.imitation.recording import RecordedEnv
+from sample_factory.spaces.observations import image_layout
+from tests.evaluation.conftest import SMALL
+from tests.evaluation.playable_envs import UnevenAgents
+from tests.evaluation.uneven_envs import DiesOnce, Interrupts
+from tests.mounts import mount_tmpfs
+
+SERIAL = ["--serial_mode=True", "--num_workers=2", "--num_envs_per_worker=2", "--seed=1", "--device=cpu"]
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """Returns recorded(*flags), which runs the command and returns the data set."""
+
+    def run(*flags, out=tmp_path / "games", code=0):
+        assert program.main([*SERIAL, *flags, f"--out={out}"]) == code
+        assert sorted(path.name for path in out.iterdir() if path.suffix != ".mp4") == ["data"]
+        return minari.MinariDataset(out / "data")
+
+    return run
+
+
+class Room(gym.Env):
+    """The observation is noise; what it draws counts the steps of all episodes."""
+
+    observation_space = gym.spaces.Box(0, 255, (40, 48, 3), np.uint8)
+    action_space = gym.spaces.Discrete(3)
+    metadata = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+        self._drawn = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._step = 0
+        return self._look(), {}
+
+    def step(self, action):
+        self._step += 1
+        self._drawn += 1
+        return self._look(), float(self.np_random.normal()), self._step == 4, False, {}
+
+    def render(self):
+        return np.full((64, 80, 3), self._drawn, np.uint8)
+
+    def _look(self):
+        return self.np_random.integers(256, size=(40, 48, 3), dtype=np.uint8)
+
+
+def seeds(dataset):
+    return [found["seed"] for found in dataset.storage.get_episode_metadata(dataset.episode_indices)]
+
+
+@pytest.mark.parametrize("env_name", ["gym_CartPole-v1", "doom_basic"])
+def test_recorded_actions_and_seeds_give_the_recorded_games(saved_experiment, recorded, tmp_path, env_name):
+    identity = saved_experiment(env_name, *SMALL)
+    dataset = recorded(*identity, "--episodes=6")
+    config = parse_config(identity, resolve_family, evaluation=True)
+    assert dataset.total_episodes == 6 and dataset.total_steps == sum(map(len, dataset))
+    assert len(set(seeds(dataset))) == 6
+    env = make_adapted_env(resolve_family(env_name), config.namespace(), EnvConfig(0, 0, 0))
+    rows = ObservationRows.allocate(env.kinds)
+    games = list(load_games(str(tmp_path / "games"), env.kinds.spaces[0]))
+    for game, seed in zip(games, seeds(dataset)):
+        env.reset(seed, rows)
+        for t, action in enumerate(game.actions):
+            for key, seen in game.observations.items():
+                np.testing.assert_array_equal(rows.view(0)[key], seen[t])
+            result = env.step(action[None], rows)
+            assert result.rewards[0] == game.rewards[t]
+            assert (result.terminated[0], result.truncated[0]) == (game.terminated[t], game.truncated[t])
+        assert game.terminated[-1] or game.truncated[-1]
+    env.close()
+
+
+def test_minari_samples_episodes_with_what_the_policy_saw_and_what_was_drawn(
+    registry, choosing, recorded, tmp_path
+):
+    registry("room", lambda full_env_name, render_mode=None: Room(render_mode))
+    checkpoints = choosing("room", 2)
+    checkpoints.save({**checkpoints.load(), "train_step": 7}, 7, 28)
+    dataset = recorded(*identity_of(checkpoints), "--episodes=5", "--screens=True", "--video_episodes=2")
+    assert dataset.observation_space == Room.observation_space and dataset.action_space == Room.action_space
+    for episode in dataset.sample_episodes(5):
+        assert episode.observations.shape == (5, 40, 48, 3) and episode.observations.dtype == np.uint8
+        assert episode.actions.tolist() == [2] * 4
+        assert episode.infos["screen"].shape == (5, 64, 80, 3)
+        first = int(episode.infos["screen"][0, 0, 0, 0])
+        assert episode.infos["screen"][:, 0, 0, 0].tolist() == [first + t for t in (0, 1, 2, 3, 3)]
+    firsts = sorted(int(episode.infos["screen"][0, 0, 0, 0]) for episode in dataset)
+    assert firsts == [0, 0, 0, 0, 4], "env 0 plays two"
+    with av.open(str(tmp_path / "games" / "video.mp4")) as video:
+        assert sum(1 for _ in video.decode(video=0)) == 2 * 4, "the first two episodes"
+    about = list(dataset.storage.get_episode_metadata(range(5)))
+    assert [found["id"] for found in about] == list(range(5))
+    assert {found["policy_version"] for found in about} == {7}
+    assert sorted((found["env"], found["agent"]) for found in about) == [
+        (0, 0),
+        (0, 0),
+        (1, 0),
+        (2, 0),
+        (3, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    "shape", [(6, 8), (6, 8, 3), (3, 6, 8), (4, 6, 8), (2, 3, 6, 8), (2, 6, 8, 3), (1, 6, 8)]
+)
+def test_of_an_image_observation_the_video_shows_the_newest_image(shape):
+    image = np.zeros(shape, np.uint8)
+    layout = image_layout(shape)
+    newest = image[-1] if layout.is_stack else image
+    channels_last = newest if layout.is_hwc or layout.is_plane else np.moveaxis(newest, 0, -1)
+    channels_last[2, 5] = 9
+    picture = rgb(image)
+    assert picture.shape == (6, 8, 3)
+    assert np.argwhere(picture).tolist() == [[2, 5, 0], [2, 5, 1], [2, 5, 2]]
+
+
+def test_episodes_of_a_process_that_died_are_recorded_once(registry, choosing, tmp_path):
+    marker = tmp_path / "has_died"
+    registry("uneven", lambda full_env_name, cfg, env_config: DiesOnce(env_config.env_id, str(marker)))
+    flags = [*identity_of(choosing("uneven", 0)), *SERIAL, "--serial_mode=False", "--num_workers=1"]
+    out = tmp_path / "games-v2"
+    assert program.main([*flags, "--episodes=8", f"--out={out}"]) == 0
+    assert marker.exists()
+    dataset = minari.MinariDataset(out / "data")
+    assert dataset.spec.dataset_id == "games-v2" and sorted(map(len, dataset)) == [1] * 4 + [20] * 4
+
+
+def test_after_ctrl_c_the_data_set_has_the_episodes_so_far(registry, choosing, recorded):
+    registry("uneven", lambda full_env_name, cfg, env_config: Interrupts(env_config.env_id))
+    dataset = recorded(*identity_of(choosing("uneven", 0)), "--num_workers=1", "--episodes=100")
+    assert 0 < dataset.total_episodes < 100
+    assert all(episode.terminations[-1] for episode in dataset)
+
+
+def test_on_a_full_disk_the_data_set_has_the_episodes_so_far(choosing, recorded, tmp_path, capfd):
+    disk = tmp_path / "disk"
+    mount_tmpfs(disk, "size=400k")
+    try:
+        flags = [*identity_of(choosing("gym_CartPole-v1", 0)), "--episodes=200"]
+        dataset = recorded(*flags, out=disk / "games", code=1)
+        assert 2 <= dataset.total_episodes < 100
+        assert all(episode.terminations[-1] for episode in dataset)
+        assert f"cannot write to {disk / 'games'}: No space left on device" in capfd.readouterr().err
+        del dataset
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_rewards_between_an_agents_actions_belong_to_its_last_action():
+    episodes = []
+    env = RecordedEnv(adapt(UnevenAgents()), lambda agent, episode: episodes.append((agent, episode)))
+    rows = ObservationRows.allocate(env.kinds)
+    env.reset(3, rows)
+    for number in range(6):
+        env.step(np.full((2, 1), number, np.float32), rows)
+    of_agent = [[episode for agent, episode in episodes if agent == wanted] for wanted in (0, 1)]
+    assert [episode.actions.ravel().tolist() for episode in of_agent[0]] == [[0, 1], [2, 3], [4, 5]]
+    assert [episode.actions.ravel().tolist() for episode in of_agent[1]] == [[0, 2], [3, 5]]
+    assert [episode.rewards.tolist() for episode in of_agent[1]] == [[2.0, 1.0]] * 2
+    assert [episode.seed for episode in of_agent[0]] == [3, None, None], "with several agents, no new seeds"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], "--out=FOLDER is missing"),
+        (["--out=."], "--out=. should be a new folder"),
+        (["--out=nowhere/games"], "--out=nowhere/games"),
+        (["--out=new", "--checkpoint", "latest", "best"], "2 checkpoints are chosen"),
+        (["--out=new", "--checkpoint=best"], "checkpoint best: there is none"),
+    ],
+)
+def test_bad_input_is_one_line(choosing, flags, words, capsys):
+    assert program.main([*identity_of(choosing("gym_CartPole-v1", 0)), *flags]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {words}")
+
+
+def identity_of(checkpoints):
+    folder = checkpoints.folder.parent
+    return [f"--experiment={folder.name}", f"--train_dir={folder.parent}"]
