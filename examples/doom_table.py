@@ -55,7 +55,9 @@ def at(curve: Curve, frames: int) -> tuple[float, float]:
 def rows_of(folder: Path) -> Iterator[dict[str, Any]]:
     """Yields a row for each budget that a run has reached. The last one has the results of evaluations."""
     flags, (curves,) = read_policies(folder)
-    reward = curves[TAGS["reward"]]
+    reward = curves.get(TAGS["reward"])
+    if reward is None:  # --stats_avg episodes have not ended yet
+        return
     objective = curves.get(TAGS["true_objective"], reward)
     reached = [frames for frames in BUDGETS if frames <= 1.01 * reward.steps[-1]]
     for frames in reached:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from examples import algorithms, policy_lag
+from examples import algorithms, doom_table, policy_lag
 from sample_factory.checkpoints.milestones import best_value, env_frames_of
 from sample_factory.config.algorithms import BUILT_IN
 from sample_factory.config.parsing import parse_config
@@ -285,6 +285,28 @@ def test_the_study_of_policy_lag_draws_the_runs_of_its_grid(tmp_path, capsys):
     assert policy_lag.main([str(tmp_path), f"--out={tmp_path / 'lag.svg'}"]) == 0
     rows = re.findall(r"^gym_CartPole-v1 (\w+) (\d+) 1: \d+", capsys.readouterr().out, re.MULTILINE)
     assert rows == [("APPO", "4"), ("IMPACT", "4")] and (tmp_path / "lag.svg").stat().st_size > 0
+
+
+def test_the_table_of_doom_has_a_row_for_each_budget_that_a_run_has_reached(tmp_path, monkeypatch):
+    planned = doom_table.RUN_DESCRIPTION.plan(tmp_path)
+    assert len({run.command[3:] for run in planned}) == 3 * len(doom_table.SCENARIOS)
+    small = ["--serial_mode=True", "--num_workers=1", "--rollout=8", "--batch_size=64", "--hidden_size=16"]
+    argv = [*planned[0].command[3:], *small, "--train_for_env_steps=2000", "--device=cpu", "--stats_avg=2"]
+    argv += ["--experiment_summaries_interval=1"]
+    assert train_config(parse_config(argv, resolve_family)).status == "done"
+    monkeypatch.setattr(doom_table, "BUDGETS", (1000, 2000))
+    monkeypatch.setattr(doom_table, "EPISODES", 2)
+    files = [f"--csv={tmp_path / 'doom.csv'}", f"--picture={tmp_path / 'doom.png'}"]
+    assert doom_table.main([str(tmp_path), *files]) == 0
+    with open(tmp_path / "doom.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["env"], row["seed"], row["frames"]) for row in rows] == [
+        ("doom_basic", "1", "1000"),
+        ("doom_basic", "1", "2000"),
+    ]
+    assert all(float(row["reward"]) == float(row["objective"]) for row in rows)
+    assert rows[0]["sampled"] == "" and float(rows[1]["sampled"]) and float(rows[1]["deterministic"])
+    assert (tmp_path / "doom.png").stat().st_size > 0
 
 
 def test_the_queues_of_a_cluster_carry_what_the_formula_says(tmp_path):
