@@ -37,10 +37,10 @@ def main(socket_fd: int, modules: Sequence[str]) -> None:
     gc.freeze()  # children neither search these objects for garbage nor write to their memory
     gc.enable()
     # In a child, locks that other threads hold during the fork would stay locked.
-    parent.send(pickle.dumps(len(os.listdir("/proc/self/task")) == 1))
+    _answer(parent, len(os.listdir("/proc/self/task")) == 1)
     while True:
-        request, fds, _, _ = socket.recv_fds(parent, 65_536, MAX_FDS)
-        if not request:  # the parent has closed its end, or has died
+        request, fds = _receive(parent)
+        if not request:
             return
         content = pickle.loads(request)
         if isinstance(content, int):  # a child that has ended
@@ -56,6 +56,20 @@ def main(socket_fd: int, modules: Sequence[str]) -> None:
                 return
             for fd in fds:
                 os.close(fd)
+        _answer(parent, answer)
+
+
+def _receive(parent: socket.socket) -> tuple[bytes, list[int]]:
+    """Returns a request and file descriptors; empty if the parent has closed its end, or has died."""
+    try:
+        request, fds, _, _ = socket.recv_fds(parent, 65_536, MAX_FDS)
+    except ConnectionError:  # an answer was not read
+        return b"", []
+    return request, fds
+
+
+def _answer(parent: socket.socket, answer: Any) -> None:
+    with contextlib.suppress(ConnectionError):  # then no request follows
         parent.send(pickle.dumps(answer))
 
 

@@ -4,6 +4,10 @@ test_child.py tests the promises of Child with it, too.
 """
 
 import os
+import select
+import socket
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -13,7 +17,7 @@ import pytest
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildOptions
 from sample_factory.runtime.log import log
-from sample_factory.runtime.template import current, template
+from sample_factory.runtime.template import START_TEMPLATE, current, template
 from tests.runtime.bodies import Idle, Returns
 from tests.runtime.waiting import eventually, kill_9, wait_ready
 
@@ -54,6 +58,16 @@ def test_forked_children_have_names_and_marks_of_their_own_and_draw_other_number
     assert second[1:3] == ("a_sampler_with_a_very_long_name", "a_sampler_with_")
     assert first[3]["SAMPLE_FACTORY_CHILD"] != second[3]["SAMPLE_FACTORY_CHILD"]
     assert first[4] != second[4]
+
+
+def test_it_ends_without_a_word_when_its_parent_has_ended_and_read_no_answer():
+    parent, own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, "-P", START_TEMPLATE, str(own.fileno()), "json"]
+    process = subprocess.Popen(command, pass_fds=[own.fileno()], stderr=subprocess.PIPE)
+    own.close()
+    assert select.select([parent], [], [], 15)[0]
+    parent.close()
+    assert process.communicate(timeout=15)[1] == b"" and process.returncode == 0
 
 
 def test_a_child_that_does_not_ask_for_the_template_has_an_interpreter_of_its_own():

@@ -71,6 +71,7 @@ def with_all_flags(foreign, text):
             # Names of parts, observations and checkpoints are looked up later, and refused in one line.
             is_looked_up = field.metadata["names_code"] or field.name in (
                 "normalize_input_keys",
+                "critic_only_keys",
                 "checkpoint",
             )
             if kind.scalar is not str or field.name in OWN_FOLDER or is_looked_up:
