@@ -3,6 +3,7 @@
 import csv
 import json
 import signal
+import sys
 from collections import Counter
 
 import pytest
@@ -157,7 +158,8 @@ def test_a_second_start_tries_other_flags_for_trials_that_have_failed(search):
     assert ended.returncode == 1 and "no trial is complete" in ended.stdout
     (search.folder / "broken").unlink()
     assert search.run("--max_parallel=1").returncode == 0
-    assert [row["state"] for row in trials(search)] == ["fail", "fail", "complete", "complete"]
+    first, second, third, fourth = (row["state"] for row in trials(search))
+    assert first == second == "fail" and third == "complete" and fourth in {"complete", "pruned"}
 
 
 @pytest.mark.parametrize(
@@ -182,7 +184,8 @@ def test_a_faulty_description_is_one_line(search, monkeypatch, capsys, more, mes
 def test_without_optuna_the_error_is_one_line_with_the_extra(search, monkeypatch, capsys):
     from sample_factory.runner.search import main
 
-    monkeypatch.setitem(__import__("sys").modules, "optuna", None)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    monkeypatch.delitem(sys.modules, "sample_factory.runner.search_trials", raising=False)
     monkeypatch.chdir(search.folder)
     assert main(["--run=my_grid.py"]) == 2
     output = capsys.readouterr().err
