@@ -72,7 +72,11 @@ def rows_of(folder: Path) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
+    """Writes the table of a folder. Returns the exit code."""
+    if not argv:
+        print(f"usage: python {sys.argv[0]} FOLDER [--csv=doom.csv] [--picture=doom.png]", file=sys.stderr)
+        return 2
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", type=Path, help="of the grid, or any other folder with experiments")
     parser.add_argument("--csv", type=Path, default=Path("doom.csv"), help="table to write")
@@ -92,4 +96,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

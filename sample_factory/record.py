@@ -13,11 +13,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done or stopped, 1 an env, a process or the disk failed, 2 bad input."""
 
     def command(arguments: Sequence[str]) -> None:
-        from sample_factory.imitation.record_policy import parse_arguments, record
+        from sample_factory.imitation.record_flags import parse_arguments
         from sample_factory.runtime.log import setup_logging
 
         config = parse_arguments(arguments)
         setup_logging("record")
+        from sample_factory.imitation.record_policy import record  # loads torch
+
         record(config)
 
     return run_command(command, argv)

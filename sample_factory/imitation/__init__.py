@@ -5,6 +5,7 @@ Imports no torch: bad flags are reported at once.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from sample_factory.checkpoints.milestones import find_checkpoints
 from sample_factory.config.commands import IMITATE
@@ -12,7 +13,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.imitation.games import check_data_set
+from sample_factory.envs.packages import is_installed, missing_package
 
 
 @dataclass(frozen=True)
@@ -59,3 +60,17 @@ def parse_arguments(argv: Sequence[str]) -> Config:
     if flags.save_games is not None:
         check_data_set("save_games", flags.save_games)
     return config
+
+
+def check_data_set(flag: str, new: str | None = None) -> None:
+    """Raises ConfigError if a package is missing, or if there is something where a data set is written.
+
+    flag: that needs it. new: its value, a folder to write.
+    """
+    for package in ("minari", "pyarrow", "PIL"):
+        if not is_installed(package):
+            raise missing_package(f"--{flag}", package, "record")
+    if new is not None:
+        folder = Path(new).expanduser().absolute()
+        if folder.exists() or not folder.parent.is_dir():
+            raise ConfigError(f"--{flag}={new} should be a new folder, in a folder that exists")

@@ -17,7 +17,6 @@ import numpy as np
 
 from sample_factory.config.experiment_folder import write_atomically
 from sample_factory.config.flags import ConfigError
-from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.failures import PermanentFailure, one_line
 from sample_factory.spaces.actions import action_layout, batch_action_decoder
@@ -63,20 +62,6 @@ def writing_to(folder: Path) -> Iterator[None]:
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else error  # Arrow has longer texts
         raise NotWritten(f"cannot write to {folder}: {reason}") from None
-
-
-def check_data_set(flag: str, new: str | None = None) -> None:
-    """Raises ConfigError if a package is missing, or if there is something where a data set is written.
-
-    flag: that needs it. new: its value, a folder to write.
-    """
-    for package in ("minari", "pyarrow", "PIL"):
-        if not is_installed(package):
-            raise missing_package(f"--{flag}", package, "record")
-    if new is not None:
-        folder = Path(new).expanduser().absolute()
-        if folder.exists() or not folder.parent.is_dir():
-            raise ConfigError(f"--{flag}={new} should be a new folder, in a folder that exists")
 
 
 class EpisodeStore:

@@ -24,7 +24,7 @@ from sample_factory.evaluation.results import ResultFlags
 from sample_factory.exporting import ExportFlags
 from sample_factory.hub import EnjoyHubFlags, PushFlags, convert, load_from_hub
 from sample_factory.imitation import ImitateFlags
-from sample_factory.imitation.record_policy import RecordFlags
+from sample_factory.imitation.record_flags import RecordFlags
 from sample_factory.plotting import plot_curves, plot_population
 from sample_factory.runner.run import parse_arguments as parse_run_grid
 from sample_factory.runner.watch_curves import parse_arguments as parse_tb

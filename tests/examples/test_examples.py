@@ -255,7 +255,8 @@ def test_the_best_flags_of_a_search_are_a_recipe_for_cfg(tmp_path):
     shorter = """
 from dataclasses import replace
 from examples import search
-SEARCH = replace(search.SEARCH, frames=600, seeds=(1,), num_trials=1, num_reports=1, tag="len")
+few = {"seeds": (1,), "num_trials": 1, "num_reports": 1, "envs": {"gym_CartPole-v1": (0, 500)}}
+SEARCH = replace(search.SEARCH, cmd=search.SEARCH.cmd + " --stats_avg=5", frames=600, **few)
 """
     (tmp_path / "search.py").write_text(shorter)
     searched = subprocess.run(
