@@ -61,8 +61,8 @@ class EnvFamily:
     follows_observation: see FamilyParts.
     registrations: sends what the main process has registered with Gymnasium to the children.
     action_repeat: how often an env steps with each action; above 1 with --eval_env_frameskip only.
-    render_mode: of envs that are made without one.
-    wrap: called with each env that is made, adapted, and its EnvConfig; returns what is played in its place.
+    render_mode: for `make`, where its caller gives none.
+    wrap: called with each env, once it is adapted, and its EnvConfig; returns the env to step in its place.
     """
 
     env_name: str

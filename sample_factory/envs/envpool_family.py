@@ -37,7 +37,7 @@ def make_envpool_env(
 
 
 def follows_observation(full_env_name: str) -> bool:
-    """Returns whether flags follow the observation: not in suites that have a family of their own."""
+    """Returns whether flags follow the observation: False for suites that have a family of their own."""
     task_id = full_env_name.removeprefix(PREFIX)
     suite = suite_of(task_id)
     has_family = suite in (*SKIPS_FRAMES, "gfootball", "procgen") or suite.startswith("mujoco.")

@@ -188,7 +188,8 @@ class MultiAgentEnv(Protocol):
     reward_shaping: numbers that population-based training may change.
     process: reports whether a simulator has died.
     training_info: passes values of the run on to the env.
-    next_seeds: takes a seed for the coming reset, which an env of one agent removes when it uses it.
+    next_seeds: a seed that is put here is for the reset after the next end of an episode. Only an env of one
+        agent uses it, and removes it then.
     """
 
     env: Any

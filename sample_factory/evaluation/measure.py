@@ -169,7 +169,7 @@ def plan_measurement(
 class Measurement:
     """Plays the episodes of one checkpoint, in worker processes, or with --serial_mode in this process.
 
-    versions: of the policy of each kind of agents.
+    versions: of the policies that play, one for each kind of agents.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ class RecordedEnv(EnvAround):
     1. The steps in which an agent acts are recorded as the policy sees them. Rewards that it gets while it
        is inactive are added to its last step, so that their sum is that of the episode.
     2. An env of one agent is reset with a new seed for each episode, which makes each repeatable by itself.
-       They follow from the first seed. Where there are more agents, only their first episodes have one.
+       They follow from the first seed. With several agents, only the first episode of each has a seed.
     """
 
     def __init__(

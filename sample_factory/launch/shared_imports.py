@@ -15,10 +15,10 @@ MODULES = ("sample_factory.learning.learner_worker", "sample_factory.sampling.in
 
 def shared_imports(config: Config) -> AbstractContextManager[None]:
     """Returns a block in which learners, samplers and policy workers are forked from a process that has
-    imported their modules. In serial mode, a thread of this process imports them.
+    imported their modules. In serial mode, a thread of this process imports them instead.
 
-    Without effect except on Linux, and on a machine with a GPU: there, torch's libraries may start threads
-    when they are imported.
+    Nothing is forked on other systems than Linux, nor on a machine with a GPU, where torch's libraries may
+    start threads when they are imported.
     """
     if config.sampling.serial_mode:
         threading.Thread(target=_import_modules, daemon=True).start()

@@ -25,7 +25,7 @@ from sample_factory.spaces.observations import without_entries
 
 # Layers whose weights autocast rounds to its dtype.
 ROUNDED_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-# Beginnings of the names of the weights that a critic with observations of its own (--critic_only_keys) has.
+# How the names of the critic's weights begin, with --critic_only_keys.
 OF_CRITIC = ("towers.1.", "critic_head.", "observation_normalizers.of_critic.")
 
 
@@ -41,7 +41,7 @@ class TowerOutput(NamedTuple):
 class Tower(nn.Module):
     """Encoder, core and decoder: maps normalised observations and a recurrent state to features.
 
-    observation_space: the observations that it gets, of those of the env.
+    observation_space: the part of the env's observations that it gets.
     memory: adds what it remembers to the input of the core; None without --episodic_memory, and in a tower
         for the critic alone.
     """
@@ -208,8 +208,9 @@ class TowerActorCritic(ActorCritic):
         ]
         with torch.autocast(rnn_state.device.type, enabled=False):
             logits = self.action_head(outputs[0].features.float())
-            values = logits.new_zeros(logits.shape[:-1])
-            if self.critic_head is not None:
+            if self.critic_head is None:
+                values = logits.new_zeros(logits.shape[:-1])
+            else:
                 critic_features = outputs[-1].features[..., self.num_given_logits :]
                 values = self.critic_head(critic_features.float()).squeeze(-1)
         rnn_state = torch.cat([output.rnn_state for output in outputs], dim=-1)
@@ -247,7 +248,7 @@ def make_actor_critic(
 ) -> ActorCritic:
     """Returns the initialised model that the flags describe, on the CPU.
 
-    has_critic: False: only an actor, of a network with --critic_only_keys; the space lacks these.
+    has_critic: False for the actor alone, with --critic_only_keys; then the space has none of these keys.
     A user's own network (--actor_critic_custom) is left as it initialises itself.
 
     Raises ValueError or NetworkError, with what would be right, if spaces and flags do not fit together.

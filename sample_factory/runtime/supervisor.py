@@ -22,7 +22,8 @@ POLL_SECONDS = 0.01
 # GNU `timeout` signals its child and then the child's group, and some supervisors repeat a signal.
 REPEAT_SECONDS = 1.0
 STDERR = 2
-# A process that ends closes its connections before the system reports its end; load makes that a long time.
+# To wait for the failure behind a lost connection: a process that ends closes its connections first, and on a
+# busy machine the system reports its end much later.
 PEER_SECONDS = 3.0
 PATIENCE_SECONDS = 2.0  # how long children may take to stop before the log names them
 

@@ -78,9 +78,9 @@ def batch_layout(space: spaces.Space[Any]) -> ObservationLayout:
 
 
 def without_entries(space: spaces.Dict, keys: Collection[str], prefix: str = "") -> spaces.Dict:
-    """Returns a Dict, nested or as it is stored, without the entries of these keys of `observation_layout`.
+    """Returns a space without some of its entries, e.g. what the actor observes with --critic_only_keys.
 
-    With --critic_only_keys it is the actor's view of the observations. prefix: of the keys of a nested Dict.
+    keys: as in `observation_layout`: "outer/inner" is an entry of a nested Dict. prefix: for the recursion.
     """
     if not keys:
         return space

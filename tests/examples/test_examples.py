@@ -31,13 +31,19 @@ SHORT_MAZE = ["--corridor_length=4", "--rnn_type=mingru", "--rollout=16", "--bat
 
 def run(script: str, *arguments: str) -> subprocess.CompletedProcess:
     """Runs an example; stdout is all that a terminal would show."""
+    return run_python(str(EXAMPLES / script), *arguments)
+
+
+def run_python(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess:
+    """Runs Python with these words of the command line."""
     return subprocess.run(
-        [sys.executable, str(EXAMPLES / script), *arguments],
+        [sys.executable, *words],
+        cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=180,
+        timeout=300,
     )
 
 
@@ -216,14 +222,8 @@ experiment.cmd += " --train_for_env_steps=600"
 experiment.params = experiment.params[::3]
 """
     (tmp_path / "shorter.py").write_text(shorter)
-    ended = subprocess.run(
-        [sys.executable, "-m", "sample_factory.runner.run", "--run=shorter.py", "--pause_between=0"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
+    ended = run_python(
+        "-m", "sample_factory.runner.run", "--run=shorter.py", "--pause_between=0", cwd=tmp_path
     )
     assert ended.returncode == 0, ended.stdout
     folder = tmp_path / "train_dir" / "cartpole_grid"
@@ -259,14 +259,8 @@ few = {"seeds": (1,), "num_trials": 1, "num_reports": 1, "envs": {"gym_CartPole-
 SEARCH = replace(search.SEARCH, cmd=search.SEARCH.cmd + " --stats_avg=5", frames=600, **few)
 """
     (tmp_path / "search.py").write_text(shorter)
-    searched = subprocess.run(
-        [sys.executable, "-m", "sample_factory.runner.search", "--run=search.py", "--max_parallel=2"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
+    searched = run_python(
+        "-m", "sample_factory.runner.search", "--run=search.py", "--max_parallel=2", cwd=tmp_path
     )
     assert searched.returncode == 0, searched.stdout
     folder = tmp_path / "train_dir" / "cartpole_and_acrobot"
