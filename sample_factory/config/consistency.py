@@ -148,17 +148,26 @@ def _check_network(config: Config) -> None:
             "an equal share of it"
         )
     custom = model.actor_critic_custom
+    if model.centralized_critic_sees != "observations" and not model.centralized_critic:
+        raise ConfigError(
+            f"--centralized_critic_sees={model.centralized_critic_sees} has no effect without "
+            "--centralized_critic=True"
+        )
     keys = " ".join(model.critic_only_keys)
-    if keys and custom is not None:
-        raise ConfigError(
-            f"--critic_only_keys {keys} needs the built-in network: --actor_critic_custom={custom} chooses "
-            "itself what its critic gets; leave one of them out"
-        )
-    if keys and config.typed.get("actor_critic_share_weights"):
-        raise ConfigError(
-            f"--critic_only_keys {keys} does not work with --actor_critic_share_weights=True: what only the "
-            "critic gets would reach the actor through the shared weights; leave one of them out"
-        )
+    for is_on, critic in (
+        (keys, f"--critic_only_keys {keys}"),
+        (model.centralized_critic, "--centralized_critic=True"),
+    ):
+        if is_on and custom is not None:
+            raise ConfigError(
+                f"{critic} needs the built-in network: --actor_critic_custom={custom} chooses itself what "
+                "its critic gets; leave one of them out"
+            )
+        if is_on and config.typed.get("actor_critic_share_weights"):
+            raise ConfigError(
+                f"{critic} does not work with --actor_critic_share_weights=True: what only the critic gets "
+                "would reach the actor through the shared weights; leave one of them out"
+            )
     for name, is_on, reason, hint in (
         ("use_cpc", config.learning.use_cpc, "needs the encoder and the core of", ""),
         ("episodic_memory", model.episodic_memory, "adds to what the core gets in", ""),

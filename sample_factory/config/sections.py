@@ -109,6 +109,15 @@ class ModelFlags:
     critic_only_keys: tuple[str, ...] = flag(
         (), "names of the observations that only the critic gets, and only in training; none if left out"
     )
+    centralized_critic: bool = flag(
+        False, "several agents: the critic also sees the other agents of the team, only in training"
+    )
+    centralized_critic_sees: str = flag(
+        "observations",
+        "what --centralized_critic shows: the others' observations; with their last actions; or the env's "
+        "state(), of PettingZoo's API",
+        choices=("observations", "actions", "state"),
+    )
 
     encoder_type: str = flag(
         "conv", "kind of network that encodes image observations", choices=("conv", "resnet", "mlp")
@@ -207,7 +216,7 @@ class ModelFlags:
 
     @property
     def shares_weights(self) -> bool:
-        """Whether actor and critic share an encoder and a core. With --critic_only_keys they cannot."""
+        """Whether actor and critic share an encoder and a core. If the critic sees more, they cannot."""
         return self.actor_critic_share_weights and not self.critic_only_keys
 
     @property

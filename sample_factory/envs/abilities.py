@@ -5,7 +5,7 @@ An instance of an ability itself represents an env that does not have it.
 
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -115,6 +115,14 @@ class LimitsEpisodes:
 
     def max_episode_steps(self) -> int | None:
         """Returns that number; None if it is not known. Called before the first reset."""
+        return None
+
+
+class PlaysInTeams:
+    """A multi-agent env with several teams. In every other env all agents are one team."""
+
+    def teams(self) -> Sequence[int] | None:
+        """Returns the number of each agent's team; None: one team. Called before the first reset."""
         return None
 
 

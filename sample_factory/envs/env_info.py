@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from sample_factory.envs.abilities import LimitsEpisodes, OwnsProcess, find_ability
+from sample_factory.envs.abilities import LimitsEpisodes, OwnsProcess, PlaysInTeams, find_ability
 from sample_factory.envs.adapters.adapt import adapt, is_pettingzoo
 from sample_factory.envs.adapters.list_style import spaces_by_agent
 from sample_factory.envs.adapters.old_gym import OLD_API_NOTE, OldGymEnv, OldListEnv
@@ -55,6 +55,8 @@ class EnvInfo(NamedTuple):
     receives_training_info: whether it has the ability TrainingInfo.
     step_seconds: of one env step, with all agents; None if it was not measured.
     has_simulator: whether it has a process of its own.
+    teams: the team of each agent, [num_agents].
+    state_space: of what `state()` of a PettingZoo env returns; None if it has none.
     """
 
     kinds: AgentKinds
@@ -64,6 +66,8 @@ class EnvInfo(NamedTuple):
     receives_training_info: bool = False
     step_seconds: float | None = None
     has_simulator: bool = False
+    teams: tuple[int, ...] = ()
+    state_space: gym.spaces.Box | None = None
 
     @property
     def num_agents(self) -> int:
@@ -88,7 +92,20 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
         shaping,
         receives_training_info=env.training_info.has_receiver,
         has_simulator=type(env.process) is not OwnsProcess,
+        teams=_teams(env),
+        # PettingZoo leaves it to the env whether it has this attribute.
+        state_space=getattr(env.env, "state_space", None) if is_pettingzoo(env.env, "ParallelEnv") else None,
     )
+
+
+def _teams(env: MultiAgentEnv) -> tuple[int, ...]:
+    teams = find_ability(env.env, PlaysInTeams).teams()
+    if teams is None:
+        # The agents of a VectorEnv are copies of an env, and never meet.
+        return tuple(range(env.num_agents)) if isinstance(env.env, gym.vector.VectorEnv) else (0,) * env.num_agents
+    if len(teams) != env.num_agents:
+        raise EnvContractError(f"teams() returned {teams}; it should be a team for each of {env.num_agents} agents")
+    return tuple(teams)
 
 
 def make_adapted_env(

@@ -170,8 +170,7 @@ def _describe_encoders(config: Config, info: EnvInfo) -> list[Note]:
             raise ConfigError(f"{config.env_name}: {error}") from None
         notes.append(Note(f"Encoder of {encoders}"))
         if keys:
-            text = f"The critic has weights of its own (--critic_only_keys), with an encoder of {critics}"
-            notes.append(Note(text))
+            notes.append(Note(f"The critic sees more and has weights of its own; encoder of {critics}"))
         warnings += describe_large_layers(config.model, spaces.observation)
     return notes + [Note(text, is_warning=True) for text in warnings]
 

@@ -8,6 +8,7 @@ from sample_factory.envs.env_info import EnvInfo
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.topology import make_topology
 from sample_factory.launch.arrangement import arrange
+from sample_factory.launch.centralized_critic import with_centralized_critic
 from sample_factory.launch.checks import (
     check_critic_only_keys,
     check_env,
@@ -50,6 +51,8 @@ def plan_run(
     config, notes = with_defaults_for(config, info.kinds)
     check_env(config, info)
     if trains:
+        if config.model.centralized_critic:
+            config, family, info = with_centralized_critic(config, family, info)
         check_critic_only_keys(config, info.kinds)
     config, num_inline_samplers, more_notes = arrange(config, info)
     topology = make_topology(config, info, num_episodes, num_inline_samplers)
