@@ -4,9 +4,9 @@
     python examples/centralized_critic.py train --experiment=alone
     python examples/centralized_critic.py enjoy --experiment=together
 
-Four farmers share one harvest. Each sees the weather of an own field only, which decides most of what the
-field yields. A critic that sees the weather of all fields does not praise a farmer for the luck of the others.
-Each farmer plays without it after training: the last command needs no critic.
+Four farmers share one harvest. The weather of a field, which only its farmer sees, decides most of what it
+yields. A critic that sees all fields does not praise a farmer for the luck of the others. After training
+nobody needs it: the last command plays without a critic.
 """
 
 import sys
@@ -74,7 +74,12 @@ class Village:
         """Does nothing: there is nothing to free."""
 
 
-DEFAULTS = {"gamma": 1.0, "ppo_epochs": 4, "actor_critic_share_weights": False, "train_for_env_steps": 100_000}
+DEFAULTS = {
+    "gamma": 1.0,
+    "ppo_epochs": 4,
+    "actor_critic_share_weights": False,
+    "train_for_env_steps": 100_000,
+}
 
 
 def main(argv: list[str]) -> int:

@@ -49,8 +49,8 @@ def make_env(full_env_name: str, cfg, env_config=None, render_mode: str | None =
 
 
 def defaults(full_env_name: str) -> dict:
-    """Returns the defaults of the Doom env, with the encoder that reads every key."""
-    return {**doom_defaults(full_env_name.removeprefix(PREFIX)), "encoder_custom": None}
+    """Returns the defaults of the Doom env."""
+    return doom_defaults(full_env_name.removeprefix(PREFIX))
 
 
 def main(argv: list[str]) -> int:

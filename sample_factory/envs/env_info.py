@@ -99,12 +99,16 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
 
 
 def _teams(env: MultiAgentEnv) -> tuple[int, ...]:
+    """Returns the team of each agent. Raises EnvContractError for another number of teams than of agents."""
+    num_agents = env.num_agents
     teams = find_ability(env.env, PlaysInTeams).teams()
     if teams is None:
         # The agents of a VectorEnv are copies of an env, and never meet.
-        return tuple(range(env.num_agents)) if isinstance(env.env, gym.vector.VectorEnv) else (0,) * env.num_agents
-    if len(teams) != env.num_agents:
-        raise EnvContractError(f"teams() returned {teams}; it should be a team for each of {env.num_agents} agents")
+        teams = range(num_agents) if isinstance(env.env, gym.vector.VectorEnv) else [0] * num_agents
+    if len(teams) != num_agents:
+        raise EnvContractError(
+            f"teams() returned {teams}; it should have an entry for each of {num_agents} agents"
+        )
     return tuple(teams)
 
 

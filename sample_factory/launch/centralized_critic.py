@@ -24,6 +24,6 @@ def with_centralized_critic(
     keys = tuple(dict.fromkeys((*config.model.critic_only_keys, *view.keys)))
     return (
         replace(config, model=replace(config.model, critic_only_keys=keys)),
-        replace(family, wrap=view),
+        replace(family, wrap=view.wrap),
         info._replace(kinds=view.kinds),
     )

@@ -23,12 +23,19 @@ from sample_factory.models.encoders import (
     ComputesLogits,
     ImageEncoder,
     IndexLinear,
+    MultiInputEncoder,
     VectorEncoder,
     make_observation_encoder,
     mlp,
 )
 from sample_factory.spaces.actions import ACTION_MASK
-from sample_factory.spaces.observations import ImageLayout, ImageShape, Indices, image_layout
+from sample_factory.spaces.observations import (
+    ImageLayout,
+    ImageShape,
+    Indices,
+    image_layout,
+    without_entries,
+)
 
 VIZDOOM_MEASUREMENTS_WIDTHS = (128, 128)
 
@@ -85,7 +92,7 @@ class VizdoomEncoder(nn.Module):
     """Encoder of the VizDoom family, --encoder_custom=vizdoom.
 
     Encodes the picture `obs` with the preset of the flags and, if the space has them, `measurements` with a
-    small MLP; concatenates both.
+    small MLP; other entries, such as a centralised critic's, as without an encoder_custom. Concatenates all.
     """
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
@@ -98,13 +105,20 @@ class VizdoomEncoder(nn.Module):
             (num_measurements,) = spaces["measurements"].shape
             self.measurements_encoder = mlp(flags, num_measurements, VIZDOOM_MEASUREMENTS_WIDTHS)
             self.out_size += VIZDOOM_MEASUREMENTS_WIDTHS[-1]
+        others = without_entries(observation_space, ("obs", "measurements", ACTION_MASK))
+        self.other_encoder: MultiInputEncoder | None = None
+        if others.spaces:
+            self.other_encoder = MultiInputEncoder(flags, others)
+            self.out_size += self.other_encoder.out_size
 
     def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
         """Maps obs [B, *shape] and measurements [B, M] to [B, out_size]."""
-        features: Tensor = self.image_encoder(observations["obs"])
-        if self.measurements_encoder is None:
-            return features
-        return torch.cat((features, self.measurements_encoder(observations["measurements"])), dim=-1)
+        features = [self.image_encoder(observations["obs"])]
+        if self.measurements_encoder is not None:
+            features.append(self.measurements_encoder(observations["measurements"]))
+        if self.other_encoder is not None:
+            features.append(self.other_encoder(observations))
+        return torch.cat(features, dim=-1) if len(features) > 1 else features[0]
 
 
 class DmlabEncoder(nn.Module):

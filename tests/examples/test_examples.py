@@ -94,6 +94,21 @@ def test_a_custom_doom_scenario_runs_with_its_own_flag(tmp_path):
     assert list((tmp_path / "a" / "checkpoint_p0").glob("checkpoint_*.pth"))
 
 
+def test_a_critic_of_the_whole_team_tells_skill_from_the_luck_of_the_others(tmp_path):
+    flags = [*SERIAL, "--train_for_env_steps=60000", "--centralized_critic=True"]
+    shown = run("centralized_critic.py", "train", "--experiment=a", f"--train_dir={tmp_path}", *flags)
+    assert shown.returncode == 0, shown.stdout
+    # Random choices are right in 0.125, and 0.2 are right without the flag.
+    assert scalars(tmp_path / "a")["0_aux/avg_skill"][-1][1] > 0.5
+
+
+def test_two_doom_players_share_their_reward_and_train_with_one_critic(tmp_path):
+    small = ["--num_workers=1", "--num_envs_per_worker=2", "--rollout=8", "--batch_size=64"]
+    flags = [*small, "--timelimit=0.2", "--centralized_critic=True", "--train_for_env_steps=2000"]
+    means = train_then_enjoy("team_doom.py", tmp_path, flags, episodes=2)
+    assert 0 < means["length"] <= 12 * 35
+
+
 def test_a_curriculum_is_learned_up_to_its_hardest_level_and_then_ends_the_run(tmp_path):
     means = train_then_enjoy("curriculum.py", tmp_path, ["--seed=1"], episodes=20)
     assert means["reward"] >= 0.7, "random actions open the whole lock once in a million episodes"

@@ -171,6 +171,17 @@ def test_doom_without_measurements():
     assert out.actions.shape == (2, 5)
 
 
+def test_doom_encodes_every_further_observation():
+    picture, place = S.Box(0, 255, (1, 3, 72, 128), np.uint8), S.Box(-9, 9, (2,), np.float32)
+    space = S.Dict({**DOOM_OBSERVATIONS.spaces, "others/obs": picture, "place": place})
+    model = make_actor_critic(ModelFlags(encoder_custom="vizdoom"), space, DOOM_ACTIONS)
+    observations = random_observations(space, 2)
+    values = model.act(observations, torch.zeros(2, model.state_size)).values
+    for key in space.spaces:
+        changed = {**observations, key: observations[key] // 2}
+        assert (model.act(changed, torch.zeros(2, model.state_size)).values != values).all(), key
+
+
 def layers_of(model):
     return [m for m in model.modules() if isinstance(m, (nn.Linear, nn.Conv2d))]
 

@@ -1,6 +1,8 @@
 """Adds what the other agents of an env observe to each agent's observation, for a centralised critic."""
 
-from collections.abc import Iterator, Sequence
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -8,11 +10,13 @@ import numpy as np
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.protocol import EnvAround, EnvConfig, MultiAgentEnv, ObservationRows, StepResult
-from sample_factory.spaces.actions import ACTION_MASK, ActionLayout, action_layout
+from sample_factory.spaces.actions import ACTION_MASK, action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
 from sample_factory.spaces.observations import Indices, image_layout, is_image
 
-STATE = "state"  # key of what `state()` of a PettingZoo env returns
+# Keys of added entries; the first two after a group's prefix.
+CHOICES, VALUES = "action", "action_values"
+STATE = "state"
 
 
 class _Group(NamedTuple):
@@ -22,7 +26,7 @@ class _Group(NamedTuple):
     for the rest, where `exists`, [n, m] bool, is False.
     prefix: beginning of the keys that show the mates.
     observed: keys of the mates' observations.
-    actions: layout of the mates' last actions; None: these are not shown.
+    actions: columns of the mates' last actions, by key; empty: these are not shown.
     """
 
     agents: np.ndarray
@@ -30,11 +34,11 @@ class _Group(NamedTuple):
     exists: np.ndarray
     prefix: str
     observed: tuple[str, ...]
-    actions: ActionLayout | None
+    actions: Mapping[str, tuple[int, ...]]
 
 
 class TeamView(NamedTuple):
-    """Further entries of the observations of an env's agents. A call wraps such an env.
+    """Further entries of the observations of an env's agents.
 
     Entries: others/KEY is the observation KEY of all team mates, in the order of the env: vectors are
     concatenated, images are stacked; others/present has a 1 for each mate that acts. On request
@@ -50,7 +54,8 @@ class TeamView(NamedTuple):
     groups: tuple[_Group, ...]
     has_state: bool
 
-    def __call__(self, env: MultiAgentEnv, env_config: EnvConfig) -> MultiAgentEnv:
+    def wrap(self, env: MultiAgentEnv, env_config: EnvConfig) -> MultiAgentEnv:
+        """Returns the env with these entries. It has the agents from which the view was made."""
         return TeamViewEnv(env, self)
 
 
@@ -59,20 +64,13 @@ def view_of_team(kinds: AgentKinds, teams: Sequence[int], with_actions: bool = F
 
     Raises ConfigError if no agent has a mate, or if the env has an observation of such a name.
     """
-    of_agent = np.array(kinds.of_agent)
     groups: list[_Group] = []
-    added: list[dict[str, gym.spaces.Box]] = []
-    for own in range(len(kinds.spaces)):
-        groups_of_own = [
-            group
-            for other in range(len(kinds.spaces))
-            if (group := _group(kinds, teams, own, other, with_actions)) is not None
-        ]
-        entries: dict[str, gym.spaces.Box] = {}
-        for group in groups_of_own:
-            entries.update(_entries(group, kinds.spaces[of_agent[group.mates.flat[0]]]))
-        groups += groups_of_own
-        added.append(entries)
+    added: list[dict[str, gym.spaces.Box]] = [{} for _ in kinds.spaces]
+    for own, other in itertools.product(range(len(kinds.spaces)), repeat=2):
+        group = _group(kinds, teams, own, other, with_actions)
+        if group is not None:
+            groups.append(group)
+            added[own] |= _entries(group, kinds.spaces[other])
     if not groups:
         raise ConfigError(
             "--centralized_critic=True needs an env with agents that play together; here each plays alone"
@@ -87,8 +85,8 @@ def view_of_state(kinds: AgentKinds, space: gym.spaces.Box | None) -> TeamView:
     """
     if space is None:
         raise ConfigError(
-            "--centralized_critic_sees=state needs a PettingZoo env with state() and state_space, and this env "
-            "has none; use observations or actions"
+            "--centralized_critic_sees=state needs a PettingZoo env with state() and state_space, which this "
+            "env does not have; use observations or actions"
         )
     stored = gym.spaces.Box(-np.inf, np.inf, space.shape, np.float32) if space.dtype != np.uint8 else space
     return TeamView(*_with_entries(kinds, [{STATE: stored}] * len(kinds.spaces)), (), has_state=True)
@@ -102,18 +100,19 @@ class TeamViewEnv(EnvAround):
         self.kinds = view.kinds
         self._view = view
         self._everyone = np.ones(self.num_agents, bool)
-        self._actions: np.ndarray | None = None  # the last ones; [num_agents, K] float32
+        sizes = [action_layout(spaces.action).num_action_values for spaces in self.kinds.spaces]
+        self._actions = np.zeros((self.num_agents, max(sizes)), np.float32)  # in the last step
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         active = self._env.reset(seed, self._own_entries(into))
-        self._actions = None
+        self._actions[:] = 0
         self._write(active, into)
         return active
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         result = self._env.step(actions, self._own_entries(into))
         begins = np.logical_or(result.terminated, result.truncated)
-        self._actions = np.where(begins[:, None], 0, actions)
+        self._actions[:] = np.where(begins[:, None], 0, actions)
         self._write(result.active, into)
         return result
 
@@ -149,15 +148,8 @@ class TeamViewEnv(EnvAround):
         buffers = into.buffers[group.mates]
         for key in group.observed:
             yield key, observed[key][buffers, into.step]
-        if group.actions is not None:
-            for key, columns in _action_columns(group.actions):
-                shape = (*group.mates.shape, len(columns))
-                yield (
-                    key,
-                    np.zeros(shape, np.float32)
-                    if self._actions is None
-                    else self._actions[group.mates][..., columns],
-                )
+        for key, columns in group.actions.items():
+            yield key, self._actions[group.mates][..., columns]
 
 
 def _group(
@@ -166,7 +158,9 @@ def _group(
     """Returns what agents of kind `own` see of mates of kind `other`; None if there are no such mates."""
     agents = [agent for agent, kind in enumerate(kinds.of_agent) if kind == own]
     candidates = [agent for agent, kind in enumerate(kinds.of_agent) if kind == other]
-    mates = [[mate for mate in candidates if mate != agent and teams[mate] == teams[agent]] for agent in agents]
+    mates = [
+        [mate for mate in candidates if mate != agent and teams[mate] == teams[agent]] for agent in agents
+    ]
     most = max(map(len, mates))
     if not most:
         return None
@@ -178,7 +172,7 @@ def _group(
         np.array([[i < len(of_agent) for i in range(most)] for of_agent in mates]),
         "others/" if len(kinds.spaces) == 1 else f"others_{other}/",
         tuple(key for key in spaces.observation.spaces if key != ACTION_MASK),
-        action_layout(spaces.action) if with_actions else None,
+        _action_columns(spaces.action) if with_actions else {},
     )
 
 
@@ -186,34 +180,35 @@ def _entries(group: _Group, mates: KindSpaces) -> dict[str, gym.spaces.Box]:
     """Returns the spaces of the entries that show a group's mates."""
     num_mates = group.mates.shape[1]
     entries = {key: _joined(mates.observation[key], num_mates) for key in group.observed}
-    if group.actions is not None:
-        sizes = group.actions.discrete_sizes
-        for key, columns in _action_columns(group.actions):
-            is_discrete = columns == group.actions.discrete_actions
-            one = Indices(sizes) if is_discrete else gym.spaces.Box(-np.inf, np.inf, (len(columns),), np.float32)
-            entries[key] = _joined(one, num_mates)
+    for key, columns in group.actions.items():
+        values = gym.spaces.Box(-np.inf, np.inf, (len(columns),), np.float32)
+        one = Indices(action_layout(mates.action).discrete_sizes) if key == CHOICES else values
+        entries[key] = _joined(one, num_mates)
     entries["present"] = gym.spaces.Box(0, 1, (num_mates,), np.float32)
     return {group.prefix + key: box for key, box in entries.items()}
 
 
-def _action_columns(layout: ActionLayout) -> list[tuple[str, tuple[int, ...]]]:
-    """Returns key and columns of the discrete and of the continuous part of an action, if it has them."""
-    parts = (("action", layout.discrete_actions), ("action_values", layout.box_actions))
-    return [(key, columns) for key, columns in parts if columns]
+def _action_columns(space: gym.Space[Any]) -> dict[str, tuple[int, ...]]:
+    """Returns the columns of the discrete and of the continuous part of an action, if it has them."""
+    layout = action_layout(space)
+    parts = {CHOICES: layout.discrete_actions, VALUES: layout.box_actions}
+    return {key: columns for key, columns in parts.items() if columns}
 
 
 def _joined(box: gym.spaces.Box, num: int) -> gym.spaces.Box:
     """Returns the space of `num` observations in one: a stack of images, or a vector."""
     if isinstance(box, Indices):
         return Indices(np.tile(box.sizes, num))
-    shape: tuple[int, ...] = (-1,)
+    shape: tuple[int, ...] = (num * math.prod(box.shape),)
     if is_image(box):
         layout = image_layout(box.shape)
-        one = box.shape[1:] if layout.is_stack else (1, *box.shape) if layout.is_plane else box.shape
-        shape = (-1, *one)
+        if layout.is_stack:
+            shape = (num * box.shape[0], *box.shape[1:])
+        else:
+            shape = (num, 1, *box.shape) if layout.is_plane else (num, *box.shape)
     # Zeros stand for absent mates.
-    low, high = np.minimum(box.low, 0), np.maximum(box.high, 0)
-    return gym.spaces.Box(*(np.stack([bound] * num).reshape(shape) for bound in (low, high)), dtype=box.dtype.type)
+    low, high = (np.tile(bound.ravel(), num) for bound in (np.minimum(box.low, 0), np.maximum(box.high, 0)))
+    return gym.spaces.Box(low.reshape(shape), high.reshape(shape), shape, box.dtype.type)
 
 
 def _with_entries(

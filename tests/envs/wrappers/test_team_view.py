@@ -12,6 +12,7 @@ from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import env_info
 from sample_factory.envs.protocol import EnvConfig, EnvContractError, ObservationRows
 from sample_factory.envs.wrappers.team_view import view_of_state, view_of_team
+from sample_factory.spaces.actions import action_layout
 from sample_factory.spaces.observations import Indices
 from tests.counting import CountingEnv
 from tests.envs.parallel_envs import Scripted, Turn
@@ -36,7 +37,7 @@ def viewed(own_env, with_actions=False):
     """Returns an adapted env with a view of the team."""
     env = adapt(own_env)
     info = env_info(env, CFG)
-    return view_of_team(info.kinds, info.teams, with_actions)(env, EnvConfig(0, 0, 0))
+    return view_of_team(info.kinds, info.teams, with_actions).wrap(env, EnvConfig(0, 0, 0))
 
 
 def steps_of(env, num_steps=40):
@@ -44,8 +45,9 @@ def steps_of(env, num_steps=40):
     rows = ObservationRows.allocate(env.kinds)
     active = env.reset(0, rows)
     random = np.random.default_rng(0)
+    width = max(action_layout(spaces.action).num_action_values for spaces in env.kinds.spaces)
     for _ in range(num_steps):
-        actions = random.integers(1, 5, (env.num_agents, 2)).astype(np.float32)
+        actions = random.integers(1, 5, (env.num_agents, width)).astype(np.float32)
         result = env.step(actions, rows)
         ended = np.array(result.terminated) | np.array(result.truncated)
         active = np.ones(env.num_agents, bool) if result.active is None else result.active
@@ -54,7 +56,8 @@ def steps_of(env, num_steps=40):
 
 def test_each_agent_sees_the_others_in_order_and_the_absent_as_zeros():
     num_absent = 0
-    for rows, actions, active in steps_of(viewed(CountingEnv(num_agents=3, first_sleeper=1), with_actions=True)):
+    env = viewed(CountingEnv(num_agents=3, first_sleeper=1), with_actions=True)
+    for rows, actions, active in steps_of(env):
         for agent in range(3):
             others = [other for other in range(3) if other != agent]
             seen = rows.view(agent)
@@ -67,7 +70,8 @@ def test_each_agent_sees_the_others_in_order_and_the_absent_as_zeros():
 
 
 @pytest.mark.parametrize(
-    ("shape", "shape_of_two"), [(CHW, (2, *CHW)), (HWC, (2, *HWC)), (PLANE, (2, 1, *PLANE)), (STACK, (4, *STACK[1:]))]
+    ("shape", "shape_of_two"),
+    [(CHW, (2, *CHW)), (HWC, (2, *HWC)), (PLANE, (2, 1, *PLANE)), (STACK, (4, *STACK[1:]))],
 )
 def test_images_of_the_others_are_a_stack(shape, shape_of_two):
     for rows, _, _ in steps_of(viewed(CountingPictures(shape, num_agents=3))):
@@ -112,7 +116,7 @@ class WithState(Scripted):
 def test_the_state_of_a_pettingzoo_env_is_seen_by_all_agents():
     env = adapt(WithState([Turn("abc"), Turn("ab"), Turn("", "abc")]))
     info = env_info(env, CFG)
-    env = view_of_state(info.kinds, info.state_space)(env, EnvConfig(0, 0, 0))
+    env = view_of_state(info.kinds, info.state_space).wrap(env, EnvConfig(0, 0, 0))
     for rows, _, _ in steps_of(env, 7):
         assert all((rows.view(agent)["state"] == env.env.state()).all() for agent in range(3))
 
