@@ -5,10 +5,12 @@ import pytest
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import register_env, resolve_family
+from sample_factory.models.towers import OF_CRITIC
 from sample_factory.training.run import train_config
 from tests.guided import Guided
 from tests.mixed import MixedCounting
-from tests.system.running import SMALL, newest_state
+from tests.system.running import SMALL, newest_state, scalars
+from tests.system.test_algorithms import EVOLVING
 
 FLAGS = [*SMALL, "--serial_mode=True", "--seed=1", "--use_rnn=True", "--ppo_epochs=1"]
 
@@ -29,6 +31,14 @@ def test_a_run_resumes_and_starts_another(tmp_path):
     other = train(tmp_path, "b", *flags, "--transfer_from=a", "--train_for_env_steps=100")
     mean = "observation_normalizers.normalizers.0.count"
     assert other["model"][mean] > resumed["model"][mean], "the statistics are transferred too"
+
+
+def test_a_population_takes_over_the_critic_too(tmp_path):
+    flags = ["--env=guided", "--critic_only_keys=next/card", "--train_for_env_steps=2500", *EVOLVING]
+    train(tmp_path, "a", *flags)
+    taken = [policy for policy in range(2) if "zz_pbt/replaced_by" in scalars(tmp_path / "a", policy)]
+    assert taken, "one policy has the weights of the other"
+    assert any(name.startswith(OF_CRITIC) for name in newest_state(tmp_path / "a", taken[0])["model"])
 
 
 def test_kinds_of_agents_without_the_keys_have_a_critic_too(tmp_path):
