@@ -5,6 +5,7 @@ a --cfg file, the saved flags of a run, and the command line. A built-in family 
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,18 +51,28 @@ SETS: Mapping[str, Mapping[str, Any]] = {"vectors": VECTORS, "pictures": PICTURE
 _BELONG_TOGETHER = {"rollout", "recurrence", "batch_size", "num_batches_per_iteration"}
 
 
-def follow_observation(config: Config, observed: str) -> tuple[Config, dict[str, Any]]:
+# The largest number of minibatches in an iteration, where it has to be a multiple of some number.
+_MOST_BATCHES = 4 * _SMALL_TASKS["num_batches_per_iteration"]
+
+
+def follow_observation(
+    config: Config, observed: str, num_agents: int, is_continuous: bool
+) -> tuple[Config, dict[str, Any]]:
     """Returns the configuration with the defaults of a set, and flag -> value for those that were chosen.
 
-    observed: the name of the set. Only `config.open_flags` change. Raises ConfigError if a default
-    contradicts a flag that was set.
+    observed: the name of the set. num_agents: of an env. is_continuous: whether their actions are.
+    Only `config.open_flags` change. Raises ConfigError if a default contradicts a flag that was set.
     """
     kept: set[str] = set()
     if not config.open_flags.issuperset(_BELONG_TOGETHER):
         kept |= _BELONG_TOGETHER
     if "ppo_clip_value" not in (algorithm_info(config.run.algo).flags or ()):
         kept |= {"ppo_epochs"}  # many passes need the clipped losses of PPO
-    chosen = {flag: value for flag, value in SETS[observed].items() if flag in config.open_flags - kept}
+    changeable = config.open_flags - kept
+    defaults = dict(SETS[observed])
+    if is_continuous and changeable >= {"async_rl", "ppo_epochs", "num_batches_per_iteration"}:
+        defaults |= _alternation(config, num_agents)
+    chosen = {flag: value for flag, value in defaults.items() if flag in changeable}
     sections: dict[str, Any] = {name: getattr(config, name) for name in TRAINING_SECTIONS}
     for name, section in sections.items():
         own = {field.name for field in dataclasses.fields(section)} & chosen.keys()
@@ -69,3 +80,23 @@ def follow_observation(config: Config, observed: str) -> tuple[Config, dict[str,
     config = dataclasses.replace(config, **sections, open_flags=frozenset())
     check_consistency(config)
     return config, chosen
+
+
+def _alternation(config: Config, num_agents: int) -> dict[str, Any]:
+    """Returns flags with which sampling and learning alternate; none where other flags do not allow that.
+
+    Many passes over samples of an earlier policy learn continuous control badly: see "Defaults" in
+    envs/README.md. All agents contribute equally many trajectories to each iteration, so their number
+    decides how many minibatches it can have.
+    """
+    sampling = config.sampling
+    if sampling.num_policies > 1 or sampling.sampler_only or config.cluster.num_nodes > 1:
+        return {}
+    envs_per_worker = sampling.num_envs_per_worker or sampling.worker_num_splits
+    together = sampling.num_workers * envs_per_worker * num_agents  # trajectories of a rollout, at least
+    of_batch = _SMALL_TASKS["batch_size"] // _SMALL_TASKS["rollout"]
+    unit = math.lcm(together, of_batch) // of_batch
+    num_batches = unit * max(1, round(_SMALL_TASKS["num_batches_per_iteration"] / unit))
+    if num_batches > _MOST_BATCHES:
+        return {}
+    return {"async_rl": False, "num_batches_per_iteration": num_batches}

@@ -103,4 +103,8 @@ def _choose_num_envs(config: Config, info: EnvInfo) -> int:
         free_mb = memory_limit_mb(psutil.virtual_memory().available)
         envs = min(envs, MEMORY_SHARE * free_mb / SIMULATOR_MB / sampling.num_workers)
     splits = sampling.worker_num_splits
-    return splits * max(1, math.floor(envs / splits))
+    num_envs = splits * max(1, math.floor(envs / splits))
+    if not sampling.async_rl:
+        while num_envs > splits and trajectories % (sampling.num_workers * num_envs * info.num_agents):
+            num_envs -= splits
+    return num_envs

@@ -4,7 +4,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.observation_defaults import follow_observation
 from sample_factory.exchange.run_plan import Note
 from sample_factory.models.encoder_choice import MIN_SMALL_SIDE
-from sample_factory.spaces.actions import ACTION_MASK
+from sample_factory.spaces.actions import ACTION_MASK, action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import image_layout, is_image
 
@@ -20,12 +20,14 @@ def with_defaults_for(config: Config, kinds: AgentKinds) -> tuple[Config, list[N
     boxes = [box for key, box in spaces if key != ACTION_MASK]
     is_picture = [is_image(box) and min(image_layout(box.shape).size[1:]) >= MIN_SMALL_SIDE for box in boxes]
     observed = "pictures" if any(is_picture) else "vectors"
-    config, chosen = follow_observation(config, observed)
+    is_continuous = any(action_layout(kind.action).box_actions for kind in kinds.spaces)
+    config, chosen = follow_observation(config, observed, len(kinds.of_agent), is_continuous)
     if not chosen:
         return config, []
     values = (" ".join(map(str, value)) if isinstance(value, tuple) else value for value in chosen.values())
     listed = ", ".join(f"{flag} {value}" for flag, value in zip(chosen, values))
     memory = "" if config.model.may_remember else "; --use_rnn=True adds a memory"
     keys = ", ".join(key for key, _ in spaces if key != ACTION_MASK)
-    text = f"Defaults for {observed}, since the env observes {keys}: {listed}"
+    actions = " and continuous actions" if "async_rl" in chosen else ""
+    text = f"Defaults for {observed}{actions}, since the env observes {keys}: {listed}"
     return config, [Note(text, f"Defaults for {observed}{memory}")]

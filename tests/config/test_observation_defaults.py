@@ -6,7 +6,10 @@ import pytest
 
 from sample_factory.config.observation_defaults import PICTURES, SETS, VECTORS
 from sample_factory.config.parsing import as_arguments, parse_config, with_flags
+from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import register_env, resolve_family
+from sample_factory.exchange.topology import make_topology
+from sample_factory.launch.arrangement import arrange
 from sample_factory.launch.observation_kinds import with_defaults_for
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import Indices
@@ -14,6 +17,8 @@ from sample_factory.spaces.observations import Indices
 VECTOR = gym.spaces.Box(-1, 1, (3,), np.float32)
 PICTURE = gym.spaces.Box(0, 255, (40, 40, 3), np.uint8)
 BOARD = gym.spaces.Box(0, 1, (3, 3), np.uint8)
+TWO = gym.spaces.Discrete(2)
+CONTINUOUS = gym.spaces.Box(-1, 1, (2,), np.float32)
 MASK = gym.spaces.Box(0, 1, (2,), np.int8)
 
 
@@ -22,9 +27,9 @@ def family():
     register_env("mine", lambda: None, defaults={"ppo_epochs": 2})
 
 
-def chosen(tmp_path, spaces, *argv):
+def chosen(tmp_path, spaces, *argv, action_space=TWO, num_agents=1):
     config = parse_config(["--env=mine", f"--train_dir={tmp_path}", *argv], resolve_family)
-    return with_defaults_for(config, AgentKinds.one(gym.spaces.Dict(spaces), gym.spaces.Discrete(2), 1))
+    return with_defaults_for(config, AgentKinds.one(gym.spaces.Dict(spaces), action_space, num_agents))
 
 
 @pytest.mark.parametrize(
@@ -58,6 +63,36 @@ def test_lengths_that_have_to_fit_each_other_are_chosen_together(tmp_path):
     config, _ = chosen(tmp_path, {"obs": VECTOR}, "--batch_size=96")
     assert (config.learning.batch_size, config.learning.rollout) == (96, 32)
     assert config.learning.num_batches_per_iteration == 1, "8 of a large size would be too many samples"
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3, 6, 8, 12])
+@pytest.mark.parametrize("num_agents", [1, 3])
+def test_with_continuous_actions_sampling_and_learning_alternate(tmp_path, num_workers, num_agents):
+    register_env("plain", lambda: None)
+    flags = ["--env=plain", f"--num_workers={num_workers}"]
+    kinds = {"action_space": CONTINUOUS, "num_agents": num_agents}
+    config, (note,) = chosen(tmp_path, {"obs": VECTOR}, *flags, **kinds)
+    assert not config.sampling.async_rl and "async_rl False" in note.text
+    for step_seconds in (1e-6, 0.1):
+        info = EnvInfo(AgentKinds.one(VECTOR, CONTINUOUS, num_agents), 1, step_seconds=step_seconds)
+        arranged, *_ = arrange(config, info)
+        make_topology(arranged, info, None, 0)  # raises if agents could not contribute equally
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--async_rl=True"],
+        ["--num_policies=2"],
+        ["--num_workers=128"],
+        ["--batch_size=512"],
+        ["--algo=IMPALA"],
+    ],
+)
+def test_other_flags_may_keep_sampling_and_learning_apart(tmp_path, flags):
+    register_env("plain", lambda: None)
+    config, _ = chosen(tmp_path, {"obs": VECTOR}, "--env=plain", *flags, action_space=CONTINUOUS)
+    assert config.sampling.async_rl
 
 
 def test_many_passes_need_the_clipped_loss_of_ppo(tmp_path):
