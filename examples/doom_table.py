@@ -1,10 +1,10 @@
 """Doom on a small budget: how good is the agent after half a million, one and four million frames?
 
     python -m sample_factory.runner.run --run=examples/doom_table.py --max_parallel=1
-    python examples/doom_table.py train_dir/doom_table --csv=doom.csv --picture=doom.png
+    python examples/doom_table.py train_dir/doom_table --csv=configs/doom.csv --picture=doom.png
 
-The first command trains three seeds of each scenario, and resumes what was stopped. The second one makes a
-table of what is trained so far. One cell:
+The first command trains three seeds of each scenario, and resumes what was stopped. The second one adds what
+is trained so far to the table, which may have rows from other machines, and draws all of it. One cell:
 
     python -m sample_factory.train --env=doom_battle --seed=1 --train_for_env_steps=1_000_000
 """
@@ -14,17 +14,17 @@ import csv
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from sample_factory import evaluate
+from sample_factory.benchmarking.machine import describe_hardware
 from sample_factory.monitoring.policy_progress import TAGS
-from sample_factory.plotting.plot_groups import plot_groups
+from sample_factory.plotting.drawing import MAX_COLUMNS, Line, Panel, draw_panels
 from sample_factory.plotting.read_summaries import Curve, find_experiments, read_policies
 from sample_factory.runner.run_description import Experiment, ParamGrid, RunDescription
 
-BUDGETS = (500_000, 1_000_000, 4_000_000)  # env frames
+STEP, LAST = 250_000, 4_000_000  # env frames between the rows of a run, and of its last row
 SCENARIOS = (
     "doom_basic",
     "doom_defend_the_center",
@@ -37,12 +37,14 @@ SCENARIOS = (
     "doom_battle2",
     "doom_deathmatch_bots",
 )
-COLUMNS = ("env", "seed", "frames", "minutes", "reward", "objective", "sampled", "deterministic")
-EPISODES = 50
+IDENTITY = ("env", "seed", "frames")
+COLUMNS = (*IDENTITY, "minutes", "reward", "objective", "sampled", "deterministic", "machine")
+EPISODES = 50  # of each evaluation
+Row = dict[str, str]
 
 # The last one varies fastest, so that every scenario has a seed before any has two.
 parameters = ParamGrid([("seed", [1, 2, 3]), ("env", SCENARIOS)])
-command = f"python -m sample_factory.train --train_for_env_steps={BUDGETS[-1]}"
+command = f"python -m sample_factory.train --train_for_env_steps={LAST}"
 RUN_DESCRIPTION = RunDescription("doom_table", [Experiment("doom", command, parameters.generate_params())])
 
 
@@ -52,46 +54,66 @@ def at(curve: Curve, frames: int) -> tuple[float, float]:
     return float(curve.seconds[index]), float(curve.values[index])
 
 
-def rows_of(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yields a row for each budget that a run has reached. The last one has the results of evaluations."""
+def add_rows(folder: Path, table: dict[tuple[str, ...], Row]) -> None:
+    """Adds a row for each multiple of STEP that a run has reached; the last one has evaluations."""
     flags, (curves,) = read_policies(folder)
     reward = curves.get(TAGS["reward"])
     if reward is None:  # --stats_avg episodes have not ended yet
         return
     objective = curves.get(TAGS["true_objective"], reward)
-    reached = [frames for frames in BUDGETS if frames <= 1.01 * reward.steps[-1]]
-    for frames in reached:
+    hardware = describe_hardware()
+    for frames in range(STEP, min(LAST, int(1.01 * reward.steps[-1])) + 1, STEP):
         seconds, value = at(reward, frames)
-        row = {"env": flags["env"], "seed": flags["seed"], "frames": frames, "minutes": f"{seconds / 60:.1f}"}
-        row |= {"reward": f"{value:.4g}", "objective": f"{at(objective, frames)[1]:.4g}"}
-        if frames == BUDGETS[-1]:
+        row = dict(zip(IDENTITY, map(str, (flags["env"], flags["seed"], frames))))
+        if tuple(row.values()) in table:
+            continue
+        row |= {"minutes": f"{seconds / 60:.1f}", "reward": f"{value:.4g}"}
+        row |= {"objective": f"{at(objective, frames)[1]:.4g}"}
+        row["machine"] = f"{hardware['cores']} cores, {hardware['cpu']}"
+        if frames == LAST:
             for name in ("sampled", "deterministic"):
                 is_deterministic = name == "deterministic"
                 result = evaluate(folder, num_episodes=EPISODES, deterministic=is_deterministic, seed=1)
                 row[name] = f"{result.true_objective.mean:.4g}"
-        yield row
+        table[row["env"], row["seed"], row["frames"]] = row
+        print(*row.values(), flush=True)
+
+
+def panels(rows: Sequence[Row]) -> Iterator[Panel]:
+    """Yields a panel for each scenario: the objective's mean over the seeds, and its range."""
+    for env in dict.fromkeys(row["env"] for row in rows):
+        own = [row for row in rows if row["env"] == env]
+        frames = sorted({int(row["frames"]) for row in own})
+        values = [[float(row["objective"]) for row in own if row["frames"] == str(x)] for x in frames]
+        mean, low, high = (np.array(list(map(of, values))) for of in (np.mean, min, max))
+        num_seeds = len({row["seed"] for row in own})
+        title = f"{env} ({num_seeds} seed{'s' if num_seeds > 1 else ''})"
+        yield Panel(title, "env frames", "objective", [Line(env, "", np.array(frames), mean, (low, high))])
 
 
 def main(argv: Sequence[str]) -> int:
-    """Writes the table of a folder. Returns the exit code."""
+    """Adds the runs of a folder to the table. Returns the exit code."""
     if not argv:
         print(f"usage: python {sys.argv[0]} FOLDER [--csv=doom.csv] [--picture=doom.png]", file=sys.stderr)
         return 2
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", type=Path, help="of the grid, or any other folder with experiments")
-    parser.add_argument("--csv", type=Path, default=Path("doom.csv"), help="table to write")
+    parser.add_argument("--csv", type=Path, default=Path("doom.csv"), help="table; rows that it has stay")
     parser.add_argument("--picture", type=Path, help="curves to draw, a panel for each scenario")
     arguments = parser.parse_args(argv)
-    folders = find_experiments(arguments.folder)
+    table: dict[tuple[str, ...], Row] = {}
+    if arguments.csv.exists():
+        with open(arguments.csv, newline="") as file:
+            table = {tuple(row[name] for name in IDENTITY): row for row in csv.DictReader(file)}
+    for folder in find_experiments(arguments.folder):
+        add_rows(folder, table)
+    rows = sorted(table.values(), key=lambda row: (row["env"], int(row["seed"]), int(row["frames"])))
     with open(arguments.csv, "w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
-        for folder in folders:
-            for row in rows_of(folder):
-                writer.writerow(row)
-                print(*row.values(), flush=True)
+        writer.writerows(rows)
     if arguments.picture is not None:
-        print("\n".join(plot_groups({"default flags": folders}, arguments.picture, skip_unreadable=True)))
+        draw_panels(list(panels(rows)), MAX_COLUMNS).savefig(arguments.picture, dpi="figure")
     return 0
 
 

@@ -200,6 +200,7 @@ WITHOUT_COMMANDS = {
     "grid.py",
     "sample_factory_2.py",
     "search.py",
+    "search_doom.py",
 }
 # All in one process: most of the time goes into the import of torch.
 CALL_EACH = """
@@ -297,19 +298,23 @@ def test_the_study_of_policy_lag_draws_the_runs_of_its_grid(tmp_path, capsys):
     assert rows == [("APPO", "4"), ("IMPACT", "4")] and (tmp_path / "lag.svg").stat().st_size > 0
 
 
-def test_the_table_of_doom_has_a_row_for_each_budget_that_a_run_has_reached(tmp_path, monkeypatch):
+def test_the_table_of_doom_keeps_its_rows_and_gets_one_for_each_step_of_a_run(tmp_path, monkeypatch):
     planned = doom_table.RUN_DESCRIPTION.plan(tmp_path)
     assert len({run.command[3:] for run in planned}) == 3 * len(doom_table.SCENARIOS)
     small = ["--serial_mode=True", "--num_workers=1", "--rollout=8", "--batch_size=64", "--hidden_size=16"]
     argv = [*planned[0].command[3:], *small, "--train_for_env_steps=2000", "--device=cpu", "--stats_avg=2"]
     argv += ["--experiment_summaries_interval=1"]
     assert train_config(parse_config(argv, resolve_family)).status == "done"
-    monkeypatch.setattr(doom_table, "BUDGETS", (1000, 2000))
-    monkeypatch.setattr(doom_table, "EPISODES", 2)
+    for name, value in {"STEP": 1000, "LAST": 2000, "EPISODES": 2}.items():
+        monkeypatch.setattr(doom_table, name, value)
     files = [f"--csv={tmp_path / 'doom.csv'}", f"--picture={tmp_path / 'doom.png'}"]
-    assert doom_table.main([str(tmp_path), *files]) == 0
+    other = {**dict.fromkeys(doom_table.COLUMNS, "1"), "env": "doom_alien", "seed": "7"}
+    (tmp_path / "doom.csv").write_text("\n".join(map(",".join, (other.keys(), other.values()))))
+    for _ in range(2):
+        assert doom_table.main([str(tmp_path), *files]) == 0
     with open(tmp_path / "doom.csv") as file:
         rows = list(csv.DictReader(file))
+    assert rows.pop(0) == other
     assert [(row["env"], row["seed"], row["frames"]) for row in rows] == [
         ("doom_basic", "1", "1000"),
         ("doom_basic", "1", "2000"),
