@@ -58,7 +58,7 @@ class Village:
             # Averaged over episodes and written to TensorBoard as 0_aux/avg_skill.
             infos = [{"episode_extra_stats": {"skill": right / NUM_DAYS}} for right in self._num_right]
             observations, _ = self.reset()  # a multi-agent env resets itself
-        return observations, [reward] * 4, [is_over] * 4, [False] * 4, infos
+        return observations, *([value] * self.num_agents for value in (reward, is_over, False)), infos
 
     def _observe(self) -> list[np.ndarray]:
         self._crops = self._random.integers(NUM_TOOLS, size=self.num_agents)

@@ -11,8 +11,9 @@ is trained so far to the table, which may have rows from other machines, and dra
 
 import argparse
 import csv
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -58,18 +59,16 @@ def add_rows(folder: Path, table: dict[tuple[str, ...], Row]) -> None:
     """Adds a row for each multiple of STEP that a run has reached; the last one has evaluations."""
     flags, (curves,) = read_policies(folder)
     reward = curves.get(TAGS["reward"])
-    if reward is None:  # --stats_avg episodes have not ended yet
+    if reward is None or flags["seed"] is None:  # --stats_avg episodes have not ended yet; not of the grid
         return
     objective = curves.get(TAGS["true_objective"], reward)
-    hardware = describe_hardware()
     for frames in range(STEP, min(LAST, int(1.01 * reward.steps[-1])) + 1, STEP):
         seconds, value = at(reward, frames)
         row = dict(zip(IDENTITY, map(str, (flags["env"], flags["seed"], frames))))
         if tuple(row.values()) in table:
             continue
         row |= {"minutes": f"{seconds / 60:.1f}", "reward": f"{value:.4g}"}
-        row |= {"objective": f"{at(objective, frames)[1]:.4g}"}
-        row["machine"] = f"{hardware['cores']} cores, {hardware['cpu']}"
+        row |= {"objective": f"{at(objective, frames)[1]:.4g}", "machine": machine()}
         if frames == LAST:
             for name in ("sampled", "deterministic"):
                 is_deterministic = name == "deterministic"
@@ -79,7 +78,31 @@ def add_rows(folder: Path, table: dict[tuple[str, ...], Row]) -> None:
         print(*row.values(), flush=True)
 
 
-def panels(rows: Sequence[Row]) -> Iterator[Panel]:
+def machine() -> str:
+    """Returns number and name of the CPU cores. Call it where the runs were made."""
+    hardware = describe_hardware()
+    return f"{hardware['cores']} cores, {hardware['cpu']}"
+
+
+def read(table: Path) -> dict[tuple[str, ...], Row]:
+    """Returns the rows of a CSV file by IDENTITY; none if there is no such file."""
+    if not table.exists():
+        return {}
+    with open(table, newline="") as file:
+        return {tuple(row[name] for name in IDENTITY): row for row in csv.DictReader(file)}
+
+
+def write(rows: Iterable[Row], table: Path) -> None:
+    """Replaces the CSV file at once, so that an error leaves the old one."""
+    temporary = table.with_suffix(".new")
+    with open(temporary, "w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(sorted(rows, key=lambda row: (row["env"], int(row["seed"]), int(row["frames"]))))
+    os.replace(temporary, table)
+
+
+def panels(rows: Collection[Row]) -> Iterator[Panel]:
     """Yields a panel for each scenario: the objective's mean over the seeds, and its range."""
     for env in dict.fromkeys(row["env"] for row in rows):
         own = [row for row in rows if row["env"] == env]
@@ -98,22 +121,15 @@ def main(argv: Sequence[str]) -> int:
         return 2
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", type=Path, help="of the grid, or any other folder with experiments")
-    parser.add_argument("--csv", type=Path, default=Path("doom.csv"), help="table; rows that it has stay")
+    parser.add_argument("--csv", type=Path, default=Path("doom.csv"), help="table to extend; its rows stay")
     parser.add_argument("--picture", type=Path, help="curves to draw, a panel for each scenario")
     arguments = parser.parse_args(argv)
-    table: dict[tuple[str, ...], Row] = {}
-    if arguments.csv.exists():
-        with open(arguments.csv, newline="") as file:
-            table = {tuple(row[name] for name in IDENTITY): row for row in csv.DictReader(file)}
+    table = read(arguments.csv)
     for folder in find_experiments(arguments.folder):
         add_rows(folder, table)
-    rows = sorted(table.values(), key=lambda row: (row["env"], int(row["seed"]), int(row["frames"])))
-    with open(arguments.csv, "w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        writer.writeheader()
-        writer.writerows(rows)
-    if arguments.picture is not None:
-        draw_panels(list(panels(rows)), MAX_COLUMNS).savefig(arguments.picture, dpi="figure")
+        write(table.values(), arguments.csv)
+    if arguments.picture is not None and table:
+        draw_panels(list(panels(table.values())), MAX_COLUMNS).savefig(arguments.picture, dpi="figure")
     return 0
 
 

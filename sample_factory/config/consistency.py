@@ -148,15 +148,15 @@ def _check_network(config: Config) -> None:
             "an equal share of it"
         )
     custom = model.actor_critic_custom
-    if model.centralized_critic_sees != "observations" and not model.centralized_critic:
+    if "centralized_critic_sees" in config.typed and not model.centralized_critic:
         raise ConfigError(
             f"--centralized_critic_sees={model.centralized_critic_sees} has no effect without "
             "--centralized_critic=True"
         )
     keys = " ".join(model.critic_only_keys)
     for is_on, critic in (
-        (keys, f"--critic_only_keys {keys}"),
         (model.centralized_critic, "--centralized_critic=True"),
+        (keys, f"--critic_only_keys {keys}"),
     ):
         if is_on and custom is not None:
             raise ConfigError(

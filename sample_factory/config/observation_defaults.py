@@ -51,7 +51,7 @@ SETS: Mapping[str, Mapping[str, Any]] = {"vectors": VECTORS, "pictures": PICTURE
 _BELONG_TOGETHER = {"rollout", "recurrence", "batch_size", "num_batches_per_iteration"}
 
 
-# The largest number of minibatches in an iteration, where it has to be a multiple of some number.
+# In an iteration, where their number has to suit the number of agents.
 _MOST_BATCHES = 4 * _SMALL_TASKS["num_batches_per_iteration"]
 
 
@@ -83,7 +83,8 @@ def follow_observation(
 
 
 def _alternation(config: Config, num_agents: int) -> dict[str, Any]:
-    """Returns flags with which sampling and learning alternate; none where other flags do not allow that.
+    """Returns flags with which sampling and learning alternate; an empty dict if other flags, or more agents
+    than _MOST_BATCHES minibatches have trajectories, rule it out.
 
     Many passes over samples of an earlier policy learn continuous control badly: see "Defaults" in
     envs/README.md. All agents contribute equally many trajectories to each iteration, so their number
@@ -93,7 +94,9 @@ def _alternation(config: Config, num_agents: int) -> dict[str, Any]:
     if sampling.num_policies > 1 or sampling.sampler_only or config.cluster.num_nodes > 1:
         return {}
     envs_per_worker = sampling.num_envs_per_worker or sampling.worker_num_splits
-    together = sampling.num_workers * envs_per_worker * num_agents  # trajectories of a rollout, at least
+    together = (
+        sampling.num_workers * envs_per_worker * num_agents
+    )  # trajectories in one rollout of all agents, at least
     of_batch = _SMALL_TASKS["batch_size"] // _SMALL_TASKS["rollout"]
     unit = math.lcm(together, of_batch) // of_batch
     num_batches = unit * max(1, round(_SMALL_TASKS["num_batches_per_iteration"] / unit))

@@ -110,12 +110,12 @@ class ModelFlags:
         (), "names of the observations that only the critic gets, and only in training; none if left out"
     )
     centralized_critic: bool = flag(
-        False, "several agents: the critic also sees the other agents of the team, only in training"
+        False, "several agents: the critic also gets what the other agents of the team observe, in training"
     )
     centralized_critic_sees: str = flag(
         "observations",
-        "what --centralized_critic shows: the others' observations; with their last actions; or the env's "
-        "state(), of PettingZoo's API",
+        "what --centralized_critic shows: the team mates' observations; also their last actions; or the "
+        "state() of a PettingZoo env",
         choices=("observations", "actions", "state"),
     )
 
@@ -216,7 +216,7 @@ class ModelFlags:
 
     @property
     def shares_weights(self) -> bool:
-        """Whether actor and critic share an encoder and a core. If the critic sees more, they cannot."""
+        """Whether actor and critic share an encoder and a core. Never if the critic sees more."""
         return self.actor_critic_share_weights and not self.critic_only_keys
 
     @property

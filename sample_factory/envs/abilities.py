@@ -119,7 +119,8 @@ class LimitsEpisodes:
 
 
 class PlaysInTeams:
-    """A multi-agent env with several teams. In every other env all agents are one team."""
+    """A multi-agent env with several teams. Without it, all agents of an env are one team; only the agents of
+    a VectorEnv, which are copies, play alone."""
 
     def teams(self) -> Sequence[int] | None:
         """Returns the number of each agent's team; None: one team. Called before the first reset."""

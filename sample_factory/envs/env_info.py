@@ -99,7 +99,7 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
 
 
 def _teams(env: MultiAgentEnv) -> tuple[int, ...]:
-    """Returns the team of each agent. Raises EnvContractError for another number of teams than of agents."""
+    """Returns the team of each agent. Raises EnvContractError unless there is one for each agent."""
     num_agents = env.num_agents
     teams = find_ability(env.env, PlaysInTeams).teams()
     if teams is None:

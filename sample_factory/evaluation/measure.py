@@ -98,8 +98,9 @@ def plan_evaluation(plan: RunPlan) -> RunPlan | None:
     if monitoring.eval_flags:
         try:
             config = with_flags(config, shlex.split(monitoring.eval_flags), resolve_family)
-            if config.env_name != plan.config.env_name:
-                family = resolve_family(config.env_name)
+            same_env = config.env_name == plan.config.env_name
+            # Without what only the critic of a training gets.
+            family = replace(family, wrap=None) if same_env else resolve_family(config.env_name)
         except (ConfigError, UnknownEnvError, ValueError) as error:
             raise ConfigError(f"--eval_flags={monitoring.eval_flags}: {error}") from None
         info = probe_env(config, family)

@@ -251,6 +251,6 @@ def _rollouts_per_iteration(config: Config, num_agents: int, trajectories_per_ba
             f"--async_rl=False: batch_size * num_batches_per_iteration = {batch} must be a multiple of "
             f"agents * rollout = {num_agents} * {config.learning.rollout} = {unit}, so that every agent "
             "contributes equally many rollouts to each iteration; the nearest that works is "
-            f"{max(unit, round(batch / unit) * unit)}"
+            f"{max(unit, round(batch / unit) * unit)}. With --async_rl=True any number works"
         )
     return trajectories_per_batch // num_agents

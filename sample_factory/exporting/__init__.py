@@ -49,8 +49,8 @@ def check_flags(config: Config) -> None:
     keys = config.model.critic_only_keys
     if config.extra["export"].export_value and keys:
         raise ConfigError(
-            f"--export_value: the value of this policy depends on {', '.join(keys)} (--critic_only_keys), "
-            "which the exported policy does not get; leave it out"
+            f"--export_value: the value of this policy depends on {', '.join(keys)}, which only the critic "
+            "gets and the exported policy does not; leave it out"
         )
     for package in ("onnx", "onnxscript", "onnxruntime"):
         if not is_installed(package):

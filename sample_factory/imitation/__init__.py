@@ -57,6 +57,11 @@ def parse_arguments(argv: Sequence[str]) -> Config:
         check_data_set("games")
         if flags.teachers or flags.save_games:
             raise ConfigError("--games takes the place of playing; leave out --teachers and --save_games")
+    if config.model.centralized_critic:
+        raise ConfigError(
+            "--centralized_critic=True has no effect here: each recorded episode is that of one agent; leave "
+            "it out, and use it with sample_factory.train"
+        )
     if flags.save_games is not None:
         check_data_set("save_games", flags.save_games)
     return config

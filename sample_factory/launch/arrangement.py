@@ -83,8 +83,8 @@ def _choose_num_envs(config: Config, info: EnvInfo) -> int:
     - Fewer if a rollout of all agents would fill more than MOST_BATCHES: samples that wait for the learner
       get old.
     - Up to MOST_AGENTS if the env steps within FAST_SECONDS, as long as they fill at most FEW_BATCHES.
-    - As many as fill one batch, at most, with --async_rl=False, where every iteration has a whole number of
-      their rollouts.
+    - As many as fill one batch, at most, with --async_rl=False, and a number that divides the trajectories
+      of an iteration.
     - Fewer if the simulators would need more than MEMORY_SHARE of the free memory.
     - SERIAL_AGENTS in serial mode, where the number must not depend on a measured time.
     """

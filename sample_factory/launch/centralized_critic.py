@@ -1,29 +1,39 @@
-"""A critic that sees the observations of a whole team (--centralized_critic): changes of a run's plan."""
+"""A critic that sees the observations of a whole team (--centralized_critic): changes to a run's plan."""
 
 from dataclasses import replace
 
 from sample_factory.config.config import Config
+from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvInfo
-from sample_factory.envs.wrappers.team_view import view_of_state, view_of_team
+from sample_factory.envs.wrappers.team_view import ADDED, view_of_state, view_of_team
+from sample_factory.models.network_registry import READ_ONLY_OWN_KEYS
 
 
 def with_centralized_critic(
     config: Config, family: EnvFamily, info: EnvInfo
 ) -> tuple[Config, EnvFamily, EnvInfo]:
-    """Returns what makes envs whose agents also observe their team, as observations for the critic only.
+    """Returns config, family and info of a run in which each agent also observes its team mates, for its
+    critic only; the same ones without --centralized_critic.
 
-    Raises ConfigError if the env has no teams, or no state.
+    Raises ConfigError if the env has no teams, or no state, or the encoder would not read the entries.
     """
-    sees = config.model.centralized_critic_sees
-    if sees == "state":
-        view = view_of_state(info.kinds, info.state_space)
-    else:
-        view = view_of_team(info.kinds, info.teams, with_actions=sees == "actions")
-    # A run that is resumed has these keys in its cfg.json.
-    keys = tuple(dict.fromkeys((*config.model.critic_only_keys, *view.keys)))
-    return (
-        replace(config, model=replace(config.model, critic_only_keys=keys)),
-        replace(family, wrap=view.wrap),
-        info._replace(kinds=view.kinds),
-    )
+    # Not those of another view: --cfg may name the cfg.json of such a run.
+    keys = tuple(key for key in config.model.critic_only_keys if not ADDED.match(key))
+    if config.model.centralized_critic:
+        encoder = config.model.encoder_custom
+        if encoder in READ_ONLY_OWN_KEYS:
+            raise ConfigError(
+                f"--centralized_critic=True needs an encoder that reads every observation, and {encoder} "
+                "reads only those of its family; choose another --encoder_custom"
+            )
+        sees = config.model.centralized_critic_sees
+        view = (
+            view_of_state(info.kinds, info.state_space)
+            if sees == "state"
+            else view_of_team(info.kinds, info.teams, with_actions=sees == "actions")
+        )
+        keys += view.keys
+        family = replace(family, wrap=view.wrap)
+        info = info._replace(kinds=view.kinds)
+    return replace(config, model=replace(config.model, critic_only_keys=keys)), family, info

@@ -10,7 +10,7 @@ from sample_factory.spaces.observations import image_layout, is_image
 
 
 def with_defaults_for(config: Config, kinds: AgentKinds) -> tuple[Config, list[Note]]:
-    """Returns the configuration with the defaults for the observations of the agents, and a line for the log.
+    """Returns the configuration with the defaults for the observations of the agents, and lines for the log.
 
     Boards of a few fields, and tables, count as vectors. Raises ConfigError if a default contradicts a flag.
     """
@@ -30,4 +30,16 @@ def with_defaults_for(config: Config, kinds: AgentKinds) -> tuple[Config, list[N
     keys = ", ".join(key for key, _ in spaces if key != ACTION_MASK)
     actions = " and continuous actions" if "async_rl" in chosen else ""
     text = f"Defaults for {observed}{actions}, since the env observes {keys}: {listed}"
-    return config, [Note(text, f"Defaults for {observed}{memory}")]
+    notes = [Note(text, f"Defaults for {observed}{memory}")]
+    if (
+        is_continuous
+        and "ppo_epochs" in chosen
+        and config.sampling.async_rl
+        and "async_rl" not in config.typed
+    ):
+        text = (
+            "Continuous actions are learned better if sampling and learning alternate (--async_rl=False), "
+            "which other flags, or so many agents, do not allow here by default"
+        )
+        notes.append(Note(text, is_warning=True))
+    return config, notes

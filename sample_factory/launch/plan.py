@@ -49,11 +49,10 @@ def plan_run(
     if info is None:
         info = probe_env(config, family)
     config, notes = with_defaults_for(config, info.kinds)
-    check_env(config, info)
     if trains:
-        if config.model.centralized_critic:
-            config, family, info = with_centralized_critic(config, family, info)
+        config, family, info = with_centralized_critic(config, family, info)
         check_critic_only_keys(config, info.kinds)
+    check_env(config, info)
     config, num_inline_samplers, more_notes = arrange(config, info)
     topology = make_topology(config, info, num_episodes, num_inline_samplers)
     kinds = [topology.kind_of_policy(policy_id) for policy_id in range(topology.num_policies)]

@@ -27,6 +27,8 @@ BUILT_IN_ENCODERS = {
     "dmlab_instructions": "sample_factory.models.family_encoders:DmlabEncoder",
     "map": "sample_factory.models.family_encoders:MapEncoder",
 }
+# Those that read the observations of their family and no other.
+READ_ONLY_OWN_KEYS = ("minigrid", "dmlab_instructions", "map")
 
 
 class BuiltInCore(NamedTuple):

@@ -80,19 +80,22 @@ def test_with_continuous_actions_sampling_and_learning_alternate(tmp_path, num_w
 
 
 @pytest.mark.parametrize(
-    "flags",
+    ("flags", "is_warned"),
     [
-        ["--async_rl=True"],
-        ["--num_policies=2"],
-        ["--num_workers=128"],
-        ["--batch_size=512"],
-        ["--algo=IMPALA"],
+        (["--async_rl=True"], False),
+        (["--algo=IMPALA"], False),
+        (["--num_policies=2"], True),
+        (["--num_nodes=2"], True),
+        (["--num_workers=128"], True),
+        (["--num_workers=4", "--num_envs_per_worker=34"], True),
+        (["--batch_size=512"], True),
     ],
 )
-def test_other_flags_may_keep_sampling_and_learning_apart(tmp_path, flags):
+def test_where_sampling_and_learning_cannot_alternate_a_line_says_so(tmp_path, flags, is_warned):
     register_env("plain", lambda: None)
-    config, _ = chosen(tmp_path, {"obs": VECTOR}, "--env=plain", *flags, action_space=CONTINUOUS)
+    config, notes = chosen(tmp_path, {"obs": VECTOR}, "--env=plain", *flags, action_space=CONTINUOUS)
     assert config.sampling.async_rl
+    assert is_warned == any(note.is_warning and "--async_rl=False" in note.text for note in notes)
 
 
 def test_many_passes_need_the_clipped_loss_of_ppo(tmp_path):

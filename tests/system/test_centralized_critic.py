@@ -5,6 +5,7 @@ import pytest
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import register_env, resolve_family
+from sample_factory.models.towers import OF_CRITIC
 from sample_factory.plotting.read_summaries import read_policies
 from sample_factory.training.run import train_config
 from tests.counting import CountingEnv
@@ -12,7 +13,7 @@ from tests.evaluation.test_eval import evaluate
 from tests.mixed import MixedCounting
 from tests.system.running import SMALL, newest_state
 
-FLAGS = [*SMALL, "--centralized_critic=True", "--use_rnn=True", "--ppo_epochs=1"]
+FLAGS = [*SMALL, "--serial_mode=True", "--centralized_critic=True", "--use_rnn=True", "--ppo_epochs=1"]
 
 
 def train(train_dir, experiment, *flags):
@@ -23,7 +24,7 @@ def train(train_dir, experiment, *flags):
     return newest_state(train_dir / experiment)
 
 
-def test_a_run_of_several_processes_resumes_and_its_actor_plays_alone(tmp_path):
+def test_a_run_resumes_and_its_actor_plays_alone(tmp_path):
     flags = ["--env=crew"]
     first = train(tmp_path, "a", *flags, "--train_for_env_steps=600")
     resumed = train(tmp_path, "a", *flags, "--train_for_env_steps=1800")
@@ -36,20 +37,36 @@ def test_a_run_of_several_processes_resumes_and_its_actor_plays_alone(tmp_path):
 
 
 def test_policies_of_several_kinds_of_agents_see_each_other(tmp_path):
-    flags = ["--serial_mode=True", "--num_policies=2", "--train_for_env_steps=200"]
+    flags = ["--num_policies=2", "--train_for_env_steps=200"]
     train(tmp_path, "a", "--env=mixed_x", *flags)
     watcher, walker = (newest_state(tmp_path / "a", policy)["model"] for policy in range(2))
-    where_of_two = 8
-    counts = [name for name in walker if name.startswith("observation_normalizers.of_critic.")]
-    assert any(walker[name].shape == (where_of_two,) for name in counts)
-    assert watcher.keys() != walker.keys()
+
+    def shapes_of_critics(model):
+        of_critic = "observation_normalizers.of_critic."
+        return {tuple(tensor.shape) for name, tensor in model.items() if name.startswith(of_critic)}
+
+    assert (2 * 4,) in shapes_of_critics(walker), "`where` of two watchers"
+    assert (4,) in shapes_of_critics(watcher) and (7,) in shapes_of_critics(watcher)
 
 
-def test_evaluations_during_a_training_go_without_the_others(tmp_path):
-    flags = ["--serial_mode=True", "--eval_every_env_steps=300", "--eval_episodes=3"]
+@pytest.mark.parametrize("of_evaluation", [[], ["--eval_flags=--eval_deterministic=True"]])
+def test_evaluations_during_a_training_go_without_the_others(tmp_path, of_evaluation):
+    flags = ["--eval_every_env_steps=300", "--eval_episodes=3", *of_evaluation]
     state = train(tmp_path, "a", "--env=crew", "--train_for_env_steps=600", *flags)
     (curves,) = read_policies(tmp_path / "a")[1]
     assert curves["eval/reward"].steps[-1] == state["env_steps"]
+
+
+def test_a_run_with_the_flags_of_another_one_may_leave_the_critic_alone(tmp_path):
+    flags = ["--env=crew", "--train_for_env_steps=200"]
+    train(tmp_path, "a", *flags)
+    train(tmp_path, "b", f"--cfg={tmp_path / 'a' / 'cfg.json'}", "--centralized_critic=False", *flags)
+    assert not any(name.startswith(OF_CRITIC[0]) for name in newest_state(tmp_path / "b")["model"])
+
+
+def test_an_encoder_that_would_not_read_the_others_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="--centralized_critic=True.*map"):
+        train(tmp_path, "a", "--env=crew", "--encoder_custom=map")
 
 
 def test_an_env_of_one_agent_is_refused(tmp_path):

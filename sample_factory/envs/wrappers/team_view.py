@@ -1,7 +1,8 @@
-"""Adds what the other agents of an env observe to each agent's observation, for a centralised critic."""
+"""Adds what an agent's team mates observe to its own observation, for a centralised critic."""
 
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,14 +10,23 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.envs.protocol import EnvAround, EnvConfig, MultiAgentEnv, ObservationRows, StepResult
+from sample_factory.envs.protocol import (
+    EnvAround,
+    EnvConfig,
+    MultiAgentEnv,
+    ObservationRows,
+    StepResult,
+    check_array,
+)
 from sample_factory.spaces.actions import ACTION_MASK, action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
 from sample_factory.spaces.observations import Indices, image_layout, is_image
 
-# Keys of added entries; the first two after a group's prefix.
-CHOICES, VALUES = "action", "action_values"
-STATE = "state"
+# Keys of added entries: PREFIX, with several kinds of agents the number of a kind, and a name.
+PREFIX = "others"
+CHOICES, VALUES, PRESENT = "action", "action_values", "present"
+STATE = f"{PREFIX}/state"
+ADDED = re.compile(rf"{PREFIX}(_\d+)?/")
 
 
 class _Group(NamedTuple):
@@ -40,19 +50,21 @@ class _Group(NamedTuple):
 class TeamView(NamedTuple):
     """Further entries of the observations of an env's agents.
 
-    Entries: others/KEY is the observation KEY of all team mates, in the order of the env: vectors are
-    concatenated, images are stacked; others/present has a 1 for each mate that acts. On request
-    others/action and others/action_values have the last discrete and continuous actions of the mates, or
-    `state` replaces all these entries. With several kinds of agents, others_0/KEY shows mates of kind 0, and
-    so on. Mates that do not act are zeros, and so are actions before the first one of an episode.
+    - others/KEY: the observation KEY of all team mates, in the order of the env: vectors are concatenated,
+      images are stacked. Zeros for a mate that does not act.
+    - others/present: 1 for each mate that acts, else 0.
+    - others/action, others/action_values: the mates' last discrete and continuous actions, on request. Zeros
+      before the first one of an episode.
+    - others/state: what `state()` of a PettingZoo env returns; then it is the only entry.
 
-    kinds: of the agents, with these entries. keys: of these entries.
+    With several kinds of agents, others_K/... shows the mates of kind K.
+
+    kinds: of the agents, with these entries. keys: of these entries. groups: empty in a view of the state.
     """
 
     kinds: AgentKinds
     keys: tuple[str, ...]
     groups: tuple[_Group, ...]
-    has_state: bool
 
     def wrap(self, env: MultiAgentEnv, env_config: EnvConfig) -> MultiAgentEnv:
         """Returns the env with these entries. It has the agents from which the view was made."""
@@ -64,6 +76,10 @@ def view_of_team(kinds: AgentKinds, teams: Sequence[int], with_actions: bool = F
 
     Raises ConfigError if no agent has a mate, or if the env has an observation of such a name.
     """
+    if len(set(teams)) == len(teams):
+        raise ConfigError(
+            "--centralized_critic=True needs an env with agents that play together; here each plays alone"
+        )
     groups: list[_Group] = []
     added: list[dict[str, gym.spaces.Box]] = [{} for _ in kinds.spaces]
     for own, other in itertools.product(range(len(kinds.spaces)), repeat=2):
@@ -71,25 +87,21 @@ def view_of_team(kinds: AgentKinds, teams: Sequence[int], with_actions: bool = F
         if group is not None:
             groups.append(group)
             added[own] |= _entries(group, kinds.spaces[other])
-    if not groups:
-        raise ConfigError(
-            "--centralized_critic=True needs an env with agents that play together; here each plays alone"
-        )
-    return TeamView(*_with_entries(kinds, added), tuple(groups), has_state=False)
+    return TeamView(*_with_entries(kinds, added), tuple(groups))
 
 
-def view_of_state(kinds: AgentKinds, space: gym.spaces.Box | None) -> TeamView:
+def view_of_state(kinds: AgentKinds, space: gym.Space[Any] | None) -> TeamView:
     """Returns the view in which each agent sees the state of the env. space: of the state.
 
-    Raises ConfigError if the env reports no state, or has an observation of that name.
+    Raises ConfigError if the env reports no state as an array, or has an observation of that name.
     """
-    if space is None:
+    if not isinstance(space, gym.spaces.Box):
         raise ConfigError(
-            "--centralized_critic_sees=state needs a PettingZoo env with state() and state_space, which this "
-            "env does not have; use observations or actions"
+            "--centralized_critic_sees=state needs a PettingZoo env with state(), and a Box as its "
+            f"state_space; this one has {space}. Use observations or actions"
         )
     stored = gym.spaces.Box(-np.inf, np.inf, space.shape, np.float32) if space.dtype != np.uint8 else space
-    return TeamView(*_with_entries(kinds, [{STATE: stored}] * len(kinds.spaces)), (), has_state=True)
+    return TeamView(*_with_entries(kinds, [{STATE: stored}] * len(kinds.spaces)), ())
 
 
 class TeamViewEnv(EnvAround):
@@ -127,10 +139,12 @@ class TeamViewEnv(EnvAround):
 
     def _write(self, active: np.ndarray | None, into: ObservationRows) -> None:
         """Writes the added entries of all agents; the env has written their own observations."""
-        if self._view.has_state:
-            state = self.env.state()
+        if not self._view.groups:
+            state = np.asarray(self.env.state())
             for agent in range(self.num_agents):
-                into.arrays_of(agent)[STATE][into.buffers[agent], into.step] = state
+                row = into.arrays_of(agent)[STATE]
+                check_array(STATE, state, row.shape[2:], row.dtype)
+                row[into.buffers[agent], into.step] = state
             return
         for group in self._view.groups:
             is_present = group.exists & (self._everyone if active is None else active)[group.mates]
@@ -140,7 +154,7 @@ class TeamViewEnv(EnvAround):
                 values[~is_present] = 0
                 row = rows[group.prefix + key]
                 row[buffers, into.step] = values.reshape(len(buffers), *row.shape[2:])
-            rows[f"{group.prefix}present"][buffers, into.step] = is_present
+            rows[f"{group.prefix}{PRESENT}"][buffers, into.step] = is_present
 
     def _shown(self, group: _Group, into: ObservationRows) -> Iterator[tuple[str, np.ndarray]]:
         """Yields the entries of a group by key without prefix, as copies [n, m, *shape]."""
@@ -170,7 +184,7 @@ def _group(
         # An agent of that kind in place of a mate that does not exist: what it observes is then cleared.
         np.array([of_agent + candidates[:1] * (most - len(of_agent)) for of_agent in mates]),
         np.array([[i < len(of_agent) for i in range(most)] for of_agent in mates]),
-        "others/" if len(kinds.spaces) == 1 else f"others_{other}/",
+        f"{PREFIX}/" if len(kinds.spaces) == 1 else f"{PREFIX}_{other}/",
         tuple(key for key in spaces.observation.spaces if key != ACTION_MASK),
         _action_columns(spaces.action) if with_actions else {},
     )
@@ -184,7 +198,7 @@ def _entries(group: _Group, mates: KindSpaces) -> dict[str, gym.spaces.Box]:
         values = gym.spaces.Box(-np.inf, np.inf, (len(columns),), np.float32)
         one = Indices(action_layout(mates.action).discrete_sizes) if key == CHOICES else values
         entries[key] = _joined(one, num_mates)
-    entries["present"] = gym.spaces.Box(0, 1, (num_mates,), np.float32)
+    entries[PRESENT] = gym.spaces.Box(0, 1, (num_mates,), np.float32)
     return {group.prefix + key: box for key, box in entries.items()}
 
 
@@ -218,14 +232,15 @@ def _with_entries(
 
     Raises ConfigError if an env has such an entry of its own.
     """
-    spaces = []
-    for (observation, action), entries in zip(kinds.spaces, added):
-        taken = entries.keys() & observation.spaces.keys()
-        if taken:
-            raise ConfigError(
-                f"--centralized_critic=True adds the observation {', '.join(sorted(taken))}, and the env has "
-                "one of that name; rename it"
-            )
-        spaces.append(KindSpaces(gym.spaces.Dict({**observation.spaces, **entries}), action))
     keys = tuple(dict.fromkeys(key for entries in added for key in entries))
+    taken = [key for key in keys if any(key in kind.observation.spaces for kind in kinds.spaces)]
+    if taken:
+        raise ConfigError(
+            f"--centralized_critic=True adds the observation {', '.join(taken)}, and the env has one of that "
+            "name; rename it"
+        )
+    spaces = [
+        KindSpaces(gym.spaces.Dict({**observation.spaces, **entries}), action)
+        for (observation, action), entries in zip(kinds.spaces, added)
+    ]
     return AgentKinds(tuple(spaces), kinds.of_agent), keys

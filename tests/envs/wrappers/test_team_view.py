@@ -44,10 +44,12 @@ def steps_of(env, num_steps=40):
     """Yields the rows after each step, the actions before it and which agents act after it."""
     rows = ObservationRows.allocate(env.kinds)
     active = env.reset(0, rows)
+    active = np.ones(env.num_agents, bool) if active is None else active
     random = np.random.default_rng(0)
     width = max(action_layout(spaces.action).num_action_values for spaces in env.kinds.spaces)
     for _ in range(num_steps):
         actions = random.integers(1, 5, (env.num_agents, width)).astype(np.float32)
+        actions[~active] = 0  # as in training
         result = env.step(actions, rows)
         ended = np.array(result.terminated) | np.array(result.truncated)
         active = np.ones(env.num_agents, bool) if result.active is None else result.active
@@ -64,6 +66,7 @@ def test_each_agent_sees_the_others_in_order_and_the_absent_as_zeros():
             own = [rows.view(other)["obs"] * active[other] for other in others]
             assert (seen["others/obs"] == np.concatenate(own)).all()
             assert (seen["others/present"] == active[others]).all()
+            # Of a mate that is back again: the action of the step before, in which it did not act, is 0.
             assert (seen["others/action"] == actions[others, 0] * active[others]).all()
             num_absent += (~active[others]).sum()
     assert num_absent > 0
@@ -86,6 +89,23 @@ def test_only_team_mates_are_seen_and_places_without_a_mate_are_zeros():
         assert (first["others/obs"] == np.concatenate([rows.view(i)["obs"] for i in (0, 4)])).all()
         assert (second["others/obs"] == np.concatenate([rows.view(1)["obs"], np.zeros(4)])).all()
         assert second["others/present"].tolist() == [1, 0]
+
+
+class Jointed(CountingEnv):
+    """Its actions have discrete and continuous parts."""
+
+    action_space = spaces.Tuple((spaces.MultiDiscrete([9, 9]), spaces.Box(-9, 9, (2,)), spaces.Discrete(9)))
+
+    def step(self, actions):
+        return super().step([0] * len(actions))
+
+
+def test_actions_of_several_parts_are_seen_as_choices_and_values():
+    env = viewed(Jointed(num_agents=2), with_actions=True)
+    for rows, actions, _ in steps_of(env):
+        seen = rows.view(0)
+        assert (seen["others/action"] == actions[1, [0, 1, 4]]).all()
+        assert (seen["others/action_values"] == actions[1, 2:4]).all()
 
 
 def test_agents_of_every_kind_are_seen():
@@ -118,19 +138,14 @@ def test_the_state_of_a_pettingzoo_env_is_seen_by_all_agents():
     info = env_info(env, CFG)
     env = view_of_state(info.kinds, info.state_space).wrap(env, EnvConfig(0, 0, 0))
     for rows, _, _ in steps_of(env, 7):
-        assert all((rows.view(agent)["state"] == env.env.state()).all() for agent in range(3))
+        assert all((rows.view(agent)["others/state"] == env.env.state()).all() for agent in range(3))
 
 
 @pytest.mark.parametrize(
-    ("own_env", "what"),
-    [
-        (CountingEnv(), "play together"),
-        (SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 3), "play together"),
-        (InTeams(range(5)), "play together"),
-    ],
+    "own_env", [CountingEnv(), SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 3), InTeams(range(5))]
 )
-def test_agents_that_play_alone_are_refused(own_env, what):
-    with pytest.raises(ConfigError, match=what):
+def test_agents_that_play_alone_are_refused(own_env):
+    with pytest.raises(ConfigError, match="play together"):
         viewed(own_env)
 
 
@@ -139,10 +154,23 @@ def test_teams_of_a_wrong_number_of_agents_are_refused():
         viewed(InTeams((0, 1)))
 
 
-def test_an_env_without_a_state_or_with_such_a_name_is_refused():
-    info = env_info(adapt(Scripted([])), CFG)
+@pytest.mark.parametrize("space", [None, spaces.Discrete(5)])
+def test_a_state_that_is_no_array_is_refused(space):
     with pytest.raises(ConfigError, match="state_space"):
-        view_of_state(info.kinds, info.state_space)
+        view_of_state(env_info(adapt(Scripted([])), CFG).kinds, space)
+
+
+def test_a_state_that_does_not_fit_its_space_is_named():
+    own_env = WithState([Turn("abc")] * 9)
+    info = env_info(adapt(own_env), CFG)
+    env = view_of_state(info.kinds, spaces.Box(0, 1000, (3,), np.float32)).wrap(
+        adapt(own_env), EnvConfig(0, 0, 0)
+    )
+    with pytest.raises(EnvContractError, match="others/state"):
+        env.reset(0, ObservationRows.allocate(env.kinds))
+
+
+def test_an_env_with_an_observation_of_such_a_name_is_refused():
     taken = viewed(CountingEnv(num_agents=2)).kinds
     with pytest.raises(ConfigError, match="others/obs"):
         view_of_team(taken, (0, 0))
