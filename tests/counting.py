@@ -23,7 +23,6 @@ from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import KindLayout, TrajectoryBuffers
-from sample_factory.mainloop.main_loop import DeadProcess
 from sample_factory.models.actor_critic import PolicyOutput
 from sample_factory.models.policy_spec import make_policy_spec
 from sample_factory.sampling.matchmaking.matchmaking import registered_matchmaking
@@ -125,9 +124,9 @@ def make_config(**typed: Any) -> Config:
     return build_config(TRAINING_SECTIONS, [Layer("small defaults", small), Layer("test", typed)], typed)
 
 
-def dead_worker(index: int) -> DeadProcess:
-    """Returns a rollout worker that has died."""
-    return DeadProcess(index, [index], Incident("worker_restarts", f"rollout_worker_{index} died"))
+def dead_worker(index: int) -> tuple[int, list[int], Incident]:
+    """Returns the arguments of `Loop.process_replaced` for a rollout worker that has died."""
+    return index, [index], Incident("worker_restarts", f"rollout_worker_{index} died")
 
 
 def make_plan(config: Config, env: Any, family: EnvFamily | None = None, **choices: Any) -> RunPlan:

@@ -26,7 +26,7 @@ from sample_factory.exchange.topology import make_topology
 from sample_factory.launch.arrangement import num_inline_samplers
 from sample_factory.launch.processes import ProcessRun
 from sample_factory.launch.resources import allocate
-from sample_factory.mainloop.main_loop import DeadProcess, Loop, Resources
+from sample_factory.mainloop.main_loop import Loop, Resources
 from sample_factory.mainloop.subscribers import Outbox
 from sample_factory.runtime import cpu
 from sample_factory.runtime.failures import ChildFailed, Explained
@@ -246,10 +246,10 @@ class NodeLoop(Loop):
         with self._lock:
             self._reports.extend(report for report in reports if not isinstance(report, ComponentReady))
 
-    def process_replaced(self, dead: DeadProcess) -> None:
+    def process_replaced(self, inbox: int, rollout_workers: Sequence[int], incident: Incident) -> None:
         """Reports the death of the process, and sends the last messages to its successor."""
         with self._lock:
-            self._reports.append(dead.incident)
+            self._reports.append(incident)
             latest = list(self._latest.values())
         for message in latest:
-            self._outbox.send_to_rollout_worker(dead.inbox, message)
+            self._outbox.send_to_rollout_worker(inbox, message)

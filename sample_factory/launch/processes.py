@@ -21,7 +21,7 @@ from sample_factory.launch.workers import (
     ROLLOUT_WORKER,
     worker_specs,
 )
-from sample_factory.mainloop.main_loop import DeadProcess, Loop, Resources
+from sample_factory.mainloop.main_loop import Loop, Resources
 from sample_factory.monitoring.figures import RunProcess
 from sample_factory.runtime.child import Child, ChildFailed
 from sample_factory.runtime.failures import collected
@@ -158,7 +158,7 @@ class ProcessRun:
         reason, trace = ("", "") if error is None else (error.reason, error.traceback)
         text = f"{dead.name} died{where} and is replaced: {reason}"
         incident = Incident("worker_restarts", text, details=trace)
-        loop.process_replaced(DeadProcess(spec.worker_index, spec.rollout_workers, incident))
+        loop.process_replaced(spec.worker_index, spec.rollout_workers, incident)
         self._supervisor.restart(dead)
         log.info("Reclaimed %d buffers of %s.", count, dead.name)
 

@@ -37,18 +37,6 @@ CLOCK_COLUMNS = len("12:34:56  ")  # before each line on a terminal
 LOOK_SECONDS = 30.0  # between looks for cfg.json
 
 
-class DeadProcess(NamedTuple):
-    """A process that has died and is replaced: a rollout worker or an inline sampler.
-
-    inbox: index of its queue in Channels.inboxes. rollout_workers: indices of the rollout workers in it.
-    incident: its death, for the log and the summaries.
-    """
-
-    inbox: int
-    rollout_workers: Sequence[int]
-    incident: Incident
-
-
 # Called with (plan, monitor, outbox, publish); `publish` hands a report to all subscribers.
 MakeSubscriber = Callable[[RunPlan, Monitor, Outbox, Callable[[Report], None]], Subscriber]
 
@@ -82,8 +70,12 @@ class Loop:
         """Called repeatedly after `started`: receives reports, and does what is due."""
         self.receive(timeout)
 
-    def process_replaced(self, dead: DeadProcess) -> None:
-        """Called when a rollout worker or an inline sampler has died, before its successor starts."""
+    def process_replaced(self, inbox: int, rollout_workers: Sequence[int], incident: Incident) -> None:
+        """Called when a rollout worker or an inline sampler has died, before its successor starts.
+
+        inbox: index of its queue in Channels.inboxes. rollout_workers: indices of the rollout workers in it.
+        incident: its death, for the log and the summaries.
+        """
         raise NotImplementedError
 
     def stopping(self) -> None:
@@ -232,10 +224,10 @@ class MainLoop(Loop):
         for subscriber in self._subscribers:
             subscriber.handle(report)
 
-    def process_replaced(self, dead: DeadProcess) -> None:
+    def process_replaced(self, inbox: int, rollout_workers: Sequence[int], incident: Incident) -> None:
         """Reports the death of the process, and sends the messages that it had received to its successor."""
-        self.publish(dead.incident)
-        self._start_worker(dead.inbox)
+        self.publish(incident)
+        self._start_worker(inbox)
 
     def _start_worker(self, inbox: int) -> None:
         for subscriber in self._subscribers:
