@@ -1,20 +1,23 @@
 """The queues and shared memory that connect the processes of a run."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from sample_factory.exchange.messages import RolloutMessage
+from sample_factory.exchange.messages import LearnerMessage, RolloutMessage
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import Topology
 from sample_factory.runtime.clock import Every
+from sample_factory.runtime.log import log
 from sample_factory.runtime.queues import LocalQueue, Queue
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 
 NO_ENV = -1  # no env is being called
 NO_VERSION = -1
 SEND_SECONDS = 2.0  # between messages of a limited LatestSender
+WAIT_SECONDS = 5.0  # for room in a queue: a learner reads messages even while it trains, a dead one does not
 
 
 class Channels(NamedTuple):
@@ -65,6 +68,15 @@ def with_local_queues(channels: Channels, topology: Topology) -> Channels:
         inboxes=[LocalQueue() for _ in range(topology.num_workers)],
         requests=[LocalQueue() for _ in range(topology.num_policies)],
     )
+
+
+def send(inbox: Queue, message: LearnerMessage | RolloutMessage) -> bool:
+    """In the main process: returns whether there was room for the message within WAIT_SECONDS."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    is_sent = inbox.put(message, keep_waiting=lambda: time.monotonic() < deadline)
+    if not is_sent:
+        log.error("Could not send %s: the queue stayed full for %g s", type(message).__name__, WAIT_SECONDS)
+    return is_sent
 
 
 class LatestSender:

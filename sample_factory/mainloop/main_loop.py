@@ -18,7 +18,7 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.mainloop.next_commands import next_commands, relative_path
 from sample_factory.mainloop.observed_run import ObservedRun, TrainingInfoSubscriber
 from sample_factory.mainloop.observing import FamilyMetricsSubscriber, ObserversSubscriber
-from sample_factory.mainloop.subscribers import Evolution, LeagueSubscriber, Outbox
+from sample_factory.mainloop.subscribers import Evolution, LeagueSubscriber
 from sample_factory.monitoring.best_policies import BestPolicies
 from sample_factory.monitoring.figures import FiguresWriter, RunProcess
 from sample_factory.monitoring.monitor import Monitor
@@ -37,8 +37,8 @@ CLOCK_COLUMNS = len("12:34:56  ")  # before each line on a terminal
 LOOK_SECONDS = 30.0  # between looks for cfg.json
 
 
-# Called with (plan, monitor, outbox, publish); `publish` hands a report to all subscribers.
-MakeSubscriber = Callable[[RunPlan, Monitor, Outbox, Callable[[Report], None]], Subscriber]
+# Called with (plan, monitor, channels, publish); `publish` hands a report to all subscribers.
+MakeSubscriber = Callable[[RunPlan, Monitor, Channels, Callable[[Report], None]], Subscriber]
 
 
 class Loop:
@@ -117,19 +117,19 @@ class MainLoop(Loop):
         make_evaluations: makes the subscriber for evaluations during training, which is above this package.
         """
         self._config = plan.config
-        self._reports = resources.channels.reports
-        self._outbox = Outbox(resources.channels)
+        channels = resources.channels
+        self._reports = channels.reports
         self._monitor = _make_monitor(plan)
         self._training_info: TrainingInfoSubscriber | None = None
         if plan.info.receives_training_info:
             self._training_info = TrainingInfoSubscriber(
-                plan.topology.num_policies, self._outbox.rollout_workers, self._config.sampling.serial_mode
+                plan.topology.num_policies, channels.inboxes, self._config.sampling.serial_mode
             )
         self._observed_run = ObservedRun(self._config, self._monitor.policies, self._training_info)
         self._subscribers = self._make_subscribers(plan, resources, processes)
         if plan.evaluation is not None and make_evaluations is not None:
-            self._subscribers.append(make_evaluations(plan, self._monitor, self._outbox, self.publish))
-        for index in range(len(self._outbox.rollout_workers)):
+            self._subscribers.append(make_evaluations(plan, self._monitor, channels, self.publish))
+        for index in range(len(channels.inboxes)):
             self._start_worker(index)
         self._has_started = False
         self._time_to_look = Every(LOOK_SECONDS)
@@ -144,18 +144,18 @@ class MainLoop(Loop):
         config = plan.config
         flags = config.monitoring
         monitor = self._monitor
-        outbox = self._outbox
+        channels = resources.channels
         subscribers: list[Subscriber] = [monitor]
         if not flags.save_best_metric.startswith(EVALUATED):
-            subscribers.append(BestPolicies(flags, monitor.policies, outbox.send_to_learner))
+            subscribers.append(BestPolicies(flags, monitor.policies, channels.learners))
         if plan.family.metrics is not None:
             metrics = plan.family.metrics
             subscribers.append(FamilyMetricsSubscriber(metrics, config.env_name, monitor, self.publish))
         if resources.population is not None:
             metric = config.population.pbt_target_objective
-            subscribers.append(Evolution(resources.population, metric, monitor, outbox, self.publish))
+            subscribers.append(Evolution(resources.population, metric, monitor, channels, self.publish))
         if resources.league is not None:
-            subscribers.append(LeagueSubscriber(resources.league, config, monitor, outbox))
+            subscribers.append(LeagueSubscriber(resources.league, config, monitor, channels.inboxes))
         if flags.figures_file is not None:
             subscribers.append(FiguresWriter(flags.figures_file, flags.status_interval, monitor, processes))
         if plan.observers:
