@@ -168,17 +168,16 @@ class ProcessRun:
         for learner in learners:  # finishes an iteration and saves while the other workers stop
             learner.stop()
         stages = [self._children(ROLLOUT_WORKER), self._children(POLICY_WORKER, INLINE_SAMPLER)]
-        stopped = self._supervisor.stop_all(stages, STOP_GRACE_SECONDS, self._describe)
-        nodes_stopped = self._supervisor.stop_all([self._children(INGEST)], NODES_GRACE_SECONDS)
-        learners_stopped = self._supervisor.stop_all(
+        _, failed = self._supervisor.stop_all(stages, STOP_GRACE_SECONDS, self._describe)
+        _, nodes_failed = self._supervisor.stop_all([self._children(INGEST)], NODES_GRACE_SECONDS)
+        killed, learners_failed = self._supervisor.stop_all(
             [learners], LEARNER_GRACE_SECONDS, self._describe, dump_stacks=True
         )
         reason = "did not save in time and was killed"
-        unsaved = [ChildFailed(name, reason) for name in learners_stopped.killed]
+        unsaved = [ChildFailed(name, reason) for name in killed]
         # By now, the first learner of each policy has made its other learners end.
-        others_stopped = self._supervisor.stop_all([self._children(OTHER_LEARNER)], STOP_GRACE_SECONDS)
-        failed = [*stopped.failed, *nodes_stopped.failed, *learners_stopped.failed, *others_stopped.failed]
-        return failed, unsaved
+        _, others_failed = self._supervisor.stop_all([self._children(OTHER_LEARNER)], STOP_GRACE_SECONDS)
+        return [*failed, *nodes_failed, *learners_failed, *others_failed], unsaved
 
     def _describe(self, child: Child) -> str:
         spec = self._specs[child.name]
