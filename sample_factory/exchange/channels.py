@@ -11,7 +11,7 @@ from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import Topology
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.log import log
-from sample_factory.runtime.queues import LocalQueue, Queue
+from sample_factory.runtime.queues import Queue
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 
 NO_ENV = -1  # no env is being called
@@ -59,15 +59,6 @@ def make_progress(topology: Topology) -> SharedArrays:
 def in_close(env_index: int) -> int:
     """Returns the value of `stepping` while an env is being closed. The function is its own inverse."""
     return NO_ENV - 1 - env_index
-
-
-def with_local_queues(channels: Channels, topology: Topology) -> Channels:
-    """Returns channels for a process that contains rollout and policy workers: the queues between these two
-    are LocalQueues."""
-    return channels._replace(
-        inboxes=[LocalQueue() for _ in range(topology.num_workers)],
-        requests=[LocalQueue() for _ in range(topology.num_policies)],
-    )
 
 
 def send(inbox: Queue, message: LearnerMessage | RolloutMessage) -> bool:
