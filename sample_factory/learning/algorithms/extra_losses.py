@@ -1,6 +1,6 @@
-"""Losses that any built-in algorithm can add: exploration, a KL divergence, auxiliary tasks."""
+"""What built-in algorithms have in common, such as losses for exploration and auxiliary tasks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -68,3 +68,27 @@ class ExtraLosses:
         """Fills the episodic memory, if there is one. To be called once after each SGD step."""
         if self._episodic is not None:
             self._episodic.after_step()
+
+
+class BuiltInAlgorithm:
+    """The part of an `Algorithm` that the built-in ones share. By default it uses each batch once."""
+
+    def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
+        self._flags = flags
+        self._model = policy.model
+        self._total = policy.total
+        self._extra = ExtraLosses(flags, policy, rng)
+
+    @property
+    def modules(self) -> Mapping[str, nn.Module]:
+        return self._extra.modules
+
+    def set_flags(self, flags: LearningFlags) -> None:
+        self._flags = flags
+        self._extra.set_flags(flags)
+
+    def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
+        return ()
+
+    def after_step(self, version: int) -> None:
+        self._extra.after_step()

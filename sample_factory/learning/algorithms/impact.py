@@ -21,7 +21,7 @@ from sample_factory.learning.algorithms.algorithm import (
     SGDStep,
     evaluation_summaries,
 )
-from sample_factory.learning.algorithms.extra_losses import ExtraLosses
+from sample_factory.learning.algorithms.extra_losses import BuiltInAlgorithm
 from sample_factory.learning.algorithms.targets import (
     TargetNetwork,
     Targets,
@@ -55,7 +55,7 @@ class CircularBuffer:
         return [self._batches[age] for age in self._ages if age < len(self._batches)]
 
 
-class IMPACT:
+class IMPACT(BuiltInAlgorithm):
     """An `Algorithm` that trains on each batch several times. The buffer of batches is not saved.
 
     V-trace corrects from the policy that acted to the target network, with the values of the current network
@@ -65,26 +65,16 @@ class IMPACT:
     divergence from the target network, for continuous actions, is missing, as in RLlib's defaults.
     """
 
+    fixes_targets = False  # every SGD step changes the values, and some update the target network
+
     def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
-        self._flags = flags
-        self._model = policy.model
-        self._total = policy.total
+        super().__init__(flags, policy, rng)
         self._buffer = CircularBuffer(flags.impact_buffer_batches, flags.impact_uses)
         self._target = TargetNetwork(policy)
-        self._extra = ExtraLosses(flags, policy, rng)
 
     @property
     def modules(self) -> Mapping[str, nn.Module]:
         return {"target": self._target.module, **self._extra.modules}
-
-    @property
-    def fixes_targets(self) -> bool:
-        """False: every SGD step changes the values, and some update the target network."""
-        return False
-
-    def set_flags(self, flags: LearningFlags) -> None:
-        self._flags = flags
-        self._extra.set_flags(flags)
 
     def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
         """Returns batches of the circular buffer, so that each is used --impact_uses times."""

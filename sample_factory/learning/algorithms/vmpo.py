@@ -1,6 +1,6 @@
 """V-MPO: fits the policy to the better half of its samples (Song et al. 2020); see algo/vmpo.py."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from sample_factory.learning.algorithms.algorithm import (
     SGDStep,
     evaluation_summaries,
 )
-from sample_factory.learning.algorithms.extra_losses import ExtraLosses
+from sample_factory.learning.algorithms.extra_losses import BuiltInAlgorithm
 from sample_factory.learning.algorithms.targets import (
     TargetNetwork,
     Targets,
@@ -73,7 +73,7 @@ class Duals(nn.Module):
             parameter.clamp_(min=LEAST / DUAL_SPEED)
 
 
-class VMPO:
+class VMPO(BuiltInAlgorithm):
     """An `Algorithm`: losses of sections 4.1 and 4.2, with bootstrapped returns and no importance weights.
 
     It uses the better half of each minibatch. Limits hold for whole actions: for the sum over all discrete
@@ -84,9 +84,10 @@ class VMPO:
     statistics of returns replace PopArt.
     """
 
+    fixes_targets = True  # advantages, returns and the target policy are computed before the first step
+
     def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
-        self._flags = flags
-        self._model = policy.model
+        super().__init__(flags, policy, rng)
         self._target = TargetNetwork(policy)
         layout = policy.model.layout
         first = {TEMPERATURE: FIRST_TEMPERATURE}
@@ -95,23 +96,10 @@ class VMPO:
         if layout.box_actions:
             first.update(mean=FIRST_CONTINUOUS, covariance=FIRST_CONTINUOUS)
         self._duals = Duals(first).to(policy.device)
-        self._extra = ExtraLosses(flags, policy, rng)
 
     @property
     def modules(self) -> Mapping[str, nn.Module]:
         return {"target": self._target.module, "duals": self._duals, **self._extra.modules}
-
-    @property
-    def fixes_targets(self) -> bool:
-        """True: advantages, returns and the target policy are computed once, before the first step."""
-        return True
-
-    def set_flags(self, flags: LearningFlags) -> None:
-        self._flags = flags
-        self._extra.set_flags(flags)
-
-    def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
-        return ()
 
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:
         values = unnormalized_values(self._model, evaluation.unrolled.values)
