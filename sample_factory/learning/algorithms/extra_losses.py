@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from sample_factory.algo.losses import EXPLORATION_LOSSES, kl_loss
 from sample_factory.config.learning_flags import LearningFlags
-from sample_factory.learning.algorithms.algorithm import Evaluation
+from sample_factory.learning.algorithms.algorithm import Evaluation, SGDStep, evaluation_summaries
 from sample_factory.learning.algorithms.cpc_task import cpc_loss, make_cpc
 from sample_factory.learning.algorithms.episodic_task import make_episodic
 from sample_factory.learning.batch import Batch
@@ -92,3 +92,13 @@ class BuiltInAlgorithm:
 
     def after_step(self, version: int) -> None:
         self._extra.after_step()
+
+    @torch.no_grad()
+    def summaries(self, step: SGDStep) -> dict[str, float]:
+        advantages = step.losses.diagnostics["advantages"][step.minibatch.own]
+        numbers = {"adv_min": advantages.min(), "adv_max": advantages.max(), **self.own_summaries(step)}
+        return evaluation_summaries(step.minibatch, step.evaluation, numbers)
+
+    def own_summaries(self, step: SGDStep) -> dict[str, Tensor]:
+        """Returns what only this algorithm has: scalars by tag, without a gradient; defined by subclasses."""
+        raise NotImplementedError

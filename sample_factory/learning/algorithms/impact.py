@@ -4,8 +4,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sample_factory.algo.losses import (
     normalize_advantages,
@@ -14,13 +13,7 @@ from sample_factory.algo.losses import (
     truncated_log_ratios,
 )
 from sample_factory.config.learning_flags import LearningFlags
-from sample_factory.learning.algorithms.algorithm import (
-    POLICY,
-    Evaluation,
-    Losses,
-    SGDStep,
-    evaluation_summaries,
-)
+from sample_factory.learning.algorithms.algorithm import POLICY, Evaluation, Losses, SGDStep
 from sample_factory.learning.algorithms.extra_losses import BuiltInAlgorithm
 from sample_factory.learning.algorithms.targets import (
     TargetNetwork,
@@ -110,20 +103,14 @@ class IMPACT(BuiltInAlgorithm):
         self._target.after_step(version, target_period(self._flags))
         self._extra.after_step()
 
-    @torch.no_grad()
-    def summaries(self, step: SGDStep) -> dict[str, float]:
-        valid = step.minibatch.own
-        advantages = step.losses.diagnostics["advantages"]
-        ratio = step.losses.diagnostics["log_ratios"][valid].exp()
+    def own_summaries(self, step: SGDStep) -> dict[str, Tensor]:
+        ratio = step.losses.diagnostics["log_ratios"][step.minibatch.own].exp()
         widest = 1 + self._flags.ppo_clip_ratio
-        numbers = {
+        return {
             "fraction_clipped": ((ratio > widest) | (ratio < 1 / widest)).float().mean(),
             "target_ratio_min": ratio.min(),
             "target_ratio_max": ratio.max(),
-            "adv_min": advantages[valid].min(),
-            "adv_max": advantages[valid].max(),
         }
-        return evaluation_summaries(step.minibatch, step.evaluation, numbers)
 
 
 def target_period(flags: LearningFlags) -> int:

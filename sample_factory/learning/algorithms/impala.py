@@ -1,15 +1,9 @@
 """IMPALA: an actor-critic with V-trace targets (Espeholt et al. 2018, https://arxiv.org/abs/1802.01561)."""
 
-import torch
+from torch import Tensor
 
 from sample_factory.algo.losses import policy_gradient_loss, squared_error_loss
-from sample_factory.learning.algorithms.algorithm import (
-    POLICY,
-    Evaluation,
-    Losses,
-    SGDStep,
-    evaluation_summaries,
-)
+from sample_factory.learning.algorithms.algorithm import POLICY, Evaluation, Losses, SGDStep
 from sample_factory.learning.algorithms.extra_losses import BuiltInAlgorithm
 from sample_factory.learning.algorithms.targets import (
     Targets,
@@ -46,15 +40,11 @@ class IMPALA(BuiltInAlgorithm):
         sums = {name: mean * self._flags.batch_size for name, mean in means.items()}
         return Losses(sums, {"advantages": targets.advantages})
 
-    @torch.no_grad()
-    def summaries(self, step: SGDStep) -> dict[str, float]:
+    def own_summaries(self, step: SGDStep) -> dict[str, Tensor]:
         advantages = step.losses.diagnostics["advantages"][step.minibatch.own]
         rho = self._flags.vtrace_rho
         ratio = step.evaluation.log_ratios.exp()[step.minibatch.own]
-        numbers = {
+        return {
             "fraction_truncated": (ratio > rho).float().mean(),
-            "adv_min": advantages.min(),
-            "adv_max": advantages.max(),
             "adv_std": advantages.std(correction=0),
         }
-        return evaluation_summaries(step.minibatch, step.evaluation, numbers)

@@ -1,15 +1,9 @@
 """Asynchronous proximal policy optimisation (APPO): PPO's losses with V-trace or GAE targets."""
 
-import torch
+from torch import Tensor
 
 from sample_factory.algo.losses import normalize_advantages, policy_loss, value_loss
-from sample_factory.learning.algorithms.algorithm import (
-    POLICY,
-    Evaluation,
-    Losses,
-    SGDStep,
-    evaluation_summaries,
-)
+from sample_factory.learning.algorithms.algorithm import POLICY, Evaluation, Losses, SGDStep
 from sample_factory.learning.algorithms.extra_losses import BuiltInAlgorithm
 from sample_factory.learning.algorithms.targets import (
     Targets,
@@ -49,16 +43,11 @@ class PPO(BuiltInAlgorithm):
         }
         return Losses(terms, {"advantages": advantages})
 
-    @torch.no_grad()
-    def summaries(self, step: SGDStep) -> dict[str, float]:
-        valid = step.minibatch.own
-        advantages = step.losses.diagnostics["advantages"][valid]
-        ratio = step.evaluation.log_ratios.exp()[valid]
+    def own_summaries(self, step: SGDStep) -> dict[str, Tensor]:
+        advantages = step.losses.diagnostics["advantages"][step.minibatch.own]
+        ratio = step.evaluation.log_ratios.exp()[step.minibatch.own]
         widest = 1 + self._flags.ppo_clip_ratio
-        numbers = {
+        return {
             "fraction_clipped": ((ratio > widest) | (ratio < 1 / widest)).float().mean(),
-            "adv_min": advantages.min(),
-            "adv_max": advantages.max(),
             "adv_std": advantages.std(correction=0),
         }
-        return evaluation_summaries(step.minibatch, step.evaluation, numbers)

@@ -16,13 +16,7 @@ from sample_factory.algo.vmpo import (
     weighted_policy_loss,
 )
 from sample_factory.config.learning_flags import LearningFlags
-from sample_factory.learning.algorithms.algorithm import (
-    POLICY,
-    Evaluation,
-    Losses,
-    SGDStep,
-    evaluation_summaries,
-)
+from sample_factory.learning.algorithms.algorithm import POLICY, Evaluation, Losses, SGDStep
 from sample_factory.learning.algorithms.extra_losses import BuiltInAlgorithm
 from sample_factory.learning.algorithms.targets import (
     TargetNetwork,
@@ -146,19 +140,12 @@ class VMPO(BuiltInAlgorithm):
         self._target.after_step(version, self._flags.vmpo_target_period)
         self._extra.after_step()
 
-    @torch.no_grad()
-    def summaries(self, step: SGDStep) -> dict[str, float]:
-        valid = step.minibatch.own
-        advantages = step.losses.diagnostics["advantages"]
-        numbers = {
-            TEMPERATURE: self._duals.value(TEMPERATURE),
-            "adv_min": advantages[valid].min(),
-            "adv_max": advantages[valid].max(),
-        }
+    def own_summaries(self, step: SGDStep) -> dict[str, Tensor]:
+        numbers = {TEMPERATURE: self._duals.value(TEMPERATURE)}
         for part, kl in step.losses.diagnostics["kls"].items():
             numbers[f"{part}_multiplier"] = self._duals.value(part)
-            numbers[f"{part}_target_kl"] = kl[valid].mean()
-        return evaluation_summaries(step.minibatch, step.evaluation, numbers)
+            numbers[f"{part}_target_kl"] = kl[step.minibatch.own].mean()
+        return numbers
 
 
 def kl_parts(old: Any, new: Any) -> dict[str, Tensor]:
