@@ -1,7 +1,7 @@
 """The queues and shared memory that connect the processes of a run."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -79,17 +79,14 @@ class LatestSender:
 
     def __init__(
         self,
-        take_changed: Callable[[], set[int]],
         message_about: Callable[[int], RolloutMessage],
         num_policies: int,
         inboxes: Sequence[Queue],
         is_limited: bool,
     ):
-        """take_changed: returns the policies with a changed state since the last call.
-        message_about: returns the message with the state of a policy.
+        """message_about: returns the message with the state of a policy.
         is_limited: send changes at most once per SEND_SECONDS; otherwise at every call.
         """
-        self._take_changed = take_changed
         self._message_about = message_about
         self._inboxes = inboxes
         self._policies = range(num_policies)
@@ -102,9 +99,8 @@ class LatestSender:
         self._unsent[index] = set(self._policies)
         self._send(index)
 
-    def send_changes(self) -> None:
-        """Sends the changed states to all inboxes."""
-        changed = self._take_changed()
+    def send_changes(self, changed: Set[int]) -> None:
+        """Sends changed states to all inboxes. changed: the policies whose state has, since the last call."""
         for unsent in self._unsent:
             unsent |= changed
         if any(self._unsent) and (not self._is_limited or self._time_to_send()):

@@ -195,19 +195,17 @@ class LeagueSubscriber(Subscriber):
         self._num_policies = config.sampling.num_policies
         # A serial run must be repeatable, so its messages do not depend on time.
         is_limited = not config.sampling.serial_mode
-        self._sender = LatestSender(
-            league.take_changed, league.opponents, self._num_policies, inboxes, is_limited
-        )
+        self._sender = LatestSender(league.opponents, self._num_policies, inboxes, is_limited)
         self._time_to_save = Every(SAVE_LEAGUE_SECONDS)
         self._time_to_summarise = Every(config.monitoring.experiment_summaries_interval)
 
     def handle(self, report: Report) -> None:
         self._league.handle(report)
         # Not only in `tick`: the workers that are ready already play while others start.
-        self._sender.send_changes()
+        self._sender.send_changes(self._league.take_changed())
 
     def tick(self) -> None:
-        self._sender.send_changes()
+        self._sender.send_changes(self._league.take_changed())
         if self._time_to_summarise():
             self._summarise()
         if self._time_to_save():
