@@ -170,7 +170,7 @@ class MainLoop(Loop):
     @property
     def is_done(self) -> bool:
         """Whether the run has trained for as long as the flags say, or an observer has ended it."""
-        return self._monitor.is_done or bool(self.stop_reason)
+        return self._monitor.progress.is_done or bool(self.stop_reason)
 
     @property
     def has_begun(self) -> bool:
@@ -257,14 +257,14 @@ class MainLoop(Loop):
         if not self._has_started:
             return
         outcome = "failed" if has_failed else "finished" if self.is_done else "stopped"
-        if outcome == "finished" and self.stop_reason and not self._monitor.is_done:
+        if outcome == "finished" and self.stop_reason and not self._monitor.progress.is_done:
             outcome = f"finished early ({self.stop_reason})"
         summary = self.summary()
         if summary.total_frames == 0:
             if outcome != "stopped":  # `_train` in training/run.py logs that, with what becomes of the folder
                 log.info("%s before anything was learned", outcome)
             return
-        commands = next_commands(self._config, sys.orig_argv, self._monitor.is_done)
+        commands = next_commands(self._config, sys.orig_argv, self._monitor.progress.is_done)
         folder = self._config.experiment_dir
         first, *others = summary_lines(summary, outcome)
         others.append(f"Checkpoints: {folder / 'checkpoint_p*'}")
