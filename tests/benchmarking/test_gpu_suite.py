@@ -11,6 +11,7 @@ from sample_factory.benchmarking.benchmark_flags import BenchmarkFlags, parse_ar
 from sample_factory.benchmarking.gpu_suite import Result, copied_mb, doom_size, make_rows
 from sample_factory.benchmarking.learner_alone import hand_over_free, learner_alone, synthetic_buffers
 from sample_factory.benchmarking.stages import Stage, StageFailed
+from tests.counting import counts
 
 SMALL = ["--num_workers=2", "--num_envs_per_worker=2", "--batch_size=64", "--rollout=16", "--device=cpu"]
 SMALL += ["--hidden_size=8", "--encoder_mlp_layers", "16", "--inline_samplers=0"]
@@ -80,7 +81,7 @@ def test_a_learner_alone_trains_on_all_samples_of_made_up_trajectories(plan):
     tickets = []
     hand_over_free(buffers, tickets)
     assert sorted(tickets) == list(range(buffers.topology.num_buffers))
-    assert buffers.counts() == (0, 0, len(tickets))
+    assert counts(buffers) == (0, 0, len(tickets))
     hand_over_free(buffers, tickets)
     assert len(tickets) == buffers.topology.num_buffers, "none is handed over twice"
 
