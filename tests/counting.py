@@ -22,8 +22,7 @@ from sample_factory.exchange.messages import Incident
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.topology import make_topology
-from sample_factory.exchange.trajectory_buffers import KindLayout, TrajectoryBuffers
-from sample_factory.mainloop.main_loop import DeadProcess
+from sample_factory.exchange.trajectory_buffers import NO_AGENT, KindLayout, TrajectoryBuffers
 from sample_factory.models.actor_critic import PolicyOutput
 from sample_factory.models.policy_spec import make_policy_spec
 from sample_factory.sampling.matchmaking.matchmaking import registered_matchmaking
@@ -125,9 +124,9 @@ def make_config(**typed: Any) -> Config:
     return build_config(TRAINING_SECTIONS, [Layer("small defaults", small), Layer("test", typed)], typed)
 
 
-def dead_worker(index: int) -> DeadProcess:
-    """Returns a rollout worker that has died."""
-    return DeadProcess(index, [index], Incident("worker_restarts", f"rollout_worker_{index} died"))
+def dead_worker(index: int) -> tuple[int, list[int], Incident]:
+    """Returns the arguments of `Loop.process_replaced` for a rollout worker that has died."""
+    return index, [index], Incident("worker_restarts", f"rollout_worker_{index} died")
 
 
 def make_plan(config: Config, env: Any, family: EnvFamily | None = None, **choices: Any) -> RunPlan:
@@ -200,6 +199,14 @@ def make_shared(config: Config, env: Any, num_logits: int = 1) -> tuple[Trajecto
         make_progress(topology),
     )
     return buffers, channels
+
+
+def counts(buffers: TrajectoryBuffers) -> tuple[int, int, int]:
+    """Returns how many buffers are (free, owned by agents, pending at learners)."""
+    pending = buffers._pending.any(axis=1)  # read first, since a hand-over writes it last
+    owned = buffers._owner != NO_AGENT
+    assert not (owned & pending).any(), "a buffer is owned by an agent and pending at a learner"
+    return int((~owned & ~pending).sum()), int(owned.sum()), int(pending.sum())
 
 
 def assert_lines_up(buffers: TrajectoryBuffers, buffer: int) -> None:

@@ -20,7 +20,7 @@ from sample_factory.benchmarking.machine import describe_hardware, used_by_other
 from sample_factory.benchmarking.stages import Stage, StageFailed, run_stage
 from sample_factory.envs.packages import is_installed
 from sample_factory.exchange.run_plan import RunPlan
-from sample_factory.exchange.trajectory_buffers import KindLayout, kind_layouts
+from sample_factory.exchange.trajectory_buffers import kind_layouts
 from sample_factory.monitoring.bottleneck import PARTS, bottlenecks
 from sample_factory.plotting.plot_command import aligned
 from sample_factory.runtime.child import ChildFailed, call_in_child
@@ -77,12 +77,12 @@ def make_rows(cores: int) -> list[Row]:
 class Result(NamedTuple):
     """The measurement of a row, or `why` it was left out, or its `failure`.
 
-    copied: None also on a CPU, where nothing is copied.
+    copied: see `copied_mb`; None also on a CPU, where nothing is copied.
     """
 
     row: Row
     stage: Stage | None = None
-    copied: "Copied | None" = None
+    copied: Mapping[str, float] | None = None
     why: str | None = None
     failure: str | None = None
 
@@ -95,11 +95,10 @@ class Result(NamedTuple):
     def fields(self) -> dict[str, Any]:
         """Returns all of it for the --json file."""
         measured = {} if self.stage is None else self.stage._asdict()
-        copied = None if self.copied is None else self.copied._asdict()
         return {
             **measured,
             "flags": self.row.flags,
-            "mb_per_second": copied,
+            "mb_per_second": self.copied,
             "left_out": self.why,
             "failure": self.failure,
         }
@@ -183,22 +182,18 @@ def _measured(row: Row, typed: Sequence[str], flags: BenchmarkFlags, folder: Pat
     return Result(row, stage, copied_mb(plan, stage.fps, stage.num_parameters, acts=not row.is_learner))
 
 
-class Copied(NamedTuple):
-    """MB/s that are copied to the GPU and from it, computed from the shapes and the speed."""
+def copied_mb(plan: RunPlan, fps: float, num_parameters: int, acts: bool) -> dict[str, float]:
+    """Returns MB/s that are copied "to_gpu" and "from_gpu" at a speed of `fps`, computed from the shapes.
 
-    to_gpu: float
-    from_gpu: float
-
-
-def copied_mb(plan: RunPlan, fps: float, num_parameters: int, acts: bool) -> Copied:
-    """Returns what inference, learner and weights copy at a speed of `fps`. acts: whether there is inference.
+    acts: whether there is inference.
 
     Inference: observation and recurrent state of each step, and back its outputs and the next state. Learner:
     whole trajectories. Weights: out of the learner after each iteration, and into each policy worker.
     """
     topology = plan.topology
     layout = kind_layouts(plan.info.kinds)[0]
-    observation = sum(box.dtype.itemsize * int(np.prod(box.shape)) for box in _boxes(layout))
+    boxes = [box for box in layout.observation_space.spaces.values() if isinstance(box, gym.spaces.Box)]
+    observation = sum(box.dtype.itemsize * int(np.prod(box.shape)) for box in boxes)
     state, outputs = 4 * plan.state_size, 4 * layout.size
     steps = fps / topology.frameskip  # of agents, per second
     learning = plan.config.learning
@@ -212,11 +207,7 @@ def copied_mb(plan: RunPlan, fps: float, num_parameters: int, acts: bool) -> Cop
     if acts:
         to_gpu += steps * (observation + state) + weights * inferring
         from_gpu += steps * (outputs + state)
-    return Copied(to_gpu / 1e6, from_gpu / 1e6)
-
-
-def _boxes(layout: KindLayout) -> list[gym.spaces.Box]:
-    return [box for box in layout.observation_space.spaces.values() if isinstance(box, gym.spaces.Box)]
+    return {"to_gpu": to_gpu / 1e6, "from_gpu": from_gpu / 1e6}
 
 
 def cells(result: Result) -> list[str]:
@@ -229,7 +220,7 @@ def cells(result: Result) -> list[str]:
         result.row.name,
         f"{stage.fps:,.0f}",
         "n/a" if stage.gpu_busy is None else f"{stage.gpu_busy:.0%}",
-        *(["-", "-"] if copied is None else [f"{copied.to_gpu:,.0f}", f"{copied.from_gpu:,.0f}"]),
+        *(["-", "-"] if copied is None else [f"{copied['to_gpu']:,.0f}", f"{copied['from_gpu']:,.0f}"]),
         "n/a" if stage.cores is None else f"{stage.cores['ours']:.1f}",
         "learner" if result.row.is_learner else limit if len(limits) < len(PARTS) else "none",
     ]

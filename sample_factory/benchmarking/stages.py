@@ -175,23 +175,23 @@ def run_program(
                 try:
                     process.wait(min(USAGE_SECONDS, max(0.0, end - time.monotonic())))
                 except subprocess.TimeoutExpired:
-                    share = gpu.take_mean()
-                    usages += [usage._replace(gpu_busy=share) for usage in usage_of(process.pid)]
+                    if (usage := usage_of(process.pid, gpu.take_mean())) is not None:
+                        usages.append(usage)
         exit_code = process.poll()
     finally:
         end_program(process)
     return exit_code, output_file.read_text(errors="replace"), usages
 
 
-def usage_of(pid: int) -> list[Usage]:
-    """Returns one Usage, or none if there is no such process."""
+def usage_of(pid: int, gpu_busy: float | None = None) -> Usage | None:
+    """Returns the usage of a program; None if there is no such process."""
     cpu_seconds = 0.0
     memory = {}
     try:
         program = psutil.Process(pid)
         processes = [program, *program.children(recursive=True)]
     except psutil.NoSuchProcess:
-        return []
+        return None
     for process in processes:
         try:
             with process.oneshot():
@@ -207,7 +207,7 @@ def usage_of(pid: int) -> list[Usage]:
             states = of_core._asdict()
             busy += sum(seconds for state, seconds in states.items() if state not in NOT_BUSY)
             stolen += states.get(STOLEN, 0.0)
-    return [Usage(time.time(), cpu_seconds, busy, memory, stolen)]
+    return Usage(time.time(), cpu_seconds, busy, memory, stolen, gpu_busy)
 
 
 def end_program(process: "subprocess.Popen[bytes]") -> None:

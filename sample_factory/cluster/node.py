@@ -13,6 +13,7 @@ import ray
 from sample_factory.cluster.packing import THREADS, Packed, pack
 from sample_factory.config import VERSION
 from sample_factory.config.sampling_flags import ClusterFlags
+from sample_factory.exchange.channels import send
 from sample_factory.exchange.messages import (
     ComponentReady,
     Incident,
@@ -26,8 +27,7 @@ from sample_factory.exchange.topology import make_topology
 from sample_factory.launch.arrangement import num_inline_samplers
 from sample_factory.launch.processes import ProcessRun
 from sample_factory.launch.resources import allocate
-from sample_factory.mainloop.main_loop import DeadProcess, Loop, Resources
-from sample_factory.mainloop.subscribers import Outbox
+from sample_factory.mainloop.main_loop import Loop, Resources
 from sample_factory.runtime import cpu
 from sample_factory.runtime.failures import ChildFailed, Explained
 from sample_factory.runtime.log import setup_logging
@@ -213,7 +213,7 @@ class NodeLoop(Loop):
     def __init__(self, resources: Resources):
         self._is_done = False
         self._reports_queue = resources.channels.reports
-        self._outbox = Outbox(resources.channels)
+        self._inboxes = resources.channels.inboxes
         self._lock = threading.Lock()  # for the next two fields: one thread pulls, another one supervises
         self._reports: list[Report] = []
         # By type and policy: the last messages, for the successor of a dead worker.
@@ -232,7 +232,8 @@ class NodeLoop(Loop):
         """Sends a message to all rollout workers."""
         with self._lock:
             self._latest[type(message), message.policy_id] = message
-        self._outbox.send_to_all_rollout_workers(message)
+        for inbox in self._inboxes:
+            send(inbox, message)
 
     def take_reports(self) -> list[Report]:
         """Returns the reports since the last call."""
@@ -246,10 +247,10 @@ class NodeLoop(Loop):
         with self._lock:
             self._reports.extend(report for report in reports if not isinstance(report, ComponentReady))
 
-    def process_replaced(self, dead: DeadProcess) -> None:
+    def process_replaced(self, inbox: int, rollout_workers: Sequence[int], incident: Incident) -> None:
         """Reports the death of the process, and sends the last messages to its successor."""
         with self._lock:
-            self._reports.append(dead.incident)
+            self._reports.append(incident)
             latest = list(self._latest.values())
         for message in latest:
-            self._outbox.send_to_rollout_worker(dead.inbox, message)
+            send(self._inboxes[inbox], message)

@@ -110,15 +110,10 @@ def registered_algorithm(name: str) -> AlgorithmFactory | str:
 
     Raises ValueError, with the known names, for any other name.
     """
-    if ":" in name:
-        return name
     if name == "DUMMY_SAMPLER":  # for version 1, this command was an algorithm
         raise ValueError(f"--algo={name}: use python -m sample_factory.dummy_sampler instead")
-    try:
-        info: AlgorithmInfo = _REGISTRY.find(name)
-    except ValueError as error:
-        raise ValueError(f"{error}; or use module:attribute") from None
-    return info.factory
+    found: AlgorithmInfo | str = _REGISTRY.find(name)
+    return found if isinstance(found, str) else found.factory
 
 
 def algorithm_info(name: str) -> AlgorithmInfo:

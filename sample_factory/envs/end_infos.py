@@ -1,7 +1,7 @@
 """The info of an episode's end: its true objective, its further statistics, and what observers see of it."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,16 +16,6 @@ MAX_STAT_NAME = 80  # characters
 MAX_INFO_ENTRIES = 30  # of an info that is reported
 MAX_INFO_TEXT = 50  # characters of a text, or of a key, in it
 MAX_INFO_BITS = 64  # of an integer in it
-
-
-class ExtraStats(NamedTuple):
-    """Further statistics of an episode by name.
-
-    left_out: name -> value of what the env has reported beside them; only the first beyond MAX_STATS.
-    """
-
-    numbers: dict[str, float]
-    left_out: dict[str, Any]
 
 
 def true_objective(end_info: Info, episode_return: float) -> float:
@@ -43,12 +33,12 @@ def true_objective(end_info: Info, episode_return: float) -> float:
     return next(numbers, episode_return)
 
 
-def extra_stats(end_info: Info) -> ExtraStats:
-    """Returns `episode_extra_stats` in the info of an episode's end; entries of a dict within them are named
-    "outer/inner".
+def extra_stats(end_info: Info) -> tuple[dict[str, float], dict[str, Any]]:
+    """Returns `episode_extra_stats` in the info of an episode's end, and what the env has reported beside
+    them, both by name; entries of a dict within them are named "outer/inner".
 
-    Left out is what is no number, has a name that is too long or not printable, or comes after MAX_STATS
-    others; and an objective that is no number.
+    Left out of the first is what is no number, has a name that is too long or not printable, or comes after
+    MAX_STATS others, of which only one is in the second; and an objective that is no number.
     """
     numbers: dict[str, float] = {}
     left_out = {
@@ -65,7 +55,7 @@ def extra_stats(end_info: Info) -> ExtraStats:
             numbers[name] = number
         if is_full:  # there may be many more
             break
-    return ExtraStats(numbers, left_out)
+    return numbers, left_out
 
 
 def to_float(value: Any) -> float | None:

@@ -23,9 +23,9 @@ from sample_factory.checkpoints.milestones import (
 from sample_factory.config.monitoring_flags import EVALUATED
 from sample_factory.config.sampling_flags import ROLLOUT_WORKER_NICENESS
 from sample_factory.evaluation.result_statistics import MeanAndStd
+from sample_factory.exchange.channels import Channels, send
 from sample_factory.exchange.messages import Incident, Report, Snapshot, SnapshotRequest, TrainReport
 from sample_factory.exchange.run_plan import RunPlan
-from sample_factory.mainloop.subscribers import Outbox
 from sample_factory.monitoring.console import number_text
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.subscriber import Subscriber
@@ -52,12 +52,14 @@ class Evaluations(Subscriber):
        and after --eval_timeout_seconds in all, since an episode may never end.
     """
 
-    def __init__(self, plan: RunPlan, monitor: Monitor, outbox: Outbox, publish: Callable[[Report], None]):
+    def __init__(
+        self, plan: RunPlan, monitor: Monitor, channels: Channels, publish: Callable[[Report], None]
+    ):
         """plan: of the training. publish: hands a report to all subscribers."""
         self._plan = plan.evaluation
         self._config = config = plan.config
         self._monitor = monitor
-        self._outbox = outbox
+        self._learners = channels.learners
         self._publish = publish
         self._every = config.monitoring.eval_every_env_steps
         self._next_frames: dict[int, int] = {}  # by policy: the env frames at which it is due
@@ -138,7 +140,7 @@ class Evaluations(Subscriber):
                     "be too (a larger --eval_every_env_steps or fewer --eval_episodes avoid this)",
                     policy_id,
                 )
-        elif self._outbox.send_to_learner(policy_id, SnapshotRequest()):
+        elif send(self._learners[policy_id], SnapshotRequest()):
             self._requested.add(policy_id)
             self._skipped.discard(policy_id)
 

@@ -116,7 +116,7 @@ class EpisodeRunner:
     def _finish(self, agent: int, info: Mapping[str, Any]) -> EpisodeResult:
         reward = float(self.returns[agent])
         length = int(self._lengths[agent])
-        stats = extra_stats(info).numbers
+        stats, _ = extra_stats(info)
         result = EpisodeResult(agent, reward, length, true_objective(info, reward), stats)
         self.returns[agent] = 0.0
         self._lengths[agent] = 0

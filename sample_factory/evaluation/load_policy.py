@@ -229,9 +229,7 @@ def load_policy(
         if isinstance(observation_space, gym.spaces.Dict):
             observation_space = without_entries(observation_space, config.model.critic_only_keys)
         num_frames = config.env.env_framestack
-        stored = observation_layout(observation_space).space
-        if num_frames > 1:
-            stored = stacked_space(stored, num_frames)
+        stored = stacked_space(observation_layout(observation_space).space, num_frames)
         policy = load_trained_policy(config, choice, stored, action_space)
     except (ConfigError, UnknownEnvError) as error:
         raise in_words_of_python(error) from None

@@ -33,7 +33,7 @@ from sample_factory.launch.plan import plan_run
 from sample_factory.launch.processes import ProcessRun
 from sample_factory.launch.resources import allocate
 from sample_factory.launch.serial import SerialRun
-from sample_factory.mainloop.main_loop import DeadProcess, Loop, Resources
+from sample_factory.mainloop.main_loop import Loop, Resources
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.monitoring.component_stats import ComponentStats
 from sample_factory.monitoring.console import number_text
@@ -297,11 +297,11 @@ class MeasuringLoop(Loop):
         self.receive(timeout)
         self._progress.update(len(self._count), self._describe)
 
-    def process_replaced(self, dead: DeadProcess) -> None:
+    def process_replaced(self, inbox: int, rollout_workers: Sequence[int], incident: Incident) -> None:
         """Expects the episodes of its envs once more: the successor plays them with the same seeds."""
-        self._incidents.add_incident(dead.incident)
+        self._incidents.add_incident(incident)
         num_envs = self._topology.agents_per_worker // self._topology.agents_per_env  # in a worker
-        for index in dead.rollout_workers:
+        for index in rollout_workers:
             self._count.repeat(slice(index * num_envs, (index + 1) * num_envs))
 
     def close(self, may_wait: Callable[[], bool]) -> None:

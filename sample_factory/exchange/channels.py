@@ -1,20 +1,23 @@
 """The queues and shared memory that connect the processes of a run."""
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
 
-from sample_factory.exchange.messages import RolloutMessage
+from sample_factory.exchange.messages import LearnerMessage, RolloutMessage
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import Topology
 from sample_factory.runtime.clock import Every
-from sample_factory.runtime.queues import LocalQueue, Queue
+from sample_factory.runtime.log import log
+from sample_factory.runtime.queues import Queue
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 
 NO_ENV = -1  # no env is being called
 NO_VERSION = -1
 SEND_SECONDS = 2.0  # between messages of a limited LatestSender
+WAIT_SECONDS = 5.0  # for room in a queue: a learner reads messages even while it trains, a dead one does not
 
 
 class Channels(NamedTuple):
@@ -58,13 +61,13 @@ def in_close(env_index: int) -> int:
     return NO_ENV - 1 - env_index
 
 
-def with_local_queues(channels: Channels, topology: Topology) -> Channels:
-    """Returns channels for a process that contains rollout and policy workers: the queues between these two
-    are LocalQueues."""
-    return channels._replace(
-        inboxes=[LocalQueue() for _ in range(topology.num_workers)],
-        requests=[LocalQueue() for _ in range(topology.num_policies)],
-    )
+def send(inbox: Queue, message: LearnerMessage | RolloutMessage) -> bool:
+    """In the main process: returns whether there was room for the message within WAIT_SECONDS."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    is_sent = inbox.put(message, keep_waiting=lambda: time.monotonic() < deadline)
+    if not is_sent:
+        log.error("Could not send %s: the queue stayed full for %g s", type(message).__name__, WAIT_SECONDS)
+    return is_sent
 
 
 class LatestSender:
@@ -76,17 +79,14 @@ class LatestSender:
 
     def __init__(
         self,
-        take_changed: Callable[[], set[int]],
         message_about: Callable[[int], RolloutMessage],
         num_policies: int,
         inboxes: Sequence[Queue],
         is_limited: bool,
     ):
-        """take_changed: returns the policies with a changed state since the last call.
-        message_about: returns the message with the state of a policy.
+        """message_about: returns the message with the state of a policy.
         is_limited: send changes at most once per SEND_SECONDS; otherwise at every call.
         """
-        self._take_changed = take_changed
         self._message_about = message_about
         self._inboxes = inboxes
         self._policies = range(num_policies)
@@ -99,9 +99,8 @@ class LatestSender:
         self._unsent[index] = set(self._policies)
         self._send(index)
 
-    def send_changes(self) -> None:
-        """Sends the changed states to all inboxes."""
-        changed = self._take_changed()
+    def send_changes(self, changed: Set[int]) -> None:
+        """Sends changed states to all inboxes. changed: the policies whose state has, since the last call."""
         for unsent in self._unsent:
             unsent |= changed
         if any(self._unsent) and (not self._is_limited or self._time_to_send()):

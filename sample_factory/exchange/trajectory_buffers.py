@@ -288,13 +288,6 @@ class TrajectoryBuffers:
         """Returns the id of the agent that owns the buffer, or NO_AGENT."""
         return int(self._owner[buffer])
 
-    def counts(self) -> tuple[int, int, int]:
-        """Returns how many buffers are (free, owned by agents, pending at learners)."""
-        pending = self._pending.any(axis=1)  # read first, since a hand-over writes it last
-        owned = self._owner != NO_AGENT
-        assert not (owned & pending).any(), "a buffer is owned by an agent and pending at a learner"
-        return int((~owned & ~pending).sum()), int(owned.sum()), int(pending.sum())
-
 
 def _specs(
     topology: Topology, slots: Sequence[ArraySpec], row_size: int, rnn_state_size: int

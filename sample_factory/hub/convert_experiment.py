@@ -155,9 +155,7 @@ def _policy_spec(config: Config, spaces: OwnSpaces | None) -> PolicySpec:
             raise ConfigError(
                 f"env {config.env_name} cannot be made to get its spaces: {failure.reason}"
             ) from failure
-    stored = observation_layout(spaces.observation).space
-    if config.env.env_framestack > 1:
-        stored = stacked_space(stored, config.env.env_framestack)
+    stored = stacked_space(observation_layout(spaces.observation).space, config.env.env_framestack)
     return make_policy_spec(config, stored, spaces.action)._replace(device="cpu", precision="fp32")
 
 

@@ -21,7 +21,7 @@ from sample_factory.launch.workers import (
     ROLLOUT_WORKER,
     worker_specs,
 )
-from sample_factory.mainloop.main_loop import DeadProcess, Loop, Resources
+from sample_factory.mainloop.main_loop import Loop, Resources
 from sample_factory.monitoring.figures import RunProcess
 from sample_factory.runtime.child import Child, ChildFailed
 from sample_factory.runtime.failures import collected
@@ -158,7 +158,7 @@ class ProcessRun:
         reason, trace = ("", "") if error is None else (error.reason, error.traceback)
         text = f"{dead.name} died{where} and is replaced: {reason}"
         incident = Incident("worker_restarts", text, details=trace)
-        loop.process_replaced(DeadProcess(spec.worker_index, spec.rollout_workers, incident))
+        loop.process_replaced(spec.worker_index, spec.rollout_workers, incident)
         self._supervisor.restart(dead)
         log.info("Reclaimed %d buffers of %s.", count, dead.name)
 
@@ -168,17 +168,16 @@ class ProcessRun:
         for learner in learners:  # finishes an iteration and saves while the other workers stop
             learner.stop()
         stages = [self._children(ROLLOUT_WORKER), self._children(POLICY_WORKER, INLINE_SAMPLER)]
-        stopped = self._supervisor.stop_all(stages, STOP_GRACE_SECONDS, self._describe)
-        nodes_stopped = self._supervisor.stop_all([self._children(INGEST)], NODES_GRACE_SECONDS)
-        learners_stopped = self._supervisor.stop_all(
+        _, failed = self._supervisor.stop_all(stages, STOP_GRACE_SECONDS, self._describe)
+        _, nodes_failed = self._supervisor.stop_all([self._children(INGEST)], NODES_GRACE_SECONDS)
+        killed, learners_failed = self._supervisor.stop_all(
             [learners], LEARNER_GRACE_SECONDS, self._describe, dump_stacks=True
         )
         reason = "did not save in time and was killed"
-        unsaved = [ChildFailed(name, reason) for name in learners_stopped.killed]
+        unsaved = [ChildFailed(name, reason) for name in killed]
         # By now, the first learner of each policy has made its other learners end.
-        others_stopped = self._supervisor.stop_all([self._children(OTHER_LEARNER)], STOP_GRACE_SECONDS)
-        failed = [*stopped.failed, *nodes_stopped.failed, *learners_stopped.failed, *others_stopped.failed]
-        return failed, unsaved
+        _, others_failed = self._supervisor.stop_all([self._children(OTHER_LEARNER)], STOP_GRACE_SECONDS)
+        return [*failed, *nodes_failed, *learners_failed, *others_failed], unsaved
 
     def _describe(self, child: Child) -> str:
         spec = self._specs[child.name]

@@ -18,7 +18,7 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.mainloop.next_commands import next_commands, relative_path
 from sample_factory.mainloop.observed_run import ObservedRun, TrainingInfoSubscriber
 from sample_factory.mainloop.observing import FamilyMetricsSubscriber, ObserversSubscriber
-from sample_factory.mainloop.subscribers import Evolution, LeagueSubscriber, Outbox
+from sample_factory.mainloop.subscribers import Evolution, LeagueSubscriber
 from sample_factory.monitoring.best_policies import BestPolicies
 from sample_factory.monitoring.figures import FiguresWriter, RunProcess
 from sample_factory.monitoring.monitor import Monitor
@@ -37,20 +37,8 @@ CLOCK_COLUMNS = len("12:34:56  ")  # before each line on a terminal
 LOOK_SECONDS = 30.0  # between looks for cfg.json
 
 
-class DeadProcess(NamedTuple):
-    """A process that has died and is replaced: a rollout worker or an inline sampler.
-
-    inbox: index of its queue in Channels.inboxes. rollout_workers: indices of the rollout workers in it.
-    incident: its death, for the log and the summaries.
-    """
-
-    inbox: int
-    rollout_workers: Sequence[int]
-    incident: Incident
-
-
-# Called with (plan, monitor, outbox, publish); `publish` hands a report to all subscribers.
-MakeSubscriber = Callable[[RunPlan, Monitor, Outbox, Callable[[Report], None]], Subscriber]
+# Called with (plan, monitor, channels, publish); `publish` hands a report to all subscribers.
+MakeSubscriber = Callable[[RunPlan, Monitor, Channels, Callable[[Report], None]], Subscriber]
 
 
 class Loop:
@@ -82,8 +70,12 @@ class Loop:
         """Called repeatedly after `started`: receives reports, and does what is due."""
         self.receive(timeout)
 
-    def process_replaced(self, dead: DeadProcess) -> None:
-        """Called when a rollout worker or an inline sampler has died, before its successor starts."""
+    def process_replaced(self, inbox: int, rollout_workers: Sequence[int], incident: Incident) -> None:
+        """Called when a rollout worker or an inline sampler has died, before its successor starts.
+
+        inbox: index of its queue in Channels.inboxes. rollout_workers: indices of the rollout workers in it.
+        incident: its death, for the log and the summaries.
+        """
         raise NotImplementedError
 
     def stopping(self) -> None:
@@ -125,19 +117,19 @@ class MainLoop(Loop):
         make_evaluations: makes the subscriber for evaluations during training, which is above this package.
         """
         self._config = plan.config
-        self._reports = resources.channels.reports
-        self._outbox = Outbox(resources.channels)
+        channels = resources.channels
+        self._reports = channels.reports
         self._monitor = _make_monitor(plan)
         self._training_info: TrainingInfoSubscriber | None = None
         if plan.info.receives_training_info:
             self._training_info = TrainingInfoSubscriber(
-                plan.topology.num_policies, self._outbox.rollout_workers, self._config.sampling.serial_mode
+                plan.topology.num_policies, channels.inboxes, self._config.sampling.serial_mode
             )
         self._observed_run = ObservedRun(self._config, self._monitor.policies, self._training_info)
         self._subscribers = self._make_subscribers(plan, resources, processes)
         if plan.evaluation is not None and make_evaluations is not None:
-            self._subscribers.append(make_evaluations(plan, self._monitor, self._outbox, self.publish))
-        for index in range(len(self._outbox.rollout_workers)):
+            self._subscribers.append(make_evaluations(plan, self._monitor, channels, self.publish))
+        for index in range(len(channels.inboxes)):
             self._start_worker(index)
         self._has_started = False
         self._time_to_look = Every(LOOK_SECONDS)
@@ -152,18 +144,18 @@ class MainLoop(Loop):
         config = plan.config
         flags = config.monitoring
         monitor = self._monitor
-        outbox = self._outbox
+        channels = resources.channels
         subscribers: list[Subscriber] = [monitor]
         if not flags.save_best_metric.startswith(EVALUATED):
-            subscribers.append(BestPolicies(flags, monitor.policies, outbox.send_to_learner))
+            subscribers.append(BestPolicies(flags, monitor.policies, channels.learners))
         if plan.family.metrics is not None:
             metrics = plan.family.metrics
             subscribers.append(FamilyMetricsSubscriber(metrics, config.env_name, monitor, self.publish))
         if resources.population is not None:
             metric = config.population.pbt_target_objective
-            subscribers.append(Evolution(resources.population, metric, monitor, outbox, self.publish))
+            subscribers.append(Evolution(resources.population, metric, monitor, channels, self.publish))
         if resources.league is not None:
-            subscribers.append(LeagueSubscriber(resources.league, config, monitor, outbox))
+            subscribers.append(LeagueSubscriber(resources.league, config, monitor, channels.inboxes))
         if flags.figures_file is not None:
             subscribers.append(FiguresWriter(flags.figures_file, flags.status_interval, monitor, processes))
         if plan.observers:
@@ -178,7 +170,7 @@ class MainLoop(Loop):
     @property
     def is_done(self) -> bool:
         """Whether the run has trained for as long as the flags say, or an observer has ended it."""
-        return self._monitor.is_done or bool(self.stop_reason)
+        return self._monitor.progress.is_done or bool(self.stop_reason)
 
     @property
     def has_begun(self) -> bool:
@@ -232,10 +224,10 @@ class MainLoop(Loop):
         for subscriber in self._subscribers:
             subscriber.handle(report)
 
-    def process_replaced(self, dead: DeadProcess) -> None:
+    def process_replaced(self, inbox: int, rollout_workers: Sequence[int], incident: Incident) -> None:
         """Reports the death of the process, and sends the messages that it had received to its successor."""
-        self.publish(dead.incident)
-        self._start_worker(dead.inbox)
+        self.publish(incident)
+        self._start_worker(inbox)
 
     def _start_worker(self, inbox: int) -> None:
         for subscriber in self._subscribers:
@@ -265,14 +257,14 @@ class MainLoop(Loop):
         if not self._has_started:
             return
         outcome = "failed" if has_failed else "finished" if self.is_done else "stopped"
-        if outcome == "finished" and self.stop_reason and not self._monitor.is_done:
+        if outcome == "finished" and self.stop_reason and not self._monitor.progress.is_done:
             outcome = f"finished early ({self.stop_reason})"
         summary = self.summary()
         if summary.total_frames == 0:
             if outcome != "stopped":  # `_train` in training/run.py logs that, with what becomes of the folder
                 log.info("%s before anything was learned", outcome)
             return
-        commands = next_commands(self._config, sys.orig_argv, self._monitor.is_done)
+        commands = next_commands(self._config, sys.orig_argv, self._monitor.progress.is_done)
         folder = self._config.experiment_dir
         first, *others = summary_lines(summary, outcome)
         others.append(f"Checkpoints: {folder / 'checkpoint_p*'}")

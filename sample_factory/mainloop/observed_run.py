@@ -34,9 +34,7 @@ class TrainingInfoSubscriber(Subscriber):
         self._is_serial = is_serial
         self._with_new_frames: set[int] = set()  # policies
         self._time_to_send_frames = Every(SEND_FRAMES_SECONDS, at_first=True)
-        self._sender = LatestSender(
-            self._take_changed, self._message_about, num_policies, inboxes, is_limited=False
-        )
+        self._sender = LatestSender(self._message_about, num_policies, inboxes, is_limited=False)
 
     def update(self, values: Mapping[str, Any], policy_id: int | None = None) -> None:
         """Adds values for the envs of a policy (None: of all policies), or replaces those of the same names.
@@ -58,15 +56,11 @@ class TrainingInfoSubscriber(Subscriber):
         if self._is_serial or (self._with_new_frames and self._time_to_send_frames()):
             self._changed |= self._with_new_frames
             self._with_new_frames = set()
-        self._sender.send_changes()
+        self._sender.send_changes(self._changed)
+        self._changed = set()
 
     def worker_started(self, index: int) -> None:
         self._sender.send_all(index)
-
-    def _take_changed(self) -> set[int]:
-        changed = self._changed
-        self._changed = set()
-        return changed
 
     def _message_about(self, policy_id: int) -> NewTrainingInfo:
         training_info = {

@@ -82,7 +82,4 @@ def selected_observers(names: tuple[str, ...]) -> dict[str, ObserverFactory | Ob
     if names == (NO_OBSERVERS,):
         return {}
     names = names or tuple(name for name in _REGISTRY.names if name not in _ONLY_NAMED)
-    try:
-        return {name: name if ":" in name else _REGISTRY.find(name) for name in names}
-    except ValueError as error:
-        raise ValueError(f"{error}; or use module:attribute") from None
+    return {name: _REGISTRY.find(name) for name in names}

@@ -60,21 +60,15 @@ def _make(name: str, factory: ObserverFactory | Observer | str) -> Observer:
 
 def _check_parameters(name: str, observer: Observer) -> None:
     """Raises ConfigError if a method has other parameters than in Observer."""
-    for method, expected in (
-        (observer.on_init, Observer.on_init),
-        (observer.on_start, Observer.on_start),
-        (observer.on_episode, Observer.on_episode),
-        (observer.on_training_step, Observer.on_training_step),
-        (observer.extra_summaries, Observer.extra_summaries),
-        (observer.on_stop, Observer.on_stop),
-    ):
+    for method, expected in inspect.getmembers(Observer, inspect.isfunction):
         parameters = list(inspect.signature(expected).parameters)
+        own = inspect.signature(getattr(observer, method))
         try:
-            inspect.signature(method).bind(*parameters[1:])
+            own.bind(*parameters[1:])
         except TypeError:
             raise ConfigError(
-                f"observer {name!r}: {type(observer).__name__}.{expected.__name__} has the parameters "
-                f"{inspect.signature(method)}; they should be ({', '.join(parameters)})"
+                f"observer {name!r}: {type(observer).__name__}.{method} has the parameters "
+                f"{own}; they should be ({', '.join(parameters)})"
             ) from None
 
 

@@ -1,4 +1,4 @@
-"""Subscribers that steer a run: population-based training and the league; and how they send messages."""
+"""Subscribers that steer a run: population-based training and the league."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 from sample_factory.config.config import Config
 from sample_factory.config.population_flags import FLAG_TAG, REPLACED_BY_TAG, SHAPING_TAG
-from sample_factory.exchange.channels import Channels, LatestSender
+from sample_factory.exchange.channels import Channels, LatestSender, send
 from sample_factory.exchange.messages import (
     Donated,
     DonateRequest,
@@ -15,7 +15,6 @@ from sample_factory.exchange.messages import (
     NewShaping,
     PolicyReplaced,
     Report,
-    RolloutMessage,
     SettingsTaken,
 )
 from sample_factory.monitoring.monitor import Monitor
@@ -30,39 +29,6 @@ MIN_EPISODES = 10  # of each policy, before population-based training compares t
 RETRY_SECONDS = 30.0  # after a decision that could not be carried out, e.g. because the disk is full
 PBT_SUMMARY_SECONDS = 300.0
 SAVE_LEAGUE_SECONDS = 30.0
-SEND_SECONDS = 5.0  # a learner reads its messages even while it trains; a dead one does not
-
-
-class Outbox:
-    """In the main process: sends messages to learners, and to rollout workers or inline samplers.
-
-    rollout_workers: the inboxes of the rollout workers, or of the inline samplers, which pass messages on to
-        their rollout workers; for messages that must not wait.
-    """
-
-    def __init__(self, channels: Channels):
-        self._learners = channels.learners
-        self.rollout_workers: Sequence[Queue] = channels.inboxes
-
-    def send_to_learner(self, policy_id: int, message: LearnerMessage) -> bool:
-        """Returns whether there was room for the message within SEND_SECONDS."""
-        return _send(self._learners[policy_id], message)
-
-    def send_to_rollout_worker(self, index: int, message: RolloutMessage) -> bool:
-        """Returns whether there was room for the message within SEND_SECONDS."""
-        return _send(self.rollout_workers[index], message)
-
-    def send_to_all_rollout_workers(self, message: RolloutMessage) -> None:
-        for inbox in self.rollout_workers:
-            _send(inbox, message)
-
-
-def _send(inbox: Queue, message: LearnerMessage | RolloutMessage) -> bool:
-    deadline = time.monotonic() + SEND_SECONDS
-    is_sent = inbox.put(message, keep_waiting=lambda: time.monotonic() < deadline)
-    if not is_sent:
-        log.error("Could not send %s: the queue stayed full for %g s", type(message).__name__, SEND_SECONDS)
-    return is_sent
 
 
 class Evolution(Subscriber):
@@ -83,7 +49,7 @@ class Evolution(Subscriber):
         population: Population,
         metric: str,
         monitor: Monitor,
-        outbox: Outbox,
+        channels: Channels,
         publish: Callable[[Report], None],
         now: Callable[[], float] = time.monotonic,
     ):
@@ -91,7 +57,7 @@ class Evolution(Subscriber):
         self._population = population
         self._metric = metric
         self._monitor = monitor
-        self._outbox = outbox
+        self._channels = channels
         self._publish = publish
         self._now = now
         self._metric_is_checked = False
@@ -169,21 +135,22 @@ class Evolution(Subscriber):
     def worker_started(self, index: int) -> None:
         """Sends the reward shaping of all policies: the worker knows only that of the command line."""
         for policy_id, member in enumerate(self._population.members):
-            self._outbox.send_to_rollout_worker(index, NewShaping(policy_id, member.shaping))
+            send(self._channels.inboxes[index], NewShaping(policy_id, member.shaping))
 
     def _send_settings(self, decision: Decision, donation: Donated | None) -> None:
         settings = NewSettings(self._request_id, decision.member.hyperparameters, donation)
         self._send(decision, decision.policy_id, settings)
 
     def _send(self, decision: Decision, policy_id: int, message: LearnerMessage) -> None:
-        if not self._outbox.send_to_learner(policy_id, message):
+        if not send(self._channels.learners[policy_id], message):
             self._give_up(decision, f"the learner of policy {policy_id} does not read its messages")
 
     def _accept(self, decision: Decision) -> None:
         policy_id = decision.policy_id
         self._pending = None
         self._population.accept(decision, self._decided_at)
-        self._outbox.send_to_all_rollout_workers(NewShaping(policy_id, decision.member.shaping))
+        for inbox in self._channels.inboxes:
+            send(inbox, NewShaping(policy_id, decision.member.shaping))
         scalars = self._summaries(policy_id)
         if decision.donor is not None:
             self._publish(PolicyReplaced(policy_id, decision.donor))
@@ -222,25 +189,23 @@ class LeagueSubscriber(Subscriber):
     """In the main process: updates the league, sends its past selves to rollout workers, saves it and writes
     its summaries."""
 
-    def __init__(self, league: League, config: Config, monitor: Monitor, outbox: Outbox):
+    def __init__(self, league: League, config: Config, monitor: Monitor, inboxes: Sequence[Queue]):
         self._league = league
         self._monitor = monitor
         self._num_policies = config.sampling.num_policies
         # A serial run must be repeatable, so its messages do not depend on time.
         is_limited = not config.sampling.serial_mode
-        self._sender = LatestSender(
-            league.take_changed, league.opponents, self._num_policies, outbox.rollout_workers, is_limited
-        )
+        self._sender = LatestSender(league.opponents, self._num_policies, inboxes, is_limited)
         self._time_to_save = Every(SAVE_LEAGUE_SECONDS)
         self._time_to_summarise = Every(config.monitoring.experiment_summaries_interval)
 
     def handle(self, report: Report) -> None:
         self._league.handle(report)
         # Not only in `tick`: the workers that are ready already play while others start.
-        self._sender.send_changes()
+        self._sender.send_changes(self._league.take_changed())
 
     def tick(self) -> None:
-        self._sender.send_changes()
+        self._sender.send_changes(self._league.take_changed())
         if self._time_to_summarise():
             self._summarise()
         if self._time_to_save():

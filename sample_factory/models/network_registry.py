@@ -62,7 +62,11 @@ CORES: Mapping[str, BuiltInCore] = {
     ),
 }
 _REGISTRIES = {
-    part: Registry(f"{part}_custom", BUILT_IN_ENCODERS if part == ENCODER else {})
+    part: Registry(
+        f"{part}_custom",
+        BUILT_IN_ENCODERS if part == ENCODER else {},
+        f"call register_{part} in the script that you start, ",
+    )
     for part in (ENCODER, CORE, DECODER, ACTOR_CRITIC)
 }
 
@@ -160,18 +164,7 @@ def registered_factories(flags: ModelFlags) -> dict[str, NetworkFactory | str]:
 def check_names(flags: ModelFlags) -> None:
     """Raises ValueError, with the nearest name, unless all names are registered or "module:attribute"."""
     for part, name in named_parts(flags).items():
-        _check_name(part, name)
-
-
-def _check_name(part: str, name: str) -> None:
-    if ":" in name:
-        return
-    try:
         _REGISTRIES[part].find(name)
-    except ValueError as error:
-        raise ValueError(
-            f"{error}; call register_{part} in the script that you start, or use module:attribute"
-        ) from None
 
 
 def resolve_factory(part: str, name: str) -> NetworkFactory:
@@ -179,7 +172,5 @@ def resolve_factory(part: str, name: str) -> NetworkFactory:
 
     Raises ValueError for an unknown name or attribute, ImportError for a module that cannot be imported.
     """
-    _check_name(part, name)
-    registry = _REGISTRIES[part]
-    factory: NetworkFactory = resolve(registry.find(name) if name in registry else name)
+    factory: NetworkFactory = resolve(_REGISTRIES[part].find(name))
     return factory

@@ -5,11 +5,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from sample_factory.config.monitoring_flags import MonitoringFlags
+from sample_factory.exchange.channels import send
 from sample_factory.exchange.messages import Report, SaveRequest, TrainReport
 from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.log import log
+from sample_factory.runtime.queues import Queue
 
 MIN_IMPROVEMENT = 0.001
 RETRY_SECONDS = 30.0
@@ -29,12 +31,12 @@ class BestPolicies(Subscriber):
         self,
         flags: MonitoringFlags,
         policies: Sequence[PolicyProgress],
-        send_to_learner: Callable[[int, SaveRequest], object],
+        learners: Sequence[Queue],
         now: Callable[[], float] = time.monotonic,
     ):
         self._flags = flags
         self._policies = policies
-        self._send_to_learner = send_to_learner
+        self._learners = learners
         self._now = now
         self._best_values: dict[int, float | None] = {}  # by policy; no entry until its learner has reported
         self._not_before = [now()] * len(policies)  # time of the next request
@@ -77,4 +79,4 @@ class BestPolicies(Subscriber):
         is_best = best_value is None or mean > best_value + MIN_IMPROVEMENT
         if is_best and math.isfinite(mean):  # no later value could exceed infinity
             self._not_before[policy_id] = self._now() + RETRY_SECONDS
-            self._send_to_learner(policy_id, SaveRequest(metric, mean))
+            send(self._learners[policy_id], SaveRequest(metric, mean))

@@ -119,11 +119,6 @@ class Monitor(Subscriber):
         self._summaries.write_all(self.progress, self.components)
         self._summaries.flush()
 
-    @property
-    def is_done(self) -> bool:
-        """Whether the run has trained for as long as the flags say."""
-        return self.progress.is_done
-
     def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int | None = None) -> None:
         """Adds tag -> value to the curves of a policy, at these env frames (or the steps that
         they are); None: at its current ones."""

@@ -11,6 +11,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import NOT_RESUMED_FLAGS
 from sample_factory.config.sections import RETIRED_FLAGS
 from sample_factory.config.unknown_flags import nearest
+from sample_factory.evaluation.result_statistics import t_quantile
 from sample_factory.plotting.read_summaries import TrainedExperiment
 
 # Flags that may differ between two experiments that are the same except for chance.
@@ -24,13 +25,6 @@ NOT_THE_EXPERIMENT = {
     *("wandb_tags", "wandb_dir", "wandb_unique_id"),
 }
 MAX_FLAGS = 10  # in a label
-# Two-sided 95 % quantiles of Student's t distribution with 1, 2, ... degrees of freedom.
-T_QUANTILES = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-NORMAL_QUANTILE = 1.960  # the limit for many degrees of freedom
 # Name of a shaded area -> what it means, and its columns in a table.
 BANDS = {
     "range": ("band: lowest to highest of them", ("min", "max")),
@@ -174,9 +168,7 @@ def _edges(values: np.ndarray, band: str) -> tuple[np.ndarray, np.ndarray]:
         return mean, mean
     half = values.std(0, ddof=1)
     if band == "ci":  # by Student's t distribution
-        freedom = len(values) - 1
-        quantile = T_QUANTILES[freedom - 1] if freedom <= len(T_QUANTILES) else NORMAL_QUANTILE
-        half = half * quantile / len(values) ** 0.5
+        half = half * t_quantile(len(values) - 1) / len(values) ** 0.5
     return mean - half, mean + half
 
 

@@ -20,6 +20,7 @@ from sample_factory.config.experiment_folder import (
     experiment_folder,
     find_experiment,
     old_version,
+    read_json,
     read_saved,
     saved_path,
 )
@@ -212,11 +213,8 @@ def _read_cfg(folder: Path) -> tuple[dict[str, Any], int]:
     path = saved_path(folder)
     if path is None:
         raise ConfigError(f"no experiment at {folder}: cfg.json is missing; give folders like train_dir/name")
-    try:
-        saved = json.loads(path.read_text())
-    except ValueError as error:
-        raise ConfigError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(saved, dict) or not isinstance(saved.get("env"), str):
+    saved = read_json(path)
+    if not isinstance(saved.get("env"), str):
         raise ConfigError(f"{path} should hold one JSON object of flag names and values, with an env")
     version = old_version(saved) or CURRENT_VERSION
     if version != CURRENT_VERSION:

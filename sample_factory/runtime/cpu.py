@@ -91,12 +91,9 @@ def pass_niceness_to_session() -> None:
         os.close(file)
 
 
-def rss_mb(pid: int | None = None) -> float:
-    """Returns the resident memory of a process (None: this one) in MB, with the shared memory it has used.
-
-    Raises psutil.NoSuchProcess.
-    """
-    return float(psutil.Process(pid).memory_info().rss) / 2**20
+def rss_mb() -> float:
+    """Returns the resident memory of this process in MB, with the shared memory it has used."""
+    return float(psutil.Process().memory_info().rss) / 2**20
 
 
 def memory_limit_mb(of_machine: float, file: str = "/sys/fs/cgroup/memory.max") -> float:

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 from importlib import metadata
-from types import TracebackType
 from typing import Self
 
 # Device files of the drivers of NVIDIA, NVIDIA in WSL, and AMD.
@@ -110,9 +109,7 @@ class GpuWatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
 

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Mapping
 from multiprocessing import context
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import cloudpickle
 
@@ -56,30 +56,21 @@ class ChildOptions(NamedTuple):
     from_template: bool = False
 
 
-class Process(Protocol):
-    """In the parent: a process that was started for a child."""
-
-    pid: int
-
-    def has_ended(self) -> bool:
-        """Returns whether the process has ended; on Linux, its process id stays reserved until `wait`."""
-
-    def wait(self) -> int:
-        """Returns the exit code of the process, which has ended; minus the signal number if a signal ended
-        it."""
-
-
 class ExecutedProcess(subprocess.Popen[bytes]):
     """In the parent: a process with an interpreter of its own."""
 
     def has_ended(self) -> bool:
-        """See Process."""
+        """Returns whether the process has ended; on Linux, its process id stays reserved until `wait`."""
         if sys.platform != "linux":
             return self.poll() is not None
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:  # other code of this process has reaped it
             return True
+
+
+# In the parent: a process that was started for a child.
+Process = ExecutedProcess | template.ForkedProcess
 
 
 def launch(

@@ -205,7 +205,7 @@ class FasterFifoQueue:
         """
         import faster_fifo
 
-        self._open(faster_fifo.Queue(max_bytes, loads=pickle.loads, dumps=_unchanged))
+        self._open(faster_fifo.Queue(max_bytes, loads=pickle.loads, dumps=bytes))  # `put` has pickled
 
     def _open(self, fifo: Any) -> None:
         self._fifo = fifo
@@ -252,7 +252,3 @@ class FasterFifoQueue:
     def __setstate__(self, pickled: bytes) -> None:
         """In the child: maps the parent's queue."""
         self._open(pickle.loads(pickled))
-
-
-def _unchanged(data: bytes) -> bytes:
-    return data

@@ -36,9 +36,11 @@ class Registry:
     """Factories by name for one flag. A factory may be a "module:attribute" string; registering it and
     finding it import nothing."""
 
-    def __init__(self, flag: str, built_in: Mapping[str, Any]):
-        """flag: name of the flag that selects a factory, for messages."""
+    def __init__(self, flag: str, built_in: Mapping[str, Any], advice: str = ""):
+        """flag: name of the flag that selects a factory. advice: what to do about an unknown name, besides
+        using "module:attribute". Both are for messages."""
         self._flag = flag
+        self._advice = advice
         self._factories = dict(built_in)
 
     def register(self, name: str, factory: Any) -> None:
@@ -54,11 +56,16 @@ class Registry:
         return name in self._factories
 
     def find(self, name: str) -> Any:
-        """Returns the factory of a name. Raises ValueError, which names the nearest and all names."""
-        if name in self._factories:
-            return self._factories[name]
+        """Returns the factory of a name; a "module:attribute" that is no name is returned as it is.
+
+        Raises ValueError, which names the nearest and all names.
+        """
+        if name in self._factories or ":" in name:
+            return self._factories.get(name, name)
         upper = {known.upper(): known for known in self._factories}
         close = [upper[found] for found in difflib.get_close_matches(name.upper(), upper, n=1)]
         hint = f"did you mean {close[0]}? " if close else ""
         names = ", ".join(sorted(self._factories)) or "none"
-        raise ValueError(f"--{self._flag}={name} is unknown; {hint}known: {names}")
+        raise ValueError(
+            f"--{self._flag}={name} is unknown; {hint}known: {names}; {self._advice}or use module:attribute"
+        )

@@ -51,13 +51,6 @@ class Limits(NamedTuple):
         return ""
 
 
-class StopReport(NamedTuple):
-    """How children stopped."""
-
-    killed: list[str]  # names of the children that did not stop in time
-    failed: list[ChildFailed]  # exceptions of the children that raised while stopping
-
-
 class Supervisor:
     """In the parent: all children of the run. Promises:
 
@@ -203,17 +196,19 @@ class Supervisor:
         grace_seconds: float = 30.0,
         describe: Callable[[Child], str] = lambda child: child.name,
         dump_stacks: bool = False,
-    ) -> StopReport:
+    ) -> tuple[list[str], list[ChildFailed]]:
         """Asks the children to stop, stage by stage; kills those that run after `grace_seconds` in a stage.
 
-        A child that is not ready has nothing to save, and is killed at once.
+        A child that is not ready has nothing to save, and is killed at once. Returns the names of those that
+        did not stop in time, and the failures of those that raised while stopping.
 
         stages: None: all children at once. Children that save when they stop belong in the last stage. The
             successor of a restarted child takes its place.
         describe: returns the name of a child that does not stop, and what it is busy with, for the log.
         dump_stacks: whether a child prints the stacks of its threads before it is killed.
         """
-        report = StopReport([], [])
+        killed: list[str] = []
+        failed: list[ChildFailed] = []
         for stage in [self.children] if stages is None else stages:
             children = [self._children[child.name] for child in stage]
             running = _stop(children, grace_seconds, describe)
@@ -221,10 +216,10 @@ class Supervisor:
                 child.dump_stacks()
                 child.join(DUMP_SECONDS)
             kill_all(running)
-            report.killed.extend(child.name for child in running)
+            killed.extend(child.name for child in running)
             errors = (child.error for child in children if not child.failed_before_stop)
-            report.failed.extend(error for error in errors if error is not None)
-        return report
+            failed.extend(error for error in errors if error is not None)
+        return killed, failed
 
     def kill_all(self) -> None:
         """Kills all children and what they have started."""

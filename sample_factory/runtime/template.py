@@ -132,7 +132,7 @@ class Template:
 
 
 class ForkedProcess:
-    """In the parent: a process that a template has forked, with the methods of `launch.Process`."""
+    """In the parent: a process that a template has forked, used like an `ExecutedProcess`."""
 
     def __init__(self, pid: int, template: Template):
         self.pid = pid
@@ -146,7 +146,10 @@ class ForkedProcess:
         return bool(poller.poll(0))
 
     def wait(self) -> int:
-        """Returns the exit code of the process, which has ended. Called once."""
+        """Returns the exit code of the process, which has ended; minus the number of a signal that ended it.
+
+        Called once.
+        """
         os.close(self._pidfd)
         return self._template.exit_code(self.pid)
 

@@ -1,11 +1,12 @@
 """A process in which rollout and policy workers take turns, so that no message leaves it for an action."""
 
-from sample_factory.exchange.channels import Channels, with_local_queues
+from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.failures import FailsAgain, one_line
+from sample_factory.runtime.queues import LocalQueue
 from sample_factory.sampling.inference.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
 
@@ -37,7 +38,10 @@ class InlineSampler:
         workers = topology.workers_of_sampler(index)
         self._inbox = channels.inboxes[index]
         self._time_to_read = Every(READ_SECONDS)
-        channels = with_local_queues(channels, topology)
+        channels = channels._replace(  # no message between these workers leaves the process
+            inboxes=[LocalQueue() for _ in range(topology.num_workers)],
+            requests=[LocalQueue() for _ in range(topology.num_policies)],
+        )
         self._inboxes = [channels.inboxes[worker] for worker in workers]
         self._forward_messages()  # rollout workers need the first messages when they are built
         self._stopping = context.stopping

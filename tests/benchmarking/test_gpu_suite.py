@@ -8,9 +8,10 @@ from sample_factory import benchmark
 from sample_factory.benchmarking import gpu_suite
 from sample_factory.benchmarking.benchmark import with_chosen_values
 from sample_factory.benchmarking.benchmark_flags import BenchmarkFlags, parse_arguments, parse_suite
-from sample_factory.benchmarking.gpu_suite import Copied, Result, copied_mb, doom_size, make_rows
+from sample_factory.benchmarking.gpu_suite import Result, copied_mb, doom_size, make_rows
 from sample_factory.benchmarking.learner_alone import hand_over_free, learner_alone, synthetic_buffers
 from sample_factory.benchmarking.stages import Stage, StageFailed
+from tests.counting import counts
 
 SMALL = ["--num_workers=2", "--num_envs_per_worker=2", "--batch_size=64", "--rollout=16", "--device=cpu"]
 SMALL += ["--hidden_size=8", "--encoder_mlp_layers", "16", "--inline_samplers=0"]
@@ -65,10 +66,11 @@ def test_what_is_copied_follows_from_shapes_and_speed(plan):
     trajectory = 17 * observation + state + 16 * (outputs + other)
     weights = 50 * 1000 * 4
     learner = copied_mb(plan, 6400.0, 1000, acts=False)
-    assert np.allclose(learner, (400 * trajectory / 1e6, weights / 1e6))
+    assert learner.keys() == {"to_gpu", "from_gpu"}
+    assert np.allclose(list(learner.values()), (400 * trajectory / 1e6, weights / 1e6))
     both = copied_mb(plan, 6400.0, 1000, acts=True)
     to_gpu = 400 * trajectory + 6400 * (observation + state) + weights
-    assert np.allclose(both, (to_gpu / 1e6, (weights + 6400 * (outputs + state)) / 1e6))
+    assert np.allclose(list(both.values()), (to_gpu / 1e6, (weights + 6400 * (outputs + state)) / 1e6))
 
 
 def test_a_learner_alone_trains_on_all_samples_of_made_up_trajectories(plan):
@@ -79,7 +81,7 @@ def test_a_learner_alone_trains_on_all_samples_of_made_up_trajectories(plan):
     tickets = []
     hand_over_free(buffers, tickets)
     assert sorted(tickets) == list(range(buffers.topology.num_buffers))
-    assert buffers.counts() == (0, 0, len(tickets))
+    assert counts(buffers) == (0, 0, len(tickets))
     hand_over_free(buffers, tickets)
     assert len(tickets) == buffers.topology.num_buffers, "none is handed over twice"
 
@@ -91,7 +93,7 @@ def test_the_table_has_what_was_measured_and_notes_say_why_a_row_is_missing():
     cores = {"ours": 3.4, "of_others": 0.1, "stolen": 0.2}
     measured = Stage(12345.6, cores=cores, parts=parts, gpu_busy=0.415, warnings=("no CUDA graphs",))
     results = [
-        Result(rows[0], measured, Copied(1234.5, 5.4)),
+        Result(rows[0], measured, {"to_gpu": 1234.5, "from_gpu": 5.4}),
         Result(rows[4], Stage(99.0)),
         Result(rows[1], why="it needs a GPU"),
         Result(rows[3], failure="training: failed; the end of its output:\nTraceback"),

@@ -147,13 +147,13 @@ def test_a_usage_has_the_memory_of_each_process_by_its_id():
     process = subprocess.Popen([sys.executable, "-c", script], **options)
     try:
         child_pid = int(process.stdout.readline())
-        (usage,) = usage_of(process.pid)
+        usage = usage_of(process.pid)
         assert set(usage.memory_mb) == {process.pid, child_pid}
         assert all(megabytes > 1 for megabytes in usage.memory_mb.values())
         assert 0 <= usage.cpu_seconds < usage.machine_seconds
     finally:
         stages.end_program(process)
-    assert usage_of(process.pid) == []
+    assert usage_of(process.pid) is None
 
 
 def test_flags_that_do_not_fit_together_are_found_by_the_stage_itself(tmp_path):

@@ -72,7 +72,7 @@ def test_a_goal_is_worth_1_and_the_true_objective_is_the_difference_of_goals():
     episode_return, info = score_a_goal("scoring")
     assert episode_return == 1
     assert true_objective(info, episode_return) == 1
-    assert extra_stats(info).numbers == {"goals": 1, "goals_conceded": 0}
+    assert extra_stats(info)[0] == {"goals": 1, "goals_conceded": 0}
 
 
 def test_a_goal_brings_all_ten_checkpoints_which_do_not_count_for_the_true_objective():

@@ -39,15 +39,16 @@ class FakeMonitor:
         self.written.append((policy_id, env_frames, scalars))
 
 
-class FakeOutbox:
-    """Keeps what is sent."""
+class FakeInbox:
+    """Of a learner: adds its policy to `requests` for each request."""
 
-    def __init__(self):
-        self.requests = []
+    def __init__(self, policy_id, requests):
+        self.policy_id = policy_id
+        self.requests = requests
 
-    def send_to_learner(self, policy_id, message):
+    def put(self, message, keep_waiting):
         assert message == SnapshotRequest()
-        self.requests.append(policy_id)
+        self.requests.append(self.policy_id)
         return True
 
 
@@ -64,11 +65,12 @@ class Run:
         for policy_id in range(num_policies):
             (config.experiment_dir / f"checkpoint_p{policy_id}").mkdir(parents=True, exist_ok=True)
         self.monitor = FakeMonitor(num_policies)
-        self.outbox = FakeOutbox()
+        self.requests = []
+        channels = types.SimpleNamespace(learners=[FakeInbox(i, self.requests) for i in range(num_policies)])
         self.published = []
         self.incidents = ComponentStats(time.monotonic)
         plan = types.SimpleNamespace(config=config, evaluation=None)
-        self.evaluations = Evaluations(plan, self.monitor, self.outbox, self.publish)
+        self.evaluations = Evaluations(plan, self.monitor, channels, self.publish)
 
     def publish(self, incident):
         self.published.append(incident)
@@ -109,9 +111,9 @@ def quick_evaluator(monkeypatch):
 def test_a_policy_is_due_whenever_its_frames_pass_a_multiple_also_in_a_resumed_run(tmp_path):
     run = Run(tmp_path)
     run.train(250, 290)
-    assert run.outbox.requests == [], "a resumed run was evaluated at 200"
+    assert run.requests == [], "a resumed run was evaluated at 200"
     run.train(310)
-    assert run.outbox.requests == [0]
+    assert run.requests == [0]
 
 
 def test_the_results_are_written_at_the_frames_of_the_weights(tmp_path):
@@ -132,7 +134,7 @@ def test_an_evaluation_is_skipped_while_the_last_one_of_the_policy_has_not_ended
     run = Run(tmp_path, num_policies=2)
     run.train(90, 110, 210, 310)
     run.train(90, 110, policy=1)
-    assert run.outbox.requests == [0, 1]
+    assert run.requests == [0, 1]
     assert [record.message.split(", ")[0] for record in caplog.records] == [
         "An evaluation of policy 0 is skipped"
     ], "one line, however many are skipped"
@@ -141,7 +143,7 @@ def test_an_evaluation_is_skipped_while_the_last_one_of_the_policy_has_not_ended
     run.finish()
     assert [written[:2] for written in run.monitor.written] == [(0, 110), (1, 110)], "one after the other"
     run.train(410)
-    assert run.outbox.requests == [0, 1, 0]
+    assert run.requests == [0, 1, 0]
 
 
 def test_an_evaluation_that_fails_is_an_incident_and_the_next_one_is_played(tmp_path):

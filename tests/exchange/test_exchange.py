@@ -19,7 +19,7 @@ from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
 from sample_factory.exchange.topology import make_topology
 from sample_factory.runtime.queues import MAX_MESSAGE_BYTES
 from sample_factory.spaces.agent_kinds import AgentKinds
-from tests.counting import CountingEnv, make_config, make_shared
+from tests.counting import CountingEnv, counts, make_config, make_shared
 
 
 def topology(num_agents=1, **flags):
@@ -147,23 +147,23 @@ class TestBuffers:
     def test_a_buffer_is_free_or_owned_or_pending(self):
         taken = self.buffers.acquire(1, np.array([5, 6]))
         assert set(taken) <= set(self.buffers.topology.buffers_of(1))
-        assert self.buffers.counts() == (self.total - 2, 2, 0)
+        assert counts(self.buffers) == (self.total - 2, 2, 0)
         self.hand_over(taken[:1], 5, 0, 1)
-        assert self.buffers.counts() == (self.total - 2, 1, 1)
+        assert counts(self.buffers) == (self.total - 2, 1, 1)
         self.buffers.release(taken[:1], 0)
-        assert self.buffers.counts() == (self.total - 2, 1, 1), "the other learner still needs it"
+        assert counts(self.buffers) == (self.total - 2, 1, 1), "the other learner still needs it"
         self.buffers.release(taken[:1], 1)
-        assert self.buffers.counts() == (self.total - 1, 1, 0)
+        assert counts(self.buffers) == (self.total - 1, 1, 0)
 
     def test_a_buffer_without_a_policy_is_free_at_once(self):
         taken = self.buffers.acquire(0, np.array([0]))
         self.hand_over(taken, 0)
-        assert self.buffers.counts() == (self.total, 0, 0)
+        assert counts(self.buffers) == (self.total, 0, 0)
 
     def test_too_few_free_buffers_give_none_and_take_none(self):
         per_worker = self.buffers.topology.buffers_per_worker
         assert self.buffers.acquire(0, np.arange(per_worker + 1)) is None
-        assert self.buffers.counts() == (self.total, 0, 0)
+        assert counts(self.buffers) == (self.total, 0, 0)
 
     def test_only_the_owner_hands_over_and_only_a_holder_releases(self):
         taken = self.buffers.acquire(0, np.array([0]))
@@ -176,7 +176,7 @@ class TestBuffers:
         mine, other = self.buffers.acquire(0, np.array([0, 1])), self.buffers.acquire(1, np.array([2]))
         self.hand_over(mine[:1], 0, 1)
         assert self.buffers.reclaim(0) == 1
-        assert self.buffers.counts() == (self.total - 2, 1, 1)
+        assert counts(self.buffers) == (self.total - 2, 1, 1)
         self.hand_over(other, 2, 0)
 
 
@@ -221,7 +221,7 @@ def test_what_a_dead_worker_handed_over_without_a_ticket_is_freed():
     assert buffers.release_lost(0, buffers.incarnations.copy(), tickets=[]) == 0, "the worker lives"
     buffers.reclaim(1)
     assert buffers.release_lost(0, buffers.incarnations.copy(), tickets=[int(taken[1])]) == 2
-    assert buffers.counts()[2] == 1
+    assert counts(buffers)[2] == 1
     buffers.release(taken[1:2], 0)
 
 
@@ -237,4 +237,4 @@ def test_what_a_successor_handed_over_is_not_lost_before_its_tickets_arrive():
     assert buffers.release_lost(0, before_its_death, tickets=[]) == 0, "its tickets may not have been read"
     assert buffers.release_lost(0, buffers.incarnations.copy(), tickets=[]) == 2
     buffers.release(of_successor, 0)
-    assert buffers.counts() == (buffers.topology.num_buffers, 0, 0)
+    assert counts(buffers) == (buffers.topology.num_buffers, 0, 0)

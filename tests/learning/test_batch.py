@@ -2,7 +2,7 @@ import numpy as np
 import torch
 
 from sample_factory.learning.batch import Batcher
-from tests.counting import CountingEnv, make_config, make_shared
+from tests.counting import CountingEnv, counts, make_config, make_shared
 
 
 def full_buffer(**flags):
@@ -26,7 +26,7 @@ def full_buffer(**flags):
 def test_a_batch_is_a_copy_and_the_buffer_is_free_at_once():
     buffers, buffer = full_buffer()
     batch = Batcher(buffers, 0, torch.device("cpu")).next_batch([buffer])
-    assert buffers.counts()[2] == 0
+    assert counts(buffers)[2] == 0
     buffers.obs["obs"][buffer] = 7
     assert (
         (batch.obs["obs"] == 1).all()

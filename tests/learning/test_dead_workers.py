@@ -15,7 +15,7 @@ from sample_factory.learning.receiver import Handover, Receiver
 from sample_factory.runtime.child import Child
 from sample_factory.runtime.queues import SocketQueue
 from sample_factory.runtime.supervisor import Supervisor
-from tests.counting import CountingEnv, make_config, make_shared
+from tests.counting import CountingEnv, counts, make_config, make_shared
 from tests.runtime.waiting import eventually
 
 AGENTS = np.arange(2)
@@ -107,13 +107,13 @@ def test_however_late_the_learner_looks_no_buffer_is_released_twice_and_none_is_
     with Batching(buffers, channels) as batching, Supervisor([child], restartable=[child]) as supervisor:
         supervisor.start_all()
         assert eventually(supervisor.check, PATIENCE), "it kills itself"
-        assert buffers.counts()[0] > NUM_LATE * len(AGENTS), "there is something to fill for the successor"
+        assert counts(buffers)[0] > NUM_LATE * len(AGENTS), "there is something to fill for the successor"
         buffers.reclaim(0)
         supervisor.restart(child)
-        assert eventually(lambda: buffers.counts() == (0, 0, total), PATIENCE), "the successor fills the rest"
+        assert eventually(lambda: counts(buffers) == (0, 0, total), PATIENCE), "the successor fills the rest"
         batching.resumed.set()
         assert eventually(lambda: batching.num_batches > total or supervisor.check(), PATIENCE)
         assert not supervisor.check(), supervisor.children[0].error
         supervisor.stop_all()
-        assert eventually(lambda: buffers.counts() == (total, 0, 0) or batching.error, PATIENCE)
+        assert eventually(lambda: counts(buffers) == (total, 0, 0) or batching.error, PATIENCE)
     assert batching.error is None

@@ -39,7 +39,7 @@ from sample_factory.learning.learner_worker import LearnerWorker
 from sample_factory.learning.receiver import Handover, Receiver
 from sample_factory.learning.saver import Saver
 from sample_factory.runtime.child_side import ChildContext
-from tests.counting import ThreadQueue
+from tests.counting import ThreadQueue, counts
 
 FLAGS = ["--env=gym_CartPole-v1", "--serial_mode=True", "--num_workers=1", "--num_envs_per_worker=8"]
 FLAGS += ["--rollout=4", "--batch_size=16", "--device=cpu", "--experiment=a"]
@@ -104,7 +104,7 @@ def test_the_next_batch_is_made_as_soon_as_the_trainer_has_taken_one_even_withou
     assert worker.step(timeout=PATIENCE), "the second batch"
     assert time.monotonic() - started < PATIENCE / 2
     trainer.join()
-    assert parts.buffers.counts()[2] == 0, "both batches have been copied and released"
+    assert counts(parts.buffers)[2] == 0, "both batches have been copied and released"
 
 
 def test_shares_of_other_learners_are_held_until_they_are_copied_when_a_rollout_worker_dies(parts):
@@ -118,18 +118,18 @@ def test_shares_of_other_learners_are_held_until_they_are_copied_when_a_rollout_
     assert receiver.step(4, timeout=0.0)
     assert handover.take_batch(0.0).rewards.shape == (4, 2), "half of the trajectories of 4 steps"
     [share] = second.get_many(0.0)
-    assert parts.buffers.counts()[2] == len(share.buffer_indices) == 2
+    assert counts(parts.buffers)[2] == len(share.buffer_indices) == 2
     hand_over_and_die(parts)
     receiver.receive(0.0)
-    assert parts.buffers.counts()[2] == 2, "the share"
+    assert counts(parts.buffers)[2] == 2, "the share"
     batcher.next_batch(share.buffer_indices)
     # The buffers of the share are free, and the next ones to be filled, before the share counts as copied.
     hand_over_and_die(parts)
     receiver.receive(0.0)
-    assert parts.buffers.counts()[2] == 2, "they could still be the share"
+    assert counts(parts.buffers)[2] == 2, "they could still be the share"
     channels.progress["copied"][0, 0] += 1
     receiver.receive(0.0)
-    assert parts.buffers.counts()[2] == 0
+    assert counts(parts.buffers)[2] == 0
 
 
 def trained_with(parts, path, experiment="a", **args):

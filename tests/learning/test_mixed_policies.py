@@ -8,7 +8,7 @@ from sample_factory.config.sections import LearningFlags, ModelFlags
 from sample_factory.learning.batch import Batcher
 from sample_factory.learning.learner import Learner
 from sample_factory.models.policy_spec import PolicySpec
-from tests.counting import NUM_ACTIONS, CountingEnv
+from tests.counting import NUM_ACTIONS, CountingEnv, counts
 from tests.learning.arguments import learner_args
 from tests.learning.test_learner import SPACE
 from tests.sampling.rollout.test_env_vector import make_vector, play
@@ -48,4 +48,4 @@ def test_each_policy_is_trained_on_exactly_the_steps_in_which_it_acted():
     assert num_mixed > 10 and seen == set(POLICIES)
     assert [learner.samples for learner in learners] == [acted[policy] for policy in POLICIES]
     assert [learner.env_frames for learner in learners] == [acted[policy] for policy in POLICIES]
-    assert buffers.counts()[2] == 0, "each buffer is free when the last of its policies has copied it"
+    assert counts(buffers)[2] == 0, "each buffer is free when the last of its policies has copied it"

@@ -1,5 +1,6 @@
 """The decisions of a population are carried out step by step, by messages."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -34,8 +35,18 @@ class Episodes:
         return self.objective
 
 
+class Inbox:
+    """Passes on what is sent. take: returns whether the message was read."""
+
+    def __init__(self, take):
+        self.take = take
+
+    def put(self, message, keep_waiting):
+        return self.take(message)
+
+
 class Run:
-    """An Evolution of two policies: what it has sent, published and written."""
+    """An Evolution of two policies with two rollout workers: what it has sent, published and written."""
 
     def __init__(self, folder):
         flags = PbtFlags(
@@ -43,8 +54,7 @@ class Run:
         )
         self.population = Population(flags, DEFAULT, LearningFlags(), folder, 2, seed=1)
         self.to_learners = []
-        self.to_workers = []
-        self.to_new_worker = []
+        self.to_workers = [[], []]
         self.published = []
         self.written = {}
         self.seconds = 0.0
@@ -55,9 +65,8 @@ class Run:
             "reward",
             SimpleNamespace(policies=self.policies, write=self.written.__setitem__),
             SimpleNamespace(
-                send_to_learner=self.send_to_learner,
-                send_to_all_rollout_workers=self.to_workers.append,
-                send_to_rollout_worker=lambda index, message: self.to_new_worker.append(message),
+                learners=[Inbox(partial(self.send_to_learner, policy)) for policy in range(2)],
+                inboxes=[Inbox(partial(self.send_to_worker, worker)) for worker in range(2)],
             ),
             self.published.append,
             now=lambda: self.seconds,
@@ -66,6 +75,10 @@ class Run:
     def send_to_learner(self, policy, message):
         self.to_learners.append((policy, message))
         return self.learners_read
+
+    def send_to_worker(self, worker, message):
+        self.to_workers[worker].append(message)
+        return True
 
     def tick(self, frames=FRAMES, objectives=OBJECTIVES):
         """Returns the messages that the tick sends to learners."""
@@ -92,7 +105,7 @@ def test_a_replacement_goes_from_the_donors_file_to_the_receiver_and_only_then_c
     run.evolution.handle(SettingsTaken(1, ""))
     member = run.population.members[1]
     assert member.hyperparameters == settings.hyperparameters != former.hyperparameters
-    assert run.to_workers == [NewShaping(1, member.shaping)]
+    assert run.to_workers == [[NewShaping(1, member.shaping)]] * 2
     assert run.published == [PolicyReplaced(1, 0)]
 
 
@@ -124,7 +137,7 @@ def test_a_learner_that_reads_no_messages_does_not_stop_the_evolution(run):
 def test_a_new_rollout_worker_gets_the_shaping_of_all_policies(run):
     members = run.population.members
     run.evolution.worker_started(0)
-    assert run.to_new_worker == [NewShaping(i, members[i].shaping) for i in range(2)]
+    assert run.to_workers == [[NewShaping(i, members[i].shaping) for i in range(2)], []]
 
 
 @pytest.mark.parametrize("failure", [Donated(1, None, ""), SettingsTaken(1, "RuntimeError: other SHA-256")])
@@ -132,7 +145,7 @@ def test_a_replacement_that_fails_changes_nothing_and_is_tried_later(run, failur
     former = run.population.members[1]
     run.tick()
     run.evolution.handle(failure)
-    assert run.population.members[1] == former and not run.to_workers and not run.published
+    assert run.population.members[1] == former and not any(run.to_workers) and not run.published
     assert run.tick() == []
     run.seconds = RETRY_SECONDS
     assert run.tick() == [(0, DonateRequest(2))]

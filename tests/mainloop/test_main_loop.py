@@ -64,7 +64,7 @@ def test_all_rollout_workers_get_a_new_milestone_and_a_replaced_one_gets_all(mak
     loop.turn(0.1)
     assert opponents(channels, 0) == opponents(channels, 1) == [(MILESTONE,)]
     loop.turn(0.0)
-    loop.process_replaced(dead_worker(1))
+    loop.process_replaced(*dead_worker(1))
     assert opponents(channels, 0) == [] and opponents(channels, 1) == [(MILESTONE,)]
     loop.close()
 
@@ -161,7 +161,7 @@ def test_flags_that_are_deleted_with_their_folder_are_written_again_and_not_befo
 def test_a_replaced_worker_gets_the_evolved_shaping(make_loop):
     loop, channels, _ = make_loop(num_policies=2, with_pbt=True)
     assert len(received(channels.inboxes[1], NewShaping)) == 2
-    loop.process_replaced(dead_worker(1))
+    loop.process_replaced(*dead_worker(1))
     assert [message.policy_id for message in received(channels.inboxes[1], NewShaping)] == [0, 1]
     assert not received(channels.inboxes[0], Opponents)[2:], "the other workers get nothing again"
     loop.close()

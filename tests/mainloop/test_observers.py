@@ -274,7 +274,7 @@ def test_values_reach_all_workers_replaced_ones_too_and_earlier_ones_stay(make_l
     report(loop, channels, EPISODE)
     second = {**first, "level": 3}
     assert values(channels, 0)[-1] == values(channels, 1)[-1] == second
-    loop.process_replaced(dead_worker(1))
+    loop.process_replaced(*dead_worker(1))
     assert values(channels, 0) == [] and values(channels, 1) == [second]
     loop.close()
 
@@ -283,7 +283,7 @@ def test_values_are_those_at_the_time_of_sending_although_the_observer_changes_t
     levels = [1]
     loop, channels, _ = make_loop(Sending({"levels": levels}))
     levels.append(2)
-    loop.process_replaced(dead_worker(1))
+    loop.process_replaced(*dead_worker(1))
     assert [sent["levels"] for sent in values(channels, 1)] == [[1], [1]]
     loop.close()
 
@@ -334,7 +334,7 @@ def test_values_that_cannot_be_sent_switch_the_observer_off_and_the_earlier_ones
     loop, channels, _ = make_loop(Sending({"level": 1}, arguments))
     values(channels)
     report(loop, channels, EPISODE)
-    loop.process_replaced(dead_worker(0))
+    loop.process_replaced(*dead_worker(0))
     assert values(channels)[-1]["level"] == 1
     loop.close()
     (line,) = [record.getMessage() for record in caplog.records if "switched off" in record.getMessage()]

@@ -4,6 +4,7 @@ from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.exchange.messages import EpisodeReport, SaveRequest, TrainReport
 from sample_factory.monitoring.best_policies import RETRY_SECONDS, BestPolicies
 from sample_factory.monitoring.policy_progress import PolicyProgress
+from sample_factory.runtime.queues import LocalQueue
 
 INTERVAL = 5  # --save_best_every_sec
 
@@ -15,10 +16,8 @@ class Run:
         self._fake_time = fake_time
         all_flags = MonitoringFlags(**{"save_best_every_sec": INTERVAL, **flags})
         self.policy = PolicyProgress(all_flags.stats_avg)
-        self.sent: list[SaveRequest] = []
-        self.best = BestPolicies(
-            all_flags, [self.policy], lambda policy_id, request: self.sent.append(request), now=fake_time
-        )
+        self.learner = LocalQueue()
+        self.best = BestPolicies(all_flags, [self.policy], [self.learner], now=fake_time)
 
     def train(self, env_frames, best_value=None):
         report = TrainReport(0, 7, env_frames, 0, None, best_value)
@@ -33,9 +32,8 @@ class Run:
     def requests(self, seconds=INTERVAL):
         """The requests that are sent in a tick after so many seconds."""
         self._fake_time.seconds += seconds
-        self.sent.clear()
         self.best.tick()
-        return list(self.sent)
+        return self.learner.get_many(0)
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def test_a_run_without_any_report_has_a_status_and_a_summary(make_monitor, fake_
         monitor.tick()
         fake_time.seconds += 1
     assert "env frames 0" in monitor.status() and "%" not in monitor.status()
-    assert not monitor.is_done
+    assert not monitor.progress.is_done
     monitor.close()
     assert len(summary_lines(monitor.summary(), "stopped")) == 3
     never_ticked = make_monitor()
@@ -101,22 +101,22 @@ def test_a_stalled_run_shows_it_in_its_fps(make_monitor, fake_time):
 def test_a_run_is_done_when_all_policies_have_their_frames(make_monitor):
     monitor = make_monitor(num_policies=2, train_for_env_steps=100)
     monitor.handle(train_report(100, policy=0))
-    assert not monitor.is_done
+    assert not monitor.progress.is_done
     monitor.handle(train_report(99, policy=1))
-    assert not monitor.is_done
+    assert not monitor.progress.is_done
     monitor.handle(train_report(100, policy=1))
-    assert monitor.is_done
+    assert monitor.progress.is_done
 
 
 def test_the_time_of_a_run_starts_with_the_first_tick(make_monitor, fake_time):
     monitor = make_monitor(train_for_seconds=10)
     fake_time.seconds += 50  # starting up
-    assert not monitor.is_done
+    assert not monitor.progress.is_done
     monitor.tick()
     fake_time.seconds += 9
-    assert not monitor.is_done
+    assert not monitor.progress.is_done
     fake_time.seconds += 1
-    assert monitor.is_done
+    assert monitor.progress.is_done
 
 
 def test_a_status_is_logged_every_five_seconds(make_monitor, fake_time, logged):

@@ -133,7 +133,7 @@ def test_mean_and_band_are_over_the_interpolated_runs_where_all_have_data(train)
 def test_the_band_is_the_range_or_the_deviation_or_the_confidence_interval_of_the_mean(train):
     (group,) = groups_of([train(name, {0: value}, seed=value) for name, value in zip("abc", (1, 2, 6))])
     deviation = np.std([1, 2, 6], ddof=1)
-    for band, half in (("std", deviation), ("ci", 4.303 * deviation / 3**0.5)):
+    for band, half in (("std", deviation), ("ci", 4.30265273 * deviation / 3**0.5)):
         _, *found = mean_of(group, TAG, Averaging(band=band), 0)
         np.testing.assert_allclose(found, [[3], [3 - half], [3 + half]])
     one = Group("doom_basic", "", group.experiments[:1])

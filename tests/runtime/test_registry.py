@@ -28,8 +28,10 @@ def test_an_unknown_name_is_an_error_with_the_nearest_and_all_names():
     registry = Registry("core", {"gru": int, "lstm": float})
     registry.register("mamba", "my.module:Mamba")
     assert "mamba" in registry and registry.find("mamba") == "my.module:Mamba"
+    assert registry.find("my.module:Other") == "my.module:Other"
     with pytest.raises(
-        ValueError, match=re.escape("--core=gur is unknown; did you mean gru? known: gru, lstm, mamba")
+        ValueError,
+        match=re.escape("--core=gur is unknown; did you mean gru? known: gru, lstm, mamba; or use"),
     ):
         registry.find("gur")
     with pytest.raises(ValueError, match="--core=xyz is unknown; known: gru, lstm, mamba"):

@@ -174,8 +174,8 @@ def test_a_child_that_does_not_stop_is_killed_and_named():
     with Supervisor([idle, stubborn]) as supervisor:
         supervisor.start_all()
         supervisor.wait_ready(20)
-        assert supervisor.stop_all([[idle]], grace_seconds=15).killed == []
-        assert supervisor.stop_all([[stubborn]], grace_seconds=0.1).killed == ["stubborn"]
+        assert supervisor.stop_all([[idle]], grace_seconds=15) == ([], [])
+        assert supervisor.stop_all([[stubborn]], grace_seconds=0.1)[0] == ["stubborn"]
         assert not stubborn.is_alive
 
 
@@ -200,8 +200,8 @@ def test_the_failure_of_a_child_that_was_asked_to_stop_before_its_stage_is_repor
         supervisor.wait_ready(20)
         failing.stop()
         assert failing.join(15)
-        report = supervisor.stop_all([[idle], [failing]], grace_seconds=15)
-    assert [error.name for error in report.failed] == ["failing"]
+        _, failed = supervisor.stop_all([[idle], [failing]], grace_seconds=15)
+    assert [error.name for error in failed] == ["failing"]
 
 
 def test_waiting_for_children_that_start_ends_when_there_is_something_else_to_do():

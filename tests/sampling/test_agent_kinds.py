@@ -21,7 +21,7 @@ from sample_factory.exchange.trajectory_buffers import (
 )
 from sample_factory.learning.batch import Batcher
 from sample_factory.sampling.rollout.env_vector import EnvVector
-from tests.counting import RAW_REWARDS, make_config, poison
+from tests.counting import RAW_REWARDS, counts, make_config, poison
 from tests.mixed import EPISODE, IMAGE, LAST_ACTION, STEP, VECTOR, WALKER, MixedCounting
 from tests.sampling.matchmaking.matchmakers import random_matchmaker
 from tests.sampling.rollout.test_env_vector import Named, finish
@@ -157,7 +157,7 @@ def test_each_policy_is_trained_on_all_steps_of_its_own_kind_and_on_no_other(num
         num_own[policy] = int(batch.own.sum())
     steps = ROLLOUT * len(finished)
     assert num_own[0::2].sum() == steps * 2 // 3 and num_own[1::2].sum() == steps // 3
-    assert buffers.counts()[2] == 0, "nothing is left at any learner"
+    assert counts(buffers)[2] == 0, "nothing is left at any learner"
 
 
 def boxes(**spaces):

@@ -25,6 +25,7 @@ from tests.counting import (
     CountingEnv,
     CountingModel,
     assert_lines_up,
+    counts,
     make_config,
     make_plan,
     make_shared,
@@ -165,7 +166,7 @@ def test_sampling_pauses_while_no_buffer_is_free_and_continues_after_a_release(m
         buffers, deadline = sampler.buffers, time.monotonic() + 30
         held = []
         # Until sampling stops: no buffer is released.
-        while buffers.counts()[0] >= sampler.buffers.topology.agents_per_split * 2:
+        while counts(buffers)[0] >= sampler.buffers.topology.agents_per_split * 2:
             held += sampler.trajectories(1)
             assert time.monotonic() < deadline
         for message in sampler.channels.learners[0].get_many(timeout=0.2):

@@ -241,7 +241,7 @@ def test_a_million_steps_reach_a_slow_and_a_fast_learner_once_each_in_order_and_
         wait_for_standstill(sampling, ledger)
         book_unfinished(sampling, ledger)
         assert eventually(lambda: ledger.read_reports(0.0) or ledger.reports_seen >= ledger.episodes)
-        assert supervisor.stop_all([children], 15).failed == []
+        assert supervisor.stop_all([children], 15)[1] == []
     ledger.read_reports(timeout=0.0)
     assert ledger.reports_seen == ledger.episodes
 

@@ -23,11 +23,14 @@ def stack_frames(env: MultiAgentEnv, num_frames: int) -> MultiAgentEnv:
 
 
 def stacked_space(space: gym.spaces.Dict, num_frames: int) -> gym.spaces.Dict:
-    """Returns the space of an observation with stacks in place of its images; other entries stay.
+    """Returns the space of an observation with stacks in place of its images; other entries stay, and so does
+    the space for one frame.
 
     [channels, height, width] becomes [num_frames * channels, height, width], with the oldest image first.
     Images without channels, or with the channels last, get a first axis: [num_frames, ...].
     """
+    if num_frames == 1:
+        return space
     boxes: dict[str, Any] = dict(space.spaces)
     for key, box in boxes.items():
         if is_image(box):

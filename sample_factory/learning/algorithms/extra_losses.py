@@ -1,6 +1,6 @@
-"""Losses that any built-in algorithm can add: exploration, a KL divergence, auxiliary tasks."""
+"""What built-in algorithms have in common, such as losses for exploration and auxiliary tasks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from sample_factory.algo.losses import EXPLORATION_LOSSES, kl_loss
 from sample_factory.config.learning_flags import LearningFlags
-from sample_factory.learning.algorithms.algorithm import Evaluation
+from sample_factory.learning.algorithms.algorithm import Evaluation, SGDStep, evaluation_summaries
 from sample_factory.learning.algorithms.cpc_task import cpc_loss, make_cpc
 from sample_factory.learning.algorithms.episodic_task import make_episodic
 from sample_factory.learning.batch import Batch
@@ -68,3 +68,37 @@ class ExtraLosses:
         """Fills the episodic memory, if there is one. To be called once after each SGD step."""
         if self._episodic is not None:
             self._episodic.after_step()
+
+
+class BuiltInAlgorithm:
+    """The part of an `Algorithm` that the built-in ones share. By default it uses each batch once."""
+
+    def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
+        self._flags = flags
+        self._model = policy.model
+        self._total = policy.total
+        self._extra = ExtraLosses(flags, policy, rng)
+
+    @property
+    def modules(self) -> Mapping[str, nn.Module]:
+        return self._extra.modules
+
+    def set_flags(self, flags: LearningFlags) -> None:
+        self._flags = flags
+        self._extra.set_flags(flags)
+
+    def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
+        return ()
+
+    def after_step(self, version: int) -> None:
+        self._extra.after_step()
+
+    @torch.no_grad()
+    def summaries(self, step: SGDStep) -> dict[str, float]:
+        advantages = step.losses.diagnostics["advantages"][step.minibatch.own]
+        numbers = {"adv_min": advantages.min(), "adv_max": advantages.max(), **self.own_summaries(step)}
+        return evaluation_summaries(step.minibatch, step.evaluation, numbers)
+
+    def own_summaries(self, step: SGDStep) -> dict[str, Tensor]:
+        """Returns what only this algorithm has: scalars by tag, without a gradient; defined by subclasses."""
+        raise NotImplementedError

@@ -4,8 +4,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sample_factory.algo.losses import (
     normalize_advantages,
@@ -14,14 +13,8 @@ from sample_factory.algo.losses import (
     truncated_log_ratios,
 )
 from sample_factory.config.learning_flags import LearningFlags
-from sample_factory.learning.algorithms.algorithm import (
-    POLICY,
-    Evaluation,
-    Losses,
-    SGDStep,
-    evaluation_summaries,
-)
-from sample_factory.learning.algorithms.extra_losses import ExtraLosses
+from sample_factory.learning.algorithms.algorithm import POLICY, Evaluation, Losses, SGDStep
+from sample_factory.learning.algorithms.extra_losses import BuiltInAlgorithm
 from sample_factory.learning.algorithms.targets import (
     TargetNetwork,
     Targets,
@@ -55,7 +48,7 @@ class CircularBuffer:
         return [self._batches[age] for age in self._ages if age < len(self._batches)]
 
 
-class IMPACT:
+class IMPACT(BuiltInAlgorithm):
     """An `Algorithm` that trains on each batch several times. The buffer of batches is not saved.
 
     V-trace corrects from the policy that acted to the target network, with the values of the current network
@@ -65,26 +58,16 @@ class IMPACT:
     divergence from the target network, for continuous actions, is missing, as in RLlib's defaults.
     """
 
+    fixes_targets = False  # every SGD step changes the values, and some update the target network
+
     def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
-        self._flags = flags
-        self._model = policy.model
-        self._total = policy.total
+        super().__init__(flags, policy, rng)
         self._buffer = CircularBuffer(flags.impact_buffer_batches, flags.impact_uses)
         self._target = TargetNetwork(policy)
-        self._extra = ExtraLosses(flags, policy, rng)
 
     @property
     def modules(self) -> Mapping[str, nn.Module]:
         return {"target": self._target.module, **self._extra.modules}
-
-    @property
-    def fixes_targets(self) -> bool:
-        """False: every SGD step changes the values, and some update the target network."""
-        return False
-
-    def set_flags(self, flags: LearningFlags) -> None:
-        self._flags = flags
-        self._extra.set_flags(flags)
 
     def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
         """Returns batches of the circular buffer, so that each is used --impact_uses times."""
@@ -120,20 +103,14 @@ class IMPACT:
         self._target.after_step(version, target_period(self._flags))
         self._extra.after_step()
 
-    @torch.no_grad()
-    def summaries(self, step: SGDStep) -> dict[str, float]:
-        valid = step.minibatch.own
-        advantages = step.losses.diagnostics["advantages"]
-        ratio = step.losses.diagnostics["log_ratios"][valid].exp()
+    def own_summaries(self, step: SGDStep) -> dict[str, Tensor]:
+        ratio = step.losses.diagnostics["log_ratios"][step.minibatch.own].exp()
         widest = 1 + self._flags.ppo_clip_ratio
-        numbers = {
+        return {
             "fraction_clipped": ((ratio > widest) | (ratio < 1 / widest)).float().mean(),
             "target_ratio_min": ratio.min(),
             "target_ratio_max": ratio.max(),
-            "adv_min": advantages[valid].min(),
-            "adv_max": advantages[valid].max(),
         }
-        return evaluation_summaries(step.minibatch, step.evaluation, numbers)
 
 
 def target_period(flags: LearningFlags) -> int:

@@ -1,21 +1,10 @@
 """IMPALA: an actor-critic with V-trace targets (Espeholt et al. 2018, https://arxiv.org/abs/1802.01561)."""
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
-import torch
-from torch import nn
+from torch import Tensor
 
 from sample_factory.algo.losses import policy_gradient_loss, squared_error_loss
-from sample_factory.config.learning_flags import LearningFlags
-from sample_factory.learning.algorithms.algorithm import (
-    POLICY,
-    Evaluation,
-    Losses,
-    SGDStep,
-    evaluation_summaries,
-)
-from sample_factory.learning.algorithms.extra_losses import ExtraLosses
+from sample_factory.learning.algorithms.algorithm import POLICY, Evaluation, Losses, SGDStep
+from sample_factory.learning.algorithms.extra_losses import BuiltInAlgorithm
 from sample_factory.learning.algorithms.targets import (
     Targets,
     normalized_returns,
@@ -23,36 +12,16 @@ from sample_factory.learning.algorithms.targets import (
     vtrace_targets,
 )
 from sample_factory.learning.batch import Batch
-from sample_factory.models.policy_spec import BuiltPolicy
 
 
-class IMPALA:
+class IMPALA(BuiltInAlgorithm):
     """An `Algorithm`: the gradient of section 4.2, rho_t (r_t + gamma v_{t+1} - V(x_t)) grad log pi(a_t|x_t).
 
     As in the paper and in TorchBeast, losses are sums over a minibatch. They are computed as --batch_size
     times the mean, so that masked steps do not change the step size. The value loss is 1/2 (v_t - V(x_t))^2.
     """
 
-    def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
-        self._flags = flags
-        self._model = policy.model
-        self._extra = ExtraLosses(flags, policy, rng)
-
-    @property
-    def modules(self) -> Mapping[str, nn.Module]:
-        return self._extra.modules
-
-    @property
-    def fixes_targets(self) -> bool:
-        """False: V-trace depends on the importance ratios, which every SGD step changes."""
-        return False
-
-    def set_flags(self, flags: LearningFlags) -> None:
-        self._flags = flags
-        self._extra.set_flags(flags)
-
-    def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
-        return ()
+    fixes_targets = False  # V-trace depends on the importance ratios, which every SGD step changes
 
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:
         values = unnormalized_values(self._model, evaluation.unrolled.values)
@@ -71,18 +40,11 @@ class IMPALA:
         sums = {name: mean * self._flags.batch_size for name, mean in means.items()}
         return Losses(sums, {"advantages": targets.advantages})
 
-    def after_step(self, version: int) -> None:
-        self._extra.after_step()
-
-    @torch.no_grad()
-    def summaries(self, step: SGDStep) -> dict[str, float]:
+    def own_summaries(self, step: SGDStep) -> dict[str, Tensor]:
         advantages = step.losses.diagnostics["advantages"][step.minibatch.own]
         rho = self._flags.vtrace_rho
         ratio = step.evaluation.log_ratios.exp()[step.minibatch.own]
-        numbers = {
+        return {
             "fraction_truncated": (ratio > rho).float().mean(),
-            "adv_min": advantages.min(),
-            "adv_max": advantages.max(),
             "adv_std": advantages.std(correction=0),
         }
-        return evaluation_summaries(step.minibatch, step.evaluation, numbers)

@@ -1,21 +1,10 @@
 """Asynchronous proximal policy optimisation (APPO): PPO's losses with V-trace or GAE targets."""
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
-import torch
-from torch import nn
+from torch import Tensor
 
 from sample_factory.algo.losses import normalize_advantages, policy_loss, value_loss
-from sample_factory.config.learning_flags import LearningFlags
-from sample_factory.learning.algorithms.algorithm import (
-    POLICY,
-    Evaluation,
-    Losses,
-    SGDStep,
-    evaluation_summaries,
-)
-from sample_factory.learning.algorithms.extra_losses import ExtraLosses
+from sample_factory.learning.algorithms.algorithm import POLICY, Evaluation, Losses, SGDStep
+from sample_factory.learning.algorithms.extra_losses import BuiltInAlgorithm
 from sample_factory.learning.algorithms.targets import (
     Targets,
     gae_targets,
@@ -24,33 +13,15 @@ from sample_factory.learning.algorithms.targets import (
     vtrace_targets,
 )
 from sample_factory.learning.batch import Batch
-from sample_factory.models.policy_spec import BuiltPolicy
 
 
-class PPO:
+class PPO(BuiltInAlgorithm):
     """An `Algorithm`; the value of --algo is APPO."""
-
-    def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
-        self._flags = flags
-        self._model = policy.model
-        self._total = policy.total
-        self._extra = ExtraLosses(flags, policy, rng)
-
-    @property
-    def modules(self) -> Mapping[str, nn.Module]:
-        return self._extra.modules
 
     @property
     def fixes_targets(self) -> bool:
         """True with GAE; False with V-trace, which depends on the ratios, which every SGD step changes."""
         return not self._flags.with_vtrace
-
-    def set_flags(self, flags: LearningFlags) -> None:
-        self._flags = flags
-        self._extra.set_flags(flags)
-
-    def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
-        return ()
 
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:
         values = unnormalized_values(self._model, evaluation.unrolled.values)
@@ -72,19 +43,11 @@ class PPO:
         }
         return Losses(terms, {"advantages": advantages})
 
-    def after_step(self, version: int) -> None:
-        self._extra.after_step()
-
-    @torch.no_grad()
-    def summaries(self, step: SGDStep) -> dict[str, float]:
-        valid = step.minibatch.own
-        advantages = step.losses.diagnostics["advantages"][valid]
-        ratio = step.evaluation.log_ratios.exp()[valid]
+    def own_summaries(self, step: SGDStep) -> dict[str, Tensor]:
+        advantages = step.losses.diagnostics["advantages"][step.minibatch.own]
+        ratio = step.evaluation.log_ratios.exp()[step.minibatch.own]
         widest = 1 + self._flags.ppo_clip_ratio
-        numbers = {
+        return {
             "fraction_clipped": ((ratio > widest) | (ratio < 1 / widest)).float().mean(),
-            "adv_min": advantages.min(),
-            "adv_max": advantages.max(),
             "adv_std": advantages.std(correction=0),
         }
-        return evaluation_summaries(step.minibatch, step.evaluation, numbers)

@@ -1,6 +1,6 @@
 """V-MPO: fits the policy to the better half of its samples (Song et al. 2020); see algo/vmpo.py."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,8 @@ from sample_factory.algo.vmpo import (
     weighted_policy_loss,
 )
 from sample_factory.config.learning_flags import LearningFlags
-from sample_factory.learning.algorithms.algorithm import (
-    POLICY,
-    Evaluation,
-    Losses,
-    SGDStep,
-    evaluation_summaries,
-)
-from sample_factory.learning.algorithms.extra_losses import ExtraLosses
+from sample_factory.learning.algorithms.algorithm import POLICY, Evaluation, Losses, SGDStep
+from sample_factory.learning.algorithms.extra_losses import BuiltInAlgorithm
 from sample_factory.learning.algorithms.targets import (
     TargetNetwork,
     Targets,
@@ -73,7 +67,7 @@ class Duals(nn.Module):
             parameter.clamp_(min=LEAST / DUAL_SPEED)
 
 
-class VMPO:
+class VMPO(BuiltInAlgorithm):
     """An `Algorithm`: losses of sections 4.1 and 4.2, with bootstrapped returns and no importance weights.
 
     It uses the better half of each minibatch. Limits hold for whole actions: for the sum over all discrete
@@ -84,9 +78,10 @@ class VMPO:
     statistics of returns replace PopArt.
     """
 
+    fixes_targets = True  # advantages, returns and the target policy are computed before the first step
+
     def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
-        self._flags = flags
-        self._model = policy.model
+        super().__init__(flags, policy, rng)
         self._target = TargetNetwork(policy)
         layout = policy.model.layout
         first = {TEMPERATURE: FIRST_TEMPERATURE}
@@ -95,23 +90,10 @@ class VMPO:
         if layout.box_actions:
             first.update(mean=FIRST_CONTINUOUS, covariance=FIRST_CONTINUOUS)
         self._duals = Duals(first).to(policy.device)
-        self._extra = ExtraLosses(flags, policy, rng)
 
     @property
     def modules(self) -> Mapping[str, nn.Module]:
         return {"target": self._target.module, "duals": self._duals, **self._extra.modules}
-
-    @property
-    def fixes_targets(self) -> bool:
-        """True: advantages, returns and the target policy are computed once, before the first step."""
-        return True
-
-    def set_flags(self, flags: LearningFlags) -> None:
-        self._flags = flags
-        self._extra.set_flags(flags)
-
-    def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
-        return ()
 
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:
         values = unnormalized_values(self._model, evaluation.unrolled.values)
@@ -158,19 +140,12 @@ class VMPO:
         self._target.after_step(version, self._flags.vmpo_target_period)
         self._extra.after_step()
 
-    @torch.no_grad()
-    def summaries(self, step: SGDStep) -> dict[str, float]:
-        valid = step.minibatch.own
-        advantages = step.losses.diagnostics["advantages"]
-        numbers = {
-            TEMPERATURE: self._duals.value(TEMPERATURE),
-            "adv_min": advantages[valid].min(),
-            "adv_max": advantages[valid].max(),
-        }
+    def own_summaries(self, step: SGDStep) -> dict[str, Tensor]:
+        numbers = {TEMPERATURE: self._duals.value(TEMPERATURE)}
         for part, kl in step.losses.diagnostics["kls"].items():
             numbers[f"{part}_multiplier"] = self._duals.value(part)
-            numbers[f"{part}_target_kl"] = kl[valid].mean()
-        return evaluation_summaries(step.minibatch, step.evaluation, numbers)
+            numbers[f"{part}_target_kl"] = kl[step.minibatch.own].mean()
+        return numbers
 
 
 def kl_parts(old: Any, new: Any) -> dict[str, Tensor]:

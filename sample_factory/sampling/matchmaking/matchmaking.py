@@ -127,12 +127,7 @@ def registered_matchmaking(name: str) -> MatchmakingFactory | str:
 
     Raises ValueError, which lists the known names, for an unknown name.
     """
-    if ":" in name:
-        return name
-    try:
-        factory: MatchmakingFactory | str = _REGISTRY.find(name)
-    except ValueError as error:
-        raise ValueError(f"{error}; or use module:attribute") from None
+    factory: MatchmakingFactory | str = _REGISTRY.find(name)
     return factory
 
 

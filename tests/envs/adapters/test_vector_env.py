@@ -110,7 +110,7 @@ def test_an_agents_episodes_end_with_the_infos_of_a_single_env(kind, mode):
             assert info == single_info
             assert episode_return == single_return == length
             assert true_objective(info, 0.0) == single_info["true_objective"]
-            assert extra_stats(info).numbers == single_info["episode_extra_stats"]
+            assert extra_stats(info)[0] == single_info["episode_extra_stats"]
 
 
 def recorded(length):

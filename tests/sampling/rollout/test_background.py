@@ -9,9 +9,9 @@ from sample_factory.envs.abilities import StepsInBackground
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.protocol import ObservationRows
-from sample_factory.exchange.channels import with_local_queues
 from sample_factory.exchange.messages import ActionsReady, EpisodeReport, Incident, StatsReport
 from sample_factory.runtime.child_side import ChildContext
+from sample_factory.runtime.queues import LocalQueue
 from sample_factory.sampling.rollout import rollout_worker
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
@@ -55,7 +55,7 @@ class Inline:
         self.log = []
         config = make_config(num_envs_per_worker=2, worker_num_splits=2)
         self.buffers, channels = make_shared(config, CountingCrowd(0))
-        self.channels = with_local_queues(channels, self.buffers.topology)
+        self.channels = channels._replace(inboxes=[LocalQueue()], requests=[LocalQueue()])
         family = EnvFamily("crowd", self._make_env, None, {})
         plan = make_plan(config, CountingCrowd(0), family)
         self.context = ChildContext("test")

@@ -19,6 +19,7 @@ from tests.counting import (
     STEP,
     CountingEnv,
     assert_lines_up,
+    counts,
     make_config,
     make_shared,
 )
@@ -236,7 +237,7 @@ def test_without_free_buffers_the_rollout_stays_whole_and_can_be_finished_later(
         if done is None:
             break
         held += done
-    free, owned, pending = buffers.counts()
+    free, owned, pending = counts(buffers)
     assert (free, owned, pending) == (buffers.topology.num_buffers - 2 - len(held), 2, len(held)) and free < 2
     buffers.release(np.array([t.buffer for t in held]), 0)
     assert len(finish(vector)) == 2
