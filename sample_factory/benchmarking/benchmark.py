@@ -41,6 +41,8 @@ USUAL_START_SECONDS = 6  # for the announced durations
 USUAL_TRIALS = 12  # the same, of a sweep
 PRINTED_WIDTH = 80  # characters
 FASTER = 1.03  # a gain below 3 % may be chance
+# What the speed depends on, where it follows what the env observes.
+SIZES = {"async_rl", "ppo_epochs", "rollout", "batch_size", "num_batches_per_iteration"}
 MAX_STEPS = 3  # doublings or halvings of one flag in a sweep
 MAX_BATCH_SIZE = 16384  # larger batches change what is learned more than the speed
 MAX_LOAD = 1.0  # processes that wait for a core before anything has been started
@@ -118,7 +120,8 @@ def with_chosen_values(config: Config) -> tuple[Config, "RunPlan"]:
         "num_envs_per_worker": plan.config.sampling.envs_per_worker,
         "inline_samplers": plan.topology.num_inline_samplers,
     }
-    return with_values(config, values), plan
+    chosen = plan.config.flat()
+    return with_values(config, values | {flag: chosen[flag] for flag in SIZES & config.open_flags}), plan
 
 
 def _measure(config: Config, stage: str, seconds: tuple[float, float], folder: str) -> Stage:

@@ -127,7 +127,7 @@ def training_flags(config: Config) -> list[str]:
 
 
 def with_values(config: Config, values: Mapping[str, int]) -> Config:
-    """Returns the configuration with other values of SWEPT_FLAGS, which are appended to the typed flags.
+    """Returns the configuration with other values of flags, which are appended to the typed flags.
 
     Raises ConfigError if they contradict each other or other flags.
     """
