@@ -41,8 +41,6 @@ USUAL_START_SECONDS = 6  # for the announced durations
 USUAL_TRIALS = 12  # the same, of a sweep
 PRINTED_WIDTH = 80  # characters
 FASTER = 1.03  # a gain below 3 % may be chance
-# What the speed depends on, where it follows what the env observes.
-SIZES = {"async_rl", "ppo_epochs", "rollout", "batch_size", "num_batches_per_iteration"}
 MAX_STEPS = 3  # doublings or halvings of one flag in a sweep
 MAX_BATCH_SIZE = 16384  # larger batches change what is learned more than the speed
 MAX_LOAD = 1.0  # processes that wait for a core before anything has been started
@@ -65,7 +63,7 @@ def benchmark(config: Config, version: str) -> None:
     """
     flags: BenchmarkFlags = config.extra["benchmark"]
     load = psutil.getloadavg()[0]
-    config, _ = with_chosen_values(config)
+    config, plan = with_chosen_values(config)
     first = config
     trials: list[dict[str, Any]] = []
     with guarded(), tempfile.TemporaryDirectory(prefix="sample_factory_benchmark_") as folder:
@@ -78,12 +76,14 @@ def benchmark(config: Config, version: str) -> None:
             _write_cfg(config, Path(flags.sweep_cfg).expanduser())
         runs = run_stages(config, folder)
         hardware = describe_hardware()
-        print("\n".join(report(config, runs, hardware, load)))
+        # With the sizes that follow what the env observes.
+        measured = plan.config if config is first else with_chosen_values(config)[1].config
+        print("\n".join(report(measured, runs, hardware, load)))
         if flags.json is not None:
-            found = {**figures(config, runs, hardware, version), "sweep": trials}
+            found = {**figures(measured, runs, hardware, version), "sweep": trials}
             Path(flags.json).expanduser().write_text(json.dumps(found, indent=4) + "\n")
         if flags.chart is not None:
-            _draw_chart(config, flags.chart, runs, hardware)
+            _draw_chart(measured, flags.chart, runs, hardware)
     if flags.sweep:
         if config.learning.batch_size != first.learning.batch_size:
             print("\nnote: --batch_size changes not only the speed, but also what is learned from a frame")
@@ -120,8 +120,7 @@ def with_chosen_values(config: Config) -> tuple[Config, "RunPlan"]:
         "num_envs_per_worker": plan.config.sampling.envs_per_worker,
         "inline_samplers": plan.topology.num_inline_samplers,
     }
-    chosen = plan.config.flat()
-    return with_values(config, values | {flag: chosen[flag] for flag in SIZES & config.open_flags}), plan
+    return with_values(config, values), plan
 
 
 def _measure(config: Config, stage: str, seconds: tuple[float, float], folder: str) -> Stage:
