@@ -159,7 +159,7 @@ def _draw_panel(axes: "Axes", panel: Panel, numbers: Mapping[str, int]) -> None:
 
 def _marker_look(number: int, edge: int) -> dict[str, Any]:
     look = {"markersize": 6.5, "markerfacecolor": colour(number), "markeredgewidth": 1.2}
-    return {"marker": MARKERS[number % len(MARKERS)], "markeredgecolor": colour(edge), **look}
+    return {"marker": marker(number), "markeredgecolor": colour(edge), **look}
 
 
 def _set_axes(axes: "Axes", y_label: str) -> None:
@@ -231,6 +231,11 @@ def colour(number: int) -> str:
 def dashes(number: int) -> tuple[float, tuple[float, ...]]:
     """Returns the dashes of line `number` (offset, lengths); with the colour they differ for 36 lines."""
     return 0, DASHES[(number + number // len(COLOURS)) % len(DASHES)]
+
+
+def marker(number: int) -> str:
+    """Returns the marker of line `number`."""
+    return MARKERS[number % len(MARKERS)]
 
 
 def short_number(number: float) -> str:
