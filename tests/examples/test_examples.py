@@ -8,9 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 
-from examples import algorithms, doom_table, policy_lag
+from examples import algorithms, doom_table, policy_lag, team_doom
 from sample_factory.checkpoints.milestones import best_value, env_frames_of
 from sample_factory.config.algorithms import BUILT_IN
 from sample_factory.config.parsing import parse_config
@@ -102,11 +103,23 @@ def test_a_critic_of_the_whole_team_tells_skill_from_the_luck_of_the_others(tmp_
     assert scalars(tmp_path / "a")["0_aux/avg_skill"][-1][1] > 0.5
 
 
-def test_two_doom_players_share_their_reward_and_train_with_one_critic(tmp_path):
+def test_a_team_of_two_doom_players_trains_with_a_critic_of_both_and_plays_without(tmp_path):
     small = ["--num_workers=1", "--num_envs_per_worker=2", "--rollout=8", "--batch_size=64"]
     flags = [*small, "--timelimit=0.2", "--centralized_critic=True", "--train_for_env_steps=2000"]
     means = train_then_enjoy("team_doom.py", tmp_path, flags, episodes=2)
     assert 0 < means["length"] <= 12 * 35
+    cfg = json.loads((tmp_path / "a" / "cfg.json").read_text())
+    assert "others/obs" in cfg["critic_only_keys"]
+
+
+def test_doom_players_of_a_team_get_the_mean_of_their_rewards():
+    class Two(gym.Env):
+        num_agents = 2
+
+        def step(self, actions):
+            return [0, 0], [1.0, 4.0], [False] * 2, [False] * 2, [{}, {}]
+
+    assert team_doom.SharedReward(Two()).step([0, 0])[1] == [2.5, 2.5]
 
 
 def test_a_curriculum_is_learned_up_to_its_hardest_level_and_then_ends_the_run(tmp_path):
