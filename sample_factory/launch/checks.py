@@ -170,7 +170,8 @@ def _describe_encoders(config: Config, info: EnvInfo) -> list[Note]:
             raise ConfigError(f"{config.env_name}: {error}") from None
         notes.append(Note(f"Encoder of {encoders}"))
         if keys:
-            notes.append(Note(f"The critic sees more and has weights of its own; encoder of {critics}"))
+            flag = "--centralized_critic" if config.model.centralized_critic else "--critic_only_keys"
+            notes.append(Note(f"The critic sees more ({flag}), with weights of its own: encoder of {critics}"))
         warnings += describe_large_layers(config.model, spaces.observation)
     return notes + [Note(text, is_warning=True) for text in warnings]
 

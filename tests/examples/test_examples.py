@@ -132,7 +132,9 @@ def test_a_curriculum_is_learned_up_to_its_hardest_level_and_then_ends_the_run(t
 
 def test_policies_that_always_play_the_same_sides_learn_their_roles(tmp_path):
     identity = ["--experiment=a", f"--train_dir={tmp_path}"]
-    trained = run("matchmaking.py", "train", *identity, WORKERS, "--seed=1")
+    # In one process, the result depends on the seed only: both roles are equally good at first, and with a
+    # policy lag that depends on the machine, the policies can sway together for a while.
+    trained = run("matchmaking.py", "train", *identity, "--serial_mode=True", "--seed=1")
     assert trained.returncode == 0, trained.stdout
     playing = ["--no_render", "--max_num_episodes=10", "--seed=1", "--policy_index", "0", "1"]
     enjoyed = run("matchmaking.py", "enjoy", *identity, *playing)
