@@ -23,18 +23,5 @@ mypy
 if (($#)); then
   exec python -m pytest "$@"
 fi
-# Whole runs mostly wait, so the other tests take place beside them; their output follows at the end.
-log=$(mktemp)
-python -m pytest --color=no --ignore=tests/system >"$log" 2>&1 &
-others=$!
-trap 'kill "$others" 2>/dev/null || true; rm -f "$log"' EXIT
-failed=0
-echo "tests/system, and all other tests at the same time:"
-python -m pytest tests/system || failed=1
-wait "$others" || failed=1
-echo "all other tests:"
-cat "$log"
-if ((failed)); then
-  echo "Some tests failed."
-fi
-exit "$failed"
+# Two at a time: tests of whole runs mostly wait. Those of a file share a process, and what it has prepared.
+exec python -m pytest -n 2 --dist=loadfile

@@ -7,6 +7,10 @@ The first command trains three seeds of each scenario, and resumes what was stop
 is trained so far to the table, which may have rows from other machines, and draws all of it. One cell:
 
     python -m sample_factory.train --env=doom_battle --seed=1 --train_for_env_steps=1_000_000
+
+Runs of other flags, or of version 2 of Sample Factory, are added under a name of their own:
+
+    python examples/doom_table.py OTHER_FOLDER --csv=configs/doom.csv --trainer="version 2.1.1"
 """
 
 import argparse
@@ -38,7 +42,9 @@ SCENARIOS = (
     "doom_battle2",
     "doom_deathmatch_bots",
 )
-IDENTITY = ("env", "seed", "frames")
+SHOWN = (500_000, 1_000_000, LAST)  # frames with a column in the table that is printed
+OURS = "default flags"
+IDENTITY = ("env", "trainer", "seed", "frames")
 COLUMNS = (*IDENTITY, "minutes", "reward", "objective", "sampled", "deterministic", "machine")
 EPISODES = 50  # of each evaluation
 Row = dict[str, str]
@@ -55,8 +61,8 @@ def at(curve: Curve, frames: int) -> tuple[float, float]:
     return float(curve.seconds[index]), float(curve.values[index])
 
 
-def add_rows(folder: Path, table: dict[tuple[str, ...], Row]) -> None:
-    """Adds a row for each multiple of STEP that a run has reached; the last one has evaluations."""
+def add_rows(folder: Path, trainer: str, table: dict[tuple[str, ...], Row]) -> None:
+    """Adds a row for each multiple of STEP that a run has reached; the last one of OURS has evaluations."""
     flags, (curves,) = read_policies(folder)
     reward = curves.get(TAGS["reward"])
     if reward is None or flags["seed"] is None:  # --stats_avg episodes have not ended yet; not of the grid
@@ -64,17 +70,17 @@ def add_rows(folder: Path, table: dict[tuple[str, ...], Row]) -> None:
     objective = curves.get(TAGS["true_objective"], reward)
     for frames in range(STEP, min(LAST, int(1.01 * reward.steps[-1])) + 1, STEP):
         seconds, value = at(reward, frames)
-        row = dict(zip(IDENTITY, map(str, (flags["env"], flags["seed"], frames))))
+        row = dict(zip(IDENTITY, map(str, (flags["env"], trainer, flags["seed"], frames))))
         if tuple(row.values()) in table:
             continue
         row |= {"minutes": f"{seconds / 60:.1f}", "reward": f"{value:.4g}"}
         row |= {"objective": f"{at(objective, frames)[1]:.4g}", "machine": machine()}
-        if frames == LAST:
+        if frames == LAST and trainer == OURS:
             for name in ("sampled", "deterministic"):
                 is_deterministic = name == "deterministic"
                 result = evaluate(folder, num_episodes=EPISODES, deterministic=is_deterministic, seed=1)
                 row[name] = f"{result.true_objective.mean:.4g}"
-        table[row["env"], row["seed"], row["frames"]] = row
+        table[tuple(row[name] for name in IDENTITY)] = row
         print(*row.values(), flush=True)
 
 
@@ -98,38 +104,75 @@ def write(rows: Iterable[Row], table: Path) -> None:
     with open(temporary, "w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
         writer.writeheader()
-        writer.writerows(sorted(rows, key=lambda row: (row["env"], int(row["seed"]), int(row["frames"]))))
+        writer.writerows(
+            sorted(rows, key=lambda row: (row["env"], row["trainer"], int(row["seed"]), int(row["frames"])))
+        )
     os.replace(temporary, table)
 
 
+def markdown(rows: Collection[Row]) -> Iterator[str]:
+    """Yields the lines of a table: mean objective, range if there are several seeds, and mean minutes."""
+    yield f"| scenario | trained by | {' | '.join(f'{frames / 1e6:g}M frames' for frames in SHOWN)} |"
+    yield "|---|---|" + "---|" * len(SHOWN)
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["env"], row["trainer"]), []).append(row)
+    for (env, trainer), own in groups.items():
+        cells = [cell([row for row in own if int(row["frames"]) == frames]) for frames in SHOWN]
+        yield f"| `{env}` | {trainer} | {' | '.join(cells)} |"
+
+
+def cell(rows: Sequence[Row]) -> str:
+    """Returns the text of a cell; empty if no run got as far."""
+    if not rows:
+        return ""
+    values = [float(row["objective"]) for row in rows]
+    spread = f" ({min(values):.3g} to {max(values):.3g})" if len(rows) > 1 else ""
+    return f"{np.mean(values):.3g}{spread}, {np.mean([float(row['minutes']) for row in rows]):.1f} min"
+
+
 def panels(rows: Collection[Row]) -> Iterator[Panel]:
-    """Yields a panel for each scenario: the objective's mean over the seeds, and its range."""
+    """Yields a panel for each scenario: the objective's mean over the seeds of a trainer, and its range."""
     for env in dict.fromkeys(row["env"] for row in rows):
         own = [row for row in rows if row["env"] == env]
-        frames = sorted({int(row["frames"]) for row in own})
-        values = [[float(row["objective"]) for row in own if row["frames"] == str(x)] for x in frames]
-        mean, low, high = (np.array(list(map(of, values))) for of in (np.mean, min, max))
-        num_seeds = len({row["seed"] for row in own})
-        title = f"{env} ({num_seeds} seed{'s' if num_seeds > 1 else ''})"
-        yield Panel(title, "env frames", "objective", [Line(env, "", np.array(frames), mean, (low, high))])
+        trainers = dict.fromkeys(row["trainer"] for row in own)
+        lines = [line(trainer, [row for row in own if row["trainer"] == trainer]) for trainer in trainers]
+        yield Panel(env, "minutes", "objective", lines)
+
+
+def line(trainer: str, rows: Sequence[Row]) -> Line:
+    """Returns the line of a trainer in one scenario: a point for each number of frames."""
+    points = [
+        [row for row in rows if row["frames"] == frames] for frames in {row["frames"]: 0 for row in rows}
+    ]
+    points.sort(key=lambda point: int(point[0]["frames"]))
+    minutes = np.array([np.mean([float(row["minutes"]) for row in point]) for point in points])
+    values = [[float(row["objective"]) for row in point] for point in points]
+    mean, low, high = (np.array(list(map(of, values))) for of in (np.mean, min, max))
+    num_seeds = len({row["seed"] for row in rows})
+    label = f"{trainer} ({num_seeds} seed{'s' if num_seeds > 1 else ''})"
+    return Line(trainer, label, minutes, mean, (low, high))
 
 
 def main(argv: Sequence[str]) -> int:
-    """Adds the runs of a folder to the table. Returns the exit code."""
+    """Adds the runs of a folder to the table, and prints it. Returns the exit code."""
     if not argv:
         print(f"usage: python {sys.argv[0]} FOLDER [--csv=doom.csv] [--picture=doom.png]", file=sys.stderr)
         return 2
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", type=Path, help="of the grid, or any other folder with experiments")
     parser.add_argument("--csv", type=Path, default=Path("doom.csv"), help="table to extend; its rows stay")
+    parser.add_argument("--trainer", default=OURS, help="what trained the runs; evaluated if left out")
     parser.add_argument("--picture", type=Path, help="curves to draw, a panel for each scenario")
     arguments = parser.parse_args(argv)
     table = read(arguments.csv)
     for folder in find_experiments(arguments.folder):
-        add_rows(folder, table)
+        add_rows(folder, arguments.trainer, table)
         write(table.values(), arguments.csv)
-    if arguments.picture is not None and table:
-        draw_panels(list(panels(table.values())), MAX_COLUMNS).savefig(arguments.picture, dpi="figure")
+    rows = list(read(arguments.csv).values())
+    print(*markdown(rows), sep="\n")
+    if arguments.picture is not None and rows:
+        draw_panels(list(panels(rows)), MAX_COLUMNS).savefig(arguments.picture, dpi="figure")
     return 0
 
 

@@ -330,9 +330,9 @@ def test_the_table_of_doom_keeps_its_rows_and_gets_one_for_each_step_of_a_run(tm
     with open(tmp_path / "doom.csv") as file:
         rows = list(csv.DictReader(file))
     assert rows.pop(0) == other
-    assert [(row["env"], row["seed"], row["frames"]) for row in rows] == [
-        ("doom_basic", "1", "1000"),
-        ("doom_basic", "1", "2000"),
+    assert [[row[name] for name in doom_table.IDENTITY] for row in rows] == [
+        ["doom_basic", doom_table.OURS, "1", "1000"],
+        ["doom_basic", doom_table.OURS, "1", "2000"],
     ]
     assert all(float(row["reward"]) == float(row["objective"]) for row in rows)
     assert rows[0]["sampled"] == "" and float(rows[1]["sampled"]) and float(rows[1]["deterministic"])
