@@ -41,7 +41,7 @@ class Screen(gym.ObservationWrapper):
 
 
 def train(env: str, seed: int, minutes: float, table: Path) -> None:
-    """Trains for so many minutes, and adds a row to the table for each multiple of STEP env frames."""
+    """Trains for so many minutes, at least until the first row; adds one for each multiple of STEP env frames."""
     import vizdoom.gymnasium_wrapper  # noqa: F401, it registers the envs
     from stable_baselines3 import PPO, __version__
     from stable_baselines3.common.callbacks import BaseCallback
@@ -51,6 +51,7 @@ def train(env: str, seed: int, minutes: float, table: Path) -> None:
         def _on_training_start(self) -> None:
             self.began = time.monotonic()
             self.objectives: list[float] = []
+            self.num_rows = 0
 
         def _on_step(self) -> bool:
             ended = [info["episode"] for info in self.locals["infos"] if "episode" in info]
@@ -60,12 +61,13 @@ def train(env: str, seed: int, minutes: float, table: Path) -> None:
             frames = self.num_timesteps * FRAMESKIP
             if frames // STEP > (frames - NUM_ENVS * FRAMESKIP) // STEP and self.objectives:
                 self.add_row(str(frames // STEP * STEP), seconds / 60)
-            return seconds < 60 * minutes
+            return seconds < 60 * minutes or not self.num_rows
 
         def add_row(self, frames: str, minutes: float) -> None:
             trainer = f"Stable-Baselines3 {__version__}"
             row = {"env": env, "trainer": trainer, "seed": str(seed), "frames": frames, "machine": machine()}
             row |= {"minutes": f"{minutes:.1f}", "objective": f"{np.mean(self.objectives[-EPISODES:]):.4g}"}
+            self.num_rows += 1
             print(*row.values(), flush=True)
             write([*read(table).values(), row], table)
 

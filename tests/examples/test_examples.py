@@ -339,6 +339,19 @@ def test_the_table_of_doom_keeps_its_rows_and_gets_one_for_each_step_of_a_run(tm
     assert (tmp_path / "doom.png").stat().st_size > 0
 
 
+def test_the_table_of_doom_gets_rows_of_stable_baselines(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import doom_sb3
+
+    for name, value in {"STEP": 160, "NUM_ENVS": 2, "NUM_STEPS": 256}.items():
+        monkeypatch.setattr(doom_sb3, name, value)
+    table = tmp_path / "doom.csv"
+    doom_sb3.main([f"--csv={table}", "--env=doom_health_gathering_supreme", "--seed=3", "--minutes=0.05"])
+    rows = [row for row in doom_table.read(table).values() if row["trainer"].startswith("Stable-Baselines3 ")]
+    assert rows and all(int(row["frames"]) % 160 == 0 and row["seed"] == "3" for row in rows)
+    assert all(2 < float(row["objective"]) < 21 for row in rows), "nobody starves sooner, nor plays longer"
+
+
 def test_the_queues_of_a_cluster_carry_what_the_formula_says(tmp_path):
     picture = tmp_path / "cluster.svg"
     sizes = ["--nodes", "1", "4", "--gigabits", "1", "10", "--seconds=10", f"--out={picture}"]
