@@ -41,7 +41,7 @@ class Screen(gym.ObservationWrapper):
 
 
 def train(env: str, seed: int, minutes: float, table: Path) -> None:
-    """Trains for so many minutes, at least until the first row; adds one for each multiple of STEP env frames."""
+    """Adds a row to the table for each multiple of STEP env frames; ends after so many minutes, and a row."""
     import vizdoom.gymnasium_wrapper  # noqa: F401, it registers the envs
     from stable_baselines3 import PPO, __version__
     from stable_baselines3.common.callbacks import BaseCallback
