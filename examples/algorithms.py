@@ -30,7 +30,11 @@ RUN_DESCRIPTION = RunDescription(
     [
         experiment("cart_pole", "--cfg=configs/gym_cartpole.json"),
         experiment("doom_basic", "--cfg=configs/doom_basic.json --train_for_env_steps=300000"),
-        experiment("doom_battle", "--cfg=configs/doom_battle.json --train_for_env_steps=5000000", seeds=(1,)),
+        experiment(
+            "doom_battle",
+            "--cfg=configs/doom_battle.json --batch_size=2048 --train_for_env_steps=5000000",
+            seeds=(1,),
+        ),
         experiment("halfcheetah", "--cfg=configs/mujoco_halfcheetah.json", CONTINUOUS),
         experiment("kongfumaster", "--env=atari_kongfumaster --train_for_env_steps=400000"),
     ],

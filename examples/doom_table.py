@@ -29,7 +29,7 @@ from sample_factory.plotting.drawing import MAX_COLUMNS, Line, Panel, draw_panel
 from sample_factory.plotting.read_summaries import Curve, find_experiments, read_policies
 from sample_factory.runner.run_description import Experiment, ParamGrid, RunDescription
 
-STEP, LAST = 250_000, 4_000_000  # env frames between the rows of a run, and of its last row
+STEP, LAST = 250_000, 4_000_000  # env frames between the rows of a run, and of the runs of the grid
 SCENARIOS = (
     "doom_basic",
     "doom_defend_the_center",
@@ -42,7 +42,7 @@ SCENARIOS = (
     "doom_battle2",
     "doom_deathmatch_bots",
 )
-SHOWN = (500_000, 1_000_000, LAST)  # frames with a column in the table that is printed
+SHOWN = (500_000, 1_000_000, 2_000_000, LAST)  # frames with a column in the table that is printed
 OURS = "default flags"
 IDENTITY = ("env", "trainer", "seed", "frames")
 COLUMNS = (*IDENTITY, "minutes", "reward", "objective", "sampled", "deterministic", "machine")
@@ -62,20 +62,20 @@ def at(curve: Curve, frames: int) -> tuple[float, float]:
 
 
 def add_rows(folder: Path, trainer: str, table: dict[tuple[str, ...], Row]) -> None:
-    """Adds a row for each multiple of STEP that a run has reached; the last one of OURS has evaluations."""
+    """Adds a row for each STEP frames of a run; evaluates long runs of OURS at their end."""
     flags, (curves,) = read_policies(folder)
     reward = curves.get(TAGS["reward"])
     if reward is None or flags["seed"] is None:  # --stats_avg episodes have not ended yet; not of the grid
         return
     objective = curves.get(TAGS["true_objective"], reward)
-    for frames in range(STEP, min(LAST, int(1.01 * reward.steps[-1])) + 1, STEP):
+    for frames in range(STEP, int(1.01 * reward.steps[-1]) + 1, STEP):
         seconds, value = at(reward, frames)
         row = dict(zip(IDENTITY, map(str, (flags["env"], trainer, flags["seed"], frames))))
         if tuple(row.values()) in table:
             continue
         row |= {"minutes": f"{seconds / 60:.1f}", "reward": f"{value:.4g}"}
         row |= {"objective": f"{at(objective, frames)[1]:.4g}", "machine": machine()}
-        if frames == LAST and trainer == OURS:
+        if trainer == OURS and LAST <= frames == flags["train_for_env_steps"]:
             for name in ("sampled", "deterministic"):
                 is_deterministic = name == "deterministic"
                 result = evaluate(folder, num_episodes=EPISODES, deterministic=is_deterministic, seed=1)

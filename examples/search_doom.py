@@ -21,7 +21,7 @@ def space(trial):
 present = {
     "resolution": "128x72",
     "learning_rate": 5e-4,
-    "batch_size": 1024,
+    "batch_size": 512,
     "ppo_epochs": 1,
     "ppo_clip_ratio": 0.1,
 }
@@ -39,11 +39,11 @@ SEARCH = SearchDescription(
     num_trials=30,
     first=[
         present,
-        {**present, "batch_size": 512},
+        {**present, "batch_size": 1024},
         {**present, "batch_size": 256},
-        {**present, "batch_size": 512, "ppo_epochs": 2},
+        {**present, "ppo_epochs": 2},
         {**present, "batch_size": 256, "resolution": "64x36"},
-        {**present, "batch_size": 512, "ppo_clip_ratio": 0.2, "learning_rate": 1e-3},
+        {**present, "ppo_clip_ratio": 0.2, "learning_rate": 1e-3},
         {**present, "batch_size": 256, "ppo_clip_ratio": 0.2, "ppo_epochs": 2, "resolution": "64x36"},
     ],
 )

@@ -18,6 +18,7 @@ from sample_factory.envs.doom.action_spaces import (
     flat,
 )
 from sample_factory.envs.env_family import FamilyParts
+from sample_factory.runtime.cpu import num_usable_cores
 
 SCENARIOS_FOLDER = Path(__file__).parent / "scenarios"
 TICS_PER_MINUTE = 60 * 35
@@ -228,12 +229,15 @@ class DoomFlags:
 
 
 CONTINUOUS_ENVS = ("doom_dm", "doom_dwango5")
+FEW_CORES = 8
 
 
 def doom_defaults(env_name: str) -> dict[str, Any]:
     """Returns values of other flags that suit these envs better than the general defaults."""
     return {
         "encoder_custom": "vizdoom",
+        # Measured on two cores: configs/DOOM.md. More workers would get fewer envs each with such a batch.
+        "batch_size": 512 if num_usable_cores() <= FEW_CORES else 1024,
         "ppo_clip_value": 0.2,
         "learning_rate": 5e-4,
         "vtrace_lambda": 0.95,  # measured: configs/README.md, "Changes to PPO"
