@@ -23,5 +23,6 @@ mypy
 if (($#)); then
   exec python -m pytest "$@"
 fi
-# Two at a time: tests of whole runs mostly wait. Those of a file share a process, and what it has prepared.
+# Two processes, since tests of whole runs mostly wait. The tests of a file run in one of them, and share its
+# fixtures.
 exec python -m pytest -n 2 --dist=loadfile

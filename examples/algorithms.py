@@ -31,7 +31,7 @@ RUN_DESCRIPTION = RunDescription(
         experiment("cart_pole", "--cfg=configs/gym_cartpole.json"),
         experiment("doom_basic", "--cfg=configs/doom_basic.json --train_for_env_steps=300000"),
         experiment(
-            "doom_battle",
+            "doom_battle",  # the figures in configs/README.md have batches of 2,048
             "--cfg=configs/doom_battle.json --batch_size=2048 --train_for_env_steps=5000000",
             seeds=(1,),
         ),

@@ -17,7 +17,7 @@ from typing import Any
 import cv2
 import gymnasium as gym
 import numpy as np
-from doom_table import STEP, machine, read, write
+from doom_table import IDENTITY, STEP, machine, read, write
 
 ENVS = {
     "doom_defend_the_center": "VizdoomDefendCenter-v1",
@@ -26,11 +26,12 @@ ENVS = {
 }
 WIDTH, HEIGHT = 80, 60
 FRAMESKIP, NUM_ENVS, NUM_STEPS = 4, 8, 128
+REWARD_SCALE = 0.01  # ViZDoom's rewards of an episode are up to 2,100
 EPISODES = 100  # in a mean, as in Sample Factory
 
 
 class Screen(gym.ObservationWrapper):
-    """The small picture alone, of a dict with the measurements; as the example does it."""
+    """Returns only the picture of ViZDoom's dict, at WIDTH x HEIGHT, as in ViZDoom's example."""
 
     def __init__(self, env: gym.Env):
         super().__init__(env)
@@ -40,8 +41,13 @@ class Screen(gym.ObservationWrapper):
         return cv2.resize(observation["screen"], (WIDTH, HEIGHT))
 
 
+def wrap(env: gym.Env) -> gym.Env:
+    """Returns the env with small pictures, and rewards of about 1. Episodes are counted inside of it."""
+    return gym.wrappers.TransformReward(Screen(env), lambda reward: REWARD_SCALE * reward)
+
+
 def train(env: str, seed: int, minutes: float, table: Path) -> None:
-    """Adds a row to the table for each multiple of STEP env frames; ends after so many minutes, and a row."""
+    """Trains for `minutes`, or until the first row if that is later. Adds a row at each multiple of STEP."""
     import vizdoom.gymnasium_wrapper  # noqa: F401, it registers the envs
     from stable_baselines3 import PPO, __version__
     from stable_baselines3.common.callbacks import BaseCallback
@@ -54,31 +60,35 @@ def train(env: str, seed: int, minutes: float, table: Path) -> None:
             self.num_rows = 0
 
         def _on_step(self) -> bool:
-            ended = [info["episode"] for info in self.locals["infos"] if "episode" in info]
-            lengths = "health" in env
-            self.objectives += [0.01 * FRAMESKIP * e["l"] if lengths else e["r"] for e in ended]
-            seconds = time.monotonic() - self.began
+            for info in self.locals["infos"]:
+                if episode := info.get("episode"):
+                    by_length = 0.01 * FRAMESKIP * episode["l"]
+                    self.objectives.append(by_length if "health" in env else episode["r"])
             frames = self.num_timesteps * FRAMESKIP
+            seconds = time.monotonic() - self.began
             if frames // STEP > (frames - NUM_ENVS * FRAMESKIP) // STEP and self.objectives:
-                self.add_row(str(frames // STEP * STEP), seconds / 60)
+                self.add_row(frames // STEP * STEP, seconds)
             return seconds < 60 * minutes or not self.num_rows
 
-        def add_row(self, frames: str, minutes: float) -> None:
-            trainer = f"Stable-Baselines3 {__version__}"
-            row = {"env": env, "trainer": trainer, "seed": str(seed), "frames": frames, "machine": machine()}
-            row |= {"minutes": f"{minutes:.1f}", "objective": f"{np.mean(self.objectives[-EPISODES:]):.4g}"}
+        def add_row(self, frames: int, seconds: float) -> None:
             self.num_rows += 1
+            trainer = f"Stable-Baselines3 {__version__}"
+            row = dict(zip(IDENTITY, (env, trainer, str(seed), str(frames))))
+            row |= {"minutes": f"{seconds / 60:.1f}", "machine": machine()}
+            row["objective"] = f"{np.mean(self.objectives[-EPISODES:]):.4g}"
             print(*row.values(), flush=True)
-            write([*read(table).values(), row], table)
+            rows = read(table)
+            rows[tuple(row[name] for name in IDENTITY)] = row
+            write(rows.values(), table)
 
-    wrapping = {"wrapper_class": Screen, "env_kwargs": {"frame_skip": FRAMESKIP}}
+    wrapping = {"wrapper_class": wrap, "env_kwargs": {"frame_skip": FRAMESKIP}}
     envs = make_vec_env(ENVS[env], n_envs=NUM_ENVS, seed=seed, **wrapping)
     PPO("CnnPolicy", envs, n_steps=NUM_STEPS, seed=seed).learn(10**9, callback=Rows())
 
 
 def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--csv", type=Path, default=Path("doom.csv"), help="table to extend; its rows stay")
+    parser.add_argument("--csv", type=Path, default=Path("doom.csv"), help="table to extend")
     parser.add_argument("--env", choices=ENVS, default="doom_defend_the_center")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=15)

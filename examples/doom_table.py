@@ -4,7 +4,8 @@
     python examples/doom_table.py train_dir/doom_table --csv=configs/doom.csv --picture=doom.png
 
 The first command trains three seeds of each scenario, and resumes what was stopped. The second one adds what
-is trained so far to the table, which may have rows from other machines, and draws all of it. One cell:
+is trained so far to the table, and draws all of it. Runs that the table has already, e.g. from another
+machine, stay as they are. One cell:
 
     python -m sample_factory.train --env=doom_battle --seed=1 --train_for_env_steps=1_000_000
 
@@ -15,6 +16,7 @@ Runs of other flags, or of version 2 of Sample Factory, are added under a name o
 
 import argparse
 import csv
+import math
 import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -24,12 +26,13 @@ import numpy as np
 
 from sample_factory import evaluate
 from sample_factory.benchmarking.machine import describe_hardware
+from sample_factory.config.flags import ConfigError
 from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting.drawing import MAX_COLUMNS, Line, Panel, draw_panels
 from sample_factory.plotting.read_summaries import Curve, find_experiments, read_policies
 from sample_factory.runner.run_description import Experiment, ParamGrid, RunDescription
 
-STEP, LAST = 250_000, 4_000_000  # env frames between the rows of a run, and of the runs of the grid
+STEP, LAST = 250_000, 4_000_000  # env frames: between the rows of a run; length of a run of the grid
 SCENARIOS = (
     "doom_basic",
     "doom_defend_the_center",
@@ -62,13 +65,19 @@ def at(curve: Curve, frames: int) -> tuple[float, float]:
 
 
 def add_rows(folder: Path, trainer: str, table: dict[tuple[str, ...], Row]) -> None:
-    """Adds a row for each STEP frames of a run; evaluates long runs of OURS at their end."""
-    flags, (curves,) = read_policies(folder)
+    """Adds a row at each multiple of STEP. Evaluates runs of OURS of LAST frames or more at their end."""
+    try:
+        flags, (curves, *_) = read_policies(folder)
+    except ConfigError as error:  # it has just begun
+        print(error, file=sys.stderr)
+        return
     reward = curves.get(TAGS["reward"])
     if reward is None or flags["seed"] is None:  # --stats_avg episodes have not ended yet; not of the grid
         return
     objective = curves.get(TAGS["true_objective"], reward)
-    for frames in range(STEP, int(1.01 * reward.steps[-1]) + 1, STEP):
+    # The last summary is written a little before the run's end, the first one when some episodes have ended.
+    first, last = math.ceil(reward.steps[0] / STEP), int(reward.steps[-1] / STEP + 0.1)
+    for frames in range(first * STEP, (last + 1) * STEP, STEP):
         seconds, value = at(reward, frames)
         row = dict(zip(IDENTITY, map(str, (flags["env"], trainer, flags["seed"], frames))))
         if tuple(row.values()) in table:
@@ -142,15 +151,16 @@ def panels(rows: Collection[Row]) -> Iterator[Panel]:
 
 def line(trainer: str, rows: Sequence[Row]) -> Line:
     """Returns the line of a trainer in one scenario: a point for each number of frames."""
-    points = [
-        [row for row in rows if row["frames"] == frames] for frames in {row["frames"]: 0 for row in rows}
-    ]
-    points.sort(key=lambda point: int(point[0]["frames"]))
+    seeds = {row["seed"] for row in rows}
+    by_frames: dict[int, list[Row]] = {}
+    for row in rows:
+        by_frames.setdefault(int(row["frames"]), []).append(row)
+    # Only as far as all seeds have got: a mean of fewer would be a step in the line.
+    points = [point for _, point in sorted(by_frames.items()) if len(point) == len(seeds)]
     minutes = np.array([np.mean([float(row["minutes"]) for row in point]) for point in points])
     values = [[float(row["objective"]) for row in point] for point in points]
     mean, low, high = (np.array(list(map(of, values))) for of in (np.mean, min, max))
-    num_seeds = len({row["seed"] for row in rows})
-    label = f"{trainer} ({num_seeds} seed{'s' if num_seeds > 1 else ''})"
+    label = f"{trainer} ({len(seeds)} seed{'s' if len(seeds) > 1 else ''})"
     return Line(trainer, label, minutes, mean, (low, high))
 
 
@@ -162,7 +172,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", type=Path, help="of the grid, or any other folder with experiments")
     parser.add_argument("--csv", type=Path, default=Path("doom.csv"), help="table to extend; its rows stay")
-    parser.add_argument("--trainer", default=OURS, help="what trained the runs; evaluated if left out")
+    parser.add_argument("--trainer", default=OURS, help="name of the runs in the table")
     parser.add_argument("--picture", type=Path, help="curves to draw, a panel for each scenario")
     arguments = parser.parse_args(argv)
     table = read(arguments.csv)

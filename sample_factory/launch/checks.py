@@ -10,6 +10,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_family import EnvFamily, UnknownEnvError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.packages import is_installed, missing_package
+from sample_factory.envs.wrappers.team_view import ADDED
 from sample_factory.exchange.run_plan import Note
 from sample_factory.models import network_registry
 from sample_factory.models.encoder_choice import describe_encoders, describe_large_layers
@@ -170,10 +171,15 @@ def _describe_encoders(config: Config, info: EnvInfo) -> list[Note]:
             raise ConfigError(f"{config.env_name}: {error}") from None
         notes.append(Note(f"Encoder of {encoders}"))
         if keys:
-            flag = "--centralized_critic" if config.model.centralized_critic else "--critic_only_keys"
-            notes.append(Note(f"The critic sees more ({flag}), with weights of its own: encoder of {critics}"))
+            notes.append(Note(f"The critic has weights of its own ({_why(config)}); encoder of {critics}"))
         warnings += describe_large_layers(config.model, spaces.observation)
     return notes + [Note(text, is_warning=True) for text in warnings]
+
+
+def _why(config: Config) -> str:
+    typed = [key for key in config.model.critic_only_keys if not ADDED.match(key)]
+    flags = {"--critic_only_keys": typed, "--centralized_critic": config.model.centralized_critic}
+    return ", ".join(flag for flag, is_set in flags.items() if is_set)
 
 
 def _flags_without_effect(config: Config, info: EnvInfo) -> list[Note]:

@@ -132,8 +132,8 @@ def test_a_curriculum_is_learned_up_to_its_hardest_level_and_then_ends_the_run(t
 
 def test_policies_that_always_play_the_same_sides_learn_their_roles(tmp_path):
     identity = ["--experiment=a", f"--train_dir={tmp_path}"]
-    # In one process, the result depends on the seed only: both roles are equally good at first, and with a
-    # policy lag that depends on the machine, the policies can sway together for a while.
+    # In one process, the result is the same in each run on a machine. With several, the policy lag varies,
+    # and both policies can prefer the same role for a while.
     trained = run("matchmaking.py", "train", *identity, "--serial_mode=True", "--seed=1")
     assert trained.returncode == 0, trained.stdout
     playing = ["--no_render", "--max_num_episodes=10", "--seed=1", "--policy_index", "0", "1"]
@@ -313,14 +313,14 @@ def test_the_study_of_policy_lag_draws_the_runs_of_its_grid(tmp_path, capsys):
     assert rows == [("APPO", "4"), ("IMPACT", "4")] and (tmp_path / "lag.svg").stat().st_size > 0
 
 
-def test_the_table_of_doom_keeps_its_rows_and_gets_one_for_each_step_of_a_run(tmp_path, monkeypatch):
+def test_the_table_of_doom_keeps_its_rows_and_gets_one_for_each_step_of_a_run(tmp_path, monkeypatch, capsys):
     planned = doom_table.RUN_DESCRIPTION.plan(tmp_path)
     assert len({run.command[3:] for run in planned}) == 3 * len(doom_table.SCENARIOS)
     small = ["--serial_mode=True", "--num_workers=1", "--rollout=8", "--batch_size=64", "--hidden_size=16"]
     argv = [*planned[0].command[3:], *small, "--train_for_env_steps=2000", "--device=cpu", "--stats_avg=2"]
     argv += ["--experiment_summaries_interval=1"]
     assert train_config(parse_config(argv, resolve_family)).status == "done"
-    for name, value in {"STEP": 1000, "LAST": 2000, "EPISODES": 2}.items():
+    for name, value in {"STEP": 1000, "LAST": 2000, "SHOWN": (1000, 2000), "EPISODES": 2}.items():
         monkeypatch.setattr(doom_table, name, value)
     files = [f"--csv={tmp_path / 'doom.csv'}", f"--picture={tmp_path / 'doom.png'}"]
     other = {**dict.fromkeys(doom_table.COLUMNS, "1"), "env": "doom_alien", "seed": "7"}
@@ -337,6 +337,21 @@ def test_the_table_of_doom_keeps_its_rows_and_gets_one_for_each_step_of_a_run(tm
     assert all(float(row["reward"]) == float(row["objective"]) for row in rows)
     assert rows[0]["sampled"] == "" and float(rows[1]["sampled"]) and float(rows[1]["deterministic"])
     assert (tmp_path / "doom.png").stat().st_size > 0
+    (printed,) = [text for text in capsys.readouterr().out.splitlines() if "`doom_basic`" in text][-1:]
+    cells = [f"{float(row['objective']):.3g}, {float(row['minutes']):.1f} min" for row in rows]
+    assert printed == f"| `doom_basic` | {doom_table.OURS} | {' | '.join(cells)} |"
+
+
+def test_the_table_of_doom_has_mean_and_range_of_the_seeds_and_lines_as_far_as_all_of_them_have_got():
+    def row(seed, frames, objective, minutes):
+        values = ("doom_basic", "x", seed, frames, minutes, objective)
+        return dict(zip(("env", "trainer", "seed", "frames", "minutes", "objective"), map(str, values)))
+
+    rows = [row(1, 500_000, 3, 1.0), row(2, 500_000, 5, 2.0), row(1, 1_000_000, 9, 3.0)]
+    *_, printed = doom_table.markdown(rows)
+    assert printed == "| `doom_basic` | x | 4 (3 to 5), 1.5 min | 9, 3.0 min |  |  |"
+    line = doom_table.line("x", rows)
+    assert (list(line.x), list(line.y), line.label) == ([1.5], [4.0], "x (2 seeds)")
 
 
 def test_the_table_of_doom_gets_rows_of_stable_baselines(tmp_path, monkeypatch):
@@ -346,9 +361,14 @@ def test_the_table_of_doom_gets_rows_of_stable_baselines(tmp_path, monkeypatch):
     for name, value in {"STEP": 160, "NUM_ENVS": 2, "NUM_STEPS": 256}.items():
         monkeypatch.setattr(doom_sb3, name, value)
     table = tmp_path / "doom.csv"
+    other = {**dict.fromkeys(doom_table.COLUMNS, "1"), "env": "doom_alien"}
+    doom_table.write([other], table)
     doom_sb3.main([f"--csv={table}", "--env=doom_health_gathering_supreme", "--seed=3", "--minutes=0.05"])
-    rows = [row for row in doom_table.read(table).values() if row["trainer"].startswith("Stable-Baselines3 ")]
-    assert rows and all(int(row["frames"]) % 160 == 0 and row["seed"] == "3" for row in rows)
+    first, *rows = doom_table.read(table).values()
+    assert first == other and {row["seed"] for row in rows} == {"3"}
+    assert all(row["trainer"].startswith("Stable-Baselines3 ") for row in rows)
+    frames = [int(row["frames"]) for row in rows]
+    assert frames == list(range(frames[0], frames[-1] + 1, 160))
     assert all(2 < float(row["objective"]) < 21 for row in rows), "nobody starves sooner, nor plays longer"
 
 

@@ -166,7 +166,7 @@ def test_a_queue_is_pickled_only_for_a_child(make):
 @transports
 def test_a_queue_has_no_name_in_the_file_system(make):
     def names() -> set[str]:
-        return {name for name in os.listdir("/dev/shm") if name.startswith("pym")}
+        return {name for name in os.listdir("/dev/shm") if name.startswith(f"pym-{os.getpid()}-")}
 
     before = names()
     q = make()

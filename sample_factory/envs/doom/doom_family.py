@@ -236,7 +236,8 @@ def doom_defaults(env_name: str) -> dict[str, Any]:
     """Returns values of other flags that suit these envs better than the general defaults."""
     return {
         "encoder_custom": "vizdoom",
-        # Measured on two cores: configs/DOOM.md. More workers would get fewer envs each with such a batch.
+        # 512 is measured on two cores: configs/DOOM.md. With a worker on each of more than FEW_CORES cores,
+        # launch/arrangement.py would give each of them fewer envs for so small a batch.
         "batch_size": 512 if num_usable_cores() <= FEW_CORES else 1024,
         "ppo_clip_value": 0.2,
         "learning_rate": 5e-4,
