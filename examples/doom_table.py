@@ -45,7 +45,7 @@ SCENARIOS = (
     "doom_battle2",
     "doom_deathmatch_bots",
 )
-SHOWN = (500_000, 1_000_000, 2_000_000, LAST)  # frames with a column in the table that is printed
+SHOWN = (STEP, 500_000, 1_000_000, LAST)  # frames with a column in the table that is printed
 OURS = "default flags"
 IDENTITY = ("env", "trainer", "seed", "frames")
 COLUMNS = (*IDENTITY, "minutes", "reward", "objective", "sampled", "deterministic", "machine")
@@ -113,10 +113,14 @@ def write(rows: Iterable[Row], table: Path) -> None:
     with open(temporary, "w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
         writer.writeheader()
-        writer.writerows(
-            sorted(rows, key=lambda row: (row["env"], row["trainer"], int(row["seed"]), int(row["frames"])))
-        )
+        writer.writerows(sorted(rows, key=order))
     os.replace(temporary, table)
+
+
+def order(row: Row) -> tuple[str, bool, str, int, int]:
+    """Returns the key by which rows are sorted: OURS first in each scenario."""
+    trainer = row["trainer"]
+    return row["env"], trainer != OURS, trainer, int(row["seed"]), int(row["frames"])
 
 
 def markdown(rows: Collection[Row]) -> Iterator[str]:
