@@ -58,6 +58,6 @@ def test_a_run_at_a_terminal_is_short_lines_from_what_it_checks_to_the_next_comm
     assert texts[end + 1].startswith("reward ")
     purposes = texts[end + 2 :: 2]  # the terminal has 80 columns: each command is on a line of its own
     assert [text.strip() for text in purposes] == ["files", "watch", "continue", "curves", "tensorboard"]
-    assert max(map(len, lines[:end])) < 80
+    assert max(len(line) for line in lines[:end] if str(tmp_path) not in line) < 80
     log = (tmp_path / "a" / "sf_log.txt").read_text()
     assert "| FPS " in log and "[main] INFO finished: 3," in log, "the file has the whole lines"
