@@ -42,7 +42,7 @@ class Screen(gym.ObservationWrapper):
 
 
 def wrap(env: gym.Env) -> gym.Env:
-    """Returns the env with small pictures, and rewards of about 1. Episodes are counted inside of it."""
+    """Returns the env with small pictures and scaled rewards; `Monitor`, inside of it, sees them unscaled."""
     return gym.wrappers.TransformReward(Screen(env), lambda reward: REWARD_SCALE * reward)
 
 

@@ -65,7 +65,7 @@ def at(curve: Curve, frames: int) -> tuple[float, float]:
 
 
 def add_rows(folder: Path, trainer: str, table: dict[tuple[str, ...], Row]) -> None:
-    """Adds a row at each multiple of STEP. Evaluates runs of OURS of LAST frames or more at their end."""
+    """Adds a row at each multiple of STEP. Evaluates complete runs of OURS of LAST frames or more."""
     try:
         flags, (curves, *_) = read_policies(folder)
     except ConfigError as error:  # it has just begun
@@ -75,9 +75,8 @@ def add_rows(folder: Path, trainer: str, table: dict[tuple[str, ...], Row]) -> N
     if reward is None or flags["seed"] is None:  # --stats_avg episodes have not ended yet; not of the grid
         return
     objective = curves.get(TAGS["true_objective"], reward)
-    # The last summary is written a little before the run's end, the first one when some episodes have ended.
-    first, last = math.ceil(reward.steps[0] / STEP), int(reward.steps[-1] / STEP + 0.1)
-    for frames in range(first * STEP, (last + 1) * STEP, STEP):
+    first = math.ceil(reward.steps[0] / STEP) * STEP  # there is no reward before --stats_avg episodes
+    for frames in range(first, int(reward.steps[-1]) + 1, STEP):
         seconds, value = at(reward, frames)
         row = dict(zip(IDENTITY, map(str, (flags["env"], trainer, flags["seed"], frames))))
         if tuple(row.values()) in table:
@@ -154,12 +153,12 @@ def panels(rows: Collection[Row]) -> Iterator[Panel]:
 
 
 def line(trainer: str, rows: Sequence[Row]) -> Line:
-    """Returns the line of a trainer in one scenario: a point for each number of frames."""
+    """Returns the curve of a trainer in one scenario, with a point for each number of frames in `rows`."""
     seeds = {row["seed"] for row in rows}
     by_frames: dict[int, list[Row]] = {}
     for row in rows:
         by_frames.setdefault(int(row["frames"]), []).append(row)
-    # Only as far as all seeds have got: a mean of fewer would be a step in the line.
+    # Only frames that all seeds have reached: a seed that ends earlier would bend the mean.
     points = [point for _, point in sorted(by_frames.items()) if len(point) == len(seeds)]
     minutes = np.array([np.mean([float(row["minutes"]) for row in point]) for point in points])
     values = [[float(row["objective"]) for row in point] for point in points]
@@ -183,7 +182,7 @@ def main(argv: Sequence[str]) -> int:
     for folder in find_experiments(arguments.folder):
         add_rows(folder, arguments.trainer, table)
         write(table.values(), arguments.csv)
-    rows = list(read(arguments.csv).values())
+    rows = sorted(table.values(), key=order)
     print(*markdown(rows), sep="\n")
     if arguments.picture is not None and rows:
         draw_panels(list(panels(rows)), MAX_COLUMNS).savefig(arguments.picture, dpi="figure")

@@ -171,12 +171,15 @@ def _describe_encoders(config: Config, info: EnvInfo) -> list[Note]:
             raise ConfigError(f"{config.env_name}: {error}") from None
         notes.append(Note(f"Encoder of {encoders}"))
         if keys:
-            notes.append(Note(f"The critic has weights of its own ({_why(config)}); encoder of {critics}"))
+            notes.append(
+                Note(f"The critic has weights of its own ({_critic_flags(config)}); encoder of {critics}")
+            )
         warnings += describe_large_layers(config.model, spaces.observation)
     return notes + [Note(text, is_warning=True) for text in warnings]
 
 
-def _why(config: Config) -> str:
+def _critic_flags(config: Config) -> str:
+    """Returns the flags that show the critic more than the actor."""
     typed = [key for key in config.model.critic_only_keys if not ADDED.match(key)]
     flags = {"--critic_only_keys": typed, "--centralized_critic": config.model.centralized_critic}
     return ", ".join(flag for flag, is_set in flags.items() if is_set)

@@ -132,8 +132,8 @@ def test_a_curriculum_is_learned_up_to_its_hardest_level_and_then_ends_the_run(t
 
 def test_policies_that_always_play_the_same_sides_learn_their_roles(tmp_path):
     identity = ["--experiment=a", f"--train_dir={tmp_path}"]
-    # In one process, the result is the same in each run on a machine. With several, the policy lag varies,
-    # and both policies can prefer the same role for a while.
+    # In one process, every run on a machine gives the same result. With several processes, the policy lag
+    # varies, and both policies can prefer the same role for a while.
     trained = run("matchmaking.py", "train", *identity, "--serial_mode=True", "--seed=1")
     assert trained.returncode == 0, trained.stdout
     playing = ["--no_render", "--max_num_episodes=10", "--seed=1", "--policy_index", "0", "1"]

@@ -106,6 +106,9 @@ def test_both_encoders_are_logged_where_the_critic_gets_more():
     actors, critics = lines(own, info(SPACE))
     assert actors.startswith("Encoder of grid") and "place" not in actors
     assert "--critic_only_keys" in critics and "grid" in critics and "place" in critics
+    assert "--centralized_critic" not in critics
+    both = config("--critic_only_keys", "place", "--centralized_critic=True")
+    assert "(--critic_only_keys, --centralized_critic)" in lines(both, info(SPACE))[1]
 
 
 def test_stacking_is_announced_as_without_effect_only_where_there_are_no_images():

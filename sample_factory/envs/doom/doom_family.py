@@ -236,8 +236,8 @@ def doom_defaults(env_name: str) -> dict[str, Any]:
     """Returns values of other flags that suit these envs better than the general defaults."""
     return {
         "encoder_custom": "vizdoom",
-        # 512 is measured on two cores: configs/DOOM.md. With a worker on each of more than FEW_CORES cores,
-        # launch/arrangement.py would give each of them fewer envs for so small a batch.
+        # 512 was measured on two cores (configs/DOOM.md). With more than FEW_CORES workers, the number of
+        # envs that launch/arrangement.py chooses for each of them would shrink with the batch.
         "batch_size": 512 if num_usable_cores() <= FEW_CORES else 1024,
         "ppo_clip_value": 0.2,
         "learning_rate": 5e-4,

@@ -16,6 +16,7 @@ import vizdoom
 from gymnasium.spaces import Box, Discrete, Tuple
 
 from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.doom import doom_family
 from sample_factory.envs.doom import engine as engine_module
 from sample_factory.envs.doom.action_spaces import flat
 from sample_factory.envs.doom.doom_family import DOOM_SPECS, SCENARIOS_FOLDER, DoomSpec
@@ -406,3 +407,9 @@ def test_pictures_of_doom_are_stacked_by_the_flag(make_env):
         np.testing.assert_array_equal(after[:6], before[3:])
     np.testing.assert_array_equal(stacks[0][:3], stacks[0][6:])
     assert (stacks[3][6:] != stacks[0][6:]).any()
+
+
+@pytest.mark.parametrize(("cores", "batch_size"), [(1, 512), (8, 512), (9, 1024)])
+def test_doom_has_smaller_batches_on_few_cores(monkeypatch, cores, batch_size):
+    monkeypatch.setattr(doom_family, "num_usable_cores", lambda: cores)
+    assert doom_family.doom_defaults("doom_basic")["batch_size"] == batch_size
