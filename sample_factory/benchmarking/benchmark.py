@@ -76,7 +76,6 @@ def benchmark(config: Config, version: str) -> None:
             _write_cfg(config, Path(flags.sweep_cfg).expanduser())
         runs = run_stages(config, folder)
         hardware = describe_hardware()
-        # With the sizes that follow what the env observes.
         measured = plan.config if config is first else with_chosen_values(config)[1].config
         print("\n".join(report(measured, runs, hardware, load)))
         if flags.json is not None:
@@ -109,8 +108,10 @@ def guarded() -> Iterator[None]:
 
 
 def with_chosen_values(config: Config) -> tuple[Config, "RunPlan"]:
-    """Returns the flags with the values that a run would choose itself, so that the report can name them, and
-    the plan of such a run."""
+    """Returns the flags with the values that a run would choose itself, and the plan of such a run.
+
+    The plan's configuration has these values too, and the sizes that follow what the env observes.
+    """
     # Not at the top of the file: these load gymnasium, which --help does not need.
     from sample_factory.envs.env_registry import resolve_family
     from sample_factory.launch.plan import plan_run
@@ -120,6 +121,8 @@ def with_chosen_values(config: Config) -> tuple[Config, "RunPlan"]:
         "num_envs_per_worker": plan.config.sampling.envs_per_worker,
         "inline_samplers": plan.topology.num_inline_samplers,
     }
+    sampling = dataclasses.replace(plan.config.sampling, **values)
+    plan = plan._replace(config=dataclasses.replace(plan.config, sampling=sampling))
     return with_values(config, values), plan
 
 

@@ -116,6 +116,17 @@ def test_a_sweep_measures_with_the_fastest_values_and_prints_the_command(capsys,
     assert found["sweep"][0] == {"flag": "num_envs_per_worker", "value": 4, "fps": 4000.0}
 
 
+def test_advice_names_the_numbers_that_the_run_has_chosen(capsys, monkeypatch):
+    idle = {"ours": 0.1, "of_others": 0.0, "stolen": 0.0}
+    waits = {"rollout_worker": 0.0, "policy_worker": 0.9, "learner": 0.9}
+    parts = {name: {"wait": {"share": share, "milliseconds": 1.0}} for name, share in waits.items()}
+    stage = Stage(1000.0, cores=idle, parts=parts)
+    monkeypatch.setattr(benchmark_module, "run_stage", lambda *_: stage)
+    assert benchmark.main(["--env=gym_CartPole-v1", "--num_workers=3"]) == 0
+    advice = " ".join(capsys.readouterr().out.split()).partition("simulation: try ")[2]
+    assert re.match(r"a larger --(num_workers|inline_samplers) \(now \d", advice)
+
+
 def test_an_env_that_cannot_be_made_is_found_before_the_first_stage(capsys):
     assert benchmark.main([*CARTPOLE, '--env_kwargs={"nothing": 1}']) == 2
     assert "nothing" in capsys.readouterr().err

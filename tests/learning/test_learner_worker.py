@@ -216,6 +216,17 @@ def test_a_learner_that_has_learned_nothing_saves_nothing_at_its_end(parts, tmp_
     assert not list(tmp_path.rglob("*.pth"))
 
 
+def test_only_the_thread_that_trains_computes_with_several_threads(parts):
+    def stop(_):
+        seen.append(torch.get_num_threads())
+        context.stopping.set()
+
+    seen = []
+    context = ChildContext("learner", stop)  # it is called in the trainer thread
+    LearnerWorker(parts.args._replace(num_threads=2), parts.buffers, parts.channels, context).run()
+    assert seen == [2] and torch.get_num_threads() == 1
+
+
 def test_a_snapshot_holds_the_weights_and_frames_of_its_moment_and_is_no_checkpoint(parts, tmp_path):
     worker = trained_with(parts, None)
     hand_over(parts, np.arange(parts.buffers.topology.trajectories_per_batch))
