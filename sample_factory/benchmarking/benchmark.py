@@ -43,6 +43,8 @@ PRINTED_WIDTH = 80  # characters
 FASTER = 1.03  # a gain below 3 % may be chance
 MAX_STEPS = 3  # doublings or halvings of one flag in a sweep
 MAX_BATCH_SIZE = 16384  # larger batches change what is learned more than the speed
+# If one of them is set, the others keep their general defaults, so those that follow the observation are set.
+SIZES = ("rollout", "batch_size", "num_batches_per_iteration", "async_rl")
 MAX_LOAD = 1.0  # processes that wait for a core before anything has been started
 MAX_TRAINING = 1.05  # of the speed of sampling: learning can only slow a run down
 ROLES = {
@@ -123,6 +125,8 @@ def with_chosen_values(config: Config) -> tuple[Config, "RunPlan"]:
     }
     sampling = dataclasses.replace(plan.config.sampling, **values)
     plan = plan._replace(config=dataclasses.replace(plan.config, sampling=sampling))
+    follows, general = plan.config.flat(), config.flat()
+    values |= {name: follows[name] for name in SIZES if follows[name] != general[name]}
     return with_values(config, values), plan
 
 

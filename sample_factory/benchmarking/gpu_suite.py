@@ -18,6 +18,7 @@ from sample_factory.benchmarking.benchmark_flags import BenchmarkFlags, parse_ar
 from sample_factory.benchmarking.learner_alone import learner_alone
 from sample_factory.benchmarking.machine import describe_hardware, used_by_others, versions
 from sample_factory.benchmarking.stages import Stage, StageFailed, run_stage
+from sample_factory.config.flags import ConfigError
 from sample_factory.envs.packages import is_installed
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.trajectory_buffers import kind_layouts
@@ -163,7 +164,7 @@ def _result(
         return Result(row, why=f"the package {row.package} is not installed")
     try:
         return _measured(row, typed, flags, folder)
-    except (StageFailed, ChildFailed) as failure:
+    except (StageFailed, ChildFailed, ConfigError, ImportError) as failure:
         return Result(row, failure=str(failure))
 
 
@@ -215,12 +216,14 @@ def cells(result: Result) -> list[str]:
     stage, copied = result.stage, result.copied
     assert stage is not None, "only what was measured is in the table"
     limits = bottlenecks(stage.waits)
-    limit = "n/a" if len(stage.waits) < 2 else " and ".join(PARTS[part][0] for part in limits)
+    limit = " and ".join(PARTS[part][0] for part in limits) if 0 < len(limits) < len(PARTS) else "none"
+    if len(stage.waits) < 2:
+        limit = "n/a"
     return [
         result.row.name,
         f"{stage.fps:,.0f}",
         "n/a" if stage.gpu_busy is None else f"{stage.gpu_busy:.0%}",
         *(["-", "-"] if copied is None else [f"{copied['to_gpu']:,.0f}", f"{copied['from_gpu']:,.0f}"]),
         "n/a" if stage.cores is None else f"{stage.cores['ours']:.1f}",
-        "learner" if result.row.is_learner else limit if len(limits) < len(PARTS) else "none",
+        "learner" if result.row.is_learner else limit,
     ]

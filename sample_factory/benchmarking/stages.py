@@ -146,7 +146,8 @@ def _command(config: Config, stage: str, seconds: int, folder: Path) -> list[str
         f"--sampler_only={stage == 'sampling'}",
     ]
     if stage == "sampling":
-        fixed.append("--async_rl=True")  # without learning there is nothing to alternate with
+        # Without learning there is nothing to alternate with, and nothing to share among learners.
+        fixed += ["--async_rl=True", "--learners_per_policy=1"]
     return ["sample_factory.train", *flags, *fixed]
 
 

@@ -267,22 +267,22 @@ class TrajectoryBuffers:
         self.incarnations[worker_index] += 1
         return count
 
-    def release_lost(self, policy_id: int, incarnations: np.ndarray, tickets: Iterable[int]) -> int:
+    def release_lost(self, policy_id: int, incarnations: np.ndarray, tickets: Iterable[int]) -> np.ndarray:
         """In a learner: frees the buffers that dead workers handed over without sending a ticket, and returns
-        their number.
+        their indices, [n] int64.
 
         incarnations: a copy, made before the learner last emptied its inbox. Earlier incarnations had ended
             by then, so all tickets that they sent have been received.
         tickets: the buffers of all tickets that the learner holds.
         """
         if (incarnations == FIRST_INCARNATION).all():  # nearly always
-            return 0
+            return np.empty(0, np.int64)
         partitions = [len(self.topology.buffers_of(index)) for index in range(len(incarnations))]
         pending = self._pending[:, policy_id]
         of_dead = np.flatnonzero((pending != NOT_PENDING) & (pending < np.repeat(incarnations, partitions)))
         lost = of_dead[~np.isin(of_dead, list(tickets))]
         self._pending[lost, policy_id] = NOT_PENDING
-        return len(lost)
+        return lost
 
     def owner_of(self, buffer: int) -> int:
         """Returns the id of the agent that owns the buffer, or NO_AGENT."""

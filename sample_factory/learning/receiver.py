@@ -165,9 +165,20 @@ class Receiver:
                     self._handover.put_request(message)
         if len(messages) < MAX_MESSAGES:  # the inbox was read to its end
             self._forget_copied()
+            self._release_lost(incarnations)
+        return bool(messages)
+
+    def _release_lost(self, incarnations: np.ndarray) -> None:
+        """Frees the buffers of dead workers that will not be trained on; see `TrajectoryBuffers.release_lost`."""
+        if self._buffers.topology.rollouts_per_iteration is None:
             held = itertools.chain(self._tickets, *self._shared)
             self._buffers.release_lost(self._policy_id, incarnations, held)
-        return bool(messages)
+            return
+        # With --async_rl=False, the successor samples all of its predecessor's share of the iteration again.
+        # The predecessor's trajectories would remain, and all later batches would be of earlier policies.
+        held = itertools.chain(*self._shared)
+        lost = set(self._buffers.release_lost(self._policy_id, incarnations, held).tolist())
+        self._tickets = [ticket for ticket in self._tickets if ticket not in lost]
 
     def discard(self) -> int | None:
         """Releases all buffers received, for --sampler_only.

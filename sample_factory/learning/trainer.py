@@ -73,10 +73,14 @@ class Trainer:
         self._clock.lap("publish")
         self.report(summaries)
         self._saver.save_when_due(self._send)
+        self._save_best()
+        return True
+
+    def _save_best(self) -> None:
+        """Saves the best policy if the main process has asked for it."""
         save_request = self._handover.take_save_request()
         if save_request is not None:
             self._saver.save_best(save_request)
-        return True
 
     def _give_order(self, trains: bool) -> None:
         """Tells the other learners of the policy to do the same, and sends this learner's state if they need
@@ -89,7 +93,8 @@ class Trainer:
         self._others_differ = self._others_differ and not trains
 
     def end(self) -> None:
-        """Ends the other learners of the policy."""
+        """Saves the best policy if that is due, and ends the other learners of the policy."""
+        self._save_best()
         self._learner.group.give_order(Order(trains=False, ends=True))
 
     def _answer_requests(self) -> None:

@@ -120,10 +120,15 @@ class Monitor(Subscriber):
         self._summaries.flush()
 
     def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int | None = None) -> None:
-        """Adds tag -> value to the curves of a policy, at these env frames (or the steps that
-        they are); None: at its current ones."""
-        at = self.policies[policy_id].env_frames if env_frames is None else env_frames
-        self._summaries.write(policy_id, scalars, at)
+        """Adds tag -> value to the curves of a policy, at these env frames (or the steps that they are).
+
+        None: at its current ones. Nothing is written before the learner has reported where it resumes: a
+        point at 0 frames would replace the curves of all earlier runs.
+        """
+        policy = self.policies[policy_id]
+        if env_frames is None and not policy.has_started:
+            return
+        self._summaries.write(policy_id, scalars, policy.env_frames if env_frames is None else env_frames)
 
     def status(self) -> str:
         """Returns the status of the run as text."""

@@ -19,7 +19,7 @@ from sample_factory.plotting.plot_groups import plot_groups
 from sample_factory.runner.backend import BACKENDS, Backend, find_backend
 from sample_factory.runner.grid import FRAMES, REWARD, Grid, Row
 from sample_factory.runner.run_description import as_typed, load_description
-from sample_factory.runner.run_job import FAILED, FOLDER, Job
+from sample_factory.runner.run_job import FAILED, FOLDER, STOPPED, Job
 from sample_factory.runner.slurm import SlurmBackend
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
 
@@ -108,7 +108,7 @@ def open_backend(arguments: argparse.Namespace, folder: Path) -> Iterator[Backen
 
 def _run(jobs: Sequence[Job], backend: Backend, folder: Path, pause: float) -> int:
     grid = Grid(jobs, backend, pause)
-    grid.board.print(f"{len(jobs)} runs in {folder}; their output: {folder / FOLDER}/*.log")
+    grid.board.print(f"{len(jobs)} runs in {folder}; their output: {jobs[0].files}/*.log")
     has_ended = grid.run()
     grid.board.close()
     write_table(folder / CSV, jobs, grid.rows)
@@ -120,7 +120,7 @@ def _run(jobs: Sequence[Job], backend: Backend, folder: Path, pause: float) -> i
     if failed:
         print("the same command starts these runs again", file=sys.stderr)
         return EXIT_FAILED
-    if not has_ended:
+    if not has_ended or any(row.state == STOPPED for row in grid.rows):
         print("stopped; the same command continues", flush=True)
         return INTERRUPTED
     return 0

@@ -133,7 +133,7 @@ class RunDescription:
             name = self._name(experiment.base_name, index, params)
             flags = [f"{self.param_prefix}{key}={as_typed(value)}" for key, value in params.items()]
             command = (*base, *flags, f"{self.experiment_arg_name}={name}", *place)
-            files = train_dir / self.run_name / FOLDER
+            files = train_dir / self.run_name / FOLDER / suffix
             yield Job(command, folder / name, files, experiment.env_vars, params)
 
     def _name(self, base_name: str, index: int, params: Params) -> str:

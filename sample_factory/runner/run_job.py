@@ -66,7 +66,7 @@ class Job(NamedTuple):
     command: a first word "python" is the interpreter of the job's process. folder: of the experiment, within
     one for all runs of its Experiment. files: folder of the runner's files. env_vars: added to the
     environment. params: parameter -> value, beside what is in the base command. cwd: working directory.
-    attempt: 1 at the first start of the job. seconds: time that earlier attempts have taken.
+    attempt: 1 at the first start of the job.
     """
 
     command: Sequence[str]
@@ -76,14 +76,13 @@ class Job(NamedTuple):
     params: Mapping[str, Any] = {}
     cwd: str = "."
     attempt: int = 0
-    seconds: float = 0.0
 
     @staticmethod
     def read(order: Path) -> "Job":
         """Reads what `write_order` wrote. Raises OSError, and ValueError or KeyError if it is no order."""
         values = json.loads(order.read_text())
         folder = Path(values["experiment"])
-        more = {name: values[name] for name in ("cwd", "attempt", "seconds")}
+        more = {name: values[name] for name in ("cwd", "attempt")}
         return Job(values["command"], folder, order.parent, values["env_vars"], **more)
 
     @property
@@ -126,7 +125,7 @@ class Job(NamedTuple):
 
     def write_order(self) -> None:
         """Orders the next attempt."""
-        before = self.read_state()
+        self.files.mkdir(parents=True, exist_ok=True)
         last = _read(self.order)
         order = {
             "command": list(self.command),
@@ -134,7 +133,6 @@ class Job(NamedTuple):
             "env_vars": dict(self.env_vars),
             "experiment": str(self.folder),
             "attempt": 1 if last is None else last["attempt"] + 1,
-            "seconds": 0.0 if before is None else before.seconds,
         }
         write_atomically(self.order, json.dumps(order, indent=1))
 
@@ -171,8 +169,10 @@ def run_job(job: Job) -> JobState:
     for number in SIGNALS:
         signal.signal(number, stop)
     end_with_parent()()
+    before = job.read_state()  # a job may queue itself again, so the runner does not know it
+    seconds = 0.0 if before is None else before.seconds
     host = socket.gethostname()
-    state = JobState(job.attempt, list(job.command), RUNNING, began=began, seconds=job.seconds, host=host)
+    state = JobState(job.attempt, list(job.command), RUNNING, began=began, seconds=seconds, host=host)
     state.write(job.state)
     program, *words = job.command
     try:
@@ -200,7 +200,7 @@ def run_job(job: Job) -> JobState:
         killed_by = f"killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else ""
         reason = killed_by or (f"exit code {exit_code}" if exit_code else "")
         state = state._replace(state=outcome, reason=reason, exit_code=exit_code)
-    state = state._replace(seconds=job.seconds + time.time() - began)
+    state = state._replace(seconds=seconds + time.time() - began)
     state.write(job.state)
     return state
 

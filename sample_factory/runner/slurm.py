@@ -43,7 +43,8 @@ class SlurmBackend:
     def __init__(self, arguments: argparse.Namespace, files: Path):
         """Raises ConfigError if Slurm is not installed, or the template cannot be read."""
         self._arguments = arguments
-        self._folder = Path(arguments.slurm_workdir or files).expanduser().absolute()
+        workdir = arguments.slurm_workdir
+        self._workdir = Path(workdir).expanduser().absolute() if workdir else None
         path = arguments.slurm_sbatch_template
         try:
             self._template = None if path is None else Path(path).expanduser().read_text()
@@ -64,6 +65,11 @@ class SlurmBackend:
     def adopt(self, job: Job) -> bool:
         if not self._file(job, "id").exists() or self._id_of(job) not in self._ask():
             return False
+        if Job.read(job.order).command != list(job.command):
+            raise ConfigError(
+                f"{job.name} is in Slurm's queue with another command, which is in {job.order}; wait for it, "
+                f"or cancel it: scancel {self._id_of(job)}"
+            )
         self._follow(job)
         return True
 
@@ -71,7 +77,7 @@ class SlurmBackend:
         return True
 
     def start(self, job: Job) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._file(job, "sh").parent.mkdir(parents=True, exist_ok=True)
         self._file(job, "sh").write_text(self.script_text(job))
         try:
             job_id = _call(self.sbatch(job))
@@ -81,8 +87,10 @@ class SlurmBackend:
             raise CannotStart(f"sbatch has not answered within {CALL_SECONDS:g} s") from None
         self._file(job, "id").write_text(job_id)
         self._follow(job)
-        ids = " ".join(self._id_of(job) for job in self._jobs.values())
-        write_atomically(self._folder / "scancel.sh", f"scancel {ids}\n")  # it may be run at any moment
+        # The script may be run at any moment, also after a job has queued itself again with another id.
+        ids = shlex.join(str(self._file(job, "id")) for job in self._jobs.values())
+        cancel = f"scancel $(cat {ids} | cut -d ';' -f 1)\n"
+        write_atomically(self._file(job, "id").with_name("scancel.sh"), cancel)
 
     def unfinished(self) -> Collection[str]:
         try:
@@ -155,7 +163,8 @@ class SlurmBackend:
 
     def _file(self, job: Job, ending: str) -> Path:
         """ending: "sh" for the script; "id" for the id of the last submission in the queue."""
-        return self._folder / f"sbatch_{job.name}.{ending}"
+        # The folder's name has the --experiment_suffix.
+        return (self._workdir or job.files) / f"sbatch_{job.folder.parent.name}_{job.name}.{ending}"
 
     def _id_of(self, job: Job) -> str:
         return self._file(job, "id").read_text().strip().partition(";")[0]  # "id" or "id;cluster"

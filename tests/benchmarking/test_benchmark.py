@@ -101,13 +101,16 @@ def test_a_sweep_measures_with_the_fastest_values_and_prints_the_command(capsys,
     assert "12 training runs of 25 s each, until about" in printed[0]
     assert printed[-1] == (
         "the fastest: python -m sample_factory.train --env=gym_CartPole-v1 --num_workers=2 "
-        "--inline_samplers=0 --num_envs_per_worker=16"
+        "--inline_samplers=0 --rollout=64 --batch_size=256 --num_batches_per_iteration=8 "
+        "--num_envs_per_worker=16"
     )
     fast = tmp_path / "fast.json"
     assert any(str(fast) in line for line in printed)
     config = parse_config([f"--cfg={fast}"], resolve_family)
     assert config.env_name == "gym_CartPole-v1" and config.sampling.num_envs_per_worker == 16
-    assert json.loads(fast.read_text()).keys() == {"env", *SWEPT_FLAGS}
+    flags = json.loads(fast.read_text())
+    assert flags.keys() == {"env", "rollout", "num_batches_per_iteration", *SWEPT_FLAGS}
+    assert flags["batch_size"] == 256, "the size that follows the observation, as it was measured"
     assert measured[0] == ("training", (15.0, 4.0))
     assert measured[-3:] == [(name, (15.0, 30.0)) for name in ("simulation", "sampling", "training")]
     found = json.loads((tmp_path / "all.json").read_text())

@@ -11,6 +11,7 @@ from sample_factory.benchmarking.benchmark_flags import BenchmarkFlags, parse_ar
 from sample_factory.benchmarking.gpu_suite import Result, copied_mb, doom_size, make_rows
 from sample_factory.benchmarking.learner_alone import hand_over_free, learner_alone, synthetic_buffers
 from sample_factory.benchmarking.stages import Stage, StageFailed
+from sample_factory.config.flags import ConfigError
 from tests.counting import counts
 
 SMALL = ["--num_workers=2", "--num_envs_per_worker=2", "--batch_size=64", "--rollout=16", "--device=cpu"]
@@ -116,6 +117,8 @@ def test_a_row_that_fails_does_not_end_the_suite_and_each_row_is_in_the_file(mon
     def measured(row, typed, flags, folder):
         if row.name == "Doom":
             raise StageFailed("training", "failed", "a broken engine")
+        if row.name == "CartPole, 1,000 copies":
+            raise ConfigError("--inline_samplers=2 is more than --num_workers=1")
         return Result(row, Stage(10.0, learner="on cpu in fp32"))
 
     monkeypatch.setattr(gpu_suite, "_measured", measured)
@@ -123,7 +126,8 @@ def test_a_row_that_fails_does_not_end_the_suite_and_each_row_is_in_the_file(mon
     assert benchmark.main(["--suite=gpu", "--device=cpu", f"--json={file}"]) == 1
     printed = capsys.readouterr()
     assert (
-        "1 of 8 rows failed: Doom" in printed.err and "2/8 Doom, no CUDA graphs ... left out" in printed.out
+        "2 of 8 rows failed: Doom, CartPole, 1,000 copies" in printed.err
+        and "2/8 Doom, no CUDA graphs ... left out" in printed.out
     )
     rows = json.loads(file.read_text())["rows"]
     assert list(rows) == [row.name for row in make_rows(2)]

@@ -56,7 +56,11 @@ class Parts(NamedTuple):
 
 @pytest.fixture
 def parts(tmp_path):
-    config = parse_config([*FLAGS, f"--train_dir={tmp_path}"], resolve_family)
+    return make_parts(tmp_path)
+
+
+def make_parts(tmp_path, *flags):
+    config = parse_config([*FLAGS, f"--train_dir={tmp_path}", *flags], resolve_family)
     family = resolve_family(config.run.env)
     plan = plan_run(config, family, info=probe_env_info(family, config.namespace()))
     resources = allocate(plan)
@@ -130,6 +134,21 @@ def test_shares_of_other_learners_are_held_until_they_are_copied_when_a_rollout_
     channels.progress["copied"][0, 0] += 1
     receiver.receive(0.0)
     assert counts(parts.buffers)[2] == 0
+
+
+def test_with_alternation_nothing_of_a_dead_worker_waits_for_a_batch(tmp_path):
+    parts = make_parts(tmp_path, "--async_rl=False", "--num_batches_per_iteration=2")
+    handover = Handover(parts.buffers.topology.max_ready_batches)
+    batcher = Batcher(parts.buffers, 0, torch.device("cpu"))
+    receiver = Receiver(0, parts.buffers, batcher, parts.channels, handover, lambda ready: None)
+    hand_over(parts, np.arange(3))
+    receiver.receive(0.0)
+    parts.buffers.reclaim(0)  # its successor samples the whole share again
+    receiver.receive(0.0)
+    assert counts(parts.buffers)[2] == 0
+    hand_over(parts, np.arange(4))
+    assert receiver.step(4, timeout=0.0)
+    assert counts(parts.buffers)[2] == 0, "a batch of the successor's trajectories only"
 
 
 def trained_with(parts, path, experiment="a", **args):
@@ -214,6 +233,18 @@ def test_a_learner_that_has_learned_nothing_saves_nothing_at_its_end(parts, tmp_
     context.stopping.set()
     LearnerWorker(parts.args, parts.buffers, parts.channels, context).run()
     assert not list(tmp_path.rglob("*.pth"))
+
+
+def test_a_request_to_save_the_best_policy_is_carried_out_even_if_the_run_ends(parts, tmp_path):
+    context = ChildContext("learner")
+    worker = LearnerWorker(parts.args, parts.buffers, parts.channels, context)
+    hand_over(parts, np.arange(4))
+    assert worker.step(timeout=0.0) and worker.train_once(PATIENCE)
+    parts.channels.learners[0].put(SaveRequest("reward", 5.0))
+    worker.step(timeout=0.0)
+    context.stopping.set()
+    worker.run()
+    assert len(list(tmp_path.rglob("best_*.pth"))) == 1
 
 
 def test_only_the_thread_that_trains_computes_with_several_threads(parts):

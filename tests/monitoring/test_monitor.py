@@ -51,6 +51,15 @@ def curves(tmp_path, policy: int = 0) -> dict[str, list[tuple[int, float]]]:
     }
 
 
+def test_nothing_is_written_before_the_learner_has_reported_where_it_resumes(make_monitor, tmp_path):
+    monitor = make_monitor()
+    monitor.write(0, {"own": 1.0})  # at 0 frames, it would replace the curves of earlier runs
+    monitor.handle(train_report(5000))
+    monitor.write(0, {"own": 2.0})
+    monitor.close()
+    assert curves(tmp_path)["own"] == [(5000, 2.0)]
+
+
 def test_a_run_without_any_report_has_a_status_and_a_summary(make_monitor, fake_time, tmp_path):
     monitor = make_monitor(num_policies=2)
     for _ in range(100):

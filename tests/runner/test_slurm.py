@@ -47,7 +47,7 @@ def test_scancel_stops_the_runs_and_a_second_start_resumes_them(grid, cluster):
     (grid.folder / "wait").touch()
     process = grid.start(SLURM)
     scancel = grid.files / "scancel.sh"
-    wait_until(lambda: scancel.exists() and len(scancel.read_text().split()) == 4)  # the word, and three jobs
+    wait_until(lambda: scancel.exists() and scancel.read_text().count(".id") == 3)
     wait_until(lambda: bool(grid.starts(0) and grid.starts(1)))
     subprocess.run(["bash", str(scancel)], env=grid.env, check=True)
     process.communicate(timeout=120)
@@ -66,6 +66,35 @@ def test_a_job_that_reaches_its_time_limit_is_queued_again(grid, cluster):
     process.communicate(timeout=120)
     assert process.returncode == 0
     assert grid.states() == {"0": "finished"}
+
+
+def test_scancel_also_stops_a_job_that_has_queued_itself_again_and_its_time_adds_up(grid, cluster):
+    grid.describe([0])
+    (grid.folder / "wait").touch()
+    process = grid.start(SLURM, "--slurm_timeout=3s")
+    wait_until(lambda: len(grid.starts(0)) == 2)
+    [id_file] = grid.files.glob("*.id")
+    wait_until(lambda: id_file.read_text().strip() == "1001")
+    subprocess.run(["bash", str(grid.files / "scancel.sh")], env=grid.env, check=True)
+    process.communicate(timeout=120)
+    assert process.returncode == 130 and grid.states() == {"0": "stopped"}
+    assert float(grid.results()[0]["seconds"]) > 3
+
+
+def test_jobs_of_another_suffix_or_command_are_not_taken_for_those_of_this_grid(grid, cluster):
+    grid.describe([0])
+    (grid.folder / "wait").touch()
+    for number, flags in enumerate(([], ["--experiment_suffix=b"]), start=1):
+        process = grid.start(SLURM, *flags)
+        wait_until(lambda: submitted(cluster) == number and len(grid.starts(0)) == number)  # noqa: B023
+        process.terminate()
+        process.communicate(timeout=120)
+    description = grid.folder / "my_grid.py"
+    description.write_text(description.read_text().replace("program.py", "program.py --other"))
+    refused = grid.run(SLURM)
+    (grid.folder / "wait").unlink()
+    assert refused.returncode == 2 and "is in Slurm's queue with another command" in refused.stdout
+    assert submitted(cluster) == 2
 
 
 def test_a_job_that_slurm_refuses_has_failed_with_slurms_reason(grid, cluster):

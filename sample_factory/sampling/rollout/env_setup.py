@@ -10,7 +10,7 @@ from sample_factory.envs.protocol import EnvConfig, EnvRaised, MultiAgentEnv
 from sample_factory.envs.random_actions import RandomActions
 from sample_factory.exchange.messages import Incident, NewTrainingInfo
 from sample_factory.exchange.run_plan import RunPlan
-from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.exchange.trajectory_buffers import FIRST_INCARNATION, TrajectoryBuffers
 from sample_factory.runtime.log import log
 from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking, MatchSetup, PastSelves
 from sample_factory.sampling.rollout.env_vector import EnvVector
@@ -54,7 +54,10 @@ class EnvSetup:
         self._stepping = stepping
         self._report = report
         self._beat = beat
-        self._rng = np.random.default_rng([plan.seed, worker_index])
+        # Other seeds in a replaced worker: the same ones may let it die again.
+        num_replaced = int(buffers.incarnations[worker_index]) - FIRST_INCARNATION
+        self._seed = [plan.seed, num_replaced] if num_replaced else [plan.seed]
+        self._rng = np.random.default_rng([*self._seed, worker_index])
 
     def make_vector(self, split: int, training_info: Iterable[NewTrainingInfo] = ()) -> EnvVector:
         """Makes and resets the envs of a split, and returns their EnvVector. Call it once for each split.
@@ -121,4 +124,4 @@ class EnvSetup:
 
     def _env_seed(self, config: EnvConfig) -> int:
         """Returns a number below 2**31, which every env accepts."""
-        return int(np.random.SeedSequence([self._plan.seed, config.env_id]).generate_state(1)[0] >> 1)
+        return int(np.random.SeedSequence([*self._seed, config.env_id]).generate_state(1)[0] >> 1)

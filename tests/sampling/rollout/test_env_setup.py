@@ -55,3 +55,20 @@ def test_slow_envs_start_with_fewer_random_steps_and_the_log_says_so(max_seconds
         setup.make_vector(split=0)
     slow = [text for text in caplog.messages if "Envs are slow: they start with 0 random steps" in text]
     assert len(slow) == (max_seconds == 0.0)
+
+
+def test_the_envs_of_a_replaced_worker_have_other_seeds(monkeypatch):
+    def reset(vector, seeds, *_):
+        used.append(seeds)
+        return 0
+
+    used = []
+    monkeypatch.setattr(env_setup.EnvVector, "reset", reset)
+    config = make_config()
+    buffers, channels = make_shared(config, CountingEnv())
+    stepping = channels.progress["stepping"][:1]
+    for _ in range(2):
+        plan = make_plan(config, CountingEnv())
+        EnvSetup(plan, 0, buffers, PastSelves(), stepping, print, lambda: None).make_vector(split=0)
+        buffers.reclaim(0)
+    assert not set(used[0]) & set(used[1])
