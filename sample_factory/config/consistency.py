@@ -70,11 +70,6 @@ def _check_sampling(config: Config) -> None:
             f"--forced_policy_lag={sampling.forced_policy_lag} must be less than --max_policy_lag="
             f"{sampling.max_policy_lag}: experience that old is not trained on"
         )
-    if config.selfplay.selfplay_past_share > 0 and sampling.inline_samplers:
-        raise ConfigError(
-            "--selfplay_past_share does not work with --inline_samplers: new past selves would not reach the "
-            "envs; use --inline_samplers=0"
-        )
 
 
 def _check_trajectories(config: Config) -> None:
@@ -123,11 +118,6 @@ def _check_population(config: Config) -> None:
         raise ConfigError(
             f"--with_pbt=True needs --num_policies of at least 2, not {sampling.num_policies}: policies take "
             "over each other's weights"
-        )
-    if sampling.inline_samplers:
-        raise ConfigError(
-            "--with_pbt=True does not work with --inline_samplers: new reward shaping would not reach the "
-            "envs; use --inline_samplers=0"
         )
     if population.pbt_perturb_min > population.pbt_perturb_max:
         raise ConfigError(

@@ -12,7 +12,7 @@ from typing import Any
 from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.config import Config
 from sample_factory.config.consistency import check_consistency
-from sample_factory.config.sections import TRAINING_SECTIONS
+from sample_factory.config.sections import MEMORY_FLAGS, TRAINING_SECTIONS
 
 _SMALL_TASKS: Mapping[str, Any] = {
     "use_rnn": False,
@@ -49,9 +49,7 @@ PICTURES: Mapping[str, Any] = {
 SETS: Mapping[str, Mapping[str, Any]] = {"vectors": VECTORS, "pictures": PICTURES}
 # These flags depend on each other: whoever sets one of them chooses the others too.
 _BELONG_TOGETHER = {"rollout", "recurrence", "batch_size", "num_batches_per_iteration"}
-
-
-# In an iteration, where their number has to suit the number of agents.
+# In an iteration, where sampling and learning alternate by default: their number has to suit the agents.
 _MOST_BATCHES = 4 * _SMALL_TASKS["num_batches_per_iteration"]
 
 
@@ -66,11 +64,14 @@ def follow_observation(
     kept: set[str] = set()
     if not config.open_flags.issuperset(_BELONG_TOGETHER):
         kept |= _BELONG_TOGETHER
+    if not config.open_flags.issuperset(MEMORY_FLAGS):
+        kept |= {"use_rnn"}  # whoever describes a memory wants one
     if "ppo_clip_value" not in (algorithm_info(config.run.algo).flags or ()):
         kept |= {"ppo_epochs"}  # many passes need the clipped losses of PPO
     changeable = config.open_flags - kept
     defaults = dict(SETS[observed])
-    if is_continuous and changeable >= {"async_rl", "ppo_epochs", "num_batches_per_iteration"}:
+    may_alternate = is_continuous and changeable >= {"async_rl", "ppo_epochs"}
+    if "num_batches_per_iteration" in changeable and (may_alternate or not config.sampling.async_rl):
         defaults |= _alternation(config, num_agents)
     chosen = {flag: value for flag, value in defaults.items() if flag in changeable}
     sections: dict[str, Any] = {name: getattr(config, name) for name in TRAINING_SECTIONS}
@@ -83,8 +84,8 @@ def follow_observation(
 
 
 def _alternation(config: Config, num_agents: int) -> dict[str, Any]:
-    """Returns flags with which sampling and learning alternate; an empty dict if other flags, or more agents
-    than _MOST_BATCHES minibatches have trajectories, rule it out.
+    """Returns flags with which sampling and learning alternate; an empty dict if other flags rule it out, or
+    more agents than _MOST_BATCHES minibatches have trajectories, unless --async_rl=False is given.
 
     Many passes over samples of an earlier policy learn continuous control badly: see "Defaults" in
     envs/README.md. All agents contribute equally many trajectories to each iteration, so their number
@@ -100,6 +101,6 @@ def _alternation(config: Config, num_agents: int) -> dict[str, Any]:
     of_batch = _SMALL_TASKS["batch_size"] // _SMALL_TASKS["rollout"]
     unit = math.lcm(together, of_batch) // of_batch
     num_batches = unit * max(1, round(_SMALL_TASKS["num_batches_per_iteration"] / unit))
-    if num_batches > _MOST_BATCHES:
+    if sampling.async_rl and num_batches > _MOST_BATCHES:
         return {}
     return {"async_rl": False, "num_batches_per_iteration": num_batches}

@@ -36,11 +36,12 @@ from sample_factory.config.sections import (
     RetiredFlags,
     RunFlags,
 )
-from sample_factory.config.trust import TRUST, refuse_code, without_foreign_paths
+from sample_factory.config.trust import TRUST, WANDB_RUN_ID, refuse_code, without_foreign_paths
 from sample_factory.config.unknown_flags import refuse_missing_env, refuse_unknown_flags, suggestion
 
 # These flags say how to run this time, not what the experiment is: they are never taken from a saved
-# cfg.json. A folder that was overwritten once must not be deleted by the next resume.
+# cfg.json, neither of the experiment itself nor of another run. A folder that was overwritten once must not
+# be deleted by the next resume.
 NOT_RESUMED_FLAGS = (
     "restart_behavior",
     "cfg",
@@ -160,8 +161,11 @@ def _read_files(
     file, saved = Layer("", {}), Layer(SAVED, {})
     if first.get("cfg") is not None:
         file = read_file_of_flags(first["cfg"], cfg_is_saved, trusts)
+    if file.foreign is not None or cfg_is_saved or was_saved(file.values):
+        # Two experiments must not write into one run of W&B; `saved` has the id if it is the same one.
+        file = file.without(*NOT_RESUMED_FLAGS, WANDB_RUN_ID)
     if file.foreign is not None:
-        file = file.without(*NOT_RESUMED_FLAGS, *OWN_FOLDER)
+        file = file.without(*OWN_FOLDER)
     # The help is not the help of an experiment that only has the default name.
     if has_experiment and ("help" not in first or "experiment" in {**file.values, **first}):
         saved = read_saved(first, file.values, must_exist and "help" not in first, trusts)

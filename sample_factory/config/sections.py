@@ -20,6 +20,7 @@ from sample_factory.config.sampling_flags import ClusterFlags, SamplingFlags
 OWN_FOLDER = ("experiment", "experiments_root", "train_dir")
 # A bound that catches typing errors before they use up the memory of the machine.
 MAX_WIDTH = 100_000
+RNN_TYPES = ("gru", "lstm", "mingru", "gtrxl")
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ class ModelFlags:
         between=(1, MAX_WIDTH),
     )
     use_rnn: bool = flag(True, "give the network a memory: a recurrent core")
-    rnn_type: str = flag("gru", "kind of recurrent core", choices=("gru", "lstm", "mingru", "gtrxl"))
+    rnn_type: str = flag("gru", "kind of recurrent core", choices=RNN_TYPES)
     rnn_num_layers: int = flag(1, "number of recurrent layers", between=(1, 100))
     gtrxl_memory: int = flag(
         32, "with --rnn_type=gtrxl: number of past steps that are remembered", between=(1, 4096)
@@ -223,6 +224,14 @@ class ModelFlags:
     def may_remember(self) -> bool:
         """Whether the network may have a recurrent state; a user's own core or network is assumed to."""
         return self.use_rnn or self.core_custom is not None or self.actor_critic_custom is not None
+
+
+# Flags of the recurrent cores, without effect if there is none; those of a single core begin with its name.
+MEMORY_FLAGS = frozenset(
+    field.name
+    for field in dataclasses.fields(ModelFlags)
+    if field.name.startswith(("rnn_", *(f"{name}_" for name in RNN_TYPES)))
+)
 
 
 @dataclass(frozen=True)

@@ -176,6 +176,8 @@ class EnvProbe:
 def own_spaces(env: MultiAgentEnv) -> list[OwnSpaces]:
     """Returns the spaces of each agent of an adapted env."""
     own = env.env
+    if isinstance(own, OldListEnv):  # which has no spaces itself
+        own = own.env
     if isinstance(own, gym.vector.VectorEnv):
         return [OwnSpaces(own.single_observation_space, own.single_action_space)] * env.num_agents
     if is_pettingzoo(own, "ParallelEnv"):

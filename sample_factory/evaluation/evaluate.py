@@ -12,7 +12,7 @@ from sample_factory.config.parsing import as_arguments, in_words_of_python, pars
 from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.evaluation.policy_choice import LATEST, chosen_policies, flags_of_call
-from sample_factory.evaluation.results import Evaluation, ResultFlags, write_results
+from sample_factory.evaluation.results import Evaluation, ResultFlags, left_to_measure, write_results
 from sample_factory.launch.exit_codes import describe
 from sample_factory.launch.objects_of_call import with_names
 from sample_factory.runtime.failures import ChildFailed, describe_exception
@@ -34,16 +34,17 @@ def run_eval(config: Config) -> None:
     """
     from sample_factory.evaluation.measure import measure_checkpoints
 
+    chosen = chosen_policies(config)
     evaluations: list[Evaluation] = []
     try:
         for evaluation in measure_checkpoints(config, resolve_family(config.env_name)):
-            print(f"{evaluation.choices[0]}: {evaluation.summary()}", flush=True)
+            print(f"{evaluation.first_of(chosen)}: {evaluation.summary()}", flush=True)
             evaluations.append(evaluation)
     except Exception as error:  # whatever an env raises with --serial_mode
         if evaluations:
-            chosen = chosen_policies(config)
-            failed = chosen[len(evaluations)]
-            print(f"INCOMPLETE: {len(evaluations)} of {len(chosen)} checkpoints; {failed} failed")
+            left = left_to_measure(chosen, evaluations)
+            failed = left[0]
+            print(f"INCOMPLETE: {len(chosen) - len(left)} of {len(chosen)} checkpoints; {failed} failed")
             reason = describe_exception(error).error
             if isinstance(error, ChildFailed):
                 reason = describe(error, config.env_name)

@@ -57,8 +57,9 @@ def measure_checkpoints(
     agent of each env plays a number of episodes that is fixed in advance. A worker process that dies is
     replaced, and plays its episodes again.
 
-    Yields each result when it is complete, in the order of `chosen_policies`. A signal ends this early; the
-    last result then `is_partial`.
+    Yields each result when it is complete, in the order of `chosen_policies`. Policies of several kinds that
+    play beside each other have one result together, `Evaluation.first_of`. A signal ends this early; the last
+    result then `is_partial`.
 
     keeps_process: see StopSignals.
     Raises ConfigError when there is no such checkpoint or the env cannot be played, CheckpointError for an
@@ -72,12 +73,21 @@ def measure_checkpoints(
     with StopSignals(keeps_process=keeps_process) as signals:
         with explains_other_env(config):
             plan = plan_measurement(config, family, probe_env(config, family))
-        for number, choice in enumerate(chosen, start=1):
+        distinct = _without_repetitions(chosen, len(plan.info.kinds.spaces))
+        for number, choice in enumerate(distinct, start=1):
             if signals.requested:
                 break
-            log.info("Measuring %s (%d of %d)", choice, number, len(chosen))
+            log.info("Measuring %s (%d of %d)", choice, number, len(distinct))
             progress = Progress(config.evaluation.eval_episodes)
             yield Measurement(plan, choice, progress).play(signals)
+
+
+def _without_repetitions(chosen: Sequence[PolicyChoice], num_kinds: int) -> list[PolicyChoice]:
+    """Returns the first of all choices that mean the same policies: p to p + num_kinds - 1 play together."""
+    first: dict[tuple[int, str], PolicyChoice] = {}
+    for choice in chosen:
+        first.setdefault((choice.policy_index // num_kinds, choice.checkpoint), choice)
+    return list(first.values())
 
 
 def plan_evaluation(plan: RunPlan) -> RunPlan | None:

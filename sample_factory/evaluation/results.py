@@ -6,7 +6,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -155,6 +155,10 @@ class Evaluation(NamedTuple):
         """Whether it was stopped before all episodes had ended, so that too many of them are short."""
         return self.num_wanted is not None and len(self.episodes) < self.num_wanted
 
+    def first_of(self, chosen: Iterable[PolicyChoice]) -> PolicyChoice:
+        """Returns the first of the chosen policies that has played; those of other kinds play beside it."""
+        return next(choice for choice in chosen if choice in self.choices)
+
     def for_agent(self, agent: int) -> "Evaluation":
         """Returns this evaluation with the episodes of one agent only."""
         return self._replace(episodes=tuple(episode for episode in self.episodes if episode.agent == agent))
@@ -178,15 +182,15 @@ class Evaluation(NamedTuple):
         return "\n".join([*lines, f"video: {self.video}"] if self.video else lines)
 
     def figures(self) -> dict[str, Any]:
-        """Returns the entry in a --json file; unknown values are None."""
+        """Returns the entry in a --json file, before `finite`."""
         return {
             "policies": [choice._asdict() for choice in self.choices],
             "num_episodes": len(self.episodes),
             "is_partial": self.is_partial,
             "env_frames": self.env_frames,
             "seconds": self.seconds,
-            "statistics": {name: _finite(summary._asdict()) for name, summary in self.statistics.items()},
-            "episodes": [_finite(episode._asdict()) for episode in self.episodes],
+            "statistics": {name: summary._asdict() for name, summary in self.statistics.items()},
+            "episodes": [episode._asdict() for episode in self.episodes],
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -209,7 +213,10 @@ class Evaluation(NamedTuple):
 def result_figures(
     config: Config, evaluations: Sequence[Evaluation], failure: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Returns the contents of a --json file. failure: which evaluation ended the command, and the reason."""
+    """Returns the contents of a --json file, before `finite`.
+
+    failure: which evaluation ended the command, and the reason.
+    """
     return {
         "experiment": str(config.experiment_dir),
         "env": config.env_name,
@@ -240,8 +247,11 @@ def write_results(
 
 
 def write_json(name: str | None, figures: Mapping[str, Any]) -> None:
-    """Writes the file of --json; None: no file. Raises ConfigError."""
-    _write_file("json", name, json.dumps(figures, indent=4) + "\n")
+    """Writes the file of --json, where numbers that are not finite are null. Raises ConfigError.
+
+    name: of the file; None: no file.
+    """
+    _write_file("json", name, json.dumps(finite(figures), indent=4, allow_nan=False) + "\n")
 
 
 def _write_file(flag_name: str, name: str | None, text: str) -> None:
@@ -253,12 +263,18 @@ def _write_file(flag_name: str, name: str | None, text: str) -> None:
         raise ConfigError(f"--{flag_name}={name}: {error.strerror}") from None
 
 
-def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a mapping with None in place of numbers that JSON does not have."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in values.items()
-    }
+def finite(value: Any) -> Any:
+    """Returns a value for a JSON file, with None in place of numbers that JSON does not have."""
+    if isinstance(value, Mapping):
+        return {name: finite(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def left_to_measure(chosen: Iterable[PolicyChoice], evaluations: Sequence[Evaluation]) -> list[PolicyChoice]:
+    """Returns the chosen policies that have played in none of the evaluations."""
+    return [choice for choice in chosen if not any(choice in done.choices for done in evaluations)]
 
 
 def _count(episodes: Sequence[EpisodeResult]) -> str:

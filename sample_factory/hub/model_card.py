@@ -35,8 +35,8 @@ def model_card(
     from huggingface_hub import EvalResult, ModelCardData
 
     header = ModelCardData(library_name=LIBRARY, tags=[*TAGS, config.env_name])
-    if results is not None:
-        metric = results["evaluations"][0]["statistics"][METRIC]
+    metric = None if results is None else results["evaluations"][0]["statistics"][METRIC]
+    if metric is not None and metric["mean"] is not None:  # of objectives that are not finite, there is none
         header.model_name = config.run.algo
         header.eval_results = [
             EvalResult(

@@ -5,6 +5,7 @@ import dataclasses
 import fnmatch
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,8 +19,8 @@ from sample_factory.config.trust import SIGNATURE
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.measure import measure_checkpoints
-from sample_factory.evaluation.policy_choice import chosen_policies, find_checkpoint
-from sample_factory.evaluation.results import Evaluation, result_figures
+from sample_factory.evaluation.policy_choice import PolicyChoice, chosen_policies, find_checkpoint
+from sample_factory.evaluation.results import Evaluation, finite, left_to_measure, result_figures
 from sample_factory.hub import PushFlags
 from sample_factory.hub.hub_access import CARD, RESULTS, VIDEO, HubError, prepare_push, upload
 from sample_factory.hub.model_card import model_card
@@ -36,6 +37,8 @@ WRITTEN = (CARD, RESULTS, "*.mp4")  # by the push itself
 LOCAL = (LOCK, f"{STAGING}*", ".git*", ".cache/*", "wandb/*", f"*{SNAPSHOT}", "*/donation.pth")
 LEFT_OUT = (*WRITTEN, *LOCAL, "*.tmp", "*/.temp_checkpoint", "*/superseded/*")
 NEVER_CHANGED = (".pth", ".milestone", ".mp4")  # endings of files that are written once
+# With the numbers that the card has: SGD steps and env frames.
+CHECKPOINT_NAME = re.compile(r"(checkpoint|best)_\d+_\d+([._].*)?\.pth(\.milestone)?")
 
 
 def push(config: Config) -> str:
@@ -45,25 +48,27 @@ def push(config: Config) -> str:
     folder of the experiment, so that a push that has failed can be repeated without another evaluation.
     """
     flags: PushFlags = config.extra["hub"]
-    checkpoints = [find_checkpoint(config, choice) for choice in chosen_policies(config)]
+    files = {choice: _find_pushed(config, choice) for choice in chosen_policies(config)}
+    checkpoint = next(iter(files.values()))
     family = resolve_family(config.env_name)
     api = prepare_push(flags.hf_repository, flags.private_repository)
     if flags.with_evaluation:
         evaluations = []
         for evaluation in measure_checkpoints(config, family):
-            print(f"{evaluation.choices[0]}: {evaluation.summary()}", flush=True)
+            print(f"{evaluation.first_of(files)}: {evaluation.summary()}", flush=True)
             evaluations.append(evaluation)
-        results = _save_results(config, evaluations, checkpoints)
+        played = [files[evaluation.first_of(files)] for evaluation in evaluations]
+        results = _save_results(config, [] if left_to_measure(files, evaluations) else evaluations, played)
         video = _film(config, family) if flags.with_video else None
-        return _push(api, config, family, checkpoints[0], results, video)
+        return _push(api, config, family, checkpoint, results, video)
     path = config.experiment_dir / RESULTS
     kept = read_json(path) if path.exists() else None
-    if kept is None or kept.get("checkpoints", [])[:1] != [checkpoints[0].name]:
+    if kept is None or kept.get("checkpoints", [])[:1] != [checkpoint.name]:
         kept = None
-        log.warning("The folder has no results of %s: the card has none", checkpoints[0].name)
+        log.warning("The folder has no results of %s: the card has none", checkpoint.name)
     videos = config.experiment_dir.glob("*.mp4") if flags.with_video else ()
     newest = max(videos, key=lambda path: path.stat().st_mtime, default=None)
-    return _push(api, config, family, checkpoints[0], kept, newest)
+    return _push(api, config, family, checkpoint, kept, newest)
 
 
 def play_and_push(config: Config, family: EnvFamily) -> Evaluation:
@@ -81,7 +86,7 @@ def play_and_push(config: Config, family: EnvFamily) -> Evaluation:
     limits = config.evaluation
     if limits.max_num_episodes == NEVER:
         raise ConfigError("--push_to_hub needs --max_num_episodes=N: the model card has their mean reward")
-    checkpoint = find_checkpoint(config, chosen_policies(config)[0])
+    checkpoint = _find_pushed(config, chosen_policies(config)[0])
     api = prepare_push(flags.hf_repository, flags.private_repository)
     evaluation = play(config, family)
     num_episodes = len(evaluation.episodes)
@@ -91,19 +96,41 @@ def play_and_push(config: Config, family: EnvFamily) -> Evaluation:
     return evaluation
 
 
+def _find_pushed(config: Config, choice: PolicyChoice) -> Path:
+    """Returns the file of a checkpoint, by its path without links.
+
+    Raises ConfigError unless the push has this file, and its name has the numbers of the card.
+    """
+    found, folder = find_checkpoint(config, choice).resolve(), config.experiment_dir.resolve()
+    if not found.is_relative_to(folder):
+        reason = f"{found} is outside the experiment, so the repository would not have it"
+    elif _is_left_out(found.relative_to(folder).as_posix()):
+        reason = f"{found} is one of the files that a push leaves out"
+    elif CHECKPOINT_NAME.fullmatch(found.name) is None:
+        reason = f"the name {found.name} does not have the SGD steps and env frames, which the card needs"
+    else:
+        return found
+    raise ConfigError(
+        f"--checkpoint={choice.checkpoint}: {reason}; a push takes a checkpoint in {config.experiment_dir} "
+        "with the name that the training gave it, such as checkpoint_p0/checkpoint_000001000_64000.pth"
+    )
+
+
 def _save_results(
     config: Config, evaluations: Sequence[Evaluation], checkpoints: Sequence[Path]
 ) -> dict[str, Any]:
     """Writes evaluation.json: what --json writes, and the names of the checkpoints. Returns its contents.
 
-    checkpoints: the file that each evaluation has played. Raises HubError unless all evaluations have ended.
+    evaluations: none if one of them was not begun. checkpoints: the file that each of them has played.
+    Raises HubError unless all evaluations have ended.
     """
-    if len(evaluations) < len(checkpoints) or any(one.is_partial or not one.episodes for one in evaluations):
+    if not evaluations or any(one.is_partial or not one.episodes for one in evaluations):
         raise HubError("the evaluation was stopped before its episodes had ended: nothing was pushed")
     names = {"experiment": config.run.experiment, "checkpoints": [path.name for path in checkpoints]}
-    results = {**result_figures(config, evaluations), **names}
+    results: dict[str, Any] = finite({**result_figures(config, evaluations), **names})
     try:
-        write_atomically(config.experiment_dir / RESULTS, json.dumps(results, indent=4) + "\n")
+        text = json.dumps(results, indent=4, allow_nan=False)
+        write_atomically(config.experiment_dir / RESULTS, text + "\n")
     except OSError as error:
         raise HubError(f"cannot write to {config.experiment_dir}: {error.strerror}") from None
     return results
@@ -165,8 +192,7 @@ def staged(experiment_dir: Path, extra: Mapping[str, Path]) -> Iterator[Path]:
         folder.mkdir()
         for path in sorted(experiment_dir.rglob("*")):
             name = path.relative_to(experiment_dir).as_posix()
-            is_left_out = any(fnmatch.fnmatch(name, mask) for mask in LEFT_OUT)
-            if path.is_file() and not path.is_symlink() and not is_left_out:
+            if path.is_file() and not path.is_symlink() and not _is_left_out(name):
                 with contextlib.suppress(FileNotFoundError):  # the run has replaced it since
                     _copy(path, folder / name)
         for name, path in extra.items():
@@ -178,6 +204,11 @@ def staged(experiment_dir: Path, extra: Mapping[str, Path]) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_left_out(name: str) -> bool:
+    """Returns whether a push leaves out a file with this path in the experiment's folder."""
+    return any(fnmatch.fnmatch(name, mask) for mask in LEFT_OUT)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -67,8 +67,9 @@ def _reason(config: Config, info: EnvInfo) -> str:
         return "; --num_envs_per_worker sets another number"
     reason = f": a step of one takes {1e6 * info.step_seconds:,.0f} us"
     splits = config.sampling.worker_num_splits
-    if info.step_seconds <= FAST_SECONDS and config.flat().get("vector_env_copies") == 1:
-        copies = config.sampling.envs_per_worker // splits
+    copies = config.sampling.envs_per_worker // splits
+    is_fast = info.step_seconds <= FAST_SECONDS
+    if is_fast and copies > 1 and config.flat().get("vector_env_copies") == 1:
         reason += (
             f"; --num_envs_per_worker={splits} --vector_env_copies={copies} would step as many in fewer "
             "calls, if the env can be copied"

@@ -18,8 +18,11 @@ def with_centralized_critic(
 
     Raises ConfigError if the env has no teams, or no state, or the encoder would not read the entries.
     """
-    # Not those of another view: --cfg may name the cfg.json of such a run.
-    keys = tuple(key for key in config.model.critic_only_keys if not ADDED.match(key))
+    # Not those of another view: the flags of another run, or of the run that is resumed, may have them. Any
+    # other key stays, so that a misspelled one is refused later, and the actor never sees what it names.
+    named = {*config.typed.get("critic_only_keys", ())}
+    named = named.union(*(kind.observation.spaces for kind in info.kinds.spaces))
+    keys = tuple(key for key in config.model.critic_only_keys if key in named or not ADDED.match(key))
     if config.model.centralized_critic:
         encoder = config.model.encoder_custom
         if encoder in READ_ONLY_OWN_KEYS:
@@ -33,7 +36,7 @@ def with_centralized_critic(
             if sees == "state"
             else view_of_team(info.kinds, info.teams, with_actions=sees == "actions")
         )
-        keys += view.keys
+        keys = tuple(dict.fromkeys(keys + view.keys))
         family = replace(family, wrap=view.wrap)
         info = info._replace(kinds=view.kinds)
     return replace(config, model=replace(config.model, critic_only_keys=keys)), family, info

@@ -7,6 +7,7 @@ from typing import Any
 from sample_factory.config.algorithms import BUILT_IN, registered_algorithm
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.sections import MEMORY_FLAGS
 from sample_factory.envs.env_family import EnvFamily, UnknownEnvError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.packages import is_installed, missing_package
@@ -180,8 +181,9 @@ def _describe_encoders(config: Config, info: EnvInfo) -> list[Note]:
 
 def _critic_flags(config: Config) -> str:
     """Returns the flags that show the critic more than the actor."""
-    typed = [key for key in config.model.critic_only_keys if not ADDED.match(key)]
-    flags = {"--critic_only_keys": typed, "--centralized_critic": config.model.centralized_critic}
+    is_central = config.model.centralized_critic
+    own = [key for key in config.model.critic_only_keys if not (is_central and ADDED.match(key))]
+    flags = {"--critic_only_keys": own, "--centralized_critic": is_central}
     return ", ".join(flag for flag, is_set in flags.items() if is_set)
 
 
@@ -198,7 +200,21 @@ def _flags_without_effect(config: Config, info: EnvInfo) -> list[Note]:
         if part in names and typed:
             text = f"no effect beside --{part}_custom={names[part]}, whose factory makes that part"
             notes.append(Note(f"{', '.join(typed)}: {text}", is_warning=True))
-    return notes
+    return notes + _memory_flags_without_effect(config)
+
+
+def _memory_flags_without_effect(config: Config) -> list[Note]:
+    """Returns a warning of typed flags that describe a memory if the built-in core has none, or another."""
+    model = config.model
+    typed = [flag for flag in config.typed if flag in MEMORY_FLAGS]
+    reason = "beside --use_rnn=False; --use_rnn=True adds a memory"
+    if model.use_rnn:
+        others = tuple(f"{name}_" for name in CORES if name != model.rnn_type)
+        typed = [flag for flag in typed if flag.startswith(others)]
+        reason = f"beside --rnn_type={model.rnn_type}"
+    if not typed or model.core_custom is not None or model.actor_critic_custom is not None:
+        return []
+    return [Note(f"{', '.join(f'--{flag}' for flag in typed)}: no effect {reason}", is_warning=True)]
 
 
 def probe_networks(config: Config, policies: Sequence[PolicySpec], algorithm: Any) -> int:

@@ -5,9 +5,10 @@ same program, and cfg.json has the name alone. A program that loads the experime
 """
 
 import functools
+import itertools
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sample_factory.config.algorithms import register_algorithm
@@ -53,7 +54,7 @@ def with_names(keywords: Mapping[str, Any]) -> dict[str, Any]:
     observers = named.get("observers")
     if _is_object(observers):
         given = observers if isinstance(observers, list | tuple) else [observers]
-        named["observers"] = [_name_observer(one) if _is_object(one) else one for one in given]
+        named["observers"] = _names_of_observers(given)
     return named
 
 
@@ -61,10 +62,21 @@ def _is_object(value: Any) -> bool:
     return value is not None and not isinstance(value, str)
 
 
-def _name_observer(observer: Any) -> str:
-    name = name_of(observer)
-    register_observer(name, observer, always=False)
-    return name
+def _names_of_observers(given: Sequence[Any]) -> list[str]:
+    """Registers the objects among the observers of a call, each under a name of its own, such as Recorder and
+    Recorder_2 for two of a class; returns the names of all of them."""
+    taken = {one for one in given if not _is_object(one)}
+    names: list[str] = []
+    for observer in given:
+        name = observer
+        if _is_object(observer):
+            first = name_of(observer)
+            candidates = itertools.chain([first], (f"{first}_{number}" for number in itertools.count(2)))
+            name = next(candidate for candidate in candidates if candidate not in taken)
+            register_observer(name, observer, always=False)
+            taken.add(name)
+        names.append(name)
+    return names
 
 
 def name_of(given: Any) -> str:

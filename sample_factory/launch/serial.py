@@ -74,6 +74,7 @@ class SerialRun:
                 with collected(failures):
                     loop.turn(0.0)
         finally:
+            loop.stopping()
             for learner in self._learners:
                 learner.save()
             for worker in self._rollout_workers:  # after saving, since `close` of an env may not return

@@ -79,6 +79,36 @@ def test_with_continuous_actions_sampling_and_learning_alternate(tmp_path, num_w
         make_topology(arranged, info, None, 0)  # raises if agents could not contribute equally
 
 
+@pytest.mark.parametrize("num_workers", [1, 2, 6, 12, 128])
+@pytest.mark.parametrize("action_space", [TWO, CONTINUOUS])
+@pytest.mark.parametrize("algo", ["APPO", "IMPALA", "VMPO"])
+def test_alternating_on_request_needs_no_other_flag_on_any_machine(tmp_path, num_workers, action_space, algo):
+    register_env("plain", lambda: None)
+    flags = ["--env=plain", f"--num_workers={num_workers}", "--async_rl=False", f"--algo={algo}"]
+    config, (note,) = chosen(tmp_path, {"obs": VECTOR}, *flags, action_space=action_space)
+    assert not config.sampling.async_rl and "async_rl" not in note.text
+    assert config.learning.ppo_epochs == (VECTORS["ppo_epochs"] if algo == "APPO" else 1)
+    info = EnvInfo(AgentKinds.one(VECTOR, action_space, 1), 1, step_seconds=1e-6)
+    arranged, *_ = arrange(config, info)
+    make_topology(arranged, info, None, 0)  # raises if agents could not contribute equally
+
+
+def test_a_number_of_minibatches_that_is_typed_stays_where_sampling_and_learning_alternate(tmp_path):
+    register_env("plain", lambda: None)
+    flags = ["--env=plain", "--num_workers=6", "--async_rl=False", "--num_batches_per_iteration=5"]
+    config, _ = chosen(tmp_path, {"obs": VECTOR}, *flags)
+    assert config.learning.num_batches_per_iteration == 5
+
+
+@pytest.mark.parametrize("flag", ["rnn_type=lstm", "rnn_num_layers=2", "gtrxl_memory=8", "gtrxl_heads=2"])
+def test_whoever_sets_a_flag_of_the_memory_gets_one(tmp_path, flag):
+    register_env("plain", lambda: None)
+    config, (note,) = chosen(tmp_path, {"obs": VECTOR}, "--env=plain", f"--{flag}")
+    assert config.model.use_rnn and "use_rnn" not in note.text
+    config, _ = chosen(tmp_path, {"obs": VECTOR}, "--env=plain", f"--{flag}", "--use_rnn=False")
+    assert not config.model.use_rnn
+
+
 @pytest.mark.parametrize(
     ("flags", "is_warned"),
     [

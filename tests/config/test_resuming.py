@@ -7,6 +7,7 @@ import pytest
 from sample_factory.config.config import Change
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
+from sample_factory.config.trust import signed
 from sample_factory.envs.env_registry import resolve_family
 
 ENV = "--env=gym_CartPole-v1"
@@ -72,3 +73,26 @@ def test_saved_values_of_flags_that_are_not_resumed_are_not_read(parse, tmp_path
     path = tmp_path / "basic" / "cfg.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "sampler_only": "from another version"}))
     assert parse("--sampler_only=True").resumed.changed == ()
+
+
+@pytest.mark.parametrize("name", ["cfg.json", "copied.json"])
+def test_the_saved_flags_of_another_run_say_neither_how_to_start_nor_where_to_log(parse, tmp_path, name):
+    source = parse()
+    once = {"restart_behavior": "overwrite", "sampler_only": True, "benchmark": True}
+    saved = {**source.flat(), **once, "figures_file": str(tmp_path / "figures.jsonl")}
+    saved |= {"wandb_unique_id": "basic_1", "older_flag": 1, "cli_args": {}}
+    (tmp_path / name).write_text(json.dumps(signed(saved)))
+    new = parse(f"--cfg={tmp_path / name}", "--experiment=new")
+    assert not new.is_foreign and new.learning.batch_size == 512
+    assert all(new.flat()[flag] == source.flat()[flag] for flag in once)
+    assert new.monitoring.figures_file is None and new.unknown == {"older_flag": 1}
+
+
+def test_a_recipe_may_say_how_to_start(parse, tmp_path):
+    (tmp_path / "recipe.json").write_text(json.dumps({"env": "gym_CartPole-v1", "benchmark": True}))
+    assert parse(f"--cfg={tmp_path / 'recipe.json'}", "--experiment=new").sampling.benchmark
+
+
+def test_the_saved_flags_of_an_own_run_name_its_folder(parse, tmp_path):
+    path = tmp_path / "basic" / "cfg.json"
+    assert parse_config([f"--cfg={path}"], resolve_family).experiment_dir == path.parent

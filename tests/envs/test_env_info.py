@@ -53,6 +53,20 @@ def test_spaces_are_not_converted():
     envs.close()
 
 
+class OldPair(Pair):
+    """With the API of version 1: no seed, no infos of a reset, 4 values of a step."""
+
+    def reset(self):
+        return [1, np.zeros(2)]
+
+    def step(self, actions):
+        return [1, np.zeros(2)], [0.0] * 2, [False] * 2, [{}, {}]
+
+
+def test_agents_of_a_list_style_env_of_version_1_have_their_own_spaces():
+    assert own_spaces(adapt(OldPair())) == [(POSITION, MOVE), (SPEED, FORCE)]
+
+
 def test_agents_of_pettingzoo_have_their_own_spaces():
     pettingzoo = pytest.importorskip("pettingzoo")
 

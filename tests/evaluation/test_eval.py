@@ -50,6 +50,12 @@ def identity_of(checkpoints):
     return [f"--experiment={folder.name}", f"--train_dir={folder.parent}"]
 
 
+def both_names(checkpoints):
+    """Returns the flag with two names of the newest checkpoint, which `eval` measures twice."""
+    (path,) = checkpoints.folder.glob("*.pth")
+    return ["--checkpoint", "latest", str(path)]
+
+
 def test_short_episodes_do_not_count_more_often_and_an_env_rests_when_it_has_played_its_episodes(choosing):
     (result,) = evaluate(identity_of(choosing("uneven", 0)), "--eval_episodes=16")
     assert len(result.episodes) == 16 and not result.is_partial
@@ -111,9 +117,11 @@ def test_a_damaged_checkpoint_leaves_the_results_before_it_in_the_output_and_in_
 ):
     damaged = tmp_path / "damaged.pth"
     damaged.write_text("no checkpoint")
-    flags = ["--eval_episodes=4", "--checkpoint", "latest", str(damaged), "latest"]
+    checkpoints = choosing("uneven", 0)
+    flags = ["--eval_episodes=4", *both_names(checkpoints)]
+    flags.insert(-1, str(damaged))
     files = [f"--json={tmp_path / 'out.json'}", f"--csv={tmp_path / 'out.csv'}"]
-    assert program.main([*identity_of(choosing("uneven", 0)), *FLAGS, *flags, *files]) == 1
+    assert program.main([*identity_of(checkpoints), *FLAGS, *flags, *files]) == 1
     shown = capfd.readouterr()
     assert "policy 0, latest: 4 episodes" in shown.out
     assert f"INCOMPLETE: 1 of 3 checkpoints; policy 0, {damaged} failed" in shown.out
@@ -139,8 +147,9 @@ def test_a_process_that_fails_for_good_leaves_the_results_before_it(choosing, tm
         return play(measurement, signals)
 
     monkeypatch.setattr(Measurement, "play", play_once)
-    flags = ["--eval_episodes=4", "--checkpoint", "latest", "latest", f"--json={tmp_path / 'out.json'}"]
-    assert program.main([*identity_of(choosing("uneven", 0)), *FLAGS, *flags]) == 1
+    checkpoints = choosing("uneven", 0)
+    flags = ["--eval_episodes=4", *both_names(checkpoints), f"--json={tmp_path / 'out.json'}"]
+    assert program.main([*identity_of(checkpoints), *FLAGS, *flags]) == 1
     assert "INCOMPLETE: 1 of 2 checkpoints" in capfd.readouterr().out
     figures = json.loads((tmp_path / "out.json").read_text())
     assert len(figures["evaluations"]) == 1
@@ -213,9 +222,9 @@ def test_without_a_seed_all_checkpoints_are_evaluated_with_the_same_one(choosing
             return super().reset()
 
     register_env("uneven", lambda full_env_name, cfg, env_config: Seeded(env_config.env_id))
-    identity = identity_of(choosing("uneven", 0))
-    flags = ["--serial_mode=True", "--checkpoint", "latest", "latest", "--eval_episodes=1"]
-    config = parse_config([*identity, *flags], resolve_family, evaluation=True)
+    checkpoints = choosing("uneven", 0)
+    flags = ["--serial_mode=True", *both_names(checkpoints), "--eval_episodes=1"]
+    config = parse_config([*identity_of(checkpoints), *flags], resolve_family, evaluation=True)
     assert len(list(measure_checkpoints(config, resolve_family("uneven")))) == 2
     first, second = filter(None, seeds)
     assert first == second

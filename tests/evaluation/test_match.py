@@ -151,6 +151,17 @@ def test_the_result_is_written(choosing, play, tmp_path):
     assert [contestant["policy_index"] for contestant in figures["contestants"]] == [0, 1]
 
 
+def test_the_file_of_a_single_match_has_null_in_place_of_the_interval_that_there_is_not(
+    choosing, play, tmp_path
+):
+    choosing("cards", 3)
+    choosing("cards", 2, policy=1)
+    file = tmp_path / "matches.json"
+    play("--opponent_policy_index=1", "--num_matches=1", f"--json={file}")
+    figures = json.loads(file.read_text(), parse_constant=pytest.fail)
+    assert figures["objective"] == {"mean": 3.0, "std": 0.0, "low": None, "high": None}
+
+
 def test_a_seed_determines_the_matches(saved_experiment, choosing, play):
     saved_experiment("cards", *SMALL)  # untrained weights choose at random
     choosing("cards", 2, policy=1)

@@ -1,12 +1,14 @@
-"""Which episodes count; intervals against published values, and against their definition."""
+"""Which episodes count; intervals against published values, and against their definition; the --json file."""
 
+import json
 import math
 
 import numpy as np
 import pytest
 
+from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.evaluation.result_statistics import NORMAL_QUANTILE, mean_and_std, t_quantile, win_rate
-from sample_factory.evaluation.results import EpisodeCount, EpisodeResult
+from sample_factory.evaluation.results import EpisodeCount, EpisodeResult, Evaluation, write_json
 
 
 def episode(env, agent, reward):
@@ -74,3 +76,14 @@ def test_the_interval_of_a_mean_holds_it_as_often_as_it_says():
 
 def test_one_value_has_no_interval():
     assert math.isnan(mean_and_std([3.0]).low)
+
+
+def test_numbers_that_are_not_finite_are_null_in_the_json_file_at_any_depth(tmp_path):
+    played = episode(0, 0, math.inf)._replace(extra_stats={"lap": math.nan, "goals": 2.0})
+    result = Evaluation((PolicyChoice(0, "latest"),), (played,), 1, 0.5)
+    write_json(str(tmp_path / "out.json"), {"evaluations": [result.figures()]})
+    text = (tmp_path / "out.json").read_text()
+    (found,) = json.loads(text, parse_constant=pytest.fail)["evaluations"]
+    assert found["episodes"][0]["extra_stats"] == {"lap": None, "goals": 2.0}
+    assert found["episodes"][0]["reward"] is None
+    assert found["statistics"]["goals"] == {"mean": 2.0, "std": 0.0, "low": None, "high": None}

@@ -1,6 +1,7 @@
 """An experiment is pushed to a Hub, and loaded from there."""
 
 import json
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -12,8 +13,10 @@ import yaml
 from sample_factory import enjoy, load_policy, register_env, train
 from sample_factory.hub import load_from_hub, push_to_hub
 from sample_factory.hub.push import staged
+from tests.evaluation.conftest import save_untrained
 from tests.hub.conftest import ENV
 from tests.hub.hub_server import READER, Repository
+from tests.mixed import MixedCounting
 
 NAME = "me/pole_repository"
 PUBLISHED = Path(__file__).parent / "published"
@@ -186,6 +189,47 @@ def test_a_push_that_is_refused_is_one_line(hub, trained, monkeypatch, capsys, t
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
     assert not hub.repositories
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("pole/checkpoint_p0/champion.pth", "the name champion.pth does not have the SGD steps and env fr"),
+        ("pole/checkpoint_p0/checkpoint_5_400x.pth", "the name checkpoint_5_400x.pth does not have"),
+        ("elsewhere/checkpoint_000000005_400.pth", "is outside the experiment"),
+        ("pole/checkpoint_p0/superseded/checkpoint_000000005_400.pth", "files that a push leaves out"),
+    ],
+)
+def test_a_checkpoint_that_the_card_or_the_repository_cannot_have_is_refused_before_all_else(
+    hub, trained, tmp_path, capsys, name, message
+):
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    shutil.copyfile(next(trained.glob("checkpoint_p0/checkpoint_*.pth")), file)
+    before = contents(tmp_path)
+    chosen = ["-r", NAME, f"--checkpoint={file}"]
+    for evaluation in (TINY_EVAL, ["--with_evaluation=False"]):
+        assert push_to_hub.main(["-d", str(trained), *chosen, *evaluation]) == 2
+    playing = ["--experiment=pole", f"--train_dir={tmp_path}", "--no_render", "--max_num_episodes=1"]
+    flags = [f"--checkpoint={file}", "--push_to_hub", f"--hf_repository={NAME}"]
+    assert enjoy.main([*playing, *flags]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 3 and all(message in line for line in errors)
+    assert all("such as checkpoint_p0/checkpoint_000001000_64000.pth" in line for line in errors)
+    assert not hub.requests and contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "name", ["best_000000007_512_reward_-1.500.pth", "milestones/checkpoint_000000007_512.pth.milestone"]
+)
+def test_a_checkpoint_of_any_sort_is_pushed_by_its_path_also_through_a_link(hub, trained, tmp_path, name):
+    file = trained / "checkpoint_p0" / name
+    file.parent.mkdir(exist_ok=True)
+    shutil.copyfile(next(trained.glob("checkpoint_p0/checkpoint_*.pth")), file)
+    (tmp_path / "link").symlink_to(trained)
+    path = tmp_path / "link" / "checkpoint_p0" / name
+    assert push_to_hub.main([*PUSH, str(trained), "-r", NAME, f"--checkpoint={path}"]) == 0
+    assert "for 512 env frames (7 SGD steps)" in hub.repositories[NAME].files["README.md"].decode()
 
 
 def test_a_token_that_may_only_read_an_existing_repository_loses_no_result(
@@ -383,3 +427,36 @@ def test_an_env_that_cannot_be_drawn_is_pushed_without_a_video(hub, trained, cap
 
 def make_pole() -> gym.Env:
     return gym.make("CartPole-v1", render_mode="rgb_array")
+
+
+class Unmeasured(gym.Wrapper):
+    """Reports an objective and a statistic that are no numbers."""
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        nothing = {"true_objective": np.nan, "episode_extra_stats": {"lap": np.nan}}
+        return observation, reward, terminated, truncated, {**info, **nothing}
+
+
+def test_objectives_that_are_not_finite_are_pushed_without_a_mean_reward_and_as_null(hub, trained):
+    register_env("unmeasured_", lambda full_env_name: Unmeasured(make_pole()))
+    settings = json.loads((trained / "cfg.json").read_text())
+    (trained / "cfg.json").write_text(json.dumps({**settings, "env": "unmeasured_pole"}))
+    assert push_to_hub.main(["-d", str(trained), "-r", NAME, *TINY_EVAL]) == 0
+    pushed = hub.repositories[NAME].files
+    assert "model-index" not in header_of(pushed["README.md"])
+    assert "| reward |" in pushed["README.md"].decode()
+    results = json.loads(pushed["evaluation.json"], parse_constant=pytest.fail)
+    (evaluation,) = results["evaluations"]
+    assert evaluation["statistics"]["true_objective"]["mean"] is None
+    assert [episode["extra_stats"] for episode in evaluation["episodes"]] == [{"lap": None}] * 4
+
+
+def test_policies_of_two_kinds_that_play_together_are_one_evaluation_of_a_push(hub, tmp_path):
+    register_env("mixed_", lambda full_env_name: MixedCounting())
+    save_untrained(tmp_path, "mixed_x", "--encoder_type=mlp", "--hidden_size=8")
+    flags = ["-d", str(tmp_path / "tiny"), "-r", NAME, *TINY_EVAL, "--policy_index", "0", "1"]
+    assert push_to_hub.main([*flags, "--num_workers=1"]) == 0
+    results = json.loads(hub.repositories[NAME].files["evaluation.json"])
+    assert len(results["evaluations"]) == 1
+    assert results["checkpoints"] == ["checkpoint_000000001_4.pth"]

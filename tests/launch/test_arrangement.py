@@ -6,7 +6,9 @@ import gymnasium.spaces as S
 import psutil
 import pytest
 
+from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import EnvInfo
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.launch import arrangement
 from sample_factory.launch.arrangement import arrange, num_inline_samplers
 from sample_factory.spaces.agent_kinds import AgentKinds
@@ -109,3 +111,16 @@ def test_alternating_with_learning_the_rollouts_of_all_agents_divide_an_iteratio
 
 def test_a_number_of_envs_that_is_given_stays():
     assert chosen(num_envs_per_worker=6) == 6
+
+
+@pytest.mark.parametrize("num_workers, is_advised", [(2, True), (12, False)])
+def test_copies_in_a_vector_env_are_advised_only_where_that_would_be_another_arrangement(
+    tmp_path, num_workers, is_advised
+):
+    flags = [f"--train_dir={tmp_path}", f"--num_workers={num_workers}", "--rollout=64", "--batch_size=256"]
+    flags += ["--num_batches_per_iteration=6", "--async_rl=False"]
+    config = parse_config(["--env=gym_Pendulum-v1", *flags], resolve_family)
+    info = EnvInfo(AgentKinds.one(SPACE, S.Box(-2, 2, (1,)), 1), 1, step_seconds=2e-5)
+    _, _, (note,) = arrange(config, info)
+    assert ("--vector_env_copies" in note.text) == is_advised
+    assert "--vector_env_copies=1 " not in note.text

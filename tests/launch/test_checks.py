@@ -128,6 +128,20 @@ def test_flags_of_a_part_that_is_replaced_are_announced_as_without_effect():
     assert all(flag in warning for flag in ("--rnn_type", "--use_rnn", "--core_custom=a:B"))
 
 
+@pytest.mark.parametrize("env", ["mujoco_ant", "gym_CartPole-v1"])
+def test_typed_flags_of_a_memory_that_the_policy_has_not_are_announced_as_without_effect(env):
+    table = info(S.Box(-1, 1, (3,)))
+    flags = [f"--env={env}", "--rnn_type=lstm", "--gtrxl_heads=2", "--rnn_num_layers=2"]
+    (warning,) = lines(config(*flags, "--use_rnn=False"), table, warnings=True)
+    assert "--use_rnn=False" in warning
+    assert all(flag in warning for flag in ("--rnn_type", "--gtrxl_heads", "--rnn_num_layers"))
+    (warning,) = lines(config(*flags, "--use_rnn=True"), table, warnings=True)
+    assert warning.startswith("--gtrxl_heads: no effect") and "--rnn_type=lstm" in warning
+    assert not lines(config(f"--env={env}", "--use_rnn=False"), table, warnings=True)
+    fits = config(f"--env={env}", "--use_rnn=True", "--rnn_type=gtrxl", "--gtrxl_heads=2")
+    assert not lines(fits, table, warnings=True)
+
+
 def test_a_core_of_the_main_script_is_built_in_a_child_which_gives_the_size_of_its_state():
     class Core(torch.nn.Module):
         out_size = 4

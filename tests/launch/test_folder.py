@@ -4,6 +4,8 @@ from dataclasses import replace
 import pytest
 
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.launch import folder
 from sample_factory.launch.folder import prepare_folder
 from tests.counting import make_config
@@ -82,3 +84,20 @@ def test_weights_that_a_killed_run_was_evaluating_are_deleted(config):
     kept.write_text("")
     prepare_folder(replace(config, run=replace(config.run, restart_behavior="resume"))).lock.release()
     assert not left.exists() and kept.exists()
+
+
+def test_a_run_with_the_saved_flags_of_one_that_was_overwritten_keeps_its_checkpoints(tmp_path):
+    def start(*flags):
+        place = [f"--train_dir={tmp_path}", "--log_to_file=False"]
+        config = parse_config([*place, *flags], resolve_family)
+        prepare_folder(config).lock.release()
+        config.save()
+        return config.experiment_dir
+
+    source = start("--env=gym_CartPole-v1", "--experiment=a", "--restart_behavior=overwrite")
+    again = [f"--cfg={source / 'cfg.json'}", "--experiment=b"]
+    checkpoint = start(*again) / "checkpoint_p0" / "checkpoint_000000001_4.pth"
+    checkpoint.parent.mkdir()
+    checkpoint.write_text("")
+    start(*again)
+    assert checkpoint.exists()

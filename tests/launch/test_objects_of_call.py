@@ -58,3 +58,14 @@ def test_parts_and_observers_may_be_objects_of_the_call():
     assert resolve_factory(ENCODER, named["encoder_custom"]) is encoder
     assert selected_observers(("Watcher",)) == {"Watcher": watcher}
     assert "Watcher" not in selected_observers(()), "the next run has not asked for it"
+
+
+def test_each_observer_of_a_call_has_a_name_of_its_own():
+    first, second, third = Watcher(), Watcher(), Watcher()
+    given = [first, "Watcher_2", second, lambda: first, lambda: second, third]
+    names = with_names({"observers": given})["observers"]
+    assert names == ["Watcher", "Watcher_2", "Watcher_3", "lambda", "lambda_2", "Watcher_4"]
+    own = [name for name in names if name != "Watcher_2"]
+    factories = [factory for factory in given if factory != "Watcher_2"]
+    assert list(selected_observers(tuple(own)).values()) == factories
+    assert with_names({"observers": second})["observers"] == ["Watcher"], "a call has names of its own"

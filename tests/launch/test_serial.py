@@ -48,6 +48,9 @@ class Evaluating:
     def started(self):
         pass
 
+    def stopping(self):
+        pass
+
 
 @pytest.mark.parametrize(("end", "signal", "num_steps"), [(2, None, 1), (100, 2, 0)])
 def test_no_worker_steps_while_an_evaluation_is_played_and_a_signal_ends_the_wait(
@@ -100,3 +103,36 @@ def test_an_exception_of_the_main_loop_ends_the_run_as_failed_after_the_learners
     ]
     assert {failure.name for failure in failures} == {"main_loop"}
     assert learner.has_saved
+
+
+class Timed(Evaluating):
+    """A loop that notes the order of calls."""
+
+    def __init__(self, signals, calls, fails):
+        super().__init__(signals, 0, None)
+        self._calls, self._fails = calls, fails
+
+    def turn(self, timeout):
+        super().turn(timeout)
+        if self._fails:
+            raise LookupError("no such curve")
+
+    def stopping(self):
+        self._calls.append("stopping")
+
+    def close(self, may_wait):
+        self._calls.append("close the loop")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_time_of_a_run_ends_once_before_anything_is_saved_or_closed(monkeypatch, fails):
+    monkeypatch.setattr(serial, "worker_specs", lambda plan, resources: [])
+    calls = []
+    run = SerialRun(None, Resources(None, None))
+    learner, worker = Saving(), Worker()
+    learner.save = lambda: calls.append("save")
+    worker.close = lambda: calls.append("close")
+    run._learners, run._rollout_workers = [learner], [worker]
+    signals = SimpleNamespace(requested=None)
+    run.run(Timed(signals, calls, fails), signals)
+    assert calls == ["stopping", "save", "close", "close the loop"]

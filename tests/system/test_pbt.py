@@ -85,13 +85,13 @@ def same_tensors(left, right):
     return left.keys() == right.keys() and all(torch.equal(left[key], right[key]) for key in left)
 
 
-@pytest.fixture(scope="module")
-def taken_over(tmp_path_factory):
+@pytest.fixture(scope="module", params=[0, 1], ids=["separate processes", "an inline sampler"])
+def taken_over(tmp_path_factory, request):
     """An experiment in which policy 1 took over policy 0 and trained on, until the run was stopped."""
     experiment = tmp_path_factory.mktemp("train_dir") / "a"
     prepare(experiment)
     try:
-        process = start(SCRIPT, experiment.parent, *FLAGS, FOREVER)
+        process = start(SCRIPT, experiment.parent, *FLAGS, FOREVER, f"--inline_samplers={request.param}")
         wait_for_line(process, TAKES_OVER)
         wait_for_line(process, CONTINUES)
         family = descendants(process)

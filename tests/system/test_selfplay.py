@@ -78,6 +78,13 @@ def test_results_are_in_the_folder_and_in_tensorboard_and_a_resumed_run_continue
     assert len(second["past_selves"]) > len(first["past_selves"])
 
 
+def test_new_past_selves_play_in_inline_samplers_too(tmp_path):
+    train_in_processes(tmp_path, 6000, "--inline_samplers=1")
+    past = json.loads((tmp_path / "a" / "league.json").read_text())["past_selves"].values()
+    played = [of_past["against"].get("0", {"matches": 0})["matches"] for of_past in past]
+    assert sum(matches > 0 for matches in played) >= 3
+
+
 def test_an_experiment_that_continues_with_past_selves_has_one_at_once(tmp_path):
     train(tmp_path, "a", "--selfplay_past_share=0", frames=1500)
     train_in_processes(tmp_path, 2500, "--selfplay_snapshot_env_steps=1000000")
@@ -116,7 +123,6 @@ def test_with_alternation_the_learner_gets_its_trajectories_of_past_selves_too(t
     ("flags", "message"),
     [
         (["--env=gym_CartPole-v1"], "needs an env with several agents, and gym_CartPole-v1 has one"),
-        (["--serial_mode=False", "--inline_samplers=1"], "does not work with --inline_samplers"),
         (["--selfplay_past_share=1.5"], "must be at most 1"),
     ],
 )
