@@ -43,7 +43,8 @@ class EpisodeRunner:
     """One env, and the policy that each of its agents follows. Promises:
 
     1. Observations, rewards, frameskip and time limits are as in training.
-    2. An agent's recurrent state is zero at the start of each of its episodes, and when it becomes inactive.
+    2. An agent's recurrent state is zero at the start of each of its episodes, and after each step in which
+       it was inactive, as in training.
     3. The action of an inactive agent is zero.
     4. Agents that share a policy share its forward pass.
 
@@ -103,10 +104,10 @@ class EpisodeRunner:
             info = result.end_infos.get(agent, EMPTY_INFO)
             if not info.get(EPISODE_CONTINUES):
                 finished.append(self._finish(agent, info))
-        active = self._mask(result.active)
         for group in self._groups:
-            group.reset_state(ended | (self.active & ~active))
-        self.active = active
+            # After each inactive step: the network has run on the rows of inactive agents too.
+            group.reset_state(ended | ~self.active)
+        self.active = self._mask(result.active)
         return finished
 
     def _mask(self, active: np.ndarray | None) -> np.ndarray:

@@ -3,7 +3,7 @@
 import copy
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from sample_factory.config.config import Config
 from sample_factory.config.monitoring_flags import EvaluationFlags
 from sample_factory.envs.abilities import NamesActions, SplitsScreen, find_ability
+from sample_factory.envs.adapters.old_gym import OldListEnv
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.headless import has_display, prepare_mujoco
 from sample_factory.envs.protocol import MultiAgentEnv
@@ -23,7 +24,7 @@ from sample_factory.evaluation.results import EpisodeResult
 from sample_factory.evaluation.video import VideoWriter, resize, video_size
 from sample_factory.runtime.failures import one_line
 from sample_factory.runtime.log import log
-from sample_factory.spaces.actions import action_decoder
+from sample_factory.spaces.actions import action_decoder, action_layout
 
 DEFAULT_FPS = 30.0
 STILL_SECONDS = 0.5  # how long the last picture of an episode stays
@@ -87,9 +88,7 @@ class Screen:
         self._env = runner.env
         self._drawn = drawn_agents(runner.env)
         flags = config.evaluation
-        fps = flags.fps or family.defaults.get("fps")  # env frames
-        if not fps and isinstance(runner.env.env, gym.Env):
-            fps = runner.env.env.metadata.get("render_fps")
+        fps = flags.fps or family.defaults.get("fps") or _render_fps(runner.env.env)  # env frames
         rate = float(fps or DEFAULT_FPS)  # pictures per second
         if not draws_every_frame(runner.env):
             rate /= runner.frameskip
@@ -186,7 +185,8 @@ class Overlay:
         self._agents = agents if self._is_split else agents[:MAX_AGENTS]
         self._namer = find_ability(env.env, NamesActions)
         kinds = [env.kinds.of_agent[agent] for agent in self._agents]
-        self._decoders = [action_decoder(env.kinds.spaces[kind].action) for kind in kinds]
+        spaces = [env.kinds.spaces[kind].action for kind in kinds]
+        self._decoders = [(action_decoder(space), action_layout(space).num_action_values) for space in spaces]
         self._titles = [f"{experiment}: {choices[agent]}" for agent in self._agents]
         actions = [env.kinds.spaces[kind].action for kind in dict.fromkeys(kinds)]
         self._box = TextBox([EXAMPLE, *self._titles, *self._example_actions(actions)])
@@ -205,10 +205,11 @@ class Overlay:
         """Describes the runner's last step. finished: the episodes that ended in it."""
         rewards = {episode.agent: episode.reward for episode in finished}
         self._texts = []
-        for agent, title, decode in zip(self._agents, self._titles, self._decoders):
+        for agent, title, (decode, size) in zip(self._agents, self._titles, self._decoders):
             reward = rewards.get(agent, self._runner.returns[agent])
             result = f"episode {self._num_ended[agent] + 1}  reward {reward:.2f}"
-            self._texts.append([title, result, self._namer.action_text(decode(self._runner.actions[agent]))])
+            action = decode(self._runner.actions[agent, :size])  # the row is as wide as the widest action
+            self._texts.append([title, result, self._namer.action_text(action)])
         for agent in rewards:
             self._num_ended[agent] += 1
 
@@ -254,6 +255,13 @@ class TextBox:
         for number, line in enumerate(lines, start=1):
             cv2.putText(text, line, (margin, row * number), *font, WHITE, thickness, cv2.LINE_AA)
         shaded[:] = text
+
+
+def _render_fps(env: Any) -> float | None:
+    """Returns the pictures per second in the `metadata` of an env of any kind; None without them."""
+    metadata = getattr(env.env if isinstance(env, OldListEnv) else env, "metadata", None)
+    fps: float | None = metadata.get("render_fps") if isinstance(metadata, Mapping) else None
+    return fps
 
 
 def _render(env: MultiAgentEnv) -> list[np.ndarray] | None:

@@ -102,9 +102,9 @@ def compare(
             actions[~active] = 0.0
             result = env.step(actions, env_rows)
             ended = np.asarray(result.terminated) | np.asarray(result.truncated)
-            was_active = active
+            # The networks have run on the rows of inactive agents too: in training, they do not.
+            keeps = (active & ~ended)[agents, None]
             active = everyone if result.active is None else result.active
-            keeps = ~(ended | (was_active & ~active))[agents, None]
             state = next_state * torch.from_numpy(keeps)
             own_state = outputs.get(NEXT_RNN_STATE, own_state) * keeps
             episodes += int(ended[agents].sum())

@@ -31,14 +31,20 @@ def saved_experiment(tmp_path: Path) -> Callable[..., list[str]]:
     """Returns save(env, *flags), which makes an experiment folder and returns the flags that name it."""
 
     def save(env_name: str, *typed: str) -> list[str]:
-        identity = [f"--env={env_name}", "--experiment=tiny", f"--train_dir={tmp_path}"]
-        config = parse_config([*identity, *typed], resolve_family)
-        config.experiment_dir.mkdir()
-        config.save()
-        Checkpoints(config.experiment_dir, 0, keep=1).save({"model": _untrained(config).state_dict()}, 1, 4)
-        return identity[1:]
+        return save_untrained(tmp_path, env_name, *typed)
 
     return save
+
+
+def save_untrained(train_dir: Path, env_name: str, *typed: str) -> list[str]:
+    """Makes an experiment with a policy for each kind of agents, and returns the flags that name it."""
+    identity = [f"--env={env_name}", "--experiment=tiny", f"--train_dir={train_dir}"]
+    config = parse_config([*identity, *typed], resolve_family)
+    config.experiment_dir.mkdir()
+    config.save()
+    for policy, model in enumerate(_untrained(config)):
+        Checkpoints(config.experiment_dir, policy, keep=1).save({"model": model.state_dict()}, 1, 4)
+    return identity[1:]
 
 
 @pytest.fixture
@@ -59,7 +65,7 @@ def choosing(tmp_path: Path) -> Callable[..., Checkpoints]:
 
 def always(config: Config, action: int) -> dict:
     """Returns the state of a policy that always chooses one of the actions of a Discrete space."""
-    model = _untrained(config)
+    (model,) = _untrained(config)
     torch.nn.init.zeros_(model.action_head.linear.weight)
     torch.nn.init.zeros_(model.action_head.linear.bias)
     with torch.no_grad():
@@ -67,10 +73,12 @@ def always(config: Config, action: int) -> dict:
     return {"model": model.state_dict()}
 
 
-def _untrained(config: Config) -> ActorCritic:
+def _untrained(config: Config) -> list[ActorCritic]:
+    """Returns a model for each kind of agents."""
     family = resolve_family(config.run.env)
     env = make_adapted_env(family, config.namespace(), EnvConfig(0, 0, 0))
     torch.manual_seed(7)
-    model = make_actor_critic(config.model, *env.kinds.spaces[0], config.learning.normalize_returns)
+    returns = config.learning.normalize_returns
+    models = [make_actor_critic(config.model, *spaces, returns) for spaces in env.kinds.spaces]
     env.close()
-    return model
+    return models

@@ -1,5 +1,7 @@
 """Agents that differ in their spaces are each played by a policy of their kind."""
 
+import json
+
 import pytest
 
 from sample_factory.config.flags import ConfigError
@@ -7,6 +9,7 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import main as enjoy
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import register_env, resolve_family
+from sample_factory.eval import main as evaluate
 from sample_factory.evaluation.policy_choice import choices_of_agents
 from sample_factory.training.run import train_config
 from tests.mixed import MixedCounting
@@ -58,3 +61,31 @@ def test_what_was_trained_plays(tmp_path, capsys):
     assert enjoy([*flags, "--no_render", "--max_num_episodes=6", "--seed=1"]) == 0
     out = capsys.readouterr().out
     assert "policy 0, latest (agents 0, 2): " in out and "policy 1, latest (agent 1): " in out
+
+
+QUICK = ["--serial_mode=True", "--num_workers=1", "--eval_episodes=3", "--seed=1"]
+
+
+@pytest.mark.parametrize(
+    ("policies", "printed"), [(["0", "1"], "policy 0, latest: "), (["1"], "policy 1, latest: ")]
+)
+def test_policies_that_play_together_are_measured_once_under_the_first_that_was_asked_for(
+    saved_experiment, tmp_path, capsys, policies, printed
+):
+    identity = saved_experiment("mixed_x", "--encoder_type=mlp", "--hidden_size=8")
+    file = tmp_path / "out.json"
+    assert evaluate([*identity, *QUICK, "--policy_index", *policies, f"--json={file}"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("latest: 3 episodes") == 1 and f"{printed}3 episodes" in out
+    (found,) = json.loads(file.read_text())["evaluations"]
+    assert [policy["policy_index"] for policy in found["policies"]] == [0, 1, 0]
+
+
+def test_what_failed_is_the_first_policy_that_played_in_no_evaluation(saved_experiment, tmp_path, capsys):
+    identity = saved_experiment("mixed_x", "--encoder_type=mlp", "--hidden_size=8")
+    for policy in (2, 3):
+        damaged = tmp_path / "tiny" / f"checkpoint_p{policy}" / "checkpoint_000000001_4.pth"
+        damaged.parent.mkdir()
+        damaged.write_text("no checkpoint")
+    assert evaluate([*identity, *QUICK, "--policy_index", "0", "1", "2", "3"]) == 1
+    assert "INCOMPLETE: 2 of 4 checkpoints; policy 2, latest failed" in capsys.readouterr().out

@@ -9,15 +9,23 @@ import cv2
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
+from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.vector import SyncVectorEnv
 
 from sample_factory import enjoy as program
 from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import enjoy
 from sample_factory.envs.abilities import SplitsScreen
+from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.evaluation.episode_runner import EpisodeRunner
+from sample_factory.evaluation.policy_choice import LATEST, PolicyChoice
 from sample_factory.evaluation.screen import Overlay
+from tests.envs.parallel_envs import Scripted, Turn
 from tests.evaluation.conftest import always
 from tests.evaluation.playable_envs import Cards, FilmedCards, Undrawable, UnevenAgents
+from tests.mixed import MixedCounting
 
 CARTPOLE = "gym_CartPole-v1"
 
@@ -221,6 +229,31 @@ def test_in_a_split_screen_each_part_has_the_text_of_its_agent(choosing, registr
     assert (red[100:] > 200).all()
 
 
+class Numbering:
+    """A policy whose action is (1, 2, ...), of the size of its kind's actions."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def first_rnn_state(self, num_agents):
+        return torch.zeros(num_agents, 0)
+
+    def act(self, observations, state):
+        return np.tile(np.arange(1, self.size + 1, dtype=np.float32), (len(state), 1)), state
+
+
+def test_the_overlay_names_the_action_of_an_agent_that_has_fewer_numbers_than_others():
+    class Narrow(MixedCounting):
+        action_spaces = [gym.spaces.Box(-9, 9, (size,), np.float32) for size in (1, 3, 1)]
+
+    watcher, walker = Numbering(1), Numbering(3)
+    runner = EpisodeRunner(adapt(Narrow()), [watcher, walker, watcher], frameskip=1)
+    overlay = Overlay("a", runner, [PolicyChoice(0, LATEST)] * 3, range(3))
+    runner.start(None)
+    overlay.update(runner.step())
+    assert [action for _, _, action in overlay._texts] == ["action 1", "action 1 2 3", "action 1"]
+
+
 def test_a_video_shorter_than_the_evaluation(saved_experiment):
     result = evaluate(saved_experiment(CARTPOLE), "--save_video", "--video_frames=5", "--max_num_episodes=3")
     assert num_pictures(result.video) == 5
@@ -305,6 +338,44 @@ def test_an_env_of_several_agents_is_filmed(choosing, registry, tmp_path, make, 
     choosing("cards", 2)
     flags = ["--experiment=tiny", f"--train_dir={tmp_path}", "--save_video", "--max_num_episodes=4"]
     assert num_pictures(evaluate(flags).video) == pictures
+
+
+class SlowCards(Cards):
+    metadata = {"render_fps": 12}
+
+
+class OldSlowCards(SlowCards):
+    def reset(self):
+        return super().reset()[0]
+
+    def step(self, actions):
+        observations, rewards, ended, _, infos = super().step(actions)
+        return observations, rewards, ended, infos
+
+
+class SlowScripted(Scripted):
+    metadata = {"render_fps": 12, "render_modes": ["rgb_array"]}
+
+
+class SlowPole(CartPoleEnv):
+    metadata = {"render_fps": 12, "render_modes": ["rgb_array"]}
+
+
+def slow_copies(**how):
+    return SyncVectorEnv([lambda: SlowPole(**how)])
+
+
+def slow_parallel(**how):
+    return SlowScripted([Turn("abc")] * 9, **how)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda **how: SlowCards(), lambda **how: OldSlowCards(), slow_parallel, slow_copies]
+)
+def test_a_video_has_the_rate_in_the_metadata_of_an_env_of_any_kind(saved_experiment, registry, make):
+    registry("slow", lambda full_env_name, cfg, env_config, render_mode=None: make(render_mode=render_mode))
+    result = evaluate(saved_experiment("slow"), "--save_video", "--video_frames=2")
+    assert cv2.VideoCapture(str(result.video)).get(cv2.CAP_PROP_FPS) == pytest.approx(12)
 
 
 def test_a_window_that_is_closed_ends_the_evaluation(saved_experiment, monkeypatch):

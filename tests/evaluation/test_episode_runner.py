@@ -1,11 +1,12 @@
 """EpisodeRunner with policies that count the steps since their recurrent state was zero."""
 
 import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.evaluation.episode_runner import EpisodeRunner
 from sample_factory.evaluation.results import EpisodeResult
-from tests.evaluation.playable_envs import UnevenAgents
+from tests.evaluation.playable_envs import Undrawable, UnevenAgents
 
 
 class CountingPolicy:
@@ -37,8 +38,19 @@ def play(num_steps, policies=None):
 def test_the_state_is_zero_when_an_episode_begins_and_after_inactivity():
     env, _, _ = play(6)
     assert [actions[0] for actions in env.actions] == [1, 2, 1, 2, 1, 2]
-    # Step 2 of 3 finds agent 1 inactive: its action is zero and its state is reset; the policy still runs.
-    assert [actions[1] for actions in env.actions] == [1, 0, 2, 1, 0, 2]
+    # Step 2 of 3 finds agent 1 inactive: its action is zero; the policy still runs, and its state is reset.
+    assert [actions[1] for actions in env.actions] == [1, 0, 1, 1, 0, 1]
+
+
+def test_the_step_that_only_resets_a_copy_leaves_no_trace_in_its_next_episode():
+    copies = SyncVectorEnv([Undrawable] * 2, autoreset_mode=AutoresetMode.NEXT_STEP)
+    runner = EpisodeRunner(adapt(copies), [CountingPolicy()] * 2, frameskip=1)
+    runner.start(None)
+    counts = []
+    for _ in range(8):
+        runner.step()
+        counts.append(runner.actions[:, 0].tolist())
+    assert counts == [[count] * 2 for count in (1, 2, 3, 0, 1, 2, 3, 0)]
 
 
 def test_episodes_are_reported_in_env_frames_with_their_objective():
@@ -57,7 +69,7 @@ def test_each_agent_follows_its_own_policy_and_has_its_own_state():
     policies = [CountingPolicy(10), CountingPolicy(20)]
     env, _, _ = play(6, policies)
     assert [actions[0] for actions in env.actions] == [11, 12, 11, 12, 11, 12]
-    assert [actions[1] for actions in env.actions] == [21, 0, 22, 21, 0, 22]
+    assert [actions[1] for actions in env.actions] == [21, 0, 21, 21, 0, 21]
     assert [policy.batch_sizes for policy in policies] == [[1] * 6] * 2
 
 
@@ -68,4 +80,4 @@ def test_assigning_other_policies_resets_the_recurrent_states():
     runner.step()
     assert env.actions == [[11, 21], [21, 0]]  # agent 0 would have counted on to 12
     runner.step()
-    assert env.actions[2] == [21, 12]
+    assert env.actions[2] == [21, 11]

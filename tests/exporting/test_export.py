@@ -19,6 +19,7 @@ from sample_factory.checkpoints.store import Checkpoints
 from sample_factory.envs.abilities import NamesActions
 from sample_factory.export import main as export
 from sample_factory.exporting import export_policies
+from tests.evaluation.playable_envs import UnevenAgents
 from tests.guided import Guided, Unguided
 from tests.mixed import MixedCounting
 
@@ -251,6 +252,32 @@ def test_a_users_core_is_exported_or_the_reason_is_one_line(tmp_path, save, caps
         assert not path.exists()
         assert len([line for line in shown.err.splitlines() if line.startswith("error: ")]) == 1
         assert "torch cannot export this network; forward should have no branch" in shown.err
+
+
+def test_the_comparison_zeroes_the_state_after_each_step_in_which_the_agent_was_inactive(
+    tmp_path, save, monkeypatch
+):
+    states = []
+    compare = export_policies.compare
+
+    def compare_and_note(model, *others):
+        act = model.act
+
+        def noted(observations, state, **how):
+            states.append(state[:, 0].tolist())
+            return act(observations, state, **how)
+
+        model.act = noted
+        return compare(model, *others)
+
+    monkeypatch.setattr(export_policies, "compare", compare_and_note)
+    register_core("own", Counter)
+    register_env("uneven", lambda *args, **kwargs: UnevenAgents())
+    save(tmp_path, "uneven", "--core_custom=own", "--encoder_mlp_layers", "4")
+    sample_factory.export_onnx("tiny", train_dir=tmp_path, export_check_steps=6)
+    first, second = zip(*states[:6])
+    assert first == (0, 1, 0, 1, 0, 1)
+    assert second == (0, 1, 0, 0, 1, 0), "inactive in its second step of three"
 
 
 def test_a_window_of_remembered_steps_is_exported_as_the_state(tmp_path, save):

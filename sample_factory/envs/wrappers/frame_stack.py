@@ -6,7 +6,17 @@ from typing import Any, NamedTuple, SupportsFloat
 import gymnasium as gym
 import numpy as np
 
-from sample_factory.envs.protocol import BackgroundEnv, EnvAround, MultiAgentEnv, ObservationRows, StepResult
+from sample_factory.config.flags import ConfigError
+from sample_factory.envs.protocol import (
+    NO_END_INFOS,
+    BackgroundEnv,
+    EndInfos,
+    EnvAround,
+    MultiAgentEnv,
+    ObservationRows,
+    StepResult,
+)
+from sample_factory.runtime.failures import PermanentFailure
 from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
 from sample_factory.spaces.observations import image_layout, is_image
 
@@ -187,21 +197,54 @@ def repeat_actions(env: MultiAgentEnv, times: int) -> MultiAgentEnv:
     return env if times == 1 else ActionRepeat(env, times)
 
 
-class ActionRepeat(EnvAround):
-    """A MultiAgentEnv that steps several times with the same actions, until an episode ends.
+class EpisodesBeginApart(ConfigError, PermanentFailure):
+    """The agents of an env begin their episodes at different times, so that actions cannot be repeated."""
 
-    The rewards of the steps are added up. The observations are those after the last step.
+
+class ActionRepeat(EnvAround):
+    """A MultiAgentEnv that steps several times with the same actions, until a new episode begins: its first
+    action is still to be chosen.
+
+    The rewards of the steps are added up, without those between an agent's episodes. The observations are
+    those after the last step. While an agent that has ended is inactive, the others go on.
+
+    `step` raises EpisodesBeginApart where the new episode of one agent would end the repeats of another one,
+    which would then act more often than in training.
     """
 
     def __init__(self, env: MultiAgentEnv, times: int):
         super().__init__(env)
         self._times = times
+        self._is_between = np.zeros(env.num_agents, bool)  # which agents wait for their next episode
+
+    def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
+        active = self._env.reset(seed, into)
+        self._is_between = np.zeros(self.num_agents, bool) if active is None else ~active
+        return active
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         rewards = np.zeros(self.num_agents)
-        for _ in range(self._times):
+        terminated = np.zeros(self.num_agents, bool)
+        truncated = np.zeros(self.num_agents, bool)
+        end_infos: EndInfos = NO_END_INFOS
+        for left in reversed(range(self._times)):
             result = self._env.step(actions, into)
-            rewards += result.rewards
-            if np.any(result.terminated) or np.any(result.truncated):
+            # An env may report an end again while the agent stays inactive: the first one counts.
+            goes_on = ~(terminated | truncated)
+            rewards += np.where(goes_on, result.rewards, 0.0)
+            terminated |= goes_on & np.asarray(result.terminated)
+            truncated |= goes_on & np.asarray(result.truncated)
+            end_infos = {**result.end_infos, **end_infos}
+            self._is_between |= terminated | truncated
+            active = np.ones(self.num_agents, bool) if result.active is None else result.active
+            begins = self._is_between & active
+            if begins.any():
+                self._is_between &= ~active
+                if left and (active & ~begins).any():
+                    raise EpisodesBeginApart(
+                        "--eval_env_frameskip repeats actions, but the agents of this env, or the copies of "
+                        "a vector env, begin their episodes at different times, so that some would act more "
+                        "often than in training; leave it out, or play one copy (--vector_env_copies=1)"
+                    )
                 break
-        return result._replace(rewards=rewards)
+        return StepResult(rewards, terminated, truncated, end_infos, result.active)

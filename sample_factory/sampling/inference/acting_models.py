@@ -23,11 +23,14 @@ class UnreadableOpponent(RuntimeError):
 class LiveModel:
     """In a policy worker: a copy of the learner's model.
 
-    model: the network, with the weights of the last `fetch`. stamp: identifies these weights.
+    model: the network, in evaluation mode, with the weights of the last `fetch`. stamp: identifies these
+        weights.
     """
 
     def __init__(self, policy: BuiltPolicy, weights: PolicyWeights):
-        self.model = policy.model
+        # As everywhere that a policy acts: the rows that share a request must not influence each other, which
+        # they do in a batch norm that trains.
+        self.model = policy.model.eval()
         self._device = policy.device
         self._weights = weights
         self.stamp = Stamp(NOTHING_PUBLISHED)

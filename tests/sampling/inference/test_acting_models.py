@@ -4,11 +4,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.config.sections import ModelFlags
+from sample_factory.exchange.policy_weights import PolicyWeights
+from sample_factory.models.network_registry import register_encoder
+from sample_factory.models.policy_spec import BuiltPolicy
 from sample_factory.models.towers import make_actor_critic
-from sample_factory.sampling.inference.acting_models import FrozenModels, UnreadableOpponent
+from sample_factory.sampling.inference.acting_models import FrozenModels, LiveModel, UnreadableOpponent
 
 OBSERVATIONS = {"obs": torch.randn(5, 3)}
 FLAGS = ModelFlags(encoder_mlp_layers=(8,), hidden_size=8)
@@ -37,9 +41,9 @@ def save(folder, seed, flags=FLAGS):
     return milestone(seed), model
 
 
-def outputs(model):
-    state = torch.ones(5, 8)
-    output = model.act(OBSERVATIONS, state)
+def outputs(model, rows=slice(None)):
+    state = torch.ones(5, 8)[rows]
+    output = model.act({key: tensor[rows] for key, tensor in OBSERVATIONS.items()}, state)
     return torch.cat([output.logits, output.values[:, None], output.rnn_state], dim=1)
 
 
@@ -49,6 +53,33 @@ def test_a_past_self_acts_with_the_weights_in_its_file(tmp_path):
         past_self, original = save(tmp_path, seed)
         model, stamp = frozen.get(past_self)
         assert torch.equal(outputs(model), outputs(original)) and stamp.version == seed
+
+
+class Normed(nn.Module):
+    """An encoder with a batch norm."""
+
+    out_size = 3
+
+    def __init__(self, *_):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+
+    def forward(self, observations):
+        return self.norm(observations["obs"])
+
+
+def test_rows_that_share_a_request_do_not_influence_each_other(tmp_path):
+    register_encoder("normed", Normed)
+    flags = ModelFlags(encoder_custom="normed", hidden_size=8)
+    built = BuiltPolicy(make_model(0, flags), torch.device("cpu"), autocast=False)
+    live = LiveModel(built, PolicyWeights())
+    past_self, _ = save(tmp_path, 1, flags)
+    frozen, _ = FrozenModels(built.model, tmp_path, limit=1).get(past_self)
+    for model in (live.model, frozen):
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        alone = [outputs(model, slice(row, row + 1)) for row in range(5)]
+        assert torch.allclose(torch.cat(alone), outputs(model), atol=1e-6)
+        assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
 def test_loading_past_selves_does_not_change_the_live_model(tmp_path):

@@ -1,0 +1,81 @@
+"""Repeated actions: --eval_env_frameskip."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from sample_factory.config.flags import ConfigError
+from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.protocol import ObservationRows
+from sample_factory.envs.wrappers.frame_stack import ActionRepeat
+from sample_factory.evaluation.episode_runner import EpisodeRunner
+from sample_factory.sampling.rollout.guarded_env import EnvBroken, GuardedEnv
+from tests.envs.adapters.countdown import Countdown, drive
+from tests.envs.parallel_envs import Scripted, Turn
+from tests.evaluation.playable_envs import Cards, Undrawable
+
+MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
+
+
+class Idle:
+    """A policy whose actions are zeros."""
+
+    def first_rnn_state(self, num_agents):
+        return torch.zeros(num_agents, 0)
+
+    def act(self, observations, state):
+        return np.zeros((len(state), 2), np.float32), state
+
+
+@MODES
+@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("times", [2, 3, 4])
+def test_an_episode_of_a_vector_env_is_counted_from_its_first_step_to_its_last(mode, copies, times):
+    env = ActionRepeat(adapt(SyncVectorEnv([Undrawable] * copies, autoreset_mode=mode)), times)
+    runner = EpisodeRunner(env, [Idle()] * copies, frameskip=times)
+    runner.start(1)
+    finished = [episode for _ in range(10) for episode in runner.step()]
+    assert len(finished) >= 3 * copies
+    assert {episode.reward for episode in finished} == {1.0 + 2.0 + 3.0}
+    assert {episode.length for episode in finished} == {{2: 4, 3: 3, 4: 4}[times]}
+
+
+@MODES
+def test_copies_whose_episodes_begin_apart_are_refused_at_once(mode):
+    def make():
+        copies = SyncVectorEnv(
+            [lambda: Countdown(length=2), lambda: Countdown(length=3)], autoreset_mode=mode
+        )
+        return ActionRepeat(adapt(copies), 2)
+
+    with pytest.raises(ConfigError, match="--eval_env_frameskip .*--vector_env_copies=1"):
+        drive(make(), 4)
+    rebuilt = []
+    guarded = GuardedEnv(make, "env 0", 0, np.zeros(1, int), lambda *texts: rebuilt.append(texts))
+    rows = ObservationRows.allocate(guarded.kinds)
+    guarded.reset(1, rows)
+    with pytest.raises(EnvBroken, match="env 0: --eval_env_frameskip"):
+        for _ in range(4):
+            guarded.step(np.zeros((2, 1), np.float32), rows)
+    assert not rebuilt, "another env would do the same"
+
+
+def test_an_agent_that_leaves_early_does_not_shorten_the_repeats_of_the_others():
+    leaves = Turn("bc", terminated="a")
+    own = Scripted([leaves, Turn("bc"), Turn("bc"), Turn("bc"), Turn("", truncated="bc")])
+    env = ActionRepeat(adapt(own), 3)
+    _, (first, second, third) = drive(env, 3)
+    assert first.rewards.tolist() == [1.0, 3.0, 3.0] and first.terminated.tolist() == [True, False, False]
+    assert first.active.tolist() == [False, True, True] and first.end_infos == {0: {"time": 1}}
+    assert second.rewards.tolist() == [0.0, 2.0, 2.0] and second.truncated.tolist() == [False, True, True]
+    assert second.active is None, "the new episode waits for its first action"
+    assert third.rewards.tolist() == first.rewards.tolist()
+    assert len(own.actions) == 3 + 2 + 3
+
+
+def test_an_end_that_is_reported_again_while_the_agent_waits_is_not_another_one():
+    env = ActionRepeat(adapt(Cards(leaves_early=0)), 2)
+    _, (result,) = drive(env, 1)
+    objectives = [result.end_infos[agent]["true_objective"] for agent in (0, 1)]
+    assert objectives == [0.0, 0.0], "-1 would be that of the round that agent 0 has not played"
