@@ -235,7 +235,9 @@ def test_what_a_successor_handed_over_is_not_lost_before_its_tickets_arrive():
     buffers.reclaim(1)
     of_successor = buffers.acquire(1, agents)
     buffers.hand_over(1, of_successor, agents, acted)
-    assert buffers.release_lost(0, before_its_death, tickets=[]).size == 0, "its tickets may not have been read"
+    assert buffers.release_lost(0, before_its_death, tickets=[]).size == 0, (
+        "its tickets may not have been read"
+    )
     assert buffers.release_lost(0, buffers.incarnations.copy(), tickets=[]).size == 2
     buffers.release(of_successor, 0)
     assert counts(buffers) == (buffers.topology.num_buffers, 0, 0)
