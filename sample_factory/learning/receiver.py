@@ -169,7 +169,7 @@ class Receiver:
         return bool(messages)
 
     def _release_lost(self, incarnations: np.ndarray) -> None:
-        """Frees the buffers of dead workers that will not be trained on: see TrajectoryBuffers.release_lost."""
+        """Frees buffers of dead workers that will not be trained on; see `TrajectoryBuffers.release_lost`."""
         if self._buffers.topology.rollouts_per_iteration is None:
             held = itertools.chain(self._tickets, *self._shared)
             self._buffers.release_lost(self._policy_id, incarnations, held)
