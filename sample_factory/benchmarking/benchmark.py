@@ -119,12 +119,12 @@ def with_chosen_values(config: Config) -> tuple[Config, "RunPlan"]:
     from sample_factory.launch.plan import plan_run
 
     plan = plan_run(config, resolve_family(config.env_name))
-    values = {
-        "num_envs_per_worker": plan.config.sampling.envs_per_worker,
-        "inline_samplers": plan.topology.num_inline_samplers,
-    }
-    sampling = dataclasses.replace(plan.config.sampling, **values)
+    num_envs, num_inline = plan.config.sampling.envs_per_worker, plan.topology.num_inline_samplers
+    sampling = dataclasses.replace(
+        plan.config.sampling, num_envs_per_worker=num_envs, inline_samplers=num_inline
+    )
     plan = plan._replace(config=dataclasses.replace(plan.config, sampling=sampling))
+    values = {"num_envs_per_worker": num_envs, "inline_samplers": num_inline}
     follows, general = plan.config.flat(), config.flat()
     values |= {name: follows[name] for name in SIZES if follows[name] != general[name]}
     return with_values(config, values), plan
