@@ -123,7 +123,7 @@ def order(row: Row) -> tuple[str, bool, str, int, int]:
 
 
 def markdown(rows: Collection[Row]) -> Iterator[str]:
-    """Yields the lines of a table: mean objective, range if there are several seeds, and mean minutes."""
+    """Yields the lines of a table: mean objective, range if there are several seeds, and minutes."""
     yield f"| scenario | trained by | {' | '.join(f'{frames / 1e6:g}M frames' for frames in SHOWN)} |"
     yield "|---|---|" + "---|" * len(SHOWN)
     groups: dict[tuple[str, str], list[Row]] = {}
@@ -140,7 +140,12 @@ def cell(rows: Sequence[Row]) -> str:
         return ""
     values = [float(row["objective"]) for row in rows]
     spread = f" ({min(values):.3g} to {max(values):.3g})" if len(rows) > 1 else ""
-    return f"{np.mean(values):.3g}{spread}, {np.mean([float(row['minutes']) for row in rows]):.1f} min"
+    return f"{np.mean(values):.3g}{spread}, {least_minutes(rows):.1f} min"
+
+
+def least_minutes(rows: Iterable[Row]) -> float:
+    """Returns the minutes of the fastest seed: other programs may have run beside some of them."""
+    return min(float(row["minutes"]) for row in rows)
 
 
 def panels(rows: Collection[Row]) -> Iterator[Panel]:
@@ -160,7 +165,7 @@ def line(trainer: str, rows: Sequence[Row]) -> Line:
         by_frames.setdefault(int(row["frames"]), []).append(row)
     # Only frames that all seeds have reached: a seed that ends earlier would bend the mean.
     points = [point for _, point in sorted(by_frames.items()) if len(point) == len(seeds)]
-    minutes = np.array([np.mean([float(row["minutes"]) for row in point]) for point in points])
+    minutes = np.array(list(map(least_minutes, points)))
     values = [[float(row["objective"]) for row in point] for point in points]
     mean, low, high = (np.array(list(map(of, values))) for of in (np.mean, min, max))
     label = f"{trainer} ({len(seeds)} seed{'s' if len(seeds) > 1 else ''})"

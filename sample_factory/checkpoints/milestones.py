@@ -9,7 +9,12 @@ from sample_factory.runtime.clock import Every, Now
 
 FOLDER = "milestones"
 PREFIXES = {"latest": "checkpoint", "best": "best"}  # of file names, by --load_checkpoint_kind
+NAMES = {  # the same; the value of a best checkpoint may be missing, or written otherwise
+    "latest": re.compile(r"checkpoint_\d+_\d+\.pth"),
+    "best": re.compile(r"best_\d+_\d+(_.+_-?[\d.]+)?\.pth"),
+}
 NAME = re.compile(r"checkpoint_(\d+)_(\d+)\.pth\.milestone")
+BEST_NAME = re.compile(r"best_\d+_\d+_(.+)_(-?\d+\.\d+)\.pth")
 SNAPSHOT = "evaluated.pth"  # the file of weights that are being evaluated
 RETRY_SECONDS = 30.0  # after a milestone that could not be saved, for example because the disk is full
 
@@ -31,8 +36,8 @@ def best_name(version: int, env_frames: int, metric: str, value: float) -> str:
 
 def best_value(path: Path, metric: str) -> float | None:
     """Returns the value in the file name of a best checkpoint; None if it is the best by another metric."""
-    match = re.fullmatch(rf"best_\d+_\d+_{re.escape(_in_file_name(metric))}_(-?\d+\.\d+)\.pth", path.name)
-    return None if match is None else float(match[1])
+    match = BEST_NAME.fullmatch(path.name)
+    return float(match[2]) if match is not None and match[1] == _in_file_name(metric) else None
 
 
 def _in_file_name(metric: str) -> str:
@@ -52,11 +57,11 @@ def env_frames_of(path: Path) -> int:
 def find_checkpoints(experiment_dir: Path, policy_id: int, kind: str) -> list[Path]:
     """Returns the checkpoints of a policy that a run can resume from, by version.
 
-    kind: "latest" for the regular ones, "best" for the best one. A user's own files are ignored.
+    kind: "latest" for the regular ones, "best" for the best one. A user's own files are ignored, also copies
+    such as checkpoint_000000001_4_good.pth, which would be deleted with the older checkpoints.
     """
-    pattern = re.compile(rf"{PREFIXES[kind]}_\d+_\d+.*\.pth")
     found = checkpoint_folder(experiment_dir, policy_id).glob("*")
-    return sorted((path for path in found if pattern.fullmatch(path.name)), key=version_of)
+    return sorted((path for path in found if NAMES[kind].fullmatch(path.name)), key=version_of)
 
 
 def delete_snapshots(experiment_dir: Path) -> None:

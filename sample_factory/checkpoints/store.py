@@ -10,9 +10,11 @@ from typing import Any
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.file_format import read_state, why_not_written, write_state
 from sample_factory.checkpoints.milestones import (
+    BEST_NAME,
     SNAPSHOT,
     Milestone,
     best_name,
+    best_value,
     checkpoint_folder,
     checkpoint_name,
     find_checkpoints,
@@ -136,6 +138,17 @@ class Checkpoints:
             "of milestones/ without the ending .milestone, or try --load_checkpoint_kind=best. To train from "
             "scratch, choose another --experiment, or --restart_behavior=restart"
         )
+
+    def best_value(self, metric: str, loaded: float | None) -> float | None:
+        """Returns the value by a metric of the best checkpoint; None if it is the best by another metric.
+
+        loaded: the value in the loaded checkpoint, which may be older than the best one, and by another
+            metric. Returned if there is no best checkpoint, or its name tells no value.
+        """
+        found = self._sorted("best")
+        if not found or BEST_NAME.fullmatch(found[-1].name) is None:
+            return loaded
+        return best_value(found[-1], metric)
 
     def is_empty(self) -> bool:
         """Whether nothing has been saved yet."""

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from sample_factory.envs.protocol import EnvContractError, check_array
+from sample_factory.spaces.observations import Indices
 
 NUM_CHECKED = 4  # observations of each agent that are checked in full
 NUMBERS = (float, int, np.generic)
@@ -83,6 +84,13 @@ def to_number(reward: Any) -> float:
     return float(array.item())
 
 
+def to_numbers(rewards: Any) -> Sequence[float] | np.ndarray:
+    """Returns the agents' rewards as numbers, also those that are arrays of one. Raises as `to_number`."""
+    if isinstance(rewards, np.ndarray) and rewards.ndim == 1:
+        return rewards
+    return [reward if isinstance(reward, NUMBERS) else to_number(reward) for reward in rewards]
+
+
 def check_entries(num_agents: int, entries: Mapping[str, Any]) -> None:
     """Raises EnvContractError unless each value is a list, tuple or array with an entry per agent."""
     for name, value in entries.items():
@@ -138,6 +146,19 @@ def _check_leaf(space: spaces.Space[Any], value: Any, key: str) -> None:
             )
     elif space.shape is not None and space.dtype is not None:
         check_array(key, array, space.shape, space.dtype)
+        if isinstance(space, Indices):
+            _check_indices(space, array, key)
+
+
+def _check_indices(space: Indices, indices: np.ndarray, key: str) -> None:
+    """Raises EnvContractError for an index that is too large: a network has one table for all components of
+    an observation, and would look up an entry of another component."""
+    is_outside = (indices < 0) | (indices > space.high)
+    if is_outside.any():
+        raise EnvContractError(
+            f"observation {key!r} has the index {indices[is_outside][0]}; its space allows 0 to "
+            f"{space.high[is_outside][0]}"
+        )
 
 
 def describe(value: Any) -> str:

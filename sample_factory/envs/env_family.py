@@ -1,5 +1,6 @@
 """A family of envs: how to make one of them, its flags, its defaults, its metrics."""
 
+import copy
 import dataclasses
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -81,8 +82,14 @@ class EnvFamily:
 
         The first parameter of make_env gets the name of the env if it has no default, and is none of the
         others, which are passed by name. A class with **kwargs, which it may hand on, gets render_mode only.
+
+        Before a run has chosen --num_envs_per_worker, as in the trial of the env, cfg has the smallest number
+        that it can choose: make_env may compute with it.
         """
         prepare_sdl()
+        if getattr(cfg, "num_envs_per_worker", 1) is None:
+            cfg = copy.copy(cfg)
+            cfg.num_envs_per_worker = cfg.worker_num_splits
         given = {"cfg": cfg, "env_config": env_config, "render_mode": render_mode}
         parameters = list(inspect.signature(self.make_env).parameters.values())
         accepted = {parameter.name for parameter in parameters}

@@ -29,10 +29,10 @@ def make_envpool_env(
     """Returns copies of the env with the id after `envpool_`, as one vector env."""
     task_id = full_env_name.removeprefix(PREFIX)
     options = family_flags.parse_env_kwargs(cfg.env_kwargs)
-    if cfg.env_frameskip and cfg.env_frameskip > 1:
-        if suite_of(task_id) not in SKIPS_FRAMES:
-            family_flags.refuse_frameskip(cfg, "EnvPool skips frames in Atari games and Doom only")
-        options.setdefault("frame_skip", cfg.env_frameskip)
+    if suite_of(task_id) not in SKIPS_FRAMES:
+        family_flags.refuse_frameskip(cfg, "EnvPool skips frames in Atari games and Doom only")
+    elif cfg.env_frameskip is not None:
+        options.setdefault("frame_skip", cfg.env_frameskip)  # 1 too: EnvPool's own default is 4
     return make_envpool(task_id, cfg, env_config, render_mode=render_mode, **options)
 
 

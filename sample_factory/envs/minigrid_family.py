@@ -126,6 +126,9 @@ def _make_gymnasium_env(env_id: str, cfg: Any, render_mode: str | None, num_word
     env = gym.make(env_id, disable_env_checker=True, render_mode=render_mode, **kwargs)
     if cfg.minigrid_view_size != VIEW_SIZE:
         env = wrappers.ViewSizeWrapper(env, agent_view_size=cfg.minigrid_view_size)
+        # The wrapper changes the cells only; pictures show the view of the env itself.
+        inner: Any = env.unwrapped
+        inner.agent_view_size = cfg.minigrid_view_size
     if cfg.minigrid_observation == "full":
         env = wrappers.FullyObsWrapper(env)
     elif cfg.minigrid_observation == "rgb_partial":

@@ -20,7 +20,12 @@ from sample_factory.envs.env_family import EnvFamily, UnknownEnvError
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.played_env import explains_other_env, with_eval_frameskip
-from sample_factory.evaluation.policy_choice import PolicyChoice, chosen_policies, find_checkpoint
+from sample_factory.evaluation.policy_choice import (
+    PolicyChoice,
+    chosen_policies,
+    find_checkpoint,
+    refuse_file_for_all_kinds,
+)
 from sample_factory.evaluation.result_statistics import MeanAndStd
 from sample_factory.evaluation.results import EpisodeCount, EpisodeResult, Evaluation, Progress
 from sample_factory.exchange.messages import EpisodeReport, Incident, Snapshot, reports_in
@@ -73,7 +78,10 @@ def measure_checkpoints(
     with StopSignals(keeps_process=keeps_process) as signals:
         with explains_other_env(config):
             plan = plan_measurement(config, family, probe_env(config, family))
-        distinct = _without_repetitions(chosen, len(plan.info.kinds.spaces))
+        num_kinds = len(plan.info.kinds.spaces)
+        for choice in chosen:
+            refuse_file_for_all_kinds(choice.checkpoint, num_kinds)
+        distinct = _without_repetitions(chosen, num_kinds)
         for number, choice in enumerate(distinct, start=1):
             if signals.requested:
                 break

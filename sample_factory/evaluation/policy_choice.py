@@ -72,6 +72,8 @@ def choices_of_agents(config: Config, kinds: AgentKinds) -> list[PolicyChoice]:
     num_agents = len(kinds.of_agent)
     num_kinds = len(kinds.spaces)
     checkpoints = evaluation.checkpoint or (config.monitoring.load_checkpoint_kind,)
+    if len(checkpoints) == 1:
+        refuse_file_for_all_kinds(checkpoints[0], num_kinds)
     policies = _for_each_agent("policy_index", evaluation.policy_index, num_agents)
     if len(evaluation.policy_index) == 1:
         policies = [p - p % num_kinds + kind for p, kind in zip(policies, kinds.of_agent)]
@@ -82,6 +84,22 @@ def choices_of_agents(config: Config, kinds: AgentKinds) -> list[PolicyChoice]:
                 f"{kind} of {num_kinds}; policy p plays kind p % {num_kinds}"
             )
     return list(map(PolicyChoice, policies, _for_each_agent("checkpoint", checkpoints, num_agents)))
+
+
+def names_file(checkpoint: str) -> bool:
+    """Returns whether a value of --checkpoint is the path of a file."""
+    return checkpoint not in PREFIXES and not checkpoint.startswith(MILESTONE)
+
+
+def refuse_file_for_all_kinds(checkpoint: str, num_kinds: int) -> None:
+    """Raises ConfigError for a file that agents of several kinds would share: it has one policy, and if their
+    networks had equal shapes, it would act for agents that it was not trained for."""
+    if num_kinds > 1 and names_file(checkpoint):
+        raise ConfigError(
+            f"--checkpoint={checkpoint}: a file has one policy, and the {num_kinds} kinds of agents of this "
+            f"env need a policy each; use latest, best or {MILESTONE}VERSION (enjoy takes a file for each "
+            "agent, too)"
+        )
 
 
 def _for_each_agent(flag: str, values: Sequence[Value], num_agents: int) -> Sequence[Value]:

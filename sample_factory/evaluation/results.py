@@ -146,9 +146,9 @@ class Evaluation(NamedTuple):
 
     @property
     def statistics(self) -> dict[str, MeanAndStd]:
-        """All statistics by name."""
+        """All statistics by name; an extra one with the name of one of the first three is left out."""
         own = {"reward": self.reward, "length": self.length, "true_objective": self.true_objective}
-        return {**own, **self.extra_stats}
+        return {**own, **self.extra_stats, **own}
 
     @property
     def is_partial(self) -> bool:
@@ -194,20 +194,21 @@ class Evaluation(NamedTuple):
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """Returns the rows of a --csv file: one for each episode."""
-        return [
-            {
-                "checkpoint": self.choices[episode.agent].checkpoint,
-                "policy": self.choices[episode.agent].policy_index,
-                "env": episode.env,
-                "agent": episode.agent,
-                "reward": episode.reward,
-                "length": episode.length,
-                "true_objective": episode.true_objective,
-                **episode.extra_stats,
-            }
-            for episode in self.episodes
-        ]
+        """Returns the rows of a --csv file: one for each episode. An extra statistic with the name of one of
+        the other columns is left out."""
+        return [self._row(episode) for episode in self.episodes]
+
+    def _row(self, episode: EpisodeResult) -> dict[str, Any]:
+        own: dict[str, Any] = {
+            "checkpoint": self.choices[episode.agent].checkpoint,
+            "policy": self.choices[episode.agent].policy_index,
+            "env": episode.env,
+            "agent": episode.agent,
+            "reward": episode.reward,
+            "length": episode.length,
+            "true_objective": episode.true_objective,
+        }
+        return {**own, **episode.extra_stats, **own}
 
 
 def result_figures(

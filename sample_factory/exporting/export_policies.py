@@ -18,7 +18,7 @@ from sample_factory.envs.env_info import own_spaces
 from sample_factory.envs.protocol import MultiAgentEnv
 from sample_factory.evaluation.played_env import explains_other_env, make_env
 from sample_factory.evaluation.policy import build_model, load_weights
-from sample_factory.evaluation.policy_choice import PolicyChoice, find_checkpoint
+from sample_factory.evaluation.policy_choice import PolicyChoice, find_checkpoint, names_file
 from sample_factory.exporting.check import CheckResult, compare
 from sample_factory.exporting.network import ExportedNetwork, to_onnx
 from sample_factory.exporting.signature import describe_actions
@@ -35,7 +35,7 @@ class ExportedPolicy(NamedTuple):
 
 def export_policies(config: Config, family: EnvFamily) -> list[ExportedPolicy]:
     """Writes a file for each policy of --policy_index; where agents differ in their spaces, and there is one
-    index, for each kind of agents.
+    index, for each kind of agents, unless --checkpoint is the path of a file, which has one policy.
 
     Raises ConfigError for a missing checkpoint or a file that cannot be written, CheckpointError for an
     unusable one, ExportFailed for a network that cannot be exported, and what the env raises.
@@ -50,7 +50,7 @@ def export_policies(config: Config, family: EnvFamily) -> list[ExportedPolicy]:
         env = make_env(config, family, draws=False)
     with contextlib.closing(env):
         num_kinds = len(env.kinds.spaces)
-        if len(policies) == 1:
+        if len(policies) == 1 and not names_file(checkpoints[0]):
             first = policies[0] - policies[0] % num_kinds
             policies = tuple(range(first, first + num_kinds)) if num_kinds > 1 else policies
         return [

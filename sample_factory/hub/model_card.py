@@ -115,9 +115,12 @@ def _results(results: Mapping[str, Any] | None) -> str:
     how = "the most likely actions" if results["deterministic"] else "actions drawn from the policy"
     lines = ["## Results", ""]
     for evaluation, checkpoint in zip(results["evaluations"], results["checkpoints"]):
-        policy = evaluation["policies"][0]["policy_index"]
+        policies = dict.fromkeys(str(choice["policy_index"]) for choice in evaluation["policies"])
+        played = f"policy {''.join(policies)} (`{checkpoint}`)"
+        if len(policies) > 1:  # e.g. one for each kind of agents
+            played = f"policies {' and '.join(policies)} together (`{checkpoint}` is one of them)"
         lines += [
-            f"{evaluation['num_episodes']} episodes of policy {policy} (`{checkpoint}`) with {how}; "
+            f"{evaluation['num_episodes']} episodes of {played} with {how}; "
             "`evaluation.json` has each of them. The interval holds the true mean with 95 % confidence.",
             "",
             "| | mean | standard deviation | 95 % interval of the mean |",

@@ -63,7 +63,7 @@ def push(config: Config) -> str:
         return _push(api, config, family, checkpoint, results, video)
     path = config.experiment_dir / RESULTS
     kept = read_json(path) if path.exists() else None
-    if kept is None or kept.get("checkpoints", [])[:1] != [checkpoint.name]:
+    if kept is None or kept.get("checkpoints", [])[:1] != [_name_in(config, checkpoint)]:
         kept = None
         log.warning("The folder has no results of %s: the card has none", checkpoint.name)
     videos = config.experiment_dir.glob("*.mp4") if flags.with_video else ()
@@ -116,18 +116,26 @@ def _find_pushed(config: Config, choice: PolicyChoice) -> Path:
     )
 
 
+def _name_in(config: Config, checkpoint: Path) -> str:
+    """Returns the path of a pushed checkpoint in the experiment's folder: the checkpoints of two policies may
+    have the same file name."""
+    return checkpoint.relative_to(config.experiment_dir.resolve()).as_posix()
+
+
 def _save_results(
     config: Config, evaluations: Sequence[Evaluation], checkpoints: Sequence[Path]
 ) -> dict[str, Any]:
-    """Writes evaluation.json: what --json writes, and the names of the checkpoints. Returns its contents.
+    """Writes evaluation.json: what --json writes, and the paths of the checkpoints in the folder. Returns its
+    contents.
 
     evaluations: none if one of them was not begun. checkpoints: the file that each of them has played.
     Raises HubError unless all evaluations have ended.
     """
     if not evaluations or any(one.is_partial or not one.episodes for one in evaluations):
         raise HubError("the evaluation was stopped before its episodes had ended: nothing was pushed")
-    names = {"experiment": config.run.experiment, "checkpoints": [path.name for path in checkpoints]}
-    results: dict[str, Any] = finite({**result_figures(config, evaluations), **names})
+    names = [_name_in(config, path) for path in checkpoints]
+    own = {"experiment": config.run.experiment, "checkpoints": names}
+    results: dict[str, Any] = finite({**result_figures(config, evaluations), **own})
     try:
         text = json.dumps(results, indent=4, allow_nan=False)
         write_atomically(config.experiment_dir / RESULTS, text + "\n")

@@ -17,7 +17,7 @@ MOST_AGENTS = 64  # of a rollout worker, if a step of the env takes at most FAST
 FAST_SECONDS = 1e-4
 MOST_BATCHES = 8  # batches that one rollout of all agents may fill
 FEW_BATCHES = 2  # the same, if workers have more than USUAL_AGENTS
-SIMULATOR_MB = 100.0  # memory of an env with a process of its own
+SIMULATOR_MB = 100.0  # memory of a simulator's process; a match of Doom has one for each agent
 SAMPLER_MB = 300.0  # memory of an inline sampler, with torch and a network
 MEMORY_SHARE = 0.5  # of the machine's memory for samplers, and of the free memory for simulators
 
@@ -99,12 +99,11 @@ def _choose_num_envs(config: Config, info: EnvInfo) -> int:
         agents = max(agents, min(MOST_AGENTS, few * of_batch))
     if sampling.serial_mode:
         agents = SERIAL_AGENTS
-    envs = agents / info.num_agents
     if info.has_simulator:
         free_mb = memory_limit_mb(psutil.virtual_memory().available)
-        envs = min(envs, MEMORY_SHARE * free_mb / SIMULATOR_MB / sampling.num_workers)
+        agents = min(agents, MEMORY_SHARE * free_mb / SIMULATOR_MB / sampling.num_workers)
     splits = sampling.worker_num_splits
-    num_envs = splits * max(1, math.floor(envs / splits))
+    num_envs = splits * max(1, math.floor(agents / info.num_agents / splits))
     if not sampling.async_rl:
         while num_envs > splits and trajectories % (sampling.num_workers * num_envs * info.num_agents):
             num_envs -= splits

@@ -141,6 +141,7 @@ def _made_up_batch(policy: BuiltPolicy, spec: PolicySpec, num_steps: int) -> Bat
         terminated=torch.zeros(shape, dtype=torch.bool),
         truncated=torch.zeros(shape, dtype=torch.bool),
         own=torch.ones(shape, dtype=torch.bool),
+        active_at_end=torch.ones(1, COLUMNS, dtype=torch.bool),
         chunk_rnn_states=first.unsqueeze(0),
         resets=np.zeros((num_steps + 1, COLUMNS), bool),
     )

@@ -30,6 +30,7 @@ class Batch(NamedTuple):
     terminated: Tensor  # [T, B] bool
     truncated: Tensor  # [T, B] bool
     own: Tensor  # [T, B] bool: this policy acted here, and the step may be trained on
+    active_at_end: Tensor  # [1, B] bool: the agent acts on the last observation, so that it has a value
     chunk_rnn_states: Tensor  # [N, B, H] float32: before the first step of each of N chunks of a trajectory
     resets: np.ndarray  # [T+1, B] bool, in host memory: the recurrent state is zeroed before this step
 
@@ -146,11 +147,12 @@ class Batcher:
             rnn_states[~acted[:: topology.chunk_length]] = 0.0
         terminated = shared.terminated[at]
         truncated = shared.truncated[at]
-        # The last observation of an agent that does not act on it has no value to bootstrap from.
-        truncated[-1] |= ~shared.active_at_end[buffer_indices] & ~terminated[-1]
-        # The recurrent state is zeroed after episode ends, and after steps in which the agent was inactive,
-        # another policy acted, or the observation had a NaN. A NaN reward does not reset it.
+        active_at_end = shared.active_at_end[buffer_indices][None]
+        # The recurrent state is zeroed after episode ends, before and after steps in which the agent is
+        # inactive, and after steps in which another policy acted, or the observation had a NaN. A NaN reward
+        # does not reset it.
         cut_after = terminated | truncated | ~acted
+        cut_after[-1:] |= ~active_at_end
         arrays = {
             "outputs": outputs,
             "chunk_rnn_states": rnn_states,
@@ -160,5 +162,6 @@ class Batcher:
             "generations": shared.generations[at],
             "terminated": terminated,
             "truncated": truncated,
+            "active_at_end": active_at_end,
         }
         return obs, arrays, np.concatenate([np.zeros_like(cut_after[:1]), cut_after])

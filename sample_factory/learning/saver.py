@@ -46,7 +46,7 @@ class Saver:
         self._checkpoints = checkpoints
         self._is_enabled = not config.sampling.sampler_only
         self._time_to_save = Every(config.monitoring.save_every_sec)
-        self._resume(config.monitoring.load_checkpoint_kind)
+        self._resume(config.monitoring.load_checkpoint_kind, config.monitoring.save_best_metric)
         if args.transfer_from is not None and checkpoints.is_empty():
             self._transfer(args.transfer_from)
         has_league = config.selfplay.selfplay_past_share > 0
@@ -57,7 +57,7 @@ class Saver:
             has_milestone=bool(checkpoints.milestones()),
         )
 
-    def _resume(self, kind: str) -> None:
+    def _resume(self, kind: str, metric: str) -> None:
         state = self._checkpoints.load(kind, check=self._learner.load_state_dict)
         if state is None and not self._checkpoints.is_empty():
             other = "best" if kind == "latest" else "latest"
@@ -66,6 +66,7 @@ class Saver:
             )
         if state is not None:
             self._checkpoints.supersede(self._learner.version)
+            self._learner.best_value = self._checkpoints.best_value(metric, self._learner.best_value)
             log.info("Policy %d resumes at %d SGD steps, %d env frames", *self._counts())
 
     def _transfer(self, path: Path) -> None:

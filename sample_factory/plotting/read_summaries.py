@@ -108,6 +108,8 @@ def read_experiment(folder: Path, tags: Sequence[str], policy_index: int) -> Tra
     curves = {}
     for tag in tags:
         found = known.get(tag, known.get(current_tag(tag)))
+        if found is None and current_tag(tag) == TAGS["true_objective"]:
+            found = known.get(TAGS["reward"])  # which the true objective is, unless it is written
         if found is None:
             raise ConfigError(
                 f"{folder} has no numbers under the tag {tag}{what_else(current_tag(tag), known)}"

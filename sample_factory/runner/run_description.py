@@ -5,6 +5,7 @@ A module that describes a grid defines RUN_DESCRIPTION, a RunDescription.
 
 import importlib
 import itertools
+import json
 import random
 import re
 import runpy
@@ -131,7 +132,8 @@ class RunDescription:
             place = [f"{self.experiment_dir_arg_name}={train_dir}", root]
         for index, params in enumerate(experiment.params or [{}]):
             name = self._name(experiment.base_name, index, params)
-            flags = [f"{self.param_prefix}{key}={as_typed(value)}" for key, value in params.items()]
+            named = {f"{self.param_prefix}{key}": value for key, value in params.items()}
+            flags = [word for flag, value in named.items() for word in as_words(flag, value)]
             command = (*base, *flags, f"{self.experiment_arg_name}={name}", *place)
             files = train_dir / self.run_name / FOLDER / suffix
             yield Job(command, folder / name, files, experiment.env_vars, params)
@@ -168,8 +170,17 @@ def short_names(params: Iterable[str]) -> dict[str, str]:
     return short
 
 
+def as_words(flag: str, value: Any) -> list[str]:
+    """Returns a parameter as words of a command line. flag: its name, with the dashes if it has some."""
+    if isinstance(value, list | tuple) and flag.startswith("-"):  # a flag takes its values one by one
+        return [flag, *map(str, value)]
+    return [f"{flag}={as_typed(value)}"]
+
+
 def as_typed(value: Any) -> str:
-    """Returns a parameter's value as it is typed on a command line."""
+    """Returns a parameter's value as one word."""
+    if isinstance(value, Mapping):  # for flags with JSON, such as --env_kwargs
+        return json.dumps(value)
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 

@@ -15,7 +15,7 @@ from sample_factory.runner.run_description import (
     ParamGrid,
     Params,
     RunDescription,
-    as_typed,
+    as_words,
     load_variable,
 )
 from sample_factory.runner.run_job import Job
@@ -81,7 +81,8 @@ class SearchDescription:
     def rounds(self, number: int, flags: Params, train_dir: Path) -> list[list[Job]]:
         """Returns the runs of a trial: for each seed, a run in each env. Raises ConfigError."""
         limit = "train_for_env_steps" if self.frames else "train_for_seconds"
-        words = [f"--{name}={as_typed(value)}" for name, value in {**flags, limit: self.budget}.items()]
+        named = {f"--{name}": value for name, value in {**flags, limit: self.budget}.items()}
+        words = [word for flag, value in named.items() for word in as_words(flag, value)]
         runs = ParamGrid([("seed", self.seeds), ("env", list(self.envs))]).generate_params()
         command = f"{self.cmd} {shlex.join(words)}"
         trial = Experiment(f"trial_{number:03d}", command, runs, self.env_vars)

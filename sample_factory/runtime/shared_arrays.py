@@ -1,5 +1,6 @@
 """NumPy arrays in memory that several processes share."""
 
+import ctypes
 import math
 import mmap
 import os
@@ -13,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 ALIGNMENT = 64  # bytes: one cache line, and enough for any vector instruction
+NAME = "sample_factory"  # of the memory, in /proc/<pid>/maps
+MFD_CLOEXEC = 1  # of linux/memfd.h
 
 
 class ArraySpec(NamedTuple):
@@ -31,11 +34,22 @@ def anonymous_file(nbytes: int) -> int:
     process that holds it ends."""
     if sys.platform == "linux":
         # Unlike /dev/shm, a memfd is not bounded by the 64 MB that a container gets there.
-        fd = os.memfd_create("sample_factory", os.MFD_CLOEXEC)
+        fd = _memfd_create()
     else:
-        fd, path = tempfile.mkstemp(prefix="sample_factory_")
+        fd, path = tempfile.mkstemp(prefix=f"{NAME}_")
         os.unlink(path)
     os.ftruncate(fd, nbytes)
+    return fd
+
+
+def _memfd_create() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(NAME, MFD_CLOEXEC)
+    # Python was built for systems with a glibc before 2.27, as uv's was until 2026: uv issue 15081.
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd: int = libc.memfd_create(NAME.encode(), MFD_CLOEXEC)
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return fd
 
 

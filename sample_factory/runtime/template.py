@@ -154,10 +154,25 @@ class ForkedProcess:
         return self._template.exit_code(self.pid)
 
 
+def _has_pidfds() -> bool:
+    """Returns whether Linux (since 5.3) and this build of Python have pidfd_open; conda's builds may not."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def template(modules: Sequence[str], environment: Mapping[str, str]) -> Iterator[None]:
-    """Returns a block in which children with `ChildOptions.from_template` are forked from a Template."""
+    """Returns a block in which children with `ChildOptions.from_template` are forked from a Template.
+
+    In vain if this process could not tell when they end: then they start as all others.
+    """
     global _current
+    if not _has_pidfds():
+        yield
+        return
     _current = Template(modules, environment)
     try:
         yield

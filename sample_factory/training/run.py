@@ -112,6 +112,8 @@ def train_config(config: Config, keeps_process: bool = False) -> RunResult:
             finally:
                 for writer in planned.writers:
                     writer.close(has_failed)
+    if not result.env_frames and config.resumed is not None:  # it has ended before a learner reported them
+        result = result._replace(env_frames=sum(resumed_frames(config)))
     write_result(result)
     return result
 

@@ -66,7 +66,7 @@ class Runner(Observer):
 
     def on_episode(self, run: Any, episode: Any) -> None:
         stats = {"reward": episode.reward, "len": episode.length, "true_objective": episode.true_objective}
-        for name, value in {**stats, **episode.extra_stats}.items():
+        for name, value in {**episode.extra_stats, **stats}.items():
             empty = [collections.deque[float](maxlen=run.cfg.stats_avg) for _ in range(run.num_policies)]
             self.policy_avg_stats.setdefault(name, empty)[episode.policy_id].append(value)
         for handler in self._handlers:

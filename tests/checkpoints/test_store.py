@@ -42,6 +42,21 @@ def test_the_newest_are_kept_by_version_not_by_name(checkpoints):
     assert checkpoints.load()["train_step"] == 1_000_000_001
 
 
+def test_copies_that_a_user_made_are_neither_deleted_nor_loaded(checkpoints):
+    newest = checkpoints.save(state(9), 1, 4)
+    best = checkpoints.save_best(state(9), 1, 4, "reward", 0.5)
+    copies = [path.with_stem(path.stem + end) for path in (newest, best) for end in ("_good", " (copy)")]
+    for copy, original in zip(copies, (newest, newest, best, best)):
+        copy.write_bytes(original.read_bytes())
+    for version in range(2, 5):
+        checkpoints.save(state(version), version, version * 4)
+        checkpoints.save_best(state(version), version, version * 4, "reward", float(version))
+    assert all(copy.exists() for copy in copies) and not newest.exists() and not best.exists()
+    for path in checkpoints.folder.glob("*_00000000[234]_*"):
+        path.unlink()
+    assert checkpoints.load() is None and checkpoints.load("best") is None
+
+
 def test_milestones_and_the_best_outlive_the_others(checkpoints):
     checkpoints.save_milestone(state(1), 1, 4)
     checkpoints.save_best(state(2), 2, 8, "reward", 0.5)

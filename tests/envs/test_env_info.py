@@ -12,8 +12,16 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.envs.abilities import LimitsEpisodes
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_family import EnvFamily
-from sample_factory.envs.env_info import max_episode_steps, own_spaces, probe_env_info, probe_own_spaces
+from sample_factory.envs.env_info import (
+    EnvProbe,
+    make_adapted_env,
+    max_episode_steps,
+    own_spaces,
+    probe_env_info,
+    probe_own_spaces,
+)
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.envs.protocol import EnvConfig
 from sample_factory.runtime import child_side
 from sample_factory.runtime.log import log
 from tests.counting import make_config
@@ -91,6 +99,25 @@ def test_a_policy_has_the_spaces_of_the_kind_of_agents_that_it_plays(tmp_path):
     family = resolve_family("own_pair")
     cfg = parse_config(["--env=own_pair", f"--train_dir={tmp_path}"], resolve_family).namespace()
     assert probe_own_spaces(family, cfg, policy_id=3) == (SPEED, FORCE)
+
+
+def test_make_env_can_compute_with_the_number_of_envs_before_it_is_chosen(tmp_path):
+    sizes = []
+
+    def make_env(full_env_name, cfg):
+        sizes.append(1 / cfg.num_envs_per_worker)
+        return Pair()
+
+    register_env("own_computing", make_env)
+    family = resolve_family("own_computing")
+    arguments = ["--env=own_computing", f"--train_dir={tmp_path}", "--worker_num_splits=4"]
+    cfg = parse_config(arguments, resolve_family).namespace()
+    make_adapted_env(family, cfg, EnvConfig(0, 0, 0))
+    context = child_side.ChildContext("env_probe")
+    with context.cleanup:
+        EnvProbe(family, cfg, context).run()
+    assert sizes == [1 / 4] * 2, "the smallest number that a run can choose"
+    assert cfg.num_envs_per_worker is None
 
 
 class Match(gym.Env, LimitsEpisodes):

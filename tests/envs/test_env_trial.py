@@ -15,6 +15,7 @@ from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvProbe, env_info
 from sample_factory.envs.protocol import EnvError
 from sample_factory.runtime.child_side import ChildContext
+from sample_factory.spaces.observations import Indices
 
 UINT8 = spaces.Box(0, 255, (3,), np.uint8)
 TWO = spaces.Box(-1, 1, (2,), np.float32)
@@ -161,6 +162,10 @@ ZEROS = np.zeros(2, np.float32)
         (
             lambda: Env(np.array([0, 3]), spaces.MultiDiscrete([2, 3])),
             "'obs' is an array of shape .2,., which",
+        ),
+        (
+            lambda: Env({"a": np.array([0, 3], np.int32)}, spaces.Dict({"a": Indices([2, 3])})),
+            "observation 'a' has the index 3; its space allows 0 to 2",
         ),
         (lambda: Env(None), "observation 'obs' is None; it should be of its space Box"),
         # Action masks.

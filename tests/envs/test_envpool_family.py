@@ -168,6 +168,20 @@ def test_only_atari_and_doom_skip_frames():
         make_envpool_env("envpool_CartPole-v1", cfg(env_frameskip=2), EnvConfig(0, 0, 0))
 
 
+def frames_until_the_first_point(frameskip):
+    config = cfg(1, env_frameskip=frameskip, env_kwargs='{"noop_max": 1}')
+    env = make_envpool_env("envpool_Pong-v5", config, EnvConfig(0, 0, 0))
+    env.reset(seed=0)
+    number = next(number for number in itertools.count(1) if env.step(np.zeros(1, int))[1].any())
+    env.close()
+    return number * frameskip
+
+
+def test_an_action_lasts_as_many_frames_as_the_flag_says():
+    frames = [frames_until_the_first_point(frameskip) for frameskip in (1, 2, 4)]
+    assert max(frames) - min(frames) < 4
+
+
 @pytest.mark.parametrize(
     ("name", "defaults_of_family"),
     [

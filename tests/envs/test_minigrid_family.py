@@ -223,6 +223,14 @@ def test_the_other_views_are_those_of_minigrid_s_wrappers(observation, shape):
         make("minigrid_DoorKey-5x5-v0", env_engine="envpool", minigrid_observation=observation)
 
 
+@pytest.mark.parametrize("size", [5, 9])
+def test_a_picture_of_the_partial_view_has_the_size_of_the_view(size):
+    flags = {"minigrid_observation": "rgb_partial", "minigrid_view_size": size}
+    env = make("minigrid_DoorKey-5x5-v0", env_engine="gymnasium", **flags)
+    assert env.observation_space["obs"].shape == (8 * size, 8 * size, 3)
+    assert env.observation_space.contains(env.reset(seed=1)[0])
+
+
 def test_the_side_of_the_view_is_odd():
     with pytest.raises(ConfigError, match="--minigrid_view_size=4"):
         MinigridFlags(minigrid_view_size=4)

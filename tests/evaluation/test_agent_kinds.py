@@ -47,6 +47,18 @@ def test_a_policy_of_another_kind_is_refused(tmp_path):
         chosen(tmp_path, "--policy_index", "0", "2", "0")
 
 
+def test_one_file_is_refused_since_it_has_one_policy(saved_experiment, tmp_path, capsys):
+    identity = saved_experiment("mixed_x", "--encoder_type=mlp", "--hidden_size=8")
+    files = [tmp_path / "tiny" / f"checkpoint_p{policy}" / "checkpoint_000000001_4.pth" for policy in (0, 1)]
+    one = [*identity, "--policy_index=1", f"--checkpoint={files[1]}"]
+    assert evaluate([*one, *QUICK]) == 2
+    assert enjoy([*one, "--no_render", "--max_num_episodes=3"]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert sum("a file has one policy, and the 2 kinds of agents" in line for line in errors) == 2
+    of_agents = ["--checkpoint", *map(str, [files[0], files[1], files[0]])]
+    assert enjoy([*identity, *of_agents, "--no_render", "--max_num_episodes=3"]) == 0
+
+
 def test_what_was_trained_plays(tmp_path, capsys):
     flags = ["--env=mixed_x", f"--train_dir={tmp_path}", "--experiment=a"]
     small = [

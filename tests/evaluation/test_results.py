@@ -87,3 +87,14 @@ def test_numbers_that_are_not_finite_are_null_in_the_json_file_at_any_depth(tmp_
     assert found["episodes"][0]["extra_stats"] == {"lap": None, "goals": 2.0}
     assert found["episodes"][0]["reward"] is None
     assert found["statistics"]["goals"] == {"mean": 2.0, "std": 0.0, "low": None, "high": None}
+
+
+def test_an_extra_statistic_with_the_name_of_a_result_does_not_replace_it():
+    named_alike = {"reward": 70.0, "length": 80.0, "agent": 90.0, "goals": 2.0}
+    played = episode(1, 0, 5.0)._replace(extra_stats=named_alike)
+    result = Evaluation((PolicyChoice(0, "latest"),), (played,), 1, 0.5)
+    means = {name: found.mean for name, found in result.statistics.items()}
+    assert means == {"reward": 5.0, "length": 1.0, "true_objective": 5.0, "agent": 90.0, "goals": 2.0}
+    (row,) = result.rows()
+    assert list(row.values()) == ["latest", 0, 1, 0, 5.0, 1, 5.0, 2.0]
+    assert result.figures()["episodes"][0]["extra_stats"] == named_alike

@@ -164,6 +164,16 @@ def test_each_kind_of_agents_gets_a_file(tmp_path, save):
     assert all(one.check.largest < 1e-4 and one.check.episodes >= 2 for one in exported)
 
 
+def test_a_checkpoint_file_is_exported_alone_where_agents_are_of_several_kinds(tmp_path, save):
+    register_env("mixed_", lambda *args, **kwargs: MixedCounting())
+    save(tmp_path, "mixed_x", "--hidden_size=8", "--encoder_mlp_layers", "8", "--use_rnn=False")
+    (file,) = (tmp_path / "tiny" / "checkpoint_p1").glob("*.pth")
+    (exported,) = sample_factory.export_onnx(file, tmp_path / "agent.onnx", export_check_steps=12)
+    assert exported.path == tmp_path / "agent.onnx"
+    session = onnxruntime.InferenceSession(str(exported.path))
+    assert [output.name for output in session.get_outputs()] == ["action", "mean", "stddev"]
+
+
 @pytest.mark.parametrize("env", ["guided", "unguided"])
 def test_what_only_the_critic_gets_is_no_input(tmp_path, save, env):
     register_env("guided", lambda name: Guided())

@@ -57,7 +57,7 @@ def contents(folder) -> dict[str, bytes]:
 
 def write_results(folder, mean: float, std: float, checkpoint: str = "") -> None:
     """Writes the results of an evaluation of a checkpoint; of the newest one by default."""
-    newest = max((folder / "checkpoint_p0").glob("checkpoint_*.pth")).name
+    newest = max((folder / "checkpoint_p0").glob("checkpoint_*.pth")).relative_to(folder).as_posix()
     statistics = {"true_objective": {"mean": mean, "std": std, "low": 6.0, "high": 8.0}}
     evaluation = {"statistics": statistics, "num_episodes": 9, "policies": [{"policy_index": 0}]}
     results = {"evaluations": [evaluation], "deterministic": False, "checkpoints": [checkpoint or newest]}
@@ -165,7 +165,7 @@ def test_a_second_push_uses_the_results_of_the_same_checkpoint_and_deletes_old_c
     write_results(folder, mean=7.25, std=0.5)
     assert push_to_hub.main(again) == 0
     assert as_leaderboard_reads(header_of(hub.repositories[NAME].files["README.md"])) == (7.25, 0.5)
-    write_results(folder, mean=7.25, std=0.5, checkpoint="checkpoint_000000001_4.pth")
+    write_results(folder, mean=7.25, std=0.5, checkpoint="checkpoint_p0/checkpoint_000000001_4.pth")
     assert push_to_hub.main(again) == 0
     assert "model-index" not in header_of(hub.repositories[NAME].files["README.md"])
 
@@ -459,4 +459,19 @@ def test_policies_of_two_kinds_that_play_together_are_one_evaluation_of_a_push(h
     assert push_to_hub.main([*flags, "--num_workers=1"]) == 0
     results = json.loads(hub.repositories[NAME].files["evaluation.json"])
     assert len(results["evaluations"]) == 1
-    assert results["checkpoints"] == ["checkpoint_000000001_4.pth"]
+    assert results["checkpoints"] == ["checkpoint_p0/checkpoint_000000001_4.pth"]
+
+
+def test_results_of_a_policy_of_the_second_kind_name_both_kinds_and_are_not_used_for_another_policy(
+    hub, tmp_path
+):
+    register_env("mixed_", lambda full_env_name: MixedCounting())
+    save_untrained(tmp_path, "mixed_x", "--encoder_type=mlp", "--hidden_size=8")
+    flags = ["-d", str(tmp_path / "tiny"), "-r", NAME]
+    assert push_to_hub.main([*flags, *TINY_EVAL, "--policy_index=1", "--num_workers=1"]) == 0
+    card = hub.repositories[NAME].files["README.md"].decode()
+    file = "checkpoint_p1/checkpoint_000000001_4.pth"
+    assert f"4 episodes of policies 0 and 1 together (`{file}` is one of them)" in card
+    assert push_to_hub.main([*flags, "--with_evaluation=False"]) == 0
+    card = hub.repositories[NAME].files["README.md"].decode()
+    assert "## Results" not in card, "the file of policy 0 has the same name"

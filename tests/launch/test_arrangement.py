@@ -95,6 +95,13 @@ def test_simulators_get_half_of_the_free_memory_at_most(monkeypatch, machine):
     assert chosen() == 16
 
 
+def test_each_agent_of_a_match_has_a_simulator(monkeypatch, machine):
+    free = machine._replace(available=3200 * 2**20)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
+    assert chosen(has_simulator=True) == 8
+    assert chosen(num_agents=4, has_simulator=True) == 2 and chosen(num_agents=4) == 4
+
+
 @pytest.mark.parametrize("num_workers, expected", [(16, 16), (36, 6), (256, 2)])
 def test_all_agents_together_fill_eight_batches_at_most(num_workers, expected):
     assert chosen(num_workers=num_workers, num_batches_per_iteration=1) == expected

@@ -56,6 +56,7 @@ def random_batch(learner, num_chunks):
     ended = rng.random((T, B)) < 0.25
     truncated = ended & (rng.random((T, B)) < 0.5)
     own = rng.random((T, B)) < 0.85
+    active_at_end = rng.random((1, B)) < 0.7
 
     def normal(*shape):
         return torch.from_numpy(rng.standard_normal(shape).astype(np.float32))
@@ -73,6 +74,7 @@ def random_batch(learner, num_chunks):
         terminated=torch.from_numpy(ended & ~truncated),
         truncated=torch.from_numpy(truncated),
         own=torch.from_numpy(own),
+        active_at_end=torch.from_numpy(active_at_end),
         chunk_rnn_states=normal(num_chunks, B, learner.model.state_size) * 0.3,
         resets=np.concatenate([np.zeros((1, B), bool), ended | ~own]),
     )
@@ -108,7 +110,7 @@ def reference_targets(flags, trajectory, values, ratios):
         terminated, truncated = bool(trajectory.at("terminated", t)), bool(trajectory.at("truncated", t))
         if not flags.value_bootstrap:
             terminated, truncated = terminated or truncated, False
-        next_is_own = t + 1 == T or bool(trajectory.at("own", t + 1))
+        next_is_own = bool(trajectory.at("active_at_end", 0) if t + 1 == T else trajectory.at("own", t + 1))
         is_last = t + 1 == T or terminated or truncated or not next_is_own
         v, v_next = values[t], values[t + 1]
         bootstrap = 0.0 if terminated else v if truncated or not next_is_own else v_next

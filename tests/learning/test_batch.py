@@ -66,12 +66,13 @@ def test_the_state_is_cut_after_every_episode_end():
     assert batch.truncated[:, 0].nonzero().tolist() == [[4]]
 
 
-def test_an_agent_that_does_not_act_after_the_last_step_has_nothing_to_bootstrap_from():
-    for active, terminated, cut in ((True, False, []), (False, False, [[7]]), (False, True, [])):
+def test_an_agent_that_does_not_act_after_the_last_step_has_no_next_value_but_its_episode_goes_on():
+    for active in (True, False):
         buffers, buffer = full_buffer()
-        buffers.active_at_end[buffer], buffers.terminated[buffer, 7] = active, terminated
+        buffers.active_at_end[buffer] = active
         batch = Batcher(buffers, 0, torch.device("cpu")).next_batch([buffer])
-        assert batch.truncated[:, 0].nonzero().tolist() == cut and batch.own.all()
+        assert batch.active_at_end.tolist() == [[active]] and batch.resets[8, 0] == (not active)
+        assert batch.own.all() and not batch.truncated.any() and not batch.resets[:8].any()
 
 
 def test_a_chunk_that_starts_with_a_masked_step_starts_without_memory():

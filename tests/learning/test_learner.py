@@ -44,6 +44,7 @@ def make_batch(columns=B, seed=0, state_size=0, chunks=1):
         terminated=torch.from_numpy(ended & ~truncated),
         truncated=torch.from_numpy(truncated),
         own=torch.ones(T, columns, dtype=torch.bool),
+        active_at_end=torch.ones(1, columns, dtype=torch.bool),
         chunk_rnn_states=torch.zeros(chunks, columns, state_size),
         resets=np.concatenate([np.zeros((1, columns), bool), ended]),
     )
@@ -330,14 +331,19 @@ def test_a_truncated_step_bootstraps_from_its_own_state_and_a_terminated_one_fro
     assert continues[:, 0].tolist() == [1, 0, 1, 0, 1, 1, 1, 1]
 
 
-def test_the_step_before_an_inactive_one_bootstraps_from_its_own_state():
+@pytest.mark.parametrize("value_bootstrap", [True, False])
+def test_the_step_before_an_inactive_one_bootstraps_from_its_own_state(value_bootstrap):
+    """Also where the inactive step is the first of the next rollout: the agent's episode goes on."""
+    never = torch.zeros(T, 1, dtype=torch.bool)
     own = torch.tensor([[True]] * 3 + [[False]] * 2 + [[True]] * 3)
     batch = make_batch(columns=1)._replace(
-        own=own, terminated=torch.zeros(T, 1, dtype=torch.bool), truncated=torch.zeros(T, 1, dtype=torch.bool)
+        own=own, terminated=never, truncated=never, active_at_end=torch.tensor([[False]])
     )
-    _, next_values, _, _, continues = transitions(LearningFlags(), batch, torch.arange(9.0)[:, None])
-    assert next_values[:, 0].tolist()[:3] == [1, 2, 2]
-    assert continues[:, 0].tolist()[:3] == [1, 1, 0]
+    flags = LearningFlags(gamma=0.9, value_bootstrap=value_bootstrap)
+    _, next_values, _, discounts, continues = transitions(flags, batch, torch.arange(9.0)[:, None])
+    assert next_values[:, 0].tolist()[:3] == [1, 2, 2] and next_values[-1, 0] == 7
+    assert continues[:, 0].tolist()[:3] == [1, 1, 0] and continues[-1, 0] == 0
+    assert discounts[:, 0].tolist() == pytest.approx([0.9] * T)
 
 
 def test_numbers_that_are_flags_are_the_flags_after_a_resume():

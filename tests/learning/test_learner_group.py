@@ -80,6 +80,7 @@ def make_batch(learner, seed):
         terminated=torch.from_numpy(ended & ~truncated),
         truncated=torch.from_numpy(truncated),
         own=torch.from_numpy(own),
+        active_at_end=torch.ones(1, B, dtype=torch.bool),
         chunk_rnn_states=tensor(1, B, learner.model.state_size),
         resets=np.concatenate([np.zeros((1, B), bool), ended]),
     )

@@ -205,6 +205,31 @@ def test_the_best_value_advances_only_with_its_file(parts, tmp_path):
     assert learner.best_value == read_state(best)["best_performance"] == 4.0
 
 
+@pytest.mark.parametrize("metric, value", [("reward", 4.0), ("len", None)])
+def test_a_resumed_run_replaces_the_best_checkpoint_by_a_better_one_by_its_metric(
+    parts, tmp_path, metric, value
+):
+    """The run was killed after it had saved the best policy, and before it saved the newest one again."""
+    checkpoints = Checkpoints(tmp_path, 0, keep=1)
+    killed = Saver(Learner(parts.args), checkpoints, parts.args)
+    killed.save_best(SaveRequest("reward", 3.0))
+    killed.save()
+    killed.save_best(SaveRequest("reward", 4.0))
+    monitoring = replace(parts.args.config.monitoring, save_best_metric=metric)
+    args = parts.args._replace(config=replace(parts.args.config, monitoring=monitoring))
+    resumed = Learner(args)
+    Saver(resumed, checkpoints, args)
+    assert resumed.best_value == value
+
+
+def test_without_a_value_in_the_name_of_the_best_checkpoint_the_loaded_one_counts(tmp_path):
+    checkpoints = Checkpoints(tmp_path, 0, keep=1)
+    assert checkpoints.best_value("reward", 2.0) == 2.0
+    checkpoints.folder.mkdir()
+    (checkpoints.folder / "best_000000001_100.pth").touch()
+    assert checkpoints.best_value("reward", 2.0) == 2.0
+
+
 class WithTarget(PPO):
     """Has a frozen copy of the network, made at its construction."""
 

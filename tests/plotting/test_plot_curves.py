@@ -83,6 +83,12 @@ def test_the_last_finite_value_at_a_step_counts_and_an_incomplete_record_does_no
     assert curve_of(folder).values.tolist() == [1]
 
 
+@pytest.mark.parametrize("tag", ["true_objective", "true_reward", "0_aux/avg_true_reward"])
+def test_the_true_objective_of_an_env_without_one_of_its_own_is_the_reward(train, tag):
+    folder = train("a", {100: 1.0, 200: 2.0})
+    assert read_experiment(folder, [tag], 0).curves[tag].values.tolist() == [1, 2]
+
+
 def test_env_steps_become_env_frames(train):
     folder = train("a", {100: 1.0}, summaries_use_frameskip=False, env_frameskip=4)
     assert curve_of(folder).steps.tolist() == [400]

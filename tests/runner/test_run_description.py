@@ -1,10 +1,13 @@
 """Run descriptions: which commands and names a grid has, and that version 1's example works."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.runner.run_description import (
     Experiment,
     ParamGrid,
@@ -67,10 +70,14 @@ def test_quotes_in_a_command_and_spaces_in_a_value_keep_words_together():
     assert run.name == "00_a_tex_three-more-words"
 
 
-def test_a_list_is_typed_with_commas_and_a_path_makes_no_folder():
-    (run,) = plan(Experiment("a", "program", [{"encoder_mlp_layers": [512, 256], "cfg": "configs/a.json"}]))
-    assert {"--encoder_mlp_layers=512,256", "--cfg=configs/a.json"} <= set(run.command)
-    assert "/" not in run.name
+def test_lists_and_dicts_are_typed_as_train_reads_them_and_a_path_makes_no_folder():
+    params = {"encoder_mlp_layers": [512, 256], "env_kwargs": {"gravity": 5.0}, "cfg": "configs/a.json"}
+    (run,) = plan(Experiment("a", "program --env=gym_CartPole-v1", [params]))
+    assert "--cfg=configs/a.json" in run.command and "/" not in run.name
+    argv = [word for word in run.command[1:] if not word.startswith("--cfg")]
+    config = parse_config(argv, resolve_family)
+    assert config.model.encoder_mlp_layers == (512, 256)
+    assert json.loads(config.flat()["env_kwargs"]) == {"gravity": 5.0}
 
 
 def test_abbreviations_of_parameters_differ():

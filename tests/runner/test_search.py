@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from sample_factory.runner.search_description import SearchDescription
 from tests.processes import wait_until
 
 pytestmark = pytest.mark.timeout(600)  # seconds; Ray takes 5 to start, ten times as many on a busy machine
@@ -179,6 +180,12 @@ def test_a_faulty_description_is_one_line(search, monkeypatch, capsys, more, mes
     output = capsys.readouterr().err
     assert message in output and len(output.splitlines()) == 1
     assert not (search.folder / "train_dir").exists()
+
+
+def test_several_values_of_a_flag_are_typed_one_by_one(tmp_path):
+    search = SearchDescription("s", "program", dict, {"a": (0, 1)}, frames=10, seeds=(1,))
+    [[job]] = search.rounds(0, {"encoder_mlp_layers": (64, 32)}, tmp_path)
+    assert job.command[1:4] == ("--encoder_mlp_layers", "64", "32")
 
 
 def test_without_optuna_the_error_is_one_line_with_the_extra(search, monkeypatch, capsys):

@@ -47,6 +47,16 @@ def test_memory_and_descriptors_are_returned_when_the_last_view_is_gone():
     assert (memfd_maps(), len(os.listdir("/proc/self/fd"))) == (maps, fds)
 
 
+def test_a_python_that_was_built_without_memfd_create_has_the_same_memory(monkeypatch):
+    """As uv's Python 3.12.11, see uv issue 15081."""
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    gc.collect()
+    before = memfd_maps()
+    arrays = SharedArrays(SPECS)
+    assert memfd_maps() == before + 1 and not arrays["pixels"].any()
+    assert not os.get_inheritable(arrays._fd)
+
+
 def test_nothing_is_created_in_dev_shm():
     def mapped() -> list[str]:
         return [line for line in Path("/proc/self/maps").read_text().splitlines() if "/dev/shm" in line]

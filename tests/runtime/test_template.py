@@ -3,6 +3,7 @@
 test_child.py tests the promises of Child with it, too.
 """
 
+import errno
 import os
 import select
 import socket
@@ -73,6 +74,20 @@ def test_it_ends_without_a_word_when_its_parent_has_ended_and_read_no_answer():
 def test_a_child_that_does_not_ask_for_the_template_has_an_interpreter_of_its_own():
     with template([], {}):
         [result] = results("child", options=ChildOptions(one_shot=True))
+    assert result[0] == os.getpid()
+
+
+@pytest.mark.parametrize("of", ["Python", "Linux"])
+def test_without_pidfd_open_children_start_by_themselves(of, monkeypatch):
+    def missing(pid):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    if of == "Python":
+        monkeypatch.delattr(os, "pidfd_open", raising=False)
+    else:
+        monkeypatch.setattr(os, "pidfd_open", missing)
+    with template([], {}):
+        [result] = results("child")
     assert result[0] == os.getpid()
 
 

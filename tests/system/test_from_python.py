@@ -1,6 +1,7 @@
 """Training by `sample_factory.run`, as scripts and notebooks call it."""
 
 import gc
+import json
 import logging
 import math
 import os
@@ -95,6 +96,30 @@ def test_a_run_that_fails_raises_with_the_reason_and_the_result(tmp_path):
         sample_factory.run(**{**POLE, "env": "missing_level"}, train_dir=tmp_path)
     assert failed.value.result.status == "failed" and failed.value.result.env_frames == 0
     assert not (tmp_path / "pole").exists()
+
+
+class PoleUntil:
+    """Makes a pole, as long as there is no such file."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __call__(self, full_env_name):
+        import gymnasium as gym
+
+        return no_level(full_env_name) if self.file.exists() else gym.make("CartPole-v1")
+
+
+def test_a_resumed_run_that_fails_before_it_trains_has_the_frames_of_the_experiment(tmp_path):
+    register_env("until_", PoleUntil(tmp_path / "broken"))
+    flags = {**POLE, "env": "until_broken", "train_dir": tmp_path, "serial_mode": True}
+    done = sample_factory.run(**{**flags, "train_for_env_steps": 1000})
+    (tmp_path / "broken").touch()
+    with pytest.raises(TrainingFailed, match="level 7 is missing") as failed:
+        sample_factory.run(**{**flags, "train_for_env_steps": 100_000})
+    assert failed.value.result.env_frames == done.env_frames >= 1000
+    written = json.loads((done.experiment_dir / "result.json").read_text())
+    assert (written["status"], written["env_frames"]) == ("failed", done.env_frames)
 
 
 @pytest.mark.parametrize(

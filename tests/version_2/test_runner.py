@@ -1,5 +1,7 @@
 """Version 2's runner, its observers, and its launcher's seeds."""
 
+import types
+
 import numpy as np
 import pytest
 from sample_factory.algo.runners.runner import AlgoObserver
@@ -62,6 +64,16 @@ def test_a_runner_calls_its_observers_and_writes_their_summaries(tmp_path):
     run("CartPole-v1", "later", train_dir=str(tmp_path), serial_mode=True, batch_size=64, rollout=8,
         train_for_env_steps=64, device="cpu")  # fmt: skip
     assert recorder.calls == [], "it follows the run of its runner only"
+
+
+def test_an_extra_statistic_with_the_name_of_a_result_does_not_replace_it():
+    _, runner = make_runner(None)
+    episode = types.SimpleNamespace(
+        policy_id=0, reward=5.0, length=1, true_objective=5.0, extra_stats={"reward": 70.0, "goals": 2.0}
+    )
+    runner.on_episode(types.SimpleNamespace(cfg=types.SimpleNamespace(stats_avg=5), num_policies=1), episode)
+    found = {name: list(values[0]) for name, values in runner.policy_avg_stats.items()}
+    assert found == {"reward": [5.0], "goals": [2.0], "len": [1], "true_objective": [5.0]}
 
 
 def test_what_a_runner_does_not_have_says_where_to_look(tmp_path):

@@ -55,7 +55,10 @@ class ListAdapter(Adapter):
             contract.check_agent_results(rewards, terminated, truncated, infos)
         self._write(observations, into)
         end_infos = {i: infos[i] for i, (ended, cut) in enumerate(zip(terminated, truncated)) if ended or cut}
-        truncated = [cut and not ended for cut, ended in zip(truncated, terminated)]
+        rewards = contract.to_numbers(rewards)
+        # Each may be an array of one bool.
+        terminated = [bool(ended) for ended in terminated]
+        truncated = [bool(cut) and not ended for cut, ended in zip(truncated, terminated)]
         return StepResult(rewards, terminated, truncated, end_infos, active_agents(infos))
 
     def _write(self, observations: Sequence[Any], into: ObservationRows) -> None:

@@ -65,7 +65,7 @@ class ParallelEnvAdapter(Adapter):
             coming_infos = self._begin_episode(None, into)
         all_ended = terminated | truncated
         return StepResult(
-            [rewards.get(agent, 0.0) for agent in self._agents],
+            contract.to_numbers([rewards.get(agent, 0.0) for agent in self._agents]),
             [agent in terminated for agent in self._agents],
             [agent in truncated for agent in self._agents],
             {i: infos.get(agent, EMPTY_INFO) for i, agent in enumerate(self._agents) if agent in all_ended},

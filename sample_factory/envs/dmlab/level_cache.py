@@ -35,7 +35,8 @@ class LevelCache:
     new seeds.
 
     1. No seed is used twice in an experiment, by whichever process, also after it was resumed: used ones are
-       listed in the experiment's folder.
+       listed in the experiment's folder. If that list cannot be written, this is logged once, and seeds may
+       be used again.
     2. Without that folder, as in the trial of an env before a run, nothing is written there.
     """
 
@@ -51,15 +52,29 @@ class LevelCache:
         self._num_read = 0  # bytes of the list of used seeds
         self._episode_seed = 0
         self._is_writable = True
+        self._lists_used = True
 
     def next_seed(self, random: np.random.Generator) -> int:
         """Returns the seed of the next episode, which has not been used, and lists it as used."""
         if not self._is_shuffled:
             random.shuffle(self._cached)
             self._is_shuffled = True
-        if not self._experiment_dir.is_dir():
-            self._episode_seed = self._choose(random)
-            return self._episode_seed
+        if self._lists_used and self._experiment_dir.is_dir():
+            try:
+                self._episode_seed = self._choose_and_list(random)
+                return self._episode_seed
+            except OSError as error:  # a full disk, or the experiment of another account
+                self._lists_used = False
+                log.warning(
+                    "Seeds of %s may be used again: %s cannot be written: %s",
+                    self._level,
+                    self._used_file,
+                    error.strerror,
+                )
+        self._episode_seed = self._choose(random)
+        return self._episode_seed
+
+    def _choose_and_list(self, random: np.random.Generator) -> int:
         self._used_file.parent.mkdir(parents=True, exist_ok=True)
         with self._used_file.open("ab+", buffering=0) as file:
             _lock(file)
@@ -67,9 +82,9 @@ class LevelCache:
             lines = file.read()
             self._num_read += len(lines)
             self._used.update(_parse_seeds(lines))
-            self._episode_seed = self._choose(random)
-            file.write(f"{self._episode_seed}\n".encode())  # at the end, wherever the reading has ended
-        return self._episode_seed
+            seed = self._choose(random)
+            file.write(f"{seed}\n".encode())  # at the end, wherever the reading has ended
+        return seed
 
     def _choose(self, random: np.random.Generator) -> int:
         while self._cached:

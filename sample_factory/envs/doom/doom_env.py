@@ -54,6 +54,11 @@ class DoomAgent:
         self._score = PlayerScore(spec, engine.variable_places())
         self._measurements = MeasurementReader(engine.variable_places()) if spec.measurements else None
         self._needs_variables = spec.measurements or self._score.needs_variables
+        if self._needs_variables and not engine.variable_places():
+            raise ValueError(
+                f"{spec.name}: measurements and shaping read variables of the engine, but {spec.scenario} "
+                "lists none as available_game_variables"
+            )
         self._resize = make_resize(engine.screen_shape(), (resolution[1], resolution[0]))
 
     def button_values(self, action: Any) -> list[float]:
@@ -116,6 +121,7 @@ class DoomEnv(
 
     resolution: (width, height) of the observation.
     render_mode: any makes a second engine draw the same game at 640x480; see Viewer.
+    Raises ValueError for a match of several engines, each of which would wait for the others.
     """
 
     def __init__(
@@ -126,6 +132,12 @@ class DoomEnv(
         resolution: tuple[int, int],
         render_mode: str | None = None,
     ):
+        match = engine.settings.match
+        if match is not None and match.has_several_engines:
+            raise ValueError(
+                f"{spec.name} has {match.num_engines} players with an engine each, and a DoomEnv is for one; "
+                "use make_doom_env, or --num_agents=1 --num_humans=0"
+            )
         self.metadata = render_metadata(render_mode, frameskip)
         self.render_mode = render_mode
         self._spec = spec

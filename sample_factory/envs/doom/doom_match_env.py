@@ -7,7 +7,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from sample_factory.envs.abilities import LimitsEpisodes, NamesActions, RewardShaping, SplitsScreen
+from sample_factory.envs.abilities import (
+    LimitsEpisodes,
+    NamesActions,
+    OwnsProcess,
+    RewardShaping,
+    SplitsScreen,
+)
 from sample_factory.envs.doom.doom_env import DoomAgent
 from sample_factory.envs.doom.doom_family import DoomSpec
 from sample_factory.envs.doom.engine import DoomEngine
@@ -27,7 +33,9 @@ Observations = list[Observation]
 Infos = list[Mapping[str, Any]]
 
 
-class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping, NamesActions, SplitsScreen, LimitsEpisodes):
+class DoomMatchEnv(
+    gymnasium.Env[Any, Any], RewardShaping, OwnsProcess, NamesActions, SplitsScreen, LimitsEpisodes
+):
     """A multi-agent env with one agent for each engine: lists where a Gymnasium env has single values.
 
     Spaces of each agent: see DoomAgent.
@@ -35,6 +43,8 @@ class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping, NamesActions, SplitsS
     The engines' processes start at the first reset. Their exceptions and MatchBroken are not caught; after
     one, close the env and make another one. A match ends for all agents at once, by the clock: a truncation.
     The next match begins in the same step.
+
+    `process_is_gone` is always False: Lockstep watches the engines, and no call waits for a dead one.
 
     resolution: (width, height) of the observation.
     """

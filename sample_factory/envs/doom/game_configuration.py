@@ -3,6 +3,7 @@
 import functools
 import importlib.util
 import itertools
+import shlex
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,7 +56,7 @@ class EngineSettings(NamedTuple):
         flags = [f"--env={self.env_name}", f"--join={LOOPBACK}:{port}", f"--timelimit={self.match.minutes:g}"]
         if self.wad_folders[0] is not None:
             flags.append(f"--doom_scenarios_dir={self.wad_folders[0]}")
-        return f"python -m sample_factory.play_doom {' '.join(flags)}"
+        return f"python -m sample_factory.play_doom {shlex.join(flags)}"
 
 
 def configured_game(settings: EngineSettings) -> vizdoom.DoomGame:

@@ -20,7 +20,8 @@ def make_doom_env(
 ) -> DoomEnv | DoomMatchEnv:
     """Makes one env: a DoomMatchEnv if several agents or humans take part, otherwise a DoomEnv.
 
-    cfg: has the flags of DoomFlags and env_frameskip as attributes.
+    cfg: has the flags of DoomFlags and env_frameskip as attributes. Without doom_defaults the latter is None,
+        which is one tic.
     spec: needed for a scenario that is not in DOOM_SPECS. To register a scenario of your own, call
         `register_env("my_doom_env", functools.partial(make_doom_env, spec=DoomSpec(...)), ...)`.
     Raises ValueError for an unknown name, or for more players than a match can have.
@@ -28,17 +29,18 @@ def make_doom_env(
     if spec is None:
         spec = doom_spec(full_env_name)
     settings = engine_settings(full_env_name, spec, cfg)
+    frameskip = cfg.env_frameskip or 1
     resolution = (cfg.res_w, cfg.res_h)
     match = settings.match
     if match is None or not match.has_several_engines:
-        return DoomEnv(spec, DoomEngine(settings), cfg.env_frameskip, resolution, render_mode)
+        return DoomEnv(spec, DoomEngine(settings), frameskip, resolution, render_mode)
     if match.num_humans and env_config is not None and env_config.env_id > 0:
         raise ValueError(
             f"{full_env_name}: --num_humans={match.num_humans} needs an experiment with one env: humans can "
             "join one match only; use enjoy"
         )
     engines = [DoomEngine(settings, index) for index in range(match.num_agents)]
-    return DoomMatchEnv(spec, engines, cfg.env_frameskip, resolution, render_mode)
+    return DoomMatchEnv(spec, engines, frameskip, resolution, render_mode)
 
 
 def engine_settings(env_name: str, spec: DoomSpec, cfg: Any) -> EngineSettings:
@@ -49,12 +51,13 @@ def engine_settings(env_name: str, spec: DoomSpec, cfg: Any) -> EngineSettings:
             f"{env_name}: --num_humans={cfg.num_humans}: humans cannot join a game for one player"
         )
     if match is not None:
+        difficulty = cfg.start_bot_difficulty
         match = match._replace(
             num_agents=cfg.num_agents if cfg.num_agents > 0 else match.num_agents,
             num_humans=cfg.num_humans,
             num_bots=cfg.num_bots if cfg.num_bots >= 0 else match.num_bots,
             minutes=cfg.timelimit if cfg.timelimit is not None else match.minutes,
-            start_bot_difficulty=cfg.start_bot_difficulty,
+            start_bot_difficulty=difficulty if difficulty is not None else match.start_bot_difficulty,
         )
         if match.num_engines + match.num_bots > MAX_PLAYERS:
             humans = f"{cfg.num_humans} humans " if cfg.num_humans else ""

@@ -72,7 +72,7 @@ class VariableShaping:
     scheme: a nested dict of floats, which population-based training may change:
         `{"delta": {variable: {"gain": w, "loss": w}}, "selected_weapon": {"SELECTED<slot>": bonus}}`. If a
         variable rises by d, the reward is d * gain; if it falls by d, d * loss. The bonus is paid for each
-        step with a loaded weapon of that slot in hand.
+        step with a loaded weapon of that slot in hand. Either part may be left out.
     variables: maps the names of the engine's variables to their places in the lists of values. Variables that
         the engine does not report are not shaped.
     The first step of the episode and of each new life has no shaping reward.
@@ -81,10 +81,11 @@ class VariableShaping:
     def __init__(self, scheme: Mapping[str, Any], variables: Mapping[str, int]):
         self._weights = [
             (variables[name], weight["gain"], weight["loss"], MAX_CHANGE.get(name, float("inf")))
-            for name, weight in scheme["delta"].items()
+            for name, weight in scheme.get("delta", {}).items()
             if name in variables
         ]
-        self._bonus = [scheme["selected_weapon"].get(f"SELECTED{slot}", 0.0) for slot in range(NUM_SLOTS)]
+        bonuses = scheme.get("selected_weapon", {})
+        self._bonus = [bonuses.get(f"SELECTED{slot}", 0.0) for slot in range(NUM_SLOTS)]
         self._selected = variables.get("SELECTED_WEAPON")
         self._ammo = variables.get("SELECTED_WEAPON_AMMO")
         self._dead = variables.get("DEAD")
@@ -123,7 +124,8 @@ class PlayerScore:
     """Computes rewards and results of one player from the engine's rewards and variables.
 
     variables: maps the names of the engine's variables to their places in the lists of values.
-    Raises ValueError if the scenario does not report a variable that the score needs.
+    Raises ValueError if the scenario does not report a variable that the score needs, or if the objective is
+    the result of a match and there is none.
     """
 
     def __init__(self, spec: DoomSpec, variables: Mapping[str, int]):
@@ -131,6 +133,8 @@ class PlayerScore:
         missing = [name for name in needed if name not in variables]
         if missing:
             raise ValueError(f"{spec.name}: {spec.scenario} must list the variables {', '.join(missing)}")
+        if spec.match is None and spec.objective in ("frags", "match_won"):
+            raise ValueError(f"{spec.name}: objective={spec.objective!r} needs a match, and there is none")
         self._spec = spec
         self._variables = variables
         self._health = variables["HEALTH"] if spec.reward_healing else None

@@ -175,7 +175,9 @@ def cpc_loss(
     observations = cpc.of_observation(unrolled.encodings.float())
     right_logits = cpc.compare(predictions, _rows(observations, end))
     wrong_logits = cpc.compare(predictions.unsqueeze(-2), _rows(observations.flatten(0, 1), wrong))
-    usable = usable_comparisons(comparisons, minibatch.own, minibatch.terminated | minibatch.truncated)
+    ended = minibatch.terminated | minibatch.truncated
+    ended[-1:] |= ~minibatch.active_at_end  # as within the trajectory, where such a step is not valid
+    usable = usable_comparisons(comparisons, minibatch.own, ended)
     return CPC_COEFF * contrastive_loss(right_logits, wrong_logits, usable)
 
 

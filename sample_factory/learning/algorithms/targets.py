@@ -77,7 +77,7 @@ def transitions(
     if not flags.value_bootstrap:
         terminated = terminated | truncated
         truncated = torch.zeros_like(truncated)
-    next_is_valid = torch.cat([batch.own[1:], torch.ones_like(batch.own[:1])])
+    next_is_valid = torch.cat([batch.own[1:], batch.active_at_end])
     # After a truncation, the next observation belongs to the next episode, so V(x_t), one step off, takes the
     # place of V(x_{t+1}). The same where an agent becomes inactive, as the critic is not trained there.
     next_values = torch.where(truncated | ~next_is_valid, v_t, v_tp1)

@@ -107,6 +107,11 @@ class EnvVector:
         """Whether all agents have played the episodes of an evaluation."""
         return not self._stepped
 
+    @property
+    def is_stepping(self) -> bool:
+        """Whether the envs are in the middle of a step, which `send` has started."""
+        return self._has_sent
+
     def requests(self, incarnation: int = 0) -> list[tuple[int, PolicyRequest]]:
         """Returns (policy id, request) for each player with active agents; several for very many agents."""
         memory = self.memory

@@ -1,9 +1,10 @@
 """A process with a few EnvVectors: it steps one of them while the others wait for their actions."""
 
 import collections
+import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sample_factory.exchange.channels import NO_ENV, Channels
 from sample_factory.exchange.messages import (
@@ -43,7 +44,9 @@ class Split:
     vector: EnvVector
     num_rollouts: int  # finished so far
     num_awaited: int = 0  # requests of the current step that are not answered yet
-    is_parked: bool = True  # it waits for free buffers or for the learner
+    is_parked: bool = True  # it waits for free buffers, for the learner, or for the end of a pause
+    # Values of the run that its envs get when their step has ended.
+    undelivered: list[NewShaping | NewTrainingInfo] = field(default_factory=list)
 
 
 class RolloutWorker:
@@ -75,7 +78,7 @@ class RolloutWorker:
         sampling = plan.config.sampling
         seconds = 0.0 if sampling.benchmark else sampling.decorrelate_experience_max_seconds
         self._pause_seconds = seconds * index / self._topology.num_workers
-        self._has_paused = False
+        self._not_before = -math.inf  # time.monotonic() before which no split takes a step
         self._in_background: collections.deque[Split] = collections.deque()  # step in background threads
         setup = EnvSetup(plan, index, buffers, self._past_selves, self._stepping, self._report, context.beat)
         # With --async_rl=False, a worker that replaces a dead one joins in the current iteration.
@@ -156,15 +159,25 @@ class RolloutWorker:
                 # An answer to an earlier incarnation, which has died, is ignored.
                 if incarnation == self._incarnation:
                     self._receive_actions(self._splits[index])
-            case NewShaping(policy_id, shaping):
+            case NewShaping() | NewTrainingInfo():
                 for split in self._splits:
-                    split.vector.values.set_shaping(policy_id, shaping)
-            case NewTrainingInfo(policy_id):
-                training_info = message.training_info
-                for split in self._splits:
-                    split.vector.values.set_training_info(policy_id, training_info)
+                    split.undelivered.append(message)
+                    self._deliver(split)
             case Opponents():
                 self._past_selves.update(message)
+
+    def _deliver(self, split: Split) -> None:
+        """Hands values of the run to the envs of a split, unless they are in the middle of a step."""
+        if split.vector.is_stepping:
+            return
+        values = split.vector.values
+        for message in split.undelivered:
+            match message:
+                case NewShaping(policy_id, shaping):
+                    values.set_shaping(policy_id, shaping)
+                case NewTrainingInfo(policy_id):
+                    values.set_training_info(policy_id, message.training_info)
+        split.undelivered.clear()
 
     def _receive_actions(self, split: Split) -> None:
         split.num_awaited -= 1
@@ -180,7 +193,7 @@ class RolloutWorker:
     def _continue(self, split: Split) -> None:
         """Requests the actions of the coming step; takes a step in which no agent is active at once.
 
-        Parks the split if it must wait for free buffers or for the learner.
+        Parks the split if it must wait, see `_can_step`.
         """
         while self._keep_going():
             split.is_parked = not self._can_step(split)
@@ -202,6 +215,8 @@ class RolloutWorker:
         """Finishes the rollout if it is full. Returns whether the split can take its next step."""
         if split.vector.memory.is_full and not self._finish_rollout(split):
             return False
+        if time.monotonic() < self._not_before:
+            return False
         # With --async_rl=False, wait while this split's share of the iteration is not trained on yet.
         share = self._topology.rollouts_per_iteration
         return share is None or split.num_rollouts // share <= self._iterations[0]
@@ -209,6 +224,7 @@ class RolloutWorker:
     def _step_envs(self, split: Split) -> None:
         split.vector.step()
         self._stepping[0] = NO_ENV
+        self._deliver(split)
         self._clock.lap("env_step")
         reports = split.vector.log.take_reports()
         for first in range(0, len(reports), MAX_REPORTS):
@@ -242,14 +258,11 @@ class RolloutWorker:
         return True
 
     def _pause_once(self) -> None:
-        """Sleeps after the first rollout, longer in workers with a higher index, which decorrelates them."""
-        if self._has_paused:
-            return
-        self._has_paused = True
-        end = time.monotonic() + self._pause_seconds
-        while time.monotonic() < end and self._keep_going():
-            self._beat()
-            self._stopping.wait(min(1.0, end - time.monotonic()))
+        """Begins a pause after the first rollout, longer in workers with a higher index, which decorrelates
+        them. It does not sleep, since an inline sampler has other workers and answers their requests."""
+        if self._pause_seconds > 0:
+            self._not_before = time.monotonic() + self._pause_seconds
+            self._pause_seconds = 0.0
 
     def _report_when_due(self) -> None:
         if not self._time_to_report():

@@ -46,6 +46,16 @@ def test_agents_are_numbered_as_in_possible_agents_and_act_in_their_own_space():
     assert result.rewards == [1.0, 2.0, 3.0] and driven.active == [True] * 3
 
 
+def test_a_reward_may_be_an_array_of_one():
+    class InArrays(Scripted):
+        def step(self, actions):
+            observations, rewards, *others = super().step(actions)
+            return observations, {agent: np.array([reward]) for agent, reward in rewards.items()}, *others
+
+    result = Driven(InArrays([Turn("abc")] * 2)).step()
+    assert np.array(result.rewards).tolist() == [1.0, 2.0, 3.0]
+
+
 def test_an_agent_that_ended_is_inactive_until_the_episode_of_the_env_is_over():
     turns = [Turn("ac", terminated="b"), Turn("ac"), Turn("a", truncated="c"), Turn("", terminated="a")]
     driven = Driven(Scripted(turns))

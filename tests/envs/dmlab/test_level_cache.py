@@ -136,6 +136,17 @@ def test_a_cache_that_cannot_be_written_is_logged_once(make_cache, tmp_path, cap
     assert "No more maps of contributed/dmlab30/explore_goal_locations_small are stored" in caplog.text
 
 
+def test_a_list_of_used_seeds_that_cannot_be_written_is_logged_once(
+    make_cache, tmp_path, experiment_dir, caplog
+):
+    list_seeds(tmp_path / "cache", "7 a\n", "8 b\n")
+    (experiment_dir / "dmlab_used_lvl_seeds").write_text("no folder")
+    cache = make_cache()
+    with caplog.at_level(logging.WARNING, "sample_factory"):
+        assert {cache.next_seed(np.random.default_rng(1)) for _ in range(2)} == {7, 8}
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
 def test_the_engine_gets_the_seeds_and_the_maps(make, tmp_path):
     (tmp_path / "lab").mkdir()  # the folder of the experiment
     env = make("dmlab_explore_goal_locations_small")

@@ -1,5 +1,6 @@
 """DoomEnv on the real engine."""
 
+import dataclasses
 import itertools
 import os
 import shutil
@@ -19,7 +20,11 @@ from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.doom import doom_family
 from sample_factory.envs.doom import engine as engine_module
 from sample_factory.envs.doom.action_spaces import flat
-from sample_factory.envs.doom.doom_family import DOOM_SPECS, SCENARIOS_FOLDER, DoomSpec
+from sample_factory.envs.doom.doom_env import DoomEnv
+from sample_factory.envs.doom.doom_family import DOOM_SPECS, SCENARIOS_FOLDER, DoomSpec, MatchSpec
+from sample_factory.envs.doom.engine import DoomEngine
+from sample_factory.envs.doom.make_doom_env import engine_settings
+from sample_factory.envs.env_info import max_episode_steps
 from sample_factory.envs.protocol import EMPTY_INFO, ObservationRows
 from sample_factory.envs.wrappers.frame_stack import FrameStack
 
@@ -301,6 +306,44 @@ def test_a_match_needs_the_variables_of_its_score(make_env):
     spec = DoomSpec("my_env", "basic.cfg", flat(4), match=DOOM_SPECS["doom_duel_bots"].match)
     with pytest.raises(ValueError, match="FRAGCOUNT"):
         make_env("my_env", spec=spec)
+
+
+@pytest.mark.parametrize("objective", ["frags", "match_won"])
+def test_the_result_of_a_match_is_no_objective_without_one(make_env, objective):
+    with pytest.raises(ValueError, match=f"my_env: objective='{objective}' needs a match"):
+        make_env("my_env", spec=DoomSpec("my_env", "basic.cfg", flat(4), objective=objective))
+
+
+@pytest.mark.parametrize("reads", [{"measurements": True}, {"shaping": doom_family.AGAINST_BOTS}])
+def test_measurements_and_shaping_need_a_scenario_with_variables(make_env, tmp_path, reads):
+    scenario, _, _ = (SCENARIOS_FOLDER / "basic.cfg").read_text().partition("available_game_variables")
+    (tmp_path / "mine.cfg").write_text(scenario)
+    spec = DoomSpec("my_env", str(tmp_path / "mine.cfg"), flat(4))
+    make_env("my_env", spec=spec)
+    with pytest.raises(ValueError, match="mine.cfg lists none as available_game_variables"):
+        make_env("my_env", spec=dataclasses.replace(spec, **reads))
+
+
+def test_the_bots_difficulty_of_a_users_match_counts_where_the_flag_is_left_out(doom_cfg):
+    match = MatchSpec(1, 3, start_bot_difficulty=20)
+    spec = dataclasses.replace(DOOM_SPECS["doom_deathmatch_bots"], match=match)
+    for flags, expected in (({}, 20), ({"start_bot_difficulty": 0}, 0)):
+        assert engine_settings("my_env", spec, doom_cfg(**flags)).match.start_bot_difficulty == expected
+
+
+def test_a_match_of_several_engines_is_refused_by_an_env_of_one_instead_of_waiting(doom_cfg):
+    spec = DOOM_SPECS["doom_duel"]
+    with pytest.raises(ValueError, match="doom_duel has 2 players with an engine each"):
+        DoomEnv(spec, DoomEngine(engine_settings(spec.name, spec, doom_cfg())), 4, (128, 72))
+    alone = engine_settings(spec.name, spec, doom_cfg(num_agents=1))
+    DoomEnv(spec, DoomEngine(alone), 4, (128, 72)).close()
+
+
+@pytest.mark.parametrize("name, flags", [("doom_basic", {}), ("doom_duel", {"timelimit": 0.05})])
+def test_without_the_defaults_of_doom_a_step_is_one_tic(make_env, name, flags):
+    env = make_env(name, env_frameskip=None, **flags)
+    assert max_episode_steps(env) == {"doom_basic": 300, "doom_duel": 105}[name]
+    assert env.metadata["render_fps"] == 35
 
 
 def test_an_engine_that_does_not_start_is_an_error_after_some_attempts(make_env, monkeypatch, caplog):

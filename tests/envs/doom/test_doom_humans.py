@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -161,6 +162,13 @@ def test_only_one_match_of_an_experiment_can_wait_for_humans(doom_cfg):
     make_doom_env("doom_duel", doom_cfg(**ONE), EnvConfig(0, 0, 0)).close()
     with pytest.raises(ValueError, match="--num_humans=1"):
         make_doom_env("doom_duel", doom_cfg(**ONE), EnvConfig(0, 1, 1))
+
+
+def test_the_command_to_join_can_be_pasted_into_a_shell(doom_cfg):
+    spec = DOOM_SPECS["doom_duel"]
+    flags = {**ONE, "doom_scenarios_dir": "/my maps/it's"}
+    command = engine_settings(spec.name, spec, doom_cfg(**flags)).invitation(5029)
+    assert "--doom_scenarios_dir=/my maps/it's" in shlex.split(command)
 
 
 def test_a_human_can_play_alone_against_bots(doom_cfg):

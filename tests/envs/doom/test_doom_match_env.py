@@ -15,7 +15,7 @@ from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.doom import lockstep
 from sample_factory.envs.doom.engine_resources import PortClaim, is_free
 from sample_factory.envs.doom.lockstep import MatchBroken
-from sample_factory.envs.env_info import max_episode_steps
+from sample_factory.envs.env_info import env_info, max_episode_steps
 from sample_factory.envs.protocol import ObservationRows
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 
@@ -229,6 +229,13 @@ def test_shaping_and_film_are_each_agents_own(make_env):
     assert env.screen_grid() == (2, 1)
     rewards = np.array(rewards + [random_step(env)[1] for _ in range(19)])
     assert rewards[:, 0].any() and not rewards[:, 1].any()
+
+
+def test_a_match_is_an_env_with_simulators_so_that_no_trial_starts_it(make_env, doom_cfg):
+    """A trial would wait for humans, and the main process keeps memory free for simulators."""
+    adapted = adapt(make_env("doom_duel", num_agents=1, num_humans=1))
+    assert env_info(adapted, doom_cfg()).has_simulator
+    assert not adapted.process.process_is_gone()
 
 
 def test_the_length_of_a_match_is_known_before_it_starts(make_env):

@@ -79,6 +79,15 @@ def test_there_is_no_bonus_for_an_empty_or_a_new_weapon():
     assert shaping.step(values(SELECTED_WEAPON=2, SELECTED_WEAPON_AMMO=10)) == 0
 
 
+@pytest.mark.parametrize("part, reward", [("delta", -0.3), ("selected_weapon", 0.001)])
+def test_either_part_of_a_scheme_may_be_left_out(part, reward):
+    shaping = VariableShaping({part: AGAINST_BOTS[part]}, VARIABLES)
+    weapon = {"SELECTED_WEAPON": 3, "SELECTED_WEAPON_AMMO": 10}
+    for _ in range(5):
+        shaping.step(values(HEALTH=100, **weapon))
+    assert shaping.step(values(HEALTH=0, **weapon)) == pytest.approx(reward)
+
+
 def test_variables_that_the_scenario_lacks_are_not_shaped():
     shaping = VariableShaping(AGAINST_BOTS, {"HEALTH": 0})
     shaping.step([100.0])

@@ -84,6 +84,7 @@ def make_batch(learner, seed=0, columns=B, num_chunks=1, masked=0.15):
         terminated=torch.from_numpy(ended & ~truncated),
         truncated=torch.from_numpy(truncated),
         own=torch.from_numpy(own),
+        active_at_end=torch.ones(1, columns, dtype=torch.bool),
         chunk_rnn_states=states,
         resets=resets,
     )

@@ -68,6 +68,7 @@ def walk(seed=0, lie=False, state_size=H):
         terminated=never,
         truncated=never,
         own=~never,
+        active_at_end=~never[:1],
         chunk_rnn_states=torch.zeros(1, B, state_size),
         resets=np.zeros((T + 1, B), bool),
     )

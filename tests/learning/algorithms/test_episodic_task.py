@@ -57,6 +57,7 @@ def batch_of(learner, seed=0, own=None):
         terminated=never,
         truncated=never,
         own=~never if own is None else own,
+        active_at_end=~never[:1],
         chunk_rnn_states=torch.zeros(1, B, learner.model.state_size),
         resets=np.zeros((T + 1, B), bool),
     )

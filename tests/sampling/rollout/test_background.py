@@ -1,15 +1,22 @@
 """Envs that step in threads of their own: both halves of a step, and how rollout workers overlap them."""
 
 import itertools
+import pickle
 
 import numpy as np
 import pytest
 
-from sample_factory.envs.abilities import StepsInBackground
+from sample_factory.envs.abilities import StepsInBackground, TrainingInfo
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.protocol import ObservationRows
-from sample_factory.exchange.messages import ActionsReady, EpisodeReport, Incident, StatsReport
+from sample_factory.exchange.messages import (
+    ActionsReady,
+    EpisodeReport,
+    Incident,
+    NewTrainingInfo,
+    StatsReport,
+)
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.queues import LocalQueue
 from sample_factory.sampling.rollout import rollout_worker
@@ -18,11 +25,14 @@ from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
 from tests.counting import EPISODE, STEP, assert_lines_up, make_config, make_plan, make_shared
 from tests.crowd import NUM_ACTIONS, SHORTEST_EPISODE, CountingCrowd
 
-SEND, RECEIVE = "send", "receive"
+SEND, RECEIVE, VALUES = "send", "receive", "values"
 
 
-class BackgroundCrowd(CountingCrowd, StepsInBackground):
-    """A CountingCrowd whose halves of steps are logged as (half, env). raises_in: a half that raises once."""
+class BackgroundCrowd(CountingCrowd, StepsInBackground, TrainingInfo):
+    """A CountingCrowd whose halves of steps are logged as (half, env), and values as ("values", env).
+
+    raises_in: a half that raises once.
+    """
 
     def __init__(self, env_id, log, raises_in=None):
         super().__init__(env_id)
@@ -41,6 +51,10 @@ class BackgroundCrowd(CountingCrowd, StepsInBackground):
         self._log(RECEIVE)
         return super().step(self._sent)
 
+    def set_training_info(self, training_info):
+        super().set_training_info(training_info)
+        self.log.append((VALUES, self.env_id))
+
     def _log(self, half):
         self.log.append((half, self.env_id))
         if self.raises_in == half:
@@ -51,15 +65,15 @@ class BackgroundCrowd(CountingCrowd, StepsInBackground):
 class Inline:
     """A rollout worker with two splits and a policy that answers after each turn, as in an inline sampler."""
 
-    def __init__(self):
+    def __init__(self, index=0, **flags):
         self.log = []
-        config = make_config(num_envs_per_worker=2, worker_num_splits=2)
+        config = make_config(num_envs_per_worker=2, worker_num_splits=2, **flags)
         self.buffers, channels = make_shared(config, CountingCrowd(0))
-        self.channels = channels._replace(inboxes=[LocalQueue()], requests=[LocalQueue()])
+        self.channels = channels._replace(inboxes=[LocalQueue(), LocalQueue()], requests=[LocalQueue()])
         family = EnvFamily("crowd", self._make_env, None, {})
         plan = make_plan(config, CountingCrowd(0), family)
         self.context = ChildContext("test")
-        self.worker = RolloutWorker(plan, 0, self.buffers, self.channels, self.context)
+        self.worker = RolloutWorker(plan, index, self.buffers, self.channels, self.context)
         self.finished = []
 
     def _make_env(self, name, env_config):
@@ -73,7 +87,7 @@ class Inline:
             self.buffers.outputs[at] = 0.0
             self.buffers.outputs[(*at, 0)] = (obs[:, STEP] + 10 * obs[:, EPISODE]) % NUM_ACTIONS
             ready = ActionsReady(request.split, 0, request.incarnation)
-            self.channels.inboxes[0].put(ready)
+            self.channels.inboxes[request.worker_index].put(ready)
         for tickets in self.channels.learners[0].get_many(0.0):
             for buffer in tickets.buffer_indices:
                 assert_lines_up(self.buffers, buffer)
@@ -94,6 +108,32 @@ def test_one_split_steps_while_the_actions_of_the_other_are_computed():
             assert in_flight == {0, 1}, "the other split was sent before this one was waited for"
             in_flight.remove(env)
     assert len(inline.log) > 60
+
+
+def test_values_of_the_run_reach_an_env_between_two_steps():
+    inline = Inline()
+    for number in range(40):
+        inline.channels.inboxes[0].put(NewTrainingInfo(0, pickle.dumps({"number": number})))
+        inline.turn()
+    for env in (0, 1):
+        calls = [call for call, called in inline.log if called == env]
+        assert calls.count(VALUES) == 40 - (calls[-1] == SEND)
+        after_send = [following for call, following in itertools.pairwise(calls) if call == SEND]
+        assert len(after_send) > 10 and set(after_send) == {RECEIVE}
+
+
+def test_the_pause_after_the_first_rollout_does_not_hold_up_the_process():
+    inline = Inline(index=1, num_workers=2, decorrelate_experience_max_seconds=20.0)
+    while not inline.finished:
+        inline.turn()
+    for _ in range(5):  # the other split ends its step
+        inline.turn()
+    num_calls = len(inline.log)
+    assert not inline.worker.step(timeout=0.0) and len(inline.log) == num_calls
+    inline.worker._not_before = 0.0
+    for _ in range(100):
+        inline.turn()
+    assert len(inline.log) > num_calls + 100
 
 
 def test_what_is_stored_lines_up_over_rollouts_and_episodes():
