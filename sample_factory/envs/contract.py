@@ -88,7 +88,7 @@ def to_numbers(rewards: Any) -> Sequence[float] | np.ndarray:
     """Returns the agents' rewards as numbers, also those that are arrays of one. Raises as `to_number`."""
     if isinstance(rewards, np.ndarray) and rewards.ndim == 1:
         return rewards
-    return [reward if isinstance(reward, NUMBERS) else to_number(reward) for reward in rewards]
+    return [float(reward) if isinstance(reward, NUMBERS) else to_number(reward) for reward in rewards]
 
 
 def check_entries(num_agents: int, entries: Mapping[str, Any]) -> None:
