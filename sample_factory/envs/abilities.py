@@ -81,6 +81,11 @@ class StepsInBackground:
 class OwnsProcess:
     """An env with a simulator process of its own."""
 
+    @property
+    def num_processes(self) -> int:
+        """Number of these processes, for the limit of the machine's memory."""
+        return 1
+
     def process_is_gone(self) -> bool:
         """Returns whether the process has died although the env still needs it. Called from any thread."""
         return False

@@ -54,7 +54,7 @@ class EnvInfo(NamedTuple):
     max_episode_steps: after which an episode ends at the latest; None if it is not known.
     receives_training_info: whether it has the ability TrainingInfo.
     step_seconds: of one env step, with all agents; None if it was not measured.
-    has_simulator: whether it has a process of its own.
+    num_simulators: number of its processes.
     teams: the team of each agent, [num_agents].
     state_space: of what `state()` of a PettingZoo env returns; None if it has none.
     """
@@ -65,7 +65,7 @@ class EnvInfo(NamedTuple):
     max_episode_steps: int | None = None
     receives_training_info: bool = False
     step_seconds: float | None = None
-    has_simulator: bool = False
+    num_simulators: int = 0
     teams: tuple[int, ...] = ()
     state_space: gym.spaces.Box | None = None
 
@@ -91,7 +91,7 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
         cfg.env_frameskip or 1,
         shaping,
         receives_training_info=env.training_info.has_receiver,
-        has_simulator=type(env.process) is not OwnsProcess,
+        num_simulators=0 if type(env.process) is OwnsProcess else env.process.num_processes,
         teams=_teams(env),
         # PettingZoo leaves it to the env whether it has this attribute.
         state_space=getattr(env.env, "state_space", None) if is_pettingzoo(env.env, "ParallelEnv") else None,
@@ -162,7 +162,7 @@ class EnvProbe:
                 frameskip=info.frameskip * self._family.action_repeat,
                 max_episode_steps=max_episode_steps(env.env),
             )
-        if not info.has_simulator:  # a step would start it
+        if not info.num_simulators:  # a step would start it
             info = info._replace(step_seconds=try_out(env, name))
         if isinstance(env.env, (OldGymEnv, OldListEnv)) and env.env.has_old_api:
             log.info(OLD_API_NOTE, name)

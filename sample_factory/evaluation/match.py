@@ -77,7 +77,10 @@ class MatchSeries(NamedTuple):
         return "\n".join([*lines, f"true objective {ours} against {theirs}"])
 
     def figures(self) -> dict[str, Any]:
-        """Returns the contents of the --json file, before `finite`; None where there are no matches."""
+        """Returns the contents of the --json file; values are None if there are no matches.
+
+        May contain NaN, which `write_json` replaces.
+        """
         ours, theirs = self.objectives if self.results else (None, None)
         known = {
             "win_rate": self.win_rate,

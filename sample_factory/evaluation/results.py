@@ -182,7 +182,7 @@ class Evaluation(NamedTuple):
         return "\n".join([*lines, f"video: {self.video}"] if self.video else lines)
 
     def figures(self) -> dict[str, Any]:
-        """Returns the entry in a --json file, before `finite`."""
+        """Returns the entry in a --json file. May contain NaN and infinity, which `write_json` replaces."""
         return {
             "policies": [choice._asdict() for choice in self.choices],
             "num_episodes": len(self.episodes),
@@ -214,7 +214,7 @@ class Evaluation(NamedTuple):
 def result_figures(
     config: Config, evaluations: Sequence[Evaluation], failure: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Returns the contents of a --json file, before `finite`.
+    """Returns the contents of a --json file. May contain NaN and infinity, which `write_json` replaces.
 
     failure: which evaluation ended the command, and the reason.
     """

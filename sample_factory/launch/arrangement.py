@@ -99,11 +99,13 @@ def _choose_num_envs(config: Config, info: EnvInfo) -> int:
         agents = max(agents, min(MOST_AGENTS, few * of_batch))
     if sampling.serial_mode:
         agents = SERIAL_AGENTS
-    if info.has_simulator:
+    envs = agents / info.num_agents
+    if info.num_simulators:
         free_mb = memory_limit_mb(psutil.virtual_memory().available)
-        agents = min(agents, MEMORY_SHARE * free_mb / SIMULATOR_MB / sampling.num_workers)
+        of_env = SIMULATOR_MB * info.num_simulators
+        envs = min(envs, MEMORY_SHARE * free_mb / of_env / sampling.num_workers)
     splits = sampling.worker_num_splits
-    num_envs = splits * max(1, math.floor(agents / info.num_agents / splits))
+    num_envs = splits * max(1, math.floor(envs / splits))
     if not sampling.async_rl:
         while num_envs > splits and trajectories % (sampling.num_workers * num_envs * info.num_agents):
             num_envs -= splits

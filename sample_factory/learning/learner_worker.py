@@ -71,7 +71,7 @@ class LearnerWorker:
         finally:
             self._is_ending = True
             wait([training])
-            is_saved = self._learner.version == 0 or self._saver.save()
+            is_saved = self._learner.version == 0 or self.save()
         training.result()  # raises what the trainer thread has raised
         if not is_saved:
             raise CheckpointError(
@@ -101,7 +101,12 @@ class LearnerWorker:
         return self._trainer.train_once(timeout)
 
     def save(self) -> bool:
-        """In serial mode: saves a checkpoint; returns False if that failed."""
+        """After the last step: saves a checkpoint, and the best policy if the main process has asked for it.
+
+        Returns False if the checkpoint could not be written.
+        """
+        self._receiver.receive(0.0)
+        self._trainer.save_best()
         return self._saver.save()
 
 

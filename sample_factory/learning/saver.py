@@ -107,8 +107,11 @@ class Saver:
     def save_best(self, request: SaveRequest) -> None:
         """Saves the best checkpoint if the value is better than `Learner.best_value`.
 
+        Does nothing without learning (--sampler_only): the weights are those of the start.
         `best_value`, which the file contains, does not change if the file cannot be written.
         """
+        if not self._is_enabled:
+            return
         best = self._learner.best_value
         if best is not None and request.value <= best:
             return

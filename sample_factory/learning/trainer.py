@@ -73,10 +73,10 @@ class Trainer:
         self._clock.lap("publish")
         self.report(summaries)
         self._saver.save_when_due(self._send)
-        self._save_best()
+        self.save_best()
         return True
 
-    def _save_best(self) -> None:
+    def save_best(self) -> None:
         """Saves the best policy if the main process has asked for it."""
         save_request = self._handover.take_save_request()
         if save_request is not None:
@@ -93,8 +93,7 @@ class Trainer:
         self._others_differ = self._others_differ and not trains
 
     def end(self) -> None:
-        """Saves the best policy if that is due, and ends the other learners of the policy."""
-        self._save_best()
+        """Ends the other learners of the policy."""
         self._learner.group.give_order(Order(trains=False, ends=True))
 
     def _answer_requests(self) -> None:

@@ -41,7 +41,10 @@ class SlurmBackend:
     outlives_runner = True
 
     def __init__(self, arguments: argparse.Namespace, files: Path):
-        """Raises ConfigError if Slurm is not installed, or the template cannot be read."""
+        """Raises ConfigError if Slurm is not installed, or the template cannot be read.
+
+        files: not used, since each Job knows its folder.
+        """
         self._arguments = arguments
         workdir = arguments.slurm_workdir
         self._workdir = Path(workdir).expanduser().absolute() if workdir else None
@@ -65,10 +68,10 @@ class SlurmBackend:
     def adopt(self, job: Job) -> bool:
         if not self._file(job, "id").exists() or self._id_of(job) not in self._ask():
             return False
-        if Job.read(job.order).command != list(job.command):
+        if not job.order.exists() or Job.read(job.order).command != list(job.command):
             raise ConfigError(
-                f"{job.name} is in Slurm's queue with another command, which is in {job.order}; wait for it, "
-                f"or cancel it: scancel {self._id_of(job)}"
+                f"{job.name} is in Slurm's queue with another command; wait for it, or cancel it: "
+                f"scancel {self._id_of(job)}"
             )
         self._follow(job)
         return True

@@ -167,7 +167,8 @@ def _has_pidfds() -> bool:
 def template(modules: Sequence[str], environment: Mapping[str, str]) -> Iterator[None]:
     """Returns a block in which children with `ChildOptions.from_template` are forked from a Template.
 
-    In vain if this process could not tell when they end: then they start as all others.
+    Without pidfd_open, this process could not tell when they end, so each child starts with an
+    interpreter of its own.
     """
     global _current
     if not _has_pidfds():

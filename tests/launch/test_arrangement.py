@@ -65,9 +65,9 @@ def test_inline_samplers_need_half_of_the_memory_at_most(monkeypatch, machine):
     assert num_inline_samplers(config_with(num_workers=64)) == 0
 
 
-def chosen(num_agents=1, step_seconds=None, has_simulator=False, **flags):
+def chosen(num_agents=1, step_seconds=None, num_simulators=0, **flags):
     kinds = AgentKinds.one(SPACE, S.Discrete(2), num_agents)
-    info = EnvInfo(kinds, 1, step_seconds=step_seconds, has_simulator=has_simulator)
+    info = EnvInfo(kinds, 1, step_seconds=step_seconds, num_simulators=num_simulators)
     flags = {"rollout": 32, "batch_size": 1024, **flags}
     config, _, _ = arrange(config_with(**{"num_envs_per_worker": None, **flags}), info)
     return config.sampling.envs_per_worker
@@ -91,15 +91,15 @@ def test_an_env_that_steps_in_microseconds_gets_more_up_to_two_batches(batch_siz
 def test_simulators_get_half_of_the_free_memory_at_most(monkeypatch, machine):
     free = machine._replace(available=1200 * 2**20)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
-    assert chosen(has_simulator=True) == 2  # 3 of 100 MB in each of 2 workers, in 2 splits
+    assert chosen(num_simulators=1) == 2  # 3 of 100 MB in each of 2 workers, in 2 splits
     assert chosen() == 16
 
 
 def test_each_agent_of_a_match_has_a_simulator(monkeypatch, machine):
     free = machine._replace(available=3200 * 2**20)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
-    assert chosen(has_simulator=True) == 8
-    assert chosen(num_agents=4, has_simulator=True) == 2 and chosen(num_agents=4) == 4
+    assert chosen(num_simulators=1) == 8
+    assert chosen(num_agents=4, num_simulators=4) == 2 and chosen(num_agents=4) == 4
 
 
 @pytest.mark.parametrize("num_workers, expected", [(16, 16), (36, 6), (256, 2)])

@@ -265,11 +265,20 @@ def test_a_request_to_save_the_best_policy_is_carried_out_even_if_the_run_ends(p
     worker = LearnerWorker(parts.args, parts.buffers, parts.channels, context)
     hand_over(parts, np.arange(4))
     assert worker.step(timeout=0.0) and worker.train_once(PATIENCE)
-    parts.channels.learners[0].put(SaveRequest("reward", 5.0))
-    worker.step(timeout=0.0)
     context.stopping.set()
+    parts.channels.learners[0].put(SaveRequest("reward", 5.0))
     worker.run()
     assert len(list(tmp_path.rglob("best_*.pth"))) == 1
+
+
+def test_without_learning_no_policy_is_saved_as_the_best(tmp_path):
+    parts = make_parts(tmp_path, "--sampler_only=True")
+    context = ChildContext("learner")
+    worker = LearnerWorker(parts.args, parts.buffers, parts.channels, context)
+    parts.channels.learners[0].put(SaveRequest("reward", 5.0))
+    context.stopping.set()
+    worker.run()
+    assert not list(tmp_path.rglob("*.pth"))
 
 
 def test_only_the_thread_that_trains_computes_with_several_threads(parts):
@@ -279,8 +288,11 @@ def test_only_the_thread_that_trains_computes_with_several_threads(parts):
 
     seen = []
     context = ChildContext("learner", stop)  # it is called in the trainer thread
+    before = torch.get_num_threads()
     LearnerWorker(parts.args._replace(num_threads=2), parts.buffers, parts.channels, context).run()
-    assert seen == [2] and torch.get_num_threads() == 1
+    here = torch.get_num_threads()
+    torch.set_num_threads(before)
+    assert seen == [2] and here == 1
 
 
 def test_a_snapshot_holds_the_weights_and_frames_of_its_moment_and_is_no_checkpoint(parts, tmp_path):

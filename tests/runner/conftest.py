@@ -11,6 +11,7 @@ import tempfile
 import textwrap
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.runner import stand_in_slurm
@@ -113,7 +114,21 @@ def cluster(grid, tmp_path):
     """Installs a stand-in for Slurm; returns the folder of its jobs."""
     stand_in_slurm.install(tmp_path / "bin")
     grid.env["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    return tmp_path / "bin" / "jobs"
+    jobs = tmp_path / "bin" / "jobs"
+    yield jobs
+    (jobs / "refuse").touch()  # jobs that would queue themselves again
+    (grid.folder / "wait").unlink(missing_ok=True)
+    for file in jobs.glob("*.pid"):
+        kill_job(int(file.read_text()))
+
+
+def kill_job(pid):
+    """Kills the processes of a job of the stand-in for Slurm, if it has not ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        job = psutil.Process(pid)
+        if "stand_in_slurm" in " ".join(job.cmdline()):  # the pid may have been used again
+            for process in [job, *job.children(recursive=True)]:
+                process.kill()
 
 
 @pytest.fixture

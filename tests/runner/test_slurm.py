@@ -71,10 +71,11 @@ def test_a_job_that_reaches_its_time_limit_is_queued_again(grid, cluster):
 def test_scancel_also_stops_a_job_that_has_queued_itself_again_and_its_time_adds_up(grid, cluster):
     grid.describe([0])
     (grid.folder / "wait").touch()
-    process = grid.start(SLURM, "--slurm_timeout=3s")
-    wait_until(lambda: len(grid.starts(0)) == 2)
+    process = grid.start(SLURM, "--slurm_timeout=10s")
+    wait_until(lambda: submitted(cluster) >= 2 and len(grid.starts(0)) == submitted(cluster))
     [id_file] = grid.files.glob("*.id")
-    wait_until(lambda: id_file.read_text().strip() == "1001")
+    newest = str(999 + submitted(cluster))
+    wait_until(lambda: id_file.read_text().strip() == newest)
     subprocess.run(["bash", str(grid.files / "scancel.sh")], env=grid.env, check=True)
     process.communicate(timeout=120)
     assert process.returncode == 130 and grid.states() == {"0": "stopped"}

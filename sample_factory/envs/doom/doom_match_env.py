@@ -51,6 +51,11 @@ class DoomMatchEnv(
 
     is_multiagent = True
 
+    @property
+    def num_processes(self) -> int:
+        """Number of engines, one for each agent."""
+        return self.num_agents
+
     def __init__(
         self,
         spec: DoomSpec,

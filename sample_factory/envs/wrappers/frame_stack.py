@@ -205,8 +205,8 @@ class ActionRepeat(EnvAround):
     """A MultiAgentEnv that steps several times with the same actions, until a new episode begins: its first
     action is still to be chosen.
 
-    The rewards of the steps are added up, without those between an agent's episodes. The observations are
-    those after the last step. While an agent that has ended is inactive, the others go on.
+    The rewards of the steps are added up; rewards that an agent gets between two of its episodes are left
+    out. The observations are of the last step. While an agent that has ended is inactive, the others go on.
 
     `step` raises EpisodesBeginApart where the new episode of one agent would end the repeats of another one,
     which would then act more often than in training.

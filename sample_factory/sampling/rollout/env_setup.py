@@ -54,10 +54,10 @@ class EnvSetup:
         self._stepping = stepping
         self._report = report
         self._beat = beat
-        # Other seeds in a replaced worker: the same ones may let it die again.
+        # Other seeds in a replaced worker: the same ones may let it die again. An evaluation repeats them.
         num_replaced = int(buffers.incarnations[worker_index]) - FIRST_INCARNATION
-        self._seed = [plan.seed, num_replaced] if num_replaced else [plan.seed]
-        self._rng = np.random.default_rng([*self._seed, worker_index])
+        self._num_replaced = num_replaced if plan.topology.num_episodes is None else 0
+        self._rng = np.random.default_rng([plan.seed, worker_index, self._num_replaced])
 
     def make_vector(self, split: int, training_info: Iterable[NewTrainingInfo] = ()) -> EnvVector:
         """Makes and resets the envs of a split, and returns their EnvVector. Call it once for each split.
@@ -124,4 +124,5 @@ class EnvSetup:
 
     def _env_seed(self, config: EnvConfig) -> int:
         """Returns a number below 2**31, which every env accepts."""
-        return int(np.random.SeedSequence([*self._seed, config.env_id]).generate_state(1)[0] >> 1)
+        sequence = np.random.SeedSequence([self._plan.seed, config.env_id, self._num_replaced])
+        return int(sequence.generate_state(1)[0] >> 1)

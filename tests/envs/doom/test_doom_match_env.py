@@ -231,10 +231,13 @@ def test_shaping_and_film_are_each_agents_own(make_env):
     assert rewards[:, 0].any() and not rewards[:, 1].any()
 
 
-def test_a_match_is_an_env_with_simulators_so_that_no_trial_starts_it(make_env, doom_cfg):
+@pytest.mark.parametrize(("agents", "humans"), [(1, 1), (2, 0)])
+def test_a_match_has_a_simulator_for_each_agent_so_that_no_trial_starts_it(
+    make_env, doom_cfg, agents, humans
+):
     """A trial would wait for humans, and the main process keeps memory free for simulators."""
-    adapted = adapt(make_env("doom_duel", num_agents=1, num_humans=1))
-    assert env_info(adapted, doom_cfg()).has_simulator
+    adapted = adapt(make_env("doom_duel", num_agents=agents, num_humans=humans))
+    assert env_info(adapted, doom_cfg()).num_simulators == agents
     assert not adapted.process.process_is_gone()
 
 

@@ -57,18 +57,18 @@ def test_slow_envs_start_with_fewer_random_steps_and_the_log_says_so(max_seconds
     assert len(slow) == (max_seconds == 0.0)
 
 
-def test_the_envs_of_a_replaced_worker_have_other_seeds(monkeypatch):
+def test_the_envs_of_a_replaced_worker_have_seeds_that_no_other_env_has(monkeypatch):
     def reset(vector, seeds, *_):
-        used.append(seeds)
+        used.extend(seeds)
         return 0
 
     used = []
     monkeypatch.setattr(env_setup.EnvVector, "reset", reset)
-    config = make_config()
+    config = make_config(num_workers=2)
     buffers, channels = make_shared(config, CountingEnv())
-    stepping = channels.progress["stepping"][:1]
-    for _ in range(2):
-        plan = make_plan(config, CountingEnv())
-        EnvSetup(plan, 0, buffers, PastSelves(), stepping, print, lambda: None).make_vector(split=0)
-        buffers.reclaim(0)
-    assert not set(used[0]) & set(used[1])
+    plan = make_plan(config, CountingEnv())
+    for worker in (0, 1, 0):
+        stepping = channels.progress["stepping"][worker : worker + 1]
+        EnvSetup(plan, worker, buffers, PastSelves(), stepping, print, lambda: None).make_vector(split=0)
+        buffers.reclaim(worker)
+    assert len(set(used)) == len(used) >= 3
