@@ -48,6 +48,12 @@ def received(queue, message_type):
     return [message for message in queue.get_many(0.0, 1000) if isinstance(message, message_type)]
 
 
+def start(channels, num_policies=1):
+    """Puts a first report of each learner: nothing is written before it."""
+    for policy_id in range(num_policies):
+        channels.reports.put(TrainReport(policy_id, 1, 100, 100, None))
+
+
 def opponents(channels, worker):
     return [message.past_selves for message in received(channels.inboxes[worker], Opponents)]
 
@@ -115,6 +121,7 @@ def test_lost_opponents_are_counted(make_loop):
 
 def test_a_policy_that_takes_over_another_takes_over_its_rating(make_loop):
     loop, channels, folder = make_loop(num_policies=2, with_pbt=True)
+    start(channels, 2)
     matches = [MatchReport(0, MILESTONE, 1.0)] * 9
     for report in (MilestoneSaved(MILESTONE), *matches, PolicyReplaced(1, donor=0)):
         channels.reports.put(report)
@@ -188,6 +195,7 @@ class PairsOfKills:
 
 def test_metrics_of_the_family_are_written_for_each_policy_and_begin_again_with_other_weights(make_loop):
     loop, channels, folder = make_loop(metrics=PairsOfKills, num_policies=2)
+    start(channels, 2)
     for policy_id, kills in ((0, 1.0), (1, 10.0), (1, 20.0), (0, 2.0)):
         if (policy_id, kills) == (0, 2.0):
             channels.reports.put(PolicyReplaced(0, donor=1))
@@ -201,6 +209,7 @@ def test_metrics_of_the_family_are_written_for_each_policy_and_begin_again_with_
 
 def test_metrics_of_the_family_that_raise_are_switched_off_and_the_run_continues(make_loop, caplog):
     loop, channels, folder = make_loop(metrics=PairsOfKills, num_policies=2)
+    start(channels, 2)
     reported = ({"kills": 1.0}, {"kills": 2.0}, {}, {"kills": 3.0}, {"kills": 4.0})
     for stats in reported:
         channels.reports.put(EpisodeReport(0, 0.0, 100, 0.0, stats))
@@ -223,6 +232,7 @@ class Odd(PairsOfKills):
 
 def test_of_the_metrics_of_the_family_only_numbers_are_used(make_loop, caplog):
     loop, channels, folder = make_loop(metrics=Odd)
+    start(channels)
     for _ in range(3):
         channels.reports.put(EpisodeReport(0, 0.0, 100, 0.0, {}))
     loop.receive(0.1)
