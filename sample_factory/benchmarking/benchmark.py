@@ -43,7 +43,8 @@ PRINTED_WIDTH = 80  # characters
 FASTER = 1.03  # a gain below 3 % may be chance
 MAX_STEPS = 3  # doublings or halvings of one flag in a sweep
 MAX_BATCH_SIZE = 16384  # larger batches change what is learned more than the speed
-# If one of them is set, the others keep their general defaults, so those that follow the observation are set.
+# If one of these flags is typed, the defaults that follow the observation no longer apply to the others. The
+# sweep types --batch_size, so the benchmark types all of them.
 SIZES = ("rollout", "batch_size", "num_batches_per_iteration", "async_rl")
 MAX_LOAD = 1.0  # processes that wait for a core before anything has been started
 MAX_TRAINING = 1.05  # of the speed of sampling: learning can only slow a run down

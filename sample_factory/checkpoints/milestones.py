@@ -9,7 +9,8 @@ from sample_factory.runtime.clock import Every, Now
 
 FOLDER = "milestones"
 PREFIXES = {"latest": "checkpoint", "best": "best"}  # of file names, by --load_checkpoint_kind
-NAMES = {  # the same; the value of a best checkpoint may be missing, or written otherwise
+# Names of checkpoints, also of those without BEST_NAME's value, or with one of another form.
+NAMES = {
     "latest": re.compile(r"checkpoint_\d+_\d+\.pth"),
     "best": re.compile(r"best_\d+_\d+(_.+_-?[\d.]+)?\.pth"),
 }

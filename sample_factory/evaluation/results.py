@@ -148,7 +148,7 @@ class Evaluation(NamedTuple):
     def statistics(self) -> dict[str, MeanAndStd]:
         """All statistics by name; an extra one with the name of one of the first three is left out."""
         own = {"reward": self.reward, "length": self.length, "true_objective": self.true_objective}
-        return {**own, **self.extra_stats, **own}
+        return {**own, **self.extra_stats, **own}  # own first, for the order; own last, to have priority
 
     @property
     def is_partial(self) -> bool:
@@ -208,7 +208,7 @@ class Evaluation(NamedTuple):
             "length": episode.length,
             "true_objective": episode.true_objective,
         }
-        return {**own, **episode.extra_stats, **own}
+        return {**own, **episode.extra_stats, **own}  # see `statistics`
 
 
 def result_figures(

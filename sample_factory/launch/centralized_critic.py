@@ -18,8 +18,8 @@ def with_centralized_critic(
 
     Raises ConfigError if the env has no teams, or no state, or the encoder would not read the entries.
     """
-    # Not those of another view: the flags of another run, or of the run that is resumed, may have them. Any
-    # other key stays, so that a misspelled one is refused later, and the actor never sees what it names.
+    # cfg.json also lists the keys that --centralized_critic added in that run: these are dropped. Keys that
+    # were typed, or that the env has, stay; `check_critic_only_keys` refuses those that are misspelled.
     named = {*config.typed.get("critic_only_keys", ())}
     named = named.union(*(kind.observation.spaces for kind in info.kinds.spaces))
     keys = tuple(key for key in config.model.critic_only_keys if key in named or not ADDED.match(key))

@@ -148,9 +148,11 @@ class Batcher:
         terminated = shared.terminated[at]
         truncated = shared.truncated[at]
         active_at_end = shared.active_at_end[buffer_indices][None]
-        # The recurrent state is zeroed after episode ends, before and after steps in which the agent is
-        # inactive, and after steps in which another policy acted, or the observation had a NaN. A NaN reward
-        # does not reset it.
+        # The recurrent state is zeroed after a step
+        # - that ended an episode, or
+        # - in which this policy did not act: the agent was inactive, another policy acted, or the observation
+        #   had a NaN (not so for a NaN reward), or
+        # - that is the last one, if the agent is inactive afterwards.
         cut_after = terminated | truncated | ~acted
         cut_after[-1:] |= ~active_at_end
         arrays = {

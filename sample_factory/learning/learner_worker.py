@@ -35,8 +35,7 @@ class LearnerWorker:
         group = LearnerGroup(args.rank, buffers.topology.learners_per_policy)
         port = _announce_port(group, channels, args.policy_id)
         cpu.keep_freed_memory()
-        torch.set_num_threads(1)  # in this thread
-        self._num_threads = args.num_threads
+        self._executor = _trainer_thread(args.num_threads)
         self._channels = channels
         self._context = context
         self._learns = not config.sampling.sampler_only
@@ -64,7 +63,7 @@ class LearnerWorker:
 
     def run(self) -> None:
         """Batches in this thread and trains in another until asked to stop. Then saves if it has trained."""
-        training = _trainer_thread(self._num_threads).submit(self._train_until_stopped)
+        training = self._executor.submit(self._train_until_stopped)
         try:
             while not self._context.stopping.is_set() and not training.done():
                 self.step(timeout=0.05)
@@ -111,12 +110,14 @@ class LearnerWorker:
 
 
 def _trainer_thread(num_threads: int) -> ThreadPoolExecutor:
-    """Returns an executor with one thread, for which torch computes with `num_threads` threads.
+    """Returns an executor with one thread, in which torch computes with `num_threads` threads. In the calling
+    thread, torch then computes with one.
 
-    OpenMP has a pool of threads for each thread that computes with several. With more threads in all pools
-    than cores, they sleep at every barrier. So only the trainer thread may have a pool. Measured with
-    doom_battle on two cores: 10,800 frames/s with one pool of two threads, 6,400 with two.
+    OpenMP has a pool of threads for each thread that computes with several. If all pools together have more
+    threads than there are cores, the threads sleep at every barrier. Measured with doom_battle on two cores:
+    10,800 frames/s if the trainer thread alone has a pool of two threads, 6,400 if both have.
     """
+    torch.set_num_threads(1)
     return ThreadPoolExecutor(1, "trainer", torch.set_num_threads, (num_threads,))
 
 
@@ -143,8 +144,7 @@ class OtherLearner:
     ):
         """Returns when all learners of the policy have connected to each other. Raises LearnerLost."""
         cpu.keep_freed_memory()
-        torch.set_num_threads(1)  # in this thread
-        self._num_threads = args.num_threads
+        self._executor = _trainer_thread(args.num_threads)
         self._context = context
         index = args.rank - 1  # among the other learners
         self._inbox = channels.other_learners[args.policy_id][index]
@@ -165,7 +165,7 @@ class OtherLearner:
 
     def run(self) -> None:
         """Trains until the first learner ends it. Raises LearnerLost, and what `Learner.train` raises."""
-        training = _trainer_thread(self._num_threads).submit(self._train_until_ended)
+        training = self._executor.submit(self._train_until_ended)
         while not training.done():
             self._receive(timeout=0.05)
         training.result()

@@ -174,8 +174,9 @@ class Receiver:
             held = itertools.chain(self._tickets, *self._shared)
             self._buffers.release_lost(self._policy_id, incarnations, held)
             return
-        # With --async_rl=False, the successor samples all of its predecessor's share of the iteration again.
-        # The predecessor's trajectories would remain, and all later batches would be of earlier policies.
+        # With --async_rl=False, the worker that replaces a dead one samples the whole share of the iteration
+        # again. If the dead worker's trajectories stayed, an iteration would have too many: the rest would be
+        # trained on in the next iteration, by then from an old policy, and so on in all later ones.
         held = itertools.chain(*self._shared)
         lost = set(self._buffers.release_lost(self._policy_id, incarnations, held).tolist())
         self._tickets = [ticket for ticket in self._tickets if ticket not in lost]

@@ -1,4 +1,4 @@
-"""Which episodes count; intervals against published values, and against their definition; the --json file."""
+"""Results of an evaluation: which episodes count, confidence intervals, the --json file."""
 
 import json
 import math

@@ -202,14 +202,16 @@ class EpisodesBeginApart(ConfigError, PermanentFailure):
 
 
 class ActionRepeat(EnvAround):
-    """A MultiAgentEnv that steps several times with the same actions, until a new episode begins: its first
-    action is still to be chosen.
+    """A MultiAgentEnv that repeats each action for several steps of the env inside it.
 
-    The rewards of the steps are added up; rewards that an agent gets between two of its episodes are left
-    out. The observations are of the last step. While an agent that has ended is inactive, the others go on.
+    When a new episode begins, the repeats stop, because the policy has not chosen an action for it yet. While
+    an agent whose episode has ended is inactive, the repeats continue for the other agents.
 
-    `step` raises EpisodesBeginApart where the new episode of one agent would end the repeats of another one,
-    which would then act more often than in training.
+    The rewards of the steps are added up, except for rewards between two episodes of an agent. The
+    observations are those after the last step.
+
+    `step` raises EpisodesBeginApart if one agent begins a new episode while other agents still repeat their
+    actions: these agents would act more often than in training.
     """
 
     def __init__(self, env: MultiAgentEnv, times: int):

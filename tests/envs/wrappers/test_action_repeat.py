@@ -19,7 +19,7 @@ MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mo
 
 
 class Idle:
-    """A policy whose actions are zeros."""
+    """A policy that always chooses action 0."""
 
     def first_rnn_state(self, num_agents):
         return torch.zeros(num_agents, 0)
