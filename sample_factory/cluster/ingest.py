@@ -12,7 +12,7 @@ from sample_factory.cluster.node import NodeFailed, Pulled
 from sample_factory.cluster.packing import THREADS, unpack, write
 from sample_factory.cluster.ray_cluster import Machine, NodeDied, NodeLink, NodeUnavailable, RayCluster
 from sample_factory.cluster.traffic import Traffic, are_weights_due
-from sample_factory.exchange.channels import Channels
+from sample_factory.exchange.channels import Channels, LatestMessages
 from sample_factory.exchange.messages import (
     ComponentReady,
     Incident,
@@ -26,7 +26,7 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.log import log
-from sample_factory.runtime.queues import Queue
+from sample_factory.runtime.queues import LocalQueue, Queue
 
 WAIT_SECONDS = 0.02
 SEARCH_SECONDS = 2.0  # between searches for machines that have joined
@@ -44,8 +44,8 @@ class Place:
         self.number = number
         self.link: NodeLink | None = None
         self._inbox = inbox
-        self._latest: dict[tuple[type, int], RolloutMessage] = {}
-        self._unsent: list[RolloutMessage] = []
+        self._outbox = LocalQueue()
+        self._messages = LatestMessages([self._outbox])
 
     def connect(self, link: NodeLink) -> None:
         """Gives the place a new node."""
@@ -54,20 +54,17 @@ class Place:
 
     def send_again(self) -> None:
         """Makes the last message of each type about each policy unsent, for a node that may not have it."""
-        self._unsent = list(self._latest.values())
+        self._messages.send_again(0)
 
     def take_messages(self) -> list[RolloutMessage]:
         """Returns the unsent messages for its node."""
-        unsent, self._unsent = self._unsent, []
-        return unsent
+        self._messages.send()
+        return self._outbox.get_many(0.0)
 
     def receive(self) -> None:
         """Reads the inbox; also without a node, so that it never becomes full."""
         for message in self._inbox.get_many(timeout=0.0):
-            self._latest[type(message), message.policy_id] = message
-            self._unsent.append(message)
-        if self.link is None:
-            self._unsent = []
+            self._messages.update(message)
 
 
 class Ingest:

@@ -13,7 +13,7 @@ import ray
 from sample_factory.cluster.packing import THREADS, Packed, pack
 from sample_factory.config import VERSION
 from sample_factory.config.sampling_flags import ClusterFlags
-from sample_factory.exchange.channels import send
+from sample_factory.exchange.channels import LatestMessages
 from sample_factory.exchange.messages import (
     ComponentReady,
     Incident,
@@ -107,8 +107,7 @@ class Node:
         messages: for the rollout workers. Raises NodeFailed.
         """
         self._raise_failure()
-        for message in messages:
-            self._loop.forward(message)
+        self._loop.forward(messages)
         self._wait_for_trajectories()
         packed = self._take_trajectories()
         return Pulled(packed, [self._named(report) for report in self._loop.take_reports()])
@@ -213,11 +212,9 @@ class NodeLoop(Loop):
     def __init__(self, resources: Resources):
         self._is_done = False
         self._reports_queue = resources.channels.reports
-        self._inboxes = resources.channels.inboxes
         self._lock = threading.Lock()  # for the next two fields: one thread pulls, another one supervises
         self._reports: list[Report] = []
-        # By type and policy: the last messages, for the successor of a dead worker.
-        self._latest: dict[tuple[type, int], Any] = {}
+        self._to_workers = LatestMessages(resources.channels.inboxes)
 
     @property
     def is_done(self) -> bool:
@@ -228,12 +225,12 @@ class NodeLoop(Loop):
         """Ends the run of this node."""
         self._is_done = True
 
-    def forward(self, message: Any) -> None:
-        """Sends a message to all rollout workers."""
+    def forward(self, messages: Sequence[Any]) -> None:
+        """Sends messages to all rollout workers, and earlier ones for which there was no room."""
         with self._lock:
-            self._latest[type(message), message.policy_id] = message
-        for inbox in self._inboxes:
-            send(inbox, message)
+            for message in messages:
+                self._to_workers.update(message)
+            self._to_workers.send()
 
     def take_reports(self) -> list[Report]:
         """Returns the reports since the last call."""
@@ -251,6 +248,5 @@ class NodeLoop(Loop):
         """Reports the death of the process, and sends the last messages to its successor."""
         with self._lock:
             self._reports.append(incident)
-            latest = list(self._latest.values())
-        for message in latest:
-            send(self._inboxes[inbox], message)
+            self._to_workers.send_again(inbox)
+            self._to_workers.send()
