@@ -9,7 +9,7 @@ import numpy as np
 import ray
 
 from sample_factory.cluster.node import NodeFailed, Pulled
-from sample_factory.cluster.packing import THREADS, unpack, write
+from sample_factory.cluster.packing import THREADS, Packed, unpack
 from sample_factory.cluster.ray_cluster import Machine, NodeDied, NodeLink, NodeUnavailable, RayCluster
 from sample_factory.cluster.traffic import Traffic, are_weights_due
 from sample_factory.exchange.channels import Channels, LatestMessages
@@ -232,45 +232,32 @@ class Ingest:
         if pulled.packed and not link.has_answered:
             link.has_answered = self._has_received = True
             self._report([ComponentReady("node", f"{link.name}: its first trajectories have arrived")])
-        unpacked_parts = self._threads.map(lambda packed: unpack(self._buffers, packed), pulled.packed)
-        for packed, unpacked in zip(pulled.packed, unpacked_parts):
-            self._traffic.received(packed, unpacked)
-            link.unstored.append(unpacked)
+        link.unstored += pulled.packed
 
     def _report(self, reports: Iterable[Report]) -> None:
         for report in reports:
             self._channels.reports.put(report, self._context.keep_going)
 
     def _store(self, link: NodeLink) -> None:
-        """Writes trajectories of a node to free buffers, as many as there are, and tells the learners."""
+        """Writes trajectories of a node to free buffers, as far as there are any, and tells the learners."""
+        parts: list[tuple[Packed, np.ndarray]] = []
         while link.unstored:
-            trajectories = link.unstored[0]
-            indices = self._acquire(trajectories.num_trajectories)
-            if not len(indices):
-                return
-            stored, rest = trajectories.split(len(indices))
-            write(self._buffers, stored, indices)
+            indices = self._buffers.acquire(self._partition, self._owners(link.unstored[0]))
+            if indices is None:
+                break
+            parts.append((link.unstored.pop(0), indices))
+        sizes = self._threads.map(lambda part: unpack(self._buffers, *part), parts)
+        for (packed, indices), size in zip(parts, sizes):
+            self._traffic.received(packed, size)
             acted = np.zeros((len(indices), self._buffers.topology.num_policies), bool)
-            acted[:, stored.policy_id] = True
-            self._buffers.hand_over(self._partition, indices, self._owners(len(indices)), acted)
+            acted[:, packed.policy_id] = True
+            self._buffers.hand_over(self._partition, indices, self._owners(packed), acted)
             tickets = Trajectories(indices.tolist())
-            self._channels.learners[stored.policy_id].put(tickets, self._context.keep_going)
-            link.unstored[0] = rest
-            if not rest.num_trajectories:
-                link.unstored.pop(0)
+            self._channels.learners[packed.policy_id].put(tickets, self._context.keep_going)
 
-    def _acquire(self, count: int) -> np.ndarray:
-        """Returns the indices, [n] int64, of `count` free buffers, or half as many until there are enough."""
-        while count:
-            indices = self._buffers.acquire(self._partition, self._owners(count))
-            if indices is not None:
-                return indices
-            count //= 2
-        return np.empty(0, np.int64)
-
-    def _owners(self, count: int) -> np.ndarray:
-        """Returns an id that no agent of this machine has, for the agents of nodes."""
-        return np.full(count, self._buffers.topology.num_agents)
+    def _owners(self, packed: Packed) -> np.ndarray:
+        """Returns for each trajectory an id that no agent of this machine has."""
+        return np.full(packed.num_trajectories, self._buffers.topology.num_agents)
 
     def _stop(self) -> None:
         links = [place.link for place in self._places if place.link is not None]

@@ -23,7 +23,7 @@ from sample_factory.exchange.messages import (
 )
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.exchange.run_plan import RunPlan
-from sample_factory.exchange.topology import make_topology
+from sample_factory.exchange.topology import TRAJECTORIES_IN_A_PART, make_topology
 from sample_factory.launch.arrangement import num_inline_samplers
 from sample_factory.launch.processes import ProcessRun
 from sample_factory.launch.resources import allocate
@@ -34,7 +34,7 @@ from sample_factory.runtime.log import setup_logging
 from sample_factory.runtime.supervisor import StopSignals
 
 MAX_TRAJECTORIES = 64  # of a policy in one answer
-MIN_TRAJECTORIES = 16  # in an answer, unless GATHER_SECONDS have passed: a call takes milliseconds
+# An answer has at least one part, unless so many seconds have passed: a call takes milliseconds.
 GATHER_SECONDS = 0.1
 PULL_SECONDS = 0.5  # longest wait for the first trajectory
 STOP_SECONDS = 20.0
@@ -125,10 +125,10 @@ class Node:
             raise NodeFailed(f"{name}{first}") from first
 
     def _wait_for_trajectories(self) -> None:
-        """Returns when there are MIN_TRAJECTORIES, after GATHER_SECONDS if there is at least one, and after
+        """Returns when there are enough for a part, after GATHER_SECONDS if there is at least one, and after
         PULL_SECONDS in any case."""
         began = time.monotonic()
-        while (count := self._receive_tickets()) < MIN_TRAJECTORIES:
+        while (count := self._receive_tickets()) < TRAJECTORIES_IN_A_PART:
             seconds = time.monotonic() - began
             if seconds > (GATHER_SECONDS if count else PULL_SECONDS):
                 return
@@ -138,9 +138,9 @@ class Node:
     def _take_trajectories(self) -> list[Packed]:
         buffers = self._resources.buffers
         parts = [
-            (policy_id, np.array(tickets[first : first + MIN_TRAJECTORIES]))
+            (policy_id, np.array(tickets[first : first + TRAJECTORIES_IN_A_PART]))
             for policy_id, tickets in self._tickets.items()
-            for first in range(0, min(len(tickets), MAX_TRAJECTORIES), MIN_TRAJECTORIES)
+            for first in range(0, min(len(tickets), MAX_TRAJECTORIES), TRAJECTORIES_IN_A_PART)
         ]
         packed = list(self._threads.map(lambda part: pack(buffers, *part), parts))
         for policy_id, indices in parts:
