@@ -49,10 +49,6 @@ class PeerLost(Explained, RuntimeError):
     """
 
 
-class FactoryNotFound(PermanentFailure):
-    """A "module:attribute" string does not name a callable."""
-
-
 class Failed(NamedTuple):
     """Child to parent: an exception ended the child. Only text, so that the parent needs no module of it.
 

@@ -129,28 +129,11 @@ def test_a_cycle_of_causes_ends():
     assert failures.describe_exception(first).cause_types.count("builtins.KeyError") == 1
 
 
-@pytest.mark.parametrize(
-    ("factory", "message"),
-    [
-        ("tests.runtime.bodies", "should be of the form 'package.module:attribute'"),
-        ("tests.runtime.bodies:", "should be of the form"),
-        (":Idle", "should be of the form"),
-        ("tests.runtime.no_such_module:Idle", "cannot import .*: No module named 'tests.runtime.no_such_mod"),
-        ("tests.runtime.bodies:Idel", "tests.runtime.bodies has no attribute Idel"),
-        ("tests.runtime.bodies:__name__", "is a str; it should be a function or a class"),
-    ],
-)
-def test_a_factory_whose_name_is_wrong_is_an_error_that_says_why(factory, message):
-    with pytest.raises(failures.FactoryNotFound, match=message):
-        child_side.resolve_factory(factory)
-
-
-def test_a_factory_that_is_not_found_in_the_child_is_a_permanent_failure():
+def test_a_factory_that_is_not_found_in_the_child_is_its_failure():
     child = Child("child", "tests.runtime.bodies:Idel")
     child.start()
-    with pytest.raises(ChildFailed, match="has no attribute Idel") as caught:
+    with pytest.raises(ChildFailed, match="tests.runtime.bodies has no attribute Idel"):
         wait_ready(child, 15)
-    assert child.is_permanent_failure and caught.value.is_a(failures.FactoryNotFound)
     child.kill()
 
 
