@@ -20,10 +20,10 @@ from sample_factory.mainloop.observed_run import ObservedRun, TrainingInfoSubscr
 from sample_factory.mainloop.observing import FamilyMetricsSubscriber, ObserversSubscriber
 from sample_factory.mainloop.subscribers import Evolution, LeagueSubscriber
 from sample_factory.monitoring.best_policies import BestPolicies
+from sample_factory.monitoring.console import short_summary_lines, summary_lines
 from sample_factory.monitoring.figures import FiguresWriter, RunProcess
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.run_progress import RunProgress
-from sample_factory.monitoring.status_line import short_summary_lines, summary_lines
 from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.monitoring.summaries import JsonlWriter
 from sample_factory.population.league import League

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from sample_factory.config.flags import NEVER
+from sample_factory.monitoring.console import clock_text, short_count, short_number
 from sample_factory.monitoring.policy_progress import TAGS
-from sample_factory.monitoring.status_line import clock_text, short_count, short_number
 from sample_factory.plotting.plot_command import aligned
 from sample_factory.runner.backend import Backend, CannotStart
 from sample_factory.runner.run_job import ENDS, FAILED, FINISHED, QUEUED, RUNNING, STOPPED, WAITING, Job
