@@ -3,7 +3,6 @@ otherwise."""
 
 import json
 import math
-import select
 import shutil
 import sys
 import time
@@ -190,7 +189,7 @@ class Grid:
                     break
                 self._start_next()
                 self._follow()
-                select.select([signals], [], [], POLL_SECONDS)  # a signal ends the wait
+                time.sleep(POLL_SECONDS)
         return signals.requested is None
 
     def cancel(self, jobs: Iterable[Job]) -> None:

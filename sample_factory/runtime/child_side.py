@@ -56,7 +56,7 @@ Message = tuple[Any, ...] | Notice
 
 
 class StopFlag:
-    """Like threading.Event, but signal handlers may set it, and multiprocessing.connection.wait accepts it.
+    """Like threading.Event, but signal handlers may set it.
 
     (Setting a threading.Event takes a lock. A signal handler that interrupts `Event.wait` would deadlock.)
     """
@@ -79,10 +79,6 @@ class StopFlag:
         poller.register(self._read_fd, select.POLLIN)
         poller.poll(None if timeout is None else timeout * 1000)
         return self._is_set
-
-    def fileno(self) -> int:
-        """Returns a file descriptor that is readable once the flag is set."""
-        return self._read_fd
 
     def __del__(self) -> None:
         os.close(self._read_fd)

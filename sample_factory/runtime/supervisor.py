@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
 from sample_factory.runtime.child import DUMP_SECONDS, Child, ChildFailed, kill_all, kill_children
-from sample_factory.runtime.child_side import StopFlag
 from sample_factory.runtime.failures import PeerLost
 from sample_factory.runtime.log import log
 
@@ -196,7 +195,7 @@ class StopRequested(Exception):
 class StopSignals:
     """In the parent, as a `with` block: SIGINT, SIGTERM and SIGHUP become a request to stop. Promises:
 
-    1. The first signal is only recorded: `requested` holds its number, and `fileno()` becomes readable.
+    1. The first signal is only recorded: `requested` holds its number.
     2. Signals within REPEAT_SECONDS of the first signal belong to the same request.
     3. A later signal kills all children, prints what is lost, and ends this process with exit code 128 +
        signal number. With `keeps_process`, a later SIGINT raises KeyboardInterrupt instead.
@@ -216,7 +215,6 @@ class StopSignals:
         self._keeps_process = keeps_process
         self._requested_at = 0.0
         self._interrupts = False
-        self._flag = StopFlag()
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -230,15 +228,11 @@ class StopSignals:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def fileno(self) -> int:
-        """Returns a file descriptor that is readable once a signal has arrived."""
-        return self._flag.fileno()
-
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
         """Returns a block in which the first signal raises StopRequested; so does entering it after a signal.
 
-        For waits that do not watch `fileno()`.
+        For waits that do not look at `requested`.
         """
         self._interrupts = True
         try:
@@ -253,7 +247,6 @@ class StopSignals:
         if self.requested is None:
             self.requested = number
             self._requested_at = now
-            self._flag.set()
             if self._interrupts:
                 raise StopRequested
         elif now - self._requested_at >= REPEAT_SECONDS:

@@ -1,7 +1,6 @@
 """Tests of the supervisor and of the signals of the main process."""
 
 import logging
-import multiprocessing.connection
 import os
 import re
 import signal
@@ -231,7 +230,6 @@ def test_a_signal_is_recorded_and_the_previous_handlers_are_restored():
         assert signals.requested is None
         signal.raise_signal(signal.SIGTERM)
         assert signals.requested == signal.SIGTERM
-        assert multiprocessing.connection.wait([signals], timeout=0) == [signals]
     assert signal.getsignal(signal.SIGTERM) == former
 
 
