@@ -239,7 +239,8 @@ class Ingest:
             self._channels.reports.put(report, self._context.keep_going)
 
     def _store(self, link: NodeLink) -> None:
-        """Writes trajectories of a node to free buffers, as far as there are any, and tells the learners."""
+        """Writes trajectories of a node to free buffers, as many parts as there is room for, and tells the
+        learners."""
         parts: list[tuple[Packed, np.ndarray]] = []
         while link.unstored:
             indices = self._buffers.acquire(self._partition, self._owners(link.unstored[0]))

@@ -34,8 +34,7 @@ from sample_factory.runtime.log import setup_logging
 from sample_factory.runtime.supervisor import StopSignals
 
 MAX_TRAJECTORIES = 64  # of a policy in one answer
-# An answer has at least one part, unless so many seconds have passed: a call takes milliseconds.
-GATHER_SECONDS = 0.1
+GATHER_SECONDS = 0.1  # longest wait for a whole part: a call takes milliseconds, so few should be made
 PULL_SECONDS = 0.5  # longest wait for the first trajectory
 STOP_SECONDS = 20.0
 SEEDS_OF_A_NODE = 100_003  # distance between the seeds of two nodes
