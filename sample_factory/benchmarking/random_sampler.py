@@ -20,7 +20,7 @@ from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildContext, ChildOptions
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
-from sample_factory.runtime.supervisor import StopSignals, Supervisor
+from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor, stop_all
 
 POLL_SECONDS = 0.05
 STOP_GRACE_SECONDS = 10.0
@@ -143,13 +143,16 @@ def sample(config: Config, family: EnvFamily) -> list[str]:
         }
     )
     workers = [_make_worker(config, family, progress, index) for index in range(num_workers)]
-    with StopSignals() as signals, Supervisor(workers) as supervisor:
+    limits = Limits(start_seconds=config.sampling.reset_timeout_seconds)
+    with StopSignals() as signals, Supervisor(workers, limits=limits) as supervisor:
         supervisor.start_all()
-        supervisor.wait_ready(config.sampling.reset_timeout_seconds, signals)
+        while not supervisor.is_ready and not signals.requested:
+            time.sleep(POLL_SECONDS)
+            supervisor.check()
         write = _figures_writer(config, workers)
         write(0.0, 0, None)
         _watch(supervisor, signals, progress, config, write)
-        supervisor.stop_all(grace_seconds=STOP_GRACE_SECONDS)
+        stop_all(supervisor.children, STOP_GRACE_SECONDS)
     env_frames = progress["env_frames"][:, 0].tolist()
     seconds = (progress["microseconds"][:, 0] / 1e6).tolist()
     fps = [frames / each if each > 0 else 0.0 for frames, each in zip(env_frames, seconds)]
@@ -209,7 +212,7 @@ def _watch(
     reported_frames = 0
     progress["go"][0] = 1
     while not signals.requested and time.monotonic() - started < flags.timeout_seconds:
-        supervisor.wait(POLL_SECONDS, [signals])
+        time.sleep(POLL_SECONDS)
         supervisor.check()
         env_frames = int(progress["env_frames"][:, 0].sum())
         if env_frames >= flags.sample_env_frames or all(child.finished for child in supervisor.children):

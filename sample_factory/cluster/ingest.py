@@ -9,10 +9,10 @@ import numpy as np
 import ray
 
 from sample_factory.cluster.node import NodeFailed, Pulled
-from sample_factory.cluster.packing import THREADS, unpack, write
+from sample_factory.cluster.packing import THREADS, Packed, unpack
 from sample_factory.cluster.ray_cluster import Machine, NodeDied, NodeLink, NodeUnavailable, RayCluster
 from sample_factory.cluster.traffic import Traffic, are_weights_due
-from sample_factory.exchange.channels import Channels
+from sample_factory.exchange.channels import Channels, LatestMessages
 from sample_factory.exchange.messages import (
     ComponentReady,
     Incident,
@@ -26,7 +26,7 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.log import log
-from sample_factory.runtime.queues import Queue
+from sample_factory.runtime.queues import LocalQueue, Queue
 
 WAIT_SECONDS = 0.02
 SEARCH_SECONDS = 2.0  # between searches for machines that have joined
@@ -44,8 +44,8 @@ class Place:
         self.number = number
         self.link: NodeLink | None = None
         self._inbox = inbox
-        self._latest: dict[tuple[type, int], RolloutMessage] = {}
-        self._unsent: list[RolloutMessage] = []
+        self._outbox = LocalQueue()
+        self._messages = LatestMessages([self._outbox])
 
     def connect(self, link: NodeLink) -> None:
         """Gives the place a new node."""
@@ -54,20 +54,17 @@ class Place:
 
     def send_again(self) -> None:
         """Makes the last message of each type about each policy unsent, for a node that may not have it."""
-        self._unsent = list(self._latest.values())
+        self._messages.send_again(0)
 
     def take_messages(self) -> list[RolloutMessage]:
         """Returns the unsent messages for its node."""
-        unsent, self._unsent = self._unsent, []
-        return unsent
+        self._messages.send()
+        return self._outbox.get_many(0.0)
 
     def receive(self) -> None:
         """Reads the inbox; also without a node, so that it never becomes full."""
         for message in self._inbox.get_many(timeout=0.0):
-            self._latest[type(message), message.policy_id] = message
-            self._unsent.append(message)
-        if self.link is None:
-            self._unsent = []
+            self._messages.update(message)
 
 
 class Ingest:
@@ -235,45 +232,33 @@ class Ingest:
         if pulled.packed and not link.has_answered:
             link.has_answered = self._has_received = True
             self._report([ComponentReady("node", f"{link.name}: its first trajectories have arrived")])
-        unpacked_parts = self._threads.map(lambda packed: unpack(self._buffers, packed), pulled.packed)
-        for packed, unpacked in zip(pulled.packed, unpacked_parts):
-            self._traffic.received(packed, unpacked)
-            link.unstored.append(unpacked)
+        link.unstored += pulled.packed
 
     def _report(self, reports: Iterable[Report]) -> None:
         for report in reports:
             self._channels.reports.put(report, self._context.keep_going)
 
     def _store(self, link: NodeLink) -> None:
-        """Writes trajectories of a node to free buffers, as many as there are, and tells the learners."""
+        """Writes trajectories of a node to free buffers, as many parts as there is room for, and tells the
+        learners."""
+        parts: list[tuple[Packed, np.ndarray]] = []
         while link.unstored:
-            trajectories = link.unstored[0]
-            indices = self._acquire(trajectories.num_trajectories)
-            if not len(indices):
-                return
-            stored, rest = trajectories.split(len(indices))
-            write(self._buffers, stored, indices)
+            indices = self._buffers.acquire(self._partition, self._owners(link.unstored[0]))
+            if indices is None:
+                break
+            parts.append((link.unstored.pop(0), indices))
+        sizes = self._threads.map(lambda part: unpack(self._buffers, *part), parts)
+        for (packed, indices), size in zip(parts, sizes):
+            self._traffic.received(packed, size)
             acted = np.zeros((len(indices), self._buffers.topology.num_policies), bool)
-            acted[:, stored.policy_id] = True
-            self._buffers.hand_over(self._partition, indices, self._owners(len(indices)), acted)
+            acted[:, packed.policy_id] = True
+            self._buffers.hand_over(self._partition, indices, self._owners(packed), acted)
             tickets = Trajectories(indices.tolist())
-            self._channels.learners[stored.policy_id].put(tickets, self._context.keep_going)
-            link.unstored[0] = rest
-            if not rest.num_trajectories:
-                link.unstored.pop(0)
+            self._channels.learners[packed.policy_id].put(tickets, self._context.keep_going)
 
-    def _acquire(self, count: int) -> np.ndarray:
-        """Returns the indices, [n] int64, of `count` free buffers, or half as many until there are enough."""
-        while count:
-            indices = self._buffers.acquire(self._partition, self._owners(count))
-            if indices is not None:
-                return indices
-            count //= 2
-        return np.empty(0, np.int64)
-
-    def _owners(self, count: int) -> np.ndarray:
-        """Returns an id that no agent of this machine has, for the agents of nodes."""
-        return np.full(count, self._buffers.topology.num_agents)
+    def _owners(self, packed: Packed) -> np.ndarray:
+        """Returns for each trajectory an id that no agent of this machine has."""
+        return np.full(packed.num_trajectories, self._buffers.topology.num_agents)
 
     def _stop(self) -> None:
         links = [place.link for place in self._places if place.link is not None]

@@ -13,7 +13,7 @@ import ray
 from sample_factory.cluster.packing import THREADS, Packed, pack
 from sample_factory.config import VERSION
 from sample_factory.config.sampling_flags import ClusterFlags
-from sample_factory.exchange.channels import send
+from sample_factory.exchange.channels import LatestMessages
 from sample_factory.exchange.messages import (
     ComponentReady,
     Incident,
@@ -23,7 +23,7 @@ from sample_factory.exchange.messages import (
 )
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.exchange.run_plan import RunPlan
-from sample_factory.exchange.topology import make_topology
+from sample_factory.exchange.topology import TRAJECTORIES_IN_A_PART, make_topology
 from sample_factory.launch.arrangement import num_inline_samplers
 from sample_factory.launch.processes import ProcessRun
 from sample_factory.launch.resources import allocate
@@ -34,8 +34,7 @@ from sample_factory.runtime.log import setup_logging
 from sample_factory.runtime.supervisor import StopSignals
 
 MAX_TRAJECTORIES = 64  # of a policy in one answer
-MIN_TRAJECTORIES = 16  # in an answer, unless GATHER_SECONDS have passed: a call takes milliseconds
-GATHER_SECONDS = 0.1
+GATHER_SECONDS = 0.1  # longest wait for a whole part: a call takes milliseconds, so few should be made
 PULL_SECONDS = 0.5  # longest wait for the first trajectory
 STOP_SECONDS = 20.0
 SEEDS_OF_A_NODE = 100_003  # distance between the seeds of two nodes
@@ -107,8 +106,7 @@ class Node:
         messages: for the rollout workers. Raises NodeFailed.
         """
         self._raise_failure()
-        for message in messages:
-            self._loop.forward(message)
+        self._loop.forward(messages)
         self._wait_for_trajectories()
         packed = self._take_trajectories()
         return Pulled(packed, [self._named(report) for report in self._loop.take_reports()])
@@ -126,10 +124,10 @@ class Node:
             raise NodeFailed(f"{name}{first}") from first
 
     def _wait_for_trajectories(self) -> None:
-        """Returns when there are MIN_TRAJECTORIES, after GATHER_SECONDS if there is at least one, and after
+        """Returns when there are enough for a part, after GATHER_SECONDS if there is at least one, and after
         PULL_SECONDS in any case."""
         began = time.monotonic()
-        while (count := self._receive_tickets()) < MIN_TRAJECTORIES:
+        while (count := self._receive_tickets()) < TRAJECTORIES_IN_A_PART:
             seconds = time.monotonic() - began
             if seconds > (GATHER_SECONDS if count else PULL_SECONDS):
                 return
@@ -139,9 +137,9 @@ class Node:
     def _take_trajectories(self) -> list[Packed]:
         buffers = self._resources.buffers
         parts = [
-            (policy_id, np.array(tickets[first : first + MIN_TRAJECTORIES]))
+            (policy_id, np.array(tickets[first : first + TRAJECTORIES_IN_A_PART]))
             for policy_id, tickets in self._tickets.items()
-            for first in range(0, min(len(tickets), MAX_TRAJECTORIES), MIN_TRAJECTORIES)
+            for first in range(0, min(len(tickets), MAX_TRAJECTORIES), TRAJECTORIES_IN_A_PART)
         ]
         packed = list(self._threads.map(lambda part: pack(buffers, *part), parts))
         for policy_id, indices in parts:
@@ -213,11 +211,9 @@ class NodeLoop(Loop):
     def __init__(self, resources: Resources):
         self._is_done = False
         self._reports_queue = resources.channels.reports
-        self._inboxes = resources.channels.inboxes
         self._lock = threading.Lock()  # for the next two fields: one thread pulls, another one supervises
         self._reports: list[Report] = []
-        # By type and policy: the last messages, for the successor of a dead worker.
-        self._latest: dict[tuple[type, int], Any] = {}
+        self._to_workers = LatestMessages(resources.channels.inboxes)
 
     @property
     def is_done(self) -> bool:
@@ -228,12 +224,12 @@ class NodeLoop(Loop):
         """Ends the run of this node."""
         self._is_done = True
 
-    def forward(self, message: Any) -> None:
-        """Sends a message to all rollout workers."""
+    def forward(self, messages: Sequence[Any]) -> None:
+        """Sends messages to all rollout workers, and earlier ones for which there was no room."""
         with self._lock:
-            self._latest[type(message), message.policy_id] = message
-        for inbox in self._inboxes:
-            send(inbox, message)
+            for message in messages:
+                self._to_workers.update(message)
+            self._to_workers.send()
 
     def take_reports(self) -> list[Report]:
         """Returns the reports since the last call."""
@@ -251,6 +247,5 @@ class NodeLoop(Loop):
         """Reports the death of the process, and sends the last messages to its successor."""
         with self._lock:
             self._reports.append(incident)
-            latest = list(self._latest.values())
-        for message in latest:
-            send(self._inboxes[inbox], message)
+            self._to_workers.send_again(inbox)
+            self._to_workers.send()

@@ -20,28 +20,6 @@ class Packed(NamedTuple):
     data: np.ndarray  # [k] uint8: compressed arrays, in the order of `_arrays`
 
 
-class Unpacked(NamedTuple):
-    """Trajectories of one policy, to be written to buffers. arrays: in the order of `_arrays`."""
-
-    policy_id: int
-    arrays: list[np.ndarray]  # [n, ...]
-
-    @property
-    def num_trajectories(self) -> int:
-        return len(self.arrays[0])
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the arrays."""
-        return sum(array.nbytes for array in self.arrays)
-
-    def split(self, count: int) -> "tuple[Unpacked, Unpacked]":
-        """Returns the first `count` trajectories, and the rest."""
-        first = [array[:count] for array in self.arrays]
-        others = [array[count:] for array in self.arrays]
-        return self._replace(arrays=first), self._replace(arrays=others)
-
-
 def _arrays(buffers: TrajectoryBuffers, policy_id: int) -> list[np.ndarray]:
     """Returns all arrays of trajectories of a policy, [N, ...]: what `Batcher` reads."""
     storage = buffers.storage_of_policy(policy_id)
@@ -74,21 +52,15 @@ def pack(buffers: TrajectoryBuffers, policy_id: int, buffer_indices: np.ndarray)
     return Packed(policy_id, count, np.frombuffer(compressed, np.uint8))
 
 
-def unpack(buffers: TrajectoryBuffers, packed: Packed) -> Unpacked:
-    """Returns the trajectories that a node has packed. buffers: those to which they will be written."""
+def unpack(buffers: TrajectoryBuffers, packed: Packed, buffer_indices: np.ndarray) -> int:
+    """Writes the trajectories that a node has packed to these buffers, [n] int64. Returns their size in
+    bytes."""
     raw = zstandard.ZstdDecompressor().decompress(packed.data.tobytes())
-    arrays = []
     begin = 0
     for array in _arrays(buffers, packed.policy_id):
         shape = (packed.num_trajectories, *array.shape[1:])
         values = np.frombuffer(raw, array.dtype, int(np.prod(shape)), begin).reshape(shape)
-        begin += values.nbytes
-        arrays.append(values)
-    assert begin == len(raw), "the node has other arrays"
-    return Unpacked(packed.policy_id, arrays)
-
-
-def write(buffers: TrajectoryBuffers, unpacked: Unpacked, buffer_indices: np.ndarray) -> None:
-    """Writes trajectories to these buffers. buffer_indices: [n] int64."""
-    for array, values in zip(_arrays(buffers, unpacked.policy_id), unpacked.arrays):
         array[buffer_indices] = values
+        begin += values.nbytes
+    assert begin == len(raw), "the node has other arrays"
+    return begin

@@ -11,7 +11,7 @@ from ray.exceptions import ActorUnavailableError, ObjectLostError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sample_factory.cluster.node import Node, NodeFailed, Pulled
-from sample_factory.cluster.packing import Unpacked
+from sample_factory.cluster.packing import Packed
 from sample_factory.config import VERSION
 from sample_factory.config.config import Config
 from sample_factory.exchange.messages import RolloutMessage
@@ -120,7 +120,7 @@ class NodeLink:
         self.name = f"node {number} ({machine.address})"
         self.held: dict[int, Stamp] = {}
         self.offered: dict[int, Stamp] = {}
-        self.unstored: list[Unpacked] = []
+        self.unstored: list[Packed] = []
         self.has_answered = False
         self.silent_since = time.monotonic()
         self.is_reachable = True

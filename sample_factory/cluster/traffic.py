@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 
-from sample_factory.cluster.packing import Packed, Unpacked
+from sample_factory.cluster.packing import Packed
 from sample_factory.config.sampling_flags import DIVERGENCE, LAG, ClusterFlags
 from sample_factory.exchange.messages import StatsReport
 from sample_factory.exchange.policy_weights import Stamp
@@ -41,11 +41,11 @@ class Traffic:
         self._lags: list[int] = []  # since the last report
         self._weights: Counter[str] = Counter()  # since the start of the run
 
-    def received(self, packed: Packed, unpacked: Unpacked) -> None:
-        """Counts the trajectories of an answer."""
+    def received(self, packed: Packed, raw_bytes: int) -> None:
+        """Counts trajectories of an answer. raw_bytes: their size, unpacked."""
         self._received["trajectories"] += packed.num_trajectories
         self._received["bytes"] += packed.data.nbytes
-        self._received["raw_bytes"] += unpacked.nbytes
+        self._received["raw_bytes"] += raw_bytes
 
     def offered(self, num_bytes: int, newest: Stamp, held: Stamp | None, is_sent: bool) -> None:
         """Counts new weights, once for each node. is_sent: whether the node gets them."""

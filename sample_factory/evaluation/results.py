@@ -17,8 +17,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.evaluation.result_statistics import MeanAndStd, mean_and_std
-from sample_factory.monitoring.console import number_text, short_number
-from sample_factory.monitoring.status_line import clock_text
+from sample_factory.monitoring.console import clock_text, number_text, short_number
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.log import columns_of
 

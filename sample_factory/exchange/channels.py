@@ -1,22 +1,26 @@
 """The queues and shared memory that connect the processes of a run."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from sample_factory.exchange.messages import LearnerMessage, RolloutMessage
+from sample_factory.exchange.messages import (
+    LearnerMessage,
+    NewShaping,
+    NewTrainingInfo,
+    Opponents,
+    RolloutMessage,
+)
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import Topology
-from sample_factory.runtime.clock import Every
 from sample_factory.runtime.log import log
 from sample_factory.runtime.queues import Queue
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 
 NO_ENV = -1  # no env is being called
 NO_VERSION = -1
-SEND_SECONDS = 2.0  # between messages of a limited LatestSender
 WAIT_SECONDS = 5.0  # for room in a queue: a learner reads messages even while it trains, a dead one does not
 
 
@@ -61,7 +65,7 @@ def in_close(env_index: int) -> int:
     return NO_ENV - 1 - env_index
 
 
-def send(inbox: Queue, message: LearnerMessage | RolloutMessage) -> bool:
+def send(inbox: Queue, message: LearnerMessage) -> bool:
     """In the main process: returns whether there was room for the message within WAIT_SECONDS."""
     deadline = time.monotonic() + WAIT_SECONDS
     is_sent = inbox.put(message, keep_waiting=lambda: time.monotonic() < deadline)
@@ -70,46 +74,35 @@ def send(inbox: Queue, message: LearnerMessage | RolloutMessage) -> bool:
     return is_sent
 
 
-class LatestSender:
-    """In the main process: sends the present state of each policy to all rollout workers and inline samplers.
+class LatestMessages:
+    """In the main process: the newest message of each type about each policy, for all rollout workers and
+    inline samplers.
 
-    A message contains the whole state of one policy, so only the newest one matters. The main process never
-    waits for a full inbox: it sends that message later.
+    A message replaces earlier ones of its type about its policy. The main process never waits for a full
+    inbox: it sends that message later.
     """
 
-    def __init__(
-        self,
-        message_about: Callable[[int], RolloutMessage],
-        num_policies: int,
-        inboxes: Sequence[Queue],
-        is_limited: bool,
-    ):
-        """message_about: returns the message with the state of a policy.
-        is_limited: send changes at most once per SEND_SECONDS; otherwise at every call.
-        """
-        self._message_about = message_about
+    def __init__(self, inboxes: Sequence[Queue]):
         self._inboxes = inboxes
-        self._policies = range(num_policies)
-        self._unsent: list[set[int]] = [set() for _ in inboxes]  # policies, by inbox
-        self._is_limited = is_limited
-        self._time_to_send = Every(SEND_SECONDS, at_first=True)
+        self._latest: dict[tuple[type, int], RolloutMessage] = {}
+        # By inbox: the unsent messages, in the order of the updates.
+        self._unsent: list[dict[tuple[type, int], None]] = [{} for _ in inboxes]
 
-    def send_all(self, index: int) -> None:
-        """Sends the state of all policies to inbox `index`; its process is about to start."""
-        self._unsent[index] = set(self._policies)
-        self._send(index)
-
-    def send_changes(self, changed: Set[int]) -> None:
-        """Sends changed states to all inboxes. changed: the policies whose state has, since the last call."""
+    def update(self, message: NewShaping | NewTrainingInfo | Opponents) -> None:
+        """Stores a message for the next `send`."""
+        key = type(message), message.policy_id
+        self._latest[key] = message
         for unsent in self._unsent:
-            unsent |= changed
-        if any(self._unsent) and (not self._is_limited or self._time_to_send()):
-            for index in range(len(self._inboxes)):
-                self._send(index)
+            unsent[key] = None
 
-    def _send(self, index: int) -> None:
-        unsent = self._unsent[index]
-        for policy_id in sorted(unsent):
-            if not self._inboxes[index].put(self._message_about(policy_id), keep_waiting=lambda: False):
-                return
-            unsent.remove(policy_id)
+    def send_again(self, index: int) -> None:
+        """Makes all messages unsent for inbox `index`: its process is about to be replaced."""
+        self._unsent[index] = dict.fromkeys(self._latest)
+
+    def send(self) -> None:
+        """Sends the unsent messages, as many as there is room for."""
+        for inbox, unsent in zip(self._inboxes, self._unsent):
+            for key in list(unsent):
+                if not inbox.put(self._latest[key], keep_waiting=lambda: False):
+                    break
+                del unsent[key]

@@ -17,6 +17,9 @@ if TYPE_CHECKING:  # importing it would load gymnasium, also for --help
     from sample_factory.envs.env_info import EnvInfo
 
 
+TRAJECTORIES_IN_A_PART = 16  # of a policy: what other machines send is stored part by part
+
+
 @dataclass(frozen=True)
 class Topology:
     """Counts of processes, envs, agents and trajectory buffers.
@@ -131,6 +134,7 @@ def make_topology(
     if config.population.pbt_optimize_batch_size:
         trajectories = math.ceil(trajectories * MAX_BATCH_GROWTH)  # the most that PBT allows
     num_nodes = config.cluster.num_nodes - 1 if num_episodes is None else 0
+    at_learners = sampling.num_policies * trajectories  # with more, one of them has a full batch
     num_workers = 1 if sampling.serial_mode else sampling.num_workers
     envs_per_worker = sampling.envs_per_worker * (sampling.num_workers if sampling.serial_mode else 1)
     agents_per_worker = envs_per_worker * info.num_agents
@@ -153,7 +157,7 @@ def make_topology(
         rollouts_per_iteration=_rollouts_per_iteration(config, num_workers * agents_per_worker, trajectories),
         kind_of_agent=info.kinds.of_agent,
         num_nodes=num_nodes,
-        buffers_for_nodes=2 * sampling.num_policies * trajectories if num_nodes else 0,
+        buffers_for_nodes=at_learners + max(at_learners, TRAJECTORIES_IN_A_PART) if num_nodes else 0,
         learners_per_policy=sampling.learners_per_policy if num_episodes is None else 0,
         num_inline_samplers=num_inline_samplers,
         num_episodes=num_episodes,

@@ -1,6 +1,5 @@
 """Trajectories in shared memory, addressed by (buffer, step), and the ownership of each buffer."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -55,27 +54,19 @@ def kind_layouts(kinds: AgentKinds) -> list[KindLayout]:
 
 
 class KindStorage:
-    """All N buffers as agents of one kind use them: views of memory that all kinds share.
+    """All N buffers as agents of one kind use them.
 
     rows: the layout, with the columns of `outputs`.
     obs[key]: [N, T+1, *shape].
-    outputs: [N, T, K] float32.
+    outputs: [N, T, K] float32, a view of memory that all kinds share.
     """
 
-    def __init__(self, layout: KindLayout, slots: Sequence[np.ndarray], outputs: np.ndarray):
-        """slots: arrays of `observation_slots`. outputs: [N, T, K of the widest kind] float32."""
+    def __init__(self, layout: KindLayout, obs: Mapping[str, np.ndarray], outputs: np.ndarray):
+        """obs[key]: [N, T+1, *shape], contiguous. outputs: [N, T, K of the widest kind] float32."""
         self.rows = layout
+        self.obs = dict(obs)
         self.outputs = outputs[..., : layout.size]
-        num_steps = outputs.shape[1] + 1
-        boxes = _boxes_by_size(layout.observation_space)
-        views = {key: _view(slot, box, num_steps) for (key, box), slot in zip(boxes.items(), slots)}
-        self.obs = {key: views[key] for key in layout.observation_space.spaces}
-        # ndarray.take is several times as fast as an index of two arrays, but would copy a view with gaps.
-        self._flat = {
-            key: view.reshape(-1, *view.shape[2:])
-            for key, view in self.obs.items()
-            if view.flags.c_contiguous
-        }
+        self._flat = {key: array.reshape(-1, *array.shape[2:]) for key, array in obs.items()}
 
     def row_shapes(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
         """Returns shape and dtype of one observation, by key."""
@@ -92,46 +83,9 @@ class KindStorage:
         num_steps = self.outputs.shape[1] + 1
         rows = buffer_indices * num_steps + steps
         assert rows.min() >= 0 and rows.max() < num_buffers * num_steps, "(buffer, step) is out of range"
-        for key, view in self.obs.items():
-            if key in self._flat:
-                # The default mode, which checks the rows, would copy twice.
-                self._flat[key].take(rows, axis=0, out=into[key], mode="clip")
-            else:
-                into[key][...] = view[buffer_indices, steps]
-
-
-def observation_slots(layouts: Sequence[KindLayout], num_buffers: int, num_steps: int) -> list[ArraySpec]:
-    """Returns the memory for observations: slot i holds the i-th largest observation of each kind.
-
-    With one kind, a slot is exactly as large as its observation, so that views have no gaps.
-    """
-    specs: list[ArraySpec] = []
-    boxes_of_kinds = [list(_boxes_by_size(layout.observation_space).values()) for layout in layouts]
-    for i in range(max(map(len, boxes_of_kinds))):
-        boxes = [of_kind[i] for of_kind in boxes_of_kinds if i < len(of_kind)]
-        unit = max(np.dtype(box.dtype).itemsize for box in boxes)
-        size = num_steps * max(map(_nbytes, boxes))
-        specs.append(ArraySpec((num_buffers, -(-size // unit) * unit), np.uint8))
-    return specs
-
-
-def _boxes_by_size(space: gym.spaces.Dict) -> dict[str, gym.spaces.Box]:
-    """Returns the observations by key, the largest first."""
-    boxes = {key: box for key, box in space.spaces.items() if isinstance(box, gym.spaces.Box)}
-    assert len(boxes) == len(space.spaces), f"{space} must be a Dict of Box"
-    return dict(sorted(boxes.items(), key=lambda item: -_nbytes(item[1])))
-
-
-def _nbytes(box: gym.spaces.Box) -> int:
-    return math.prod(box.shape) * np.dtype(box.dtype).itemsize
-
-
-def _view(slot: np.ndarray, box: gym.spaces.Box, num_steps: int) -> np.ndarray:
-    """Returns a view [N, num_steps, *shape] of a slot [N, bytes] uint8."""
-    one_buffer: np.ndarray = np.ndarray((num_steps, *box.shape), box.dtype, buffer=slot)
-    shape = (len(slot), *one_buffer.shape)
-    strides = (slot.strides[0], *one_buffer.strides)
-    return np.ndarray(shape, box.dtype, buffer=slot, strides=strides)
+        for key, flat in self._flat.items():
+            # `take` is several times as fast as an index of two arrays. Its default mode would copy twice.
+            flat.take(rows, axis=0, out=into[key], mode="clip")
 
 
 class TrajectoryBuffers:
@@ -161,7 +115,7 @@ class TrajectoryBuffers:
         rnn_state     [N, H] float32     recurrent state before the coming step
         incarnations  [num_workers + 1] int32  how many processes have filled a partition so far, from
                                          FIRST_INCARNATION; the last partition is for other machines
-    kinds[i].obs and kinds[i].outputs: views of this memory for agents of kind i, see KindStorage.
+    kinds[i]: observations of agents of kind i, and their part of the outputs, see KindStorage.
     A buffer holds the data of one agent. Observations have T+1 steps: the last one is for V(x_T).
     """
 
@@ -170,10 +124,7 @@ class TrajectoryBuffers:
         self.topology = topology
         self.rnn_state_size = rnn_state_size
         self._layouts = tuple(layouts)
-        slots = observation_slots(self._layouts, topology.num_buffers, topology.rollout + 1)
-        self._num_slots = len(slots)
-        row_size = max(layout.size for layout in self._layouts)
-        self._memory = SharedArrays(_specs(topology, slots, row_size, rnn_state_size))
+        self._memory = SharedArrays(_specs(topology, self._layouts, rnn_state_size))
         self._bind()
         self._owner[:] = NO_AGENT
         self.incarnations[:] = FIRST_INCARNATION
@@ -193,11 +144,15 @@ class TrajectoryBuffers:
         self.incarnations = memory["incarnations"]
         self._owner = memory["owner"]
         self._pending = memory["pending"]
-        slots = [memory[f"obs/{i}"] for i in range(self._num_slots)]
-        self.kinds = tuple(KindStorage(layout, slots, self.outputs) for layout in self._layouts)
+        self.kinds = tuple(
+            KindStorage(
+                layout, {key: memory[f"obs/{kind}/{key}"] for key in layout.observation_space}, self.outputs
+            )
+            for kind, layout in enumerate(self._layouts)
+        )
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("topology", "rnn_state_size", "_layouts", "_num_slots", "_memory")
+        kept = ("topology", "rnn_state_size", "_layouts", "_memory")
         return {key: self.__dict__[key] for key in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -289,13 +244,15 @@ class TrajectoryBuffers:
         return int(self._owner[buffer])
 
 
-def _specs(
-    topology: Topology, slots: Sequence[ArraySpec], row_size: int, rnn_state_size: int
-) -> dict[str, ArraySpec]:
+def _specs(topology: Topology, layouts: Sequence[KindLayout], rnn_state_size: int) -> dict[str, ArraySpec]:
     n = topology.num_buffers
     t = topology.rollout
-    specs = {f"obs/{i}": slot for i, slot in enumerate(slots)}
-    specs["outputs"] = ArraySpec((n, t, row_size), np.float32)
+    specs = {
+        f"obs/{kind}/{key}": ArraySpec((n, t + 1, *(box.shape or ())), box.dtype)
+        for kind, layout in enumerate(layouts)
+        for key, box in layout.observation_space.spaces.items()
+    }
+    specs["outputs"] = ArraySpec((n, t, max(layout.size for layout in layouts)), np.float32)
     specs["versions"] = ArraySpec((n, t), np.int32)
     specs["generations"] = ArraySpec((n, t), np.int32)
     specs["rewards"] = ArraySpec((n, t), np.float32)

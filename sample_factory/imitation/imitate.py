@@ -27,7 +27,7 @@ from sample_factory.imitation.games import Episode, load_games, save_games
 from sample_factory.imitation.recording import record_players
 from sample_factory.launch.checks import check_critic_only_keys
 from sample_factory.launch.folder import prepare_folder
-from sample_factory.launch.observation_kinds import with_defaults_for
+from sample_factory.launch.plan import with_defaults_for
 from sample_factory.learning.gradient_descent import clip_gradient
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.learner_args import LearnerArgs

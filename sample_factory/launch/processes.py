@@ -27,12 +27,20 @@ from sample_factory.runtime.child import Child, ChildFailed
 from sample_factory.runtime.failures import collected
 from sample_factory.runtime.local_ray import Cluster, find_cluster
 from sample_factory.runtime.log import log
-from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor
+from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor, stop_all
 
 STOP_GRACE_SECONDS = 8.0
 POLL_SECONDS = 0.1
 FIRST_WAIT_SECONDS = 5.0  # before the first line about workers that are not ready yet
 NEXT_WAIT_SECONDS = 15.0  # after the start; each later line comes after twice the time
+# The order in which workers are stopped, with the time that they have to stop.
+STAGES = (
+    ((ROLLOUT_WORKER,), STOP_GRACE_SECONDS),
+    ((POLICY_WORKER, INLINE_SAMPLER), STOP_GRACE_SECONDS),
+    ((INGEST,), NODES_GRACE_SECONDS),
+    ((LEARNER,), LEARNER_GRACE_SECONDS),
+    ((OTHER_LEARNER,), STOP_GRACE_SECONDS),  # the first learner of each policy has made them end by now
+)
 # Role -> what the run waits for. If several roles are starting, the first in this order is named.
 STARTING = {
     ROLLOUT_WORKER: "the envs are starting",
@@ -53,13 +61,13 @@ class ProcessRun:
         specs = worker_specs(plan, resources, ingest)
         # By the name of the child: the successor of a dead worker has the same name.
         self._specs = {spec.name: spec for spec in specs}
-        self._limits = Limits(
+        limits = Limits(
             start_seconds=plan.config.sampling.reset_timeout_seconds,
             silent_seconds=plan.config.monitoring.heartbeat_reporting_interval,
         )
         children = [spec.make_child(resources) for spec in specs]
         restartable = [child for child in children if self._specs[child.name].rollout_workers]
-        self._supervisor = Supervisor(children, restartable, self._limits)
+        self._supervisor = Supervisor(children, restartable, limits)
         self._ray = find_cluster(plan.config.cluster.ray_address)
         self._are_ready = False
         self._began = time.monotonic()
@@ -78,7 +86,6 @@ class ProcessRun:
         with self._supervisor:
             with collected(failures):
                 self._supervisor.start_all()
-                self._wait_ready(loop, signals)
                 self._train(loop, signals)
             if signals.requested:
                 self._log_stopping(signal.Signals(signals.requested).name)
@@ -107,22 +114,6 @@ class ProcessRun:
                 processes.append(RunProcess(spec.shown_role, spec.worker_index, child.pid, spec.policy_id))
         return processes
 
-    def _wait_ready(self, loop: Loop, signals: StopSignals) -> None:
-        """Returns when all workers are ready, or when the loop has begun; see Loop.has_begun.
-
-        Raises ChildFailed if a worker cannot be built.
-        """
-
-        def meanwhile() -> bool:
-            self._log_start()
-            loop.receive(0.0)
-            return loop.has_begun or loop.is_done
-
-        self._supervisor.wait_ready(self._limits.start_seconds, signals, meanwhile)
-        if not signals.requested:
-            self._log_start()
-            loop.started()
-
     def _log_start(self) -> None:
         """Logs from time to time how many processes are ready, and once that all are."""
         if self._are_ready:
@@ -138,14 +129,26 @@ class ProcessRun:
             log.info(starting_text(len(children), starting, seconds, self._ray))
 
     def _train(self, loop: Loop, signals: StopSignals) -> None:
-        """Runs the main loop until the run is done or to be stopped. Raises ChildFailed."""
-        while not loop.is_done and not signals.requested:
-            self._log_start()
-            loop.turn(POLL_SECONDS)
-            for dead in self._supervisor.check():
-                self._replace(dead, loop)
+        """Runs the main loop until the run is done or to be stopped.
 
-    def _replace(self, dead: Child, loop: Loop) -> None:
+        Raises ChildFailed, also for a rollout worker that cannot be built at the start.
+        """
+        has_started = False
+        while not signals.requested:
+            self._log_start()
+            if not has_started and (self._are_ready or loop.has_begun or loop.is_done):
+                loop.started()
+                has_started = True
+            if loop.is_done:
+                return
+            if has_started:
+                loop.turn(POLL_SECONDS)
+            else:  # workers that are ready may fill the queue of reports
+                loop.receive(POLL_SECONDS)
+            for dead, error in self._supervisor.check(restarts=has_started).items():
+                self._replace(dead, error, loop)
+
+    def _replace(self, dead: Child, error: ChildFailed, loop: Loop) -> None:
         """Reclaims the trajectory buffers of a dead rollout worker or inline sampler, and starts its
         successor."""
         spec = self._specs[dead.name]
@@ -154,10 +157,8 @@ class ProcessRun:
         where = f" in {call}" if call else ""
         loop.receive(0.0)  # the reports that it sent before it died
         count = sum(self._buffers.reclaim(index) for index in spec.rollout_workers)
-        error = dead.error
-        reason, trace = ("", "") if error is None else (error.reason, error.traceback)
-        text = f"{dead.name} died{where} and is replaced: {reason}"
-        incident = Incident("worker_restarts", text, details=trace)
+        text = f"{dead.name} died{where} and is replaced: {error.reason}"
+        incident = Incident("worker_restarts", text, details=error.traceback)
         loop.process_replaced(spec.worker_index, spec.rollout_workers, incident)
         self._supervisor.restart(dead)
         log.info("Reclaimed %d buffers of %s.", count, dead.name)
@@ -167,17 +168,16 @@ class ProcessRun:
         learners = self._children(LEARNER)
         for learner in learners:  # finishes an iteration and saves while the other workers stop
             learner.stop()
-        stages = [self._children(ROLLOUT_WORKER), self._children(POLICY_WORKER, INLINE_SAMPLER)]
-        _, failed = self._supervisor.stop_all(stages, STOP_GRACE_SECONDS, self._describe)
-        _, nodes_failed = self._supervisor.stop_all([self._children(INGEST)], NODES_GRACE_SECONDS)
-        killed, learners_failed = self._supervisor.stop_all(
-            [learners], LEARNER_GRACE_SECONDS, self._describe, dump_stacks=True
-        )
-        reason = "did not save in time and was killed"
-        unsaved = [ChildFailed(name, reason) for name in killed]
-        # By now, the first learner of each policy has made its other learners end.
-        _, others_failed = self._supervisor.stop_all([self._children(OTHER_LEARNER)], STOP_GRACE_SECONDS)
-        return [*failed, *nodes_failed, *learners_failed, *others_failed], unsaved
+        failed: list[ChildFailed] = []
+        unsaved: list[ChildFailed] = []
+        for roles, seconds in STAGES:
+            killed, stage_failed = stop_all(
+                self._children(*roles), seconds, self._describe, dump_stacks=LEARNER in roles
+            )
+            failed += stage_failed
+            if LEARNER in roles:
+                unsaved = [ChildFailed(name, "did not save in time and was killed") for name in killed]
+        return failed, unsaved
 
     def _describe(self, child: Child) -> str:
         spec = self._specs[child.name]

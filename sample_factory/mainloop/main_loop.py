@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sample_factory.config.monitoring_flags import EVALUATED
-from sample_factory.exchange.channels import Channels
+from sample_factory.exchange.channels import Channels, LatestMessages
 from sample_factory.exchange.messages import Incident, Report, reports_in
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
@@ -20,10 +20,10 @@ from sample_factory.mainloop.observed_run import ObservedRun, TrainingInfoSubscr
 from sample_factory.mainloop.observing import FamilyMetricsSubscriber, ObserversSubscriber
 from sample_factory.mainloop.subscribers import Evolution, LeagueSubscriber
 from sample_factory.monitoring.best_policies import BestPolicies
+from sample_factory.monitoring.console import short_summary_lines, summary_lines
 from sample_factory.monitoring.figures import FiguresWriter, RunProcess
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.run_progress import RunProgress
-from sample_factory.monitoring.status_line import short_summary_lines, summary_lines
 from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.monitoring.summaries import JsonlWriter
 from sample_factory.population.league import League
@@ -119,18 +119,18 @@ class MainLoop(Loop):
         self._config = plan.config
         channels = resources.channels
         self._reports = channels.reports
+        self._to_workers = LatestMessages(channels.inboxes)
         self._monitor = _make_monitor(plan)
         self._training_info: TrainingInfoSubscriber | None = None
         if plan.info.receives_training_info:
             self._training_info = TrainingInfoSubscriber(
-                plan.topology.num_policies, channels.inboxes, self._config.sampling.serial_mode
+                plan.topology.num_policies, self._to_workers, self._config.sampling.serial_mode
             )
         self._observed_run = ObservedRun(self._config, self._monitor.policies, self._training_info)
         self._subscribers = self._make_subscribers(plan, resources, processes)
         if plan.evaluation is not None and make_evaluations is not None:
             self._subscribers.append(make_evaluations(plan, self._monitor, channels, self.publish))
-        for index in range(len(channels.inboxes)):
-            self._start_worker(index)
+        self._to_workers.send()  # before the workers start: these are the first messages that they receive
         self._has_started = False
         self._time_to_look = Every(LOOK_SECONDS)
 
@@ -153,9 +153,13 @@ class MainLoop(Loop):
             subscribers.append(FamilyMetricsSubscriber(metrics, config.env_name, monitor, self.publish))
         if resources.population is not None:
             metric = config.population.pbt_target_objective
-            subscribers.append(Evolution(resources.population, metric, monitor, channels, self.publish))
+            subscribers.append(
+                Evolution(
+                    resources.population, metric, monitor, channels.learners, self._to_workers, self.publish
+                )
+            )
         if resources.league is not None:
-            subscribers.append(LeagueSubscriber(resources.league, config, monitor, channels.inboxes))
+            subscribers.append(LeagueSubscriber(resources.league, config, monitor, self._to_workers))
         if flags.figures_file is not None:
             subscribers.append(FiguresWriter(flags.figures_file, flags.status_interval, monitor, processes))
         if plan.observers:
@@ -194,6 +198,7 @@ class MainLoop(Loop):
         """
         for report in reports_in(self._reports.get_many(timeout)):
             self.publish(report)
+        self._to_workers.send()
 
     def started(self) -> None:
         """Saves the flags. Not earlier: only now is it known that workers can be built with them."""
@@ -205,6 +210,7 @@ class MainLoop(Loop):
         self.receive(timeout)
         for subscriber in self._subscribers:
             subscriber.tick()
+        self._to_workers.send()
         if self._time_to_look():
             self._keep_flags()
 
@@ -227,11 +233,8 @@ class MainLoop(Loop):
     def process_replaced(self, inbox: int, rollout_workers: Sequence[int], incident: Incident) -> None:
         """Reports the death of the process, and sends the messages that it had received to its successor."""
         self.publish(incident)
-        self._start_worker(inbox)
-
-    def _start_worker(self, inbox: int) -> None:
-        for subscriber in self._subscribers:
-            subscriber.worker_started(inbox)
+        self._to_workers.send_again(inbox)
+        self._to_workers.send()
 
     def stopping(self) -> None:
         """Stops the clock of the run: its mean FPS does not include saving and stopping."""

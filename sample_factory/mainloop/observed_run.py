@@ -8,14 +8,13 @@ from typing import Any
 import cloudpickle
 
 from sample_factory.config.config import Config
-from sample_factory.exchange.channels import LatestSender
+from sample_factory.exchange.channels import LatestMessages
 from sample_factory.exchange.messages import NewTrainingInfo, Report, TrainReport
 from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.failures import one_line
 from sample_factory.runtime.log import log
-from sample_factory.runtime.queues import Queue
 
 SEND_FRAMES_SECONDS = 5.0  # as in version 2
 MAX_INFO_BYTES = 100_000  # pickled; half of what a message may have
@@ -25,16 +24,17 @@ class TrainingInfoSubscriber(Subscriber):
     """In the main process: sends values to the envs with the ability TrainingInfo: the env frames so far,
     under version 2's name, and the values that observers have sent."""
 
-    def __init__(self, num_policies: int, inboxes: Sequence[Queue], is_serial: bool):
-        """is_serial: send whenever something changes. A serial run must be repeatable, so its messages must
-        not depend on time."""
+    def __init__(self, num_policies: int, to_workers: LatestMessages, is_serial: bool):
+        """is_serial: send env frames whenever they change. A serial run must be repeatable, so its messages
+        must not depend on time."""
         self._values: list[dict[str, Any]] = [{} for _ in range(num_policies)]
         self._env_frames = [0] * num_policies
-        self._changed: set[int] = set()
+        self._to_workers = to_workers
         self._is_serial = is_serial
         self._with_new_frames: set[int] = set()  # policies
         self._time_to_send_frames = Every(SEND_FRAMES_SECONDS, at_first=True)
-        self._sender = LatestSender(self._message_about, num_policies, inboxes, is_limited=False)
+        for policy_id in range(num_policies):
+            self._send(policy_id)
 
     def update(self, values: Mapping[str, Any], policy_id: int | None = None) -> None:
         """Adds values for the envs of a policy (None: of all policies), or replaces those of the same names.
@@ -45,7 +45,7 @@ class TrainingInfoSubscriber(Subscriber):
         merged = {policy: _copied({**self._values[policy], **values}) for policy in policies}
         for policy, copied in merged.items():
             self._values[policy] = copied
-        self._changed.update(policies)
+            self._send(policy)
 
     def handle(self, report: Report) -> None:
         if isinstance(report, TrainReport):
@@ -54,21 +54,17 @@ class TrainingInfoSubscriber(Subscriber):
 
     def tick(self) -> None:
         if self._is_serial or (self._with_new_frames and self._time_to_send_frames()):
-            self._changed |= self._with_new_frames
+            for policy_id in sorted(self._with_new_frames):
+                self._send(policy_id)
             self._with_new_frames = set()
-        self._sender.send_changes(self._changed)
-        self._changed = set()
 
-    def worker_started(self, index: int) -> None:
-        self._sender.send_all(index)
-
-    def _message_about(self, policy_id: int) -> NewTrainingInfo:
+    def _send(self, policy_id: int) -> None:
         training_info = {
             "policy_id": policy_id,
             "approx_total_training_steps": self._env_frames[policy_id],
             **self._values[policy_id],
         }
-        return NewTrainingInfo(policy_id, cloudpickle.dumps(training_info))
+        self._to_workers.update(NewTrainingInfo(policy_id, cloudpickle.dumps(training_info)))
 
 
 def _copied(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sample_factory.config.config import Config
 from sample_factory.config.population_flags import FLAG_TAG, REPLACED_BY_TAG, SHAPING_TAG
-from sample_factory.exchange.channels import Channels, LatestSender, send
+from sample_factory.exchange.channels import LatestMessages, send
 from sample_factory.exchange.messages import (
     Donated,
     DonateRequest,
@@ -29,6 +29,7 @@ MIN_EPISODES = 10  # of each policy, before population-based training compares t
 RETRY_SECONDS = 30.0  # after a decision that could not be carried out, e.g. because the disk is full
 PBT_SUMMARY_SECONDS = 300.0
 SAVE_LEAGUE_SECONDS = 30.0
+OPPONENTS_SECONDS = 2.0  # between messages about changes of the league
 
 
 class Evolution(Subscriber):
@@ -49,7 +50,8 @@ class Evolution(Subscriber):
         population: Population,
         metric: str,
         monitor: Monitor,
-        channels: Channels,
+        learners: Sequence[Queue],
+        to_workers: LatestMessages,
         publish: Callable[[Report], None],
         now: Callable[[], float] = time.monotonic,
     ):
@@ -57,7 +59,8 @@ class Evolution(Subscriber):
         self._population = population
         self._metric = metric
         self._monitor = monitor
-        self._channels = channels
+        self._learners = learners
+        self._to_workers = to_workers
         self._publish = publish
         self._now = now
         self._metric_is_checked = False
@@ -67,6 +70,8 @@ class Evolution(Subscriber):
         self._request_id = 0
         self._decided_at = 0  # env frames of the policy at the pending decision
         self._time_to_summarise = Every(PBT_SUMMARY_SECONDS, at_first=True)
+        for policy_id in range(len(population.members)):
+            self._send_shaping(policy_id)  # workers know only the shaping of the command line
 
     def tick(self) -> None:
         """Starts to carry out a decision if one is due and none is pending; writes summaries."""
@@ -132,25 +137,22 @@ class Evolution(Subscriber):
             case SettingsTaken(error=error):
                 self._give_up(decision, error)
 
-    def worker_started(self, index: int) -> None:
-        """Sends the reward shaping of all policies: the worker knows only that of the command line."""
-        for policy_id, member in enumerate(self._population.members):
-            send(self._channels.inboxes[index], NewShaping(policy_id, member.shaping))
+    def _send_shaping(self, policy_id: int) -> None:
+        self._to_workers.update(NewShaping(policy_id, self._population.members[policy_id].shaping))
 
     def _send_settings(self, decision: Decision, donation: Donated | None) -> None:
         settings = NewSettings(self._request_id, decision.member.hyperparameters, donation)
         self._send(decision, decision.policy_id, settings)
 
     def _send(self, decision: Decision, policy_id: int, message: LearnerMessage) -> None:
-        if not send(self._channels.learners[policy_id], message):
+        if not send(self._learners[policy_id], message):
             self._give_up(decision, f"the learner of policy {policy_id} does not read its messages")
 
     def _accept(self, decision: Decision) -> None:
         policy_id = decision.policy_id
         self._pending = None
         self._population.accept(decision, self._decided_at)
-        for inbox in self._channels.inboxes:
-            send(inbox, NewShaping(policy_id, decision.member.shaping))
+        self._send_shaping(policy_id)
         scalars = self._summaries(policy_id)
         if decision.donor is not None:
             self._publish(PolicyReplaced(policy_id, decision.donor))
@@ -189,30 +191,37 @@ class LeagueSubscriber(Subscriber):
     """In the main process: updates the league, sends its past selves to rollout workers, saves it and writes
     its summaries."""
 
-    def __init__(self, league: League, config: Config, monitor: Monitor, inboxes: Sequence[Queue]):
+    def __init__(self, league: League, config: Config, monitor: Monitor, to_workers: LatestMessages):
         self._league = league
         self._monitor = monitor
         self._num_policies = config.sampling.num_policies
+        self._to_workers = to_workers
         # A serial run must be repeatable, so its messages do not depend on time.
-        is_limited = not config.sampling.serial_mode
-        self._sender = LatestSender(league.opponents, self._num_policies, inboxes, is_limited)
+        self._is_serial = config.sampling.serial_mode
+        self._changed = set(range(self._num_policies))
+        self._time_to_send = Every(OPPONENTS_SECONDS, at_first=True)
         self._time_to_save = Every(SAVE_LEAGUE_SECONDS)
         self._time_to_summarise = Every(config.monitoring.experiment_summaries_interval)
+        self._send_changes(at_once=True)
 
     def handle(self, report: Report) -> None:
         self._league.handle(report)
         # Not only in `tick`: the workers that are ready already play while others start.
-        self._sender.send_changes(self._league.take_changed())
+        self._send_changes(self._is_serial)
 
     def tick(self) -> None:
-        self._sender.send_changes(self._league.take_changed())
+        self._send_changes(self._is_serial)
         if self._time_to_summarise():
             self._summarise()
         if self._time_to_save():
             self._league.save()
 
-    def worker_started(self, index: int) -> None:
-        self._sender.send_all(index)
+    def _send_changes(self, at_once: bool) -> None:
+        self._changed |= self._league.take_changed()
+        if self._changed and (at_once or self._time_to_send()):
+            for policy_id in sorted(self._changed):
+                self._to_workers.update(self._league.opponents(policy_id))
+            self._changed = set()
 
     def close(self) -> None:
         self._summarise()

@@ -18,9 +18,8 @@ from sample_factory.exchange.messages import (
 from sample_factory.exchange.topology import Topology
 from sample_factory.monitoring.bottleneck import BottleneckWatch
 from sample_factory.monitoring.component_stats import ComponentStats
-from sample_factory.monitoring.console import duration_text, status_text
+from sample_factory.monitoring.console import StatusLine, duration_text, policy_rows, reward_text, status_text
 from sample_factory.monitoring.run_progress import RunProgress
-from sample_factory.monitoring.status_line import StatusLine, policy_rows, reward_text
 from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.monitoring.summaries import Summaries, SummaryWriter
 from sample_factory.runtime.clock import Every

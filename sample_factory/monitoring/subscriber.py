@@ -21,12 +21,6 @@ class Subscriber:
     def tick(self) -> None:
         """Called several times a second while the run trains: does what is due."""
 
-    def worker_started(self, index: int) -> None:
-        """Called before a rollout worker starts, at the start of the run and when a dead one is replaced.
-
-        The worker knows only the command line: messages sent now are the first that it receives.
-        """
-
     @property
     def is_busy(self) -> bool:
         """Whether it does something for which a run in serial mode waits."""

@@ -3,7 +3,6 @@ otherwise."""
 
 import json
 import math
-import select
 import shutil
 import sys
 import time
@@ -13,8 +12,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from sample_factory.config.flags import NEVER
+from sample_factory.monitoring.console import clock_text, short_count, short_number
 from sample_factory.monitoring.policy_progress import TAGS
-from sample_factory.monitoring.status_line import clock_text, short_count, short_number
 from sample_factory.plotting.plot_command import aligned
 from sample_factory.runner.backend import Backend, CannotStart
 from sample_factory.runner.run_job import ENDS, FAILED, FINISHED, QUEUED, RUNNING, STOPPED, WAITING, Job
@@ -190,7 +189,7 @@ class Grid:
                     break
                 self._start_next()
                 self._follow()
-                select.select([signals], [], [], POLL_SECONDS)  # a signal ends the wait
+                time.sleep(POLL_SECONDS)
         return signals.requested is None
 
     def cancel(self, jobs: Iterable[Job]) -> None:

@@ -177,11 +177,6 @@ class Child:
             return 0.0
         return time.monotonic() - (self._last_beat or self._started_at)
 
-    @property
-    def waitables(self) -> list["Connection[Any, Any]"]:
-        """Objects for multiprocessing.connection.wait, ready when the child sends a message or dies."""
-        return [] if self._connection is None else [self._connection]
-
     def stop(self) -> None:
         """Asks the child to stop, and returns at once."""
         if not self._stop_requested:
@@ -219,7 +214,7 @@ class Child:
                 return False
             self._read_messages()  # the child blocks in sending a long result until it is read
             if self._connection is not None:
-                wait(self.waitables, min(remaining, EXIT_CODE_SECONDS))
+                wait([self._connection], min(remaining, EXIT_CODE_SECONDS))
             else:
                 time.sleep(min(remaining, POLL_SECONDS))
         self._read_messages()

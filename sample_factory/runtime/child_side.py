@@ -21,10 +21,10 @@ from multiprocessing.connection import Connection
 from typing import Any, BinaryIO, NamedTuple
 
 from sample_factory.runtime import cpu
-from sample_factory.runtime.failures import FactoryNotFound, describe_exception, user_call
+from sample_factory.runtime.failures import describe_exception, user_call
 from sample_factory.runtime.log import log, log_python_warnings, setup_logging
 from sample_factory.runtime.marked_processes import kill_marked
-from sample_factory.runtime.registry import WrongPath, import_attribute
+from sample_factory.runtime.registry import resolve
 
 BEAT_SECONDS = 1.0
 # Time for a process to end once its work is done. Less than a run gives its workers to stop.
@@ -56,7 +56,7 @@ Message = tuple[Any, ...] | Notice
 
 
 class StopFlag:
-    """Like threading.Event, but signal handlers may set it, and multiprocessing.connection.wait accepts it.
+    """Like threading.Event, but signal handlers may set it.
 
     (Setting a threading.Event takes a lock. A signal handler that interrupts `Event.wait` would deadlock.)
     """
@@ -79,10 +79,6 @@ class StopFlag:
         poller.register(self._read_fd, select.POLLIN)
         poller.poll(None if timeout is None else timeout * 1000)
         return self._is_set
-
-    def fileno(self) -> int:
-        """Returns a file descriptor that is readable once the flag is set."""
-        return self._read_fd
 
     def __del__(self) -> None:
         os.close(self._read_fd)
@@ -164,27 +160,11 @@ def _build_and_run(payload: BinaryIO, context: ChildContext, link: "_ParentLink"
     gc.disable()
     with payload:
         factory, args = pickle.load(payload)
-    if isinstance(factory, str):
-        factory = resolve_factory(factory)
+    factory = resolve(factory)
     gc.enable()
     body = factory(*args, context)
     link.send(Notice.READY)
     link.send(Finished(cloudpickle.dumps(body.run())))
-
-
-def resolve_factory(path: str) -> Callable[..., Any]:
-    """Returns the callable that a "module:attribute" string names. Raises FactoryNotFound."""
-    try:
-        factory: object = import_attribute(path)
-    except ImportError as error:
-        raise FactoryNotFound(f"factory {path!r}: cannot import {path.partition(':')[0]}: {error}") from error
-    except WrongPath as error:
-        raise FactoryNotFound(f"factory {path!r}: {error}") from error
-    if not callable(factory):
-        raise FactoryNotFound(
-            f"factory {path!r} is a {type(factory).__name__}; it should be a function or a class"
-        )
-    return factory
 
 
 def _prepare_process(settings: Mapping[str, Any], context: ChildContext, link: "_ParentLink") -> None:

@@ -49,10 +49,6 @@ class PeerLost(Explained, RuntimeError):
     """
 
 
-class FactoryNotFound(PermanentFailure):
-    """A "module:attribute" string does not name a callable."""
-
-
 class Failed(NamedTuple):
     """Child to parent: an exception ended the child. Only text, so that the parent needs no module of it.
 
@@ -100,17 +96,13 @@ class ChildFailed(Exception):
         self._exception_types = frozenset(failed.exception_types)
         self._cause_types = frozenset(failed.cause_types)
 
-    def is_a(self, exception: type[BaseException] | str) -> bool:
-        """Returns whether the exception that ended the child is an instance of this class.
+    def is_a(self, exception: type[BaseException]) -> bool:
+        """Returns whether the exception that ended the child is an instance of this class."""
+        return qualified_name(exception) in self._exception_types
 
-        exception: a class, or its name "module.QualName" where its module must not be imported.
-        """
-        name = exception if isinstance(exception, str) else qualified_name(exception)
-        return name in self._exception_types
-
-    def caused_by(self, exception: type[BaseException] | str) -> bool:
-        """Like is_a, for the exception and for the exceptions that led to it, see Failed.cause_types."""
-        name = exception if isinstance(exception, str) else qualified_name(exception)
+    def caused_by(self, name: str) -> bool:
+        """Returns whether that exception, or one that led to it (see Failed.cause_types), is an instance of
+        the class "module.QualName", whose module need not be imported."""
         return name in self._exception_types | self._cause_types
 
 

@@ -93,10 +93,7 @@ def launch(
         "name": name,
         "mark": mark,
         "path": sys.path,
-        "cores": options.cores,
-        "niceness": options.niceness,
-        "grace_seconds": options.grace_seconds,
-        "own_session": options.own_session,
+        **options._asdict(),
         "environment": environment,
         **current_settings(),
     }

@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import math
-import multiprocessing.connection
 import os
 import signal
 import threading
@@ -12,12 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
 from sample_factory.runtime.child import DUMP_SECONDS, Child, ChildFailed, kill_all, kill_children
-from sample_factory.runtime.child_side import StopFlag
 from sample_factory.runtime.failures import PeerLost
 from sample_factory.runtime.log import log
 
-# A process forked by a child can hide the child's end from `wait`, so exit codes are read this often.
-EXIT_CODE_SECONDS = 1.0
 POLL_SECONDS = 0.01
 # GNU `timeout` signals its child and then the child's group, and some supervisors repeat a signal.
 REPEAT_SECONDS = 1.0
@@ -54,12 +50,10 @@ class Limits(NamedTuple):
 class Supervisor:
     """In the parent: all children of the run. Promises:
 
-    1. `start_all` starts all children at the same time; `wait_ready` raises the first failure at once.
-    2. `check` returns the restartable children that have died, and raises the failure of any other child. A
+    1. `check` returns the restartable children that have died, and raises the failure of any other child. A
        child that dies too often, or would fail again in the same way, is no longer restartable. A child that
        is stuck is killed and counts as dead.
-    3. `stop_all` stops children stage by stage, and kills a child that does not stop in time.
-    4. Leaving the `with` block kills all remaining children and whatever they have started.
+    2. Leaving the `with` block kills all remaining children and whatever they have started.
     """
 
     def __init__(
@@ -73,18 +67,22 @@ class Supervisor:
         self._restartable = {child.name for child in restartable}
         self._limits = limits
         self._deaths: dict[str, int] = collections.defaultdict(int)  # in a row
-        self._counted: set[Child] = set()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.kill_all()
+        kill_all(self.children)
 
     @property
     def children(self) -> list[Child]:
         """The current children: successors in place of the children that were restarted."""
         return list(self._children.values())
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all children are ready."""
+        return all(child.ready for child in self.children)
 
     def start_all(self) -> None:
         """Starts all children and returns without waiting for them."""
@@ -92,53 +90,15 @@ class Supervisor:
         for child in sorted(self.children, key=lambda child: child.options.from_template):
             child.start()
 
-    def wait_ready(
-        self,
-        timeout: float,
-        signals: "StopSignals | None" = None,
-        meanwhile: Callable[[], bool | None] = lambda: None,
-    ) -> None:
-        """Returns when all children are ready, when a signal arrives, or when `meanwhile` returns True.
+    def check(self, restarts: bool = True) -> dict[Child, ChildFailed]:
+        """Returns the restartable children that have died, with their failures. The caller restarts them.
 
-        meanwhile: called about every second, since children that are ready may fill a queue which this
-            process must read.
-
-        Raises ChildFailed for the first child that fails, and for a child that is not ready within `timeout`
-        seconds of its start or of its last heartbeat.
-        """
-        start = time.monotonic()
-        while waited_for := [child for child in self.children if not child.ready]:
-            if (signals is not None and signals.requested) or meanwhile():
-                return
-            for child in self.children:
-                if child.error is not None:
-                    raise self._reason(child.error)
-            stuck = max(waited_for, key=lambda child: child.starting_seconds)
-            waited = min(time.monotonic() - start, stuck.starting_seconds if stuck.is_alive else math.inf)
-            if waited >= timeout:
-                names = ", ".join(child.name for child in waited_for)
-                stuck.kill_stuck("")  # prints where it is stuck
-                raise ChildFailed(stuck.name, f"not ready after {timeout:g} s (waiting for {names})")
-            self.wait(timeout - waited, [signals] if signals is not None else [])
-
-    def wait(self, timeout: float, others: Sequence[Any] = ()) -> None:
-        """Waits until a child sends something or dies, at most `timeout` seconds and at most one second.
-
-        others: objects with a `fileno` that end the wait too, e.g. StopSignals.
-        """
-        seconds = max(0.0, min(timeout, EXIT_CODE_SECONDS))
-        waitables = [waitable for child in self.children for waitable in child.waitables]
-        if any(child.is_alive and not child.waitables for child in self.children):
-            seconds = min(seconds, POLL_SECONDS)  # it has closed its connection and is about to end
-        multiprocessing.connection.wait([*waitables, *others], seconds)
-
-    def check(self) -> list[Child]:
-        """Returns the dead restartable children, each until it is restarted.
+        restarts: False: no child may die, e.g. while the run starts.
 
         Raises ChildFailed for any other child that has failed. If that child has only lost the connection to
         another child (PeerLost), raises the failure of the other child, unless there is none in PEER_SECONDS.
         """
-        dead = []
+        dead = {}
         for child in self.children:
             reason = self._limits.why_stuck(child)
             if reason:
@@ -146,14 +106,14 @@ class Supervisor:
                 log.error(text, child.name, reason)
                 child.kill_stuck(reason)
             error = child.error
-            if error is None and child not in self._counted:
+            if error is None:
                 continue
-            if error is not None and (child.name not in self._restartable or child.is_permanent_failure):
+            if not restarts or child.name not in self._restartable or child.is_permanent_failure:
                 raise self._reason(error)
             # A child that has raised may still be closing simulators, with which a successor could collide.
             child.kill()
             self._count_death(child, error)
-            dead.append(child)
+            dead[child] = error
         return dead
 
     def _reason(self, error: ChildFailed) -> ChildFailed:
@@ -167,10 +127,7 @@ class Supervisor:
             time.sleep(POLL_SECONDS)
         return error
 
-    def _count_death(self, child: Child, error: ChildFailed | None) -> None:
-        if child in self._counted or error is None:
-            return
-        self._counted.add(child)
+    def _count_death(self, child: Child, error: ChildFailed) -> None:
         limits = self._limits
         in_a_row = 0 if child.useful_seconds > limits.useful_seconds else self._deaths[child.name]
         self._deaths[child.name] = in_a_row + 1
@@ -179,69 +136,48 @@ class Supervisor:
             raise ChildFailed(child.name, f"{reason}; the last time: {error.reason}")
 
     def restart(self, child: Child) -> Child:
-        """Starts and returns the successor of a dead child; it is not ready yet.
+        """Starts and returns the successor of a child that `check` has returned; it is not ready yet.
 
         The caller must first reclaim the shared resources that the dead child held.
         """
-        child.kill()
-        self._counted.discard(child)
         successor = child.make_successor()
         self._children[child.name] = successor
         successor.start()
         return successor
 
-    def stop_all(
-        self,
-        stages: Iterable[Iterable[Child]] | None = None,
-        grace_seconds: float = 30.0,
-        describe: Callable[[Child], str] = lambda child: child.name,
-        dump_stacks: bool = False,
-    ) -> tuple[list[str], list[ChildFailed]]:
-        """Asks the children to stop, stage by stage; kills those that run after `grace_seconds` in a stage.
 
-        A child that is not ready has nothing to save, and is killed at once. Returns the names of those that
-        did not stop in time, and the failures of those that raised while stopping.
+def stop_all(
+    children: Sequence[Child],
+    grace_seconds: float,
+    describe: Callable[[Child], str] = lambda child: child.name,
+    dump_stacks: bool = False,
+) -> tuple[list[str], list[ChildFailed]]:
+    """Asks children to stop; kills those that run after `grace_seconds`.
 
-        stages: None: all children at once. Children that save when they stop belong in the last stage. The
-            successor of a restarted child takes its place.
-        describe: returns the name of a child that does not stop, and what it is busy with, for the log.
-        dump_stacks: whether a child prints the stacks of its threads before it is killed.
-        """
-        killed: list[str] = []
-        failed: list[ChildFailed] = []
-        for stage in [self.children] if stages is None else stages:
-            children = [self._children[child.name] for child in stage]
-            running = _stop(children, grace_seconds, describe)
-            for child in running if dump_stacks else ():
-                child.dump_stacks()
-                child.join(DUMP_SECONDS)
-            kill_all(running)
-            killed.extend(child.name for child in running)
-            errors = (child.error for child in children if not child.failed_before_stop)
-            failed.extend(error for error in errors if error is not None)
-        return killed, failed
+    A child that is not ready has nothing to save, and is killed at once. Returns the names of those that
+    did not stop in time, and the failures of those that raised while stopping.
 
-    def kill_all(self) -> None:
-        """Kills all children and what they have started."""
-        kill_all(self.children)
-
-
-def _stop(children: Sequence[Child], grace_seconds: float, describe: Callable[[Child], str]) -> list[Child]:
-    """Asks children to stop, and waits up to `grace_seconds`. Returns the children that still run; logs their
-    names, first while it waits for them. Kills children that are not ready."""
-    now = time.monotonic()
+    describe: returns the name of a child that does not stop, and what it is busy with, for the log.
+    dump_stacks: whether a child prints the stacks of its threads before it is killed.
+    """
+    deadline = time.monotonic() + grace_seconds
     for child in children:
         child.stop()
     kill_all(child for child in children if not child.ready)
     running = _still_running(children, min(PATIENCE_SECONDS, grace_seconds))
     if running:
-        seconds = max(0.0, now + grace_seconds - time.monotonic())
+        seconds = max(0.0, deadline - time.monotonic())
         log.info("Waiting up to %.0f s for %s", seconds, ", ".join(map(describe, running)))
         running = _still_running(running, seconds)
     if running:
         names = ", ".join(map(describe, running))
         log.warning("Not stopped within %g s, and killed: %s", grace_seconds, names)
-    return running
+    for child in running if dump_stacks else ():
+        child.dump_stacks()
+        child.join(DUMP_SECONDS)
+    kill_all(running)
+    errors = (child.error for child in children if not child.failed_before_stop)
+    return [child.name for child in running], [error for error in errors if error is not None]
 
 
 def _still_running(children: Sequence[Child], timeout: float) -> list[Child]:
@@ -259,7 +195,7 @@ class StopRequested(Exception):
 class StopSignals:
     """In the parent, as a `with` block: SIGINT, SIGTERM and SIGHUP become a request to stop. Promises:
 
-    1. The first signal is only recorded: `requested` holds its number, and `fileno()` becomes readable.
+    1. The first signal is only recorded: `requested` holds its number.
     2. Signals within REPEAT_SECONDS of the first signal belong to the same request.
     3. A later signal kills all children, prints what is lost, and ends this process with exit code 128 +
        signal number. With `keeps_process`, a later SIGINT raises KeyboardInterrupt instead.
@@ -279,7 +215,6 @@ class StopSignals:
         self._keeps_process = keeps_process
         self._requested_at = 0.0
         self._interrupts = False
-        self._flag = StopFlag()
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -293,15 +228,11 @@ class StopSignals:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def fileno(self) -> int:
-        """Returns a file descriptor that is readable once a signal has arrived."""
-        return self._flag.fileno()
-
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
         """Returns a block in which the first signal raises StopRequested; so does entering it after a signal.
 
-        For waits that do not watch `fileno()`.
+        For waits that do not look at `requested`.
         """
         self._interrupts = True
         try:
@@ -316,7 +247,6 @@ class StopSignals:
         if self.requested is None:
             self.requested = number
             self._requested_at = now
-            self._flag.set()
             if self._interrupts:
                 raise StopRequested
         elif now - self._requested_at >= REPEAT_SECONDS:

@@ -39,7 +39,7 @@ from sample_factory.mainloop.run_result import (
     result_of,
     write_result,
 )
-from sample_factory.monitoring.status_line import MAX_WIDTH
+from sample_factory.monitoring.console import MAX_WIDTH
 from sample_factory.monitoring.wandb_writer import start_wandb
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildFailed

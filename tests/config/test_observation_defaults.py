@@ -10,7 +10,7 @@ from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.exchange.topology import make_topology
 from sample_factory.launch.arrangement import arrange
-from sample_factory.launch.observation_kinds import with_defaults_for
+from sample_factory.launch.plan import with_defaults_for
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import Indices
 

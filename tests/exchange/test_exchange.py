@@ -16,7 +16,7 @@ from sample_factory.exchange.messages import (
     rows_of_messages,
 )
 from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
-from sample_factory.exchange.topology import make_topology
+from sample_factory.exchange.topology import TRAJECTORIES_IN_A_PART, make_topology
 from sample_factory.runtime.queues import MAX_MESSAGE_BYTES
 from sample_factory.spaces.agent_kinds import AgentKinds
 from tests.counting import CountingEnv, counts, make_config, make_shared
@@ -99,6 +99,9 @@ def test_other_machines_share_a_partition_of_the_buffers_after_those_of_the_work
     partitions = [t.buffers_of(worker) for worker in range(4)]
     assert [b for partition in partitions for b in partition] == list(range(t.num_buffers))
     assert len(partitions[3]) >= 2 * t.trajectories_per_batch
+    t = topology(num_nodes=2, num_policies=2, batch_size=64)
+    at_learners = 2 * (t.trajectories_per_batch - 1)
+    assert t.buffers_for_nodes - at_learners >= TRAJECTORIES_IN_A_PART, "there is always room for a part"
 
 
 def test_alternation_with_sizes_that_never_fit_is_refused_with_a_size_that_does():

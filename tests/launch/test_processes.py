@@ -2,7 +2,7 @@ import numpy as np
 
 from sample_factory.exchange.channels import NO_ENV, in_close
 from sample_factory.launch.processes import STARTING, env_call, starting_text
-from sample_factory.monitoring.status_line import MAX_WIDTH
+from sample_factory.monitoring.console import MAX_WIDTH
 from sample_factory.runtime.local_ray import Cluster
 
 

@@ -54,7 +54,7 @@ class Run:
         )
         self.population = Population(flags, DEFAULT, LearningFlags(), folder, 2, seed=1)
         self.to_learners = []
-        self.to_workers = [[], []]
+        self.to_workers = []
         self.published = []
         self.written = {}
         self.seconds = 0.0
@@ -64,10 +64,8 @@ class Run:
             self.population,
             "reward",
             SimpleNamespace(policies=self.policies, write=self.written.__setitem__),
-            SimpleNamespace(
-                learners=[Inbox(partial(self.send_to_learner, policy)) for policy in range(2)],
-                inboxes=[Inbox(partial(self.send_to_worker, worker)) for worker in range(2)],
-            ),
+            [Inbox(partial(self.send_to_learner, policy)) for policy in range(2)],
+            SimpleNamespace(update=self.to_workers.append),
             self.published.append,
             now=lambda: self.seconds,
         )
@@ -75,10 +73,6 @@ class Run:
     def send_to_learner(self, policy, message):
         self.to_learners.append((policy, message))
         return self.learners_read
-
-    def send_to_worker(self, worker, message):
-        self.to_workers[worker].append(message)
-        return True
 
     def tick(self, frames=FRAMES, objectives=OBJECTIVES):
         """Returns the messages that the tick sends to learners."""
@@ -105,7 +99,7 @@ def test_a_replacement_goes_from_the_donors_file_to_the_receiver_and_only_then_c
     run.evolution.handle(SettingsTaken(1, ""))
     member = run.population.members[1]
     assert member.hyperparameters == settings.hyperparameters != former.hyperparameters
-    assert run.to_workers == [[NewShaping(1, member.shaping)]] * 2
+    assert run.to_workers[2:] == [NewShaping(1, member.shaping)]
     assert run.published == [PolicyReplaced(1, 0)]
 
 
@@ -134,10 +128,9 @@ def test_a_learner_that_reads_no_messages_does_not_stop_the_evolution(run):
     assert run.tick() == [(0, DonateRequest(2))]
 
 
-def test_a_new_rollout_worker_gets_the_shaping_of_all_policies(run):
+def test_rollout_workers_get_the_shaping_of_all_policies_at_the_start(run):
     members = run.population.members
-    run.evolution.worker_started(0)
-    assert run.to_workers == [[NewShaping(i, members[i].shaping) for i in range(2)], []]
+    assert run.to_workers == [NewShaping(i, members[i].shaping) for i in range(2)]
 
 
 @pytest.mark.parametrize("failure", [Donated(1, None, ""), SettingsTaken(1, "RuntimeError: other SHA-256")])
@@ -145,7 +138,7 @@ def test_a_replacement_that_fails_changes_nothing_and_is_tried_later(run, failur
     former = run.population.members[1]
     run.tick()
     run.evolution.handle(failure)
-    assert run.population.members[1] == former and not any(run.to_workers) and not run.published
+    assert run.population.members[1] == former and not run.to_workers[2:] and not run.published
     assert run.tick() == []
     run.seconds = RETRY_SECONDS
     assert run.tick() == [(0, DonateRequest(2))]

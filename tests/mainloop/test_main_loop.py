@@ -75,6 +75,16 @@ def test_all_rollout_workers_get_a_new_milestone_and_a_replaced_one_gets_all(mak
     loop.close()
 
 
+def test_many_changes_of_the_league_in_a_row_are_one_message(make_loop):
+    loop, channels, _folder = make_loop()
+    opponents(channels, 0)
+    for frames in range(1, 100):
+        channels.reports.put(MilestoneSaved(Milestone(0, version=frames, env_frames=frames)))
+        loop.receive(0.1)
+    assert len(opponents(channels, 0)) == 1
+    loop.close()
+
+
 def test_workers_that_are_ready_get_new_milestones_while_others_start(make_loop):
     loop, channels, _folder = make_loop()
     opponents(channels, 0)

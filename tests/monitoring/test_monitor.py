@@ -12,8 +12,8 @@ from sample_factory.exchange.messages import (
     StatsReport,
     TrainReport,
 )
+from sample_factory.monitoring.console import summary_lines
 from sample_factory.monitoring.monitor import Monitor
-from sample_factory.monitoring.status_line import summary_lines
 from tests.monitoring.conftest import FRAMESKIP, sizes
 
 

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from sample_factory.exchange.messages import EpisodeReport, TrainReport
-from sample_factory.monitoring.policy_progress import PolicyProgress
-from sample_factory.monitoring.status_line import (
+from sample_factory.monitoring.console import (
     MAX_WIDTH,
     StatusLine,
     clock_text,
@@ -17,6 +16,7 @@ from sample_factory.monitoring.status_line import (
     short_summary_lines,
     summary_lines,
 )
+from sample_factory.monitoring.policy_progress import PolicyProgress
 
 
 def policy(reward: float | None = 0.78, episodes: int = 100, objective: float | None = None, frames: int = 0):

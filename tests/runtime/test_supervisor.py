@@ -1,7 +1,6 @@
 """Tests of the supervisor and of the signals of the main process."""
 
 import logging
-import multiprocessing.connection
 import os
 import re
 import signal
@@ -24,6 +23,7 @@ from sample_factory.runtime.supervisor import (
     StopRequested,
     StopSignals,
     Supervisor,
+    stop_all,
 )
 from tests.runtime.bodies import (
     ExitsWith,
@@ -44,20 +44,24 @@ ROOT = Path(__file__).parents[2]
 
 def await_check(supervisor: Supervisor) -> list[Child]:
     """Calls check() until it returns dead children; returns them."""
-    for _ in range(200):
-        if dead := supervisor.check():
-            return dead
-        supervisor.wait(0.1)
-    raise AssertionError("no child died")
+    dead = {}
+    assert eventually(lambda: dead.update(supervisor.check()) or dead), "no child died"
+    return list(dead)
+
+
+def await_ready(supervisor: Supervisor) -> None:
+    """Returns when all children are ready; raises the first failure."""
+    assert eventually(lambda: supervisor.check(restarts=False) == {} and supervisor.is_ready)
 
 
 def test_all_children_become_ready_and_stop_in_their_stages():
     learner, workers = Child("learner", Idle), [Child(f"worker_{i}", Idle) for i in range(2)]
     with Supervisor([learner, *workers]) as supervisor:
         supervisor.start_all()
-        supervisor.wait_ready(20)
-        assert supervisor.check() == []
-        assert supervisor.stop_all([workers, [learner]], grace_seconds=15) == ([], [])
+        await_ready(supervisor)
+        assert supervisor.check() == {}
+        for children in (workers, [learner]):
+            assert stop_all(children, grace_seconds=15) == ([], [])
         assert [child.exit_code for child in supervisor.children] == [0, 0, 0]
 
 
@@ -65,33 +69,32 @@ def test_the_first_failure_to_build_is_raised_while_others_are_still_not_ready()
     with Supervisor([Child("good", Idle), Child("bad", FailsInFactory)]) as supervisor:
         supervisor.start_all()
         with pytest.raises(ChildFailed, match="bad: LookupError: no such map"):
-            supervisor.wait_ready(20)
+            await_ready(supervisor)
     assert not any(child.is_alive for child in supervisor.children)
 
 
-def test_children_that_are_not_ready_in_time_are_named():
-    with Supervisor([Child("a", Idle), Child("b", Idle)]) as supervisor:
+def test_a_restartable_child_that_dies_while_the_run_starts_ends_it():
+    child = Child("bad", FailsInFactory)
+    with Supervisor([child], restartable=[child]) as supervisor:
         supervisor.start_all()
-        with pytest.raises(ChildFailed, match="waiting for a, b"):
-            supervisor.wait_ready(0)
+        with pytest.raises(ChildFailed, match="bad: LookupError: no such map"):
+            await_ready(supervisor)
 
 
 def test_a_death_ends_the_run_unless_the_child_is_restartable():
     learner, worker = Child("learner", Idle), Child("worker", Idle)
     with Supervisor([learner, worker], restartable=[worker]) as supervisor:
         supervisor.start_all()
-        supervisor.wait_ready(20)
+        await_ready(supervisor)
         kill_9(worker.pid)
         assert await_check(supervisor) == [worker]
-        assert supervisor.check() == [worker]  # until it is restarted
         successor = supervisor.restart(worker)
-        supervisor.wait_ready(20)
-        assert supervisor.check() == [] and successor.pid != worker.pid
+        await_ready(supervisor)
+        assert supervisor.check() == {} and successor.pid != worker.pid
         kill_9(learner.pid)
         with pytest.raises(ChildFailed, match="learner: ended by signal 9"):
             await_check(supervisor)
-        # The stages name the child that was replaced.
-        supervisor.stop_all([[worker], [learner]], grace_seconds=15)
+        stop_all(supervisor.children, grace_seconds=15)
         assert successor.exit_code == 0
 
 
@@ -144,19 +147,19 @@ def test_a_child_that_is_stuck_prints_where_and_counts_as_dead(capfd):
     stuck, idle = Child("stuck", GetsStuck), Child("idle", Idle)
     with Supervisor([stuck, idle], restartable=[stuck], limits=Limits(silent_seconds=0.6)) as supervisor:
         supervisor.start_all()
-        supervisor.wait_ready(20)
+        assert eventually(lambda: supervisor.is_ready)
         assert await_check(supervisor) == [stuck], "the other one never sends heartbeats, so it is not stuck"
         assert stuck.failure == "was stuck: no sign of life for 0.6 s"
         assert "in sleep_for_ever" in capfd.readouterr().err
         supervisor.restart(stuck)
-        supervisor.wait_ready(20)
+        assert eventually(lambda: supervisor.is_ready)
 
 
 def test_a_stuck_child_that_is_not_restartable_ends_the_run():
     stuck = Child("stuck", GetsStuck)
     with Supervisor([stuck], limits=Limits(silent_seconds=0.6)) as supervisor:
         supervisor.start_all()
-        supervisor.wait_ready(20)
+        assert eventually(lambda: supervisor.is_ready)
         with pytest.raises(ChildFailed, match="stuck: was stuck: no sign of life for 0.6 s"):
             await_check(supervisor)
 
@@ -173,9 +176,9 @@ def test_a_child_that_does_not_stop_is_killed_and_named():
     idle, stubborn = Child("idle", Idle), Child("stubborn", Stubborn)
     with Supervisor([idle, stubborn]) as supervisor:
         supervisor.start_all()
-        supervisor.wait_ready(20)
-        assert supervisor.stop_all([[idle]], grace_seconds=15) == ([], [])
-        assert supervisor.stop_all([[stubborn]], grace_seconds=0.1)[0] == ["stubborn"]
+        await_ready(supervisor)
+        assert stop_all([idle], grace_seconds=15) == ([], [])
+        assert stop_all([stubborn], grace_seconds=0.1)[0] == ["stubborn"]
         assert not stubborn.is_alive
 
 
@@ -185,8 +188,8 @@ def test_a_child_that_is_busy_is_waited_for_and_killed_without_stacks(capfd, cap
     child = Child("stubborn", Stubborn)
     with Supervisor([child]) as supervisor, caplog.at_level(logging.INFO, "sample_factory"):
         supervisor.start_all()
-        supervisor.wait_ready(20)
-        supervisor.stop_all(grace_seconds=1, describe=lambda child: f"{child.name} (level 3)")
+        await_ready(supervisor)
+        stop_all([child], grace_seconds=1, describe=lambda child: f"{child.name} (level 3)")
     waiting, killed = caplog.messages
     assert re.fullmatch(r"Waiting up to [01] s for stubborn \(level 3\)", waiting)
     assert killed == "Not stopped within 1 s, and killed: stubborn (level 3)"
@@ -197,25 +200,18 @@ def test_the_failure_of_a_child_that_was_asked_to_stop_before_its_stage_is_repor
     idle, failing = Child("idle", Idle), Child("failing", FailsWhenStopped)
     with Supervisor([idle, failing]) as supervisor:
         supervisor.start_all()
-        supervisor.wait_ready(20)
+        await_ready(supervisor)
         failing.stop()
         assert failing.join(15)
-        _, failed = supervisor.stop_all([[idle], [failing]], grace_seconds=15)
+        _, failed = stop_all([idle, failing], grace_seconds=15)
     assert [error.name for error in failed] == ["failing"]
-
-
-def test_waiting_for_children_that_start_ends_when_there_is_something_else_to_do():
-    with Supervisor([Child("slow", NeverReady)]) as supervisor:
-        supervisor.start_all()
-        supervisor.wait_ready(600, meanwhile=lambda: True)
-        assert not supervisor.children[0].ready
 
 
 def test_a_child_that_is_not_ready_is_not_waited_for_when_it_is_to_stop():
     child = Child("slow", NeverReady)
     with Supervisor([child]) as supervisor:
         supervisor.start_all()
-        assert supervisor.stop_all(grace_seconds=600) == ([], [])
+        assert stop_all([child], grace_seconds=600) == ([], [])
         assert not child.is_alive
 
 
@@ -223,22 +219,17 @@ def test_leaving_the_block_kills_children_and_their_simulators():
     pids = SharedArrays({"pids": ArraySpec((3,), np.int64)})
     with pytest.raises(KeyError), Supervisor([Child("child", WithSimulator, (pids, True))]) as supervisor:
         supervisor.start_all()
-        supervisor.wait_ready(20)
+        await_ready(supervisor)
         raise KeyError
     assert eventually(lambda: not any(is_running(int(pid)) for pid in pids["pids"]))
 
 
-def test_a_signal_ends_every_wait_and_the_previous_handlers_are_restored():
+def test_a_signal_is_recorded_and_the_previous_handlers_are_restored():
     former = signal.getsignal(signal.SIGTERM)
-    with StopSignals() as signals, Supervisor([Child("child", Idle)]) as supervisor:
-        supervisor.start_all()
-        supervisor.wait_ready(20)
+    with StopSignals() as signals:
         assert signals.requested is None
         signal.raise_signal(signal.SIGTERM)
         assert signals.requested == signal.SIGTERM
-        assert multiprocessing.connection.wait([signals], timeout=0) == [signals]
-        supervisor.wait(600.0, [signals])
-        supervisor.wait_ready(600.0, signals)
     assert signal.getsignal(signal.SIGTERM) == former
 
 
@@ -247,19 +238,19 @@ import sys
 sys.path.insert(0, {str(ROOT)!r})
 from sample_factory.runtime.child import Child
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
-from sample_factory.runtime.supervisor import StopSignals, Supervisor
+from sample_factory.runtime.supervisor import StopSignals, Supervisor, stop_all
 from tests.runtime.bodies import WithSimulator
+from tests.runtime.waiting import eventually
 
 pids = SharedArrays({{"pids": ArraySpec((3,), "int64")}})
 signals = StopSignals(lambda: "Level 3 is lost.")
 with signals, Supervisor([Child("child", WithSimulator, (pids, True))]) as supervisor:
     supervisor.start_all()
-    supervisor.wait_ready(30)
+    assert eventually(lambda: supervisor.is_ready, 30)
     print(*pids["pids"], flush=True)
-    while not signals.requested:
-        supervisor.wait(1.0, [signals])
+    assert eventually(lambda: signals.requested, 600)
     print("stopping", flush=True)
-    supervisor.stop_all(grace_seconds=60)
+    stop_all(supervisor.children, grace_seconds=60)
 """
 
 

@@ -17,7 +17,7 @@ from sample_factory.exchange.trajectory_buffers import NO_AGENT, KindLayout, Tra
 from sample_factory.launch.workers import LEARNER, worker_specs
 from sample_factory.mainloop.main_loop import Resources
 from sample_factory.runtime.queues import SocketQueue
-from sample_factory.runtime.supervisor import Limits, Supervisor
+from sample_factory.runtime.supervisor import Limits, Supervisor, stop_all
 from tests.counting import make_config, make_plan
 from tests.crowd import AGENT, EPISODE, NUM_ACTIONS, STEP, CountingCrowd, make_crowd
 from tests.runtime.waiting import eventually
@@ -229,11 +229,13 @@ def test_a_million_steps_reach_a_slow_and_a_fast_learner_once_each_in_order_and_
     topology = sampling.topology
     with Supervisor(children, sampling.rollout_workers, Limits(start_seconds=60)) as supervisor:
         supervisor.start_all()
-        supervisor.wait_ready(60, meanwhile=lambda: ledger.read_reports(timeout=0.0))
+        while not supervisor.is_ready:
+            supervisor.check(restarts=False)
+            ledger.read_reports(timeout=0.1)
         while ledger.steps_seen < STEPS:
             sampling.buffers.release(wait_for_standstill(sampling, ledger), 0)
             fast_round(sampling, ledger, 2 * standstill_tickets(topology))
-            assert supervisor.check() == []
+            assert supervisor.check() == {}
             if memory is None and ledger.steps_seen > STEPS / 5:
                 memory = Memory([child.pid for child in children])
         memory.assert_flat()
@@ -241,7 +243,7 @@ def test_a_million_steps_reach_a_slow_and_a_fast_learner_once_each_in_order_and_
         wait_for_standstill(sampling, ledger)
         book_unfinished(sampling, ledger)
         assert eventually(lambda: ledger.read_reports(0.0) or ledger.reports_seen >= ledger.episodes)
-        assert supervisor.stop_all([children], 15)[1] == []
+        assert stop_all(children, 15)[1] == []
     ledger.read_reports(timeout=0.0)
     assert ledger.reports_seen == ledger.episodes
 
