@@ -8,7 +8,7 @@ from pathlib import Path
 from sample_factory.config.commands import BENCHMARK
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, add_flags, check_values, flag, make_parser, parse_known
-from sample_factory.config.parsing import parse_config
+from sample_factory.config.parsing import as_arguments, parse_config
 from sample_factory.plotting.drawing import house_style
 from sample_factory.plotting.plot_command import check_out, named_number
 
@@ -33,9 +33,9 @@ class BenchmarkFlags:
         1, "times that all stages are measured; the report is about the median of each", at_least=1
     )
     json: str | None = flag(
-        None, "file for all figures, with hardware, versions and command lines", metavar="FILE"
+        None, "file for all figures, with hardware, versions and command lines", is_output=True
     )
-    chart: str | None = flag(None, "file for a bar chart of the speeds: .png, .svg or .pdf", metavar="FILE")
+    chart: str | None = flag(None, "file for a bar chart of the speeds: .png, .svg or .pdf", is_output=True)
     compare: tuple[str, ...] = flag(
         (),
         "speed of another program on this machine, for the table and the chart; may be repeated",
@@ -55,7 +55,7 @@ class BenchmarkFlags:
     sweep_cfg: str | None = flag(
         None,
         "file for the flags that --sweep finds, for --cfg of sample_factory.train; with --sweep",
-        metavar="FILE",
+        is_output=True,
     )
 
     @property
@@ -111,28 +111,20 @@ def _check(flags: BenchmarkFlags) -> None:
     _ = flags.others
     if flags.sweep_cfg is not None and not flags.sweep:
         raise ConfigError("--sweep_cfg: nothing is found without --sweep; add --sweep=True")
-    for name, file in (("json", flags.json), ("chart", flags.chart), ("sweep_cfg", flags.sweep_cfg)):
-        if file is not None and not Path(file).expanduser().absolute().parent.is_dir():
-            raise ConfigError(f"--{name}={file}: there is no such folder")
     if flags.chart is not None:
         check_out(Path(flags.chart), "--chart")
         house_style()  # raises if matplotlib is missing
 
 
 def training_flags(config: Config) -> list[str]:
-    """Returns the arguments without the flags of the benchmark, as typed."""
-    parser = make_parser()
-    add_flags(parser, BenchmarkFlags)
-    return parse_known(parser, config.argv)[1]
+    """Returns the typed arguments without the flags of the benchmark."""
+    own = vars(config.extra["benchmark"])
+    return as_arguments({name: value for name, value in config.typed.items() if name not in own})
 
 
 def with_values(config: Config, values: Mapping[str, int]) -> Config:
-    """Returns the configuration with other values of flags, which are appended to the typed flags.
+    """Returns the configuration with other values of flags, as if they had been typed.
 
     Raises ConfigError if they contradict each other or other flags.
     """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in values:
-        parser.add_argument(f"--{name}")
-    _, others = parser.parse_known_args(config.argv)
-    return parse_arguments([*others, *(f"--{name}={value}" for name, value in values.items())])
+    return parse_arguments(as_arguments({**config.typed, **values}))

@@ -8,8 +8,15 @@ from sample_factory import benchmark
 from sample_factory.benchmarking import gpu_suite
 from sample_factory.benchmarking.benchmark import with_chosen_values
 from sample_factory.benchmarking.benchmark_flags import BenchmarkFlags, parse_arguments, parse_suite
-from sample_factory.benchmarking.gpu_suite import Result, copied_mb, doom_size, make_rows
-from sample_factory.benchmarking.learner_alone import hand_over_free, learner_alone, synthetic_buffers
+from sample_factory.benchmarking.gpu_suite import (
+    Result,
+    copied_mb,
+    doom_size,
+    hand_over_free,
+    learner_alone,
+    make_rows,
+    synthetic_buffers,
+)
 from sample_factory.benchmarking.stages import Stage, StageFailed
 from sample_factory.config.flags import ConfigError
 from tests.counting import counts
@@ -51,7 +58,7 @@ def test_the_suite_takes_flags_of_training_and_few_of_the_benchmark():
         (["--suite=gpus"], "--suite=gpus: choose one of gpu"),
         (["--suite=gpu", "--sweep"], "--sweep has no effect beside --suite"),
         (["--suite=gpu", "--seconds=0"], "--seconds=0.0"),
-        (["--suite=gpu", "--json=/no/where/a.json"], "there is no such folder"),
+        (["--suite=gpu", "--json=/no/where/a.json"], "its folder does not exist"),
         (["--suite=gpu", "--batch_sise=64"], "did you mean --batch_size?"),
     ],
 )
