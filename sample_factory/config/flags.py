@@ -196,8 +196,6 @@ def add_flag(
     """Adds a flag to a parser or to a group of one. explained: its `help` and its `metavar`, if wanted."""
     parsers: dict[type, Callable[[str], Any]] = {bool: parse_bool, int: parse_int, float: parse_float}
     parse = parse_limit if field.default == NEVER else parsers.get(kind.scalar, str)
-    if synonyms := field.metadata["synonyms"]:
-        parse = functools.partial(_word_of, synonyms)
     is_switch = kind.scalar is bool and not kind.is_list
     parser.add_argument(
         *(f"--{name}" for name in (field.name, *field.metadata["aliases"])),
@@ -208,10 +206,6 @@ def add_flag(
         default=argparse.SUPPRESS,
         **explained,
     )
-
-
-def _word_of(synonyms: Mapping[str, str], text: str) -> str:
-    return synonyms.get(text, text)
 
 
 def coerce(section: type, values: Mapping[str, Any], source: str) -> dict[str, Any]:
