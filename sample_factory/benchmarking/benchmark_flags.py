@@ -42,8 +42,7 @@ class BenchmarkFlags:
         metavar="NAME=FPS",
     )
     sweep: bool = flag(
-        False,
-        f"search for faster values of {', '.join(SWEPT_FLAGS)} first, and measure with these",
+        False, f"search for faster values of {', '.join(SWEPT_FLAGS)} first, and measure with these"
     )
     sweep_seconds: float = flag(20.0, "length of each measurement of --sweep, in seconds", at_least=2)
     suite: str | None = flag(
@@ -57,6 +56,15 @@ class BenchmarkFlags:
         "file for the flags that --sweep finds, for --cfg of sample_factory.train; with --sweep",
         is_output=True,
     )
+
+    def __post_init__(self) -> None:
+        """Finds before the measurement what would otherwise fail after it. Raises ConfigError."""
+        _ = self.others
+        if self.sweep_cfg is not None and not self.sweep:
+            raise ConfigError("--sweep_cfg: nothing is found without --sweep; add --sweep=True")
+        if self.chart is not None:
+            check_out(Path(self.chart), "--chart")
+            house_style()  # raises if matplotlib is missing
 
     @property
     def others(self) -> dict[str, float]:
@@ -73,9 +81,7 @@ def parse_arguments(argv: Sequence[str]) -> Config:
     from sample_factory.envs.env_registry import resolve_family
 
     extra = {"benchmark": BenchmarkFlags}
-    config = parse_config(_join_repeated(argv), resolve_family, extra_sections=extra, command=BENCHMARK)
-    _check(config.extra["benchmark"])
-    return config
+    return parse_config(_join_repeated(argv), resolve_family, extra_sections=extra, command=BENCHMARK)
 
 
 def parse_suite(argv: Sequence[str]) -> tuple[BenchmarkFlags, list[str]] | None:
@@ -93,7 +99,6 @@ def parse_suite(argv: Sequence[str]) -> tuple[BenchmarkFlags, list[str]] | None:
         raise ConfigError(f"--{useless[0]} has no effect beside --suite; leave it out")
     flags = BenchmarkFlags(**{"seconds": 15.0, "warmup_seconds": 5.0, **vars(typed)})
     check_values(flags)
-    _check(flags)
     return flags, rest
 
 
@@ -104,16 +109,6 @@ def _join_repeated(argv: Sequence[str]) -> list[str]:
     found, rest = parser.parse_known_args(list(argv))
     values = [value for several in found.compare for value in several]
     return [*rest, "--compare", *values] if values else rest
-
-
-def _check(flags: BenchmarkFlags) -> None:
-    """Finds before the measurement what would otherwise fail after it. Raises ConfigError."""
-    _ = flags.others
-    if flags.sweep_cfg is not None and not flags.sweep:
-        raise ConfigError("--sweep_cfg: nothing is found without --sweep; add --sweep=True")
-    if flags.chart is not None:
-        check_out(Path(flags.chart), "--chart")
-        house_style()  # raises if matplotlib is missing
 
 
 def training_flags(config: Config) -> list[str]:

@@ -42,9 +42,10 @@ OTHER_BYTES = 4 + 4 + 4 + 3
 
 
 class Row(NamedTuple):
-    """One configuration.
+    """One configuration, and its measurement; or `why` it was left out, or its `failure`.
 
     package: that must be installed. is_learner: only the learner runs, on synthetic batches.
+    copied: see `copied_mb`; None also on a CPU, where nothing is copied.
     """
 
     name: str
@@ -52,6 +53,22 @@ class Row(NamedTuple):
     needs_gpu: bool = False
     package: str | None = None
     is_learner: bool = False
+    stage: Stage | None = None
+    copied: Mapping[str, float] | None = None
+    why: str | None = None
+    failure: str | None = None
+
+    def text(self) -> str:
+        """Returns one line for the progress."""
+        if self.stage is None:
+            return f"left out: {self.why}" if self.failure is None else f"failed: {self.failure}"
+        return f"{self.stage.fps:,.0f} frames/s, learner {self.stage.learner}"
+
+    def fields(self) -> dict[str, Any]:
+        """Returns all of it for the --json file."""
+        measured = {} if self.stage is None else self.stage._asdict()
+        own = {"flags": self.flags, "mb_per_second": self.copied}
+        return {**measured, **own, "left_out": self.why, "failure": self.failure}
 
 
 def doom_size(cores: int) -> tuple[int, int]:
@@ -81,36 +98,6 @@ def make_rows(cores: int) -> list[Row]:
     ]
 
 
-class Result(NamedTuple):
-    """The measurement of a row, or `why` it was left out, or its `failure`.
-
-    copied: see `copied_mb`; None also on a CPU, where nothing is copied.
-    """
-
-    row: Row
-    stage: Stage | None = None
-    copied: Mapping[str, float] | None = None
-    why: str | None = None
-    failure: str | None = None
-
-    def text(self) -> str:
-        """Returns one line for the progress."""
-        if self.stage is None:
-            return f"left out: {self.why}" if self.failure is None else f"failed: {self.failure}"
-        return f"{self.stage.fps:,.0f} frames/s, learner {self.stage.learner}"
-
-    def fields(self) -> dict[str, Any]:
-        """Returns all of it for the --json file."""
-        measured = {} if self.stage is None else self.stage._asdict()
-        return {
-            **measured,
-            "flags": self.row.flags,
-            "mb_per_second": self.copied,
-            "left_out": self.why,
-            "failure": self.failure,
-        }
-
-
 def run_suite(flags: BenchmarkFlags, typed: Sequence[str]) -> None:
     """Measures all rows, and prints a table. Writes the --json file after each row.
 
@@ -124,57 +111,55 @@ def run_suite(flags: BenchmarkFlags, typed: Sequence[str]) -> None:
     no_gpu = "of --device=cpu" if "--device=cpu" in typed else call_in_child("gpu_probe", why_no_gpu)
     hardware = describe_hardware()
     found = {"hardware": hardware, "seconds": flags.seconds, "flags": typed, "versions": versions()}
-    results: list[Result] = []
+    results: list[Row] = []
     with guarded(), tempfile.TemporaryDirectory(prefix="sample_factory_benchmark_") as folder:
         for number, row in enumerate(rows, start=1):
             print(f"{number}/{len(rows)} {row.name} ... ", end="", flush=True)
-            results.append(_result(row, typed, flags, Path(folder, str(number)), no_gpu))
+            results.append(_with_result(row, typed, flags, Path(folder, str(number)), no_gpu))
             print(results[-1].text(), flush=True)
             if flags.json is not None:  # each time, so that a suite that is interrupted leaves results
-                done = {result.row.name: result.fields() for result in results}
+                done = {result.name: result.fields() for result in results}
                 text = json.dumps({**found, "rows": done}, indent=4)
                 Path(flags.json).expanduser().write_text(f"{text}\n")
     print("\n".join(report(results, hardware, flags)))
-    failed = [result.row.name for result in results if result.failure is not None]
+    failed = [result.name for result in results if result.failure is not None]
     if failed:
         raise CommandFailed(f"{len(failed)} of {len(rows)} rows failed: {', '.join(failed)}")
 
 
-def report(results: Sequence[Result], hardware: Mapping[str, Any], flags: BenchmarkFlags) -> list[str]:
+def report(results: Sequence[Row], hardware: Mapping[str, Any], flags: BenchmarkFlags) -> list[str]:
     """Returns the lines that are printed at the end: the table and notes."""
-    measured = [result for result in results if result.stage is not None]
-    lines = aligned([HEADINGS, *map(cells, measured)], "<>>>>>>")
+    stages = [result.stage for result in results if result.stage is not None]
+    lines = aligned([HEADINGS, *(cells(result) for result in results if result.stage)], "<>>>>>>")
     notes = []
     for result in results:
-        if result.stage is None:
-            notes.append(f"{result.row.name}: {result.text().splitlines()[0]}")
-        else:
-            notes += [f"{result.row.name}: {warning}" for warning in result.stage.warnings]
+        faults = [result.text().splitlines()[0]] if result.stage is None else result.stage.warnings
+        notes += [f"{result.name}: {fault}" for fault in faults]
     workers, envs = doom_size(hardware["cores"])
     if workers < WORKERS:
         size = f"{workers} workers x {envs} envs of Doom for {hardware['cores']} cores"
         notes.append(f"{size}, instead of {WORKERS} x 8 where there are as many cores")
-    notes += filter(None, [used_by_others(result.stage for result in measured if result.stage is not None)])
+    notes += filter(None, [used_by_others(stages)])
     gpus = ", ".join(hardware["gpus"]) or "no GPU"
     machine = f"{hardware['cpu']}, {hardware['cores']} cores, {gpus}; {flags.seconds:g} s each"
     return ["", machine, "", *lines, "", *(f"note: {note}" for note in notes)]
 
 
-def _result(
+def _with_result(
     row: Row, typed: Sequence[str], flags: BenchmarkFlags, folder: Path, no_gpu: str | None
-) -> Result:
+) -> Row:
     """Measures a row. no_gpu: why there is no GPU; None if there is one."""
     if row.needs_gpu and no_gpu is not None:
-        return Result(row, why=f"it needs a GPU, and there is none because {no_gpu}")
+        return row._replace(why=f"it needs a GPU, and there is none because {no_gpu}")
     if row.package is not None and not is_installed(row.package):
-        return Result(row, why=f"the package {row.package} is not installed")
+        return row._replace(why=f"the package {row.package} is not installed")
     try:
         return _measured(row, typed, flags, folder)
     except (StageFailed, ChildFailed, ConfigError, ImportError) as failure:
-        return Result(row, failure=str(failure))
+        return row._replace(failure=str(failure))
 
 
-def _measured(row: Row, typed: Sequence[str], flags: BenchmarkFlags, folder: Path) -> Result:
+def _measured(row: Row, typed: Sequence[str], flags: BenchmarkFlags, folder: Path) -> Row:
     """Measures a row. Raises StageFailed and ChildFailed."""
     config, plan = with_chosen_values(parse_arguments([*row.flags, *typed]))
     seconds = (flags.warmup_seconds, flags.seconds)
@@ -185,8 +170,9 @@ def _measured(row: Row, typed: Sequence[str], flags: BenchmarkFlags, folder: Pat
         folder.mkdir()
         stage = run_stage(config, "training", seconds, folder)
     if stage.device == "cpu":
-        return Result(row, stage)
-    return Result(row, stage, copied_mb(plan, stage.fps, stage.num_parameters, acts=not row.is_learner))
+        return row._replace(stage=stage)
+    copied = copied_mb(plan, stage.fps, stage.num_parameters, acts=not row.is_learner)
+    return row._replace(stage=stage, copied=copied)
 
 
 def copied_mb(plan: RunPlan, fps: float, num_parameters: int, acts: bool) -> dict[str, float]:
@@ -217,21 +203,21 @@ def copied_mb(plan: RunPlan, fps: float, num_parameters: int, acts: bool) -> dic
     return {"to_gpu": to_gpu / 1e6, "from_gpu": from_gpu / 1e6}
 
 
-def cells(result: Result) -> list[str]:
+def cells(row: Row) -> list[str]:
     """Returns the row of the table, see HEADINGS."""
-    stage, copied = result.stage, result.copied
+    stage, copied = row.stage, row.copied
     assert stage is not None, "only what was measured is in the table"
     limits = bottlenecks(stage.waits)
     limit = " and ".join(PARTS[part][0] for part in limits) if 0 < len(limits) < len(PARTS) else "none"
     if len(stage.waits) < 2:
         limit = "n/a"
     return [
-        result.row.name,
+        row.name,
         f"{stage.fps:,.0f}",
         "n/a" if stage.gpu_busy is None else f"{stage.gpu_busy:.0%}",
         *(["-", "-"] if copied is None else [f"{copied['to_gpu']:,.0f}", f"{copied['from_gpu']:,.0f}"]),
         "n/a" if stage.cores is None else f"{stage.cores['ours']:.1f}",
-        "learner" if result.row.is_learner else limit,
+        "learner" if row.is_learner else limit,
     ]
 
 
