@@ -28,7 +28,7 @@ from sample_factory.benchmarking.machine import describe_hardware, used_by_other
 from sample_factory.benchmarking.stages import OTHERS, STAGES, Stage, StageFailed, num_processes, run_stage
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
-from sample_factory.monitoring.bottleneck import describe_bottleneck
+from sample_factory.monitoring.bottleneck import PARTS, describe_bottleneck
 from sample_factory.plotting.drawing import COLOURS, LIGHT_GREY, draw_bars
 from sample_factory.plotting.plot_command import aligned
 from sample_factory.runtime.cpu import num_usable_cores
@@ -50,9 +50,7 @@ MAX_LOAD = 1.0  # processes that wait for a core before anything has been starte
 MAX_TRAINING = 1.05  # of the speed of sampling: learning can only slow a run down
 ROLES = {
     "main": "main process",
-    "rollout_worker": "rollout workers",
-    "policy_worker": "policy workers",
-    "learner": "learner",
+    **{component: processes for component, (_, processes) in PARTS.items()},
     "sampler": "inline samplers",
     OTHERS: "started by them (simulators)",
 }

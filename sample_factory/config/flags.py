@@ -48,7 +48,6 @@ def flag(
     is_folder: bool = False,
     is_output: bool = False,
     metavar: str = "",
-    optimizers: Sequence[str] = (),
     synonyms: Mapping[str, str] = types.MappingProxyType({}),
     names_code: bool = False,
     never_foreign: bool = False,
@@ -64,7 +63,6 @@ def flag(
     metavar: placeholder of the value in the help; empty: FILE for is_output, NAME for names_code, else INT,
         FLOAT or TEXT, depending on the type. In a cfg.json of another account, a FILE must be in the folder
         of the run, and a FOLDER is not used.
-    optimizers: the values of --optimizer with which this flag has an effect; empty: all.
     synonyms: another word for a value -> the value, which is used and saved.
     names_code: a name; with a colon it is imported, so a cfg.json of another account must not have it.
     never_foreign: never taken from a cfg.json of another account, e.g. because it names a service.
@@ -80,7 +78,6 @@ def flag(
         "is_folder": is_folder,
         "is_output": is_output,
         "metavar": metavar or ("FILE" if is_output else "NAME" if names_code else ""),
-        "optimizers": tuple(optimizers),
         "synonyms": dict(synonyms),
         "names_code": names_code,
         "never_foreign": never_foreign,
