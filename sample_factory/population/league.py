@@ -184,9 +184,8 @@ class League:
         except ConfigError as error:
             raise ConfigError(f"{error}; {HOW_TO_REPAIR}") from None
         try:
-            for policy, entry in enumerate(saved.get("policies", [])):
-                if policy < self._num_policies:
-                    self._live_elo[policy] = float(entry["elo"])
+            for policy, entry in zip(range(self._num_policies), saved.get("policies", [])):
+                self._live_elo[policy] = float(entry["elo"])
             for policy in range(self._num_policies):
                 for past_self in find_milestones(self._folder, policy):
                     self._load_past_self(past_self, saved.get("past_selves", {}))

@@ -125,14 +125,8 @@ MODULES: Mapping[str, str] = {
     "sample_factory.hub.push_to_hub; see sample_factory/hub/README.md",
     "export_onnx": "call sample_factory.export_onnx(experiment, path), or python -m sample_factory.export",
     "pbt": "population-based training is switched on by --with_pbt=True",
-    "algorithms": PAGE,
-    "cfg": PAGE,
-    "model": PAGE,
-    "utils": PAGE,
-    "algo.utils": PAGE,
-    "algo.runners": PAGE,
-    "algo.sampling": PAGE,
-    "algo.learning": PAGE,
+    **dict.fromkeys(("algorithms", "cfg", "model", "utils"), PAGE),
+    **dict.fromkeys(("algo.utils", "algo.runners", "algo.sampling", "algo.learning"), PAGE),
     "sf_examples": "its envs and networks are built in: write --env=doom_..., atari_..., mujoco_...; "
     "see sample_factory/envs/README.md",
 }
