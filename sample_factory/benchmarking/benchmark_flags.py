@@ -1,6 +1,5 @@
 """The flags of `benchmark`. Imports neither torch nor matplotlib, so that bad flags are reported at once."""
 
-import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,11 +103,10 @@ def parse_suite(argv: Sequence[str]) -> tuple[BenchmarkFlags, list[str]] | None:
 
 def _join_repeated(argv: Sequence[str]) -> list[str]:
     """--compare=A=1 --compare=B=2 becomes --compare A=1 B=2."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--compare", action="append", nargs="*", default=[])
-    found, rest = parser.parse_known_args(list(argv))
-    values = [value for several in found.compare for value in several]
-    return [*rest, "--compare", *values] if values else rest
+    parser = make_parser()
+    parser.add_argument("--compare", action="extend", nargs="*", default=[])
+    found, rest = parse_known(parser, argv)
+    return [*rest, "--compare", *found.compare] if found.compare else rest
 
 
 def training_flags(config: Config) -> list[str]:
