@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sample_factory.config.commands import BENCHMARK
 from sample_factory.config.config import Config
@@ -112,7 +113,7 @@ def _join_repeated(argv: Sequence[str]) -> list[str]:
 def training_flags(config: Config) -> list[str]:
     """Returns the typed arguments without the flags of the benchmark."""
     own = vars(config.extra["benchmark"])
-    return as_arguments({name: value for name, value in config.typed.items() if name not in own})
+    return as_arguments({name: value for name, value in _typed(config).items() if name not in own})
 
 
 def with_values(config: Config, values: Mapping[str, int]) -> Config:
@@ -120,4 +121,9 @@ def with_values(config: Config, values: Mapping[str, int]) -> Config:
 
     Raises ConfigError if they contradict each other or other flags.
     """
-    return parse_arguments(as_arguments({**config.typed, **values}))
+    return parse_arguments(as_arguments({**_typed(config), **values}))
+
+
+def _typed(config: Config) -> dict[str, Any]:
+    # `as_arguments` leaves None out, which would not unset what a --cfg file has set.
+    return {name: "None" if value is None else value for name, value in config.typed.items()}
