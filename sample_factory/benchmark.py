@@ -15,17 +15,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done, 1 a stage failed, 2 bad input, 130 interrupted."""
 
     def command(arguments: Sequence[str]) -> None:
-        from sample_factory import __version__
         from sample_factory.benchmarking.benchmark import benchmark
         from sample_factory.benchmarking.benchmark_flags import parse_arguments, parse_suite
 
         suite = parse_suite(arguments)
         if suite is None:
-            benchmark(parse_arguments(arguments), __version__)
+            benchmark(parse_arguments(arguments))
         else:
             from sample_factory.benchmarking.gpu_suite import run_suite
 
-            run_suite(*suite, __version__)
+            run_suite(*suite)
 
     return run_command(command, argv)
 

@@ -16,9 +16,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         from sample_factory.benchmarking.random_sampler import parse_arguments, sample
         from sample_factory.runtime.log import setup_logging
 
-        config, family = parse_arguments(arguments)
+        config = parse_arguments(arguments)
         setup_logging("main")
-        print("\n".join(sample(config, family)))
+        print("\n".join(sample(config)))
 
     return run_command(command, argv)
 

@@ -28,7 +28,7 @@ from sample_factory.benchmarking.machine import describe_hardware, used_by_other
 from sample_factory.benchmarking.stages import OTHERS, STAGES, Stage, StageFailed, num_processes, run_stage
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
-from sample_factory.monitoring.bottleneck import describe_bottleneck
+from sample_factory.monitoring.bottleneck import PARTS, describe_bottleneck
 from sample_factory.plotting.drawing import COLOURS, LIGHT_GREY, draw_bars
 from sample_factory.plotting.plot_command import aligned
 from sample_factory.runtime.cpu import num_usable_cores
@@ -50,18 +50,16 @@ MAX_LOAD = 1.0  # processes that wait for a core before anything has been starte
 MAX_TRAINING = 1.05  # of the speed of sampling: learning can only slow a run down
 ROLES = {
     "main": "main process",
-    "rollout_worker": "rollout workers",
-    "policy_worker": "policy workers",
-    "learner": "learner",
+    **{component: processes for component, (_, processes) in PARTS.items()},
     "sampler": "inline samplers",
     OTHERS: "started by them (simulators)",
 }
 
 
-def benchmark(config: Config, version: str) -> None:
+def benchmark(config: Config) -> None:
     """Measures, prints the report and writes the files that the flags name.
 
-    config: from `benchmark_flags.parse_arguments`. version: of this package, for the --json file.
+    config: from `benchmark_flags.parse_arguments`.
     Raises StageFailed, KeyboardInterrupt, and ConfigError for a file that cannot be written.
     """
     flags: BenchmarkFlags = config.extra["benchmark"]
@@ -82,7 +80,7 @@ def benchmark(config: Config, version: str) -> None:
         measured = plan.config if config is first else with_chosen_values(config)[1].config
         print("\n".join(report(measured, runs, hardware, load)))
         if flags.json is not None:
-            found = {**figures(measured, runs, hardware, version), "sweep": trials}
+            found = {**figures(measured, runs, hardware), "sweep": trials}
             Path(flags.json).expanduser().write_text(json.dumps(found, indent=4) + "\n")
         if flags.chart is not None:
             _draw_chart(measured, flags.chart, runs, hardware)
@@ -120,15 +118,11 @@ def with_chosen_values(config: Config) -> tuple[Config, "RunPlan"]:
     from sample_factory.launch.plan import plan_run
 
     plan = plan_run(config, resolve_family(config.env_name))
-    num_envs, num_inline = plan.config.sampling.envs_per_worker, plan.topology.num_inline_samplers
-    sampling = dataclasses.replace(
-        plan.config.sampling, num_envs_per_worker=num_envs, inline_samplers=num_inline
-    )
+    sampling = dataclasses.replace(plan.config.sampling, inline_samplers=plan.topology.num_inline_samplers)
     plan = plan._replace(config=dataclasses.replace(plan.config, sampling=sampling))
-    values = {"num_envs_per_worker": num_envs, "inline_samplers": num_inline}
-    follows, general = plan.config.flat(), config.flat()
-    values |= {name: follows[name] for name in SIZES if follows[name] != general[name]}
-    return with_values(config, values), plan
+    chosen, given = plan.config.flat(), config.flat()
+    names = ("num_envs_per_worker", "inline_samplers", *SIZES)
+    return with_values(config, {name: chosen[name] for name in names if chosen[name] != given[name]}), plan
 
 
 def _measure(config: Config, stage: str, seconds: tuple[float, float], folder: str) -> Stage:
@@ -337,9 +331,9 @@ def _part_text(part: Mapping[str, Any] | None) -> str:
 
 
 def figures(
-    config: Config, runs: Mapping[str, Sequence[Stage]], hardware: Mapping[str, Any], version: str
+    config: Config, runs: Mapping[str, Sequence[Stage]], hardware: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the contents of the --json file. runs: of each stage. version: of this package."""
+    """Returns the contents of the --json file. runs: of each stage."""
     flags: BenchmarkFlags = config.extra["benchmark"]
     stages = {name: median_run(several) for name, several in runs.items()}
     return {
@@ -353,7 +347,7 @@ def figures(
         "stages": {name: stage._asdict() for name, stage in stages.items()},
         "bottleneck": describe_bottleneck(stages["training"].waits),
         "compare": flags.others,
-        "versions": versions(version),
+        "versions": versions(),
     }
 
 

@@ -1,14 +1,14 @@
 """The flags of `benchmark`. Imports neither torch nor matplotlib, so that bad flags are reported at once."""
 
-import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sample_factory.config.commands import BENCHMARK
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, add_flags, check_values, flag, make_parser, parse_known
-from sample_factory.config.parsing import parse_config
+from sample_factory.config.parsing import as_arguments, parse_config
 from sample_factory.plotting.drawing import house_style
 from sample_factory.plotting.plot_command import check_out, named_number
 
@@ -33,17 +33,16 @@ class BenchmarkFlags:
         1, "times that all stages are measured; the report is about the median of each", at_least=1
     )
     json: str | None = flag(
-        None, "file for all figures, with hardware, versions and command lines", metavar="FILE"
+        None, "file for all figures, with hardware, versions and command lines", is_output=True
     )
-    chart: str | None = flag(None, "file for a bar chart of the speeds: .png, .svg or .pdf", metavar="FILE")
+    chart: str | None = flag(None, "file for a bar chart of the speeds: .png, .svg or .pdf", is_output=True)
     compare: tuple[str, ...] = flag(
         (),
         "speed of another program on this machine, for the table and the chart; may be repeated",
         metavar="NAME=FPS",
     )
     sweep: bool = flag(
-        False,
-        f"search for faster values of {', '.join(SWEPT_FLAGS)} first, and measure with these",
+        False, f"search for faster values of {', '.join(SWEPT_FLAGS)} first, and measure with these"
     )
     sweep_seconds: float = flag(20.0, "length of each measurement of --sweep, in seconds", at_least=2)
     suite: str | None = flag(
@@ -55,8 +54,17 @@ class BenchmarkFlags:
     sweep_cfg: str | None = flag(
         None,
         "file for the flags that --sweep finds, for --cfg of sample_factory.train; with --sweep",
-        metavar="FILE",
+        is_output=True,
     )
+
+    def __post_init__(self) -> None:
+        """Finds before the measurement what would otherwise fail after it. Raises ConfigError."""
+        _ = self.others
+        if self.sweep_cfg is not None and not self.sweep:
+            raise ConfigError("--sweep_cfg: nothing is found without --sweep; add --sweep=True")
+        if self.chart is not None:
+            check_out(Path(self.chart), "--chart")
+            house_style()  # raises if matplotlib is missing
 
     @property
     def others(self) -> dict[str, float]:
@@ -73,9 +81,7 @@ def parse_arguments(argv: Sequence[str]) -> Config:
     from sample_factory.envs.env_registry import resolve_family
 
     extra = {"benchmark": BenchmarkFlags}
-    config = parse_config(_join_repeated(argv), resolve_family, extra_sections=extra, command=BENCHMARK)
-    _check(config.extra["benchmark"])
-    return config
+    return parse_config(_join_repeated(argv), resolve_family, extra_sections=extra, command=BENCHMARK)
 
 
 def parse_suite(argv: Sequence[str]) -> tuple[BenchmarkFlags, list[str]] | None:
@@ -93,46 +99,31 @@ def parse_suite(argv: Sequence[str]) -> tuple[BenchmarkFlags, list[str]] | None:
         raise ConfigError(f"--{useless[0]} has no effect beside --suite; leave it out")
     flags = BenchmarkFlags(**{"seconds": 15.0, "warmup_seconds": 5.0, **vars(typed)})
     check_values(flags)
-    _check(flags)
     return flags, rest
 
 
 def _join_repeated(argv: Sequence[str]) -> list[str]:
     """--compare=A=1 --compare=B=2 becomes --compare A=1 B=2."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--compare", action="append", nargs="*", default=[])
-    found, rest = parser.parse_known_args(list(argv))
-    values = [value for several in found.compare for value in several]
-    return [*rest, "--compare", *values] if values else rest
-
-
-def _check(flags: BenchmarkFlags) -> None:
-    """Finds before the measurement what would otherwise fail after it. Raises ConfigError."""
-    _ = flags.others
-    if flags.sweep_cfg is not None and not flags.sweep:
-        raise ConfigError("--sweep_cfg: nothing is found without --sweep; add --sweep=True")
-    for name, file in (("json", flags.json), ("chart", flags.chart), ("sweep_cfg", flags.sweep_cfg)):
-        if file is not None and not Path(file).expanduser().absolute().parent.is_dir():
-            raise ConfigError(f"--{name}={file}: there is no such folder")
-    if flags.chart is not None:
-        check_out(Path(flags.chart), "--chart")
-        house_style()  # raises if matplotlib is missing
+    parser = make_parser()
+    parser.add_argument("--compare", action="extend", nargs="*", default=[])
+    found, rest = parse_known(parser, argv)
+    return [*rest, "--compare", *found.compare] if found.compare else rest
 
 
 def training_flags(config: Config) -> list[str]:
-    """Returns the arguments without the flags of the benchmark, as typed."""
-    parser = make_parser()
-    add_flags(parser, BenchmarkFlags)
-    return parse_known(parser, config.argv)[1]
+    """Returns the typed arguments without the flags of the benchmark."""
+    own = vars(config.extra["benchmark"])
+    return as_arguments({name: value for name, value in _typed(config).items() if name not in own})
 
 
 def with_values(config: Config, values: Mapping[str, int]) -> Config:
-    """Returns the configuration with other values of flags, which are appended to the typed flags.
+    """Returns the configuration with other values of flags, as if they had been typed.
 
     Raises ConfigError if they contradict each other or other flags.
     """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in values:
-        parser.add_argument(f"--{name}")
-    _, others = parser.parse_known_args(config.argv)
-    return parse_arguments([*others, *(f"--{name}={value}" for name, value in values.items())])
+    return parse_arguments(as_arguments({**_typed(config), **values}))
+
+
+def _typed(config: Config) -> dict[str, Any]:
+    # `as_arguments` leaves None out, which would not unset what a --cfg file has set.
+    return {name: "None" if value is None else value for name, value in config.typed.items()}

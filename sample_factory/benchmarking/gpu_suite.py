@@ -5,29 +5,35 @@ Without a GPU the same configurations run on the CPU, except for those that only
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+import torch
 
 from sample_factory.benchmarking.benchmark import guarded, with_chosen_values
 from sample_factory.benchmarking.benchmark_flags import BenchmarkFlags, parse_arguments
-from sample_factory.benchmarking.learner_alone import learner_alone
 from sample_factory.benchmarking.machine import describe_hardware, used_by_others, versions
 from sample_factory.benchmarking.stages import Stage, StageFailed, run_stage
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.packages import is_installed
 from sample_factory.exchange.run_plan import RunPlan
-from sample_factory.exchange.trajectory_buffers import kind_layouts
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, kind_layouts
+from sample_factory.launch.workers import CORES_PER_LEARNER_THREAD
+from sample_factory.learning.batch import Batch, Batcher
+from sample_factory.learning.learner import Learner
+from sample_factory.learning.learner_args import LearnerArgs
 from sample_factory.monitoring.bottleneck import PARTS, bottlenecks
 from sample_factory.plotting.plot_command import aligned
+from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildFailed, call_in_child
-from sample_factory.runtime.cpu import num_usable_cores
 from sample_factory.runtime.failures import CommandFailed
-from sample_factory.runtime.gpu import why_no_gpu
+from sample_factory.runtime.gpu import GpuWatch, why_no_gpu
 
 WORKERS = 64  # of Doom, with 8 envs each, on a machine with as many cores
 HEADINGS = ("", "frames/s", "GPU busy", "MB/s to it", "from it", "cores", "limit")
@@ -36,9 +42,10 @@ OTHER_BYTES = 4 + 4 + 4 + 3
 
 
 class Row(NamedTuple):
-    """One configuration.
+    """One configuration, and its measurement; or `why` it was left out, or its `failure`.
 
     package: that must be installed. is_learner: only the learner runs, on synthetic batches.
+    copied: see `copied_mb`; None also on a CPU, where nothing is copied.
     """
 
     name: str
@@ -46,6 +53,22 @@ class Row(NamedTuple):
     needs_gpu: bool = False
     package: str | None = None
     is_learner: bool = False
+    stage: Stage | None = None
+    copied: Mapping[str, float] | None = None
+    why: str | None = None
+    failure: str | None = None
+
+    def text(self) -> str:
+        """Returns one line for the progress."""
+        if self.stage is None:
+            return f"left out: {self.why}" if self.failure is None else f"failed: {self.failure}"
+        return f"{self.stage.fps:,.0f} frames/s, learner {self.stage.learner}"
+
+    def fields(self) -> dict[str, Any]:
+        """Returns all of it for the --json file."""
+        measured = {} if self.stage is None else self.stage._asdict()
+        own = {"flags": self.flags, "mb_per_second": self.copied}
+        return {**measured, **own, "left_out": self.why, "failure": self.failure}
 
 
 def doom_size(cores: int) -> tuple[int, int]:
@@ -75,100 +98,68 @@ def make_rows(cores: int) -> list[Row]:
     ]
 
 
-class Result(NamedTuple):
-    """The measurement of a row, or `why` it was left out, or its `failure`.
-
-    copied: see `copied_mb`; None also on a CPU, where nothing is copied.
-    """
-
-    row: Row
-    stage: Stage | None = None
-    copied: Mapping[str, float] | None = None
-    why: str | None = None
-    failure: str | None = None
-
-    def text(self) -> str:
-        """Returns one line for the progress."""
-        if self.stage is None:
-            return f"left out: {self.why}" if self.failure is None else f"failed: {self.failure}"
-        return f"{self.stage.fps:,.0f} frames/s, learner {self.stage.learner}"
-
-    def fields(self) -> dict[str, Any]:
-        """Returns all of it for the --json file."""
-        measured = {} if self.stage is None else self.stage._asdict()
-        return {
-            **measured,
-            "flags": self.row.flags,
-            "mb_per_second": self.copied,
-            "left_out": self.why,
-            "failure": self.failure,
-        }
-
-
-def run_suite(flags: BenchmarkFlags, typed: Sequence[str], version: str) -> None:
+def run_suite(flags: BenchmarkFlags, typed: Sequence[str]) -> None:
     """Measures all rows, and prints a table. Writes the --json file after each row.
 
     typed: flags of training for all rows, e.g. --device=cpu. Raises ConfigError, and CommandFailed at the end
     if rows have failed.
     """
-    rows = make_rows(num_usable_cores())
+    rows = make_rows(cpu.num_usable_cores())
     for row in rows:
         if row.package is None or is_installed(row.package):
             parse_arguments([*row.flags, *typed])  # finds what is wrong with `typed` before anything runs
     no_gpu = "of --device=cpu" if "--device=cpu" in typed else call_in_child("gpu_probe", why_no_gpu)
     hardware = describe_hardware()
-    found = {"hardware": hardware, "seconds": flags.seconds, "flags": typed, "versions": versions(version)}
-    results: list[Result] = []
+    found = {"hardware": hardware, "seconds": flags.seconds, "flags": typed, "versions": versions()}
+    results: list[Row] = []
     with guarded(), tempfile.TemporaryDirectory(prefix="sample_factory_benchmark_") as folder:
         for number, row in enumerate(rows, start=1):
             print(f"{number}/{len(rows)} {row.name} ... ", end="", flush=True)
-            results.append(_result(row, typed, flags, Path(folder, str(number)), no_gpu))
+            results.append(_with_result(row, typed, flags, Path(folder, str(number)), no_gpu))
             print(results[-1].text(), flush=True)
             if flags.json is not None:  # each time, so that a suite that is interrupted leaves results
-                done = {result.row.name: result.fields() for result in results}
+                done = {result.name: result.fields() for result in results}
                 text = json.dumps({**found, "rows": done}, indent=4)
                 Path(flags.json).expanduser().write_text(f"{text}\n")
     print("\n".join(report(results, hardware, flags)))
-    failed = [result.row.name for result in results if result.failure is not None]
+    failed = [result.name for result in results if result.failure is not None]
     if failed:
         raise CommandFailed(f"{len(failed)} of {len(rows)} rows failed: {', '.join(failed)}")
 
 
-def report(results: Sequence[Result], hardware: Mapping[str, Any], flags: BenchmarkFlags) -> list[str]:
+def report(results: Sequence[Row], hardware: Mapping[str, Any], flags: BenchmarkFlags) -> list[str]:
     """Returns the lines that are printed at the end: the table and notes."""
-    measured = [result for result in results if result.stage is not None]
-    lines = aligned([HEADINGS, *map(cells, measured)], "<>>>>>>")
+    stages = [result.stage for result in results if result.stage is not None]
+    lines = aligned([HEADINGS, *(cells(result) for result in results if result.stage)], "<>>>>>>")
     notes = []
     for result in results:
-        if result.stage is None:
-            notes.append(f"{result.row.name}: {result.text().splitlines()[0]}")
-        else:
-            notes += [f"{result.row.name}: {warning}" for warning in result.stage.warnings]
+        faults = [result.text().splitlines()[0]] if result.stage is None else result.stage.warnings
+        notes += [f"{result.name}: {fault}" for fault in faults]
     workers, envs = doom_size(hardware["cores"])
     if workers < WORKERS:
         size = f"{workers} workers x {envs} envs of Doom for {hardware['cores']} cores"
         notes.append(f"{size}, instead of {WORKERS} x 8 where there are as many cores")
-    notes += filter(None, [used_by_others(result.stage for result in measured if result.stage is not None)])
+    notes += filter(None, [used_by_others(stages)])
     gpus = ", ".join(hardware["gpus"]) or "no GPU"
     machine = f"{hardware['cpu']}, {hardware['cores']} cores, {gpus}; {flags.seconds:g} s each"
     return ["", machine, "", *lines, "", *(f"note: {note}" for note in notes)]
 
 
-def _result(
+def _with_result(
     row: Row, typed: Sequence[str], flags: BenchmarkFlags, folder: Path, no_gpu: str | None
-) -> Result:
+) -> Row:
     """Measures a row. no_gpu: why there is no GPU; None if there is one."""
     if row.needs_gpu and no_gpu is not None:
-        return Result(row, why=f"it needs a GPU, and there is none because {no_gpu}")
+        return row._replace(why=f"it needs a GPU, and there is none because {no_gpu}")
     if row.package is not None and not is_installed(row.package):
-        return Result(row, why=f"the package {row.package} is not installed")
+        return row._replace(why=f"the package {row.package} is not installed")
     try:
         return _measured(row, typed, flags, folder)
     except (StageFailed, ChildFailed, ConfigError, ImportError) as failure:
-        return Result(row, failure=str(failure))
+        return row._replace(failure=str(failure))
 
 
-def _measured(row: Row, typed: Sequence[str], flags: BenchmarkFlags, folder: Path) -> Result:
+def _measured(row: Row, typed: Sequence[str], flags: BenchmarkFlags, folder: Path) -> Row:
     """Measures a row. Raises StageFailed and ChildFailed."""
     config, plan = with_chosen_values(parse_arguments([*row.flags, *typed]))
     seconds = (flags.warmup_seconds, flags.seconds)
@@ -179,8 +170,9 @@ def _measured(row: Row, typed: Sequence[str], flags: BenchmarkFlags, folder: Pat
         folder.mkdir()
         stage = run_stage(config, "training", seconds, folder)
     if stage.device == "cpu":
-        return Result(row, stage)
-    return Result(row, stage, copied_mb(plan, stage.fps, stage.num_parameters, acts=not row.is_learner))
+        return row._replace(stage=stage)
+    copied = copied_mb(plan, stage.fps, stage.num_parameters, acts=not row.is_learner)
+    return row._replace(stage=stage, copied=copied)
 
 
 def copied_mb(plan: RunPlan, fps: float, num_parameters: int, acts: bool) -> dict[str, float]:
@@ -211,19 +203,101 @@ def copied_mb(plan: RunPlan, fps: float, num_parameters: int, acts: bool) -> dic
     return {"to_gpu": to_gpu / 1e6, "from_gpu": from_gpu / 1e6}
 
 
-def cells(result: Result) -> list[str]:
+def cells(row: Row) -> list[str]:
     """Returns the row of the table, see HEADINGS."""
-    stage, copied = result.stage, result.copied
+    stage, copied = row.stage, row.copied
     assert stage is not None, "only what was measured is in the table"
     limits = bottlenecks(stage.waits)
     limit = " and ".join(PARTS[part][0] for part in limits) if 0 < len(limits) < len(PARTS) else "none"
     if len(stage.waits) < 2:
         limit = "n/a"
     return [
-        result.row.name,
+        row.name,
         f"{stage.fps:,.0f}",
         "n/a" if stage.gpu_busy is None else f"{stage.gpu_busy:.0%}",
         *(["-", "-"] if copied is None else [f"{copied['to_gpu']:,.0f}", f"{copied['from_gpu']:,.0f}"]),
         "n/a" if stage.cores is None else f"{stage.cores['ours']:.1f}",
-        "learner" if result.row.is_learner else limit,
+        "learner" if row.is_learner else limit,
     ]
+
+
+def learner_alone(plan: RunPlan, warmup_seconds: float, seconds: float) -> Stage:
+    """In the child: measures a learner without a run, the most that a run can reach with it.
+
+    It trains on made-up trajectories, which another thread copies to the device meanwhile.
+    """
+    cpu.keep_freed_memory()  # as in a learner's process
+    threads = max(1, cpu.num_usable_cores() // CORES_PER_LEARNER_THREAD)
+    torch.set_num_threads(threads)
+    frameskip = plan.info.frameskip
+    learner = Learner(
+        LearnerArgs(0, 0, plan.config, plan.policies[0], plan.algorithm, frameskip, plan.seed, threads)
+    )
+    next_batch = endless_batches(plan, learner)
+    with ThreadPoolExecutor(1) as batching, GpuWatch() as gpu:
+        pending = batching.submit(next_batch)
+
+        def train(least_seconds: float) -> float:
+            """Returns the frames/s of at least one iteration."""
+            nonlocal pending
+            began, frames = time.monotonic(), learner.env_frames
+            while learner.env_frames == frames or time.monotonic() < began + least_seconds:
+                batch = pending.result()
+                pending = batching.submit(next_batch)
+                learner.train(batch)
+                learner.weights()  # copied to the host, as for policy workers
+            return (learner.env_frames - frames) / (time.monotonic() - began)
+
+        train(warmup_seconds)
+        gpu.take_mean()
+        fps = train(seconds)
+        share = gpu.take_mean()
+    ready = learner.describe()
+    text = f"on {ready.device} in {ready.precision}"
+    return Stage(fps, learner=text, device=ready.device, num_parameters=ready.num_parameters, gpu_busy=share)
+
+
+def endless_batches(plan: RunPlan, learner: Learner) -> Callable[[], Batch]:
+    """Returns a function that copies the next batch to the learner's device."""
+    buffers = synthetic_buffers(plan)
+    batcher = Batcher(buffers, 0, learner.device)
+    tickets: list[int] = []
+
+    def next_batch() -> Batch:
+        if len(tickets) < learner.trajectories_per_batch:
+            hand_over_free(buffers, tickets)
+        taken = [tickets.pop() for _ in range(learner.trajectories_per_batch)]
+        buffers.versions[taken] = learner.version
+        return batcher.next_batch(taken)
+
+    return next_batch
+
+
+def synthetic_buffers(plan: RunPlan) -> TrajectoryBuffers:
+    """Returns buffers full of random observations and rewards, in which policy 0 acted evenly at random."""
+    rng = np.random.default_rng(0)
+    layouts = kind_layouts(plan.info.kinds)
+    buffers = TrajectoryBuffers(plan.topology, layouts, plan.state_size)
+    for observations in buffers.obs.values():
+        if observations.dtype == np.uint8:
+            observations[...] = rng.integers(0, 256, observations.shape, np.uint8)
+        else:
+            observations[...] = rng.standard_normal(observations.shape)
+    buffers.outputs[...] = 0.0
+    buffers.outputs[..., layouts[0].log_prob] = -np.log(layouts[0].num_logits)
+    buffers.rewards[...] = rng.standard_normal(buffers.rewards.shape)
+    buffers.generations[...] = buffers.policy_ids[...] = 0
+    buffers.chunk_rnn_states[...] = 0.0
+    buffers.terminated[...] = buffers.truncated[...] = False
+    buffers.active_at_end[...] = True
+    return buffers
+
+
+def hand_over_free(buffers: TrajectoryBuffers, tickets: list[int]) -> None:
+    """Hands all free buffers over to policy 0, and appends them to the tickets."""
+    agent = np.zeros(1, np.int64)
+    acted = np.eye(1, buffers.topology.num_policies, dtype=bool)
+    for worker in range(buffers.topology.num_workers):
+        while (taken := buffers.acquire(worker, agent)) is not None:
+            buffers.hand_over(worker, taken, agent, acted)
+            tickets.append(int(taken[0]))

@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 
 from sample_factory.benchmarking.stages import Stage
+from sample_factory.config import VERSION
 from sample_factory.runtime.cpu import num_usable_cores
 
 RECORDED_PACKAGES = ("torch", "numpy", "gymnasium")
@@ -34,10 +35,10 @@ def describe_hardware() -> dict[str, Any]:
     }
 
 
-def versions(version: str) -> dict[str, str]:
-    """Returns the versions for the --json file. version: of this package."""
+def versions() -> dict[str, str]:
+    """Returns the versions for the --json file."""
     packages = {name: importlib.metadata.version(name) for name in RECORDED_PACKAGES}
-    return {"sample_factory": version, "python": platform.python_version(), **packages}
+    return {"sample_factory": VERSION, "python": platform.python_version(), **packages}
 
 
 def used_by_others(stages: Iterable[Stage]) -> str:

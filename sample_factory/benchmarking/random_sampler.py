@@ -109,14 +109,13 @@ class RandomSampler:
         return self._table[(sweep + 37 * env) % NUM_RANDOM_ACTIONS]
 
 
-def parse_arguments(argv: Sequence[str]) -> tuple[Config, EnvFamily]:
-    """Returns the configuration, with the extra section `random_sampler`, and the family of the env.
+def parse_arguments(argv: Sequence[str]) -> Config:
+    """Returns the configuration, with the extra section `random_sampler`.
 
     Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help.
     """
     own = {"random_sampler": RandomSamplerFlags}
-    config = parse_config(argv, _family_in_one_split, extra_sections=own, command=DUMMY_SAMPLER)
-    return config, _family_in_one_split(config.env_name)
+    return parse_config(argv, _family_in_one_split, extra_sections=own, command=DUMMY_SAMPLER)
 
 
 def _family_in_one_split(env: str) -> EnvFamily:
@@ -126,11 +125,10 @@ def _family_in_one_split(env: str) -> EnvFamily:
     return dataclasses.replace(family, defaults=defaults)
 
 
-def sample(config: Config, family: EnvFamily) -> list[str]:
+def sample(config: Config) -> list[str]:
     """In the parent: samples until a limit or a signal, printing the speed every --status_interval, and
     writing it to --figures_file.
 
-    config, family: from `parse_arguments`.
     Returns lines with the frames and the speed of each worker and of all, since every env was ready. A frame
     counts once for each agent. Raises ChildFailed.
     """
@@ -142,6 +140,7 @@ def sample(config: Config, family: EnvFamily) -> list[str]:
             "microseconds": ArraySpec((num_workers, CACHE_LINE), np.int64),
         }
     )
+    family = resolve_family(config.env_name)
     workers = [_make_worker(config, family, progress, index) for index in range(num_workers)]
     limits = Limits(start_seconds=config.sampling.reset_timeout_seconds)
     with StopSignals() as signals, Supervisor(workers, limits=limits) as supervisor:

@@ -14,7 +14,9 @@ NAMES = {
     "latest": re.compile(r"checkpoint_\d+_\d+\.pth"),
     "best": re.compile(r"best_\d+_\d+(_.+_-?[\d.]+)?\.pth"),
 }
-NAME = re.compile(r"checkpoint_(\d+)_(\d+)\.pth\.milestone")
+NAME = re.compile(
+    r"checkpoint_(\d{9}|[1-9]\d{9,})_(0|[1-9]\d*)\.pth\.milestone"
+)  # as Milestone.path makes it
 BEST_NAME = re.compile(r"best_\d+_\d+_(.+)_(-?\d+\.\d+)\.pth")
 SNAPSHOT = "evaluated.pth"  # the file of weights that are being evaluated
 RETRY_SECONDS = 30.0  # after a milestone that could not be saved, for example because the disk is full
@@ -86,14 +88,9 @@ class Milestone(NamedTuple):
 
 def find_milestones(experiment_dir: Path, policy_id: int) -> list[Milestone]:
     """Returns the milestones of a policy on disk, by version. Ignores files with other names."""
-    found = []
-    for path in (checkpoint_folder(experiment_dir, policy_id) / FOLDER).glob("*.milestone"):
-        match = NAME.fullmatch(path.name)
-        if match is not None:
-            milestone = Milestone(policy_id, int(match[1]), int(match[2]))
-            if milestone.path(experiment_dir).name == path.name:
-                found.append(milestone)
-    return sorted(found)
+    files = (checkpoint_folder(experiment_dir, policy_id) / FOLDER).glob("*.milestone")
+    names = (NAME.fullmatch(file.name) for file in files)
+    return sorted(Milestone(policy_id, int(name[1]), int(name[2])) for name in names if name is not None)
 
 
 class MilestoneSchedule:

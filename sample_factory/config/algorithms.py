@@ -20,8 +20,8 @@ class AlgorithmInfo(NamedTuple):
 
     factory: makes it, in the learner's process; a "module:attribute" string is imported there.
     defaults: flag -> value, instead of the default of the flag and of the env family, which suit PPO.
-    flags: flags of LearningFlags that have no effect with algorithms that do not list them. None: it may use
-        every flag.
+    flags: flags of LearningFlags that have no effect with algorithms that do not list them, besides those
+        that begin with the name of the algorithm, like vmpo_policy_kl. None: it may use every flag.
     evolves: further flags that population-based training may change; population/pbt.py has the flags that
         suit every algorithm.
     refuses: flag -> the reason why it must keep its default value.
@@ -63,14 +63,7 @@ BUILT_IN: Mapping[str, AlgorithmInfo] = {
         # RLlib (rllib/algorithms/appo/appo.py), and by its tuned example the paper for HalfCheetah; the
         # authors' example of Pong has a clip ratio of 0.3.
         defaults={"ppo_clip_ratio": 0.4, "vtrace_lambda": 1.0},
-        flags=(
-            "ppo_clip_ratio",
-            *VTRACE,
-            "impact_buffer_batches",
-            "impact_uses",
-            "impact_target_period",
-            "impact_rho",
-        ),
+        flags=("ppo_clip_ratio", *VTRACE),
         evolves=("ppo_clip_ratio", "impact_rho"),
     ),
     "VMPO": AlgorithmInfo(
@@ -78,14 +71,7 @@ BUILT_IN: Mapping[str, AlgorithmInfo] = {
         # Song et al. 2020: n-step returns (section 4.1), no entropy bonus, and the sum of all losses without
         # weights (eq. 1), in which the critic's loss has the factor 1/2 (eq. 6).
         defaults={"gae_lambda": 1.0, "exploration_loss_coeff": 0.0, "value_loss_coeff": 1.0},
-        flags=(
-            "gae_lambda",
-            "vmpo_target_period",
-            "vmpo_temperature_kl",
-            "vmpo_policy_kl",
-            "vmpo_mean_kl",
-            "vmpo_covariance_kl",
-        ),
+        flags=("gae_lambda",),
         evolves=("vmpo_temperature_kl", "vmpo_policy_kl", "vmpo_mean_kl", "vmpo_covariance_kl"),
         refuses={"learners_per_policy": "it ranks the advantages of a whole minibatch"},
     ),
@@ -128,4 +114,8 @@ def algorithm_info(name: str) -> AlgorithmInfo:
 
 def algorithms_with(flag: str) -> list[str]:
     """Returns the built-in algorithms with which a flag has an effect; empty for a flag of all of them."""
-    return [name for name, info in BUILT_IN.items() if info.flags is not None and flag in info.flags]
+    return [
+        name
+        for name, info in BUILT_IN.items()
+        if flag in (info.flags or ()) or flag.startswith(f"{name.lower()}_")
+    ]

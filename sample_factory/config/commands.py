@@ -221,17 +221,8 @@ BENCHMARK = Command(
 RUN_ALGORITHM = TRAIN._replace(
     module="run_algorithm",
     purpose="train, or step with random actions, by the command of version 1",
-    usage="--algo=APPO --env=ENV --experiment=NAME [--flag=value ...]",
-    description="The command of version 1. With --algo=APPO it is sample_factory.train, with "
+    description="The command of version 1. With --algo=APPO (the default) it is sample_factory.train, with "
     "--algo=DUMMY_SAMPLER it is sample_factory.dummy_sampler.",
-    examples="""
-    # Train.
-    --algo=APPO --env=doom_basic --experiment=basic
-    # Resume a run.
-    --algo=APPO --experiment=basic
-    # Step with random actions.
-    --algo=DUMMY_SAMPLER --env=doom_benchmark
-    """,
 )
 PLOT_CURVES = Command(
     module="plotting.plot_curves",

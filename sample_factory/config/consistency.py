@@ -7,6 +7,7 @@ from sample_factory.config.algorithms import algorithm_info, algorithms_with
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import experiment_folder
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.learning_flags import OPTIMIZER_FLAGS
 from sample_factory.config.monitoring_flags import EVALUATED
 from sample_factory.config.sections import TRAINING_SECTIONS
 
@@ -28,19 +29,16 @@ def _check_algorithm(config: Config) -> None:
     algo, optimizer = config.run.algo, config.learning.optimizer
     info = algorithm_info(algo)
     for field in dataclasses.fields(config.learning):
-        if field.name in config.typed and info.flags is not None:
-            _check_owner(field.name, "algo", algo, algorithms_with(field.name))
         if field.name in config.typed:
-            _check_owner(field.name, "optimizer", optimizer, field.metadata["optimizers"])
-    defaults = {
-        field.name: field.default
-        for section in TRAINING_SECTIONS.values()
-        for field in dataclasses.fields(section)
-    }
-    for name, reason in info.refuses.items():
-        value = config.flat()[name]
-        if value != defaults[name]:
-            raise ConfigError(f"--{name}={value} does not work with --algo={algo}: {reason}")
+            owners = OPTIMIZER_FLAGS.get(field.name.partition("_")[0], ())
+            _check_owner(field.name, "optimizer", optimizer, owners)
+            if info.flags is not None:
+                _check_owner(field.name, "algo", algo, algorithms_with(field.name))
+    for section in TRAINING_SECTIONS.values():
+        for field in dataclasses.fields(section):
+            reason = info.refuses.get(field.name)
+            if reason is not None and (value := config.flat()[field.name]) != field.default:
+                raise ConfigError(f"--{field.name}={value} does not work with --algo={algo}: {reason}")
 
 
 def _check_owner(flag: str, chooser: str, value: str, owners: Sequence[str]) -> None:

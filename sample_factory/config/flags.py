@@ -48,7 +48,6 @@ def flag(
     is_folder: bool = False,
     is_output: bool = False,
     metavar: str = "",
-    optimizers: Sequence[str] = (),
     synonyms: Mapping[str, str] = types.MappingProxyType({}),
     names_code: bool = False,
     never_foreign: bool = False,
@@ -64,7 +63,6 @@ def flag(
     metavar: placeholder of the value in the help; empty: FILE for is_output, NAME for names_code, else INT,
         FLOAT or TEXT, depending on the type. In a cfg.json of another account, a FILE must be in the folder
         of the run, and a FOLDER is not used.
-    optimizers: the values of --optimizer with which this flag has an effect; empty: all.
     synonyms: another word for a value -> the value, which is used and saved.
     names_code: a name; with a colon it is imported, so a cfg.json of another account must not have it.
     never_foreign: never taken from a cfg.json of another account, e.g. because it names a service.
@@ -80,7 +78,6 @@ def flag(
         "is_folder": is_folder,
         "is_output": is_output,
         "metavar": metavar or ("FILE" if is_output else "NAME" if names_code else ""),
-        "optimizers": tuple(optimizers),
         "synonyms": dict(synonyms),
         "names_code": names_code,
         "never_foreign": never_foreign,
@@ -196,8 +193,6 @@ def add_flag(
     """Adds a flag to a parser or to a group of one. explained: its `help` and its `metavar`, if wanted."""
     parsers: dict[type, Callable[[str], Any]] = {bool: parse_bool, int: parse_int, float: parse_float}
     parse = parse_limit if field.default == NEVER else parsers.get(kind.scalar, str)
-    if synonyms := field.metadata["synonyms"]:
-        parse = functools.partial(_word_of, synonyms)
     is_switch = kind.scalar is bool and not kind.is_list
     parser.add_argument(
         *(f"--{name}" for name in (field.name, *field.metadata["aliases"])),
@@ -208,10 +203,6 @@ def add_flag(
         default=argparse.SUPPRESS,
         **explained,
     )
-
-
-def _word_of(synonyms: Mapping[str, str], text: str) -> str:
-    return synonyms.get(text, text)
 
 
 def coerce(section: type, values: Mapping[str, Any], source: str) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from sample_factory.config.flags import flag
 
-OF_ADAM = ("adam", "lamb")
-OF_RMSPROP = ("rmsprop",)
+# How flags of optimizers begin -> the values of --optimizer with which they have an effect.
+OPTIMIZER_FLAGS = {"adam": ("adam", "lamb"), "rmsprop": ("rmsprop",)}
 
 
 @dataclass(frozen=True)
@@ -191,17 +191,13 @@ class LearningFlags:
     lr_adaptive_max: float = flag(
         1e-2, "largest learning rate of the kl_adaptive schedules", above=0, at_most=1
     )
-    adam_eps: float = flag(1e-6, "epsilon of Adam", above=0, at_most=1, optimizers=OF_ADAM)
-    adam_beta1: float = flag(0.9, "beta1 of Adam", at_least=0, at_most=0.999999, optimizers=OF_ADAM)
-    adam_beta2: float = flag(0.999, "beta2 of Adam", at_least=0, at_most=0.999999, optimizers=OF_ADAM)
+    adam_eps: float = flag(1e-6, "epsilon of Adam", above=0, at_most=1)
+    adam_beta1: float = flag(0.9, "beta1 of Adam", at_least=0, at_most=0.999999)
+    adam_beta2: float = flag(0.999, "beta2 of Adam", at_least=0, at_most=0.999999)
     rmsprop_alpha: float = flag(
-        0.99,
-        "decay of the mean of squared gradients in RMSprop",
-        at_least=0,
-        at_most=0.999999,
-        optimizers=OF_RMSPROP,
+        0.99, "decay of the mean of squared gradients in RMSprop", at_least=0, at_most=0.999999
     )
-    rmsprop_eps: float = flag(0.01, "epsilon of RMSprop", above=0, at_most=1, optimizers=OF_RMSPROP)
+    rmsprop_eps: float = flag(0.01, "epsilon of RMSprop", above=0, at_most=1)
     max_grad_norm: float = flag(
         4.0, "the norm of the gradients is clipped to this; 0 turns it off", at_least=0
     )

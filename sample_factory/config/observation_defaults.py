@@ -95,9 +95,8 @@ def _alternation(config: Config, num_agents: int) -> dict[str, Any]:
     if sampling.num_policies > 1 or sampling.sampler_only or config.cluster.num_nodes > 1:
         return {}
     envs_per_worker = sampling.num_envs_per_worker or sampling.worker_num_splits
-    together = (
-        sampling.num_workers * envs_per_worker * num_agents
-    )  # trajectories in one rollout of all agents, at least
+    # Trajectories in one rollout of all agents, at least.
+    together = sampling.num_workers * envs_per_worker * num_agents
     of_batch = _SMALL_TASKS["batch_size"] // _SMALL_TASKS["rollout"]
     unit = math.lcm(together, of_batch) // of_batch
     num_batches = unit * max(1, round(_SMALL_TASKS["num_batches_per_iteration"] / unit))

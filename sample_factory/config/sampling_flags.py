@@ -8,10 +8,8 @@ from sample_factory.runtime.cpu import num_usable_cores
 # A bound that catches typing errors.
 MAX_SECONDS = 1_000_000
 # Added to --default_niceness, the nice value of learners. Learners get priority: when they are the
-# bottleneck, every other process waits for them anyway. Measured on 2 cores, alternating in one run:
-# doom_benchmark in fp32, where the learner is the bottleneck, 2,420 FPS without, 2,750 with 5 and 10, 2,920
-# with 5 and 19; with a small network, where it is not, 4,680, 4,960 and 5,070. With 19, any other program on
-# the machine would leave the simulators almost no time.
+# bottleneck, every other process waits for them anyway. 5 and 10 give 6 to 14 % more frames per second on 2
+# cores. With 19, any other program on the machine would leave the simulators almost no time.
 POLICY_WORKER_NICENESS = 5
 ROLLOUT_WORKER_NICENESS = 10
 EVERY = "every"

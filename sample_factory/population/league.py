@@ -75,9 +75,8 @@ class League:
         self._folder = folder
         self._num_policies = num_policies
         self._live_elo = [START_ELO] * num_policies
-        self._past_elo: dict[Milestone, float] = {}
+        self._past_elo: dict[Milestone, float] = {}  # of all past selves
         self._records: dict[tuple[int, Milestone], Record] = {}  # by live policy and past self
-        self._past_selves: list[list[Milestone]] = [[] for _ in range(num_policies)]
         self._num_matches = 0
         self._changed: set[int] = set()  # policies, see take_changed
         self._load()
@@ -121,9 +120,7 @@ class League:
 
     def save(self) -> None:
         """Writes league.json. An OSError is logged and does not end the run."""
-        past_selves = {
-            _name(past_self): self._saved(past_self) for own in self._past_selves for past_self in own
-        }
+        past_selves = {_name(past_self): self._saved(past_self) for past_self in self._past_elo}
         contents = {"policies": [{"elo": elo} for elo in self._live_elo], "past_selves": past_selves}
         try:
             write_atomically(self._folder / FILE_NAME, json.dumps(contents, indent=4) + "\n")
@@ -132,16 +129,11 @@ class League:
 
     def _add(self, past_self: Milestone, elo: float) -> None:
         if past_self not in self._past_elo:
-            past_selves = self._past_selves[past_self.policy_id]
-            past_selves.append(past_self)
-            past_selves.sort(key=lambda other: other.env_frames)  # a run may resume from an earlier state
             self._past_elo[past_self] = elo
             self._changed.add(past_self.policy_id)
 
     def _remove(self, past_self: Milestone) -> None:
-        if past_self in self._past_elo:
-            self._past_selves[past_self.policy_id].remove(past_self)
-            del self._past_elo[past_self]
+        if self._past_elo.pop(past_self, None) is not None:
             self._changed.add(past_self.policy_id)
 
     def _add_result(self, report: MatchReport) -> None:
@@ -173,7 +165,9 @@ class League:
         return max(MIN_WEIGHT, weight)
 
     def _in_use(self, policy: int) -> list[Milestone]:
-        return thinned(self._past_selves[policy], self._flags.selfplay_max_opponents)
+        own = [past_self for past_self in self._past_elo if past_self.policy_id == policy]
+        own.sort(key=lambda past_self: past_self.env_frames)  # a run may resume from an earlier state
+        return thinned(own, self._flags.selfplay_max_opponents)
 
     def _record(self, live: int, past_self: Milestone) -> Record:
         return self._records.get((live, past_self), Record())
@@ -190,17 +184,16 @@ class League:
         except ConfigError as error:
             raise ConfigError(f"{error}; {HOW_TO_REPAIR}") from None
         try:
-            for policy, entry in enumerate(saved.get("policies", [])):
-                if policy < self._num_policies:
-                    self._live_elo[policy] = float(entry["elo"])
+            for policy, entry in zip(range(self._num_policies), saved.get("policies", [])):
+                self._live_elo[policy] = float(entry["elo"])
             for policy in range(self._num_policies):
                 for past_self in find_milestones(self._folder, policy):
                     self._load_past_self(past_self, saved.get("past_selves", {}))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             message = f"{file} does not have the form of a saved league ({error!r}); {HOW_TO_REPAIR}"
             raise ConfigError(message) from None
-        if any(self._past_selves):
-            log.info("Self-play: %d past selves of earlier runs", sum(map(len, self._past_selves)))
+        if self._past_elo:
+            log.info("Self-play: %d past selves of earlier runs", len(self._past_elo))
 
     def _load_past_self(self, past_self: Milestone, saved: Mapping[str, Any]) -> None:
         entry = saved.get(_name(past_self), {})

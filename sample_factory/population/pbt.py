@@ -6,7 +6,7 @@ Factory), section 3.5.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,13 +16,16 @@ from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.experiment_folder import read_json, write_atomically
 from sample_factory.config.flags import MAX_FLOAT, ConfigError, check_values, coerce
 from sample_factory.config.learning_flags import LearningFlags
-from sample_factory.config.population_flags import PbtFlags
-from sample_factory.population.mutation import Mutation
+from sample_factory.config.population_flags import MAX_BATCH_GROWTH, PbtFlags
 from sample_factory.runtime.log import log
 
 # Flags that evolve with every algorithm; it may declare more (config/algorithms.py).
 EVOLVED = ("learning_rate", "exploration_loss_coeff", "value_loss_coeff", "max_grad_norm")
 HOW_TO_REPAIR = "repair it, or delete it to start from the flags"
+RESET_CHANCE = 0.05  # probability that a changed number is reset to its default instead of being mutated
+NEAR_ONE_FACTORS = (1.01, 1.2)  # range of the factor by which 1 - gamma changes
+TINY = 1e-8
+BATCH_FACTOR = 1.2
 
 
 class Member(NamedTuple):
@@ -38,6 +41,65 @@ class Decision(NamedTuple):
     policy_id: int
     donor: int | None
     member: Member
+
+
+class Mutation:
+    """Mutates settings. A number changes with a probability of --pbt_mutation_rate: it is multiplied or
+    divided by a factor between --pbt_perturb_min and --pbt_perturb_max."""
+
+    def __init__(self, flags: PbtFlags, rollout: int, batch_size: int, rng: np.random.Generator):
+        """batch_size: of the command line."""
+        self._flags = flags
+        self._rollout = rollout
+        self._max_batch = MAX_BATCH_GROWTH * batch_size
+        self._rng = rng
+        # These keep the values within the bounds of their flags.
+        self._special: Mapping[str, Callable[[Any], Any]] = {
+            "gamma": self._mutate_near_one,
+            "batch_size": lambda value: self.fitting_batch(self._scaled(value, BATCH_FACTOR)),
+            "learning_rate": lambda value: min(1.0, self._mutate_number(value)),
+        }
+
+    def mutated(self, values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns a mutated copy. Each number in nested mappings and tuples changes on its own.
+
+        defaults: of the same form as `values`.
+        """
+        return {
+            name: self._mutate(value, defaults[name], self._special.get(name, self._mutate_number))
+            for name, value in values.items()
+        }
+
+    def fitting_batch(self, size: float) -> int:
+        """Returns the largest batch size up to `size` that has whole rollouts and fits the buffers."""
+        whole_rollouts = int(min(size, self._max_batch)) // self._rollout
+        return max(1, whole_rollouts) * self._rollout
+
+    def _mutate(self, value: Any, default: Any, mutate_number: Callable[[Any], Any]) -> Any:
+        if isinstance(value, Mapping):
+            return {
+                name: self._mutate(item, default[name], self._mutate_number) for name, item in value.items()
+            }
+        if isinstance(value, (tuple, list)):
+            return type(value)(self._mutate(*pair, mutate_number) for pair in zip(value, default))
+        if self._rng.random() >= self._flags.pbt_mutation_rate:
+            return value
+        if value != default and self._rng.random() < RESET_CHANCE:
+            return default
+        return not value if isinstance(value, bool) else mutate_number(value)
+
+    def _mutate_number(self, value: float) -> float:
+        factor = self._rng.uniform(self._flags.pbt_perturb_min, self._flags.pbt_perturb_max)
+        return self._scaled(value, factor)
+
+    def _mutate_near_one(self, value: float) -> float:
+        """Mutates 1 - value: a discount factor of 0.99 has a horizon of 1 / 0.01 steps."""
+        difference = self._scaled(1.0 - value, self._rng.uniform(*NEAR_ONE_FACTORS))
+        return 1.0 - min(1.0, max(TINY, difference))
+
+    def _scaled(self, value: float, factor: float) -> float:
+        """Multiplies or divides by the factor, with equal probability."""
+        return value * factor if self._rng.random() < 0.5 else value / factor
 
 
 class Population:

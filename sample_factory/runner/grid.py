@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,6 +23,7 @@ FRAMES = "0_aux/env_frames"
 FPS = "0_aux/_fps"
 REWARD = TAGS["reward"]
 EVENT_FILES = ".summary/0/*tfevents*"
+ACTIVE = (QUEUED, RUNNING)  # with the backend
 ORDER = (RUNNING, FAILED, STOPPED, QUEUED, WAITING, FINISHED)  # where the table has no room for all
 HEADING = ("run", "state", "frames", "of", "FPS", "reward", "time")
 SIDES = "<<>>>>>"
@@ -34,35 +35,47 @@ POLL_SECONDS = 0.5
 
 
 class Row:
-    """One run in the table, and the latest figures of its policy 0.
+    """A job, its row in the table, and the latest figures of its policy 0.
 
-    note: e.g. why it has failed. seconds: of all its attempts. figures: by tag; nan: not known.
-    target: of --train_for_env_steps; None without a limit.
+    note: e.g. why it has failed. is_cancelled: whether it was asked to stop. seconds: of all its attempts.
+    figures: by tag; nan: not known. target: of --train_for_env_steps; None without a limit.
     """
 
-    def __init__(self, folder: Path):
-        self.name = folder.name
+    def __init__(self, job: Job):
+        self.job = job
         self.state = WAITING
         self.note = ""
+        self.is_cancelled = False
         self.seconds = 0.0
         self.figures = {FRAMES: 0.0, FPS: math.nan, REWARD: math.nan}
         self.target: int | None = None
         self.env = ""
-        self._folder = folder
         self._loaders: dict[Path, Any] = {}
+
+    def change(self, state: str, note: str = "") -> None:
+        """Gives the job a state, and updates the rest from the files of the job."""
+        self.state = state
+        self.note = note
+        if state in (RUNNING, *ENDS):
+            self.read()
+        if state in ENDS:
+            self.figures[FPS] = math.nan
+        last = self.job.read_state()
+        if last is not None:
+            self.seconds = last.seconds + (time.time() - last.began if last.state == RUNNING else 0.0)
 
     def read(self) -> None:
         """Updates the figures from what the run has written since the last call."""
         # Not at the top of the module: it takes 0.2 s, which an error about a flag should not.
         from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
-        for file in sorted(self._folder.glob(EVENT_FILES)):  # a name has the time of its start
+        for file in sorted(self.job.folder.glob(EVENT_FILES)):  # a name has the time of its start
             if file not in self._loaders:
                 self._loaders[file] = LegacyEventFileLoader(str(file))
             for event in self._loaders[file].Load():
                 scalars = {scalar.tag: scalar.simple_value for scalar in event.summary.value}
                 self.figures |= {tag: scalars[tag] for tag in self.figures if tag in scalars}
-        settings = self._folder / "cfg.json"
+        settings = self.job.folder / "cfg.json"
         if not self.env and settings.exists():
             flags = json.loads(settings.read_text())
             self.env = str(flags.get("env", ""))
@@ -72,8 +85,9 @@ class Row:
     def cells(self) -> tuple[str, ...]:
         """Returns the texts under HEADING."""
         frames, fps, reward = self.figures.values()
+        name = self.job.name
         return (
-            self.name if len(self.name) <= MAX_NAME else f"{self.name[: MAX_NAME - 3]}...",
+            name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 3]}...",
             self.state,
             short_count(frames) if frames else "",
             short_count(self.target) if self.target else "",
@@ -86,7 +100,7 @@ class Row:
         """Returns e.g. "03_a_see_1: finished, 20k frames, reward 12.3"."""
         _, _, frames, _, _, reward, _ = self.cells()
         words = [self.state, self.note, frames and f"{frames} frames", reward and f"reward {reward}"]
-        return f"{self.name}: {', '.join(filter(None, words))}"
+        return f"{self.job.name}: {', '.join(filter(None, words))}"
 
 
 class Board:
@@ -105,8 +119,8 @@ class Board:
         from time to time one for each run."""
         if not self._is_live:
             for row in self._rows:
-                if row.state != QUEUED and self._states.get(row.name, WAITING) != row.state:
-                    self._states[row.name] = row.state
+                if row.state != QUEUED and self._states.get(row.job.name, WAITING) != row.state:
+                    self._states[row.job.name] = row.state
                     self.print(row.sentence())
         running = [row for row in self._rows if row.state == RUNNING]
         now = time.monotonic()
@@ -152,35 +166,31 @@ class Board:
 
 
 class Grid:
-    """All jobs and where each of them is: waiting, with the backend, or ended.
+    """Runs jobs. rows: of all jobs, in the order in which they were added. board: shows them."""
 
-    rows: of all jobs, in the order in which they were added. row_of: the same by name. board: shows them.
-    """
-
-    def __init__(self, jobs: Sequence[Job], backend: Backend, pause: float):
+    def __init__(self, backend: Backend, pause: float):
         """pause: seconds between two starts."""
         self.rows: list[Row] = []
-        self.row_of: dict[str, Row] = {}
         self.board = Board(self.rows)
         self._backend = backend
         self._pause = pause
-        self._jobs = jobs
-        self._waiting: list[Job] = []
-        self._active: dict[str, Job] = {}  # with the backend
-        self._cancelled: set[str] = set()  # names
         self._last_start = -pause
 
     @property
     def num_unfinished(self) -> int:
         """Number of jobs that wait or are with the backend."""
-        return len(self._waiting) + len(self._active)
+        return sum(row.state not in ENDS for row in self.rows)
 
-    def run(self, more: Callable[[], Sequence[Job]] = tuple) -> bool:
+    @property
+    def _active(self) -> list[Row]:
+        return [row for row in self.rows if row.state in ACTIVE]
+
+    def run(self, rows: Sequence[Row], more: Callable[[], Sequence[Row]] = tuple) -> bool:
         """Returns whether all jobs have ended: not if a signal has stopped the grid.
 
-        more: called several times a second; returns jobs to add. The grid ends when there are none.
+        more: called several times a second; returns rows to add. The grid ends when there are none.
         """
-        self._add(self._jobs)
+        self._add(rows)
         self._report_resumed()
         with StopSignals(lambda: "Runs that were still saving may have lost their last minutes.") as signals:
             while self._add(more()) or self.num_unfinished:
@@ -192,73 +202,69 @@ class Grid:
                 time.sleep(POLL_SECONDS)
         return signals.requested is None
 
-    def cancel(self, jobs: Iterable[Job]) -> None:
+    def cancel(self, rows: Collection[Row]) -> None:
         """Asks jobs to save and stop, and discards those that wait; does nothing about those that have ended.
         Returns at once."""
-        names = {job.name for job in jobs}
-        for job in [job for job in self._waiting if job.name in names]:
-            self._waiting.remove(job)
-            self._set(job, STOPPED)
-        active = names & self._active.keys()
-        self._cancelled |= active
+        active = [row for row in rows if row.state in ACTIVE]
+        for row in rows:
+            row.is_cancelled = True
+            if row.state == WAITING:
+                row.change(STOPPED)
         if active:
-            self._backend.stop(active)
+            self._backend.stop([row.job.name for row in active])
 
-    def _add(self, jobs: Sequence[Job]) -> bool:
+    def _add(self, rows: Sequence[Row]) -> bool:
         """Skips finished jobs, adopts those that still run, lets the others wait; returns whether there are
         any."""
-        for job in jobs:
-            self.row_of[job.name] = Row(job.folder)
-            self.rows.append(self.row_of[job.name])
-            if job.is_finished():
-                self._set(job, FINISHED, "in an earlier start")
-            elif self._backend.adopt(job):
-                self._active[job.name] = job
-                self._set(job, QUEUED)
-            else:
-                self._waiting.append(job)
-        return bool(jobs)
+        for row in rows:
+            self.rows.append(row)
+            if row.job.is_finished():
+                row.change(FINISHED, "in an earlier start")
+            elif self._backend.adopt(row.job):
+                row.change(QUEUED)
+        return bool(rows)
 
     def _report_resumed(self) -> None:
         """Prints what has been done by an earlier start, if anything."""
-        resumed = sum(job.read_state() is not None for job in self._waiting)
-        if len(self._waiting) < len(self._jobs) or resumed:
-            skipped = len(self._jobs) - len(self._waiting) - len(self._active)
+        waiting = [row for row in self.rows if row.state == WAITING]
+        resumed = sum(row.job.read_state() is not None for row in waiting)
+        if len(waiting) < len(self.rows) or resumed:
+            skipped = len(self.rows) - self.num_unfinished
             self.board.print(
                 f"{skipped} finished by an earlier start are skipped, {len(self._active)} are still in the "
-                f"queue, {resumed} were begun and are resumed, {len(self._waiting) - resumed} are new"
+                f"queue, {resumed} were begun and are resumed, {len(waiting) - resumed} are new"
             )
 
     def _start_next(self) -> None:
         """Starts the next job if there is room and the pause since the last start is over."""
+        row = next((row for row in self.rows if row.state == WAITING), None)
         is_too_early = time.monotonic() - self._last_start < self._pause
-        if not self._waiting or is_too_early or not self._backend.has_room():
+        if row is None or is_too_early or not self._backend.has_room():
             return
-        job = self._waiting.pop(0)
         self._last_start = time.monotonic()
-        job.write_order()
+        row.job.write_order()
         try:
-            self._backend.start(job)
+            self._backend.start(row.job)
         except CannotStart as error:
-            self._set(job, FAILED, str(error))
+            row.change(FAILED, str(error))
         else:
-            self._active[job.name] = job
-            self._set(job, QUEUED)
+            row.change(QUEUED)
 
     def _follow(self) -> None:
         """Updates the rows of the active jobs."""
         alive = set(self._backend.unfinished())  # before the states: a job writes its last one, then ends
-        for job in list(self._active.values()):
-            state = job.read_current()
+        for row in self._active:
+            state = row.job.read_current()
             if state is not None and state.state in ENDS:
                 # A stopped job that is alive has been queued again by its own script.
-                if job.name not in alive or state.state != STOPPED:
-                    self._set(job, state.state, state.reason)
-            elif job.name not in alive:
-                reason = "its process has died" if state else "it has not been started"
-                self._set(job, *((STOPPED,) if job.name in self._cancelled else (FAILED, reason)))
+                if row.job.name not in alive or state.state != STOPPED:
+                    row.change(state.state, state.reason)
+            elif row.job.name in alive:
+                row.change(RUNNING if state is not None else QUEUED)
+            elif row.is_cancelled:
+                row.change(STOPPED)
             else:
-                self._set(job, RUNNING if state is not None else QUEUED)
+                row.change(FAILED, "its process has died" if state else "it has not been started")
         self.board.show()
 
     def _stop(self) -> None:
@@ -267,26 +273,11 @@ class Grid:
             self.board.print("Stopped watching: the jobs stay in the queue; the same command follows them")
             return
         self.board.print(f"Stopping {len(self._active)} runs; they save first ...")
-        self._waiting.clear()
-        self._backend.stop(self._active)
-        while self._active:
-            for name in self._active.keys() - set(self._backend.unfinished()):
-                state = self._active[name].read_current()
-                ended = STOPPED if state is None or state.state == RUNNING else state.state
-                self._set(self._active[name], ended)
+        self._backend.stop([row.job.name for row in self._active])
+        while active := self._active:
+            alive = set(self._backend.unfinished())
+            for row in [row for row in active if row.job.name not in alive]:
+                state = row.job.read_current()
+                row.change(STOPPED if state is None or state.state == RUNNING else state.state)
             self.board.show()
             time.sleep(POLL_SECONDS)
-
-    def _set(self, job: Job, state: str, note: str = "") -> None:
-        """Updates the row of a job; one that has ended is no longer active."""
-        row = self.row_of[job.name]
-        row.state = state
-        row.note = note
-        if state in (RUNNING, *ENDS):
-            row.read()
-        if state in ENDS:
-            self._active.pop(job.name, None)
-            row.figures[FPS] = math.nan
-        last = job.read_state()
-        if last is not None:
-            row.seconds = last.seconds + (time.time() - last.began if last.state == RUNNING else 0.0)

@@ -107,16 +107,17 @@ def open_backend(arguments: argparse.Namespace, folder: Path) -> Iterator[Backen
 
 
 def _run(jobs: Sequence[Job], backend: Backend, folder: Path, pause: float) -> int:
-    grid = Grid(jobs, backend, pause)
+    grid = Grid(backend, pause)
     grid.board.print(f"{len(jobs)} runs in {folder}; their output: {jobs[0].files}/*.log")
-    has_ended = grid.run()
+    has_ended = grid.run(list(map(Row, jobs)))
     grid.board.close()
-    write_table(folder / CSV, jobs, grid.rows)
+    write_table(folder / CSV, grid.rows)
     print(f"written: {folder / CSV}")
     print("\n".join(draw_curves(folder / "curves.png", jobs)), flush=True)
-    failed = [(job, row.note) for job, row in zip(jobs, grid.rows) if row.state == FAILED]
-    for job, reason in failed:
-        print(f"FAILED: {job.name}: {reason}; {job.log}\n    {job.last_line()}", file=sys.stderr)
+    failed = [row for row in grid.rows if row.state == FAILED]
+    for row in failed:
+        job = row.job
+        print(f"FAILED: {job.name}: {row.note}; {job.log}\n    {job.last_line()}", file=sys.stderr)
     if failed:
         print("the same command starts these runs again", file=sys.stderr)
         return EXIT_FAILED
@@ -126,13 +127,14 @@ def _run(jobs: Sequence[Job], backend: Backend, folder: Path, pause: float) -> i
     return 0
 
 
-def write_table(path: Path, jobs: Sequence[Job], rows: Sequence[Row]) -> None:
+def write_table(path: Path, rows: Sequence[Row]) -> None:
     """Writes a line for each run: COLUMNS, and the parameters of the grid. reward: of the last episodes."""
-    params = [name for job in jobs for name in job.params]
+    params = [name for row in rows for name in row.job.params]
     with open(path, "w", newline="") as file:
         writer = csv.DictWriter(file, list(dict.fromkeys([*COLUMNS, *params])))
         writer.writeheader()
-        for job, row in zip(jobs, rows):
+        for row in rows:
+            job = row.job
             state = job.read_state()
             reward = row.figures[REWARD]
             cells = {

@@ -20,8 +20,6 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.runner.run_job import FOLDER, Job
 from sample_factory.runtime.failures import CommandFailed, one_line
 
-VARIABLE = "RUN_DESCRIPTION"
-
 SHUFFLE_SEED = 0  # the same order in every start, as an experiment's name begins with its place in the order
 LONG_NAME = 200  # characters; the file system allows 255, the names of the run's files have an ending
 SHORT = 3  # letters of a parameter's last word in the name of an experiment
@@ -186,7 +184,9 @@ def as_typed(value: Any) -> str:
 
 def load_description(run: str) -> RunDescription:
     """Returns RUN_DESCRIPTION of a module or a file. Raises what `load_variable` raises."""
-    described: RunDescription = load_variable(run, VARIABLE, RunDescription, "'my_grid', experiments=[...]")
+    described: RunDescription = load_variable(
+        run, "RUN_DESCRIPTION", RunDescription, "'my_grid', experiments=[...]"
+    )
     others = [item for item in described.experiments if not isinstance(item, Experiment)]
     if others:
         raise ConfigError(f"--run={run}: experiments should be Experiment objects, not {others[0]!r}")

@@ -79,11 +79,9 @@ class Job(NamedTuple):
 
     @staticmethod
     def read(order: Path) -> "Job":
-        """Reads what `write_order` wrote. Raises OSError, and ValueError or KeyError if it is no order."""
+        """Reads what `write_order` wrote. Raises OSError, and ValueError, KeyError or TypeError otherwise."""
         values = json.loads(order.read_text())
-        folder = Path(values["experiment"])
-        more = {name: values[name] for name in ("cwd", "attempt")}
-        return Job(values["command"], folder, order.parent, values["env_vars"], **more)
+        return Job(**{**values, "folder": Path(values["folder"]), "files": order.parent})
 
     @property
     def name(self) -> str:
@@ -127,14 +125,9 @@ class Job(NamedTuple):
         """Orders the next attempt."""
         self.files.mkdir(parents=True, exist_ok=True)
         last = _read(self.order)
-        order = {
-            "command": list(self.command),
-            "cwd": str(Path.cwd()),
-            "env_vars": dict(self.env_vars),
-            "experiment": str(self.folder),
-            "attempt": 1 if last is None else last["attempt"] + 1,
-        }
-        write_atomically(self.order, json.dumps(order, indent=1))
+        attempt = 1 if last is None else last["attempt"] + 1
+        order = self._replace(cwd=str(Path.cwd()), attempt=attempt)
+        write_atomically(self.order, json.dumps(order._asdict(), indent=1, default=str))
 
 
 def _read(path: Path) -> Any:

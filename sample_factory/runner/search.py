@@ -41,7 +41,7 @@ def run_search(argv: Sequence[str]) -> int:
     folder = train_dir / description.search_name
     with open_backend(arguments, folder) as backend:
         study = open_study(description, folder)
-        grid = Grid([], backend, arguments.pause_between)
+        grid = Grid(backend, arguments.pause_between)
         search = Search(description, study, train_dir, grid, arguments.max_parallel)
         ended = sum(trial.state.is_finished() for trial in study.trials)
         grid.board.print(f"{ended} of {description.num_trials} trials have ended; logs: {folder / FOLDER}")

@@ -2,7 +2,6 @@
 
 import argparse
 import fnmatch
-import os
 import signal
 import subprocess
 import sys
@@ -39,22 +38,16 @@ def find_experiments(folder: Path, masks: Sequence[str]) -> list[Path]:
     A mask is for the name or the path below `folder` of an experiment, or of a folder around it.
     Raises ConfigError if there are none.
     """
-    everything = []
+    everything = sorted(place.parent.relative_to(folder) for place in folder.rglob(".summary"))
     found = []
-    for place, folders, _ in os.walk(folder):
-        folders.sort()
-        if ".summary" not in folders:
-            continue
-        folders.clear()  # there is no experiment within an experiment
-        path = Path(place).relative_to(folder)
-        everything.append(str(path))
+    for path in everything:
         names = [name for part in (path, *path.parents[:-1]) for name in (part.name, str(part))]
         if not masks or any(fnmatch.fnmatchcase(name, mask.rstrip("/")) for name in names for mask in masks):
             found.append(folder / path)
     if not everything:
         raise ConfigError(f"--dir={folder}: there are no experiments with summaries in this folder")
     if not found:
-        listed = ", ".join(everything[:NUM_LISTED])
+        listed = ", ".join(map(str, everything[:NUM_LISTED]))
         raise ConfigError(f"no experiment in {folder} matches {' or '.join(masks)}; there are {listed}")
     return found
 

@@ -23,12 +23,7 @@ from sample_factory.launch.processes import ProcessRun
 from sample_factory.launch.resources import allocate
 from sample_factory.launch.serial import SerialRun
 from sample_factory.launch.shared_imports import shared_imports
-from sample_factory.launch.start_from import (
-    describe_last_checkpoints,
-    log_resumed,
-    resumed_frames,
-    why_done,
-)
+from sample_factory.launch.start_from import describe_last_checkpoints, log_resumed, resumed_frames, why_done
 from sample_factory.mainloop.main_loop import MainLoop, Resources
 from sample_factory.mainloop.run_result import (
     DONE,

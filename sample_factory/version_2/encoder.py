@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-NONLINEARITIES = {"elu": nn.ELU, "relu": nn.ReLU, "tanh": nn.Tanh}
+from sample_factory.models.encoders import ACTIVATIONS
 
 
 class Encoder(nn.Module):
@@ -28,8 +28,7 @@ class Encoder(nn.Module):
 
 def nonlinearity(cfg: Any, inplace: bool = False) -> nn.Module:
     """Returns the activation function of --nonlinearity."""
-    activation: nn.Module = NONLINEARITIES[cfg.nonlinearity]()
-    return activation
+    return ACTIVATIONS[cfg.nonlinearity]()
 
 
 def calc_num_elements(module: nn.Module, shape: Sequence[int]) -> int:

@@ -7,7 +7,6 @@ PAGE = "see sample_factory/config/README.md, Coming from Sample Factory 1 or 2"
 RUNNING = "sample_factory.version_2.running"
 PLAY_LOOP = "sample_factory.version_2.play_loop"
 RUNNER = "sample_factory.version_2.runner"
-EXAMPLES = "sample_factory.version_2.examples"
 
 
 def _in(module: str, *names: str) -> dict[str, str]:
@@ -95,15 +94,15 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "VizdoomEncoder": "write --encoder_custom=vizdoom, or register_encoder for one of your own",
     },
     "sf_examples.vizdoom.doom.doom_params": _in(
-        EXAMPLES, "add_doom_env_args", "add_doom_env_eval_args", "doom_override_defaults"
+        RUNNING, "add_doom_env_args", "add_doom_env_eval_args", "doom_override_defaults"
     ),
     "sf_examples.vizdoom.doom.doom_utils": {
-        **_in(EXAMPLES, "DOOM_ENVS", "make_doom_env_from_spec"),
+        **_in(RUNNING, "DOOM_ENVS", "make_doom_env_from_spec"),
         "DoomSpec": "see sample_factory/envs/doom/README.md, A scenario of your own",
     },
-    "sf_examples.vizdoom.train_vizdoom": _in(EXAMPLES, "register_vizdoom_components", "parse_vizdoom_cfg"),
-    "sf_examples.mujoco.train_mujoco": _in(EXAMPLES, "register_mujoco_components", "parse_mujoco_cfg"),
-    "sf_examples.atari.train_atari": _in(EXAMPLES, "register_atari_components", "parse_atari_args"),
+    "sf_examples.vizdoom.train_vizdoom": _in(RUNNING, "register_vizdoom_components", "parse_vizdoom_cfg"),
+    "sf_examples.mujoco.train_mujoco": _in(RUNNING, "register_mujoco_components", "parse_mujoco_cfg"),
+    "sf_examples.atari.train_atari": _in(RUNNING, "register_atari_components", "parse_atari_args"),
     # Version 1
     "algorithms.utils.arguments": {
         "parse_args": "call sample_factory.train.main(argv), or sample_factory.run(env=..., **flags)",
@@ -126,14 +125,8 @@ MODULES: Mapping[str, str] = {
     "sample_factory.hub.push_to_hub; see sample_factory/hub/README.md",
     "export_onnx": "call sample_factory.export_onnx(experiment, path), or python -m sample_factory.export",
     "pbt": "population-based training is switched on by --with_pbt=True",
-    "algorithms": PAGE,
-    "cfg": PAGE,
-    "model": PAGE,
-    "utils": PAGE,
-    "algo.utils": PAGE,
-    "algo.runners": PAGE,
-    "algo.sampling": PAGE,
-    "algo.learning": PAGE,
+    **dict.fromkeys(("algorithms", "cfg", "model", "utils"), PAGE),
+    **dict.fromkeys(("algo.utils", "algo.runners", "algo.sampling", "algo.learning"), PAGE),
     "sf_examples": "its envs and networks are built in: write --env=doom_..., atari_..., mujoco_...; "
     "see sample_factory/envs/README.md",
 }

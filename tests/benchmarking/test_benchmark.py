@@ -26,8 +26,8 @@ from tests.processes import alive
 CARTPOLE = ["--env=gym_CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4"]
 
 
-def test_flags_of_training_are_passed_on_as_typed():
-    typed = [*CARTPOLE, "--encoder_mlp_layers", "16", "8", "--normalize_input", "--seed=3"]
+def test_flags_of_training_are_passed_on():
+    typed = [*CARTPOLE, "--encoder_mlp_layers", "16", "8", "--normalize_input=False", "--seed=3"]
     config = parse_arguments(
         ["--seconds=5", *typed, "--sweep", "--compare", "v1=1e3", "--compare=v2 (a=b)=20"]
     )
@@ -79,9 +79,9 @@ def test_other_values_replace_those_that_were_typed():
     changed = with_values(parse_arguments(typed), {"num_workers": 4, "batch_size": 128})
     assert changed.extra["benchmark"].repeats == 2
     assert training_flags(changed) == [
+        "--num_workers=4",
         "--env=gym_CartPole-v1",
         "--seed=3",
-        "--num_workers=4",
         "--batch_size=128",
     ]
     assert changed.sampling.num_workers == 4 and changed.learning.batch_size == 128
@@ -101,8 +101,8 @@ def test_a_sweep_measures_with_the_fastest_values_and_prints_the_command(capsys,
     assert "12 training runs of 25 s each, until about" in printed[0]
     assert printed[-1] == (
         "the fastest: python -m sample_factory.train --env=gym_CartPole-v1 --num_workers=2 "
-        "--inline_samplers=0 --rollout=64 --batch_size=256 --num_batches_per_iteration=8 "
-        "--num_envs_per_worker=16"
+        "--num_envs_per_worker=16 --inline_samplers=0 --rollout=64 --batch_size=256 "
+        "--num_batches_per_iteration=8"
     )
     fast = tmp_path / "fast.json"
     assert any(str(fast) in line for line in printed)

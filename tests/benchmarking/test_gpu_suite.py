@@ -8,8 +8,14 @@ from sample_factory import benchmark
 from sample_factory.benchmarking import gpu_suite
 from sample_factory.benchmarking.benchmark import with_chosen_values
 from sample_factory.benchmarking.benchmark_flags import BenchmarkFlags, parse_arguments, parse_suite
-from sample_factory.benchmarking.gpu_suite import Result, copied_mb, doom_size, make_rows
-from sample_factory.benchmarking.learner_alone import hand_over_free, learner_alone, synthetic_buffers
+from sample_factory.benchmarking.gpu_suite import (
+    copied_mb,
+    doom_size,
+    hand_over_free,
+    learner_alone,
+    make_rows,
+    synthetic_buffers,
+)
 from sample_factory.benchmarking.stages import Stage, StageFailed
 from sample_factory.config.flags import ConfigError
 from tests.counting import counts
@@ -51,7 +57,7 @@ def test_the_suite_takes_flags_of_training_and_few_of_the_benchmark():
         (["--suite=gpus"], "--suite=gpus: choose one of gpu"),
         (["--suite=gpu", "--sweep"], "--sweep has no effect beside --suite"),
         (["--suite=gpu", "--seconds=0"], "--seconds=0.0"),
-        (["--suite=gpu", "--json=/no/where/a.json"], "there is no such folder"),
+        (["--suite=gpu", "--json=/no/where/a.json"], "its folder does not exist"),
         (["--suite=gpu", "--batch_sise=64"], "did you mean --batch_size?"),
     ],
 )
@@ -94,10 +100,10 @@ def test_the_table_has_what_was_measured_and_notes_say_why_a_row_is_missing():
     cores = {"ours": 3.4, "of_others": 0.1, "stolen": 0.2}
     measured = Stage(12345.6, cores=cores, parts=parts, gpu_busy=0.415, warnings=("no CUDA graphs",))
     results = [
-        Result(rows[0], measured, {"to_gpu": 1234.5, "from_gpu": 5.4}),
-        Result(rows[4], Stage(99.0)),
-        Result(rows[1], why="it needs a GPU"),
-        Result(rows[3], failure="training: failed; the end of its output:\nTraceback"),
+        rows[0]._replace(stage=measured, copied={"to_gpu": 1234.5, "from_gpu": 5.4}),
+        rows[4]._replace(stage=Stage(99.0)),
+        rows[1]._replace(why="it needs a GPU"),
+        rows[3]._replace(failure="training: failed; the end of its output:\nTraceback"),
     ]
     hardware = {"cpu": "a CPU", "cores": 4, "gpus": []}
     lines = gpu_suite.report(results, hardware, BenchmarkFlags(seconds=15.0))
@@ -119,7 +125,7 @@ def test_a_row_that_fails_does_not_end_the_suite_and_each_row_is_in_the_file(mon
             raise StageFailed("training", "failed", "a broken engine")
         if row.name == "CartPole, 1,000 copies":
             raise ConfigError("--inline_samplers=2 is more than --num_workers=1")
-        return Result(row, Stage(10.0, learner="on cpu in fp32"))
+        return row._replace(stage=Stage(10.0, learner="on cpu in fp32"))
 
     monkeypatch.setattr(gpu_suite, "_measured", measured)
     file = tmp_path / "gpu.json"

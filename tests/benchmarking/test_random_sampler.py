@@ -17,7 +17,7 @@ from tests.processes import alive
 def run(env, *typed):
     """Returns the frames of each worker, the frames of all, their seconds, and their FPS."""
     flags = [f"--env={env}", "--num_workers=2", "--worker_num_splits=1", *typed]
-    *workers, total = sample(*parse_arguments(flags))
+    *workers, total = sample(parse_arguments(flags))
     frames, seconds, fps = (float(number) for number in re.findall(r"[0-9.]+", total))
     return [int(line.split()[2]) for line in workers], int(frames), seconds, fps
 

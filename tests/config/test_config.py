@@ -175,10 +175,3 @@ def test_a_familys_flags_must_be_flags_of_new_names(tmp_path):
         family = EnvFamily("toy_a", lambda name: None, flags, {})
         with pytest.raises(ConfigError, match=message):
             parse_config(["--env=toy_a", f"--train_dir={tmp_path}"], lambda env, family=family: family)
-
-
-def test_cuda_is_another_word_for_gpu_on_the_command_line_and_in_files(tmp_path):
-    config = parse(tmp_path, "--device=cuda")
-    assert config.run.device == config.typed["device"] == config.flat()["device"] == "gpu"
-    (tmp_path / "flags.json").write_text('{"device": "cuda"}')
-    assert parse(tmp_path, f"--cfg={tmp_path / 'flags.json'}").run.device == "gpu"

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from sample_factory.config.population_flags import PbtFlags
-from sample_factory.population.mutation import Mutation
+from sample_factory.population.pbt import Mutation
 
 TRIALS = 300
 

@@ -9,10 +9,11 @@ import pytest
 
 from sample_factory.monitoring.summaries import TensorboardWriter
 from sample_factory.runner.grid import FPS, FRAMES, REWARD, Board, Row
+from sample_factory.runner.run_job import Job
 
 
 def row(name, state):
-    result = Row(Path(name))
+    result = Row(Job([], Path(name), Path(), {}))
     result.state = state
     return result
 
@@ -80,7 +81,7 @@ def test_elsewhere_each_change_of_a_state_is_one_line():
 
 
 def test_figures_are_read_from_the_summaries_as_they_grow(tmp_path):
-    row = Row(tmp_path)
+    row = Row(Job([], tmp_path, tmp_path, {}))
 
     def read():
         row.read()
