@@ -6,6 +6,7 @@ actions and logits. K: number of values in an action; L: number of logits.
 
 import functools
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -101,7 +102,7 @@ class CategoricalActions:
         """Returns the entropy [...], in nats."""
         return -(self.log_probs.exp() * self.log_probs).sum(dim=(-2, -1))
 
-    def kl(self, other: "CategoricalActions") -> Tensor:
+    def kl(self, other: Any) -> Tensor:
         """Returns KL(self || other), [...]."""
         return (self.log_probs.exp() * (self.log_probs - other.log_probs)).sum(dim=(-2, -1))
 
@@ -142,7 +143,7 @@ class GaussianActions:
         """Returns the differential entropy [...], in nats."""
         return (self.log_stds + (0.5 + HALF_LOG_2PI)).sum(dim=-1)
 
-    def kl(self, other: "GaussianActions") -> Tensor:
+    def kl(self, other: Any) -> Tensor:
         """Returns KL(self || other), [...]."""
         log_std_ratio = self.log_stds - other.log_stds
         shift = (self.means - other.means) * (-other.log_stds).exp()
@@ -191,7 +192,7 @@ class MixedActions:
         """Returns entropy plus differential entropy [...], in nats."""
         return self.discrete.entropy() + self.box.entropy()
 
-    def kl(self, other: "MixedActions") -> Tensor:
+    def kl(self, other: Any) -> Tensor:
         """Returns KL(self || other), [...]."""
         return self.discrete.kl(other.discrete) + self.box.kl(other.box)
 
@@ -201,4 +202,5 @@ class MixedActions:
 
 
 # Distributions over actions [..., K] float32; log_prob, entropy and kl have the shape [...] of their batch.
+# The other distribution of kl is of the same class.
 ActionDistribution = CategoricalActions | GaussianActions | MixedActions

@@ -6,15 +6,29 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sample_factory.algo.losses import EXPLORATION_LOSSES, kl_loss
+from sample_factory.algo.losses import masked_mean
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.algorithms.algorithm import Evaluation, SGDStep, evaluation_summaries
 from sample_factory.learning.algorithms.cpc_task import cpc_loss, make_cpc
 from sample_factory.learning.algorithms.episodic_task import make_episodic
 from sample_factory.learning.batch import Batch
+from sample_factory.models.action_distributions import ActionDistribution
 from sample_factory.models.policy_spec import BuiltPolicy
 
 EPISODIC = "episodic"  # name of the loss and of the module of the episodic memory
+MAX_SYMMETRIC_KL = 30.0
+
+
+def exploration_loss(name: str, distribution: ActionDistribution, valid: Tensor) -> Tensor:
+    """Returns the --exploration_loss `name`, which keeps a policy from becoming deterministic too early.
+
+    entropy: minus the mean entropy over the valid rows (bool, of the batch shape).
+    symmetric_kl: the mean of (KL(pi || u) + KL(u || pi)) / 2, u uniform; for discrete actions. At most
+        MAX_SYMMETRIC_KL, since it is unbounded as the probability of any action goes to 0.
+    """
+    if name == "entropy":
+        return -masked_mean(distribution.entropy(), valid)
+    return masked_mean(distribution.symmetric_kl_with_uniform(), valid).clamp(max=MAX_SYMMETRIC_KL)
 
 
 class ExtraLosses:
@@ -53,10 +67,10 @@ class ExtraLosses:
         zero = torch.zeros((), device=self._device)
         terms = {"exploration": zero, "kl": zero, "auxiliary": zero}
         if flags.exploration_loss_coeff != 0:
-            loss = EXPLORATION_LOSSES[flags.exploration_loss](evaluation.distribution, valid)
+            loss = exploration_loss(flags.exploration_loss, evaluation.distribution, valid)
             terms["exploration"] = loss * flags.exploration_loss_coeff
         if flags.kl_loss_coeff != 0:
-            loss = kl_loss(evaluation.distribution, evaluation.behavior, valid)
+            loss = masked_mean(evaluation.distribution.kl(evaluation.behavior), valid)
             terms["kl"] = loss * flags.kl_loss_coeff
         if self._cpc is not None:
             terms["auxiliary"] = cpc_loss(flags, self._cpc, minibatch, evaluation.unrolled, self._rng)
