@@ -133,8 +133,7 @@ class EpisodicTask:
         if self._moments is not None:
             raise RuntimeError(
                 "--episodic_memory: after_step was not called between two calls of losses, so the memory "
-                "would stay empty; the algorithm's after_step should call super().after_step(version), or "
-                "ExtraLosses.after_step()"
+                "would stay empty; the algorithm's after_step should call super().after_step(version)"
             )
         num_steps, num_trajectories = minibatch.own.shape
         drawn = self._rng.integers(0, (num_steps - 1) * num_trajectories, NUM_SAMPLES)

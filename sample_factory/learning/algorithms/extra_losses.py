@@ -31,20 +31,22 @@ def exploration_loss(name: str, distribution: ActionDistribution, valid: Tensor)
     return masked_mean(distribution.symmetric_kl_with_uniform(), valid).clamp(max=MAX_SYMMETRIC_KL)
 
 
-class ExtraLosses:
-    """Computes the losses of --exploration_loss_coeff, --kl_loss_coeff, --use_cpc and --episodic_memory."""
+class BuiltInAlgorithm:
+    """The part of an `Algorithm` that the built-in ones share. By default it uses each batch once.
+
+    Has the losses of --exploration_loss_coeff, --kl_loss_coeff, --use_cpc and --episodic_memory.
+    """
 
     def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
-        """flags, policy, rng: arguments of an algorithm's factory."""
         self._flags = flags
-        self._device = policy.device
+        self._model = policy.model
+        self._total = policy.total
         self._rng = rng
         self._cpc = make_cpc(policy.model) if flags.use_cpc else None
         self._episodic = make_episodic(flags, policy, rng)
 
     @property
     def modules(self) -> Mapping[str, nn.Module]:
-        """Modules beside the policy's network, see `Algorithm`."""
         modules: dict[str, nn.Module] = {}
         if self._cpc is not None:
             modules["cpc"] = self._cpc
@@ -57,14 +59,17 @@ class ExtraLosses:
         if self._episodic is not None:
             self._episodic.set_flags(flags)
 
-    def terms(self, minibatch: Batch, evaluation: Evaluation) -> dict[str, Tensor]:
-        """Returns the weighted losses by name; a loss that is turned off is 0.
+    def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
+        return ()
+
+    def extra_losses(self, minibatch: Batch, evaluation: Evaluation) -> dict[str, Tensor]:
+        """Returns the weighted losses that all algorithms have, by name; a loss that is turned off is 0.
 
         The loss of the episodic memory is included only if the network has one. It raises RuntimeError if
         `after_step` was not called since the previous call.
         """
         flags, valid = self._flags, minibatch.own
-        zero = torch.zeros((), device=self._device)
+        zero = torch.zeros((), device=self._model.device)
         terms = {"exploration": zero, "kl": zero, "auxiliary": zero}
         if flags.exploration_loss_coeff != 0:
             loss = exploration_loss(flags.exploration_loss, evaluation.distribution, valid)
@@ -78,39 +83,20 @@ class ExtraLosses:
             terms[EPISODIC] = self._episodic.loss(minibatch, evaluation)
         return terms
 
-    def after_step(self) -> None:
-        """Fills the episodic memory, if there is one. To be called once after each SGD step."""
+    def after_step(self, version: int) -> None:
+        """Fills the episodic memory, if there is one."""
         if self._episodic is not None:
             self._episodic.after_step()
-
-
-class BuiltInAlgorithm:
-    """The part of an `Algorithm` that the built-in ones share. By default it uses each batch once."""
-
-    def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
-        self._flags = flags
-        self._model = policy.model
-        self._total = policy.total
-        self._extra = ExtraLosses(flags, policy, rng)
-
-    @property
-    def modules(self) -> Mapping[str, nn.Module]:
-        return self._extra.modules
-
-    def set_flags(self, flags: LearningFlags) -> None:
-        self._flags = flags
-        self._extra.set_flags(flags)
-
-    def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
-        return ()
-
-    def after_step(self, version: int) -> None:
-        self._extra.after_step()
 
     @torch.no_grad()
     def summaries(self, step: SGDStep) -> dict[str, float]:
         advantages = step.losses.diagnostics["advantages"][step.minibatch.own]
-        numbers = {"adv_min": advantages.min(), "adv_max": advantages.max(), **self.own_summaries(step)}
+        numbers = {
+            "adv_min": advantages.min(),
+            "adv_max": advantages.max(),
+            "adv_std": advantages.std(correction=0),
+            **self.own_summaries(step),
+        }
         return evaluation_summaries(step.minibatch, step.evaluation, numbers)
 
     def own_summaries(self, step: SGDStep) -> dict[str, Tensor]:
