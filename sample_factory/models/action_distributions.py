@@ -104,7 +104,8 @@ class CategoricalActions:
 
     def kl(self, other: Any) -> Tensor:
         """Returns KL(self || other), [...]."""
-        return (self.log_probs.exp() * (self.log_probs - other.log_probs)).sum(dim=(-2, -1))
+        log_ratios: Tensor = self.log_probs - other.log_probs
+        return (self.log_probs.exp() * log_ratios).sum(dim=(-2, -1))
 
     def symmetric_kl_with_uniform(self) -> Tensor:
         """Returns the sum over components of (KL(pi || u) + KL(u || pi)) / 2, [...].
@@ -145,8 +146,8 @@ class GaussianActions:
 
     def kl(self, other: Any) -> Tensor:
         """Returns KL(self || other), [...]."""
-        log_std_ratio = self.log_stds - other.log_stds
-        shift = (self.means - other.means) * (-other.log_stds).exp()
+        log_std_ratio: Tensor = self.log_stds - other.log_stds
+        shift: Tensor = (self.means - other.means) * (-other.log_stds).exp()
         return (0.5 * ((2 * log_std_ratio).exp() + shift.square() - 1) - log_std_ratio).sum(dim=-1)
 
     def symmetric_kl_with_uniform(self) -> Tensor:
