@@ -6,8 +6,6 @@ nonlinearity, so that not even a NaN in an invalid row reaches the loss or a gra
 """
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -16,23 +14,6 @@ from sample_factory.runtime.totals import Total, of_one_process
 
 # Beyond this ratio of probabilities (20), the sample is too far off the new policy to have a gradient.
 MAX_LOG_RATIO = math.log(20.0)
-MAX_SYMMETRIC_KL = 30.0
-
-
-class Distribution(Protocol):
-    """Distributions over actions of K numbers, of batch shape [...]; see models/action_distributions.py."""
-
-    def log_prob(self, actions: Tensor) -> Tensor:
-        """Returns log-probabilities [...] of actions [..., K]."""
-
-    def entropy(self) -> Tensor:
-        """Returns entropies [...], in nats."""
-
-    def kl(self, other: Any) -> Tensor:
-        """Returns KL(self || other), [...]; `other` is a distribution of the same class."""
-
-    def symmetric_kl_with_uniform(self) -> Tensor:
-        """Returns (KL(self || u) + KL(u || self)) / 2, [...], u uniform. Raises ValueError for a Box."""
 
 
 def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
@@ -119,28 +100,3 @@ def squared_error_loss(values: Tensor, targets: Tensor, valid: Tensor) -> Tensor
     """Returns half the mean of (V - target)^2. values: differentiable; targets: no gradient; valid: bool."""
     errors = torch.where(valid, values - targets, 0.0)
     return 0.5 * masked_mean(errors.square(), valid)
-
-
-def kl_loss(new_distribution: Distribution, behavior_distribution: Distribution, valid: Tensor) -> Tensor:
-    """Returns the mean of KL(pi_new || pi_behavior) over the valid rows (bool, of the batch shape)."""
-    return masked_mean(new_distribution.kl(behavior_distribution), valid)
-
-
-def entropy_loss(distribution: Distribution, valid: Tensor) -> Tensor:
-    """Returns minus the mean entropy over the valid rows (bool, of the batch shape)."""
-    return -masked_mean(distribution.entropy(), valid)
-
-
-def symmetric_kl_loss(distribution: Distribution, valid: Tensor) -> Tensor:
-    """Returns the mean of (KL(pi || u) + KL(u || pi)) / 2 over valid rows, u uniform. For discrete actions.
-
-    At most MAX_SYMMETRIC_KL, since it is unbounded as the probability of any action goes to 0.
-    """
-    return masked_mean(distribution.symmetric_kl_with_uniform(), valid).clamp(max=MAX_SYMMETRIC_KL)
-
-
-# By the values of --exploration_loss: losses that keep the policy from becoming deterministic too early.
-EXPLORATION_LOSSES: Mapping[str, Callable[[Distribution, Tensor], Tensor]] = {
-    "entropy": entropy_loss,
-    "symmetric_kl": symmetric_kl_loss,
-}

@@ -90,14 +90,14 @@ def _check_results(name: str, algorithm: Algorithm, policy: BuiltPolicy, batch: 
 
 
 def _check_memory(name: str, algorithm: Algorithm, policy: BuiltPolicy, batch: Batch) -> None:
-    """Begins a second SGD step: ExtraLosses raises if `after_step` of the first one did not reach it."""
+    """Begins a second SGD step: `extra_losses` raises if `after_step` of the first one did not reach it."""
     evaluation = evaluate(policy, batch)
     targets = algorithm.targets(batch, evaluation)
     losses = _call(name, "losses of a second step", algorithm.losses, batch, evaluation, targets)
     if EPISODIC not in losses.terms:
         raise AlgorithmError(
             f"algorithm {name}: the memory of --episodic_memory would stay empty; losses should contain the "
-            "terms of ExtraLosses"
+            "terms of BuiltInAlgorithm.extra_losses"
         )
 
 

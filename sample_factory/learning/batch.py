@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, zero_non_finite
-from sample_factory.models.actor_critic import Unroll
+from sample_factory.models.actor_critic import NetworkOutput
 from sample_factory.models.policy_spec import BuiltPolicy
 from sample_factory.runtime.gpu_work import Uploads, host_array
 
@@ -67,11 +67,13 @@ class Batch(NamedTuple):
         return self._replace(obs=obs, resets=self.resets[:, columns], **tensors)
 
 
-def unroll(policy: BuiltPolicy, batch: Batch) -> Unroll:
+def unroll(policy: BuiltPolicy, batch: Batch) -> NetworkOutput:
     """Runs the network over T+1 steps of each trajectory; the last value is the one to bootstrap from."""
     with torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.autocast):
-        unrolled = policy.model.unroll(*batch.chunks())
-    return Unroll(*(join_chunks(tensor, batch.chunk_rnn_states.shape[0]) for tensor in unrolled))
+        output = policy.model.unroll(*batch.chunks())
+    num_chunks = batch.chunk_rnn_states.shape[0]
+    of_steps = {name: x for name, x in output._asdict().items() if name != "rnn_state" and x is not None}
+    return output._replace(**{name: join_chunks(tensor, num_chunks) for name, tensor in of_steps.items()})
 
 
 def join_chunks(tensor: Tensor, num_chunks: int) -> Tensor:

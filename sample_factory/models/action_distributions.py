@@ -6,6 +6,7 @@ actions and logits. K: number of values in an action; L: number of logits.
 
 import functools
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -101,9 +102,10 @@ class CategoricalActions:
         """Returns the entropy [...], in nats."""
         return -(self.log_probs.exp() * self.log_probs).sum(dim=(-2, -1))
 
-    def kl(self, other: "CategoricalActions") -> Tensor:
+    def kl(self, other: Any) -> Tensor:
         """Returns KL(self || other), [...]."""
-        return (self.log_probs.exp() * (self.log_probs - other.log_probs)).sum(dim=(-2, -1))
+        log_ratios: Tensor = self.log_probs - other.log_probs
+        return (self.log_probs.exp() * log_ratios).sum(dim=(-2, -1))
 
     def symmetric_kl_with_uniform(self) -> Tensor:
         """Returns the sum over components of (KL(pi || u) + KL(u || pi)) / 2, [...].
@@ -142,10 +144,10 @@ class GaussianActions:
         """Returns the differential entropy [...], in nats."""
         return (self.log_stds + (0.5 + HALF_LOG_2PI)).sum(dim=-1)
 
-    def kl(self, other: "GaussianActions") -> Tensor:
+    def kl(self, other: Any) -> Tensor:
         """Returns KL(self || other), [...]."""
-        log_std_ratio = self.log_stds - other.log_stds
-        shift = (self.means - other.means) * (-other.log_stds).exp()
+        log_std_ratio: Tensor = self.log_stds - other.log_stds
+        shift: Tensor = (self.means - other.means) * (-other.log_stds).exp()
         return (0.5 * ((2 * log_std_ratio).exp() + shift.square() - 1) - log_std_ratio).sum(dim=-1)
 
     def symmetric_kl_with_uniform(self) -> Tensor:
@@ -191,7 +193,7 @@ class MixedActions:
         """Returns entropy plus differential entropy [...], in nats."""
         return self.discrete.entropy() + self.box.entropy()
 
-    def kl(self, other: "MixedActions") -> Tensor:
+    def kl(self, other: Any) -> Tensor:
         """Returns KL(self || other), [...]."""
         return self.discrete.kl(other.discrete) + self.box.kl(other.box)
 
@@ -201,4 +203,5 @@ class MixedActions:
 
 
 # Distributions over actions [..., K] float32; log_prob, entropy and kl have the shape [...] of their batch.
+# The other distribution of kl is of the same class.
 ActionDistribution = CategoricalActions | GaussianActions | MixedActions

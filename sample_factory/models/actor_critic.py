@@ -26,27 +26,20 @@ class PolicyOutput(NamedTuple):
     rnn_state: Tensor  # [B, state_size], before the next step
 
 
-class Unroll(NamedTuple):
-    """T steps for B rows, differentiable.
+class NetworkOutput(NamedTuple):
+    """Outputs of a network for T steps of B rows.
 
-    Encodings and beliefs are outputs of the encoder and the core of the actor's tower, in the dtype in which
-    these ran. E and H are 0 for a network that does not return them.
+    Of `ActorCritic.forward`: logits are not masked, and any float dtype will do. Of `ActorCritic.unroll`:
+    logits are masked, and logits and values are float32. Encodings and beliefs are outputs of the encoder and
+    the core of the actor's tower, in the dtype in which these ran; only --use_cpc and --episodic_memory need
+    them.
     """
 
-    logits: Tensor  # [T, B, L] float32, masked
-    values: Tensor  # [T, B] float32
-    encodings: Tensor  # [T, B, E]
-    beliefs: Tensor  # [T, B, H]
-
-
-class NetworkOutput(NamedTuple):
-    """Outputs of `ActorCritic.forward` for T steps of B rows, in any float dtype."""
-
-    logits: Tensor  # [T, B, L], not masked
+    logits: Tensor  # [T, B, L]
     values: Tensor  # [T, B]
     rnn_state: Tensor  # [B, state_size], after the last step
-    encodings: Tensor | None = None  # see Unroll; only --use_cpc and --episodic_memory need it
-    beliefs: Tensor | None = None  # likewise
+    encodings: Tensor | None = None  # [T, B, E]
+    beliefs: Tensor | None = None  # [T, B, H]
 
 
 class ActorCritic(nn.Module):
@@ -103,7 +96,7 @@ class ActorCritic(nn.Module):
         observations: [B, ...]. rnn_state: [B, state_size].
         deterministic: the mode of the distribution instead of a sample.
         """
-        logits, values, rnn_state, *_ = self._run(observations, rnn_state, None)
+        logits, values, rnn_state, *_ = self.unroll(observations, rnn_state)
         distribution = self.distribution(logits[0])
         actions = distribution.mode() if deterministic else distribution.sample()
         return PolicyOutput(
@@ -116,26 +109,13 @@ class ActorCritic(nn.Module):
 
     def unroll(
         self, observations: Mapping[str, Tensor], rnn_state: Tensor, resets: np.ndarray | None = None
-    ) -> Unroll:
-        """Runs T steps of B rows.
+    ) -> NetworkOutput:
+        """Runs T steps of B rows; differentiable.
 
         observations: [T, B, ...] or [T * B, ...], time-major.
         rnn_state: [B, state_size], before the first step.
         resets: bool [T, B] in host memory, or None: where True, the row's state is zeroed before that step.
         """
-        logits, values, _, encodings, beliefs = self._run(observations, rnn_state, resets)
-        nothing = values.new_empty((*values.shape, 0))
-        return Unroll(
-            logits,
-            values,
-            nothing if encodings is None else encodings,
-            nothing if beliefs is None else beliefs,
-        )
-
-    def _run(
-        self, observations: Mapping[str, Tensor], rnn_state: Tensor, resets: np.ndarray | None
-    ) -> NetworkOutput:
-        """Runs `forward` on raw observations. Returns masked logits; logits and values are float32."""
         rows = {key: observations[key].reshape(-1, *shape) for key, shape in self.observation_shapes.items()}
         output: NetworkOutput = self(self.inputs(rows), rnn_state.float(), resets)
         logits = output.logits.float()

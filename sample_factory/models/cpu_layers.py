@@ -3,7 +3,6 @@
 - Linear, Conv2d: pack their weights once while they act. With AVX2, the gradient of the weight of Conv2d is
   computed by matrix products.
 - PatchConv2d: computes a convolution over pictures with few channels as one over squares of pixels.
-- ELU: cheaper backward pass and exponential.
 
 OneDNN's kernels need weights in a special order (packed). torch's layers reorder them in each call, which
 takes as long as the products of a few rows. The operators for packed weights are private operators of torch's
@@ -274,55 +273,3 @@ def pixels_to_channels(x: Tensor, side: int) -> Tensor:
     else:
         squares = x.reshape(batch, channels, rows, side, columns, side).permute(0, 2, 4, 1, 3, 5)
     return squares.reshape(batch, rows, columns, channels * side * side).permute(0, 3, 1, 2)
-
-
-# Number of elements handled at once, so that intermediate results stay in the cache.
-ELU_CHUNK = 1 << 16
-
-
-class ELU(nn.Module):
-    """x where x > 0, exp(x) - 1 elsewhere (Clevert et al. 2016, equation 15, alpha 1), in any dtype."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if x.is_cpu and not torch.compiler.is_compiling():
-            # `apply` itself takes longer than the ELU of a few rows: only where there is a gradient.
-            return _elu_with_gradient(x) if x.requires_grad else _elu(x)
-        return nn.functional.elu(x)
-
-
-class _Elu(torch.autograd.Function):
-    """ELU whose backward pass needs only the output, which the next layer keeps in any case.
-
-    torch's ELU keeps the input and computes exp again. Measured on [528, 32, 17, 31] in float32, one core
-    with AVX2: 5 instead of 10 ms.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        out = _elu(x)
-        ctx.save_for_backward(out)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (out,) = ctx.saved_tensors
-        grad_in: Tensor = torch.ops.aten.elu_backward(grad, 1, 1, 1, True, out)
-        return grad_in
-
-
-_elu_with_gradient: Callable[[Tensor], Tensor] = _Elu.apply
-
-
-def _elu(x: Tensor) -> Tensor:
-    """Computes exp(x) - 1, where torch computes expm1: faster, and with an error of up to 6e-8 near 0.
-
-    bfloat16 is computed in float32. Measured with one core: 38 instead of 45 ms for [2112, 32, 17, 31] in
-    bfloat16, 0.42 instead of 0.65 ms for [16, 32, 17, 31] in float32.
-    """
-    out = torch.empty_like(x)
-    rows = max(1, ELU_CHUNK // max(1, x[:1].numel()))
-    for rows_in, rows_out in zip(torch.split(x, rows), torch.split(out, rows)):
-        floats = rows_in.float() if x.dtype == torch.bfloat16 else rows_in
-        negative = floats.clamp(max=0).exp_().sub_(1)
-        torch.maximum(floats, negative, out=rows_out)
-    return out

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.cpu_layers import ELU, Conv2d, Linear, PatchConv2d, ToChannelsLast
+from sample_factory.models.cpu_layers import Conv2d, Linear, PatchConv2d, ToChannelsLast
 from sample_factory.models.custom_parts import make_custom_part, out_size
 from sample_factory.models.encoder_choice import (
     CONVNETS,
@@ -27,7 +27,7 @@ from sample_factory.models.network_registry import ENCODER
 from sample_factory.models.normalizers import autocast_dtype
 from sample_factory.spaces.observations import ImageLayout, Indices
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {"elu": ELU, "relu": nn.ReLU, "tanh": nn.Tanh}
+ACTIVATIONS: dict[str, type[nn.Module]] = {"elu": nn.ELU, "relu": nn.ReLU, "tanh": nn.Tanh}
 MAX_SCALE = 5.0  # where normalised observations are clipped
 
 

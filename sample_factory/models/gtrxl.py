@@ -166,21 +166,15 @@ class _WindowAttention(nn.Module):
         heads, width, _ = self.key.shape
         query = self.query(x).unflatten(-1, (heads, width)) / math.sqrt(width)  # [B, T, heads, width]
         by_content = torch.einsum("bthw,hwd->bhtd", query + self.content_bias, self.key)
-        scores = self._products(by_content, context.transpose(1, 2))  # [B, heads, T, M + T]
+        scores = torch.einsum("bhtd,bnd->bhtn", by_content, context)  # [B, heads, T, M + T]
         positions = torch.einsum("hwd,md->hwm", self.position, self.table)
         by_position = torch.einsum("bthw,hwm->bhtm", query + self.position_bias, positions)
         distances = torch.arange(self.memory, -1, -1, device=x.device)  # from a step to each column
         too_old = distances > ages.unsqueeze(-1)  # [B, T, M + 1]
         by_position = by_position.masked_fill(too_old.unsqueeze(1), -math.inf)
         weights = torch.softmax(scores + shifted(by_position), dim=-1)
-        read = self._products(weights, context)
+        read = torch.einsum("bhtn,bnd->bhtd", weights, context)
         return cast(Tensor, self.out(torch.einsum("bhtd,hwd->bthw", read, self.value).flatten(2)))
-
-    @staticmethod
-    def _products(left: Tensor, right: Tensor) -> Tensor:
-        """Returns left [B, heads, T, K] times right [B, K, N], as one product of matrices per row."""
-        products: Tensor = torch.unflatten(torch.bmm(left.flatten(1, 2), right), 1, left.shape[1:3])
-        return products
 
 
 def shifted(windows: Tensor) -> Tensor:

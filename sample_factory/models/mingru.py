@@ -1,12 +1,8 @@
 """A minimal GRU, whose gates depend on the inputs only: a trajectory is one matrix product and a scan."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.cores import Core, keep_mask
@@ -66,11 +62,12 @@ def _gate_and_candidate(in_size: int, size: int) -> Linear:
 
 def scan_by_steps(decays: Tensor, inputs: Tensor, first: Tensor) -> Tensor:
     """Returns h [T, B, H] with h_t = decays_t * h_{t-1} + inputs_t and h_{-1} = first [B, H], in T steps."""
-    outputs = torch.empty_like(inputs)
+    outputs = []
     state = first
-    for decay, added, output in zip(decays, inputs, outputs):
-        state = torch.addcmul(added, decay, state, out=output)
-    return outputs
+    for decay, added in zip(decays, inputs):
+        state = torch.addcmul(added, decay, state)
+        outputs.append(state)
+    return torch.stack(outputs)
 
 
 def scan_by_doubling(decays: Tensor, inputs: Tensor, first: Tensor) -> Tensor:
@@ -90,38 +87,9 @@ def scan_by_doubling(decays: Tensor, inputs: Tensor, first: Tensor) -> Tensor:
     return inputs
 
 
-def _scan(decays: Tensor, inputs: Tensor, first: Tensor) -> Tensor:
-    return (scan_by_steps if inputs.is_cpu else scan_by_doubling)(decays, inputs, first)
-
-
-class _LinearScan(torch.autograd.Function):
-    """A scan whose backward pass is a scan from the last step to the first."""
-
-    @staticmethod
-    def forward(ctx: Any, decays: Tensor, inputs: Tensor, first: Tensor) -> Tensor:
-        outputs = _scan(decays, inputs, first)
-        ctx.save_for_backward(decays, first, outputs)
-        return outputs
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        decays, first, outputs = ctx.saved_tensors
-        nothing = torch.zeros_like(first)
-        following = torch.cat([decays[1:], nothing.unsqueeze(0)])  # the decay of the step after each
-        total = _scan(following.flip(0), grad.flip(0), nothing).flip(0)  # gradient of h_t by all paths
-        before = torch.cat([first.unsqueeze(0), outputs[:-1]])
-        return total * before, total, decays[0] * total[0]
-
-
-_linear_scan: Callable[..., Tensor] = _LinearScan.apply
-
-
 def linear_scan(decays: Tensor, inputs: Tensor, first: Tensor) -> Tensor:
     """Returns h [T, B, H] with h_t = decays_t * h_{t-1} + inputs_t and h_{-1} = first, differentiable.
 
     decays, inputs: [T, B, H] float32. first: [B, H] float32. A decay of 0 forgets exactly.
     """
-    if inputs.shape[0] == 1:  # acting
-        return torch.addcmul(inputs, decays, first)
-    return _linear_scan(decays, inputs, first)
+    return (scan_by_steps if inputs.is_cpu else scan_by_doubling)(decays, inputs, first)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.actor_critic import ActorCritic, PolicyOutput, Unroll
+from sample_factory.models.actor_critic import ActorCritic, NetworkOutput
 from sample_factory.models.cores import Core
 from sample_factory.models.custom_parts import describe, int_attribute, out_size
 from sample_factory.models.encoder_choice import encoded_spaces
@@ -43,6 +43,8 @@ STEPWISE = (
 RESETS = "where resets [T, B] is True, the row's rnn_state should count as 0 before that step"
 
 Module = TypeVar("Module", bound=nn.Module)
+At = tuple[slice, slice]  # steps and rows
+EVERYTHING = (slice(None), slice(None))
 
 
 @torch.no_grad()
@@ -107,83 +109,70 @@ def _encoded_dtype(space: gym.spaces.Box, device: torch.device) -> torch.dtype:
 
 
 def _check_core(name: str, core: Core, in_size: int, device: torch.device) -> None:
-    """Compares one call of a core with calls of one step each. core: from `make_core`."""
+    """core: from `make_core`."""
     what = f"{describe(CORE, name)} with state_size {core.state_size}"
     encodings = torch.randn(STEPS, ROWS, in_size, device=device)
     trial = _trial(core)
 
-    def run(x: Tensor, rnn_state: Tensor, resets: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
+    def run(at: At, rnn_state: Tensor, resets: np.ndarray | None) -> tuple[dict[str, Tensor], Tensor]:
+        x = encodings[at]
         outputs, rnn_state = _call(what, trial, x, rnn_state, resets)
         steps, rows, _ = x.shape
         given = f"x {list(x.shape)}: "
         _check_shape(what, "outputs", outputs, (steps, rows, core.out_size), f"{given}[T, B, out_size]")
         _check_shape(what, "an rnn_state", rnn_state, (rows, core.state_size), f"{given}[B, state_size]")
-        return outputs, rnn_state
+        return {"outputs": outputs}, rnn_state
 
-    def step(t: int, row: int, rnn_state: Tensor) -> tuple[Tensor, Tensor]:
-        return run(encodings[t : t + 1, row : row + 1], rnn_state)
-
-    first = torch.zeros(ROWS, core.state_size, device=device)
-    for resets, reason in _ways():
-        outputs, last = run(encodings, first, resets)
-        (acted,), last_acted = _one_at_a_time(step, first, resets)
-        _check_equal(what, "outputs", outputs, acted, reason)
-        _check_equal(what, "rnn_state", last, last_acted, reason)
+    _check_steps(what, run, torch.zeros(ROWS, core.state_size, device=device))
 
 
 def _check_actor_critic(
     name: str, model: ActorCritic, observation_space: gym.spaces.Dict, device: torch.device
 ) -> None:
-    """Compares unrolling a network with acting on one observation at a time."""
     what = describe(ACTOR_CRITIC, name)
     state_size = int_attribute(model, "state_size", "the floats that an agent remembers", ACTOR_CRITIC)
     observations = made_up_observations(observation_space, STEPS, ROWS, device)
     trial = _trial(model)
 
-    def step(t: int, row: int, rnn_state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        rows = {key: tensor[t, row : row + 1] for key, tensor in observations.items()}
-        acted: PolicyOutput = _call(what, trial.act, rows, rnn_state, True)
-        _check_shape(what, "an rnn_state", acted.rnn_state, (1, state_size), "one row: [B, state_size]")
-        return acted.logits.unsqueeze(0), acted.values.unsqueeze(0), acted.rnn_state
+    def run(at: At, rnn_state: Tensor, resets: np.ndarray | None) -> tuple[dict[str, Tensor], Tensor]:
+        seen = {key: tensor[at] for key, tensor in observations.items()}
+        output: NetworkOutput = _call(what, trial.unroll, seen, rnn_state, resets)
+        steps = STEPS if at == EVERYTHING else 1
+        rows = len(rnn_state)
+        _check_shape(what, "logits", output.logits, (steps, rows, model.num_logits), "[T, B, num_logits]")
+        _check_shape(what, "values", output.values, (steps, rows), "[T, B]")
+        _check_shape(what, "an rnn_state", output.rnn_state, (rows, state_size), "[B, state_size]")
+        return {"logits": output.logits, "values": output.values}, output.rnn_state.float()
 
-    first = torch.zeros(ROWS, state_size, device=device)
-    for resets, reason in _ways():
-        unrolled: Unroll = _call(what, trial.unroll, observations, first, resets)
-        _check_shape(what, "logits", unrolled.logits, (STEPS, ROWS, model.num_logits), "[T, B, num_logits]")
-        _check_shape(what, "values", unrolled.values, (STEPS, ROWS), "[T, B]")
-        (logits, values), _ = _one_at_a_time(step, first, resets)
-        _check_equal(what, "logits", unrolled.logits, logits, reason)
-        _check_equal(what, "values", unrolled.values, values, reason)
+    _check_steps(what, run, torch.zeros(ROWS, state_size, device=device))
 
 
-def _ways() -> list[tuple[np.ndarray | None, str]]:
-    """Returns resets, bool [STEPS, ROWS] or None, each with the rule that a difference would break."""
-    resets = np.zeros((STEPS, ROWS), bool)
-    resets[[0, 1, 2], [0, 1, 0]] = True
-    return [(None, STEPWISE), (resets, RESETS)]
+def _check_steps(
+    what: str, run: Callable[[At, Tensor, np.ndarray | None], tuple[dict[str, Tensor], Tensor]], first: Tensor
+) -> None:
+    """Compares one call for all steps with calls for one step of one row each, with and without resets.
 
-
-def _one_at_a_time(
-    step: Callable[[int, int, Tensor], tuple[Tensor, ...]], first: Tensor, resets: np.ndarray | None
-) -> tuple[list[Tensor], Tensor]:
-    """Calls `step(t, row, rnn_state)` for each step of each row; it returns outputs [1, 1, ...] and the next
-    rnn_state [1, S].
-
-    first: [ROWS, S]. Returns the outputs as [STEPS, ROWS, ...], and the last rnn_state [ROWS, S].
+    run(at, rnn_state, resets): returns outputs [T, B, ...] by name and the next rnn_state [B, S] for the
+    steps and rows `at`. first: [ROWS, S], the rnn_state before the first step.
     """
-    columns = []
-    last = []
-    for row in range(ROWS):
-        rnn_state = first[row : row + 1]
-        steps = []
-        for t in range(STEPS):
-            if resets is not None and resets[t, row]:
-                rnn_state = torch.zeros_like(rnn_state)
-            *outputs, rnn_state = step(t, row, rnn_state)
-            steps.append(outputs)
-        columns.append([torch.cat(parts) for parts in zip(*steps)])
-        last.append(rnn_state)
-    return [torch.cat(parts, dim=1) for parts in zip(*columns)], torch.cat(last)
+    some_resets = np.zeros((STEPS, ROWS), bool)
+    some_resets[[0, 1, 2], [0, 1, 0]] = True
+    for resets, reason in ((None, STEPWISE), (some_resets, RESETS)):
+        unrolled, last = run(EVERYTHING, first, resets)
+        acted = {name: torch.empty_like(tensor) for name, tensor in unrolled.items()}
+        last_acted = torch.empty_like(last)
+        for row in range(ROWS):
+            rnn_state = first[row : row + 1]
+            for t in range(STEPS):
+                if resets is not None and resets[t, row]:
+                    rnn_state = torch.zeros_like(rnn_state)
+                outputs, rnn_state = run((slice(t, t + 1), slice(row, row + 1)), rnn_state, None)
+                for name, output in outputs.items():
+                    acted[name][t, row] = output[0, 0]
+            last_acted[row] = rnn_state[0]
+        for name, tensor in unrolled.items():
+            _check_equal(what, name, tensor, acted[name], reason)
+        _check_equal(what, "rnn_state", last, last_acted, reason)
 
 
 def made_up_observations(

@@ -85,18 +85,6 @@ def make_decoder(flags: ModelFlags, in_size: int) -> tuple[nn.Module, int]:
     return mlp(flags, in_size, widths), widths[-1] if widths else in_size
 
 
-class GivenLogits(nn.Module):
-    """The action head of a tower whose encoder computes the logits: takes them out of the features."""
-
-    def __init__(self, num_logits: int):
-        super().__init__()
-        self.num_logits = num_logits
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Maps [..., F] to its first L numbers."""
-        return features[..., : self.num_logits]
-
-
 class ActionHead(nn.Module):
     """Maps features [..., F] to logits [..., L] in the layout of the action space."""
 
@@ -191,11 +179,9 @@ class TowerActorCritic(ActorCritic):
             towers[0].memory = EpisodicMemory(flags.episodic_slots, self.layout, *sizes)
         # The value does not depend on logits that an encoder computes.
         self.num_given_logits = given_logits(towers[0], flags, self.layout)
-        self.action_head: nn.Module = (
-            GivenLogits(self.num_logits)
-            if self.num_given_logits
-            else ActionHead(flags, self.layout, towers[0].out_size)
-        )
+        self.action_head: ActionHead | None = None
+        if not self.num_given_logits:
+            self.action_head = ActionHead(flags, self.layout, towers[0].out_size)
         self.critic_head = nn.Linear(towers[-1].out_size - self.num_given_logits, 1) if has_critic else None
         self.state_size = sum(tower.core.state_size for tower in towers)
 
@@ -207,12 +193,14 @@ class TowerActorCritic(ActorCritic):
             tower(observations, own_state, resets) for tower, own_state in zip(self.towers, rnn_states)
         ]
         with torch.autocast(rnn_state.device.type, enabled=False):
-            logits = self.action_head(outputs[0].features.float())
+            features = outputs[0].features.float()
+            num_given = self.num_given_logits
+            logits = features[..., :num_given] if self.action_head is None else self.action_head(features)
             if self.critic_head is None:
                 values = logits.new_zeros(logits.shape[:-1])
             else:
-                critic_features = outputs[-1].features[..., self.num_given_logits :]
-                values = self.critic_head(critic_features.float()).squeeze(-1)
+                features = outputs[-1].features[..., num_given:]
+                values = self.critic_head(features.float()).squeeze(-1)
         rnn_state = torch.cat([output.rnn_state for output in outputs], dim=-1)
         return NetworkOutput(logits, values, rnn_state, outputs[0].encodings, outputs[0].beliefs)
 

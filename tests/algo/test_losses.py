@@ -1,51 +1,34 @@
 import math
 
-import gymnasium as gym
 import pytest
 import torch
 
 from sample_factory.algo.losses import (
-    MAX_SYMMETRIC_KL,
-    entropy_loss,
-    kl_loss,
     masked_mean,
     normalize_advantages,
     policy_loss,
-    symmetric_kl_loss,
     value_loss,
 )
-from sample_factory.models.action_distributions import action_distribution
-from sample_factory.spaces.actions import action_layout
-
-SPACE = gym.spaces.MultiDiscrete([3, 2])
-
-
-def distribution(logits):
-    return action_distribution(action_layout(SPACE), logits)
 
 
 def losses_of(inputs, valid):
     """Every loss of this package, each with the tensor that receives its gradient."""
-    log_ratios, advantages, values, old_values, targets, logits, old_logits = inputs
+    log_ratios, advantages, values, old_values, targets = inputs
     return {
         "policy": (policy_loss(log_ratios, advantages, 0.1, valid), log_ratios),
         "value": (value_loss(values, old_values, targets, 0.2, valid), values),
-        "kl": (kl_loss(distribution(logits), distribution(old_logits), valid), logits),
-        "entropy": (entropy_loss(distribution(logits), valid), logits),
-        "symmetric_kl": (symmetric_kl_loss(distribution(logits), valid), logits),
     }
 
 
 def random_inputs(num_rows=12, dtype=torch.float64):
     generator = torch.Generator().manual_seed(0)
     rows = [torch.randn(num_rows, generator=generator, dtype=dtype) * 0.3 for _ in range(5)]
-    rows += [torch.randn(num_rows, 5, generator=generator, dtype=dtype) for _ in range(2)]
-    for learned in (0, 2, 5):
+    for learned in (0, 2):
         rows[learned].requires_grad_()
     return rows
 
 
-LOSSES = ["policy", "value", "kl", "entropy", "symmetric_kl"]
+LOSSES = ["policy", "value"]
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -155,15 +138,3 @@ def test_equal_advantages_are_not_blown_up(advantages):
 
 def test_no_valid_advantage_gives_zeros():
     assert (normalize_advantages(torch.randn(3), torch.zeros(3, dtype=torch.bool)) == 0).all()
-
-
-def test_entropy_loss_of_a_uniform_policy():
-    logits, valid = torch.zeros(4, 5), torch.ones(4, dtype=torch.bool)
-    assert float(entropy_loss(distribution(logits), valid)) == pytest.approx(-math.log(6))
-
-
-def test_symmetric_kl_is_0_for_a_uniform_policy_and_capped_for_a_deterministic_one():
-    valid = torch.ones(4, dtype=torch.bool)
-    assert float(symmetric_kl_loss(distribution(torch.zeros(4, 5)), valid)) == pytest.approx(0, abs=1e-6)
-    certain = torch.tensor([[1e4, 0.0, 0.0, 1e4, 0.0]]).expand(4, -1)
-    assert float(symmetric_kl_loss(distribution(certain), valid)) == MAX_SYMMETRIC_KL

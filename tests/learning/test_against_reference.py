@@ -97,7 +97,7 @@ class Trajectory:
                 state = self.at("chunk_rnn_states", t // length)[None]  # no gradient flows further back
             elif self.at("resets", t):
                 state = torch.zeros_like(state)
-            output = model._run({"obs": self.batch.obs["obs"][t, self.column][None]}, state, None)
+            output = model.unroll({"obs": self.batch.obs["obs"][t, self.column][None]}, state)
             state = output.rnn_state
             outputs.append((output.logits[0, 0], output.values[0, 0]))
         return outputs

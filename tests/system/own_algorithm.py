@@ -6,7 +6,7 @@ import sys
 import torch
 
 from sample_factory import register_algorithm
-from sample_factory.algo.losses import entropy_loss, masked_mean
+from sample_factory.algo.losses import masked_mean
 from sample_factory.learning.algorithms.algorithm import Losses, evaluation_summaries
 from sample_factory.learning.algorithms.targets import vtrace_targets
 from sample_factory.train import main
@@ -50,7 +50,7 @@ class Tempered:
         valid = minibatch.own
         scale = self._temperature.log.exp()
         log_probs = evaluation.distribution.log_prob(minibatch.actions)
-        entropy = -entropy_loss(evaluation.distribution, valid)
+        entropy = masked_mean(evaluation.distribution.entropy(), valid)
         errors = evaluation.unrolled.values[:-1] - targets.returns
         terms = {
             "policy": -masked_mean(log_probs * targets.advantages, valid),

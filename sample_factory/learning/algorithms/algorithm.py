@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from sample_factory.algo.losses import Distribution
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.algorithms.targets import Targets
 from sample_factory.learning.batch import Batch, unroll
-from sample_factory.models.actor_critic import Unroll
+from sample_factory.models.action_distributions import ActionDistribution
+from sample_factory.models.actor_critic import NetworkOutput
 from sample_factory.models.policy_spec import BuiltPolicy
 
 POLICY = "policy"  # the loss that every algorithm has; epochs end early when it no longer changes
@@ -21,9 +21,9 @@ POLICY = "policy"  # the loss that every algorithm has; epochs end early when it
 class Evaluation(NamedTuple):
     """Outputs of the network being trained for a batch; differentiable."""
 
-    unrolled: Unroll  # of T+1 steps; values are on the critic's normalised scale
-    distribution: Distribution  # pi, [T, B]
-    behavior: Distribution  # mu, the policy that acted, [T, B]
+    unrolled: NetworkOutput  # of T+1 steps; values are on the critic's normalised scale
+    distribution: ActionDistribution  # pi, [T, B]
+    behavior: ActionDistribution  # mu, the policy that acted, [T, B]
     log_ratios: Tensor  # [T, B]: log pi - log mu of the actions
 
     @property

@@ -16,7 +16,7 @@ from sample_factory.algo.losses import masked_mean
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.batch import Batch
 from sample_factory.models.action_distributions import columns
-from sample_factory.models.actor_critic import ActorCritic, Unroll
+from sample_factory.models.actor_critic import ActorCritic, NetworkOutput
 from sample_factory.models.custom_parts import out_size
 from sample_factory.models.towers import TowerActorCritic
 from sample_factory.spaces.actions import ActionLayout
@@ -159,10 +159,11 @@ def cpc_loss(
     flags: LearningFlags,
     cpc: ActionConditionalCPC,
     minibatch: Batch,
-    unrolled: Unroll,
+    unrolled: NetworkOutput,
     rng: np.random.Generator,
 ) -> Tensor:
     """Returns the weighted loss of the task for a minibatch; its gradient reaches encoder and core."""
+    assert unrolled.beliefs is not None and unrolled.encodings is not None, "the built-in network has both"
     actions = minibatch.actions
     num_steps, num_trajectories = minibatch.own.shape
     comparisons = draw_comparisons(flags, (num_steps, num_trajectories), rng, actions.device)

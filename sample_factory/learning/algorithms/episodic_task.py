@@ -133,9 +133,10 @@ class EpisodicTask:
         if self._moments is not None:
             raise RuntimeError(
                 "--episodic_memory: after_step was not called between two calls of losses, so the memory "
-                "would stay empty; the algorithm's after_step should call super().after_step(version), or "
-                "ExtraLosses.after_step()"
+                "would stay empty; the algorithm's after_step should call super().after_step(version)"
             )
+        encodings = evaluation.unrolled.encodings
+        assert encodings is not None, "the built-in network has them"
         num_steps, num_trajectories = minibatch.own.shape
         drawn = self._rng.integers(0, (num_steps - 1) * num_trajectories, NUM_SAMPLES)
         before = torch.from_numpy(drawn).to(self._policy.device)
@@ -144,7 +145,7 @@ class EpisodicTask:
         own = minibatch.own.flatten()
         valid = own[before] & own[after] & ~ended
         keys = self._keys({key: x.flatten(0, 1)[after] for key, x in minibatch.obs.items()})
-        queries = self._memory.query(evaluation.unrolled.encodings.flatten(0, 1)[before].float())
+        queries = self._memory.query(encodings.flatten(0, 1)[before].float())
         self._moments = self._describe(minibatch, evaluation, after, keys, valid)
         loss = contrastive_loss(queries, keys, self.encoder.recent, valid, TEMPERATURE)
         return CONTRAST_COEFF * loss
@@ -165,10 +166,12 @@ class EpisodicTask:
         inputs = transitions(self._flags, minibatch, values)
         advantages, _ = gae(*inputs, lam=SURPRISE_LAMBDA)
         targets = Targets(*gae(*inputs, lam=1.0))
+        beliefs = evaluation.unrolled.beliefs
+        assert beliefs is not None, "the built-in network has them"
         contents = self._memory.value_of(
             minibatch.actions.flatten(0, 1)[steps],
             normalized_returns(self._model, targets).flatten()[steps],
-            evaluation.unrolled.beliefs.flatten(0, 1)[steps].float(),
+            beliefs.flatten(0, 1)[steps].float(),
         )
         return Moments(keys, contents, valid, advantages.flatten()[steps])
 

@@ -6,31 +6,47 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sample_factory.algo.losses import EXPLORATION_LOSSES, kl_loss
+from sample_factory.algo.losses import masked_mean
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.algorithms.algorithm import Evaluation, SGDStep, evaluation_summaries
 from sample_factory.learning.algorithms.cpc_task import cpc_loss, make_cpc
 from sample_factory.learning.algorithms.episodic_task import make_episodic
 from sample_factory.learning.batch import Batch
+from sample_factory.models.action_distributions import ActionDistribution
 from sample_factory.models.policy_spec import BuiltPolicy
 
 EPISODIC = "episodic"  # name of the loss and of the module of the episodic memory
+MAX_SYMMETRIC_KL = 30.0
 
 
-class ExtraLosses:
-    """Computes the losses of --exploration_loss_coeff, --kl_loss_coeff, --use_cpc and --episodic_memory."""
+def exploration_loss(name: str, distribution: ActionDistribution, valid: Tensor) -> Tensor:
+    """Returns the --exploration_loss `name`, which keeps a policy from becoming deterministic too early.
+
+    entropy: minus the mean entropy over the valid rows (bool, of the batch shape).
+    symmetric_kl: the mean of (KL(pi || u) + KL(u || pi)) / 2, u uniform; for discrete actions. At most
+        MAX_SYMMETRIC_KL, since it is unbounded as the probability of any action goes to 0.
+    """
+    if name == "entropy":
+        return -masked_mean(distribution.entropy(), valid)
+    return masked_mean(distribution.symmetric_kl_with_uniform(), valid).clamp(max=MAX_SYMMETRIC_KL)
+
+
+class BuiltInAlgorithm:
+    """The part of an `Algorithm` that the built-in ones share. By default it uses each batch once.
+
+    Has the losses of --exploration_loss_coeff, --kl_loss_coeff, --use_cpc and --episodic_memory.
+    """
 
     def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
-        """flags, policy, rng: arguments of an algorithm's factory."""
         self._flags = flags
-        self._device = policy.device
+        self._model = policy.model
+        self._total = policy.total
         self._rng = rng
         self._cpc = make_cpc(policy.model) if flags.use_cpc else None
         self._episodic = make_episodic(flags, policy, rng)
 
     @property
     def modules(self) -> Mapping[str, nn.Module]:
-        """Modules beside the policy's network, see `Algorithm`."""
         modules: dict[str, nn.Module] = {}
         if self._cpc is not None:
             modules["cpc"] = self._cpc
@@ -43,20 +59,23 @@ class ExtraLosses:
         if self._episodic is not None:
             self._episodic.set_flags(flags)
 
-    def terms(self, minibatch: Batch, evaluation: Evaluation) -> dict[str, Tensor]:
-        """Returns the weighted losses by name; a loss that is turned off is 0.
+    def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
+        return ()
+
+    def extra_losses(self, minibatch: Batch, evaluation: Evaluation) -> dict[str, Tensor]:
+        """Returns the weighted losses that all algorithms have, by name; a loss that is turned off is 0.
 
         The loss of the episodic memory is included only if the network has one. It raises RuntimeError if
         `after_step` was not called since the previous call.
         """
         flags, valid = self._flags, minibatch.own
-        zero = torch.zeros((), device=self._device)
+        zero = torch.zeros((), device=self._model.device)
         terms = {"exploration": zero, "kl": zero, "auxiliary": zero}
         if flags.exploration_loss_coeff != 0:
-            loss = EXPLORATION_LOSSES[flags.exploration_loss](evaluation.distribution, valid)
+            loss = exploration_loss(flags.exploration_loss, evaluation.distribution, valid)
             terms["exploration"] = loss * flags.exploration_loss_coeff
         if flags.kl_loss_coeff != 0:
-            loss = kl_loss(evaluation.distribution, evaluation.behavior, valid)
+            loss = masked_mean(evaluation.distribution.kl(evaluation.behavior), valid)
             terms["kl"] = loss * flags.kl_loss_coeff
         if self._cpc is not None:
             terms["auxiliary"] = cpc_loss(flags, self._cpc, minibatch, evaluation.unrolled, self._rng)
@@ -64,39 +83,20 @@ class ExtraLosses:
             terms[EPISODIC] = self._episodic.loss(minibatch, evaluation)
         return terms
 
-    def after_step(self) -> None:
-        """Fills the episodic memory, if there is one. To be called once after each SGD step."""
+    def after_step(self, version: int) -> None:
+        """Fills the episodic memory, if there is one."""
         if self._episodic is not None:
             self._episodic.after_step()
-
-
-class BuiltInAlgorithm:
-    """The part of an `Algorithm` that the built-in ones share. By default it uses each batch once."""
-
-    def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
-        self._flags = flags
-        self._model = policy.model
-        self._total = policy.total
-        self._extra = ExtraLosses(flags, policy, rng)
-
-    @property
-    def modules(self) -> Mapping[str, nn.Module]:
-        return self._extra.modules
-
-    def set_flags(self, flags: LearningFlags) -> None:
-        self._flags = flags
-        self._extra.set_flags(flags)
-
-    def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
-        return ()
-
-    def after_step(self, version: int) -> None:
-        self._extra.after_step()
 
     @torch.no_grad()
     def summaries(self, step: SGDStep) -> dict[str, float]:
         advantages = step.losses.diagnostics["advantages"][step.minibatch.own]
-        numbers = {"adv_min": advantages.min(), "adv_max": advantages.max(), **self.own_summaries(step)}
+        numbers = {
+            "adv_min": advantages.min(),
+            "adv_max": advantages.max(),
+            "adv_std": advantages.std(correction=0),
+            **self.own_summaries(step),
+        }
         return evaluation_summaries(step.minibatch, step.evaluation, numbers)
 
     def own_summaries(self, step: SGDStep) -> dict[str, Tensor]:

@@ -67,7 +67,7 @@ class IMPACT(BuiltInAlgorithm):
 
     @property
     def modules(self) -> Mapping[str, nn.Module]:
-        return {"target": self._target.module, **self._extra.modules}
+        return {"target": self._target.module, **super().modules}
 
     def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
         """Returns batches of the circular buffer, so that each is used --impact_uses times."""
@@ -94,14 +94,14 @@ class IMPACT(BuiltInAlgorithm):
         terms = {
             POLICY: policy_loss(log_ratios, advantages, flags.ppo_clip_ratio, valid),
             "value": value * flags.value_loss_coeff,
-            **self._extra.terms(minibatch, evaluation),
+            **self.extra_losses(minibatch, evaluation),
         }
         return Losses(terms, {"advantages": advantages, "log_ratios": log_ratios.detach()})
 
     def after_step(self, version: int) -> None:
         """Updates the target network every `target_period` steps."""
         self._target.after_step(version, target_period(self._flags))
-        self._extra.after_step()
+        super().after_step(version)
 
     def own_summaries(self, step: SGDStep) -> dict[str, Tensor]:
         ratio = step.losses.diagnostics["log_ratios"][step.minibatch.own].exp()

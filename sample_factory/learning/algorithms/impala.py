@@ -35,16 +35,11 @@ class IMPALA(BuiltInAlgorithm):
         means = {
             POLICY: policy_gradient_loss(log_probs, targets.advantages, valid),
             "value": value * self._flags.value_loss_coeff,
-            **self._extra.terms(minibatch, evaluation),
+            **self.extra_losses(minibatch, evaluation),
         }
         sums = {name: mean * self._flags.batch_size for name, mean in means.items()}
         return Losses(sums, {"advantages": targets.advantages})
 
     def own_summaries(self, step: SGDStep) -> dict[str, Tensor]:
-        advantages = step.losses.diagnostics["advantages"][step.minibatch.own]
-        rho = self._flags.vtrace_rho
         ratio = step.evaluation.log_ratios.exp()[step.minibatch.own]
-        return {
-            "fraction_truncated": (ratio > rho).float().mean(),
-            "adv_std": advantages.std(correction=0),
-        }
+        return {"fraction_truncated": (ratio > self._flags.vtrace_rho).float().mean()}

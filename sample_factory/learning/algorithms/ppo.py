@@ -39,15 +39,11 @@ class PPO(BuiltInAlgorithm):
         terms = {
             POLICY: policy_loss(evaluation.log_ratios, advantages, flags.ppo_clip_ratio, valid),
             "value": value * flags.value_loss_coeff,
-            **self._extra.terms(minibatch, evaluation),
+            **self.extra_losses(minibatch, evaluation),
         }
         return Losses(terms, {"advantages": advantages})
 
     def own_summaries(self, step: SGDStep) -> dict[str, Tensor]:
-        advantages = step.losses.diagnostics["advantages"][step.minibatch.own]
         ratio = step.evaluation.log_ratios.exp()[step.minibatch.own]
         widest = 1 + self._flags.ppo_clip_ratio
-        return {
-            "fraction_clipped": ((ratio > widest) | (ratio < 1 / widest)).float().mean(),
-            "adv_std": advantages.std(correction=0),
-        }
+        return {"fraction_clipped": ((ratio > widest) | (ratio < 1 / widest)).float().mean()}

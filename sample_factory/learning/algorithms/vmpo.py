@@ -93,7 +93,7 @@ class VMPO(BuiltInAlgorithm):
 
     @property
     def modules(self) -> Mapping[str, nn.Module]:
-        return {"target": self._target.module, "duals": self._duals, **self._extra.modules}
+        return {"target": self._target.module, "duals": self._duals, **super().modules}
 
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:
         values = unnormalized_values(self._model, evaluation.unrolled.values)
@@ -120,7 +120,7 @@ class VMPO(BuiltInAlgorithm):
             "value": value * self._flags.value_loss_coeff,
             TEMPERATURE: temperature_loss(advantages, temperature, self._flags.vmpo_temperature_kl, top),
             **{f"{part}_kl": self._trust_region_loss(part, kl, valid) for part, kl in kls.items()},
-            **self._extra.terms(minibatch, evaluation),
+            **self.extra_losses(minibatch, evaluation),
         }
         detached = {part: kl.detach() for part, kl in kls.items()}
         return Losses(terms, {"kls": detached, "advantages": advantages})
@@ -138,7 +138,7 @@ class VMPO(BuiltInAlgorithm):
         """Keeps the duals positive, and updates the target network every --vmpo_target_period steps."""
         self._duals.project()
         self._target.after_step(version, self._flags.vmpo_target_period)
-        self._extra.after_step()
+        super().after_step(version)
 
     def own_summaries(self, step: SGDStep) -> dict[str, Tensor]:
         numbers = {TEMPERATURE: self._duals.value(TEMPERATURE)}

@@ -78,7 +78,7 @@ def test_keys_of_a_rare_place_get_a_higher_priority_than_the_others():
     learner = make_learner()
     for seed in range(60):
         learner.train(batch_of(learner, seed))
-    task = learner.algorithm._extra._episodic
+    task = learner.algorithm._episodic
     keys = task._keys({"obs": torch.eye(PLACES)})
     found = rarity(keys, task.encoder.recent, TEMPERATURE)
     assert found[RARE] > found[:RARE].max() + 0.5

@@ -19,7 +19,7 @@ def forward(model, batch, column, num_chunks):
         elif batch.resets[t, column]:
             state = torch.zeros_like(state)
         obs = {key: tensor[t, column][None] for key, tensor in batch.obs.items()}
-        output = model._run(obs, state, None)
+        output = model.unroll(obs, state)
         state = output.rnn_state
         outputs.append((model.distribution(output.logits[0, 0]), output.values[0, 0]))
     return outputs
