@@ -48,7 +48,8 @@ class TrainingInfo:
 class StepsInBackground:
     """A Gymnasium VectorEnv whose `step` has two halves, between which it computes in threads of its own.
 
-    The outermost wrapper of an env has to have the ability.
+    The outermost wrapper of an env has to have the ability. Inherit from this class before VectorEnv, whose
+    `step` it replaces.
     """
 
     def send(self, actions: Any) -> None:
@@ -58,6 +59,10 @@ class StepsInBackground:
     def receive(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Waits for the end of the step, and returns what `step` would."""
         raise NotImplementedError
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        self.send(actions)
+        return self.receive()
 
 
 class OwnsProcess:

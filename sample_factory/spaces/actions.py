@@ -122,17 +122,9 @@ def action_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], Any]:
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return lambda row: int(row[0]) + start
-    if isinstance(space, spaces.MultiDiscrete):
-        offset = np.ravel(space.start)
-        shape = space.nvec.shape
-        dtype = space.dtype
-        return lambda row: (row.astype(dtype) + offset).reshape(shape)
-    if isinstance(space, spaces.Box):
-        low = space.low
-        high = space.high
-        return lambda row: np.clip(row.reshape(low.shape), low, high).astype(low.dtype)
     if not isinstance(space, spaces.Tuple):
-        raise _unsupported(space)
+        decode_batch = batch_action_decoder(space)
+        return lambda row: decode_batch(row[None])[0]
     starts = [int(part.start) for part in space.spaces if isinstance(part, spaces.Discrete)]
     if len(starts) == len(space.spaces):
         # Only Discrete parts: one conversion of the row to Python numbers serves all of them.

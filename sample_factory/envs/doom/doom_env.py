@@ -9,19 +9,17 @@ import gymnasium
 import numpy as np
 
 from sample_factory.envs.abilities import LimitsEpisodes, NamesActions, OwnsProcess, RewardShaping
-from sample_factory.envs.doom.action_spaces import ButtonMap, action_space, num_buttons
+from sample_factory.envs.doom.action_spaces import action_space, button_decoder, num_buttons
 from sample_factory.envs.doom.doom_family import DoomSpec
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.film import Viewer, render_metadata
 from sample_factory.envs.doom.observation import (
-    MeasurementReader,
     Observation,
     make_resize,
+    measurement_reader,
     observation_space,
 )
 from sample_factory.envs.doom.player_score import PlayerScore
-
-NO_VALUES: list[float] = []
 
 
 class DoomAgent:
@@ -44,11 +42,11 @@ class DoomAgent:
         self.observation_space = observation_space(spec, resolution)
         self.action_space = action_space(spec.actions)
         self._spec = spec
-        self.button_values = ButtonMap(spec.actions).button_values
-        self.score = PlayerScore(spec, engine.variable_places())
-        self._measurements = MeasurementReader(engine.variable_places()) if spec.measurements else None
-        self._needs_variables = spec.measurements or self.score.needs_variables
-        if self._needs_variables and not engine.variable_places():
+        self.button_values = button_decoder(spec.actions)
+        places = engine.variable_places()
+        self.score = PlayerScore(spec, places)
+        self._measure = measurement_reader(places) if spec.measurements else None
+        if (spec.measurements or spec.shaping is not None) and not places:
             raise ValueError(
                 f"{spec.name}: measurements and shaping read variables of the engine, but {spec.scenario} "
                 "lists none as available_game_variables"
@@ -77,7 +75,7 @@ class DoomAgent:
 
     def end(self, engine_reward: float) -> tuple[float, dict[str, Any]]:
         """Returns the training reward and the info of the step that ended the episode."""
-        values = self.engine.variable_values() if self._spec.match is not None else NO_VALUES
+        values = self.engine.variable_values() if self._spec.match is not None else []
         return self.score.end(engine_reward, values)
 
     def default_shaping(self) -> dict[str, Any]:
@@ -85,16 +83,13 @@ class DoomAgent:
         return copy.deepcopy(dict(self._spec.shaping or {}))
 
     def _observe(self) -> tuple[Observation, list[float]]:
-        """Returns the observation and the values of the variables, which are [] if they are not needed."""
+        """Returns the observation and the values of the variables, [] if the scenario lists none."""
         state = self.engine.game.get_state()
         observation = {"obs": self._resize(state.screen_buffer)}
-        if not self._needs_variables:
-            return observation, NO_VALUES
         variables = state.game_variables
-        assert variables is not None  # the scenario lists some
-        values: list[float] = variables.tolist()
-        if self._measurements is not None:
-            observation["measurements"] = self._measurements.read(values)
+        values: list[float] = [] if variables is None else variables.tolist()
+        if self._measure is not None:
+            observation["measurements"] = self._measure(values)
         return observation, values
 
 

@@ -2,12 +2,12 @@ import cv2
 import numpy as np
 import pytest
 
-from sample_factory.envs.doom.observation import NUM_MEASUREMENTS, MeasurementReader, make_resize
+from sample_factory.envs.doom.observation import NUM_MEASUREMENTS, make_resize, measurement_reader
 
 
 def read(**known: float) -> list[float]:
-    reader = MeasurementReader({name: place for place, name in enumerate(known)})
-    vector = reader.read(list(known.values()))
+    measure = measurement_reader({name: place for place, name in enumerate(known)})
+    vector = measure(list(known.values()))
     assert vector.shape == (NUM_MEASUREMENTS,) and vector.dtype == np.float32
     return vector.tolist()
 
