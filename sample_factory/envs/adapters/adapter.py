@@ -31,10 +31,6 @@ class Adapter:
         self.next_seeds: list[int] = []
         self._num_unchecked = NUM_CHECKED
 
-    def next_seed(self) -> int | None:
-        """Returns the seed of the next reset; usually None: the env's random numbers go on."""
-        return self.next_seeds.pop() if self.next_seeds else None
-
     def render(self) -> Picture | list[Picture] | None:
         picture: Picture | list[Picture] | None = self.env.render()
         return picture

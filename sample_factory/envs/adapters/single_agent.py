@@ -42,7 +42,8 @@ class SingleAgentAdapter(Adapter):
             truncated = contract.to_bool("truncated", truncated)
         if terminated or truncated:
             self.training_info.deliver()
-            observation, _ = contract.unpack_reset(self.env.reset(seed=self.next_seed()))
+            seed = self.next_seeds.pop() if self.next_seeds else None
+            observation, _ = contract.unpack_reset(self.env.reset(seed=seed))
         into.write(0, self._codecs.flatten(0, observation))
         if not isinstance(reward, contract.NUMBERS):
             reward = contract.to_number(reward)
