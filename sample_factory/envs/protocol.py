@@ -1,6 +1,7 @@
 """The interface of an env inside the framework: multi-agent, with observations written in place."""
 
 import contextlib
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -56,6 +57,7 @@ def named_faults(env_name: str, call: str) -> Iterator[None]:
         raise EnvRaised(f"env {env_name!r} raised in {call}: {one_line(error)}") from error
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class ObservationRows:
     """Destination of the observations of one env: agent i writes to row (buffers[i], step).
 
@@ -66,19 +68,10 @@ class ObservationRows:
     The env writes, and never keeps a view: the rows belong to the trajectory.
     """
 
-    __slots__ = ("arrays", "arrays_of_agent", "buffers", "step")
-
-    def __init__(
-        self,
-        arrays: Mapping[str, np.ndarray],
-        buffers: np.ndarray,
-        step: int,
-        arrays_of_agent: Sequence[Mapping[str, np.ndarray]] | None = None,
-    ):
-        self.arrays = arrays
-        self.buffers = buffers
-        self.step = step
-        self.arrays_of_agent = arrays_of_agent
+    arrays: Mapping[str, np.ndarray]
+    buffers: np.ndarray
+    step: int
+    arrays_of_agent: Sequence[Mapping[str, np.ndarray]] | None = None
 
     @classmethod
     def allocate(cls, kinds: AgentKinds) -> "ObservationRows":

@@ -167,10 +167,7 @@ class DoomEnv(gymnasium.Env[Any, Any], RewardShaping, OwnsProcess, NamesActions,
 
         With render_mode "rgb_array_list": a list of the pictures of all tics since the last call.
         """
-        if self._viewer is None:
-            return None
-        film = self._viewer.film
-        return film.take_all() if film.is_of_every_tic else film.latest()
+        return None if self._viewer is None else self._viewer.film.render()
 
     def close(self) -> None:
         self._engine.close()

@@ -115,10 +115,10 @@ class DoomMatchEnv(
 
         They are enlarged observations: a match cannot be repeated in other engines, see Viewer.
         """
+        rendered: list[Any] = [film.render() for film in self._films]
         if self.render_mode == EVERY_TIC:
-            return [split_screen(pictures) for pictures in zip(*[film.take_all() for film in self._films])]
-        pictures = [picture for film in self._films if (picture := film.latest()) is not None]
-        return split_screen(pictures) if pictures else None
+            return [split_screen(pictures) for pictures in zip(*rendered)]
+        return None if not rendered or rendered[0] is None else split_screen(rendered)
 
     def close(self) -> None:
         self._lockstep.close()
