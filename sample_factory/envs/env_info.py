@@ -11,7 +11,13 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from sample_factory.envs.abilities import LimitsEpisodes, OwnsProcess, PlaysInTeams, find_ability
+from sample_factory.envs.abilities import (
+    LimitsEpisodes,
+    OwnsProcess,
+    PlaysInTeams,
+    RewardShaping,
+    find_ability,
+)
 from sample_factory.envs.adapters.adapt import adapt, is_pettingzoo
 from sample_factory.envs.adapters.list_style import spaces_by_agent
 from sample_factory.envs.adapters.old_gym import OLD_API_NOTE, OldGymEnv, OldListEnv
@@ -85,13 +91,13 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
                 f"observation {ACTION_MASK!r} has {math.prod(mask.shape)} numbers; it should have "
                 f"{sum(sizes)}, one for each choice of {' '.join(str(spaces.action).split())}"
             )
-    shaping = env.reward_shaping.get_default_reward_shaping()
+    process = find_ability(env.env, OwnsProcess)
     return EnvInfo(
         env.kinds,
         cfg.env_frameskip or 1,
-        shaping,
+        find_ability(env.env, RewardShaping).get_default_reward_shaping(),
         receives_training_info=env.training_info.has_receiver,
-        num_simulators=0 if type(env.process) is OwnsProcess else env.process.num_processes,
+        num_simulators=0 if type(process) is OwnsProcess else process.num_processes,
         teams=_teams(env),
         # PettingZoo leaves it to the env whether it has this attribute.
         state_space=getattr(env.env, "state_space", None) if is_pettingzoo(env.env, "ParallelEnv") else None,

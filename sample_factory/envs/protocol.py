@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.envs.abilities import OwnsProcess, RewardShaping
 from sample_factory.runtime.failures import Explained, PermanentFailure, one_line
 from sample_factory.spaces.agent_kinds import AgentKinds
 
@@ -178,8 +177,6 @@ class MultiAgentEnv(Protocol):
 
     env: the env that is adapted, as its author wrote it.
     kinds: the spaces of the agents.
-    reward_shaping: numbers that population-based training may change.
-    process: reports whether a simulator has died.
     training_info: passes values of the run on to the env.
     next_seeds: a seed that is put here is for the reset after the next end of an episode. Only an env of one
         agent uses it, and removes it then.
@@ -188,8 +185,6 @@ class MultiAgentEnv(Protocol):
     env: Any
     num_agents: int
     kinds: AgentKinds
-    reward_shaping: RewardShaping
-    process: OwnsProcess
     training_info: "TrainingInfoBox"
     next_seeds: list[int]
 
@@ -220,8 +215,6 @@ class EnvAround:
         self.env = env.env
         self.num_agents = env.num_agents
         self.kinds = env.kinds
-        self.reward_shaping = env.reward_shaping
-        self.process = env.process
         self.training_info = env.training_info
         self.next_seeds = env.next_seeds
 

@@ -34,7 +34,7 @@ class RandomActions:
             is_bounded = np.isfinite(low) & np.isfinite(high)
             numbers = np.clip(self._rng.standard_normal(shape), low, high)
             uniform = self._rng.uniform(np.where(is_bounded, low, 0), np.where(is_bounded, high, 0), shape)
-            actions[np.ix_(agents, layout.box_actions)] = np.where(is_bounded, uniform, numbers)
+            actions[agents[:, None], layout.box_actions] = np.where(is_bounded, uniform, numbers)
             sizes = layout.discrete_sizes
             choices = self._rng.integers(sizes, size=(len(agents), len(sizes)))
             mask = rows.arrays_of(agents[0]).get(ACTION_MASK)
@@ -42,7 +42,7 @@ class RandomActions:
                 allowed = mask[rows.buffers[agents], rows.step].reshape(len(agents), -1) != 0
                 for i, part in enumerate(np.split(allowed, np.cumsum(sizes)[:-1], axis=1)):
                     choices[:, i] = (self._rng.random(part.shape) * part).argmax(axis=1)
-            actions[np.ix_(agents, layout.discrete_actions)] = choices
+            actions[agents[:, None], layout.discrete_actions] = choices
         return actions
 
 

@@ -56,7 +56,7 @@ class ListAdapter(Adapter):
             self._num_unchecked = max(0, self._num_unchecked - 1)
             names = ("observations", "rewards", "terminated", "truncated", "infos")
             contract.check_entries(self.num_agents, dict(zip(names, returned)))
-            contract.check_agent_results(rewards, terminated, truncated, infos)
+            contract.check_agent_results(terminated, truncated, infos)
         self._write(observations, into)
         end_infos = {i: infos[i] for i, (ended, cut) in enumerate(zip(terminated, truncated)) if ended or cut}
         rewards = contract.to_numbers(rewards)
