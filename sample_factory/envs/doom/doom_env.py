@@ -75,7 +75,6 @@ class DoomAgent:
 
     def end(self, engine_reward: float) -> tuple[float, dict[str, Any]]:
         """Returns the training reward and the info of the step that ended the episode."""
-        values = self.engine.variable_values() if self._spec.match is not None else []
         return self.score.end(engine_reward, self.engine.variable_values())
 
     def default_shaping(self) -> dict[str, Any]:
