@@ -13,24 +13,6 @@ import numpy as np
 Ability = TypeVar("Ability")
 
 
-class WritesObservations:
-    """A single-agent Gymnasium env that writes its observation into given arrays, which saves a copy.
-
-    Every wrapper around it that changes observations must pass `into` on. `into` maps each observation key to
-    a writable view with the shape and dtype of the space.
-    """
-
-    def reset_into(self, into: Mapping[str, np.ndarray], *, seed: int | None = None) -> dict[str, Any]:
-        """Starts an episode, writes its first observation, returns info."""
-        raise NotImplementedError
-
-    def step_into(
-        self, action: Any, into: Mapping[str, np.ndarray]
-    ) -> tuple[float, bool, bool, Mapping[str, Any]]:
-        """Returns reward, terminated, truncated, info. At an episode's end it need not write anything."""
-        raise NotImplementedError
-
-
 class RewardShaping:
     """An env whose reward is shaped by numbers that population-based training may change."""
 
@@ -66,7 +48,8 @@ class TrainingInfo:
 class StepsInBackground:
     """A Gymnasium VectorEnv whose `step` has two halves, between which it computes in threads of its own.
 
-    The outermost wrapper of an env has to have the ability.
+    The outermost wrapper of an env has to have the ability. Inherit from this class before VectorEnv, whose
+    `step` it replaces.
     """
 
     def send(self, actions: Any) -> None:
@@ -76,6 +59,10 @@ class StepsInBackground:
     def receive(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Waits for the end of the step, and returns what `step` would."""
         raise NotImplementedError
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        self.send(actions)
+        return self.receive()
 
 
 class OwnsProcess:

@@ -86,7 +86,7 @@ def to_number(reward: Any) -> float:
 
 def to_numbers(rewards: Any) -> Sequence[float] | np.ndarray:
     """Returns the agents' rewards as numbers, also those that are arrays of one. Raises as `to_number`."""
-    if isinstance(rewards, np.ndarray) and rewards.ndim == 1:
+    if isinstance(rewards, np.ndarray) and rewards.ndim == 1 and rewards.dtype.kind in "biuf":
         return rewards
     return [float(reward) if isinstance(reward, NUMBERS) else to_number(reward) for reward in rewards]
 
@@ -173,12 +173,8 @@ def describe(value: Any) -> str:
     return text if len(text) <= 40 else f"an object of type {type(value).__name__}"
 
 
-def check_agent_results(
-    rewards: Sequence[Any], terminated: Sequence[Any], truncated: Sequence[Any], infos: Sequence[Any]
-) -> None:
-    """Raises EnvContractError unless each agent has a number, two flags and a dict."""
-    for reward in rewards:
-        to_number(reward)
+def check_agent_results(terminated: Sequence[Any], truncated: Sequence[Any], infos: Sequence[Any]) -> None:
+    """Raises EnvContractError unless each agent has two flags and a dict."""
     for name, flags in (("terminated", terminated), ("truncated", truncated)):
         for flag in flags:
             to_bool(name, flag)

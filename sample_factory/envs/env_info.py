@@ -11,7 +11,13 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from sample_factory.envs.abilities import LimitsEpisodes, OwnsProcess, PlaysInTeams, find_ability
+from sample_factory.envs.abilities import (
+    LimitsEpisodes,
+    OwnsProcess,
+    PlaysInTeams,
+    RewardShaping,
+    find_ability,
+)
 from sample_factory.envs.adapters.adapt import adapt, is_pettingzoo
 from sample_factory.envs.adapters.list_style import spaces_by_agent
 from sample_factory.envs.adapters.old_gym import OLD_API_NOTE, OldGymEnv, OldListEnv
@@ -24,7 +30,7 @@ from sample_factory.envs.protocol import (
     named_faults,
 )
 from sample_factory.envs.random_actions import RandomActions
-from sample_factory.envs.wrappers.frame_stack import repeat_actions, stack_frames
+from sample_factory.envs.wrappers.frame_stack import ActionRepeat, stack_frames
 from sample_factory.runtime.child import run_in_child
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.log import log
@@ -85,13 +91,13 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
                 f"observation {ACTION_MASK!r} has {math.prod(mask.shape)} numbers; it should have "
                 f"{sum(sizes)}, one for each choice of {' '.join(str(spaces.action).split())}"
             )
-    shaping = env.reward_shaping.get_default_reward_shaping()
+    process = find_ability(env.env, OwnsProcess)
     return EnvInfo(
         env.kinds,
         cfg.env_frameskip or 1,
-        shaping,
+        find_ability(env.env, RewardShaping).get_default_reward_shaping(),
         receives_training_info=env.training_info.has_receiver,
-        num_simulators=0 if type(env.process) is OwnsProcess else env.process.num_processes,
+        num_simulators=0 if type(process) is OwnsProcess else process.num_processes,
         teams=_teams(env),
         # PettingZoo leaves it to the env whether it has this attribute.
         state_space=getattr(env.env, "state_space", None) if is_pettingzoo(env.env, "ParallelEnv") else None,
@@ -122,25 +128,14 @@ def make_adapted_env(
     """
     with named_faults(family.env_name, "make"):
         env = family.make(cfg, env_config, render_mode or family.render_mode)
-    adapted = _adapt(env, family, cfg)
-    return adapted if family.wrap is None else family.wrap(adapted, env_config)
-
-
-def _adapt(env: Any, family: EnvFamily, cfg: Any) -> MultiAgentEnv:
     try:
-        return stack_frames(repeat_actions(adapt(env), family.action_repeat), cfg.env_framestack)
+        adapted = adapt(env)
+        if family.action_repeat > 1:
+            adapted = ActionRepeat(adapted, family.action_repeat)
+        adapted = stack_frames(adapted, cfg.env_framestack)
     except (TypeError, ValueError) as error:  # no env, or one with a space that is not supported
         raise EnvContractError(f"env {family.env_name!r}: {error}") from None
-
-
-def probe_env_info(family: EnvFamily, cfg: Any) -> EnvInfo:
-    """In the parent: returns the EnvInfo of a family's env, made in a child process.
-
-    Raises ChildFailed with the child's traceback.
-    """
-    timeout = max(PROBE_TIMEOUT_SECONDS, cfg.reset_timeout_seconds)
-    info: EnvInfo = run_in_child("env_probe", EnvProbe, (family, cfg), timeout)
-    return info
+    return adapted if family.wrap is None else family.wrap(adapted, env_config)
 
 
 class EnvProbe:
@@ -149,12 +144,11 @@ class EnvProbe:
     def __init__(self, family: EnvFamily, cfg: Any, context: ChildContext):
         self._family = family
         self._cfg = cfg
-        with named_faults(family.env_name, "make"):
-            made = family.make(cfg, EnvConfig(0, 0, 0))
-        self._env = _adapt(made, family, cfg)
+        self._env = make_adapted_env(family, cfg, EnvConfig(0, 0, 0))
         context.cleanup.callback(self._close)
 
-    def run(self) -> EnvInfo:
+    def run(self) -> Any:
+        """Returns an EnvInfo. Raises EnvError for whatever is wrong with the env."""
         env, name = self._env, self._family.env_name
         with named_faults(name, "make"):
             info = env_info(env, self._cfg)
@@ -173,6 +167,39 @@ class EnvProbe:
             self._env.close()
 
 
+class _SpacesProbe(EnvProbe):
+    """In the child: makes an env, looks at it and closes it."""
+
+    def run(self) -> list[OwnSpaces]:
+        """Returns the spaces of the first agent of each kind."""
+        spaces = own_spaces(self._env)
+        of_agent = self._env.kinds.of_agent
+        return [spaces[of_agent.index(kind)] for kind in sorted({*of_agent})]
+
+
+def probe_env_info(family: EnvFamily, cfg: Any) -> EnvInfo:
+    """In the parent: returns the EnvInfo of a family's env, made in a child process.
+
+    Raises ChildFailed with the child's traceback.
+    """
+    info: EnvInfo = _run_probe(EnvProbe, family, cfg)
+    return info
+
+
+def probe_own_spaces(family: EnvFamily, cfg: Any, policy_id: int) -> OwnSpaces:
+    """In the parent: returns the spaces of the agents that a policy plays, from an env made in a child.
+
+    With K kinds of agents, policy p plays kind p % K. Raises ChildFailed.
+    """
+    spaces: list[OwnSpaces] = _run_probe(_SpacesProbe, family, cfg)
+    return spaces[policy_id % len(spaces)]
+
+
+def _run_probe(probe: type[EnvProbe], family: EnvFamily, cfg: Any) -> Any:
+    timeout = max(PROBE_TIMEOUT_SECONDS, cfg.reset_timeout_seconds)
+    return run_in_child("env_probe", probe, (family, cfg), timeout)
+
+
 def own_spaces(env: MultiAgentEnv) -> list[OwnSpaces]:
     """Returns the spaces of each agent of an adapted env."""
     own = env.env
@@ -188,28 +215,6 @@ def own_spaces(env: MultiAgentEnv) -> list[OwnSpaces]:
         spaces_by_agent(own, name, env.num_agents) for name in ("observation_space", "action_space")
     )
     return list(map(OwnSpaces, observation_spaces, action_spaces))
-
-
-def probe_own_spaces(family: EnvFamily, cfg: Any, policy_id: int) -> OwnSpaces:
-    """In the parent: returns the spaces of the agents that a policy plays, from an env made in a child.
-
-    With K kinds of agents, policy p plays kind p % K. Raises ChildFailed.
-    """
-    timeout = max(PROBE_TIMEOUT_SECONDS, cfg.reset_timeout_seconds)
-    spaces: OwnSpaces = run_in_child("env_probe", _SpacesProbe, (family, cfg, policy_id), timeout)
-    return spaces
-
-
-class _SpacesProbe:
-    """In the child: makes an env, looks at it and closes it."""
-
-    def __init__(self, family: EnvFamily, cfg: Any, policy_id: int, context: ChildContext):
-        self._env = make_adapted_env(family, cfg, EnvConfig(0, 0, 0))
-        context.cleanup.callback(self._env.close)
-        self._kind = policy_id % len(self._env.kinds.spaces)
-
-    def run(self) -> OwnSpaces:
-        return own_spaces(self._env)[self._env.kinds.of_agent.index(self._kind)]
 
 
 def max_episode_steps(env: Any) -> int | None:

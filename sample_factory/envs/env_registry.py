@@ -305,11 +305,9 @@ _built_in(
     ("envpool", "ale_py"),
 )
 _built_in("mujoco_NAME", "mujoco_family", "MuJoCo, e.g. mujoco_ant, mujoco_halfcheetah", "envpool,mujoco")
-for _prefix, _about in (
-    ("minigrid_", "MiniGrid and BabyAI, e.g. minigrid_DoorKey-5x5-v0"),
-    ("MiniGrid-", ""),
-):
-    _built_in(f"{_prefix}ID", "minigrid_family", _about, "minigrid", ("minigrid", "envpool"))
+_MINIGRID = "MiniGrid and BabyAI, e.g. minigrid_DoorKey-5x5-v0"
+_built_in("minigrid_ID", "minigrid_family", _MINIGRID, "minigrid", ("minigrid", "envpool"))
+_built_in("MiniGrid-ID", "minigrid_family", "", "minigrid", ("minigrid", "envpool"))
 _built_in("procgen_GAME", "procgen_family", "Procgen, e.g. procgen_coinrun", "envpool")
 _built_in("football_NAME", "football_family", "Google Research Football, e.g. football_5_vs_5", "envpool")
 _built_in("generals_MAP", "generals.generals_family", "Generals, e.g. generals_8x8, generals_1v1", "generals")

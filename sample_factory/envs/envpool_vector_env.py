@@ -30,7 +30,7 @@ NO_STATISTIC = re.compile(
 StepReturn = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
 
-class EnvPoolVectorEnv(gym.vector.VectorEnv, LimitsEpisodes, StepsInBackground):
+class EnvPoolVectorEnv(StepsInBackground, gym.vector.VectorEnv, LimitsEpisodes):
     """Copies of an env, stepped in C++ threads. Agent c * num_players + p is player p of copy c.
 
     Infos are arrays with an entry for each agent: EnvPool's, and what EnvPoolInfos adds to them. A mask
@@ -97,10 +97,6 @@ class EnvPoolVectorEnv(gym.vector.VectorEnv, LimitsEpisodes, StepsInBackground):
         infos = self._infos.by_agent(infos)
         self._infos.reset()
         return self._observe(observations, infos), infos
-
-    def step(self, actions: Any) -> StepReturn:
-        self.send(actions)
-        return self.receive()
 
     def send(self, actions: np.ndarray) -> None:
         copies = self._copy_of_agent

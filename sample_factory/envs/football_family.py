@@ -104,7 +104,7 @@ def football_defaults(env_name: str) -> Mapping[str, Any]:
     }
 
 
-class FootballMatches(gym.vector.VectorWrapper, NamesActions, StepsInBackground):
+class FootballMatches(StepsInBackground, gym.vector.VectorWrapper, NamesActions):
     """Matches of Google Research Football in EnvPool.
 
     The observation is the mini map, [72, 96, 4] uint8: our team, the other team, the ball, the player who is
@@ -128,10 +128,6 @@ class FootballMatches(gym.vector.VectorWrapper, NamesActions, StepsInBackground)
         observations, infos = self.env.reset(seed=seed, options=options)
         self._drawn = observations[0]
         return observations, infos
-
-    def step(self, actions: np.ndarray) -> StepReturn:
-        self.send(actions)
-        return self.receive()
 
     def send(self, actions: np.ndarray) -> None:
         self.env.send(actions)

@@ -1,6 +1,5 @@
 """Gymnasium envs by their id, without registration: `gym_<id>`, e.g. gym_CartPole-v1."""
 
-import difflib
 import functools
 import importlib
 import importlib.metadata
@@ -21,6 +20,7 @@ from gymnasium.envs.registration import (
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs import family_flags
 from sample_factory.envs.env_family import FamilyParts, UnknownEnvError
+from sample_factory.envs.name_suggestions import did_you_mean
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.wrappers.frame_stack import FrameSkip
@@ -284,10 +284,9 @@ def _why_unknown(full_env_name: str, module: str | None, env_id: str) -> str:
             fault = "this version is out of date"
         suggested = prefix + get_env_id(namespace, name, newest)
         return f"env {full_env_name!r}: {fault}; the newest is {suggested}"
-    ids = {known.lower(): known for known in gym.registry}
-    close = difflib.get_close_matches(env_id.lower(), ids, n=1, cutoff=0.75)
-    if close:
-        return f"unknown env {full_env_name!r}; did you mean {prefix}{ids[close[0]]}?"
+    hint = did_you_mean(env_id, gym.registry, 0.75, prefix)
+    if hint != ".":
+        return f"unknown env {full_env_name!r}{hint}"
     if module is not None:
         return f"unknown env {full_env_name!r}: {module} registers no such id with Gymnasium"
     return f"unknown env {full_env_name!r}: Gymnasium has no such id; {RULE}"

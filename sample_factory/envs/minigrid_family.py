@@ -246,14 +246,12 @@ class EncodedObservations(gym.ObservationWrapper):
 class EncodedBatches(gym.vector.VectorObservationWrapper):
     """Encodes the observations of EnvPool's MiniGrid envs as `EncodedObservations` does.
 
-    Missions are texts as rows of bytes there. Only those that changed since the last step are read again.
+    Missions are texts as rows of bytes there, [N, num_bytes] uint8.
     """
 
     def __init__(self, env: "gym.vector.VectorEnv[Any, Any, Any]", num_words: int):
         super().__init__(env)
         self._num_words = num_words
-        self._bytes = np.zeros((env.num_envs, 0), np.uint8)
-        self._tokens = np.zeros((env.num_envs, num_words), np.int32)
         self.single_observation_space = encoded_space(env.single_observation_space, True, num_words)
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, env.num_envs)
 
@@ -263,19 +261,9 @@ class EncodedBatches(gym.vector.VectorObservationWrapper):
             "direction": observations["direction"].astype(np.int32).reshape(-1, 1),
         }
         if self._num_words:
-            encoded["mission"] = self._encode(observations["mission"])
+            texts = [row.tobytes().rstrip(b"\0").decode() for row in observations["mission"]]
+            encoded["mission"] = np.stack([mission_tokens(text, self._num_words) for text in texts])
         return encoded
-
-    def _encode(self, missions: np.ndarray) -> np.ndarray:
-        """Returns the tokens of missions, [N, num_bytes] uint8, as int32 [N, num_words]."""
-        if missions.shape != self._bytes.shape:
-            self._bytes = np.zeros_like(missions)
-        changed = np.flatnonzero((missions != self._bytes).any(axis=1)).tolist()
-        self._bytes = missions.copy()
-        for row in changed:
-            text = missions[row].tobytes().rstrip(b"\0").decode()
-            self._tokens[row] = mission_tokens(text, self._num_words)
-        return self._tokens
 
 
 FAMILY = FamilyParts(

@@ -1,13 +1,13 @@
 """The interface of an env inside the framework: multi-agent, with observations written in place."""
 
 import contextlib
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.envs.abilities import OwnsProcess, RewardShaping
 from sample_factory.runtime.failures import Explained, PermanentFailure, one_line
 from sample_factory.spaces.agent_kinds import AgentKinds
 
@@ -56,6 +56,7 @@ def named_faults(env_name: str, call: str) -> Iterator[None]:
         raise EnvRaised(f"env {env_name!r} raised in {call}: {one_line(error)}") from error
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class ObservationRows:
     """Destination of the observations of one env: agent i writes to row (buffers[i], step).
 
@@ -66,19 +67,10 @@ class ObservationRows:
     The env writes, and never keeps a view: the rows belong to the trajectory.
     """
 
-    __slots__ = ("arrays", "arrays_of_agent", "buffers", "step")
-
-    def __init__(
-        self,
-        arrays: Mapping[str, np.ndarray],
-        buffers: np.ndarray,
-        step: int,
-        arrays_of_agent: Sequence[Mapping[str, np.ndarray]] | None = None,
-    ):
-        self.arrays = arrays
-        self.buffers = buffers
-        self.step = step
-        self.arrays_of_agent = arrays_of_agent
+    arrays: Mapping[str, np.ndarray]
+    buffers: np.ndarray
+    step: int
+    arrays_of_agent: Sequence[Mapping[str, np.ndarray]] | None = None
 
     @classmethod
     def allocate(cls, kinds: AgentKinds) -> "ObservationRows":
@@ -185,8 +177,6 @@ class MultiAgentEnv(Protocol):
 
     env: the env that is adapted, as its author wrote it.
     kinds: the spaces of the agents.
-    reward_shaping: numbers that population-based training may change.
-    process: reports whether a simulator has died.
     training_info: passes values of the run on to the env.
     next_seeds: a seed that is put here is for the reset after the next end of an episode. Only an env of one
         agent uses it, and removes it then.
@@ -195,8 +185,6 @@ class MultiAgentEnv(Protocol):
     env: Any
     num_agents: int
     kinds: AgentKinds
-    reward_shaping: RewardShaping
-    process: OwnsProcess
     training_info: "TrainingInfoBox"
     next_seeds: list[int]
 
@@ -227,8 +215,6 @@ class EnvAround:
         self.env = env.env
         self.num_agents = env.num_agents
         self.kinds = env.kinds
-        self.reward_shaping = env.reward_shaping
-        self.process = env.process
         self.training_info = env.training_info
         self.next_seeds = env.next_seeds
 

@@ -77,23 +77,19 @@ def action_layout(space: spaces.Space[Any]) -> ActionLayout:
     log_stds: list[int] = []
     discrete_actions: list[int] = []
     box_actions: list[int] = []
-    logit = 0
-    action = 0
+    logits = itertools.count()
+    actions = itertools.count()
     for part in _leaves(space):
         if isinstance(part, spaces.Box):
             size = math.prod(part.shape)
-            means += range(logit, logit + size)
-            log_stds += range(logit + size, logit + 2 * size)
-            box_actions += range(action, action + size)
-            logit += 2 * size
-            action += size
+            means += itertools.islice(logits, size)
+            log_stds += itertools.islice(logits, size)
+            box_actions += itertools.islice(actions, size)
             continue
         for n in np.ravel(part.n if isinstance(part, spaces.Discrete) else part.nvec).tolist():
             sizes.append(n)
-            discrete_logits += range(logit, logit + n)
-            discrete_actions.append(action)
-            logit += n
-            action += 1
+            discrete_logits += itertools.islice(logits, n)
+            discrete_actions.append(next(actions))
     columns = (sizes, discrete_logits, means, log_stds, discrete_actions, box_actions)
     return ActionLayout(*map(tuple, columns))
 
@@ -122,21 +118,9 @@ def action_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], Any]:
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return lambda row: int(row[0]) + start
-    if isinstance(space, spaces.MultiDiscrete):
-        offset = np.ravel(space.start)
-        shape = space.nvec.shape
-        dtype = space.dtype
-        return lambda row: (row.astype(dtype) + offset).reshape(shape)
-    if isinstance(space, spaces.Box):
-        low = space.low
-        high = space.high
-        return lambda row: np.clip(row.reshape(low.shape), low, high).astype(low.dtype)
     if not isinstance(space, spaces.Tuple):
-        raise _unsupported(space)
-    starts = [int(part.start) for part in space.spaces if isinstance(part, spaces.Discrete)]
-    if len(starts) == len(space.spaces):
-        # Only Discrete parts: one conversion of the row to Python numbers serves all of them.
-        return lambda row: tuple([int(value) + start for value, start in zip(row.tolist(), starts)])
+        decode_batch = batch_action_decoder(space)
+        return lambda row: decode_batch(row[None])[0]
     parts = list(zip(_columns(space), map(action_decoder, space.spaces)))
     return lambda row: tuple(decode(row[columns]) for columns, decode in parts)
 

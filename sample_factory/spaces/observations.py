@@ -44,14 +44,6 @@ class ObservationLayout(NamedTuple):
     flatten: Callable[[Any], Mapping[str, np.ndarray]]
 
 
-class _Leaf(NamedTuple):
-    """One entry of the flat dict. path: keys and indices that lead to its value in the user's observation."""
-
-    key: str
-    path: tuple[Any, ...]
-    space: spaces.Space[Any]
-
-
 def observation_layout(space: spaces.Space[Any]) -> ObservationLayout:
     """Returns the layout of an observation space.
 
@@ -62,19 +54,19 @@ def observation_layout(space: spaces.Space[Any]) -> ObservationLayout:
     Indices, MultiBinary a Box of float32. Texts in a Dict or Tuple are left out, with a warning. Raises
     UnsupportedSpace for other spaces.
     """
-    return _layout(space, _conversion)
+    return _layout(space, is_batch=False)
 
 
 def leaf_spaces(space: spaces.Space[Any]) -> dict[str, spaces.Space[Any]]:
     """Returns the parts of an observation space, not converted, by the keys of `observation_layout`."""
-    return {leaf.key: leaf.space for leaf in _leaves(space, "", ())}
+    return {key: leaf for key, _, leaf in _leaves(space, "", ())}
 
 
 def batch_layout(space: spaces.Space[Any]) -> ObservationLayout:
     """Returns the same as `observation_layout`, except that `flatten` converts a batch as VectorEnvs return
     it: each part of a Dict or Tuple is an array [B, ...].
     """
-    return _layout(space, _batch_conversion)
+    return _layout(space, is_batch=True)
 
 
 def without_entries(space: spaces.Dict, keys: Collection[str], prefix: str = "") -> spaces.Dict:
@@ -95,12 +87,10 @@ def without_entries(space: spaces.Dict, keys: Collection[str], prefix: str = "")
     return spaces.Dict(kept)
 
 
-def _layout(
-    space: spaces.Space[Any], conversion: Callable[[spaces.Space[Any], str], Callable[[Any], np.ndarray]]
-) -> ObservationLayout:
+def _layout(space: spaces.Space[Any], is_batch: bool) -> ObservationLayout:
     leaves = list(_leaves(space, "", ()))
-    boxes: dict[str, spaces.Space[Any]] = {leaf.key: _stored_space(leaf.space, leaf.key) for leaf in leaves}
-    conversions = [(leaf.key, leaf.path, conversion(leaf.space, leaf.key)) for leaf in leaves]
+    boxes: dict[str, spaces.Space[Any]] = {key: _stored_space(leaf, key) for key, _, leaf in leaves}
+    conversions = [(key, path, _conversion(leaf, key, is_batch)) for key, path, leaf in leaves]
 
     def flatten(observation: Any) -> dict[str, np.ndarray]:
         flat = {}
@@ -114,7 +104,10 @@ def _layout(
     return ObservationLayout(spaces.Dict(boxes), flatten)
 
 
-def _leaves(space: spaces.Space[Any], prefix: str, path: tuple[Any, ...]) -> Iterator[_Leaf]:
+def _leaves(
+    space: spaces.Space[Any], prefix: str, path: tuple[Any, ...]
+) -> Iterator[tuple[str, tuple[Any, ...], spaces.Space[Any]]]:
+    """Yields (key, keys and indices that lead to the value in the user's observation, space)."""
     if isinstance(space, spaces.Dict):
         for key, child in space.spaces.items():
             yield from _leaves(child, f"{prefix}/{key}" if prefix else key, (*path, key))
@@ -124,8 +117,7 @@ def _leaves(space: spaces.Space[Any], prefix: str, path: tuple[Any, ...]) -> Ite
     elif path and space.dtype is not None and space.dtype.kind == "U":  # Text, and texts of envs' own spaces
         _warn_of_text(prefix)
     else:
-        key = prefix or "obs"
-        yield _Leaf(key, path, space)
+        yield prefix or "obs", path, space
 
 
 @functools.cache  # once in a process, which may make many envs
@@ -137,7 +129,9 @@ def _stored_space(space: spaces.Space[Any], key: str) -> spaces.Box:
     if isinstance(space, Indices):
         return space
     if isinstance(space, spaces.Box):
-        return _stored_box(space)
+        dtype = space.dtype if space.dtype in STORED_DTYPES else np.dtype(np.float32)
+        # Bounds of the box's own dtype avoid Gymnasium's warning about precision.
+        return spaces.Box(space.low.astype(dtype), space.high.astype(dtype), space.shape, dtype)
     if isinstance(space, spaces.Discrete):
         return _indices((int(space.n),), space, key)
     if isinstance(space, spaces.MultiDiscrete):
@@ -150,21 +144,15 @@ def _stored_space(space: spaces.Space[Any], key: str) -> spaces.Box:
     )
 
 
-def _conversion(space: spaces.Space[Any], key: str) -> Callable[[Any], np.ndarray]:
-    """Returns a function from a value of a supported space to an array of its stored space."""
-    if isinstance(space, spaces.Discrete):
+def _conversion(space: spaces.Space[Any], key: str, is_batch: bool) -> Callable[[Any], np.ndarray]:
+    """Returns a function from a value of a supported space, or a batch of them, to an array of its stored
+    space."""
+    if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return np.asarray
+    if isinstance(space, spaces.Discrete) and not is_batch:
         return _discrete_conversion(space, key)
-    if isinstance(space, spaces.MultiDiscrete):
-        to_indices = batch_to_indices(space, key)
-        return lambda value: to_indices(value)[0]
-    return np.asarray
-
-
-def _batch_conversion(space: spaces.Space[Any], key: str) -> Callable[[Any], np.ndarray]:
-    """Returns a function from a batch of values of a supported space to an array [B, ...]."""
-    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-        return batch_to_indices(space, key)
-    return np.asarray
+    to_indices = batch_to_indices(space, key)
+    return to_indices if is_batch else lambda value: to_indices(value)[0]
 
 
 def _indices(sizes: Sequence[int], space: spaces.Space[Any], key: str) -> Indices:
@@ -203,12 +191,6 @@ def batch_to_indices(space: spaces.Discrete | spaces.MultiDiscrete, key: str) ->
         return indices.astype(np.int32)  # as stored, so that no other check of the range follows
 
     return to_indices
-
-
-def _stored_box(space: spaces.Box) -> spaces.Box:
-    dtype = space.dtype if space.dtype in STORED_DTYPES else np.dtype(np.float32)
-    # Bounds of the box's own dtype avoid Gymnasium's warning about precision.
-    return spaces.Box(space.low.astype(dtype), space.high.astype(dtype), space.shape, dtype)
 
 
 class ImageShape(NamedTuple):

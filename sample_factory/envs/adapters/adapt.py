@@ -5,11 +5,11 @@ from typing import Any
 
 import gymnasium as gym
 
-from sample_factory.envs.abilities import StepsInBackground, WritesObservations
+from sample_factory.envs.abilities import StepsInBackground
 from sample_factory.envs.adapters.list_style import ListAdapter, is_multiagent
 from sample_factory.envs.adapters.old_gym import is_old_env
 from sample_factory.envs.adapters.pettingzoo import ParallelEnvAdapter
-from sample_factory.envs.adapters.single_agent import InPlaceAdapter, SingleAgentAdapter
+from sample_factory.envs.adapters.single_agent import SingleAgentAdapter
 from sample_factory.envs.adapters.vector_env import BackgroundVectorEnvAdapter, VectorEnvAdapter
 from sample_factory.envs.protocol import MultiAgentEnv
 
@@ -20,8 +20,6 @@ def adapt(env: Any) -> MultiAgentEnv:
         return (
             BackgroundVectorEnvAdapter(env) if isinstance(env, StepsInBackground) else VectorEnvAdapter(env)
         )
-    if isinstance(env, WritesObservations):
-        return InPlaceAdapter(env)
     if is_pettingzoo(env, "ParallelEnv"):
         return ParallelEnvAdapter(env)
     if is_pettingzoo(env, "AECEnv"):

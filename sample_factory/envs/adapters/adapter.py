@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from sample_factory.envs.abilities import OwnsProcess, RewardShaping, TrainingInfo, find_ability
+from sample_factory.envs.abilities import TrainingInfo, find_ability
 from sample_factory.envs.contract import NUM_CHECKED, check_observation
 from sample_factory.envs.protocol import EnvContractError, Picture
 from sample_factory.runtime.failures import one_line
@@ -25,15 +25,9 @@ class Adapter:
     def __init__(self, env: Any, resets_itself: bool = False):
         """resets_itself: whether the env begins episodes without a call."""
         self.env = env
-        self.reward_shaping = find_ability(env, RewardShaping)
-        self.process = find_ability(env, OwnsProcess)
         self.training_info = TrainingInfoBox(env, resets_itself)
         self.next_seeds: list[int] = []
         self._num_unchecked = NUM_CHECKED
-
-    def next_seed(self) -> int | None:
-        """Returns the seed of the next reset; usually None: the env's random numbers go on."""
-        return self.next_seeds.pop() if self.next_seeds else None
 
     def render(self) -> Picture | list[Picture] | None:
         picture: Picture | list[Picture] | None = self.env.render()

@@ -48,11 +48,15 @@ class ListAdapter(Adapter):
         returned = self.env.step([self._codecs.decode(i, row) for i, row in enumerate(actions)])
         contract.check_step(returned, "each a list with an entry per agent")
         observations, rewards, terminated, truncated, infos = returned
-        if self._num_unchecked or not _fit(self.num_agents, *returned):
+        try:
+            fits = {self.num_agents} == {*map(len, returned)}
+        except TypeError:  # such as a single bool
+            fits = False
+        if self._num_unchecked or not fits:
             self._num_unchecked = max(0, self._num_unchecked - 1)
             names = ("observations", "rewards", "terminated", "truncated", "infos")
             contract.check_entries(self.num_agents, dict(zip(names, returned)))
-            contract.check_agent_results(rewards, terminated, truncated, infos)
+            contract.check_agent_results(terminated, truncated, infos)
         self._write(observations, into)
         end_infos = {i: infos[i] for i, (ended, cut) in enumerate(zip(terminated, truncated)) if ended or cut}
         rewards = contract.to_numbers(rewards)
@@ -64,17 +68,6 @@ class ListAdapter(Adapter):
     def _write(self, observations: Sequence[Any], into: ObservationRows) -> None:
         for agent, observation in enumerate(observations):
             into.write(agent, self._codecs.flatten(agent, observation))
-
-
-def _fit(
-    num_agents: int, observations: Any, rewards: Any, terminated: Any, truncated: Any, infos: Any
-) -> bool:
-    """Returns whether there is an entry per agent in each."""
-    try:
-        sizes = len(observations) == len(rewards) == len(terminated) == len(truncated) == len(infos)
-    except TypeError:  # such as a single bool
-        return False
-    return sizes and len(infos) == num_agents
 
 
 def is_multiagent(env: Any) -> bool:

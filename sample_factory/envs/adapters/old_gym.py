@@ -118,9 +118,10 @@ class OldListEnv(HoldsEnv):
 
     def reset(self, *, seed: int | None = None) -> tuple[Any, None]:
         returned = reset_with_seed(self.env, seed)
-        has_infos = isinstance(returned, tuple) and len(returned) == 2
-        if has_infos and (not returned[1] or _are_infos(returned[1])):
-            check_reset_parameters(self.env)  # raises: all but the parameters follows Gymnasium
+        if isinstance(returned, tuple) and len(returned) == 2:
+            infos = returned[1]  # or the observation of the second of two agents
+            if _are_infos(infos) or (isinstance(infos, Mapping | None) and not infos):
+                check_reset_parameters(self.env)  # raises: all but the parameters follows Gymnasium
         return returned, None
 
     def step(self, actions: Any) -> tuple[Any, Any, list[bool], list[bool], Any]:

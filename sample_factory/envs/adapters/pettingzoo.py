@@ -48,10 +48,9 @@ class ParallelEnvAdapter(Adapter):
         observations, rewards, terminations, truncations, infos = returned
         if self._num_unchecked:
             self._num_unchecked -= 1
-            dicts = {"rewards": rewards, "terminations": terminations, "truncations": truncations}
-            _check_dicts("step", {"observations": observations, "infos": infos, **dicts})
-            results = (list(values.values()) for values in (*dicts.values(), infos))
-            contract.check_agent_results(*results)
+            names = ("observations", "rewards", "terminations", "truncations", "infos")
+            _check_dicts("step", dict(zip(names, returned)))
+            contract.check_agent_results(*(list(values.values()) for values in returned[2:]))
         terminated = {agent for agent in self._took_part if terminations.get(agent, False)}
         truncated = {agent for agent in self._took_part if truncations.get(agent, False)} - terminated
         self._ended |= terminated | truncated

@@ -1,6 +1,6 @@
 """Gymnasium VectorEnvs: many copies that are stepped in one call, without Python code per agent."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -148,43 +148,39 @@ def _end_infos(infos: Mapping[str, Any], ended: np.ndarray) -> EndInfos:
     """Returns the infos of ended episodes by agent. ended: [num_agents] bool."""
     if not infos:
         return NO_END_INFOS
-    agents = np.flatnonzero(ended)
-    rows = _rows_of({key: value for key, value in infos.items() if key not in FINAL_KEYS}, agents, len(ended))
-    if FINAL_INFO in infos:
-        # Wrappers of the vector env add their entries (RecordEpisodeStatistics: "episode") outside.
-        for row, final in zip(rows, _entries_of(infos[FINAL_INFO], agents, len(ended))):
-            row.update(final or {})
-    return dict(zip(agents.tolist(), rows))
+    # Wrappers of the vector env add their entries (RecordEpisodeStatistics: "episode") outside of FINAL_INFO.
+    others = {key: value for key, value in infos.items() if key not in FINAL_KEYS}
+    final = infos.get(FINAL_INFO)
+    return {
+        agent: {**_info_of(others, agent, len(ended)), **(_entry_of(final, agent, len(ended)) or {})}
+        for agent in np.flatnonzero(ended).tolist()
+    }
 
 
-def _rows_of(infos: Mapping[str, Any], agents: np.ndarray, num_agents: int) -> list[dict[str, Any]]:
-    """Returns the entries of some agents in a (nested) dict of arrays, a dict for each of them.
+def _info_of(infos: Mapping[str, Any], agent: int, num_agents: int) -> dict[str, Any]:
+    """Returns the entries of an agent in a (nested) dict of arrays.
 
-    agents: their numbers. `_key`, where there is one, is the mask of `key`: [num_agents] bool, whether an
-    agent has that entry.
+    `_key`, where there is one, is the mask of `key`: [num_agents] bool, whether an agent has that entry.
     """
-    rows: list[dict[str, Any]] = [{} for _ in agents]
+    info = {}
     for key, value in infos.items():
-        is_mask = key.startswith("_") and key[1:] in infos
-        if is_mask:
-            continue
         mask = infos.get(f"_{key}")
-        has_entry = mask[agents] if mask is not None else np.ones(len(agents), bool)
-        for row, entry, has in zip(rows, _entries_of(value, agents, num_agents), has_entry):
-            if has:
-                row[key] = entry
-    return rows
+        is_mask = key.startswith("_") and key[1:] in infos
+        if not is_mask and (mask is None or mask[agent]):
+            info[key] = _entry_of(value, agent, num_agents)
+    return info
 
 
-def _entries_of(value: Any, agents: np.ndarray, num_agents: int) -> Sequence[Any]:
-    """Returns the agents' parts of a value: their rows of an array, or dicts with their rows of the arrays in
-    it.
+def _entry_of(value: Any, agent: int, num_agents: int) -> Any:
+    """Returns an agent's part of a value: its row of an array, or a dict with its rows of the arrays in it.
 
     A value of any other kind, or with another length, belongs to all agents.
     """
     if isinstance(value, Mapping):
-        return _rows_of(value, agents, num_agents)
-    if isinstance(value, np.ndarray) and value.ndim and len(value) == num_agents:
-        rows = value[agents]
-        return rows.tolist() if rows.ndim == 1 else list(rows)
-    return [value] * len(agents)
+        return _info_of(value, agent, num_agents)
+    if not isinstance(value, np.ndarray) or not value.ndim or len(value) != num_agents:
+        return value
+    entry = value[agent]
+    if isinstance(entry, np.generic):
+        return entry.item()
+    return entry.copy() if isinstance(entry, np.ndarray) else entry

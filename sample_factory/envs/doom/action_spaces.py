@@ -48,27 +48,23 @@ def action_space(groups: ActionGroups) -> spaces.Space[Any]:
     return copies[0] if len(copies) == 1 else spaces.Tuple(copies)
 
 
-class ButtonMap:
-    """Converts an action into the list of button values that the engine expects.
+def button_decoder(groups: ActionGroups) -> Callable[[Any], list[float]]:
+    """Returns a function from an action to the values of the engine's buttons, group by group.
 
     An action is an integer for a single group, otherwise a sequence or array with one number per group.
-    Integers may be given as floats.
+    Integers may be given as floats. The function raises IndexError for a choice beyond its group, and
+    ValueError for an action of the wrong length.
     """
+    converters = [_converter(group) for group in groups]
+    if len(converters) == 1:
+        return converters[0]
 
-    def __init__(self, groups: ActionGroups):
-        self._converters = [_converter(group) for group in groups]
-        self._is_single = len(groups) == 1
-
-    def button_values(self, action: Any) -> list[float]:
-        """Returns one float per button, group by group.
-
-        Raises IndexError for a choice beyond its group, ValueError for an action of the wrong length.
-        """
-        if self._is_single:
-            return self._converters[0](action)
+    def button_values(action: Any) -> list[float]:
         values: Sequence[Any] = action.tolist() if isinstance(action, np.ndarray) else action
-        pairs = zip(self._converters, values, strict=True)
+        pairs = zip(converters, values, strict=True)
         return [button for convert, value in pairs for button in convert(value)]
+
+    return button_values
 
 
 def _converter(group: spaces.Discrete | spaces.Box) -> Callable[[Any], list[float]]:

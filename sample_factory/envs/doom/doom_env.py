@@ -8,33 +8,25 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from sample_factory.envs.abilities import (
-    LimitsEpisodes,
-    NamesActions,
-    OwnsProcess,
-    RewardShaping,
-    WritesObservations,
-)
-from sample_factory.envs.doom.action_spaces import ButtonMap, action_space, num_buttons
+from sample_factory.envs.abilities import LimitsEpisodes, NamesActions, OwnsProcess, RewardShaping
+from sample_factory.envs.doom.action_spaces import action_space, button_decoder, num_buttons
 from sample_factory.envs.doom.doom_family import DoomSpec
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.film import Viewer, render_metadata
 from sample_factory.envs.doom.observation import (
-    MeasurementReader,
     Observation,
     make_resize,
+    measurement_reader,
     observation_space,
-    zero_observation,
 )
 from sample_factory.envs.doom.player_score import PlayerScore
-from sample_factory.envs.protocol import EMPTY_INFO
-
-NO_VALUES: list[float] = []
 
 
 class DoomAgent:
     """Converts between the env's API and one engine: actions in; observations and rewards out.
 
+    button_values: returns the values of the engine's buttons for an action of `action_space`.
+    score: has the shaping scheme.
     resolution: (width, height) of the observation.
     Raises ValueError for a scenario that does not fit the spec.
     """
@@ -50,20 +42,16 @@ class DoomAgent:
         self.observation_space = observation_space(spec, resolution)
         self.action_space = action_space(spec.actions)
         self._spec = spec
-        self._buttons = ButtonMap(spec.actions)
-        self._score = PlayerScore(spec, engine.variable_places())
-        self._measurements = MeasurementReader(engine.variable_places()) if spec.measurements else None
-        self._needs_variables = spec.measurements or self._score.needs_variables
-        if self._needs_variables and not engine.variable_places():
+        self.button_values = button_decoder(spec.actions)
+        places = engine.variable_places()
+        self.score = PlayerScore(spec, places)
+        self._measure = measurement_reader(places) if spec.measurements else None
+        if (spec.measurements or spec.shaping is not None) and not places:
             raise ValueError(
                 f"{spec.name}: measurements and shaping read variables of the engine, but {spec.scenario} "
                 "lists none as available_game_variables"
             )
         self._resize = make_resize(engine.screen_shape(), (resolution[1], resolution[0]))
-
-    def button_values(self, action: Any) -> list[float]:
-        """Returns the values of the engine's buttons for an action of `action_space`."""
-        return self._buttons.button_values(action)
 
     def action_text(self, action: Any) -> str:
         """Returns the names of the buttons that an action presses, of delta buttons with the value."""
@@ -74,44 +62,37 @@ class DoomAgent:
         ]
         return ", ".join(pressed).lower().replace("_", " ")
 
-    def start(self, into: Mapping[str, np.ndarray]) -> None:
-        """Writes the first observation of an episode that the engine has begun."""
-        self._score.start(self._observe(into))
+    def start(self) -> Observation:
+        """Returns the first observation of an episode that the engine has begun."""
+        observation, values = self._observe()
+        self.score.start(values)
+        return observation
 
-    def step(self, engine_reward: float, into: Mapping[str, np.ndarray]) -> float:
-        """Writes the observation after a step that did not end the episode; returns the training reward."""
-        return self._score.step(engine_reward, self._observe(into))
+    def step(self, engine_reward: float) -> tuple[Observation, float]:
+        """Returns the observation and the training reward of a step that did not end the episode."""
+        observation, values = self._observe()
+        return observation, self.score.step(engine_reward, values)
 
     def end(self, engine_reward: float) -> tuple[float, dict[str, Any]]:
         """Returns the training reward and the info of the step that ended the episode."""
-        values = self.engine.variable_values() if self._spec.match is not None else NO_VALUES
-        return self._score.end(engine_reward, values)
+        return self.score.end(engine_reward, self.engine.variable_values())
 
     def default_shaping(self) -> dict[str, Any]:
         """Returns the spec's scheme, {} for a scenario that is not shaped."""
         return copy.deepcopy(dict(self._spec.shaping or {}))
 
-    def set_shaping(self, shaping: Mapping[str, Any]) -> None:
-        """Replaces the scheme, as RewardShaping.set_reward_shaping."""
-        self._score.set_scheme(shaping)
-
-    def _observe(self, into: Mapping[str, np.ndarray]) -> list[float]:
-        """Writes the observation; returns the values of the variables, or [] if they are not needed."""
+    def _observe(self) -> tuple[Observation, list[float]]:
+        """Returns the observation and the values of the variables, [] if the scenario lists none."""
         state = self.engine.game.get_state()
-        self._resize(state.screen_buffer, into["obs"])
-        if not self._needs_variables:
-            return NO_VALUES
+        observation = {"obs": self._resize(state.screen_buffer)}
         variables = state.game_variables
-        assert variables is not None  # the scenario lists some
-        values: list[float] = variables.tolist()
-        if self._measurements is not None:
-            self._measurements.write(values, into["measurements"])
-        return values
+        values: list[float] = [] if variables is None else variables.tolist()
+        if self._measure is not None:
+            observation["measurements"] = self._measure(values)
+        return observation, values
 
 
-class DoomEnv(
-    gymnasium.Env[Any, Any], WritesObservations, RewardShaping, OwnsProcess, NamesActions, LimitsEpisodes
-):
+class DoomEnv(gymnasium.Env[Any, Any], RewardShaping, OwnsProcess, NamesActions, LimitsEpisodes):
     """One agent in a scenario, or in a match against bots. Spaces: see DoomAgent.
 
     The engine's process starts at the first reset. Its exceptions are not caught; after one, close the env
@@ -148,7 +129,7 @@ class DoomEnv(
         self._frame_limit = spec.time_limit_frames or float("inf")
         self.observation_space = self._agent.observation_space
         self.action_space = self._agent.action_space
-        self._observation = zero_observation(self._agent.observation_space)
+        self._observation: Observation = {}
 
     def max_episode_steps(self) -> int | None:
         match = self._engine.settings.match
@@ -156,7 +137,9 @@ class DoomEnv(
         known = [frames for frames in limits if frames is not None]
         return math.ceil(min(known) / self._frameskip) if known else None
 
-    def reset_into(self, into: Mapping[str, np.ndarray], *, seed: int | None = None) -> dict[str, Any]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
         """Starts an episode: a given seed determines this one and those after it."""
         super().reset(seed=seed)
         episode_seed = int(self.np_random.integers(2**32))
@@ -164,43 +147,26 @@ class DoomEnv(
         if self._viewer is not None:
             self._viewer.new_episode(episode_seed)
         self._num_frames = 0
-        self._agent.start(into)
-        return {}
+        self._observation = self._agent.start()
+        return self._observation, {}
 
-    def step_into(
-        self, action: Any, into: Mapping[str, np.ndarray]
-    ) -> tuple[float, bool, bool, Mapping[str, Any]]:
-        """Returns reward, terminated, truncated, info. Writes nothing at the end of an episode."""
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         buttons = self._agent.button_values(action)
         reward = self._engine.game.make_action(buttons, self._frameskip)
         if self._viewer is not None:
             self._viewer.step(buttons)
         self._num_frames += self._frameskip
         if self._num_frames >= self._frame_limit or self._engine.game.is_episode_finished():
-            return self._end_episode(reward)
-        return self._agent.step(reward, into), False, False, EMPTY_INFO
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
-        """Starts an episode; returns a new observation dict and the info."""
-        info = self.reset_into(self._observation, seed=seed)
-        return self._copy_of_observation(), info
-
-    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Returns a new observation dict, reward, terminated, truncated, info."""
-        reward, terminated, truncated, info = self.step_into(action, self._observation)
-        return self._copy_of_observation(), reward, terminated, truncated, dict(info)
+            return self._observation, *self._end_episode(reward)
+        self._observation, reward = self._agent.step(reward)
+        return self._observation, reward, False, False, {}
 
     def render(self) -> np.ndarray | list[np.ndarray] | None:  # type: ignore[override]
         """Returns the latest picture, [480, 640, 3] uint8 (wide: [360, 640, 3]); None before the first reset.
 
         With render_mode "rgb_array_list": a list of the pictures of all tics since the last call.
         """
-        if self._viewer is None:
-            return None
-        film = self._viewer.film
-        return film.take_all() if film.is_of_every_tic else film.latest()
+        return None if self._viewer is None else self._viewer.film.render()
 
     def close(self) -> None:
         self._engine.close()
@@ -217,7 +183,7 @@ class DoomEnv(
         return self._engine.is_gone()
 
     def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
-        self._agent.set_shaping(shaping)
+        self._agent.score.set_scheme(shaping)
 
     def _end_episode(self, engine_reward: float) -> tuple[float, bool, bool, dict[str, Any]]:
         game = self._engine.game
@@ -228,6 +194,3 @@ class DoomEnv(
         if self._engine.bot_difficulty is not None:
             self._engine.bot_difficulty.update(info["episode_extra_stats"])
         return reward, terminated, not terminated, info
-
-    def _copy_of_observation(self) -> Observation:
-        return {key: array.copy() for key, array in self._observation.items()}

@@ -26,7 +26,7 @@ from sample_factory.envs.doom.film import (
     split_width,
 )
 from sample_factory.envs.doom.lockstep import Lockstep
-from sample_factory.envs.doom.observation import Observation, zero_observation
+from sample_factory.envs.doom.observation import Observation
 from sample_factory.envs.protocol import EMPTY_INFO
 
 Observations = list[Observation]
@@ -106,20 +106,19 @@ class DoomMatchEnv(
             if self._bot_difficulty is not None:
                 self._bot_difficulty.update(infos[0]["episode_extra_stats"])
             return self._new_match(), list(rewards), never, [True] * self.num_agents, list(infos)
-        observations = [zero_observation(self.observation_space) for _ in self._agents]
-        rewards = list(map(DoomAgent.step, self._agents, engine_rewards.tolist(), observations))
+        observations, rewards = zip(*map(DoomAgent.step, self._agents, engine_rewards.tolist()))
         self._take_pictures()
-        return observations, rewards, never, never, [EMPTY_INFO] * self.num_agents
+        return list(observations), list(rewards), never, never, [EMPTY_INFO] * self.num_agents
 
     def render(self) -> np.ndarray | list[np.ndarray] | None:  # type: ignore[override]
         """Returns the agents' pictures in a split screen; see DoomEnv.render.
 
         They are enlarged observations: a match cannot be repeated in other engines, see Viewer.
         """
+        rendered: list[Any] = [film.render() for film in self._films]
         if self.render_mode == EVERY_TIC:
-            return [split_screen(pictures) for pictures in zip(*[film.take_all() for film in self._films])]
-        pictures = [picture for film in self._films if (picture := film.latest()) is not None]
-        return split_screen(pictures) if pictures else None
+            return [split_screen(pictures) for pictures in zip(*rendered)]
+        return None if not rendered or rendered[0] is None else split_screen(rendered)
 
     def close(self) -> None:
         self._lockstep.close()
@@ -134,7 +133,7 @@ class DoomMatchEnv(
         return self._agents[0].default_shaping()
 
     def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
-        self._agents[agent].set_shaping(shaping)
+        self._agents[agent].score.set_scheme(shaping)
 
     def _new_match(self) -> Observations:
         seed = int(self.np_random.integers(2**32))
@@ -144,9 +143,7 @@ class DoomMatchEnv(
             self._lockstep.start(seed)
         self._lockstep.new_episode(seed)
         self._returns[:] = 0.0
-        observations = [zero_observation(self.observation_space) for _ in self._agents]
-        for agent, into in zip(self._agents, observations):
-            agent.start(into)
+        observations = [agent.start() for agent in self._agents]
         self._take_pictures()
         return observations
 

@@ -35,7 +35,7 @@ def render_metadata(render_mode: str | None, frameskip: int) -> dict[str, Any]:
 class Film:
     """Takes pictures of an engine's game.
 
-    render_mode: "rgb_array" keeps the latest picture only, "rgb_array_list" all since the last `take_all`.
+    render_mode: "rgb_array" keeps the latest picture only, "rgb_array_list" all since the last `render`.
     """
 
     def __init__(self, engine: DoomEngine, render_mode: str, width: int = WIDTH):
@@ -53,13 +53,14 @@ class Film:
             self._screens.clear()
         self._screens.append(state.screen_buffer)
 
-    def latest(self) -> Picture | None:
-        """Returns the latest picture, [height, width, 3]; None before the first one."""
-        return self._picture(self._screens[-1]) if self._screens else None
+    def render(self) -> Picture | list[Picture] | None:
+        """Returns the latest picture, [height, width, 3]; None before the first one.
 
-    def take_all(self) -> list[Picture]:
-        """Returns the pictures since the last call."""
+        With render_mode "rgb_array_list": a list of the pictures since the last call.
+        """
         screens = self._screens
+        if not self.is_of_every_tic:
+            return self._picture(screens[-1]) if screens else None
         self._screens = []
         return [self._picture(screen) for screen in screens]
 

@@ -142,11 +142,6 @@ class PlayerScore:
         self._shaping: VariableShaping | None = None  # of the current episode
         self._is_fresh = False  # the episode has begun, but had no step yet
 
-    @property
-    def needs_variables(self) -> bool:
-        """Whether `start` and `step` read the values; if not, callers save time by passing an empty list."""
-        return self._health is not None or self._scheme is not None or self._spec.match is not None
-
     def set_scheme(self, scheme: Mapping[str, Any]) -> None:
         """Replaces the shaping scheme from the next episode on, or at once if this one had no step yet."""
         self._scheme = scheme

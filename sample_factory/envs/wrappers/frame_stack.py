@@ -1,7 +1,7 @@
 """Stacks of the newest images of an env, for policies that have no memory, and repeated actions."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, SupportsFloat
+from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -52,20 +52,8 @@ def stacked_space(space: gym.spaces.Dict, num_frames: int) -> gym.spaces.Dict:
     return gym.spaces.Dict(boxes)
 
 
-class _Kind(NamedTuple):
-    """The newest observations of all agents of a kind.
-
-    agents: which they are. frames: [num_agents, num_frames, *shape] by key, where a frame is an entry of the
-    ring. images: the keys that are stacked.
-    """
-
-    agents: Any
-    frames: Mapping[str, np.ndarray]
-    images: Sequence[str]
-
-
 class FrameHistory:
-    """The last observations of the agents of an env, in a ring: the env writes into it, without a copy.
+    """The last observations of the agents of an env.
 
     Each step: `advance`, the env writes to `newest`, `restart` for the agents that began an episode with
     what was written, `write_stacks`.
@@ -83,9 +71,10 @@ class FrameHistory:
             ),
             kinds.of_agent,
         )
-        self._num_frames = num_frames
         num_agents = len(kinds.of_agent)
-        self._kinds = []
+        # Of each kind: its agents; the newest frames of all agents by key, [num_agents, num_frames, *shape],
+        # the newest one last; the keys that are stacked.
+        self._kinds: list[tuple[Any, Mapping[str, np.ndarray], Sequence[str]]] = []
         for kind, spaces in enumerate(kinds.spaces):
             boxes = spaces.observation.spaces
             frames = {
@@ -93,40 +82,32 @@ class FrameHistory:
             }
             images = [key for key, box in boxes.items() if is_image(box)]
             agents = np.flatnonzero(np.array(kinds.of_agent) == kind) if len(kinds.spaces) > 1 else ALL
-            self._kinds.append(_Kind(agents, frames, images))
-        of_agent = [self._kinds[kind].frames for kind in kinds.of_agent] if len(kinds.spaces) > 1 else None
-        self.newest = ObservationRows(self._kinds[0].frames, np.arange(num_agents), 0, of_agent)
+            self._kinds.append((agents, frames, images))
+        of_agent = [self._kinds[kind][1] for kind in kinds.of_agent] if len(kinds.spaces) > 1 else None
+        self.newest = ObservationRows(self._kinds[0][1], np.arange(num_agents), num_frames - 1, of_agent)
 
     def advance(self) -> ObservationRows:
         """Makes room for a new observation of each agent, and returns its rows."""
-        self.newest.step = (self.newest.step + 1) % self._num_frames
+        for _, by_key, images in self._kinds:
+            for key in images:
+                by_key[key][:, :-1] = by_key[key][:, 1:]
         return self.newest
 
     def restart(self, agents: np.ndarray | slice = ALL) -> None:
         """Fills the stacks of agents with their newest images. agents: a mask [num_agents], or all."""
-        for kind in self._kinds:
-            for key in kind.images:
-                frames = kind.frames[key]
-                frames[agents] = frames[agents, self.newest.step, None]
+        for _, by_key, images in self._kinds:
+            for key in images:
+                by_key[key][agents] = by_key[key][agents, -1:]
 
     def write_stacks(self, into: ObservationRows) -> None:
         """Writes the stack of each agent, with the oldest image first, and the newest other observations."""
-        newest = self.newest.step
-        num_old = self._num_frames - 1 - newest  # that lie behind the newest one in the ring
-        for kind in self._kinds:
-            buffers = into.buffers[kind.agents]
-            arrays = into.arrays if into.arrays_of_agent is None else into.arrays_of(kind.agents[0])
-            for key, frames in kind.frames.items():
+        for agents, by_key, images in self._kinds:
+            buffers = into.buffers[agents]
+            arrays = into.arrays if into.arrays_of_agent is None else into.arrays_of(agents[0])
+            for key, frames in by_key.items():
                 rows = arrays[key]
-                if key not in kind.images:
-                    rows[buffers, into.step] = frames[kind.agents, newest]
-                    continue
-                entry = rows.shape[3:]  # below the axis of images or channels
-                split = num_old * (rows.shape[2] // self._num_frames)
-                old = frames[kind.agents, newest + 1 :]
-                new = frames[kind.agents, : newest + 1]
-                rows[buffers, into.step, :split] = old.reshape(len(old), split, *entry)
-                rows[buffers, into.step, split:] = new.reshape(len(new), rows.shape[2] - split, *entry)
+                shown = frames[agents] if key in images else frames[agents, -1]
+                rows[buffers, into.step] = shown.reshape(len(buffers), *rows.shape[2:])
 
 
 class FrameStack(EnvAround):
@@ -190,11 +171,6 @@ class FrameSkip(gym.Wrapper):
             if terminated or truncated:
                 break
         return observation, total, terminated, truncated, info
-
-
-def repeat_actions(env: MultiAgentEnv, times: int) -> MultiAgentEnv:
-    """Returns the env with `times` steps for each action; the env itself for 1."""
-    return env if times == 1 else ActionRepeat(env, times)
 
 
 class EpisodesBeginApart(ConfigError, PermanentFailure):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sample_factory.envs.abilities import OwnsProcess, RewardShaping, find_ability
 from sample_factory.envs.protocol import (
     BackgroundEnv,
     EnvContractError,
@@ -122,7 +123,7 @@ class GuardedEnv:
         """Sets the reward shaping of an agent, also in rebuilt envs; see RewardShaping."""
         self._shaping[agent] = shaping
         try:
-            self._env.reward_shaping.set_reward_shaping(shaping, agent)
+            find_ability(self._env.env, RewardShaping).set_reward_shaping(shaping, agent)
         except Exception as error:  # any error of a user's env; a rebuilt env would reject it too
             raise EnvBroken(f"{self.name} rejects the reward shaping {shaping}: {error}") from error
 
@@ -136,7 +137,7 @@ class GuardedEnv:
 
     def process_is_gone(self) -> bool:
         """Returns whether the env's simulator has died; see OwnsProcess."""
-        return self._env.process.process_is_gone()
+        return find_ability(self._env.env, OwnsProcess).process_is_gone()
 
     def close(self) -> None:
         """Closes the env. An error is only logged: the end of this process frees what remains."""
@@ -164,7 +165,7 @@ class GuardedEnv:
                 if self._training_info:
                     self._env.training_info.put(self._training_info)
                 for agent, shaping in self._shaping.items():
-                    self._env.reward_shaping.set_reward_shaping(shaping, agent)
+                    find_ability(self._env.env, RewardShaping).set_reward_shaping(shaping, agent)
                 # Another seed: the same one may make the env raise again.
                 seed = None if self._seed is None else (self._seed + len(self._rebuilds)) % SEED_LIMIT
                 self.active_after_reset = self._env.reset(seed, into)

@@ -264,6 +264,15 @@ def test_a_multi_agent_env_of_version_1_is_adapted():
     assert result.end_infos[1] == {"true_reward": 5}
 
 
+def test_the_observations_of_two_agents_may_be_a_tuple():
+    class InTuple(OldTeam):
+        def reset(self):
+            return np.ones(1, np.float32), np.zeros(1, np.float32)
+
+    seen, _ = drive(adapt(InTuple()), 1)
+    assert seen[0].tolist() == [[1], [0]]
+
+
 def test_a_multi_agent_env_of_version_1_with_one_done_for_all_is_refused():
     class OneDone(OldTeam):
         def step(self, actions):

@@ -4,7 +4,7 @@ import numpy as np
 import pettingzoo
 import pytest
 
-from sample_factory.envs.abilities import RewardShaping, TrainingInfo
+from sample_factory.envs.abilities import RewardShaping, TrainingInfo, find_ability
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.protocol import EnvContractError, ObservationRows
 from tests.envs.parallel_envs import Scripted, Turn
@@ -181,7 +181,7 @@ class ShapedWrapper(pettingzoo.utils.BaseParallelWrapper, Shaped):
     ids=["env", "wrapper", "converted"],
 )
 def test_reward_shaping_is_found_in_and_inside_pettingzoos_wrappers(make):
-    assert adapt(make()).reward_shaping.get_default_reward_shaping() == {"x": 1.0}
+    assert find_ability(adapt(make()).env, RewardShaping).get_default_reward_shaping() == {"x": 1.0}
 
 
 class Informed(Scripted, TrainingInfo):

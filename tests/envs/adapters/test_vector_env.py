@@ -12,7 +12,7 @@ from gymnasium.wrappers import RecordEpisodeStatistics, TransformReward
 from gymnasium.wrappers.vector import RecordEpisodeStatistics as RecordVectorEpisodeStatistics
 from gymnasium.wrappers.vector import TransformReward as TransformVectorReward
 
-from sample_factory.envs.abilities import RewardShaping
+from sample_factory.envs.abilities import RewardShaping, find_ability
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.end_infos import extra_stats, true_objective
 from sample_factory.envs.protocol import EMPTY_INFO, ObservationRows
@@ -242,7 +242,7 @@ def test_reward_shaping_is_found_inside_wrappers_of_vector_envs():
             return {"x": 1.0}
 
     env = adapt(RecordVectorEpisodeStatistics(Shaped(0)))
-    assert env.reward_shaping.get_default_reward_shaping() == {"x": 1.0}
+    assert find_ability(env.env, RewardShaping).get_default_reward_shaping() == {"x": 1.0}
 
 
 def count_instructions(call):

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from sample_factory.envs.doom import action_spaces as spaces
-from sample_factory.envs.doom.action_spaces import ButtonMap, action_space, flat, num_buttons
+from sample_factory.envs.doom.action_spaces import action_space, button_decoder, flat, num_buttons
 
 
 def num_logits(space: gymnasium.Space) -> int:
@@ -29,35 +29,35 @@ def test_each_space_has_the_logits_and_buttons_of_the_paper(groups, logits, butt
     assert num_logits(action_space(groups)) == logits
     assert num_buttons(groups) == buttons
     sample = action_space(groups).sample()
-    assert len(ButtonMap(groups).button_values(sample)) == buttons
+    assert len(button_decoder(groups)(sample)) == buttons
 
 
 def test_index_zero_presses_nothing_and_index_k_presses_button_k():
-    decoder = ButtonMap(flat(4))
-    assert [decoder.button_values(i) for i in range(4)] == [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    decode = button_decoder(flat(4))
+    assert [decode(i) for i in range(4)] == [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
 
 
 def test_groups_follow_each_other_and_the_turn_is_in_degrees():
-    decoder = ButtonMap(spaces.DISCRETIZED_NO_WEAPON)
-    assert decoder.button_values((1, 2, 1, 0, 0)) == [1, 0, 0, 1, 1, 0, -10]
-    assert decoder.button_values((0, 0, 0, 1, 10)) == [0, 0, 0, 0, 0, 1, 10]
-    assert decoder.button_values((0, 0, 0, 0, 5)) == [0] * 7
-    assert ButtonMap(spaces.FULL).button_values((0, 0, 7, 0, 0, 1))[-1] == -11.25
+    decode = button_decoder(spaces.DISCRETIZED_NO_WEAPON)
+    assert decode((1, 2, 1, 0, 0)) == [1, 0, 0, 1, 1, 0, -10]
+    assert decode((0, 0, 0, 1, 10)) == [0, 0, 0, 0, 0, 1, 10]
+    assert decode((0, 0, 0, 0, 5)) == [0] * 7
+    assert button_decoder(spaces.FULL)((0, 0, 7, 0, 0, 1))[-1] == -11.25
 
 
 def test_integers_may_come_as_a_float_array():
-    decoder = ButtonMap(spaces.FULL_WITH_USE)
+    decode = button_decoder(spaces.FULL_WITH_USE)
     action = (2, 1, 3, 1, 0, 1, 20)
-    assert decoder.button_values(np.array(action, np.float32)) == decoder.button_values(action)
+    assert decode(np.array(action, np.float32)) == decode(action)
 
 
 def test_a_continuous_turn_is_clipped_and_scaled():
-    decoder = ButtonMap(spaces.HYBRID)
+    decode = button_decoder(spaces.HYBRID)
     for turn, degrees in ((0.5, 3.75), (-3.0, -7.5)):
-        assert decoder.button_values(np.array([0, 0, 0, 0, 0, turn], np.float32)) == [0] * 8 + [degrees]
-        assert decoder.button_values((0, 0, 0, 0, 0, np.array([turn], np.float32)))[-1] == degrees
+        assert decode(np.array([0, 0, 0, 0, 0, turn], np.float32)) == [0] * 8 + [degrees]
+        assert decode((0, 0, 0, 0, 0, np.array([turn], np.float32)))[-1] == degrees
 
 
 def test_an_action_of_the_wrong_length_is_an_error():
     with pytest.raises(ValueError):
-        ButtonMap(spaces.BASIC).button_values((0, 1, 2))
+        button_decoder(spaces.BASIC)((0, 1, 2))

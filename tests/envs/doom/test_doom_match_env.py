@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sample_factory.envs.abilities import OwnsProcess, find_ability
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.doom import lockstep
 from sample_factory.envs.doom.engine_resources import PortClaim, is_free
@@ -238,7 +239,7 @@ def test_a_match_has_a_simulator_for_each_agent_so_that_no_trial_starts_it(
     """A trial would wait for humans, and the main process keeps memory free for simulators."""
     adapted = adapt(make_env("doom_duel", num_agents=agents, num_humans=humans))
     assert env_info(adapted, doom_cfg()).num_simulators == agents
-    assert not adapted.process.process_is_gone()
+    assert not find_ability(adapted.env, OwnsProcess).process_is_gone()
 
 
 def test_the_length_of_a_match_is_known_before_it_starts(make_env):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sample_factory.envs.abilities import OwnsProcess
+from sample_factory.envs.abilities import OwnsProcess, find_ability
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.runtime.child import Child
 from sample_factory.sampling.rollout import guarded_env
@@ -70,4 +70,4 @@ def test_a_simulator_that_no_call_waits_for_does_not_end_the_process(make_child)
 
 
 def test_the_process_of_an_env_without_a_simulator_is_never_gone():
-    assert not adapt(CountingEnv()).process.process_is_gone()
+    assert not find_ability(adapt(CountingEnv()).env, OwnsProcess).process_is_gone()
