@@ -4,17 +4,12 @@ import sys
 from collections.abc import Sequence
 
 from sample_factory.launch.exit_codes import run_command
+from sample_factory.runner.watch_curves import watch
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 ended by Ctrl+C, 2 bad input, otherwise the exit code of TensorBoard."""
-
-    def command(arguments: Sequence[str]) -> int:
-        from sample_factory.runner.watch_curves import watch
-
-        return watch(arguments)
-
-    return run_command(command, argv)
+    return run_command(watch, argv)
 
 
 if __name__ == "__main__":
