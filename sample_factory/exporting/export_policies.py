@@ -30,9 +30,9 @@ from sample_factory.exporting.network import (
     RNN_STATE,
     ExportedNetwork,
     ExportFailed,
+    describe_actions,
     to_onnx,
 )
-from sample_factory.exporting.signature import describe_actions
 from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.spaces.observations import without_entries
 
