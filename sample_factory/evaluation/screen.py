@@ -1,6 +1,5 @@
 """The pictures of `enjoy`: in a window, in a video, in both or nowhere; and the text on them."""
 
-import copy
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -37,9 +36,8 @@ MARGIN = 8
 FONT_SCALE = 0.55
 MIN_SCALE = 0.75  # legible in small parts of a split screen too
 WHITE = (255, 255, 255)
-# A long line of text; the box behind the text has room for it, and for most actions, from the start.
-EXAMPLE = "episode 100  reward -1000.00"
-NUM_EXAMPLES = 100  # actions
+# A long line of text; the box behind the text has room for it from the start.
+EXAMPLE = "move forward, turn right +12.5, attack"
 SHADE = 3  # the picture behind the text is this many times darker
 
 
@@ -184,22 +182,13 @@ class Overlay:
         self._is_split = self._grid != (1, 1)
         self._agents = agents if self._is_split else agents[:MAX_AGENTS]
         self._namer = find_ability(env.env, NamesActions)
-        kinds = [env.kinds.of_agent[agent] for agent in self._agents]
-        spaces = [env.kinds.spaces[kind].action for kind in kinds]
+        spaces = [env.kinds.spaces[env.kinds.of_agent[agent]].action for agent in self._agents]
         self._decoders = [(action_decoder(space), action_layout(space).num_action_values) for space in spaces]
         self._titles = [f"{experiment}: {choices[agent]}" for agent in self._agents]
-        actions = [env.kinds.spaces[kind].action for kind in dict.fromkeys(kinds)]
-        self._box = TextBox([EXAMPLE, *self._titles, *self._example_actions(actions)])
+        self._box = TextBox([EXAMPLE, *self._titles])
         self._num_ended = dict.fromkeys(range(env.num_agents), 0)
         # Of pictures before the first step.
         self._texts = [[title, "episode 1  reward 0.00", ""] for title in self._titles]
-
-    def _example_actions(self, spaces: Sequence[gym.Space[Any]]) -> list[str]:
-        texts = []
-        for space in map(copy.deepcopy, spaces):  # the env's own keeps its random numbers
-            space.seed(0)
-            texts += [self._namer.action_text(space.sample()) for _ in range(NUM_EXAMPLES)]
-        return texts
 
     def update(self, finished: Sequence[EpisodeResult]) -> None:
         """Describes the runner's last step. finished: the episodes that ended in it."""
