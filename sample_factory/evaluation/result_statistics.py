@@ -10,7 +10,10 @@ from sample_factory.monitoring.console import number_text
 
 NORMAL_QUANTILE = 1.959964  # 95 % of a normal distribution lie within this many deviations of its mean
 # Of Student's t distribution with 1, 2, ... degrees of freedom, for which the series is too inaccurate.
-T_QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
+T_QUANTILES = (
+    *(12.706204736, 4.302652730, 3.182446305, 2.776445105, 2.570581836),
+    *(2.446911851, 2.364624252, 2.306004135, 2.262157163, 2.228138852),
+)
 
 
 class MeanAndStd(NamedTuple):
