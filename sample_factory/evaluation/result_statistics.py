@@ -57,7 +57,7 @@ def t_quantile(degrees: int) -> float:
         (5 * x**5 + 16 * x**3 + 3 * x) / 96,
         (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / 384,
     )
-    return sum(term / degrees**power for power, term in enumerate(terms))
+    return sum(term / float(degrees) ** power for power, term in enumerate(terms))
 
 
 class WinRate(NamedTuple):
