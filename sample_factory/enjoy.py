@@ -26,7 +26,7 @@ def enjoy(config: "Config | FlagNamespace") -> "Evaluation | Played":
     """
     from sample_factory.config.config import FlagNamespace
     from sample_factory.envs.env_registry import resolve_family
-    from sample_factory.hub.push import play_and_push
+    from sample_factory.hub.push_to_hub import play_and_push
 
     if isinstance(config, FlagNamespace):
         from sample_factory.version_2.running import enjoy

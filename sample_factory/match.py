@@ -15,13 +15,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done or stopped, 1 a checkpoint cannot be used, 2 bad input."""
 
     def command(arguments: Sequence[str]) -> None:
-        from sample_factory.evaluation.match_request import parse_arguments
+        from sample_factory.evaluation.match import parse_arguments, run_match
         from sample_factory.runtime.log import setup_logging
 
         contestants = parse_arguments(arguments)
         setup_logging("match")
-        from sample_factory.evaluation.match import run_match  # loads torch
-
         run_match(contestants)
 
     return run_command(command, argv)

@@ -1,7 +1,7 @@
 """Plays one env with trained policies and scripted players, step by step, for `enjoy` and `match`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -9,9 +9,11 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs.abilities import ScriptedPlayers, find_ability
 from sample_factory.envs.end_infos import extra_stats, true_objective
 from sample_factory.envs.protocol import EMPTY_INFO, EPISODE_CONTINUES, MultiAgentEnv, ObservationRows
-from sample_factory.evaluation.policy import TrainedPolicy
 from sample_factory.evaluation.results import EpisodeResult
 from sample_factory.spaces.actions import action_encoder, action_layout
+
+if TYPE_CHECKING:
+    from sample_factory.evaluation.policy import TrainedPolicy
 
 
 class ScriptedPolicy:
@@ -36,7 +38,7 @@ class ScriptedPolicy:
         return self._encode(self._players.scripted_action(self._player, agent))
 
 
-Player = TrainedPolicy | ScriptedPolicy
+Player: TypeAlias = "TrainedPolicy | ScriptedPolicy"
 
 
 class EpisodeRunner:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from sample_factory.config.commands import EVAL
-from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
 from sample_factory.envs.env_family import UnknownEnvError
@@ -16,23 +15,24 @@ from sample_factory.evaluation.results import Evaluation, ResultFlags, left_to_m
 from sample_factory.launch.exit_codes import describe
 from sample_factory.launch.objects_of_call import with_names
 from sample_factory.runtime.failures import ChildFailed, describe_exception
+from sample_factory.runtime.log import setup_logging
 
 
-def parse_arguments(argv: Sequence[str]) -> Config:
-    """Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help."""
-    own = {"results": ResultFlags}
-    return parse_config(argv, resolve_trained_family, evaluation=True, extra_sections=own, command=EVAL)
-
-
-def run_eval(config: Config) -> None:
-    """Measures, prints each result when it is complete, and writes the files.
+def run_eval(argv: Sequence[str]) -> None:
+    """The command: measures, prints each result when it is complete, and writes the files.
 
     When a checkpoint fails, the files have the results of the checkpoints before it, and the failure.
 
-    Raises ConfigError for a missing checkpoint or a file that cannot be written, CheckpointError for an
-    unusable checkpoint, ChildFailed for an env or a process that fails.
+    Raises ConfigError for a wrong flag, a missing checkpoint or a file that cannot be written,
+    UnknownEnvError, CheckpointError for an unusable checkpoint, ChildFailed for an env or a process that
+    fails.
     """
-    from sample_factory.evaluation.measure import measure_checkpoints
+    own = {"results": ResultFlags}
+    config = parse_config(argv, resolve_trained_family, evaluation=True, extra_sections=own, command=EVAL)
+    setup_logging("eval")
+    from sample_factory.evaluation.measure import (
+        measure_checkpoints,
+    )  # imports much, which --help does not need
 
     chosen = chosen_policies(config)
     evaluations: list[Evaluation] = []

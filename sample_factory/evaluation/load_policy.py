@@ -223,7 +223,8 @@ def load_policy(
         find_checkpoint(config, choice)  # raises, before an env is made
         family = resolve(config.env_name)
         if observation_space is None or action_space is None:
-            probed = _probe_spaces(config, family, choice.policy_index)
+            advice = "; give observation_space and action_space"
+            probed = probe_spaces(config, choice.policy_index, advice)
             observation_space = probed.observation if observation_space is None else observation_space
             action_space = probed.action if action_space is None else action_space
         if isinstance(observation_space, gym.spaces.Dict):
@@ -253,11 +254,10 @@ def _family_or_none(env_name: str) -> EnvFamily:
     return EnvFamily(env_name, refuse, None, {})
 
 
-def _probe_spaces(config: Config, family: EnvFamily, policy_index: int) -> OwnSpaces:
+def probe_spaces(config: Config, policy_index: int, advice: str = "") -> OwnSpaces:
+    """Returns the spaces of the agents that a policy plays. Raises ConfigError, which ends with advice."""
     try:
-        return probe_own_spaces(family, config.namespace(), policy_index)
+        return probe_own_spaces(resolve_family(config.env_name), config.namespace(), policy_index)
     except ChildFailed as failure:
-        raise ConfigError(
-            f"env {config.env_name} cannot be made to get its spaces ({failure.reason}); give "
-            "observation_space and action_space"
-        ) from failure
+        text = f"env {config.env_name} cannot be made to get its spaces: {failure.reason}"
+        raise ConfigError(text + advice) from failure

@@ -195,19 +195,20 @@ class Evaluation(NamedTuple):
     def rows(self) -> list[dict[str, Any]]:
         """Returns the rows of a --csv file: one for each episode. An extra statistic with the name of one of
         the other columns is left out."""
-        return [self._row(episode) for episode in self.episodes]
-
-    def _row(self, episode: EpisodeResult) -> dict[str, Any]:
-        own: dict[str, Any] = {
-            "checkpoint": self.choices[episode.agent].checkpoint,
-            "policy": self.choices[episode.agent].policy_index,
-            "env": episode.env,
-            "agent": episode.agent,
-            "reward": episode.reward,
-            "length": episode.length,
-            "true_objective": episode.true_objective,
-        }
-        return {**own, **episode.extra_stats, **own}  # see `statistics`
+        rows = []
+        for episode in self.episodes:
+            choice = self.choices[episode.agent]
+            own: dict[str, Any] = {
+                "checkpoint": choice.checkpoint,
+                "policy": choice.policy_index,
+                "env": episode.env,
+                "agent": episode.agent,
+                "reward": episode.reward,
+                "length": episode.length,
+                "true_objective": episode.true_objective,
+            }
+            rows.append({**own, **episode.extra_stats, **own})  # see `statistics`
+        return rows
 
 
 def result_figures(

@@ -1,6 +1,5 @@
 """The pictures of `enjoy`: in a window, in a video, in both or nowhere; and the text on them."""
 
-import copy
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -37,9 +36,8 @@ MARGIN = 8
 FONT_SCALE = 0.55
 MIN_SCALE = 0.75  # legible in small parts of a split screen too
 WHITE = (255, 255, 255)
-# A long line of text; the box behind the text has room for it, and for most actions, from the start.
-EXAMPLE = "episode 100  reward -1000.00"
-NUM_EXAMPLES = 100  # actions
+# A long line of text; the box behind the text has room for it from the start.
+EXAMPLE = "move forward, turn right +12.5, attack"
 SHADE = 3  # the picture behind the text is this many times darker
 
 
@@ -184,22 +182,13 @@ class Overlay:
         self._is_split = self._grid != (1, 1)
         self._agents = agents if self._is_split else agents[:MAX_AGENTS]
         self._namer = find_ability(env.env, NamesActions)
-        kinds = [env.kinds.of_agent[agent] for agent in self._agents]
-        spaces = [env.kinds.spaces[kind].action for kind in kinds]
+        spaces = [env.kinds.spaces[env.kinds.of_agent[agent]].action for agent in self._agents]
         self._decoders = [(action_decoder(space), action_layout(space).num_action_values) for space in spaces]
         self._titles = [f"{experiment}: {choices[agent]}" for agent in self._agents]
-        actions = [env.kinds.spaces[kind].action for kind in dict.fromkeys(kinds)]
-        self._box = TextBox([EXAMPLE, *self._titles, *self._example_actions(actions)])
+        self._box_width = 0  # of the widest line so far
         self._num_ended = dict.fromkeys(range(env.num_agents), 0)
         # Of pictures before the first step.
         self._texts = [[title, "episode 1  reward 0.00", ""] for title in self._titles]
-
-    def _example_actions(self, spaces: Sequence[gym.Space[Any]]) -> list[str]:
-        texts = []
-        for space in map(copy.deepcopy, spaces):  # the env's own keeps its random numbers
-            space.seed(0)
-            texts += [self._namer.action_text(space.sample()) for _ in range(NUM_EXAMPLES)]
-        return texts
 
     def update(self, finished: Sequence[EpisodeResult]) -> None:
         """Describes the runner's last step. finished: the episodes that ended in it."""
@@ -216,29 +205,18 @@ class Overlay:
     def draw(self, picture: np.ndarray) -> np.ndarray:
         """Returns a copy of the picture, at least 480 rows high, with the text."""
         picture = resize(picture, video_size(*picture.shape[:2])).copy()
-        if not self._is_split:
-            self._box.write(picture, [line for text in self._texts for line in text])
-            return picture
         columns, rows = self._grid
         height = picture.shape[0] // rows
         width = picture.shape[1] // columns
-        for index, text in enumerate(self._texts):
+        texts = self._texts if self._is_split else [[line for text in self._texts for line in text]]
+        for index, text in enumerate(texts):
             top = index // columns * height
             left = index % columns * width
-            self._box.write(picture[top : top + height, left : left + width], text)
+            self._write(picture[top : top + height, left : left + width], text)
         return picture
 
-
-class TextBox:
-    """Text at the top left of pictures, in a darker box, which never gets narrower: it would flicker."""
-
-    def __init__(self, examples: Sequence[str]):
-        """examples: lines that the box has room for from the start."""
-        self._unmeasured = set(examples)
-        self._width = 0  # of the widest line so far
-
-    def write(self, picture: np.ndarray, lines: Sequence[str]) -> None:
-        """Writes lines on a picture, or on a view of a part of one."""
+    def _write(self, picture: np.ndarray, lines: Sequence[str]) -> None:
+        """Writes lines at the top left, in a darker box, which never gets narrower: it would flicker."""
         import cv2
 
         scale = max(MIN_SCALE, picture.shape[0] / ROWS)
@@ -246,10 +224,9 @@ class TextBox:
         margin = round(MARGIN * scale)
         font = (cv2.FONT_HERSHEY_SIMPLEX, FONT_SCALE * scale)
         thickness = max(1, round(scale))
-        for line in self._unmeasured.union(lines):
-            self._width = max(self._width, cv2.getTextSize(line, *font, thickness)[0][0])
-        self._unmeasured.clear()
-        shaded = picture[: row * len(lines) + margin, : self._width + 2 * margin]
+        for line in (EXAMPLE, *lines):
+            self._box_width = max(self._box_width, cv2.getTextSize(line, *font, thickness)[0][0])
+        shaded = picture[: row * len(lines) + margin, : self._box_width + 2 * margin]
         shaded //= SHADE
         text = np.ascontiguousarray(shaded)  # OpenCV draws on whole arrays only
         for number, line in enumerate(lines, start=1):

@@ -1,20 +1,23 @@
-"""Exporting a policy to ONNX: the flags, and the function call sample_factory.export_onnx.
+"""Exporting a policy to ONNX: the command `export`, and the function call sample_factory.export_onnx.
 
 Imports neither torch nor onnx: bad flags are reported at once.
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sample_factory.config.commands import EXPORT
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
 from sample_factory.envs.env_family import UnknownEnvError
-from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
+from sample_factory.envs.env_registry import resolve_trained_family
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.evaluation.policy_choice import LATEST, flags_of_call
 from sample_factory.launch.objects_of_call import with_names
+from sample_factory.runtime.log import setup_logging
 
 if TYPE_CHECKING:
     from sample_factory.exporting.export_policies import ExportedPolicy
@@ -41,8 +44,11 @@ class ExportFlags:
     )
 
 
-def check_flags(config: Config) -> None:
-    """Raises ConfigError for a wrong --export_path, a value that is not available, or a missing package."""
+def _parse_arguments(argv: Sequence[str]) -> Config:
+    """Raises ConfigError, also for a value that is not available and for a missing package, and
+    UnknownEnvError. Prints the help and exits with 0 on --help."""
+    own = {"export": ExportFlags}
+    config = parse_config(argv, resolve_trained_family, evaluation=True, extra_sections=own, command=EXPORT)
     path = config.extra["export"].export_path
     if path is not None and not path.endswith(".onnx"):
         raise ConfigError(f"--export_path={path} should end with .onnx")
@@ -55,6 +61,17 @@ def check_flags(config: Config) -> None:
     for package in ("onnx", "onnxscript", "onnxruntime"):
         if not is_installed(package):
             raise missing_package("exporting", package, "onnx")
+    return config
+
+
+def run_export(argv: Sequence[str]) -> None:
+    """The command: exports, and prints a few lines about each file. Raises as `export_onnx`."""
+    config = _parse_arguments(argv)
+    setup_logging("export")
+    from sample_factory.exporting.export_policies import export_policies  # loads torch
+
+    for exported in export_policies(config):
+        print(exported.summary, flush=True)
 
 
 def export_onnx(
@@ -94,11 +111,9 @@ def export_onnx(
             "export_value": value,
             **flags,
         }
-        own = {"export": ExportFlags}
-        config = parse_config(as_arguments(with_names(keywords)), resolve_trained_family, True, own)
-        check_flags(config)
+        config = _parse_arguments(as_arguments(with_names(keywords)))
         from sample_factory.exporting.export_policies import export_policies  # loads torch and onnx
 
-        return export_policies(config, resolve_family(config.env_name))
+        return export_policies(config)
     except (ConfigError, UnknownEnvError) as error:
         raise in_words_of_python(error) from None

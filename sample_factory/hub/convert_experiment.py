@@ -30,15 +30,15 @@ from sample_factory.config.parsing import build_config
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS, RunFlags
 from sample_factory.config.trust import foreign_file, refuse_code, without_foreign_paths
 from sample_factory.envs.env_family import UnknownEnvError
-from sample_factory.envs.env_info import OwnSpaces, probe_own_spaces
+from sample_factory.envs.env_info import OwnSpaces
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.wrappers.frame_stack import stacked_space
+from sample_factory.evaluation.load_policy import probe_spaces
 from sample_factory.hub.convert_weights import load_network
 from sample_factory.learning.gradient_descent import MODEL, GradientDescent
 from sample_factory.models.network_registry import NetworkError
 from sample_factory.models.policy_spec import PolicySpec, make_policy_spec
 from sample_factory.models.towers import TowerActorCritic
-from sample_factory.runtime.failures import ChildFailed
 from sample_factory.runtime.log import log
 from sample_factory.spaces.observations import observation_layout
 
@@ -148,13 +148,7 @@ def _new_config(layer: Layer, destination: RunFlags, env_name: str) -> Config:
 
 def _policy_spec(config: Config, spaces: OwnSpaces | None) -> PolicySpec:
     """Returns the description of the network, in float32 on the CPU."""
-    if spaces is None:
-        try:
-            spaces = probe_own_spaces(resolve_family(config.env_name), config.namespace(), 0)
-        except ChildFailed as failure:
-            raise ConfigError(
-                f"env {config.env_name} cannot be made to get its spaces: {failure.reason}"
-            ) from failure
+    spaces = spaces or probe_spaces(config, 0)
     stored = stacked_space(observation_layout(spaces.observation).space, config.env.env_framestack)
     return make_policy_spec(config, stored, spaces.action)._replace(device="cpu", precision="fp32")
 

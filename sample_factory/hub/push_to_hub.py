@@ -3,37 +3,255 @@
 python -m sample_factory.hub.push_to_hub --experiment=my_experiment --hf_repository=user/name
 """
 
+import contextlib
+import dataclasses
+import fnmatch
+import json
+import os
+import re
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from sample_factory.checkpoints.milestones import SNAPSHOT
 from sample_factory.config.commands import PUSH_TO_HUB
-from sample_factory.config.flags import make_parser, parse_known
+from sample_factory.config.config import Config
+from sample_factory.config.experiment_folder import SAVED_NAMES, read_json, write_atomically
+from sample_factory.config.flags import NEVER, ConfigError, make_parser, parse_known
 from sample_factory.config.parsing import parse_config
-from sample_factory.envs.env_registry import resolve_trained_family
+from sample_factory.config.trust import SIGNATURE
+from sample_factory.envs.env_family import EnvFamily
+from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
+from sample_factory.evaluation.measure import measure_checkpoints
+from sample_factory.evaluation.policy_choice import PolicyChoice, chosen_policies, find_checkpoint
+from sample_factory.evaluation.results import Evaluation, finite, left_to_measure, result_figures
 from sample_factory.hub import PushFlags
+from sample_factory.hub.hub_access import CARD, RESULTS, VIDEO, HubError, prepare_push, upload
+from sample_factory.hub.model_card import model_card
 from sample_factory.launch.exit_codes import run_command
-from sample_factory.runtime.log import setup_logging
+from sample_factory.runtime.failures import one_line
+from sample_factory.runtime.folder_lock import NAME as LOCK
+from sample_factory.runtime.log import log, setup_logging
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
 
 SHORT_FLAGS = {"-r": "--hf_repository", "-d": "--experiment_dir"}  # of version 2
+STAGING = ".push_to_hub"
+WRITTEN = (CARD, RESULTS, "*.mp4")  # by the push itself
+# Without a meaning on another machine, or unfinished.
+LOCAL = (LOCK, f"{STAGING}*", ".git*", ".cache/*", "wandb/*", f"*{SNAPSHOT}", "*/donation.pth")
+LEFT_OUT = (*WRITTEN, *LOCAL, "*.tmp", "*/.temp_checkpoint", "*/superseded/*")
+NEVER_CHANGED = (".pth", ".milestone", ".mp4")  # endings of files that are written once
+# With the numbers that the card has: SGD steps and env frames.
+CHECKPOINT_NAME = re.compile(r"(checkpoint|best)_\d+_\d+([._].*)?\.pth(\.milestone)?")
+
+
+def push(config: Config) -> str:
+    """Evaluates, films and pushes an experiment; returns the address of the repository.
+
+    Raises ConfigError, MissingPackage, HubError, and what an evaluation raises. Results and video stay in the
+    folder of the experiment, so that a push that has failed can be repeated without another evaluation.
+    """
+    flags: PushFlags = config.extra["hub"]
+    files = {choice: _find_pushed(config, choice) for choice in chosen_policies(config)}
+    checkpoint = next(iter(files.values()))
+    family = resolve_family(config.env_name)
+    api = prepare_push(flags.hf_repository, flags.private_repository)
+    if flags.with_evaluation:
+        evaluations = []
+        for evaluation in measure_checkpoints(config, family):
+            print(f"{evaluation.first_of(files)}: {evaluation.summary()}", flush=True)
+            evaluations.append(evaluation)
+        played = [files[evaluation.first_of(files)] for evaluation in evaluations]
+        results = _save_results(config, [] if left_to_measure(files, evaluations) else evaluations, played)
+        video = _film(config, family) if flags.with_video else None
+        return _push(api, config, family, checkpoint, results, video)
+    path = config.experiment_dir / RESULTS
+    kept = read_json(path) if path.exists() else None
+    if kept is None or kept.get("checkpoints", [])[:1] != [_name_in(config, checkpoint)]:
+        kept = None
+        log.warning("The folder has no results of %s: the card has none", checkpoint.name)
+    videos = config.experiment_dir.glob("*.mp4") if flags.with_video else ()
+    newest = max(videos, key=lambda path: path.stat().st_mtime, default=None)
+    return _push(api, config, family, checkpoint, kept, newest)
+
+
+def play_and_push(config: Config, family: EnvFamily) -> Evaluation:
+    """Plays as `enjoy` does; then, with --push_to_hub, pushes with the results of these episodes.
+
+    config: may have a section "hub". Raises what `play` and `push` raise.
+    """
+    from sample_factory.evaluation.play import play
+
+    flags = config.extra.get("hub")
+    if flags is None or not flags.push_to_hub:
+        if flags is not None and flags.hf_repository is not None:
+            raise ConfigError("--hf_repository has no effect without --push_to_hub")
+        return play(config, family)
+    limits = config.evaluation
+    if limits.max_num_episodes == NEVER:
+        raise ConfigError("--push_to_hub needs --max_num_episodes=N: the model card has their mean reward")
+    checkpoint = _find_pushed(config, chosen_policies(config)[0])
+    api = prepare_push(flags.hf_repository, flags.private_repository)
+    evaluation = play(config, family)
+    num_episodes = len(evaluation.episodes)
+    is_whole = num_episodes >= limits.max_num_episodes or evaluation.env_frames >= limits.max_num_frames
+    results = _save_results(config, [evaluation] if is_whole else [], [checkpoint])
+    print(f"pushed: {_push(api, config, family, checkpoint, results, evaluation.video)}")
+    return evaluation
+
+
+def _find_pushed(config: Config, choice: PolicyChoice) -> Path:
+    """Returns the file of a checkpoint, by its path without links.
+
+    Raises ConfigError unless the push has this file, and its name has the numbers of the card.
+    """
+    found, folder = find_checkpoint(config, choice).resolve(), config.experiment_dir.resolve()
+    if not found.is_relative_to(folder):
+        reason = f"{found} is outside the experiment, so the repository would not have it"
+    elif _is_left_out(found.relative_to(folder).as_posix()):
+        reason = f"{found} is one of the files that a push leaves out"
+    elif CHECKPOINT_NAME.fullmatch(found.name) is None:
+        reason = f"the name {found.name} does not have the SGD steps and env frames, which the card needs"
+    else:
+        return found
+    raise ConfigError(
+        f"--checkpoint={choice.checkpoint}: {reason}; a push takes a checkpoint in {config.experiment_dir} "
+        "with the name that the training gave it, such as checkpoint_p0/checkpoint_000001000_64000.pth"
+    )
+
+
+def _name_in(config: Config, checkpoint: Path) -> str:
+    """Returns the path of a pushed checkpoint in the experiment's folder: the checkpoints of two policies may
+    have the same file name."""
+    return checkpoint.relative_to(config.experiment_dir.resolve()).as_posix()
+
+
+def _save_results(
+    config: Config, evaluations: Sequence[Evaluation], checkpoints: Sequence[Path]
+) -> dict[str, Any]:
+    """Writes evaluation.json: what --json writes, and the paths of the checkpoints in the folder. Returns its
+    contents.
+
+    evaluations: none if one of them was not begun. checkpoints: the file that each of them has played.
+    Raises HubError unless all evaluations have ended.
+    """
+    if not evaluations or any(one.is_partial or not one.episodes for one in evaluations):
+        raise HubError("the evaluation was stopped before its episodes had ended: nothing was pushed")
+    names = [_name_in(config, path) for path in checkpoints]
+    own = {"experiment": config.run.experiment, "checkpoints": names}
+    results: dict[str, Any] = finite({**result_figures(config, evaluations), **own})
+    try:
+        text = json.dumps(results, indent=4, allow_nan=False)
+        write_atomically(config.experiment_dir / RESULTS, text + "\n")
+    except OSError as error:
+        raise HubError(f"cannot write to {config.experiment_dir}: {error.strerror}") from None
+    return results
+
+
+def _film(config: Config, family: EnvFamily) -> Path | None:
+    """Writes a video of whole episodes, at least 10 seconds. Returns None where the env cannot be drawn."""
+    from sample_factory.evaluation.play import play
+
+    log.info("Writing a video ...")
+    endless = {"max_num_episodes": NEVER, "max_num_frames": NEVER}
+    filming: dict[str, Any] = {"save_video": True, "no_render": True, "video_name": VIDEO, **endless}
+    evaluation = dataclasses.replace(config.evaluation, **filming)
+    try:
+        return play(dataclasses.replace(config, evaluation=evaluation), family).video
+    except Exception as error:  # whatever an env raises that cannot be drawn here
+        log.warning("There is no video: %s", one_line(error))
+        return None
+
+
+def _push(
+    api: "HfApi",
+    config: Config,
+    family: EnvFamily,
+    checkpoint: Path,
+    results: Mapping[str, Any] | None,
+    video: Path | None,
+) -> str:
+    """Pushes; returns the address. results: the contents of evaluation.json.
+
+    checkpoint: the card's; it is found before it is evaluated, since a run that trains meanwhile saves newer
+    ones.
+    """
+    extra = {} if results is None else {RESULTS: config.experiment_dir / RESULTS}
+    if video is not None:
+        extra[VIDEO] = video
+    try:
+        with staged(config.experiment_dir, extra) as folder:
+            (folder / CARD).write_text(model_card(config, family, checkpoint, results, video is not None))
+            return upload(api, config.extra["hub"].hf_repository, folder, f"Push {config.run.experiment}")
+    except HubError as error:
+        raise HubError(
+            f"{error}. Results and video are kept in {config.experiment_dir}; sample_factory.hub.push_to_hub "
+            "with --with_evaluation=False pushes them"
+        ) from None
+    except OSError as error:
+        raise HubError(f"cannot use {error.filename}: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def staged(experiment_dir: Path, extra: Mapping[str, Path]) -> Iterator[Path]:
+    """Yields a folder with the files of an experiment as a repository has them, and removes it.
+
+    A run that trains meanwhile changes nothing in it. extra: name in the folder -> a file that is copied too.
+    Raises OSError.
+    """
+    folder = experiment_dir / f"{STAGING}.{os.getpid()}"
+    try:
+        folder.mkdir()
+        for path in sorted(experiment_dir.rglob("*")):
+            name = path.relative_to(experiment_dir).as_posix()
+            if path.is_file() and not path.is_symlink() and not _is_left_out(name):
+                with contextlib.suppress(FileNotFoundError):  # the run has replaced it since
+                    _copy(path, folder / name)
+        for name, path in extra.items():
+            _copy(path, folder / name)
+        settings = folder / SAVED_NAMES[0]
+        if settings.exists():  # with its signature, a folder of somebody else could pass for one's own
+            values = {key: value for key, value in read_json(settings).items() if key != SIGNATURE}
+            settings.write_text(json.dumps(values, indent=4) + "\n")
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_left_out(name: str) -> bool:
+    """Returns whether a push leaves out a file with this path in the experiment's folder."""
+    return any(fnmatch.fnmatch(name, mask) for mask in LEFT_OUT)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copies a file; one that is written once gets a second name, where the file system has links."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.suffix in NEVER_CHANGED:
+        with contextlib.suppress(OSError):
+            os.link(source, target)
+            return
+    shutil.copyfile(source, target)
+
+
+def command(words: Sequence[str]) -> None:
+    """The command. Raises as `push`, and UnknownEnvError. Prints the help and exits with 0 on --help."""
+    parser = make_parser()
+    parser.add_argument("--experiment_dir")
+    given, rest = parse_known(parser, [SHORT_FLAGS.get(word, word) for word in words])
+    if given.experiment_dir is not None:
+        folder = Path(given.experiment_dir).expanduser().absolute()
+        rest += [f"--experiment={folder.name}", f"--train_dir={folder.parent}"]
+    config = parse_config(rest, resolve_trained_family, True, {"hub": PushFlags}, PUSH_TO_HUB)
+    setup_logging("push_to_hub")
+    print(f"pushed: {push(config)}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done, 1 the Hub, an env or a process failed, 2 bad input."""
-
-    def command(words: Sequence[str]) -> None:
-        parser = make_parser()
-        parser.add_argument("--experiment_dir")
-        given, rest = parse_known(parser, [SHORT_FLAGS.get(word, word) for word in words])
-        if given.experiment_dir is not None:
-            folder = Path(given.experiment_dir).expanduser().absolute()
-            rest += [f"--experiment={folder.name}", f"--train_dir={folder.parent}"]
-        config = parse_config(rest, resolve_trained_family, True, {"hub": PushFlags}, PUSH_TO_HUB)
-        from sample_factory.hub.push import push
-
-        setup_logging("push_to_hub")
-        print(f"pushed: {push(config)}")
-
     return run_command(command, argv)
 
 

@@ -1,31 +1,46 @@
 """`record`: plays a checkpoint in parallel, as `eval` does, and writes the episodes as a Minari data set."""
 
 import collections
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from sample_factory.config.commands import RECORD
 from sample_factory.config.config import Config
-from sample_factory.config.flags import ConfigError
-from sample_factory.envs.env_registry import resolve_family
+from sample_factory.config.flags import ConfigError, flag
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.envs.headless import has_display, prepare_mujoco
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
 from sample_factory.evaluation.measure import Measurement, plan_measurement
 from sample_factory.evaluation.played_env import explains_other_env, with_eval_frameskip
-from sample_factory.evaluation.policy_choice import chosen_policies
-from sample_factory.evaluation.results import EpisodeResult, Evaluation, Progress
+from sample_factory.evaluation.policy_choice import chosen_policies, find_checkpoint
+from sample_factory.evaluation.results import EpisodeResult, Progress
 from sample_factory.evaluation.screen import DEFAULT_FPS
 from sample_factory.evaluation.video import VideoWriter
 from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.imitation import check_data_set
 from sample_factory.imitation.games import SCREEN, UNFINISHED, Episode, EpisodeStore, GameWriter
-from sample_factory.imitation.record_flags import RecordFlags
 from sample_factory.imitation.recording import RecordedEnv
 from sample_factory.launch.checks import probe_env
 from sample_factory.runtime import cpu
-from sample_factory.runtime.log import log
+from sample_factory.runtime.log import log, setup_logging
 from sample_factory.runtime.supervisor import StopSignals
 from sample_factory.spaces.observations import image_layout
+
+
+@dataclass(frozen=True)
+class RecordFlags:
+    """Recording games of a policy."""
+
+    episodes: int = flag(100, "number of episodes", between=(1, 10_000_000))
+    out: str | None = flag(None, "new folder for the Minari data set", metavar="FOLDER")
+    screens: bool = flag(
+        False, "record also what the env draws for people, as the info `screen` of each step"
+    )
+    video_episodes: int = flag(3, "episodes in the video, video.mp4 in the folder; 0: no video", at_least=0)
 
 
 class Recorder:
@@ -56,17 +71,16 @@ def episode_name(env: int, agent: int, number: int) -> str:
     return f"{env}_{agent}_{number}"
 
 
-def record(config: Config) -> Evaluation:
-    """Plays, writes the data set and the video, and prints the results. A signal ends it early.
+def record(argv: Sequence[str]) -> None:
+    """The command: plays, writes the data set and the video, and prints the results. A signal ends it early.
 
-    Raises ConfigError for an env that cannot be recorded, CheckpointError for an unusable checkpoint,
-    NotWritten for a folder that cannot be written, and ChildFailed when an env or a process fails. The
-    episodes until then are in the data set.
+    Raises ConfigError for a wrong flag and an env that cannot be recorded, UnknownEnvError, CheckpointError
+    for an unusable checkpoint, NotWritten for a folder that cannot be written, and ChildFailed when an env or
+    a process fails. The episodes until then are in the data set.
     """
+    config, flags, folder = _parse_arguments(argv)
+    setup_logging("record")
     cpu.raise_open_files_limit()
-    flags: RecordFlags = config.extra["record"]
-    assert flags.out is not None, "parse_arguments checks it"
-    folder = Path(flags.out).expanduser().absolute()
     with StopSignals() as signals:
         plan = _plan(config, flags, folder)
         (choice,) = chosen_policies(config)
@@ -92,7 +106,24 @@ def record(config: Config) -> Evaluation:
         video = write_video(folder, flags.video_episodes, fps / plan.info.frameskip)
         evaluation = evaluation._replace(video=video)
     print(evaluation.summary())
-    return evaluation
+
+
+def _parse_arguments(argv: Sequence[str]) -> tuple[Config, RecordFlags, Path]:
+    """Returns the configuration, its flags that only this command has, and the folder of the data set."""
+    own = {"record": RecordFlags}
+    config = parse_config(argv, resolve_trained_family, evaluation=True, extra_sections=own, command=RECORD)
+    flags: RecordFlags = config.extra["record"]
+    if "eval_episodes" in config.typed:
+        raise ConfigError(f"--eval_episodes is for eval; write --episodes={config.evaluation.eval_episodes}")
+    if flags.out is None:
+        raise ConfigError("--out=FOLDER is missing: the folder of the data set")
+    check_data_set("out", flags.out)
+    chosen = chosen_policies(config)
+    if len(chosen) > 1:
+        raise ConfigError(f"{len(chosen)} checkpoints are chosen; a data set has the games of one")
+    find_checkpoint(config, chosen[0])  # raises
+    config = replace(config, evaluation=replace(config.evaluation, eval_episodes=flags.episodes))
+    return config, flags, Path(flags.out).expanduser().absolute()
 
 
 def _plan(config: Config, flags: RecordFlags, folder: Path) -> RunPlan:

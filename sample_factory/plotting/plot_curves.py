@@ -18,8 +18,14 @@ from sample_factory.config.help import make_command_parser
 from sample_factory.config.unknown_flags import nearest, parse_words
 from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting import plot_command
-from sample_factory.plotting.curve_groups import BANDS, Averaging, group_by_flags, group_labelled
-from sample_factory.plotting.plot_groups import draw_picture, read_runs
+from sample_factory.plotting.plot_groups import (
+    BANDS,
+    Averaging,
+    draw_picture,
+    group_by_flags,
+    group_labelled,
+    read_runs,
+)
 
 
 def _flag_names(text: str) -> list[str]:

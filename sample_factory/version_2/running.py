@@ -169,7 +169,7 @@ class Played(int):
 
 def enjoy(cfg: Any) -> Played:
     """Plays the experiment of the cfg. Raises what `play_and_push` raises."""
-    from sample_factory.hub.push import play_and_push
+    from sample_factory.hub.push_to_hub import play_and_push
 
     config = config_of(cfg, "enjoy", evaluation=True)
     with restored_logging():

@@ -9,8 +9,7 @@ import pytest
 from sample_factory import match as program
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.evaluation.match import run_match
-from sample_factory.evaluation.match_request import parse_arguments
+from sample_factory.evaluation.match import parse_arguments, run_match
 from tests.evaluation.conftest import SMALL, always
 from tests.evaluation.playable_envs import Cards, CardsWithBots, UnevenAgents
 

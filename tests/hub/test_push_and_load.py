@@ -12,7 +12,7 @@ import yaml
 
 from sample_factory import enjoy, load_policy, register_env, train
 from sample_factory.hub import load_from_hub, push_to_hub
-from sample_factory.hub.push import staged
+from sample_factory.hub.push_to_hub import staged
 from tests.evaluation.conftest import save_untrained
 from tests.hub.conftest import ENV
 from tests.hub.hub_server import READER, Repository

@@ -10,10 +10,9 @@ from matplotlib.image import imread
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.monitoring import summaries
-from sample_factory.plotting.curve_groups import Averaging, Group, group_by_flags, mean_of
 from sample_factory.plotting.drawing import Line, Panel, colour, dashes, draw_panels, short_number
 from sample_factory.plotting.plot_curves import labelled_folders, main
-from sample_factory.plotting.plot_groups import plot_groups
+from sample_factory.plotting.plot_groups import Averaging, Group, group_by_flags, mean_of, plot_groups
 from sample_factory.plotting.read_summaries import label_of, read_experiment, read_policies
 
 TAG = "0_aux/avg_reward"

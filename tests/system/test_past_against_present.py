@@ -6,8 +6,7 @@ import numpy as np
 from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import enjoy
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.evaluation.match import run_match
-from sample_factory.evaluation.match_request import parse_arguments
+from sample_factory.evaluation.match import parse_arguments, run_match
 from sample_factory.training.run import train_config
 from tests.system.running import SMALL
 
