@@ -25,16 +25,19 @@ class TrainingInfoSubscriber(Subscriber):
     """In the main process: sends values to the envs with the ability TrainingInfo: the env frames so far,
     under version 2's name, and the values that observers have sent."""
 
-    def __init__(self, num_policies: int, inboxes: Sequence[Queue], is_serial: bool):
-        """is_serial: send whenever something changes. A serial run must be repeatable, so its messages must
-        not depend on time."""
-        self._values: list[dict[str, Any]] = [{} for _ in range(num_policies)]
-        self._env_frames = [0] * num_policies
+    def __init__(self, env_frames: list[int], inboxes: Sequence[Queue], is_serial: bool):
+        """env_frames: of each policy, in earlier runs of the experiment.
+
+        is_serial: send whenever something changes. A serial run must be repeatable, so its messages must
+        not depend on time.
+        """
+        self._values: list[dict[str, Any]] = [{} for _ in env_frames]
+        self._env_frames = env_frames
         self._changed: set[int] = set()
         self._is_serial = is_serial
         self._with_new_frames: set[int] = set()  # policies
         self._time_to_send_frames = Every(SEND_FRAMES_SECONDS, at_first=True)
-        self._sender = LatestSender(self._message_about, num_policies, inboxes, is_limited=False)
+        self._sender = LatestSender(self._message_about, len(env_frames), inboxes, is_limited=False)
 
     def update(self, values: Mapping[str, Any], policy_id: int | None = None) -> None:
         """Adds values for the envs of a policy (None: of all policies), or replaces those of the same names.
