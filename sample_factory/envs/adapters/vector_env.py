@@ -9,6 +9,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from sample_factory.envs import contract
+from sample_factory.envs.abilities import RewardShaping, find_ability
 from sample_factory.envs.adapters.adapter import Adapter
 from sample_factory.envs.protocol import (
     NO_END_INFOS,
@@ -38,6 +39,8 @@ class VectorEnvAdapter(Adapter):
 
     def __init__(self, env: "gym.vector.VectorEnv[Any, Any, Any]"):
         super().__init__(env, resets_itself=True)
+        if type(self.reward_shaping) is RewardShaping and isinstance(env.unwrapped, gym.vector.SyncVectorEnv):
+            self.reward_shaping = _ShapedCopies(env.unwrapped)
         contract.check_reset_parameters(env)
         self.num_agents = env.num_envs
         observation_space, self._flatten = batch_layout(env.single_observation_space)
@@ -106,6 +109,19 @@ class BackgroundVectorEnvAdapter(VectorEnvAdapter, BackgroundEnv):
 
     def receive(self, into: ObservationRows) -> StepResult:
         return self._store(self.env.receive(), into)
+
+
+class _ShapedCopies(RewardShaping):
+    """The reward shaping of the envs in a SyncVectorEnv."""
+
+    def __init__(self, env: gym.vector.SyncVectorEnv):
+        self._copies = [find_ability(copy, RewardShaping) for copy in env.envs]
+
+    def get_default_reward_shaping(self) -> dict[str, Any]:
+        return self._copies[0].get_default_reward_shaping()
+
+    def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
+        self._copies[agent].set_reward_shaping(shaping, 0)
 
 
 class _KeptOptions(dict[str, Any]):

@@ -245,6 +245,26 @@ def test_reward_shaping_is_found_inside_wrappers_of_vector_envs():
     assert env.reward_shaping.get_default_reward_shaping() == {"x": 1.0}
 
 
+def test_reward_shaping_is_set_in_each_env_of_a_sync_vector_env():
+    class Shaped(Countdown, RewardShaping):
+        shaping = None
+
+        def get_default_reward_shaping(self):
+            return {"x": 1.0}
+
+        def set_reward_shaping(self, shaping, agent):
+            assert agent == 0
+            self.shaping = shaping
+
+    vector = SyncVectorEnv([Shaped] * 2)
+    env = adapt(RecordVectorEpisodeStatistics(vector))
+    assert env.reward_shaping.get_default_reward_shaping() == {"x": 1.0}
+    env.reward_shaping.set_reward_shaping({"x": 2.0}, 1)
+    assert [copy.shaping for copy in vector.envs] == [None, {"x": 2.0}]
+    plain = adapt(SyncVectorEnv([Countdown] * 2))
+    assert plain.reward_shaping.get_default_reward_shaping() == {}
+
+
 def count_instructions(call):
     """Returns the number of Python bytecode instructions that a call executes, in all functions."""
     count = 0
