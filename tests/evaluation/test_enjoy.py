@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -61,6 +62,19 @@ def test_stops_after_the_wanted_episodes(saved_experiment, capsys):
     interval = f"mean {result.reward.low:.3f} to {result.reward.high:.3f} (95 %)"
     assert printed[4] == f"reward    {result.reward} ({lowest:.3f} to {highest:.3f})  {interval}"
     assert "objective" not in "".join(printed), "the env reports no other than the reward"
+
+
+def test_a_signal_ends_the_wait_for_the_first_reset(registry, saved_experiment):
+    class Waiting(Undrawable):
+        """Waits for humans, who do not come."""
+
+        def reset(self, *, seed=None, options=None):
+            os.kill(os.getpid(), signal.SIGINT)
+            raise AssertionError("still waiting")
+
+    registry("waiting", lambda full_env_name: Waiting())
+    result = evaluate(saved_experiment("waiting"), "--max_num_episodes=3")
+    assert not result.episodes and result.is_partial
 
 
 def test_each_copy_of_a_vector_env_plays_its_share_of_the_episodes(saved_experiment, capsys):
