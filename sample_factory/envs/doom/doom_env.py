@@ -35,7 +35,7 @@ NO_VALUES: list[float] = []
 class DoomAgent:
     """Converts between the env's API and one engine: actions in; observations and rewards out.
 
-    resolution: (width, height) of the observation.
+    `spec`, `engine`: of the game. resolution: (width, height) of the observation.
     Raises ValueError for a scenario that does not fit the spec.
     """
 
@@ -49,7 +49,7 @@ class DoomAgent:
         self.engine = engine
         self.observation_space = observation_space(spec, resolution)
         self.action_space = action_space(spec.actions)
-        self._spec = spec
+        self.spec = spec
         self._buttons = ButtonMap(spec.actions)
         self._score = PlayerScore(spec, engine.variable_places())
         self._measurements = MeasurementReader(engine.variable_places()) if spec.measurements else None
@@ -84,12 +84,12 @@ class DoomAgent:
 
     def end(self, engine_reward: float) -> tuple[float, dict[str, Any]]:
         """Returns the training reward and the info of the step that ended the episode."""
-        values = self.engine.variable_values() if self._spec.match is not None else NO_VALUES
+        values = self.engine.variable_values() if self.spec.match is not None else NO_VALUES
         return self._score.end(engine_reward, values)
 
     def default_shaping(self) -> dict[str, Any]:
         """Returns the spec's scheme, {} for a scenario that is not shaped."""
-        return copy.deepcopy(dict(self._spec.shaping or {}))
+        return copy.deepcopy(dict(self.spec.shaping or {}))
 
     def set_shaping(self, shaping: Mapping[str, Any]) -> None:
         """Replaces the scheme, as RewardShaping.set_reward_shaping."""
@@ -143,12 +143,12 @@ class DoomEnv(
         self._spec = spec
         self._engine = engine
         self._frameskip = frameskip
-        self._agent = DoomAgent(spec, engine, resolution)
+        self.agent = DoomAgent(spec, engine, resolution)
         self._viewer = None if render_mode is None else Viewer(engine, frameskip, render_mode)
         self._frame_limit = spec.time_limit_frames or float("inf")
-        self.observation_space = self._agent.observation_space
-        self.action_space = self._agent.action_space
-        self._observation = zero_observation(self._agent.observation_space)
+        self.observation_space = self.agent.observation_space
+        self.action_space = self.agent.action_space
+        self._observation = zero_observation(self.agent.observation_space)
 
     def max_episode_steps(self) -> int | None:
         match = self._engine.settings.match
@@ -164,21 +164,21 @@ class DoomEnv(
         if self._viewer is not None:
             self._viewer.new_episode(episode_seed)
         self._num_frames = 0
-        self._agent.start(into)
+        self.agent.start(into)
         return {}
 
     def step_into(
         self, action: Any, into: Mapping[str, np.ndarray]
     ) -> tuple[float, bool, bool, Mapping[str, Any]]:
         """Returns reward, terminated, truncated, info. Writes nothing at the end of an episode."""
-        buttons = self._agent.button_values(action)
+        buttons = self.agent.button_values(action)
         reward = self._engine.game.make_action(buttons, self._frameskip)
         if self._viewer is not None:
             self._viewer.step(buttons)
         self._num_frames += self._frameskip
         if self._num_frames >= self._frame_limit or self._engine.game.is_episode_finished():
             return self._end_episode(reward)
-        return self._agent.step(reward, into), False, False, EMPTY_INFO
+        return self.agent.step(reward, into), False, False, EMPTY_INFO
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -208,23 +208,23 @@ class DoomEnv(
             self._viewer.close()
 
     def action_text(self, action: Any) -> str:
-        return self._agent.action_text(action)
+        return self.agent.action_text(action)
 
     def get_default_reward_shaping(self) -> dict[str, Any]:
-        return self._agent.default_shaping()
+        return self.agent.default_shaping()
 
     def process_is_gone(self) -> bool:
         return self._engine.is_gone()
 
     def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
-        self._agent.set_shaping(shaping)
+        self.agent.set_shaping(shaping)
 
     def _end_episode(self, engine_reward: float) -> tuple[float, bool, bool, dict[str, Any]]:
         game = self._engine.game
         terminated = self._spec.match is None and game.is_episode_finished()
         if terminated:  # by the game itself, or only by its time
             terminated = game.is_player_dead() or not game.is_episode_timeout_reached()
-        reward, info = self._agent.end(engine_reward)
+        reward, info = self.agent.end(engine_reward)
         if self._engine.bot_difficulty is not None:
             self._engine.bot_difficulty.update(info["episode_extra_stats"])
         return reward, terminated, not terminated, info
