@@ -64,6 +64,34 @@ def test_stops_after_the_wanted_episodes(saved_experiment, capsys):
     assert "objective" not in "".join(printed), "the env reports no other than the reward"
 
 
+@pytest.mark.parametrize("shape", [(480, 640), (480, 640, 1), (480, 640, 4)])
+def test_grey_pictures_and_transparent_ones_are_filmed(registry, saved_experiment, shape):
+    class Drawn(Undrawable):
+        def render(self):
+            return np.full(shape, 200, np.uint8)
+
+    registry("drawn", lambda full_env_name: Drawn())
+    result = evaluate(saved_experiment("drawn"), "--max_num_episodes=1", "--save_video", "--overlay=False")
+    (first, *_) = read(result.video)
+    assert first.shape == (480, 640, 3) and abs(first.mean() - 200) < 3
+
+
+@pytest.mark.parametrize("picture", [np.zeros((48, 64, 3)), np.zeros((3, 48, 64), np.uint8), "a text"])
+def test_an_env_that_draws_something_else_is_played_without_pictures(
+    registry, saved_experiment, caplog, monkeypatch, picture
+):
+    monkeypatch.setattr("sample_factory.runtime.log.log.propagate", True)
+
+    class Drawn(Undrawable):
+        def render(self):
+            return picture
+
+    registry("drawn", lambda full_env_name: Drawn())
+    result = evaluate(saved_experiment("drawn"), "--max_num_episodes=2", "--save_video")
+    assert len(result.episodes) == 2 and result.video is None
+    assert "it should be uint8 [height, width, 3]" in caplog.text
+
+
 def test_a_signal_ends_the_wait_for_the_first_reset(registry, saved_experiment):
     class Waiting(Undrawable):
         """Waits for humans, who do not come."""
