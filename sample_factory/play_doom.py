@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from sample_factory.envs.doom.human_player import run
 
         with contextlib.suppress(KeyboardInterrupt):
-            run(config)
+            run(config, resolve_family(config.env_name))
 
     return run_command(command, argv)
 

@@ -147,6 +147,30 @@ def find_ability(env: Any, ability: type[Ability]) -> Ability:
     return found if isinstance(found, ability) else ability()
 
 
+def find_reward_shaping(env: Any) -> RewardShaping:
+    """Returns what has the reward shaping of an env; for a SyncVectorEnv, its envs together."""
+    import gymnasium as gym  # here, see _wrapper_classes
+
+    found = find_ability(env, RewardShaping)
+    if type(found) is not RewardShaping or not isinstance(env, gym.vector.VectorEnv):
+        return found
+    inner = env.unwrapped
+    return _ShapedCopies(inner.envs) if isinstance(inner, gym.vector.SyncVectorEnv) else found
+
+
+class _ShapedCopies(RewardShaping):
+    """The reward shaping of copies of an env, each of which is an agent."""
+
+    def __init__(self, copies: Sequence[Any]):
+        self._copies = [find_ability(copy, RewardShaping) for copy in copies]
+
+    def get_default_reward_shaping(self) -> dict[str, Any]:
+        return self._copies[0].get_default_reward_shaping()
+
+    def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
+        self._copies[agent].set_reward_shaping(shaping, 0)
+
+
 def _wrapper_classes() -> tuple[type, ...]:
     """Returns the classes whose instances have an env in their attribute `env`."""
     import gymnasium as gym  # here, since the commands import this module and have to start quickly

@@ -15,8 +15,8 @@ from sample_factory.envs.abilities import (
     LimitsEpisodes,
     OwnsProcess,
     PlaysInTeams,
-    RewardShaping,
     find_ability,
+    find_reward_shaping,
 )
 from sample_factory.envs.adapters.adapt import adapt, is_pettingzoo
 from sample_factory.envs.adapters.list_style import spaces_by_agent
@@ -95,7 +95,7 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
     return EnvInfo(
         env.kinds,
         cfg.env_frameskip or 1,
-        find_ability(env.env, RewardShaping).get_default_reward_shaping(),
+        find_reward_shaping(env.env).get_default_reward_shaping(),
         receives_training_info=env.training_info.has_receiver,
         num_simulators=0 if type(process) is OwnsProcess else process.num_processes,
         teams=_teams(env),

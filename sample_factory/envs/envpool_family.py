@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sample_factory.config.flags import ConfigError
 from sample_factory.envs import family_flags
 from sample_factory.envs.atari.atari_family import atari_defaults
 from sample_factory.envs.env_family import FamilyParts
@@ -31,8 +32,10 @@ def make_envpool_env(
     options = family_flags.parse_env_kwargs(cfg.env_kwargs)
     if suite_of(task_id) not in SKIPS_FRAMES:
         family_flags.refuse_frameskip(cfg, "EnvPool skips frames in Atari games and Doom only")
-    elif cfg.env_frameskip is not None:
-        options.setdefault("frame_skip", cfg.env_frameskip)  # 1 too: EnvPool's own default is 4
+    else:
+        if "frame_skip" in options:  # it would not be counted
+            raise ConfigError(f"--env_kwargs: use --env_frameskip={options['frame_skip']} for frame_skip")
+        options["frame_skip"] = cfg.env_frameskip or 1
     return make_envpool(task_id, cfg, env_config, render_mode=render_mode, **options)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 
 from sample_factory.config.commands import MATCH
@@ -19,7 +20,7 @@ from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
 from sample_factory.evaluation.episode_runner import EpisodeRunner, Player, ScriptedPolicy
-from sample_factory.evaluation.played_env import explains_other_env
+from sample_factory.evaluation.played_env import explains_other_env, with_eval_frameskip
 from sample_factory.evaluation.policy_choice import PolicyChoice, chosen_policies
 from sample_factory.evaluation.result_statistics import MeanAndStd, WinRate, mean_and_std, win_rate
 from sample_factory.evaluation.results import EpisodeCount, Progress, write_json
@@ -221,8 +222,7 @@ def run_match(contestants: tuple[Contestant, Contestant]) -> MatchSeries:
         torch.manual_seed(config.run.seed)
     with StopSignals() as signals, contextlib.ExitStack() as closed_at_end:
         with explains_other_env(config):
-            env = make_adapted_env(resolve_family(config.env_name), config.namespace(), EnvConfig(0, 0, 0))
-            closed_at_end.enter_context(contextlib.closing(env))
+            env = closed_at_end.enter_context(contextlib.closing(_make_env(config)))
         _check_teams(config.env_name, env)
         teams = [_load(contestant, env) for contestant in contestants]
         series = MatchSeries(contestants, [])
@@ -230,6 +230,21 @@ def run_match(contestants: tuple[Contestant, Contestant]) -> MatchSeries:
     print(series.summary())
     write_json(flags.json, series.figures())
     return series
+
+
+def _make_env(config: Config) -> MultiAgentEnv:
+    """Makes the env, in a single copy: the agents of different copies never meet."""
+    config, family = with_eval_frameskip(config, resolve_family(config.env_name))
+    cfg = config.namespace()
+    if "vector_env_copies" in cfg:
+        cfg.vector_env_copies = 1
+    env = make_adapted_env(family, cfg, EnvConfig(0, 0, 0))
+    if isinstance(env.env, gym.vector.VectorEnv) and "vector_env_copies" not in cfg:
+        env.close()
+        raise ConfigError(
+            f"--env={config.env_name} is a VectorEnv; its {env.num_agents} agents are copies that never meet"
+        )
+    return env
 
 
 def _check_teams(env_name: str, env: MultiAgentEnv) -> None:

@@ -27,7 +27,7 @@ from sample_factory.evaluation.results import (
 from sample_factory.evaluation.screen import EPISODES_UNSEEN, Screen, drawn_agents, find_drawing
 from sample_factory.exchange.topology import episode_shares
 from sample_factory.runtime.log import log
-from sample_factory.runtime.supervisor import StopSignals
+from sample_factory.runtime.supervisor import StopRequested, StopSignals
 
 MIN_VIDEO_SECONDS = 10.0  # a single episode may be too short to see anything
 
@@ -60,9 +60,12 @@ def play(config: Config, family: EnvFamily) -> Evaluation:
         session = _Session(flags, runner, screen, signals)
         began = time.monotonic()
         try:
-            runner.start(config.run.seed)
+            with signals.interrupting():  # a match may wait for humans
+                runner.start(config.run.seed)
             screen.show(is_start=True)
             episodes = session.play()
+        except StopRequested:
+            episodes = []
         finally:
             video = screen.close()
     seconds = time.monotonic() - began

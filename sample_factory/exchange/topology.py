@@ -216,6 +216,10 @@ def _check_nodes(config: Config) -> None:
         "--serial_mode=True": (sampling.serial_mode, "everything is in one process"),
         "--async_rl=False": (not sampling.async_rl, "nodes sample while the learner trains"),
         "--selfplay_past_share": (has_past_selves, "past selves are files on the learner's machine"),
+        f"--node_envs_per_worker={flags.node_envs_per_worker}": (
+            flags.node_envs_per_worker % sampling.worker_num_splits > 0,
+            f"it must be a multiple of --worker_num_splits={sampling.worker_num_splits}",
+        ),
     }
     _refuse(f"--num_nodes={flags.num_nodes}", refused)
 

@@ -35,7 +35,7 @@ from sample_factory.learning.optimizers import make_optimizer
 from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.models.policy_spec import make_policy_spec
 from sample_factory.runtime import cpu
-from sample_factory.runtime.log import log
+from sample_factory.runtime.log import log, setup_logging
 from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
 
 FORBIDDEN_LOG_PROB = -1e7  # below it, the mask forbids the action
@@ -208,7 +208,7 @@ def imitate(config: Config) -> Score:
     """Returns the score of the saved policy on episodes that it was not trained on.
 
     config: of `parse_arguments`. Raises ConfigError for games that do not fit, CheckpointError if the
-    checkpoint cannot be written.
+    checkpoint cannot be written. Without a checkpoint, it leaves no folder.
     """
     flags: ImitateFlags = config.extra["imitate"]
     seed = config.run.seed if config.run.seed is not None else random.SystemRandom().randrange(2**31)
@@ -228,16 +228,21 @@ def imitate(config: Config) -> Score:
     algorithm = registered_algorithm(config.run.algo)
     learner = Learner(LearnerArgs(0, 0, config, policy, algorithm, frameskip, seed))
     folder = prepare_folder(config)
+    is_saved = False
     try:
-        config.save()
         cloner = Cloner(learner.model, recording, config)
         score = cloner.fit(training, held_out, flags.imitate_epochs, rng)
         learner.start_with(learner.state_dict())  # the algorithm may have copied the untrained network
         checkpoints = Checkpoints(config.experiment_dir, 0, config.monitoring.keep_checkpoints)
-        if checkpoints.save(learner.state_dict(), 0, 0) is None:
+        config.save()
+        is_saved = checkpoints.save(learner.state_dict(), 0, 0) is not None
+        if not is_saved:
             raise CheckpointError(f"the policy could not be saved to {checkpoints.folder}")
     finally:
         folder.lock.release()
+        if not is_saved and folder.created:
+            setup_logging("imitate")  # closes the log file
+            folder.remove()
     log.info("Held-out episodes: %s", score)
     command = f"python -m sample_factory.train --env={config.env_name} --experiment=NAME"
     log.info("Continue: %s --transfer_from=%s", command, config.run.experiment)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from sample_factory.checkpoints.milestones import env_frames_of, find_checkpoints
 from sample_factory.config.monitoring_flags import EVALUATED
 from sample_factory.exchange.channels import Channels, LatestMessages
 from sample_factory.exchange.messages import Incident, Report, reports_in
@@ -124,7 +125,7 @@ class MainLoop(Loop):
         self._training_info: TrainingInfoSubscriber | None = None
         if plan.info.receives_training_info:
             self._training_info = TrainingInfoSubscriber(
-                plan.topology.num_policies, self._to_workers, self._config.sampling.serial_mode
+                _frames_before(plan), self._to_workers, self._config.sampling.serial_mode
             )
         self._observed_run = ObservedRun(self._config, self._monitor.policies, self._training_info)
         self._subscribers = self._make_subscribers(plan, resources, processes)
@@ -287,6 +288,13 @@ def footer(table: Sequence[tuple[str, str]], columns: int) -> list[str]:
     if max(map(len, lines)) <= columns - CLOCK_COLUMNS:
         return lines
     return [line for purpose, text in table for line in (f"  {purpose}", f"    {text}")]
+
+
+def _frames_before(plan: RunPlan) -> list[int]:
+    """Returns the env frames of each policy at the newest checkpoint, from which its learner resumes."""
+    folder, kind = plan.config.experiment_dir, plan.config.monitoring.load_checkpoint_kind
+    found = [find_checkpoints(folder, policy_id, kind) for policy_id in range(plan.topology.num_policies)]
+    return [env_frames_of(paths[-1]) if paths else 0 for paths in found]
 
 
 def _make_monitor(plan: RunPlan) -> Monitor:

@@ -24,16 +24,19 @@ class TrainingInfoSubscriber(Subscriber):
     """In the main process: sends values to the envs with the ability TrainingInfo: the env frames so far,
     under version 2's name, and the values that observers have sent."""
 
-    def __init__(self, num_policies: int, to_workers: LatestMessages, is_serial: bool):
-        """is_serial: send env frames whenever they change. A serial run must be repeatable, so its messages
-        must not depend on time."""
-        self._values: list[dict[str, Any]] = [{} for _ in range(num_policies)]
-        self._env_frames = [0] * num_policies
+    def __init__(self, env_frames: list[int], to_workers: LatestMessages, is_serial: bool):
+        """env_frames: of each policy, in earlier runs of the experiment.
+
+        is_serial: send env frames whenever they change. A serial run must be repeatable, so its messages must
+        not depend on time.
+        """
+        self._values: list[dict[str, Any]] = [{} for _ in env_frames]
+        self._env_frames = env_frames
         self._to_workers = to_workers
         self._is_serial = is_serial
         self._with_new_frames: set[int] = set()  # policies
         self._time_to_send_frames = Every(SEND_FRAMES_SECONDS, at_first=True)
-        for policy_id in range(num_policies):
+        for policy_id in range(len(env_frames)):
             self._send(policy_id)
 
     def update(self, values: Mapping[str, Any], policy_id: int | None = None) -> None:

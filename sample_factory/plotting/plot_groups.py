@@ -90,7 +90,8 @@ def plot_groups(
     against: the x axis, "frames" or "seconds".
     band: "range", "std" (standard deviation) or "ci" (95 % confidence interval of the mean).
     smooth: 0 to 1, share of the x axis before each point over which a run is averaged.
-    skip_unreadable: leave out runs without the tags, with a note, instead of raising ConfigError.
+    skip_unreadable: leave out runs without the tags, and runs that end before another one of their line
+        begins, with a note, instead of raising ConfigError.
 
     Returns lines of text: a table with the last values of every line of the picture, then notes about means
     that end early and runs that were left out.
@@ -105,8 +106,10 @@ def plot_groups(
         label: read_runs(folders, tags, policy_index, skip_unreadable, notes)
         for label, folders in groups.items()
     }
-    averaging = Averaging(against, band, smooth)
-    return [*draw_picture(group_labelled(labelled), path, tags, averaging, title), *notes]
+    lines = group_labelled(labelled)
+    if skip_unreadable:
+        lines = [_with_common_part(line, tags[0], against, notes) for line in lines]
+    return [*draw_picture(lines, path, tags, Averaging(against, band, smooth), title), *notes]
 
 
 def read_runs(
@@ -129,6 +132,16 @@ def read_runs(
                     raise
                 notes.append(f"left out: {error}")
     return found
+
+
+def _with_common_part(group: Group, tag: str, against: str, notes: list[str]) -> Group:
+    """Returns the group without the runs that end before another one begins, such as a run that has crashed
+    early. notes: receives a line of text about each of them."""
+    xs = {run.folder: xs_of(run, tag, against) for run in group.experiments}
+    runs = sorted(group.experiments, key=lambda run: float(xs[run.folder][-1]))
+    while max(xs[run.folder][0] for run in runs) > xs[runs[0].folder][-1]:
+        notes.append(f"left out: {runs.pop(0).folder} ends before another run of its line begins")
+    return group._replace(experiments=runs)
 
 
 def draw_picture(

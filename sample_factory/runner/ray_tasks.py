@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from sample_factory.runner.backend import GPUS
 from sample_factory.runner.run_job import Job
 from sample_factory.runtime.local_ray import LocalRay, find_cluster
 
@@ -60,7 +61,8 @@ class RayBackend:
         # A job that has failed is not repeated: the next start of the runner does that.
         resources = {"num_cpus": self._cpus, "num_gpus": self._gpus, "max_retries": 0}
         task = self._ray.remote(**resources)(_run_on_worker)
-        self._tasks[job.name] = task.remote(str(job.order), os.environ.get(THREADS))
+        values = {name: os.environ.get(name) for name in (THREADS, GPUS)}
+        self._tasks[job.name] = task.remote(str(job.order), values)
 
     def unfinished(self) -> Collection[str]:
         tasks = list(self._tasks.values())
@@ -79,14 +81,19 @@ class RayBackend:
             self._own.close()
 
 
-def _run_on_worker(order: str, threads: str | None) -> None:
-    """In a worker of Ray: runs a job; stops it if the task is cancelled. threads: OMP_NUM_THREADS of the
-    runner."""
-    inherited = {name: value for name, value in os.environ.items() if name != THREADS}
+def _run_on_worker(order: str, values: Mapping[str, str | None]) -> None:
+    """In a worker of Ray: runs a job; stops it if the task is cancelled.
+
+    values: THREADS and GPUS of the runner, in place of what Ray has set. Before version 2.60, it hides all
+        GPUs from a task that has asked for none.
+    """
+    env = {**os.environ, THREADS: values[THREADS]}
+    if env.get(GPUS) == "":
+        env[GPUS] = values[GPUS]
     process = subprocess.Popen(
         [sys.executable, "-m", "sample_factory.runner.run_job", order],
         stdin=subprocess.DEVNULL,
-        env=inherited if threads is None else {**inherited, THREADS: threads},
+        env={name: value for name, value in env.items() if value is not None},
         start_new_session=True,
     )
     try:

@@ -110,7 +110,7 @@ def _leaves(
     """Yields (key, keys and indices that lead to the value in the user's observation, space)."""
     if isinstance(space, spaces.Dict):
         for key, child in space.spaces.items():
-            yield from _leaves(child, f"{prefix}/{key}" if prefix else key, (*path, key))
+            yield from _leaves(child, f"{prefix}/{key}" if prefix else str(key), (*path, key))
     elif isinstance(space, spaces.Tuple):
         for i, child in enumerate(space.spaces):
             yield from _leaves(child, f"{prefix or 'obs'}_{i}", (*path, i))
@@ -128,6 +128,8 @@ def _warn_of_text(key: str) -> None:
 def _stored_space(space: spaces.Space[Any], key: str) -> spaces.Box:
     if isinstance(space, Indices):
         return space
+    if space.shape is not None and 0 in space.shape:
+        raise UnsupportedSpace(f"observation {key!r} is {space}, which has no numbers; leave it out")
     if isinstance(space, spaces.Box):
         dtype = space.dtype if space.dtype in STORED_DTYPES else np.dtype(np.float32)
         # Bounds of the box's own dtype avoid Gymnasium's warning about precision.

@@ -168,6 +168,12 @@ def test_only_atari_and_doom_skip_frames():
         make_envpool_env("envpool_CartPole-v1", cfg(env_frameskip=2), EnvConfig(0, 0, 0))
 
 
+def test_the_frameskip_is_the_flag_since_an_argument_would_not_be_counted():
+    config = cfg(env_frameskip=4, env_kwargs='{"frame_skip": 2}')
+    with pytest.raises(ConfigError, match="use --env_frameskip=2"):
+        make_envpool_env("envpool_Pong-v5", config, EnvConfig(0, 0, 0))
+
+
 def frames_until_the_first_point(frameskip):
     config = cfg(1, env_frameskip=frameskip, env_kwargs='{"noop_max": 1}')
     env = make_envpool_env("envpool_Pong-v5", config, EnvConfig(0, 0, 0))

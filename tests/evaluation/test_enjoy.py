@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -61,6 +62,47 @@ def test_stops_after_the_wanted_episodes(saved_experiment, capsys):
     interval = f"mean {result.reward.low:.3f} to {result.reward.high:.3f} (95 %)"
     assert printed[4] == f"reward    {result.reward} ({lowest:.3f} to {highest:.3f})  {interval}"
     assert "objective" not in "".join(printed), "the env reports no other than the reward"
+
+
+@pytest.mark.parametrize("shape", [(480, 640), (480, 640, 1), (480, 640, 4)])
+def test_grey_pictures_and_transparent_ones_are_filmed(registry, saved_experiment, shape):
+    class Drawn(Undrawable):
+        def render(self):
+            return np.full(shape, 200, np.uint8)
+
+    registry("drawn", lambda full_env_name: Drawn())
+    result = evaluate(saved_experiment("drawn"), "--max_num_episodes=1", "--save_video", "--overlay=False")
+    (first, *_) = read(result.video)
+    assert first.shape == (480, 640, 3) and abs(first.mean() - 200) < 3
+
+
+@pytest.mark.parametrize("picture", [np.zeros((48, 64, 3)), np.zeros((3, 48, 64), np.uint8), "a text"])
+def test_an_env_that_draws_something_else_is_played_without_pictures(
+    registry, saved_experiment, caplog, monkeypatch, picture
+):
+    monkeypatch.setattr("sample_factory.runtime.log.log.propagate", True)
+
+    class Drawn(Undrawable):
+        def render(self):
+            return picture
+
+    registry("drawn", lambda full_env_name: Drawn())
+    result = evaluate(saved_experiment("drawn"), "--max_num_episodes=2", "--save_video")
+    assert len(result.episodes) == 2 and result.video is None
+    assert "it should be uint8 [height, width, 3]" in caplog.text
+
+
+def test_a_signal_ends_the_wait_for_the_first_reset(registry, saved_experiment):
+    class Waiting(Undrawable):
+        """Waits for humans, who do not come."""
+
+        def reset(self, *, seed=None, options=None):
+            os.kill(os.getpid(), signal.SIGINT)
+            raise AssertionError("still waiting")
+
+    registry("waiting", lambda full_env_name: Waiting())
+    result = evaluate(saved_experiment("waiting"), "--max_num_episodes=3")
+    assert not result.episodes and result.is_partial
 
 
 def test_each_copy_of_a_vector_env_plays_its_share_of_the_episodes(saved_experiment, capsys):

@@ -4,14 +4,16 @@ import json
 import os
 import signal
 
+import gymnasium as gym
 import pytest
 
 from sample_factory import match as program
+from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.match import parse_arguments, run_match
 from tests.evaluation.conftest import SMALL, always
-from tests.evaluation.playable_envs import Cards, CardsWithBots, UnevenAgents
+from tests.evaluation.playable_envs import Cards, CardsWithBots, Undrawable, UnevenAgents
 
 made: list[Cards] = []
 
@@ -167,6 +169,30 @@ def test_a_seed_determines_the_matches(saved_experiment, choosing, play):
     flags = ("--opponent_policy_index=1", "--num_matches=20")
     first, same, other = (objectives(play(*flags, f"--seed={seed}")) for seed in (1, 1, 2))
     assert first == same != other
+
+
+def test_the_frameskip_of_evaluations_holds_and_actions_are_repeated_instead(registry, choosing, play):
+    seen = []
+
+    def make_env(full_env_name, cfg, env_config):
+        seen.append(cfg.env_frameskip)
+        made.append(Cards())
+        return made[-1]
+
+    register_env("cards_fast", make_env)
+    choosing("cards_fast", 3)
+    choosing("cards_fast", 1, policy=1)
+    play("--opponent_policy_index=1", "--num_matches=1", "--env_frameskip=2", "--eval_env_frameskip=1")
+    assert seen[-1] == 1 and made[-1].cards == [[3, 1], [3, 1]]
+
+
+def test_copies_of_an_env_are_no_teams(choosing, play):
+    choosing("cards", 3)
+    register_env("alone", lambda full_env_name: gym.vector.SyncVectorEnv([Undrawable] * 2))
+    with pytest.raises(ConfigError, match="--env=alone is a VectorEnv; its 2 agents are copies"):
+        play("--opponent_policy_index=1", "--env=alone")
+    with pytest.raises(ConfigError, match="--env=gym_CartPole-v1 has 1 agent;"):
+        play("--opponent_policy_index=1", "--env=gym_CartPole-v1", "--vector_env_copies=2")
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,13 @@ def topology(num_agents=1, **flags):
     return make_topology(make_config(**flags), EnvInfo(kinds, frameskip=1))
 
 
+def test_the_envs_of_a_workers_splits_on_nodes_are_equally_many():
+    flags = {"num_nodes": 2, "worker_num_splits": 2, "num_envs_per_worker": 2}
+    assert topology(**flags).num_nodes == topology(node_envs_per_worker=4, **flags).num_nodes == 1
+    with pytest.raises(ConfigError, match="--node_envs_per_worker=1: .* --worker_num_splits=2"):
+        topology(node_envs_per_worker=1, **flags)
+
+
 @pytest.mark.parametrize(
     "workers, envs, splits, agents, policies, batch",
     list(

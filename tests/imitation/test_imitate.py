@@ -17,7 +17,7 @@ from sample_factory.evaluation.policy import load_trained_policy
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.imitation import parse_arguments
 from sample_factory.imitation.games import Episode, save_games
-from sample_factory.imitation.imitate import Recording, discounted_returns, imitate, split
+from sample_factory.imitation.imitate import Cloner, Recording, discounted_returns, imitate, split
 from sample_factory.spaces.agent_kinds import KindSpaces
 
 NUM_CARDS = 4
@@ -191,6 +191,26 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys, flags, words):
     error_lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert len(error_lines) == 1 and words in error_lines[0]
     assert not (tmp_path / "clone").exists()
+
+
+def test_without_a_checkpoint_there_is_no_folder_and_the_experiment_before_it_is_back(
+    run, tmp_path, monkeypatch
+):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    clone = tmp_path / "clone"
+    with monkeypatch.context() as patched:
+        patched.setattr(Cloner, "fit", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run("--teachers=next")
+    assert not clone.exists()
+    run("--teachers=next", "--imitate_epochs=1")
+    files = sorted(clone.rglob("*.*"))
+    monkeypatch.setattr(Cloner, "fit", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run("--teachers=last", "--restart_behavior=restart")
+    assert sorted(clone.rglob("*.*")) == files and list(tmp_path.iterdir()) == [clone]
 
 
 def test_an_experiment_with_checkpoints_is_not_touched(run, tmp_path):

@@ -307,6 +307,17 @@ def test_envs_that_ask_for_values_get_the_env_frames_without_any_observer(make_l
     loop.close()
 
 
+def test_envs_of_a_resumed_run_begin_with_the_env_frames_of_its_checkpoints(make_loop):
+    loop, _, folder = make_loop()
+    loop.close()
+    (folder / "checkpoint_p1").mkdir()
+    for name in ("checkpoint_000000004_900.pth", "checkpoint_000000002_500.pth"):
+        (folder / "checkpoint_p1" / name).touch()
+    loop, channels, _ = make_loop(num_policies=2)
+    assert [sent["approx_total_training_steps"] for sent in values(channels)] == [0, 900]
+    loop.close()
+
+
 def test_nothing_is_sent_to_envs_that_receive_no_values_and_the_log_says_so_once(make_loop, caplog):
     loop, channels, _ = make_loop(Sending({"level": 1}, [{"level": 2}]), receives=False)
     report(loop, channels, trained(), EPISODE)

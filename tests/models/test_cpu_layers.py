@@ -219,6 +219,9 @@ def test_pixels_to_channels_is_pixel_unshuffle(rows, side, dtype):
     expected = nn.functional.pixel_unshuffle(x, side)
     for given in (x, x.contiguous(memory_format=torch.channels_last), x.clone().requires_grad_()):
         assert torch.equal(pixels_to_channels(given, side), expected)
+    grey_last = x[:, :1].contiguous().view(rows, 12, 24, 1).permute(0, 3, 1, 2)
+    expected = nn.functional.pixel_unshuffle(x[:, :1], side)
+    assert torch.equal(pixels_to_channels(grey_last, side), expected)
 
 
 @pytest.mark.parametrize("needs_input_gradient", [False, True])

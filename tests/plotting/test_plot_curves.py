@@ -361,6 +361,17 @@ def test_groups_are_drawn_from_python_and_runs_without_curves_are_left_out_if_as
         plot_groups({"failed": [failed]}, out, skip_unreadable=True)
 
 
+def test_a_run_that_ended_before_the_others_of_its_line_began_is_left_out_if_asked(train, tmp_path):
+    crashed = train("a", {5: 9.0})
+    others = [train("b", {10: 1.0, 20: 1.0}), train("c", {12: 3.0, 20: 3.0})]
+    groups = {"all": [crashed, *others]}
+    with pytest.raises(ConfigError, match="no frames in common"):
+        plot_groups(groups, tmp_path / "groups.svg")
+    _, row, note = plot_groups(groups, tmp_path / "groups.svg", skip_unreadable=True)
+    assert row.split() == ["doom_basic", "all", "2", "20", "2.000", "1.000", "3.000"]
+    assert note == f"left out: {crashed} ends before another run of its line begins"
+
+
 @pytest.fixture
 def three_versions(train, tmp_path):
     """Returns folders of a run of versions 1, 2 and 3, with the files and tags that each of them writes."""

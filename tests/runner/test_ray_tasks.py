@@ -1,10 +1,15 @@
 """The Ray backend, with a real Ray on this machine."""
 
+import argparse
+import subprocess
 import sys
+import types
 
 import pytest
 
+from sample_factory.runner.ray_tasks import RayBackend
 from sample_factory.runner.run import main
+from sample_factory.runner.run_job import Job
 from tests.processes import wait_until
 
 pytestmark = pytest.mark.timeout(600)  # seconds; Ray takes 5 to start, ten times as many on a busy machine
@@ -29,6 +34,44 @@ def test_a_run_that_is_stopped_or_fails_is_resumed_and_ray_leaves_nothing_behind
     assert grid.states() == {"0": "finished", "1": "failed", "2": "finished"}
     assert [len(grid.starts(number)) for number in range(3)] == [2, 2, 1]
     assert [list(place.iterdir()) for place in places] == [[], []]
+
+
+class StandInRay(types.ModuleType):
+    """Runs a task at once, in this process, after it has hidden the GPUs as Ray before version 2.60 does."""
+
+    def __init__(self, monkeypatch):
+        super().__init__("ray")
+        self.init = self.shutdown = lambda *_, **__: None
+        self._hide = lambda: monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+    def remote(self, num_gpus, **_):
+        def run(function, *arguments):
+            if not num_gpus:
+                self._hide()
+            function(*arguments)
+
+        return lambda function: types.SimpleNamespace(remote=lambda *arguments: run(function, *arguments))
+
+
+@pytest.mark.parametrize("visible", ["0,1", "", None])
+def test_a_job_that_asked_for_no_gpu_sees_the_gpus_of_the_runner(monkeypatch, tmp_path, visible):
+    monkeypatch.setitem(sys.modules, "ray", StandInRay(monkeypatch))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    seen = []
+
+    def start(command, env, **_):
+        seen.append(env.get("CUDA_VISIBLE_DEVICES"))
+        return types.SimpleNamespace(poll=lambda: 0)
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    flags = {"ray_cpus_per_job": 1.0, "experiments_per_gpu": -1, "num_gpus": 1, "max_parallel": 1}
+    backend = RayBackend(argparse.Namespace(ray_address=None, **flags), tmp_path)
+    backend.start(Job([], tmp_path / "run", tmp_path, {}))
+    backend.close()
+    assert seen == [visible]
 
 
 def test_without_ray_the_error_is_one_line_with_the_extra(grid, monkeypatch, capsys):

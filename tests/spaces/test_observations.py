@@ -44,6 +44,16 @@ def test_observation_spaces_become_dicts_of_boxes():
 def test_an_unsupported_observation_is_an_error_that_names_the_supported_ones():
     with pytest.raises(ValueError, match="observation 'obs' is a Text space; supported are Box"):
         observation_layout(spaces.Text(5))
+    empty = spaces.Dict(a=spaces.Box(0, 1, (2,)), b=spaces.Box(0, 1, (3, 0)))
+    with pytest.raises(UnsupportedSpace, match="'b' is Box.*, which has no numbers; leave it out"):
+        observation_layout(empty)
+
+
+def test_keys_that_are_no_texts_become_texts():
+    space = spaces.Dict({0: spaces.Box(0, 1, (2,)), 1: spaces.Dict({2: spaces.Discrete(3)})})
+    layout = observation_layout(space)
+    assert list(layout.space.spaces) == ["0", "1/2"]
+    assert layout.flatten({0: np.zeros(2), 1: {2: 1}})["1/2"].tolist() == [1]
 
 
 class Missions(spaces.Space):

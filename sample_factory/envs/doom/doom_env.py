@@ -26,7 +26,7 @@ class DoomAgent:
     """Converts between the env's API and one engine: actions in; observations and rewards out.
 
     button_values: returns the values of the engine's buttons for an action of `action_space`.
-    score: has the shaping scheme.
+    score: has the shaping scheme. `spec`, `engine`: of the game.
     resolution: (width, height) of the observation.
     Raises ValueError for a scenario that does not fit the spec.
     """
@@ -41,7 +41,7 @@ class DoomAgent:
         self.engine = engine
         self.observation_space = observation_space(spec, resolution)
         self.action_space = action_space(spec.actions)
-        self._spec = spec
+        self.spec = spec
         self.button_values = button_decoder(spec.actions)
         places = engine.variable_places()
         self.score = PlayerScore(spec, places)
@@ -79,7 +79,7 @@ class DoomAgent:
 
     def default_shaping(self) -> dict[str, Any]:
         """Returns the spec's scheme, {} for a scenario that is not shaped."""
-        return copy.deepcopy(dict(self._spec.shaping or {}))
+        return copy.deepcopy(dict(self.spec.shaping or {}))
 
     def _observe(self) -> tuple[Observation, list[float]]:
         """Returns the observation and the values of the variables, [] if the scenario lists none."""
@@ -124,11 +124,11 @@ class DoomEnv(gymnasium.Env[Any, Any], RewardShaping, OwnsProcess, NamesActions,
         self._spec = spec
         self._engine = engine
         self._frameskip = frameskip
-        self._agent = DoomAgent(spec, engine, resolution)
+        self.agent = DoomAgent(spec, engine, resolution)
         self._viewer = None if render_mode is None else Viewer(engine, frameskip, render_mode)
         self._frame_limit = spec.time_limit_frames or float("inf")
-        self.observation_space = self._agent.observation_space
-        self.action_space = self._agent.action_space
+        self.observation_space = self.agent.observation_space
+        self.action_space = self.agent.action_space
         self._observation: Observation = {}
 
     def max_episode_steps(self) -> int | None:
@@ -147,18 +147,18 @@ class DoomEnv(gymnasium.Env[Any, Any], RewardShaping, OwnsProcess, NamesActions,
         if self._viewer is not None:
             self._viewer.new_episode(episode_seed)
         self._num_frames = 0
-        self._observation = self._agent.start()
+        self._observation = self.agent.start()
         return self._observation, {}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        buttons = self._agent.button_values(action)
+        buttons = self.agent.button_values(action)
         reward = self._engine.game.make_action(buttons, self._frameskip)
         if self._viewer is not None:
             self._viewer.step(buttons)
         self._num_frames += self._frameskip
         if self._num_frames >= self._frame_limit or self._engine.game.is_episode_finished():
             return self._observation, *self._end_episode(reward)
-        self._observation, reward = self._agent.step(reward)
+        self._observation, reward = self.agent.step(reward)
         return self._observation, reward, False, False, {}
 
     def render(self) -> np.ndarray | list[np.ndarray] | None:  # type: ignore[override]
@@ -174,23 +174,23 @@ class DoomEnv(gymnasium.Env[Any, Any], RewardShaping, OwnsProcess, NamesActions,
             self._viewer.close()
 
     def action_text(self, action: Any) -> str:
-        return self._agent.action_text(action)
+        return self.agent.action_text(action)
 
     def get_default_reward_shaping(self) -> dict[str, Any]:
-        return self._agent.default_shaping()
+        return self.agent.default_shaping()
 
     def process_is_gone(self) -> bool:
         return self._engine.is_gone()
 
     def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
-        self._agent.score.set_scheme(shaping)
+        self.agent.score.set_scheme(shaping)
 
     def _end_episode(self, engine_reward: float) -> tuple[float, bool, bool, dict[str, Any]]:
         game = self._engine.game
         terminated = self._spec.match is None and game.is_episode_finished()
         if terminated:  # by the game itself, or only by its time
             terminated = game.is_player_dead() or not game.is_episode_timeout_reached()
-        reward, info = self._agent.end(engine_reward)
+        reward, info = self.agent.end(engine_reward)
         if self._engine.bot_difficulty is not None:
             self._engine.bot_difficulty.update(info["episode_extra_stats"])
         return reward, terminated, not terminated, info

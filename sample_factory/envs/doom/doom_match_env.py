@@ -68,17 +68,17 @@ class DoomMatchEnv(
         self.render_mode = render_mode
         self.num_agents = len(engines)
         self._frameskip = frameskip
-        self._agents = [DoomAgent(spec, engine, resolution) for engine in engines]
+        self.agents = [DoomAgent(spec, engine, resolution) for engine in engines]
         width = split_width(self.num_agents)
         self._films = [Film(engine, render_mode, width) for engine in engines] if render_mode else []
         self._lockstep = Lockstep(engines, spec.name)
         self._bot_difficulty = engines[0].bot_difficulty
-        self.observation_space: gymnasium.spaces.Dict = self._agents[0].observation_space
-        self.action_space = self._agents[0].action_space
+        self.observation_space: gymnasium.spaces.Dict = self.agents[0].observation_space
+        self.action_space = self.agents[0].action_space
         self._returns = np.zeros(self.num_agents)  # sums of the engines' rewards in this match
 
     def max_episode_steps(self) -> int | None:
-        match = self._agents[0].engine.settings.match
+        match = self.agents[0].engine.settings.match
         return None if match is None else math.ceil(match.tics / self._frameskip)
 
     def reset(  # type: ignore[override]
@@ -88,25 +88,25 @@ class DoomMatchEnv(
         super().reset(seed=seed)
         if self._lockstep.is_running and seed is not None:
             self._lockstep.close()
-        return self._new_match(), [{} for _ in self._agents]
+        return self._new_match(), [{} for _ in self.agents]
 
     def step(  # type: ignore[override]
         self, actions: Sequence[Any]
     ) -> tuple[Observations, list[float], list[bool], list[bool], Infos]:
         """Plays `frameskip` tics. Returns five lists with an entry per agent."""
-        buttons = [agent.button_values(action) for agent, action in zip(self._agents, actions, strict=True)]
+        buttons = [agent.button_values(action) for agent, action in zip(self.agents, actions, strict=True)]
         after_tic = self._take_pictures if self.render_mode == EVERY_TIC else None
         is_over = self._lockstep.play(buttons, self._frameskip, after_tic)
-        returns = np.array([agent.engine.game.get_total_reward() for agent in self._agents])
+        returns = np.array([agent.engine.game.get_total_reward() for agent in self.agents])
         engine_rewards = returns - self._returns
         self._returns[:] = returns
         never = [False] * self.num_agents
         if is_over:
-            rewards, infos = zip(*map(DoomAgent.end, self._agents, engine_rewards.tolist()))
+            rewards, infos = zip(*map(DoomAgent.end, self.agents, engine_rewards.tolist()))
             if self._bot_difficulty is not None:
                 self._bot_difficulty.update(infos[0]["episode_extra_stats"])
             return self._new_match(), list(rewards), never, [True] * self.num_agents, list(infos)
-        observations, rewards = zip(*map(DoomAgent.step, self._agents, engine_rewards.tolist()))
+        observations, rewards = zip(*map(DoomAgent.step, self.agents, engine_rewards.tolist()))
         self._take_pictures()
         return list(observations), list(rewards), never, never, [EMPTY_INFO] * self.num_agents
 
@@ -124,26 +124,26 @@ class DoomMatchEnv(
         self._lockstep.close()
 
     def action_text(self, action: Any) -> str:
-        return self._agents[0].action_text(action)
+        return self.agents[0].action_text(action)
 
     def screen_grid(self) -> tuple[int, int]:
         return split_grid(self.num_agents)
 
     def get_default_reward_shaping(self) -> dict[str, Any]:
-        return self._agents[0].default_shaping()
+        return self.agents[0].default_shaping()
 
     def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
-        self._agents[agent].score.set_scheme(shaping)
+        self.agents[agent].score.set_scheme(shaping)
 
     def _new_match(self) -> Observations:
         seed = int(self.np_random.integers(2**32))
-        if self._lockstep.is_running and self._agents[0].engine.has_lost_humans():
+        if self._lockstep.is_running and self.agents[0].engine.has_lost_humans():
             self._lockstep.close()  # the next start waits for humans to join
         if not self._lockstep.is_running:
             self._lockstep.start(seed)
         self._lockstep.new_episode(seed)
         self._returns[:] = 0.0
-        observations = [agent.start() for agent in self._agents]
+        observations = [agent.start() for agent in self.agents]
         self._take_pictures()
         return observations
 

@@ -6,18 +6,22 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import vizdoom
 
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
-from sample_factory.envs.doom.doom_family import DoomSpec
+from sample_factory.envs.doom.doom_env import DoomEnv
+from sample_factory.envs.doom.doom_family import DOOM_SPECS, DoomSpec
+from sample_factory.envs.doom.doom_match_env import DoomMatchEnv
 from sample_factory.envs.doom.engine import PLAYER_COUNT, START_ERRORS, DoomEngine
 from sample_factory.envs.doom.game_configuration import EngineSettings
 from sample_factory.envs.doom.lockstep import ANSWER_SECONDS, CLOSE_SECONDS, POLL_SECONDS, EngineThread
-from sample_factory.envs.doom.make_doom_env import doom_spec, engine_settings
 from sample_factory.envs.doom.player_score import PlayerScore
+from sample_factory.envs.env_family import EnvFamily
+from sample_factory.envs.protocol import EnvConfig
 from sample_factory.runtime.failures import CommandFailed
 
 Endpoint = tuple[str, int]  # host and port at which a match waits for humans
@@ -40,7 +44,7 @@ class NotPlayed(CommandFailed):
     """The game did not begin, or has stopped answering."""
 
 
-def run(config: Config) -> None:
+def run(config: Config, family: EnvFamily) -> None:
     """Plays until the window is closed, the other players of a match have left, or Ctrl+C.
 
     config: from `parse_config` with the extra section `human_game`.
@@ -50,11 +54,10 @@ def run(config: Config) -> None:
     cfg = config.namespace()
     try:
         endpoint = None if join is None else parse_endpoint(join)
-        spec = doom_spec(config.env_name)
         # This process has one player, the human: alone, or (num_humans=1) as the one who joins a match.
         cfg.num_agents = 1
         cfg.num_humans = 0 if endpoint is None else 1
-        settings = engine_settings(spec.name, spec, cfg)
+        spec, settings = _game_of(family.make(cfg, EnvConfig(0, 0, 0)))
         print(instructions(spec, settings), flush=True)
         frameskip = config.env.env_frameskip or 1
         episodes = play(spec, settings, endpoint, config.run.seed, frameskip=frameskip)
@@ -64,6 +67,16 @@ def run(config: Config) -> None:
         print("The game is over.")
     except (ValueError, FileNotFoundError) as error:
         raise ConfigError(str(error)) from error
+
+
+def _game_of(env: Any) -> tuple[DoomSpec, EngineSettings]:
+    """Returns what an env plays. Raises ValueError unless it is made by `make_doom_env`."""
+    inner = env.unwrapped
+    if not isinstance(inner, DoomEnv | DoomMatchEnv):
+        raise ValueError(f"{type(inner).__name__} is no game of Doom; choose one of {', '.join(DOOM_SPECS)}")
+    agent = inner.agent if isinstance(inner, DoomEnv) else inner.agents[0]
+    env.close()
+    return agent.spec, agent.engine.settings
 
 
 def parse_endpoint(text: str) -> Endpoint:

@@ -16,12 +16,13 @@ except ImportError:  # then there is no env to wrap
     BaseParallelWrapper = object
 
 from sample_factory.envs.end_infos import true_objective
+from sample_factory.envs.protocol import EPISODE_CONTINUES
 
 Potential = Callable[[Any, Mapping[str, Any]], float]
 
 
 class ShapedEpisode:
-    """The shaping of one agent's episode, and the sum of its unshaped rewards."""
+    """The shaping of one agent's episode, and the sum of its unshaped rewards, `unshaped_return`."""
 
     def __init__(
         self, potential: Potential, gamma: float, weight: float, observation: Any, info: Mapping[str, Any]
@@ -31,11 +32,11 @@ class ShapedEpisode:
         self._gamma = gamma
         self._weight = weight
         self._phi = weight * potential(observation, info)
-        self._return = 0.0
+        self.unshaped_return = 0.0
 
     def shape(self, observation: Any, reward: float, terminated: bool, info: Mapping[str, Any]) -> float:
         """Returns the shaped reward of a step that led to this observation."""
-        self._return += reward
+        self.unshaped_return += reward
         phi = 0.0 if terminated else self._weight * self._potential(observation, info)
         shaped = reward + self._gamma * phi - self._phi
         self._phi = phi
@@ -44,13 +45,14 @@ class ShapedEpisode:
     def end_info(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the info of the episode's end, in which the unshaped return is the true objective unless
         the env reports one."""
-        return {**info, "true_objective": true_objective(info, self._return)}
+        return {**info, "true_objective": true_objective(info, self.unshaped_return)}
 
 
 class PotentialShaping(gym.Wrapper):
     """Adds gamma * phi(s') - phi(s) to the reward of a single-agent env; optimal policies stay optimal.
 
-    The env's unshaped return is reported as the true objective unless the env reports one itself.
+    The env's unshaped return is reported as the true objective unless the env reports one itself. Where lost
+    lives end episodes (EPISODE_CONTINUES), it is the return of the whole game.
     """
 
     def __init__(self, env: "gym.Env[Any, Any]", potential: Potential, gamma: float, weight: float = 1.0):
@@ -60,10 +62,12 @@ class PotentialShaping(gym.Wrapper):
         """
         super().__init__(env)
         self._shaping = (potential, gamma, weight)
+        self._return_before = 0.0  # of the lives before the next episode
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(**kwargs)
         self._episode = ShapedEpisode(*self._shaping, observation, info)
+        self._episode.unshaped_return, self._return_before = self._return_before, 0.0
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -71,6 +75,8 @@ class PotentialShaping(gym.Wrapper):
         shaped = self._episode.shape(observation, float(reward), terminated, info)
         if terminated or truncated:
             info = self._episode.end_info(info)
+            if info.get(EPISODE_CONTINUES):
+                self._return_before = self._episode.unshaped_return
         return observation, shaped, terminated, truncated, info
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sample_factory.envs.abilities import OwnsProcess, RewardShaping, find_ability
+from sample_factory.envs.abilities import OwnsProcess, find_ability, find_reward_shaping
 from sample_factory.envs.protocol import (
     BackgroundEnv,
     EnvContractError,
@@ -123,7 +123,7 @@ class GuardedEnv:
         """Sets the reward shaping of an agent, also in rebuilt envs; see RewardShaping."""
         self._shaping[agent] = shaping
         try:
-            find_ability(self._env.env, RewardShaping).set_reward_shaping(shaping, agent)
+            find_reward_shaping(self._env.env).set_reward_shaping(shaping, agent)
         except Exception as error:  # any error of a user's env; a rebuilt env would reject it too
             raise EnvBroken(f"{self.name} rejects the reward shaping {shaping}: {error}") from error
 
@@ -165,7 +165,7 @@ class GuardedEnv:
                 if self._training_info:
                     self._env.training_info.put(self._training_info)
                 for agent, shaping in self._shaping.items():
-                    find_ability(self._env.env, RewardShaping).set_reward_shaping(shaping, agent)
+                    find_reward_shaping(self._env.env).set_reward_shaping(shaping, agent)
                 # Another seed: the same one may make the env raise again.
                 seed = None if self._seed is None else (self._seed + len(self._rebuilds)) % SEED_LIMIT
                 self.active_after_reset = self._env.reset(seed, into)

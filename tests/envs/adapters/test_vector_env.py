@@ -12,7 +12,7 @@ from gymnasium.wrappers import RecordEpisodeStatistics, TransformReward
 from gymnasium.wrappers.vector import RecordEpisodeStatistics as RecordVectorEpisodeStatistics
 from gymnasium.wrappers.vector import TransformReward as TransformVectorReward
 
-from sample_factory.envs.abilities import RewardShaping, find_ability
+from sample_factory.envs.abilities import RewardShaping, find_reward_shaping
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.end_infos import extra_stats, true_objective
 from sample_factory.envs.protocol import EMPTY_INFO, ObservationRows
@@ -242,7 +242,28 @@ def test_reward_shaping_is_found_inside_wrappers_of_vector_envs():
             return {"x": 1.0}
 
     env = adapt(RecordVectorEpisodeStatistics(Shaped(0)))
-    assert find_ability(env.env, RewardShaping).get_default_reward_shaping() == {"x": 1.0}
+    assert find_reward_shaping(env.env).get_default_reward_shaping() == {"x": 1.0}
+
+
+def test_reward_shaping_is_set_in_each_env_of_a_sync_vector_env():
+    class Shaped(Countdown, RewardShaping):
+        shaping = None
+
+        def get_default_reward_shaping(self):
+            return {"x": 1.0}
+
+        def set_reward_shaping(self, shaping, agent):
+            assert agent == 0
+            self.shaping = shaping
+
+    vector = SyncVectorEnv([Shaped] * 2)
+    env = adapt(RecordVectorEpisodeStatistics(vector))
+    shaping = find_reward_shaping(env.env)
+    assert shaping.get_default_reward_shaping() == {"x": 1.0}
+    shaping.set_reward_shaping({"x": 2.0}, 1)
+    assert [copy.shaping for copy in vector.envs] == [None, {"x": 2.0}]
+    plain = adapt(SyncVectorEnv([Countdown] * 2))
+    assert find_reward_shaping(plain.env).get_default_reward_shaping() == {}
 
 
 def count_instructions(call):

@@ -1,6 +1,7 @@
 """Humans in a match, who bring an engine in real time. Here it has no window, and no key is pressed."""
 
 import dataclasses
+import functools
 import re
 import shlex
 import subprocess
@@ -10,7 +11,8 @@ import time
 
 import pytest
 
-from sample_factory.envs.doom.doom_family import DOOM_SPECS
+from sample_factory.envs import env_registry
+from sample_factory.envs.doom.doom_family import DOOM_SPECS, DoomFlags
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.human_player import KEYS, parse_endpoint, play
 from sample_factory.envs.doom.make_doom_env import engine_settings, make_doom_env
@@ -169,6 +171,18 @@ def test_the_command_to_join_can_be_pasted_into_a_shell(doom_cfg):
     flags = {**ONE, "doom_scenarios_dir": "/my maps/it's"}
     command = engine_settings(spec.name, spec, doom_cfg(**flags)).invitation(5029)
     assert "--doom_scenarios_dir=/my maps/it's" in shlex.split(command)
+
+
+def test_a_match_that_a_user_has_registered_can_be_joined(monkeypatch, capsys):
+    monkeypatch.setattr(env_registry, "_FAMILIES", dict(env_registry._FAMILIES))
+    monkeypatch.delenv("DISPLAY", raising=False)
+    spec = dataclasses.replace(DOOM_SPECS["doom_duel"], name="my_duel", goal="Win it.")
+    env_registry.register_env("my_duel", functools.partial(make_doom_env, spec=spec), DoomFlags)
+    assert main(["--env=my_duel", "--join=127.0.0.1:5029"]) == 1
+    printed = capsys.readouterr()
+    assert "there is no display" in printed.err and "Win it." in printed.out
+    assert main(["--env=gym_CartPole-v1"]) == 2
+    assert "CartPoleEnv is no game of Doom" in capsys.readouterr().err
 
 
 def test_a_human_can_play_alone_against_bots(doom_cfg):

@@ -6,6 +6,7 @@ import pettingzoo
 import pytest
 
 from sample_factory.envs.end_infos import true_objective
+from sample_factory.envs.protocol import EPISODE_CONTINUES
 from sample_factory.envs.wrappers.potential_shaping import ParallelPotentialShaping, PotentialShaping
 
 GAMMA = 0.9
@@ -135,6 +136,30 @@ def test_the_unshaped_return_is_the_true_objective_unless_the_env_reports_one():
             total += plain.step(1)[1]
             _, _, is_over, _, info = env.step(1)
         assert true_objective(info, -1.0) == pytest.approx(total if expected is None else expected)
+
+
+class ThreeLives(gym.Env):
+    """Loses a life, and ends an episode, with each step; the rewards are 1, 2 and 3."""
+
+    observation_space, action_space = gym.spaces.Discrete(4), gym.spaces.Discrete(1)
+    num_lost = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.num_lost %= 3
+        return self.num_lost, {}
+
+    def step(self, action):
+        self.num_lost += 1
+        return self.num_lost, float(self.num_lost), True, False, {EPISODE_CONTINUES: self.num_lost < 3}
+
+
+def test_the_true_objective_of_a_game_with_lives_is_the_return_of_all_of_them():
+    env = PotentialShaping(ThreeLives(), lambda observation, info: 100.0, GAMMA)
+    for _ in range(2):
+        for _ in range(3):
+            env.reset()
+            *_, info = env.step(0)
+        assert true_objective(info, -1.0) == 6.0
 
 
 class Relay(pettingzoo.ParallelEnv):
