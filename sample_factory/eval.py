@@ -7,13 +7,18 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sample_factory.evaluation.evaluate import run_eval
 from sample_factory.launch.exit_codes import run_command
 
 
 def main(argv: Sequence[str] | None = None, env: Callable[..., Any] | None = None) -> int:
     """Returns the exit code: 0 done or stopped, 1 an env or a process failed, 2 bad input."""
-    return run_command(run_eval, argv, env)
+
+    def command(arguments: Sequence[str]) -> None:
+        from sample_factory.evaluation.evaluate import run_eval
+
+        run_eval(arguments)
+
+    return run_command(command, argv, env)
 
 
 def __getattr__(name: str) -> Any:

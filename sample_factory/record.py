@@ -6,13 +6,18 @@ python -m sample_factory.record --experiment=my_experiment --episodes=100 --out=
 import sys
 from collections.abc import Sequence
 
-from sample_factory.imitation.record_policy import record
 from sample_factory.launch.exit_codes import run_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done or stopped, 1 an env, a process or the disk failed, 2 bad input."""
-    return run_command(record, argv)
+
+    def command(arguments: Sequence[str]) -> None:
+        from sample_factory.imitation.record_policy import record
+
+        record(arguments)
+
+    return run_command(command, argv)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from sample_factory.checkpoints.checkpoint_error import is_damaged
 from sample_factory.runtime.clock import Every, Now
 
 FOLDER = "milestones"
@@ -14,9 +15,8 @@ NAMES = {
     "latest": re.compile(r"checkpoint_\d+_\d+\.pth"),
     "best": re.compile(r"best_\d+_\d+(_.+_-?[\d.]+)?\.pth"),
 }
-NAME = re.compile(
-    r"checkpoint_(\d{9}|[1-9]\d{9,})_(0|[1-9]\d*)\.pth\.milestone"
-)  # as Milestone.path makes it
+# As Milestone.path makes it.
+NAME = re.compile(r"checkpoint_(\d{9}|[1-9]\d{9,})_(0|[1-9]\d*)\.pth\.milestone", re.ASCII)
 BEST_NAME = re.compile(r"best_\d+_\d+_(.+)_(-?\d+\.\d+)\.pth")
 SNAPSHOT = "evaluated.pth"  # the file of weights that are being evaluated
 RETRY_SECONDS = 30.0  # after a milestone that could not be saved, for example because the disk is full
@@ -65,6 +65,13 @@ def find_checkpoints(experiment_dir: Path, policy_id: int, kind: str) -> list[Pa
     """
     found = checkpoint_folder(experiment_dir, policy_id).glob("*")
     return sorted((path for path in found if NAMES[kind].fullmatch(path.name)), key=version_of)
+
+
+def resumed_env_frames(experiment_dir: Path, policy_id: int, kind: str) -> int | None:
+    """Returns the env frames of the checkpoint from which the learner of a policy resumes: the newest
+    undamaged one. None if there is none. kind: as in `find_checkpoints`."""
+    newest_first = reversed(find_checkpoints(experiment_dir, policy_id, kind))
+    return next((env_frames_of(path) for path in newest_first if not is_damaged(path)), None)
 
 
 def delete_snapshots(experiment_dir: Path) -> None:

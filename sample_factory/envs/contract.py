@@ -110,17 +110,18 @@ def check_observation(space: spaces.Space[Any], observation: Any, key: str = "")
     """
     name = f"observation {key!r}" if key else "the observation"
     if isinstance(space, spaces.Dict):
+        keys = ", ".join(map(str, space))
         if not isinstance(observation, Mapping):
             raise EnvContractError(
-                f"{name} is {describe(observation)}; its space says a dict with the keys {', '.join(space)}"
+                f"{name} is {describe(observation)}; its space says a dict with the keys {keys}"
             )
-        missing = ", ".join(child for child in space if child not in observation)
+        missing = ", ".join(str(child) for child in space if child not in observation)
         extra = ", ".join(str(child) for child in observation if child not in space.spaces)
         if missing or extra:
             faults = " and ".join([f"lacks {missing}"] * bool(missing) + [f"has {extra}"] * bool(extra))
-            raise EnvContractError(f"{name} {faults}; the keys of its space are {', '.join(space)}")
+            raise EnvContractError(f"{name} {faults}; the keys of its space are {keys}")
         for child_key, child in space.spaces.items():
-            check_observation(child, observation[child_key], f"{key}/{child_key}" if key else child_key)
+            check_observation(child, observation[child_key], f"{key}/{child_key}" if key else str(child_key))
     elif isinstance(space, spaces.Tuple):
         if not isinstance(observation, (tuple, list)) or len(observation) != len(space.spaces):
             raise EnvContractError(

@@ -252,6 +252,8 @@ class EncodedBatches(gym.vector.VectorObservationWrapper):
     def __init__(self, env: "gym.vector.VectorEnv[Any, Any, Any]", num_words: int):
         super().__init__(env)
         self._num_words = num_words
+        self._missions = np.zeros((env.num_envs, 0), np.uint8)  # of the last step, and their tokens
+        self._tokens = np.zeros((env.num_envs, num_words), np.int32)
         self.single_observation_space = encoded_space(env.single_observation_space, True, num_words)
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, env.num_envs)
 
@@ -261,9 +263,19 @@ class EncodedBatches(gym.vector.VectorObservationWrapper):
             "direction": observations["direction"].astype(np.int32).reshape(-1, 1),
         }
         if self._num_words:
-            texts = [row.tobytes().rstrip(b"\0").decode() for row in observations["mission"]]
-            encoded["mission"] = np.stack([mission_tokens(text, self._num_words) for text in texts])
+            encoded["mission"] = self._mission_tokens(observations["mission"])
         return encoded
+
+    def _mission_tokens(self, missions: np.ndarray) -> np.ndarray:
+        """Returns the tokens of missions; only those that have changed are converted, one by one."""
+        if missions.shape != self._missions.shape:  # the first ones
+            self._missions = np.zeros_like(missions)
+            self._tokens[:] = PADDING
+        for row in np.flatnonzero((missions != self._missions).any(axis=1)).tolist():
+            text = missions[row].tobytes().rstrip(b"\0").decode()
+            self._tokens[row] = mission_tokens(text, self._num_words)
+        self._missions = missions.copy()
+        return self._tokens.copy()
 
 
 FAMILY = FamilyParts(

@@ -30,9 +30,8 @@ def run_eval(argv: Sequence[str]) -> None:
     own = {"results": ResultFlags}
     config = parse_config(argv, resolve_trained_family, evaluation=True, extra_sections=own, command=EVAL)
     setup_logging("eval")
-    from sample_factory.evaluation.measure import (
-        measure_checkpoints,
-    )  # imports much, which --help does not need
+    # Not at the top of the file: it imports much that --help does not need.
+    from sample_factory.evaluation.measure import measure_checkpoints
 
     chosen = chosen_policies(config)
     evaluations: list[Evaluation] = []

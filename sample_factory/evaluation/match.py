@@ -1,6 +1,6 @@
 """`match`: two policies play against each other, match after match.
 
-Loads torch only when a policy is loaded, so that bad flags are reported at once.
+Torch is loaded by `run_match`, not before: bad flags are reported at once.
 """
 
 import contextlib
@@ -24,6 +24,7 @@ from sample_factory.evaluation.played_env import explains_other_env, with_eval_f
 from sample_factory.evaluation.policy_choice import PolicyChoice, chosen_policies
 from sample_factory.evaluation.result_statistics import MeanAndStd, WinRate, mean_and_std, win_rate
 from sample_factory.evaluation.results import EpisodeCount, Progress, write_json
+from sample_factory.runtime.log import log
 from sample_factory.runtime.supervisor import StopSignals
 
 
@@ -237,6 +238,8 @@ def _make_env(config: Config) -> MultiAgentEnv:
     config, family = with_eval_frameskip(config, resolve_family(config.env_name))
     cfg = config.namespace()
     if "vector_env_copies" in cfg:
+        if config.typed.get("vector_env_copies", 1) != 1:
+            log.warning("--vector_env_copies has no effect: a match has one copy of the env")
         cfg.vector_env_copies = 1
     env = make_adapted_env(family, cfg, EnvConfig(0, 0, 0))
     if isinstance(env.env, gym.vector.VectorEnv) and "vector_env_copies" not in cfg:

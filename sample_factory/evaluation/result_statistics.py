@@ -10,10 +10,12 @@ from sample_factory.monitoring.console import number_text
 
 NORMAL_QUANTILE = 1.959964  # 95 % of a normal distribution lie within this many deviations of its mean
 # Of Student's t distribution with 1, 2, ... degrees of freedom, for which the series is too inaccurate.
+# fmt: off
 T_QUANTILES = (
-    *(12.706204736, 4.302652730, 3.182446305, 2.776445105, 2.570581836),
-    *(2.446911851, 2.364624252, 2.306004135, 2.262157163, 2.228138852),
+    12.706204736, 4.302652730, 3.182446305, 2.776445105, 2.570581836,
+    2.446911851, 2.364624252, 2.306004135, 2.262157163, 2.228138852,
 )
+# fmt: on
 
 
 class MeanAndStd(NamedTuple):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # importing it would load gymnasium, also for --help
     from sample_factory.envs.env_info import EnvInfo
 
 
-TRAJECTORIES_IN_A_PART = 16  # of a policy: what other machines send is stored part by part
+TRAJECTORIES_IN_A_PART = 16  # at most, all of one policy: other machines send such parts
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,9 @@ def make_topology(
     if config.population.pbt_optimize_batch_size:
         trajectories = math.ceil(trajectories * MAX_BATCH_GROWTH)  # the most that PBT allows
     num_nodes = config.cluster.num_nodes - 1 if num_episodes is None else 0
-    at_learners = sampling.num_policies * trajectories  # with more, one of them has a full batch
+    at_learners = (
+        sampling.num_policies * trajectories
+    )  # if more buffers wait there, a learner has a full batch
     num_workers = 1 if sampling.serial_mode else sampling.num_workers
     envs_per_worker = sampling.envs_per_worker * (sampling.num_workers if sampling.serial_mode else 1)
     agents_per_worker = envs_per_worker * info.num_agents

@@ -145,7 +145,7 @@ class ProcessRun:
                 loop.turn(POLL_SECONDS)
             else:  # workers that are ready may fill the queue of reports
                 loop.receive(POLL_SECONDS)
-            for dead, error in self._supervisor.check(restarts=has_started).items():
+            for dead, error in self._supervisor.check(restarts=has_started or loop.has_begun).items():
                 self._replace(dead, error, loop)
 
     def _replace(self, dead: Child, error: ChildFailed, loop: Loop) -> None:

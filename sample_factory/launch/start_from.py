@@ -3,12 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
-from sample_factory.checkpoints.checkpoint_error import is_damaged
 from sample_factory.checkpoints.milestones import (
     PREFIXES,
     checkpoint_folder,
     env_frames_of,
     find_checkpoints,
+    resumed_env_frames,
 )
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import experiment_folder
@@ -35,11 +35,11 @@ def describe_last_checkpoints(config: Config) -> str:
 
 
 def resumed_frames(config: Config) -> list[int]:
-    """Returns the env frames of each policy that has a checkpoint to resume from: the newest undamaged one,
-    which its learner will load."""
-    found = _checkpoints(config, config.monitoring.load_checkpoint_kind)
-    usable = (next((path for path in reversed(paths) if not is_damaged(path)), None) for paths in found)
-    return [env_frames_of(path) for path in usable if path is not None]
+    """Returns the env frames of each policy that has a checkpoint to resume from."""
+    kind = config.monitoring.load_checkpoint_kind
+    policies = range(config.sampling.num_policies)
+    frames = (resumed_env_frames(config.experiment_dir, policy_id, kind) for policy_id in policies)
+    return [of_policy for of_policy in frames if of_policy is not None]
 
 
 def why_done(config: Config) -> str | None:

@@ -96,8 +96,9 @@ def _check_memory(name: str, algorithm: Algorithm, policy: BuiltPolicy, batch: B
     losses = _call(name, "losses of a second step", algorithm.losses, batch, evaluation, targets)
     if EPISODIC not in losses.terms:
         raise AlgorithmError(
-            f"algorithm {name}: the memory of --episodic_memory would stay empty; losses should contain the "
-            "terms of BuiltInAlgorithm.extra_losses"
+            f"algorithm {name}: the memory of --episodic_memory would stay empty; derive the class from "
+            "BuiltInAlgorithm in sample_factory/learning/algorithms/extra_losses.py, and add "
+            "**self.extra_losses(minibatch, evaluation) to the terms of its losses"
         )
 
 

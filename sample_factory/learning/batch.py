@@ -68,7 +68,10 @@ class Batch(NamedTuple):
 
 
 def unroll(policy: BuiltPolicy, batch: Batch) -> NetworkOutput:
-    """Runs the network over T+1 steps of each trajectory; the last value is the one to bootstrap from."""
+    """Runs the network over T+1 steps of each trajectory; the last value is the one to bootstrap from.
+
+    rnn_state has a row for each chunk, not for each trajectory.
+    """
     with torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.autocast):
         output = policy.model.unroll(*batch.chunks())
     num_chunks = batch.chunk_rnn_states.shape[0]

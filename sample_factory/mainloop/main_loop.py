@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from sample_factory.checkpoints.milestones import env_frames_of, find_checkpoints
+from sample_factory.checkpoints.milestones import resumed_env_frames
 from sample_factory.config.monitoring_flags import EVALUATED
 from sample_factory.exchange.channels import Channels, LatestMessages
 from sample_factory.exchange.messages import Incident, Report, reports_in
@@ -65,7 +65,7 @@ class Loop:
         raise NotImplementedError
 
     def started(self) -> None:
-        """Called once, when all workers are ready, or earlier: as soon as the loop `has_begun`."""
+        """Called once: when all workers are ready, or as soon as the loop `has_begun` or `is_done`."""
 
     def turn(self, timeout: float) -> None:
         """Called repeatedly after `started`: receives reports, and does what is due."""
@@ -247,7 +247,8 @@ class MainLoop(Loop):
         with contextlib.ExitStack() as closing:
             for subscriber in self._subscribers:
                 closing.callback(subscriber.close)
-            self.receive(0.0)
+            for report in reports_in(self._reports.get_many(0.0)):  # nobody reads the inboxes any more
+                self.publish(report)
             for subscriber in self._subscribers:
                 subscriber.finish(may_wait)
             self._keep_flags()
@@ -291,10 +292,10 @@ def footer(table: Sequence[tuple[str, str]], columns: int) -> list[str]:
 
 
 def _frames_before(plan: RunPlan) -> list[int]:
-    """Returns the env frames of each policy at the newest checkpoint, from which its learner resumes."""
+    """Returns the env frames of each policy in earlier runs of the experiment."""
     folder, kind = plan.config.experiment_dir, plan.config.monitoring.load_checkpoint_kind
-    found = [find_checkpoints(folder, policy_id, kind) for policy_id in range(plan.topology.num_policies)]
-    return [env_frames_of(paths[-1]) if paths else 0 for paths in found]
+    policies = range(plan.topology.num_policies)
+    return [resumed_env_frames(folder, policy_id, kind) or 0 for policy_id in policies]
 
 
 def _make_monitor(plan: RunPlan) -> Monitor:

@@ -48,11 +48,11 @@ class ActorCritic(nn.Module):
     Subclasses call this __init__, define `forward`, and set `state_size` if they have a memory. They inherit
     everything else: normalisation of observations, action masks, distributions, acting.
 
-    Callers may wrap `act` and `unroll` in torch.autocast; all outputs except encodings and beliefs are
-    float32. Observations are raw tensors, as the env has written them. The observation `action_mask` (one
-    number per discrete logit, nonzero: allowed), if there is one, is applied to all logits returned. Values
-    are on the scale of normalised returns if there is a `returns_normalizer`, which `make_actor_critic` sets;
-    callers denormalise them.
+    Callers may wrap `act` and `unroll` in torch.autocast; all outputs are float32, except encodings, beliefs
+    and the rnn_state of `unroll`. Observations are raw tensors, as the env has written them. The observation
+    `action_mask` (one number per discrete logit, nonzero: allowed), if there is one, is applied to all logits
+    returned. Values are on the scale of normalised returns if there is a `returns_normalizer`, which
+    `make_actor_critic` sets; callers denormalise them.
 
     state_size: number of floats in a row of rnn_state.
     layout: of the actions; defines `num_logits` and `num_action_values`.

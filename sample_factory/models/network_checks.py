@@ -109,7 +109,7 @@ def _encoded_dtype(space: gym.spaces.Box, device: torch.device) -> torch.dtype:
 
 
 def _check_core(name: str, core: Core, in_size: int, device: torch.device) -> None:
-    """core: from `make_core`."""
+    """Compares one call of a core with calls of one step each. core: from `make_core`."""
     what = f"{describe(CORE, name)} with state_size {core.state_size}"
     encodings = torch.randn(STEPS, ROWS, in_size, device=device)
     trial = _trial(core)
@@ -129,6 +129,7 @@ def _check_core(name: str, core: Core, in_size: int, device: torch.device) -> No
 def _check_actor_critic(
     name: str, model: ActorCritic, observation_space: gym.spaces.Dict, device: torch.device
 ) -> None:
+    """Compares one call of a network with calls of one step each."""
     what = describe(ACTOR_CRITIC, name)
     state_size = int_attribute(model, "state_size", "the floats that an agent remembers", ACTOR_CRITIC)
     observations = made_up_observations(observation_space, STEPS, ROWS, device)

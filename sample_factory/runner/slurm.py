@@ -68,7 +68,11 @@ class SlurmBackend:
     def adopt(self, job: Job) -> bool:
         if not self._file(job, "id").exists() or self._id_of(job) not in self._ask():
             return False
-        if not job.order.exists() or Job.read(job.order).command != list(job.command):
+        try:
+            is_same = Job.read(job.order).command == list(job.command)
+        except (OSError, ValueError, KeyError, TypeError):  # missing, or written by another version
+            is_same = False
+        if not is_same:
             raise ConfigError(
                 f"{job.name} is in Slurm's queue with another command; wait for it, or cancel it: "
                 f"scancel {self._id_of(job)}"

@@ -38,7 +38,8 @@ def find_experiments(folder: Path, masks: Sequence[str]) -> list[Path]:
     A mask is for the name or the path below `folder` of an experiment, or of a folder around it.
     Raises ConfigError if there are none.
     """
-    everything = sorted(place.parent.relative_to(folder) for place in folder.rglob(".summary"))
+    places = {place.parent.relative_to(folder) for place in folder.rglob(".summary")}
+    everything = sorted(path for path in places if places.isdisjoint(path.parents))  # none within another
     found = []
     for path in everything:
         names = [name for part in (path, *path.parents[:-1]) for name in (part.name, str(part))]

@@ -101,8 +101,8 @@ class ChildFailed(Exception):
         return qualified_name(exception) in self._exception_types
 
     def caused_by(self, name: str) -> bool:
-        """Returns whether that exception, or one that led to it (see Failed.cause_types), is an instance of
-        the class "module.QualName", whose module need not be imported."""
+        """Returns whether the exception that ended the child, or one that led to it (see Failed.cause_types),
+        is an instance of a class. name: "module.QualName"; the module need not be imported."""
         return name in self._exception_types | self._cause_types
 
 

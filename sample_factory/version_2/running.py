@@ -1,6 +1,7 @@
 """Version 2's functions for scripts: `parse_sf_args` and `parse_full_cfg` make a cfg, which the script may
 change; `run_rl` and `enjoy` run it. `global_model_factory` registers an encoder. Imports no torch."""
 
+import dataclasses
 import enum
 import json
 import os
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sample_factory.config.config import Config, FlagNamespace
 from sample_factory.config.experiment_folder import experiment_folder
-from sample_factory.config.flags import ConfigError, add_flags, make_parser, parse_known
+from sample_factory.config.flags import ConfigError, add_flags, coerce, make_parser, parse_known
 from sample_factory.config.parsing import as_arguments, parse_config
 from sample_factory.config.sections import TRAINING_SECTIONS, RetiredFlags, flat_values
 from sample_factory.config.trust import TRUST
@@ -102,9 +103,12 @@ def parse_sf_args(
     add_flags(parser, RetiredFlags)
     try:
         typed, _ = parse_known(parser, sys.argv[1:] if argv is None else argv)
+        for section in (*TRAINING_SECTIONS.values(), RetiredFlags):
+            names = {field.name for field in dataclasses.fields(section)} & vars(typed).keys()
+            values |= coerce(section, {name: vars(typed)[name] for name in names}, "the command line")
     except ConfigError as error:
         raise ended_by(error) from None
-    return ScriptParser(evaluation), FlagNamespace(**{**values, **vars(typed)})
+    return ScriptParser(evaluation), FlagNamespace(**values)
 
 
 def parse_full_cfg(parser: ScriptParser, argv: Sequence[str] | None = None) -> FlagNamespace:

@@ -144,6 +144,10 @@ ZEROS = np.zeros(2, np.float32)
             "the observation has c; the keys of its space",
         ),
         (lambda: Env({"a": ZEROS, "B": ZEROS}, A_DICT), "the observation lacks b and has B; the keys"),
+        (
+            lambda: Env({0: ZEROS, 2: ZEROS}, spaces.Dict({0: TWO, 1: TWO})),
+            "the observation lacks 1 and has 2; the keys of its space are 0, 1",
+        ),
         (lambda: Env(ZEROS, A_DICT), r"an array of shape \(2,\); its space says a dict with the keys a, b"),
         (lambda: Env((ZEROS,), spaces.Tuple([TWO, TWO])), "a tuple of 1; its space says a tuple of 2"),
         (

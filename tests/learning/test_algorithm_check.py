@@ -101,7 +101,7 @@ def test_every_built_in_algorithm_fills_an_episodic_memory(factory):
     ("factory", "message"),
     [
         (WithoutAfterStep, r"stay empty; the algorithm's after_step should call super\(\).after_step"),
-        (PolicyLossOnly, "would stay empty; losses should contain the terms of .*extra_losses"),
+        (PolicyLossOnly, "would stay empty; derive the class from .*extra_losses"),
     ],
 )
 def test_an_algorithm_that_would_leave_the_episodic_memory_empty_is_refused(factory, message):

@@ -4,6 +4,7 @@ import logging
 import re
 import sys
 import types
+import zipfile
 
 import numpy as np
 import pytest
@@ -311,8 +312,10 @@ def test_envs_of_a_resumed_run_begin_with_the_env_frames_of_its_checkpoints(make
     loop, _, folder = make_loop()
     loop.close()
     (folder / "checkpoint_p1").mkdir()
+    (folder / "checkpoint_p1" / "checkpoint_000000006_990.pth").write_bytes(b"damaged")
     for name in ("checkpoint_000000004_900.pth", "checkpoint_000000002_500.pth"):
-        (folder / "checkpoint_p1" / name).touch()
+        with zipfile.ZipFile(folder / "checkpoint_p1" / name, "w") as file:
+            file.writestr("weights", b"")
     loop, channels, _ = make_loop(num_policies=2)
     assert [sent["approx_total_training_steps"] for sent in values(channels)] == [0, 900]
     loop.close()

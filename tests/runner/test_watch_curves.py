@@ -24,6 +24,7 @@ def train_dir(tmp_path):
     for name in NAMES:
         (tmp_path / name / ".summary" / "0").mkdir(parents=True)
     (tmp_path / "grid" / "runner").mkdir()
+    (tmp_path / "battle_1" / ".push_to_hub.7" / ".summary").mkdir(parents=True)  # within an experiment
     return tmp_path
 
 

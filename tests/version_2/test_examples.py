@@ -27,6 +27,11 @@ def parse(argv, evaluation=False):
     return parse_full_cfg(parser, argv)
 
 
+def test_the_synonym_cuda_of_a_device_reaches_a_script_as_gpu():
+    _, cfg = parse_sf_args(["--env=doom_basic", "--experiment=x", "--device=cuda"])
+    assert cfg.device == "gpu"
+
+
 @pytest.fixture
 def components(monkeypatch):
     """Registers envs and encoder as the course of Hugging Face does."""

@@ -25,8 +25,8 @@ from sample_factory.envs.doom.player_score import PlayerScore
 class DoomAgent:
     """Converts between the env's API and one engine: actions in; observations and rewards out.
 
-    button_values: returns the values of the engine's buttons for an action of `action_space`.
-    score: has the shaping scheme. `spec`, `engine`: of the game.
+    button_values: attribute; converts an action of `action_space` to the values of the engine's buttons.
+    score: attribute; computes rewards by the shaping scheme that it holds.
     resolution: (width, height) of the observation.
     Raises ValueError for a scenario that does not fit the spec.
     """

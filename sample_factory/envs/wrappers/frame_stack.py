@@ -1,7 +1,7 @@
 """Stacks of the newest images of an env, for policies that have no memory, and repeated actions."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, SupportsFloat
+from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -52,6 +52,12 @@ def stacked_space(space: gym.spaces.Dict, num_frames: int) -> gym.spaces.Dict:
     return gym.spaces.Dict(boxes)
 
 
+class _Kind(NamedTuple):
+    agents: Any  # their indices, or a slice of all
+    frames: Mapping[str, np.ndarray]  # by key, [num_agents of all kinds, num_frames, *shape], the newest last
+    images: Sequence[str]  # keys that are stacked
+
+
 class FrameHistory:
     """The last observations of the agents of an env.
 
@@ -72,9 +78,7 @@ class FrameHistory:
             kinds.of_agent,
         )
         num_agents = len(kinds.of_agent)
-        # Of each kind: its agents; the newest frames of all agents by key, [num_agents, num_frames, *shape],
-        # the newest one last; the keys that are stacked.
-        self._kinds: list[tuple[Any, Mapping[str, np.ndarray], Sequence[str]]] = []
+        self._kinds: list[_Kind] = []
         for kind, spaces in enumerate(kinds.spaces):
             boxes = spaces.observation.spaces
             frames = {
@@ -82,9 +86,9 @@ class FrameHistory:
             }
             images = [key for key, box in boxes.items() if is_image(box)]
             agents = np.flatnonzero(np.array(kinds.of_agent) == kind) if len(kinds.spaces) > 1 else ALL
-            self._kinds.append((agents, frames, images))
-        of_agent = [self._kinds[kind][1] for kind in kinds.of_agent] if len(kinds.spaces) > 1 else None
-        self.newest = ObservationRows(self._kinds[0][1], np.arange(num_agents), num_frames - 1, of_agent)
+            self._kinds.append(_Kind(agents, frames, images))
+        of_agent = [self._kinds[kind].frames for kind in kinds.of_agent] if len(kinds.spaces) > 1 else None
+        self.newest = ObservationRows(self._kinds[0].frames, np.arange(num_agents), num_frames - 1, of_agent)
 
     def advance(self) -> ObservationRows:
         """Makes room for a new observation of each agent, and returns its rows."""

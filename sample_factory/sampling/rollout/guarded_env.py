@@ -63,7 +63,7 @@ class GuardedEnv:
         self._env_index = env_index
         self._stepping = stepping
         self._report_rebuild = report_rebuild
-        self._env = make()
+        self._use(make())
         self.num_agents = self._env.num_agents
         self.kinds = self._env.kinds
         self._shaping: dict[int, Mapping[str, Any]] = {}  # by agent; absent: the env's default
@@ -123,7 +123,7 @@ class GuardedEnv:
         """Sets the reward shaping of an agent, also in rebuilt envs; see RewardShaping."""
         self._shaping[agent] = shaping
         try:
-            find_reward_shaping(self._env.env).set_reward_shaping(shaping, agent)
+            self._reward_shaping.set_reward_shaping(shaping, agent)
         except Exception as error:  # any error of a user's env; a rebuilt env would reject it too
             raise EnvBroken(f"{self.name} rejects the reward shaping {shaping}: {error}") from error
 
@@ -137,7 +137,7 @@ class GuardedEnv:
 
     def process_is_gone(self) -> bool:
         """Returns whether the env's simulator has died; see OwnsProcess."""
-        return find_ability(self._env.env, OwnsProcess).process_is_gone()
+        return self._process.process_is_gone()
 
     def close(self) -> None:
         """Closes the env. An error is only logged: the end of this process frees what remains."""
@@ -146,6 +146,12 @@ class GuardedEnv:
             self._env.close()
         except Exception as error:  # any error of a user's env
             log.warning("%s raised in close: %s", self.name, one_line(error))
+
+    def _use(self, env: MultiAgentEnv) -> None:
+        self._env = env
+        # Found once: a search asks each wrapper, and each copy in a SyncVectorEnv.
+        self._reward_shaping = find_reward_shaping(env.env)
+        self._process = find_ability(env.env, OwnsProcess)
 
     def _rebuild(self, call: str, error: Exception, into: ObservationRows) -> None:
         """Makes a new env and resets it, until that works; then reports all attempts.
@@ -160,12 +166,12 @@ class GuardedEnv:
             self._stepping[0] = self._env_index
             try:
                 call = "make"
-                self._env = self._make()
+                self._use(self._make())
                 call = "reset"
                 if self._training_info:
                     self._env.training_info.put(self._training_info)
                 for agent, shaping in self._shaping.items():
-                    find_reward_shaping(self._env.env).set_reward_shaping(shaping, agent)
+                    self._reward_shaping.set_reward_shaping(shaping, agent)
                 # Another seed: the same one may make the env raise again.
                 seed = None if self._seed is None else (self._seed + len(self._rebuilds)) % SEED_LIMIT
                 self.active_after_reset = self._env.reset(seed, into)
