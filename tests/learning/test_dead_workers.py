@@ -14,7 +14,7 @@ from sample_factory.learning.batch import Batcher
 from sample_factory.learning.receiver import Handover, Receiver
 from sample_factory.runtime.child import Child
 from sample_factory.runtime.queues import SocketQueue
-from sample_factory.runtime.supervisor import Supervisor
+from sample_factory.runtime.supervisor import Supervisor, stop_all
 from tests.counting import CountingEnv, counts, make_config, make_shared
 from tests.runtime.waiting import eventually
 
@@ -114,6 +114,6 @@ def test_however_late_the_learner_looks_no_buffer_is_released_twice_and_none_is_
         batching.resumed.set()
         assert eventually(lambda: batching.num_batches > total or supervisor.check(), PATIENCE)
         assert not supervisor.check(), supervisor.children[0].error
-        supervisor.stop_all()
+        stop_all(supervisor.children, grace_seconds=15)
         assert eventually(lambda: counts(buffers) == (total, 0, 0) or batching.error, PATIENCE)
     assert batching.error is None
