@@ -245,7 +245,7 @@ PLOT_POPULATION = Command(
     purpose="draw objective and settings of every policy of a population (--with_pbt)",
     usage="FOLDER [--out=FILE]",
     description="Draws the objective and the evolved settings of every policy of an experiment that was "
-    "trained with --with_pbt=True, with an arrow for each takeover, and prints their last values.",
+    "trained with --with_pbt=True, with a mark for each takeover, and prints their last values.",
     examples="""
     # One run.
     train_dir/population

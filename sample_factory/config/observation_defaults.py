@@ -87,8 +87,8 @@ def _alternation(config: Config, num_agents: int) -> dict[str, Any]:
     """Returns flags with which sampling and learning alternate; an empty dict if other flags rule it out, or
     more agents than _MOST_BATCHES minibatches have trajectories, unless --async_rl=False is given.
 
-    Many passes over samples of an earlier policy learn continuous control badly: see "Defaults" in
-    envs/README.md. All agents contribute equally many trajectories to each iteration, so their number
+    Many passes over samples of an earlier policy learn continuous control badly, see "Default flags" in
+    configs/README.md. All agents contribute equally many trajectories to each iteration, so their number
     decides how many minibatches it can have.
     """
     sampling = config.sampling
