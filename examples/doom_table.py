@@ -153,23 +153,36 @@ def panels(rows: Collection[Row]) -> Iterator[Panel]:
     for env in dict.fromkeys(row["env"] for row in rows):
         own = [row for row in rows if row["env"] == env]
         trainers = dict.fromkeys(row["trainer"] for row in own)
-        lines = [line(trainer, [row for row in own if row["trainer"] == trainer]) for trainer in trainers]
-        yield Panel(env, "minutes", "objective", lines)
+        lines = [lines_of(trainer, [row for row in own if row["trainer"] == trainer]) for trainer in trainers]
+        yield Panel(env, "minutes", "objective", [line for of_trainer in lines for line in of_trainer])
 
 
-def line(trainer: str, rows: Sequence[Row]) -> Line:
-    """Returns the curve of a trainer in one scenario, with a point for each number of frames in `rows`."""
+def lines_of(trainer: str, rows: Sequence[Row]) -> Iterator[Line]:
+    """Yields a trainer's curve in one scenario up to the frames that all seeds have reached, since a seed that
+    ends earlier would bend the mean; then the rest of the longest seed."""
+    of_seed: dict[str, list[Row]] = {}
+    for row in rows:
+        of_seed.setdefault(row["seed"], []).append(row)
+    ends = {seed: max(int(row["frames"]) for row in own) for seed, own in of_seed.items()}
+    common, longest = min(ends.values()), max(ends, key=lambda seed: ends[seed])
+    label = f"{trainer} ({len(ends)} seed{'s' if len(ends) > 1 else ''})"
+    yield mean_line(trainer, label, [row for row in rows if int(row["frames"]) <= common])
+    if ends[longest] > common:
+        rest = [row for row in of_seed[longest] if int(row["frames"]) >= common]
+        yield mean_line(f"{trainer}, one seed", f"{trainer}, seed {longest}", rest)
+
+
+def mean_line(key: str, label: str, rows: Sequence[Row]) -> Line:
+    """Returns the mean over the seeds, with a point for each number of frames that all of them have."""
     seeds = {row["seed"] for row in rows}
     by_frames: dict[int, list[Row]] = {}
     for row in rows:
         by_frames.setdefault(int(row["frames"]), []).append(row)
-    # Only frames that all seeds have reached: a seed that ends earlier would bend the mean.
     points = [point for _, point in sorted(by_frames.items()) if len(point) == len(seeds)]
     minutes = np.array(list(map(least_minutes, points)))
     values = [[float(row["objective"]) for row in point] for point in points]
     mean, low, high = (np.array(list(map(of, values))) for of in (np.mean, min, max))
-    label = f"{trainer} ({len(seeds)} seed{'s' if len(seeds) > 1 else ''})"
-    return Line(trainer, label, minutes, mean, (low, high))
+    return Line(key, label, minutes, mean, (low, high))
 
 
 def main(argv: Sequence[str]) -> int:

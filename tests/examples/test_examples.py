@@ -344,7 +344,7 @@ def test_the_table_of_doom_keeps_its_rows_and_gets_one_for_each_step_of_a_run(tm
     assert printed == f"| `doom_basic` | {doom_table.OURS} | {' | '.join(cells)} |"
 
 
-def test_the_table_of_doom_has_mean_and_range_of_the_seeds_and_lines_as_far_as_all_of_them_have_got():
+def test_the_table_of_doom_has_mean_and_range_of_the_seeds_and_the_rest_of_the_longest_one():
     def row(seed, frames, objective, minutes):
         values = ("doom_basic", "x", seed, frames, minutes, objective)
         return dict(zip(("env", "trainer", "seed", "frames", "minutes", "objective"), map(str, values)))
@@ -352,8 +352,11 @@ def test_the_table_of_doom_has_mean_and_range_of_the_seeds_and_lines_as_far_as_a
     rows = [row(1, 500_000, 3, 1.0), row(2, 500_000, 5, 2.0), row(1, 1_000_000, 9, 3.0)]
     *_, printed = doom_table.markdown(rows)
     assert printed == "| `doom_basic` | x |  | 4 (3 to 5), 1.0 min | 9, 3.0 min |  |"
-    line = doom_table.line("x", rows)
-    assert (list(line.x), list(line.y), line.label) == ([1.0], [4.0], "x (2 seeds)")
+    mean, rest = doom_table.lines_of("x", rows)
+    assert (list(mean.x), list(mean.y), mean.label) == ([1.0], [4.0], "x (2 seeds)")
+    assert (list(rest.x), list(rest.y), rest.label) == ([1.0, 3.0], [3.0, 9.0], "x, seed 1")
+    (only,) = doom_table.lines_of("x", rows[:1])
+    assert only.label == "x (1 seed)"
 
 
 def test_the_table_of_doom_gets_rows_of_stable_baselines(tmp_path, monkeypatch):
