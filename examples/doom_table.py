@@ -158,7 +158,7 @@ def panels(rows: Collection[Row]) -> Iterator[Panel]:
 
 
 def lines_of(trainer: str, rows: Sequence[Row]) -> Iterator[Line]:
-    """Yields a trainer's curve in one scenario up to the frames that all seeds have reached, since a seed that
+    """Yields a trainer's curve in one scenario up to the frames that all seeds have reached, since one that
     ends earlier would bend the mean; then the rest of the longest seed."""
     of_seed: dict[str, list[Row]] = {}
     for row in rows:
