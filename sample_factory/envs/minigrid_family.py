@@ -267,7 +267,10 @@ class EncodedBatches(gym.vector.VectorObservationWrapper):
         return encoded
 
     def _mission_tokens(self, missions: np.ndarray) -> np.ndarray:
-        """Returns the tokens of missions; only those that have changed are converted, one by one."""
+        """Returns the tokens, [N, num_words] int32, of missions, [N, num_bytes] uint8.
+
+        Only texts that have changed since the last step are converted, which takes microseconds for each.
+        """
         if missions.shape != self._missions.shape:  # the first ones
             self._missions = np.zeros_like(missions)
             self._tokens[:] = PADDING

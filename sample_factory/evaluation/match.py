@@ -150,7 +150,7 @@ class MatchSeries(NamedTuple):
 
 
 def parse_arguments(argv: Sequence[str]) -> tuple[Contestant, Contestant]:
-    """Returns the policy and its opponent; the flags are in the first one's config.
+    """Returns the policy and its opponent. The config of the policy has the flags of the command.
 
     Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help.
     """
@@ -206,7 +206,7 @@ def _check(config: Config, opponent_config: Config, flags: MatchFlags) -> None:
 def run_match(contestants: tuple[Contestant, Contestant]) -> MatchSeries:
     """Plays the matches in the env of the first contestant, prints the result and writes the --json file.
 
-    contestants: from `parse_arguments`; the flags are in the first one's config.
+    contestants: from `parse_arguments`.
 
     A signal ends the series after the last complete match. With --seed, it can be repeated if the env is
     deterministic.

@@ -75,11 +75,11 @@ def send(inbox: Queue, message: LearnerMessage) -> bool:
 
 
 class LatestMessages:
-    """In the main process: the newest message of each type about each policy, for all rollout workers and
-    inline samplers.
+    """Keeps the newest message of each type about each policy, and sends it to all rollout workers and inline
+    samplers. Of the main process; on other machines, of the process that supervises a node.
 
-    A message replaces earlier ones of its type about its policy. The main process never waits for a full
-    inbox: it sends that message later.
+    A message replaces earlier messages of its type about its policy. `send` never waits for a full inbox: a
+    message for which there is no room is sent by a later call.
     """
 
     def __init__(self, inboxes: Sequence[Queue]):

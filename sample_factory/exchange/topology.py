@@ -134,9 +134,8 @@ def make_topology(
     if config.population.pbt_optimize_batch_size:
         trajectories = math.ceil(trajectories * MAX_BATCH_GROWTH)  # the most that PBT allows
     num_nodes = config.cluster.num_nodes - 1 if num_episodes is None else 0
-    at_learners = (
-        sampling.num_policies * trajectories
-    )  # if more buffers wait there, a learner has a full batch
+    # If more buffers than these wait at the learners, one of the learners has a full batch.
+    at_learners = sampling.num_policies * trajectories
     num_workers = 1 if sampling.serial_mode else sampling.num_workers
     envs_per_worker = sampling.envs_per_worker * (sampling.num_workers if sampling.serial_mode else 1)
     agents_per_worker = envs_per_worker * info.num_agents

@@ -84,7 +84,8 @@ class KindStorage:
         rows = buffer_indices * num_steps + steps
         assert rows.min() >= 0 and rows.max() < num_buffers * num_steps, "(buffer, step) is out of range"
         for key, flat in self._flat.items():
-            # `take` is several times as fast as an index of two arrays. Its default mode would copy twice.
+            # `take` is several times as fast as obs[buffer_indices, steps]. Its default mode, which checks
+            # the rows as the assertion does, would make a second copy.
             flat.take(rows, axis=0, out=into[key], mode="clip")
 
 

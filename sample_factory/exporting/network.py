@@ -134,7 +134,10 @@ def observation_inputs(
 def action_parts(
     space: gym.Space[Any], suffix: str = "", value: int = 0, logit: int = 0
 ) -> Iterator[ActionPart]:
-    """Yields the parts of an action space. value, logit: the first columns of the space."""
+    """Yields the parts of an action space.
+
+    value, logit: the columns at which this space begins, in a row of actions and in a row of logits.
+    """
     layout = action_layout(space)
     if not isinstance(space, gym.spaces.Tuple):
         values = slice(value, value + layout.num_action_values)

@@ -68,7 +68,8 @@ class Batch(NamedTuple):
 
 
 def unroll(policy: BuiltPolicy, batch: Batch) -> NetworkOutput:
-    """Runs the network over T+1 steps of each trajectory; the last value is the one to bootstrap from.
+    """Runs the network over the T+1 steps of each trajectory. The value of the last step is not trained: it
+    stands for the rewards after the trajectory (bootstrapping).
 
     rnn_state has a row for each chunk, not for each trajectory.
     """

@@ -192,7 +192,7 @@ def short_number(value: float) -> str:
 
 
 def clock_text(seconds: float) -> str:
-    """Returns a duration such as 0:09, 4:52, 1h05m or 2d03h."""
+    """Returns a duration in a few characters, for narrow columns: 0:09, 4:52, 1h05m or 2d03h."""
     minutes, whole_seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours >= 48:

@@ -71,8 +71,8 @@ class Search:
         self._train_dir = train_dir
         self._grid = grid
         self._max_parallel = max_parallel
-        self._trials: list[Iterator[Sequence[Row]]] = []  # of `_play`
-        self._num_open = 0
+        self._trials: list[Iterator[Sequence[Row]]] = []  # from `_play`; an ended trial yields no more
+        self._num_open = 0  # trials that have not ended
         self._interrupted = study.get_trials(states=[TrialState.RUNNING])
         # Not those that have failed in an earlier start: others take their places.
         counted = (TrialState.RUNNING, TrialState.COMPLETE, TrialState.PRUNED)

@@ -107,7 +107,10 @@ def _layout(space: spaces.Space[Any], is_batch: bool) -> ObservationLayout:
 def _leaves(
     space: spaces.Space[Any], prefix: str, path: tuple[Any, ...]
 ) -> Iterator[tuple[str, tuple[Any, ...], spaces.Space[Any]]]:
-    """Yields (key, keys and indices that lead to the value in the user's observation, space)."""
+    """Yields the key, the path and the space of each leaf of a (nested) Dict or Tuple.
+
+    A path has the keys and indices that lead to the value in the user's observation.
+    """
     if isinstance(space, spaces.Dict):
         for key, child in space.spaces.items():
             yield from _leaves(child, f"{prefix}/{key}" if prefix else str(key), (*path, key))

@@ -70,12 +70,13 @@ def run(config: Config, family: EnvFamily) -> None:
 
 
 def _game_of(env: Any) -> tuple[DoomSpec, EngineSettings]:
-    """Returns what an env plays. Raises ValueError unless it is made by `make_doom_env`."""
+    """Closes an env of Doom, and returns its scenario and the settings of its engine. Raises ValueError for
+    any other env."""
+    env.close()
     inner = env.unwrapped
     if not isinstance(inner, DoomEnv | DoomMatchEnv):
         raise ValueError(f"{type(inner).__name__} is no game of Doom; choose one of {', '.join(DOOM_SPECS)}")
     agent = inner.agent if isinstance(inner, DoomEnv) else inner.agents[0]
-    env.close()
     return agent.spec, agent.engine.settings
 
 
