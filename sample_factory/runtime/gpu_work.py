@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
@@ -115,7 +116,10 @@ def _error_on_wait() -> Iterator[None]:
     """Makes waiting for the device raise RuntimeError. A capture would fail too, but could leave random
     generators and memory in the state of a capture."""
     previous = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        # It warns, once, that it does not find everything that waits.
+        warnings.filterwarnings("ignore", "Synchronization debug mode")
+        torch.cuda.set_sync_debug_mode("error")
     try:
         yield
     finally:
