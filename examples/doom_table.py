@@ -93,9 +93,9 @@ def add_rows(folder: Path, trainer: str, table: dict[tuple[str, ...], Row]) -> N
 
 
 def machine() -> str:
-    """Returns number and name of the CPU cores. Call it where the runs were made."""
+    """Returns number and name of the CPU cores, and the GPUs. Call it where the runs were made."""
     hardware = describe_hardware()
-    return f"{hardware['cores']} cores, {hardware['cpu']}"
+    return ", ".join([f"{hardware['cores']} cores, {hardware['cpu']}", *hardware["gpus"]])
 
 
 def read(table: Path) -> dict[tuple[str, ...], Row]:
