@@ -23,6 +23,6 @@ mypy
 if (($#)); then
   exec python -m pytest "$@"
 fi
-# Two processes, since tests of whole runs mostly wait. All tests of a file run in the same process and share
-# its fixtures.
-exec python -m pytest -n 2 --dist=loadfile
+# Three processes on two cores, since tests of whole runs often wait. All tests of a file run in the same
+# process and share its fixtures.
+exec python -m pytest -n 3 --dist=loadfile

@@ -8,4 +8,4 @@ NEEDS_GPU = pytest.mark.skipif(not HAS_GPU, reason="needs a GPU that torch can u
 # As --device names them, and as torch does.
 FLAG_VALUES = ["cpu", pytest.param("gpu", marks=NEEDS_GPU)]
 DEVICES = ["cpu", pytest.param("cuda", marks=NEEDS_GPU)]
-BEST = "gpu" if HAS_GPU else "cpu"  # of whole runs, which take too long for both
+BEST = "gpu" if HAS_GPU else "cpu"  # of tests that take too long for both

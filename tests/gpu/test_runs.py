@@ -1,14 +1,15 @@
-"""Whole runs of the train command on a GPU; without one, on the CPU where that shows that a test works."""
+"""Whole runs of the train command on a GPU."""
 
 from importlib.util import find_spec
 
 import pytest
 
-from tests.gpu.devices import BEST, NEEDS_GPU
+from tests.gpu.devices import NEEDS_GPU
 from tests.system.running import SMALL, kill_started, newest_state, run, scalars
 
+pytestmark = NEEDS_GPU
+
 CARTPOLE = ["--env=gym_CartPole-v1", "--experiment=a", *SMALL]
-WHERE = "cuda:0" if BEST == "gpu" else "cpu"
 # Both in one process; 128 agents, since each step waits for the device.
 FAST = [
     *("--env=gym_CartPole-v1", "--experiment=a", "--serial_mode=True", "--seed=3", "--num_workers=1"),
@@ -32,7 +33,6 @@ def train(train_dir, *flags):
     return done.stdout, newest_state(train_dir / "a")
 
 
-@NEEDS_GPU
 @pytest.mark.parametrize(
     "flags",
     [
@@ -47,19 +47,19 @@ def test_a_run_acts_by_cuda_graphs(tmp_path, flags):
 
 
 def test_a_run_with_processes_resumes_on_the_other_device_and_in_one_process(tmp_path):
-    output, first = train(tmp_path, *CARTPOLE, f"--device={BEST}", "--train_for_env_steps=2000")
-    assert f"learns on {WHERE} in fp32" in output
+    output, first = train(tmp_path, *CARTPOLE, "--device=gpu", "--train_for_env_steps=2000")
+    assert "learns on cuda:0 in fp32" in output
     output, second = train(tmp_path, *CARTPOLE, "--device=cpu", "--train_for_env_steps=4000")
     assert f"{first['train_step']} SGD steps, {first['env_steps']} env frames" in output
-    serial = ["--serial_mode=True", f"--device={BEST}", "--train_for_env_steps=6000"]
+    serial = ["--serial_mode=True", "--device=gpu", "--train_for_env_steps=6000"]
     output, third = train(tmp_path, *CARTPOLE, *serial)
     assert f"{second['train_step']} SGD steps, {second['env_steps']} env frames" in output
-    assert f"learns on {WHERE} in fp32" in output and third["env_steps"] >= 6000
+    assert "learns on cuda:0 in fp32" in output and third["env_steps"] >= 6000
     assert first["train_step"] < second["train_step"] < third["train_step"]
 
 
 def test_cartpole_is_learned(tmp_path):
-    train(tmp_path, *FAST, f"--device={BEST}", "--train_for_env_steps=100_000")
+    train(tmp_path, *FAST, "--device=gpu", "--train_for_env_steps=100_000")
     rewards = [value for _, value in scalars(tmp_path / "a")["0_aux/avg_reward"]]
     assert rewards[-1] > 100, "random actions get 22"
 
@@ -68,8 +68,8 @@ def test_cartpole_is_learned(tmp_path):
 def test_doom_is_trained_on_with_images(tmp_path):
     flags = ["--env=doom_basic", "--experiment=a", "--num_workers=2", "--num_envs_per_worker=4"]
     flags += ["--inline_samplers=0", "--rollout=16", "--batch_size=128", "--hidden_size=64"]
-    output, state = train(tmp_path, *flags, f"--device={BEST}", "--train_for_env_steps=4000")
-    assert f"learns on {WHERE} in " in output
+    output, state = train(tmp_path, *flags, "--device=gpu", "--train_for_env_steps=4000")
+    assert "learns on cuda:0 in " in output
     assert state["env_steps"] >= 4000 and state["skipped_steps"] == 0
 
 
@@ -77,11 +77,11 @@ def test_doom_is_trained_on_with_images(tmp_path):
 def test_envpool_steps_on_the_cpu_while_the_device_infers_and_learns(tmp_path):
     pong = ["--env=envpool_Pong-v5", "--experiment=a", "--num_workers=1", "--num_envs_per_worker=2"]
     pong += ["--vector_env_copies=8", "--rollout=8", "--batch_size=128", "--ppo_epochs=1"]
-    _, state = train(tmp_path, *pong, f"--device={BEST}", "--train_for_env_steps=1000")
+    _, state = train(tmp_path, *pong, "--device=gpu", "--train_for_env_steps=1000")
     assert state["env_steps"] >= 1000 and state["skipped_steps"] == 0
 
 
 def test_two_learners_of_a_policy_share_the_gpus_of_this_machine(tmp_path):
-    flags = ["--learners_per_policy=2", f"--device={BEST}", "--train_for_env_steps=3000"]
+    flags = ["--learners_per_policy=2", "--device=gpu", "--train_for_env_steps=3000"]
     _, state = train(tmp_path, *CARTPOLE, *flags)
     assert state["env_steps"] >= 3000 and state["train_step"] > 0
