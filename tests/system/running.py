@@ -27,6 +27,7 @@ SMALL = [
     "--num_envs_per_worker=4",
     "--rollout=16",
     "--batch_size=128",
+    "--ppo_epochs=1",
     "--device=cpu",
     "--precision=fp32",
     "--encoder_mlp_layers",
