@@ -16,6 +16,7 @@ def train(tmp_path, *flags):
         "--experiment=a",
         *SMALL,
         "--batch_size=64",
+        "--ppo_epochs=4",  # hundreds of SGD steps within seconds
         *flags,
     )
 
