@@ -76,7 +76,7 @@ def send(inbox: Queue, message: LearnerMessage) -> bool:
 
 class LatestMessages:
     """Keeps the newest message of each type about each policy, and sends it to all rollout workers and inline
-    samplers. Of the main process; on other machines, of the process that supervises a node.
+    samplers. The main process has one, and so has the process that supervises a node on another machine.
 
     A message replaces earlier messages of its type about its policy. `send` never waits for a full inbox: a
     message for which there is no room is sent by a later call.

@@ -109,7 +109,10 @@ def _encoded_dtype(space: gym.spaces.Box, device: torch.device) -> torch.dtype:
 
 
 def _check_core(name: str, core: Core, in_size: int, device: torch.device) -> None:
-    """Compares one call of a core with calls of one step each. core: from `make_core`."""
+    """Checks that a core gives the same whether all steps of a trajectory are one call or each step is one.
+
+    core: from `make_core`. Raises NetworkError.
+    """
     what = f"{describe(CORE, name)} with state_size {core.state_size}"
     encodings = torch.randn(STEPS, ROWS, in_size, device=device)
     trial = _trial(core)
@@ -129,7 +132,7 @@ def _check_core(name: str, core: Core, in_size: int, device: torch.device) -> No
 def _check_actor_critic(
     name: str, model: ActorCritic, observation_space: gym.spaces.Dict, device: torch.device
 ) -> None:
-    """Compares one call of a network with calls of one step each."""
+    """Checks the same of a whole network; see `_check_core`."""
     what = describe(ACTOR_CRITIC, name)
     state_size = int_attribute(model, "state_size", "the floats that an agent remembers", ACTOR_CRITIC)
     observations = made_up_observations(observation_space, STEPS, ROWS, device)

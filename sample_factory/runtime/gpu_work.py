@@ -117,7 +117,7 @@ def _error_on_wait() -> Iterator[None]:
     generators and memory in the state of a capture."""
     previous = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
-        # It warns, once, that it does not find everything that waits.
+        # Torch warns that this mode does not find every wait.
         warnings.filterwarnings("ignore", "Synchronization debug mode")
         torch.cuda.set_sync_debug_mode("error")
     try:
