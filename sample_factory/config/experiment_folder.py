@@ -10,7 +10,7 @@ from typing import Any
 
 from sample_factory.config.flags import ConfigError, Layer, coerce, shortened
 from sample_factory.config.sections import OWN_FOLDER, RunFlags
-from sample_factory.config.trust import SIGNATURE, foreign_file, refuse_links
+from sample_factory.config.trust import SIGNATURE, TRUST, foreign_file, refuse_links
 
 IDENTITY = ("env", "experiment", "experiments_root", "train_dir", "restart_behavior")
 SAVED = "saved cfg.json"
@@ -115,7 +115,11 @@ def refuse_foreign_links(folder: Path, trusts: bool) -> None:
     except ConfigError:  # a damaged file has no signature
         is_own = False
     if not is_own:
-        refuse_links(folder)
+        refuse_links(
+            folder,
+            "No cfg.json signed by this account lies in the folder. Replace it by a copy; or add "
+            f"--{TRUST} if you trust the author",
+        )
 
 
 def _experiments_beside(folder: Path) -> str:

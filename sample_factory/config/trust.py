@@ -16,6 +16,7 @@ import os
 import re
 import secrets
 import shlex
+import stat
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any
 
 from sample_factory.config.flags import ConfigError, Layer, shortened
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
+from sample_factory.runtime.files import special_kind
 from sample_factory.runtime.log import log
 
 SIGNATURE = "signature"  # key of cfg.json
@@ -146,9 +148,12 @@ def _as_typed(name: str, value: Any) -> str:
     return shlex.quote(f"--{name}={shortened(str(value))}")
 
 
-def refuse_links(folder: Path) -> None:
-    """Raises ConfigError for a link that leads out of a folder, also a hard link, and for a folder that
-    cannot be searched for links."""
+def refuse_links(folder: Path, remedy: str) -> None:
+    """Raises ConfigError for anything in a folder of another account that is not plain data: a link that
+    leads out, also a hard link; a named pipe, device or socket; a folder that cannot be searched for these.
+
+    remedy: what to do about a link, the end of the error message.
+    """
 
     def refuse(error: OSError) -> None:
         raise ConfigError(f"cannot read {error.filename}: {error.strerror}")
@@ -156,13 +161,14 @@ def refuse_links(folder: Path) -> None:
     inside = folder.resolve()
     for parent, folders, files in os.walk(folder, onerror=refuse):
         for path in (Path(parent, name) for name in (*folders, *files)):
-            leads_out = path.is_symlink() and not path.resolve().is_relative_to(inside)
-            if leads_out or (path.is_file() and path.stat().st_nlink > 1):
-                raise ConfigError(
-                    f"{path} is a link, and no cfg.json signed by this account lies in the folder: files "
-                    "elsewhere would be read or overwritten. Replace it by a copy; or add "
-                    f"--{TRUST} if you trust the author"
-                )
+            found = path.lstat()
+            kind = special_kind(found.st_mode)
+            if kind is not None:
+                raise ConfigError(f"{path} is {kind}, and only files belong there; delete it")
+            is_link = stat.S_ISLNK(found.st_mode)
+            leads_out = is_link and not path.resolve().is_relative_to(inside)
+            if leads_out or (stat.S_ISREG(found.st_mode) and found.st_nlink > 1):
+                raise ConfigError(f"{path} is a link: files elsewhere would be read or overwritten. {remedy}")
 
 
 def without_foreign_paths(

@@ -17,13 +17,13 @@ import numpy as np
 
 from sample_factory.config.experiment_folder import write_atomically
 from sample_factory.config.flags import ConfigError
+from sample_factory.imitation.data_set import METADATA, open_data_set
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.failures import PermanentFailure, one_line
 from sample_factory.spaces.actions import action_layout, batch_action_decoder
 from sample_factory.spaces.agent_kinds import KindSpaces
 from sample_factory.spaces.observations import batch_layout
 
-METADATA = "metadata.json"
 UNFINISHED = ".unfinished"  # folder of episodes that are not yet part of the data set
 COUNT_SECONDS = 1.0  # between two updates of the number of episodes
 ONLY_KEY = "obs"  # of an observation space that is no Dict
@@ -163,12 +163,9 @@ def load_games(name: str, spaces: KindSpaces) -> Iterator[Episode]:
     name: its folder, or its name among the data sets of Minari (`minari list local`).
     Raises ConfigError for one that cannot be read or does not fit.
     """
-    import minari
-
-    folder = Path(name).expanduser()
     try:
-        dataset = minari.MinariDataset(folder / "data") if folder.is_dir() else minari.load_dataset(name)
-    except Exception as error:  # Minari raises many kinds for a folder that is none of its data sets
+        dataset = open_data_set(name)
+    except Exception as error:  # many kinds for a folder that is no data set
         raise ConfigError(f"--games={name} cannot be read as a Minari data set: {one_line(error)}") from None
     layout = batch_layout(dataset.observation_space)
     expected = spaces.observation.spaces
@@ -179,9 +176,12 @@ def load_games(name: str, spaces: KindSpaces) -> Iterator[Episode]:
         box is None or box.shape != expected[key].shape for key, box in known.items()
     ):
         raise ConfigError(f"--games={name} does not fit the env: it has {found}; it should have {spaces}")
-    for index in range(len(dataset)):  # one by one: its iterator reads many in advance
-        episode = dataset[index]
-        seen = layout.flatten(episode.observations)
+    for index in range(dataset.num_episodes):
+        try:
+            episode = dataset.read(index)
+            seen = layout.flatten(episode.observations)
+        except Exception as error:  # whatever a damaged file makes the reader raise
+            raise ConfigError(f"--games={name}: cannot read episode {index}: {one_line(error)}") from None
         actions = _action_rows(dataset.action_space, episode.actions)
         choices = actions[:, sizes.discrete_actions]
         if not np.all((choices >= 0) & (choices < sizes.discrete_sizes)):
