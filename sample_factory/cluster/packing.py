@@ -54,13 +54,24 @@ def pack(buffers: TrajectoryBuffers, policy_id: int, buffer_indices: np.ndarray)
 
 def unpack(buffers: TrajectoryBuffers, packed: Packed, buffer_indices: np.ndarray) -> int:
     """Writes the trajectories that a node has packed to these buffers, [n] int64. Returns their size in
-    bytes."""
-    raw = zstandard.ZstdDecompressor().decompress(packed.data.tobytes())
+    bytes.
+
+    Raises ValueError, before anything is written, if the node has packed other arrays.
+    """
+    arrays = _arrays(buffers, packed.policy_id)
+    size = packed.num_trajectories * sum(int(array[0].nbytes) for array in arrays)
+    data = packed.data.tobytes()
+    sent = zstandard.frame_content_size(data)
+    if sent != size or len(buffer_indices) != packed.num_trajectories:
+        raise ValueError(
+            f"a node has sent {packed.num_trajectories} trajectories of {sent:,} bytes for "
+            f"{len(buffer_indices)} buffers; here they have {size:,} bytes: does it run another version?"
+        )
+    raw = zstandard.ZstdDecompressor().decompress(data)
     begin = 0
-    for array in _arrays(buffers, packed.policy_id):
+    for array in arrays:
         shape = (packed.num_trajectories, *array.shape[1:])
         values = np.frombuffer(raw, array.dtype, int(np.prod(shape)), begin).reshape(shape)
         array[buffer_indices] = values
         begin += values.nbytes
-    assert begin == len(raw), "the node has other arrays"
-    return begin
+    return size

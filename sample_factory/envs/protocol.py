@@ -2,12 +2,14 @@
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from sample_factory.config.flags import ConfigError
+from sample_factory.runtime.child_side import end_forked_copy, pass_on
 from sample_factory.runtime.failures import Explained, PermanentFailure, one_line
 from sample_factory.spaces.agent_kinds import AgentKinds
 
@@ -42,18 +44,34 @@ class EnvRaised(EnvError):
 
 @contextlib.contextmanager
 def named_faults(env_name: str, call: str) -> Iterator[None]:
-    """Turns every exception of an env's code into an EnvError that names the env and the call.
+    """Turns every exception of an env's code into an EnvError that names the env and the call, see `pass_on`
+    for exceptions that are none; ends copies of the process that the env has forked.
 
     call: "make", "reset", "step" or "close".
     """
+    pid = os.getpid()
     try:
         yield
+        end_forked_copy(pid, forked_in(call, f"env {env_name!r}"))
     except EnvContractError as error:
         raise EnvContractError(f"env {env_name!r}: {error}") from error
     except (EnvError, ConfigError):  # complete in themselves
         raise
-    except Exception as error:  # any error of a user's env
+    except BaseException as error:  # any error of a user's env
+        end_forked_copy(pid, forked_in(call, f"env {env_name!r}"), error)
+        pass_on(error)
         raise EnvRaised(f"env {env_name!r} raised in {call}: {one_line(error)}") from error
+
+
+def forked_in(call: str, env: str) -> EnvContractError:
+    """Returns what is wrong with an env that has come back from a call in two processes.
+
+    env: names the env in a sentence.
+    """
+    return EnvContractError(
+        f"{env} has forked its process in {call}, and both processes go on; the new one should end by "
+        "os._exit, or be started by subprocess or multiprocessing"
+    )
 
 
 @dataclasses.dataclass(slots=True, eq=False)

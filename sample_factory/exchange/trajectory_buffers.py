@@ -17,6 +17,16 @@ FIRST_INCARNATION = 1
 INACTIVE = -1  # policy id of steps in which no live policy acted
 
 
+class NotOwned(RuntimeError):
+    """A process has used a buffer of the shared memory that is not its own at that moment."""
+
+    def __init__(self, what: str):
+        super().__init__(
+            f"{what}; another process has used the same shared memory: does an env fork, and go on in both "
+            "processes?"
+        )
+
+
 class KindLayout(NamedTuple):
     """How agents of one kind use a buffer: their observations, and the columns of a packed row of policy
     outputs, float32."""
@@ -78,14 +88,20 @@ class KindStorage:
         """Copies the observations at (buffer_indices, steps) to `into`.
 
         buffer_indices, steps: int arrays of shape S, or broadcast to S. into[key]: [*S, *shape].
+
+        Raises IndexError, before anything is copied, if there is no such buffer or step.
         """
         num_buffers = len(self.outputs)
         num_steps = self.outputs.shape[1] + 1
         rows = buffer_indices * num_steps + steps
-        assert rows.min() >= 0 and rows.max() < num_buffers * num_steps, "(buffer, step) is out of range"
+        if rows.min() < 0 or rows.max() >= num_buffers * num_steps:
+            raise IndexError(
+                f"a message names buffers {buffer_indices} and steps {steps}, but there are {num_buffers} "
+                f"buffers of {num_steps} steps"
+            )
         for key, flat in self._flat.items():
             # `take` is several times as fast as obs[buffer_indices, steps]. Its default mode, which checks
-            # the rows as the assertion does, would make a second copy.
+            # the rows once more, would make a second copy.
             flat.take(rows, axis=0, out=into[key], mode="clip")
 
 
@@ -93,7 +109,7 @@ class TrajectoryBuffers:
     """N buffers of T steps. Promises:
 
     1. A buffer is free, or owned by exactly one agent, or pending at one or more learners; every hand-over
-       and release asserts this.
+       and release checks this, and raises NotOwned.
     2. Only the worker of a buffer's partition acquires it and hands it over. Only learners at which it is
        pending release it. Each mark has one writer, so no lock is needed.
     3. Ownership is in shared memory. After a worker has died, `reclaim` frees the buffers that it owned, and
@@ -197,18 +213,29 @@ class TrajectoryBuffers:
         buffer_indices, agent_ids: [n] int, the buffers and their agents.
         acted: [n, num_policies] bool, the policies at which each buffer becomes pending; if there are none,
             it becomes free.
+
+        Raises NotOwned, and changes nothing, unless these agents own the buffers.
         """
         owners = self._owner[buffer_indices]
-        assert (owners == agent_ids).all(), f"buffers {buffer_indices} of {agent_ids} are owned by {owners}"
-        assert not self._pending[buffer_indices].any(), "an owned buffer is pending at a learner"
+        if not (owners == agent_ids).all():
+            raise NotOwned(f"agents {agent_ids} hand over buffers {buffer_indices}, owned by {owners}")
+        if self._pending[buffer_indices].any():
+            raise NotOwned(
+                f"agents {agent_ids} own buffers {buffer_indices}, which learners have not released"
+            )
         # In this order: in between the buffers are free, but only this worker could acquire them.
         self._owner[buffer_indices] = NO_AGENT
         self._pending[buffer_indices] = np.where(acted, self.incarnations[worker_index], NOT_PENDING)
 
     def release(self, buffer_indices: np.ndarray, policy_id: int) -> None:
-        """In a learner: frees buffers, [n] int, that it has copied."""
+        """In a learner: frees buffers, [n] int, that it has copied.
+
+        Raises NotOwned, and changes nothing, unless they are pending at this policy.
+        """
         is_pending = self._pending[buffer_indices, policy_id] != NOT_PENDING
-        assert is_pending.all(), f"policy {policy_id} releases buffers that are not pending at it"
+        if not is_pending.all():
+            lost = buffer_indices[~is_pending]
+            raise NotOwned(f"policy {policy_id} releases buffers {lost}, which are not pending at it")
         self._pending[buffer_indices, policy_id] = NOT_PENDING
 
     def reclaim(self, worker_index: int) -> int:

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from sample_factory.runtime.log import log
 from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor, stop_all
 
 STOP_GRACE_SECONDS = 8.0
+SILENT_SECONDS = 5.0  # a worker without a heartbeat for longer is named as a reason why nothing was learned
+UNSAVED = "has ended without saving a checkpoint"
 POLL_SECONDS = 0.1
 FIRST_WAIT_SECONDS = 5.0  # before the first line about workers that are not ready yet
 NEXT_WAIT_SECONDS = 15.0  # after the start; each later line comes after twice the time
@@ -70,6 +72,7 @@ class ProcessRun:
         self._supervisor = Supervisor(children, restartable, limits)
         self._ray = find_cluster(plan.config.cluster.ray_address)
         self._are_ready = False
+        self.stuck = ""  # the workers that were stuck when the loop was done, for the result
         self._began = time.monotonic()
         self._next_line = FIRST_WAIT_SECONDS  # of the log, after the start
 
@@ -90,9 +93,8 @@ class ProcessRun:
             if signals.requested:
                 self._log_stopping(signal.Signals(signals.requested).name)
             loop.stopping()
-            failures_of_stopping, unsaved = self._stop_workers()
-        # Failures while stopping are most likely consequences of the first one.
-        failures = [*(failures or failures_of_stopping), *unsaved]
+            unsaved = self._stop_workers(quietly=bool(failures))
+        failures += unsaved
         with collected(failures):
             loop.close(lambda: not failures and not signals.requested)
         return failures
@@ -140,11 +142,14 @@ class ProcessRun:
                 loop.started()
                 has_started = True
             if loop.is_done:
+                self.stuck = describe_stuck(self._supervisor.children, self._call_of)
                 return
             if has_started:
                 loop.turn(POLL_SECONDS)
             else:  # workers that are ready may fill the queue of reports
                 loop.receive(POLL_SECONDS)
+            if loop.is_done or signals.requested:  # the workers are stopped now: their deaths do not matter
+                continue
             for dead, error in self._supervisor.check(restarts=has_started or loop.has_begun).items():
                 self._replace(dead, error, loop)
 
@@ -163,28 +168,61 @@ class ProcessRun:
         self._supervisor.restart(dead)
         log.info("Reclaimed %d buffers of %s.", count, dead.name)
 
-    def _stop_workers(self) -> tuple[list[ChildFailed], list[ChildFailed]]:
-        """Stops all workers. Returns (failures while stopping, learners that did not save)."""
-        learners = self._children(LEARNER)
-        for learner in learners:  # finishes an iteration and saves while the other workers stop
+    def _stop_workers(self, quietly: bool) -> list[ChildFailed]:
+        """Stops all workers. Returns the failures of learners that have not saved; a failure of any other
+        worker costs nothing now, and is only logged.
+
+        quietly: the run has failed, and what fails now is most likely a consequence: returns only learners
+            that had to be killed.
+        """
+        for learner in self._children(LEARNER):  # finishes an iteration and saves while other workers stop
             learner.stop()
-        failed: list[ChildFailed] = []
         unsaved: list[ChildFailed] = []
         for roles, seconds in STAGES:
-            killed, stage_failed = stop_all(
-                self._children(*roles), seconds, self._describe, dump_stacks=LEARNER in roles
-            )
-            failed += stage_failed
+            children = self._children(*roles)
+            killed, failed = stop_all(children, seconds, self._describe, dump_stacks=LEARNER in roles)
             if LEARNER in roles:
                 unsaved = [ChildFailed(name, "did not save in time and was killed") for name in killed]
-        return failed, unsaved
+                unsaved += [] if quietly else not_saved(children, failed, killed)
+            elif not quietly:
+                for error in failed:
+                    log.warning("%s failed while the run was ending: %s", error.name, error.reason)
+        return unsaved
+
+    def _call_of(self, child: Child) -> str:
+        return env_call(self._specs[child.name].rollout_workers, self._stepping)
 
     def _describe(self, child: Child) -> str:
         spec = self._specs[child.name]
         if spec.role == LEARNER:
             return f"{child.name} (it finishes an iteration of training and saves)"
-        call = env_call(spec.rollout_workers, self._stepping)
+        call = self._call_of(child)
         return f"{child.name} (busy with {call})" if call else child.name
+
+
+def describe_stuck(children: Sequence[Child], call_of: Callable[[Child], str]) -> str:
+    """Returns which children have sent no sign of life for a while, and in which calls on envs they are.
+
+    call_of: returns such a call; empty if the child is in none.
+    """
+    silent = [(child, child.silent_seconds, call_of(child)) for child in children]
+    return ", ".join(
+        f"{child.name} has been in {call} for {seconds:.0f} s"
+        for child, seconds, call in silent
+        if call and seconds > SILENT_SECONDS
+    )
+
+
+def not_saved(
+    learners: Sequence[Child], failed: Sequence[ChildFailed], killed: Sequence[str]
+) -> list[ChildFailed]:
+    """Returns the failures of learners that have ended by themselves without having saved.
+
+    failed: of those that have raised while stopping. killed: the names of those that were killed.
+    """
+    known = {*killed, *(failure.name for failure in failed)}
+    lost = [child for child in learners if child.ready and not child.finished and child.name not in known]
+    return [*failed, *(child.error or ChildFailed(child.name, UNSAVED) for child in lost)]
 
 
 def env_call(rollout_workers: Sequence[int], stepping: np.ndarray) -> str:

@@ -41,6 +41,7 @@ class SerialRun:
         self._learners = self._build(LEARNER)
         self._policy_workers = self._build(POLICY_WORKER)
         self._rollout_workers: list[Any] = []
+        self.stuck = ""  # as in ProcessRun; here the loop would not get a turn
 
     def _build(self, role: str) -> list[Any]:
         shared = self._resources.buffers, self._resources.channels, self._context

@@ -30,6 +30,7 @@ from sample_factory.monitoring.summaries import JsonlWriter
 from sample_factory.population.league import League
 from sample_factory.population.pbt import Population
 from sample_factory.runtime.clock import Every
+from sample_factory.runtime.failures import CommandFailed
 from sample_factory.runtime.folder_lock import FolderLock
 from sample_factory.runtime.log import columns_of, log
 
@@ -236,6 +237,20 @@ class MainLoop(Loop):
         self.publish(incident)
         self._to_workers.send_again(inbox)
         self._to_workers.send()
+
+    def check_result(self, stuck: str) -> None:
+        """Raises CommandFailed if the run is done and has learned nothing, unless an observer has ended it.
+
+        stuck: the workers that were stuck when it was done; empty if none was.
+        """
+        if self.has_begun or self.stop_reason:
+            return
+        progress = self._monitor.progress
+        samples = f"{progress.num_sampled:,} of about {progress.first_batch:,} samples"
+        raise CommandFailed(
+            f"nothing was learned within --train_for_seconds={self._config.monitoring.train_for_seconds:g}: "
+            f"{stuck or f'{samples} of the first batch were taken'}"
+        )
 
     def stopping(self) -> None:
         """Stops the clock of the run: its mean FPS does not include saving and stopping."""

@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
-from sample_factory.runtime.child_side import END_SECONDS, ChildContext, Finished, Notice, Warned
+from sample_factory.runtime.child_side import (
+    CLOSED_FILES,
+    END_SECONDS,
+    ChildContext,
+    Finished,
+    Notice,
+    Warned,
+)
 from sample_factory.runtime.failures import ChildFailed, Failed, PermanentFailure, address_space_limit
 from sample_factory.runtime.launch import ChildOptions, Factory, Process, launch
 from sample_factory.runtime.log import log, show_warning_of
@@ -28,6 +35,8 @@ DUMP_SECONDS = 0.3
 SAFE_TO_SIGNAL_SECONDS = 2.0
 # How much longer than END_SECONDS `run_in_child` waits for the child to end by itself.
 MORE_SECONDS = 1.0
+# A process that ends closes its connection first, and on a busy machine the system reports its end later.
+LOST_SECONDS = 3.0
 
 # All children that this process has started, as long as something refers to them.
 _started: "weakref.WeakSet[Child]" = weakref.WeakSet()
@@ -64,7 +73,9 @@ class Child:
         self._args = args
         self._mark = new_mark()
         self._process: Process | None = None
-        self._connection: Connection[Any, Any] | None = None  # None before the start and after the end
+        # None before the start, and after the process has closed its end.
+        self._connection: Connection[Any, Any] | None = None
+        self._lost_at = 0.0  # when it has become None
         self._exit_code: int | None = None
         self._started_at = 0.0
         self._ready_at: float | None = None
@@ -101,6 +112,12 @@ class Child:
     @property
     def is_alive(self) -> bool:
         return self._process is not None and not self._has_ended()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the process can still send messages."""
+        self._read_messages()
+        return self._connection is not None
 
     @property
     def exit_code(self) -> int | None:
@@ -145,9 +162,19 @@ class Child:
         if self._finished:
             return "its run() returned without a request to stop"
         if exit_code is None:
-            return None
+            return self._why_lost()
         hint = self.options.exit_hint
         return f"{_describe_exit(exit_code)}{'; ' if hint else ''}{hint}"
+
+    def _why_lost(self) -> str | None:
+        """Returns why a process is lost that runs and has closed the connection; None if it is not."""
+        is_lost = self._process is not None and self._connection is None
+        if not is_lost or time.monotonic() - self._lost_at < LOST_SECONDS:
+            return None
+        return (
+            "code that runs in it has replaced its process by another program, e.g. by os.execv; subprocess "
+            "starts a program beside it"
+        )
 
     @property
     def is_permanent_failure(self) -> bool:
@@ -240,6 +267,7 @@ class Child:
         except (EOFError, OSError):
             self._connection.close()
             self._connection = None
+            self._lost_at = time.monotonic()
 
     def _has_ended(self) -> bool:
         if self._exit_code is None and self._process is not None and self._process.has_ended():
@@ -287,6 +315,11 @@ def kill_group(pid: int) -> None:
 def _describe_exit(exit_code: int) -> str:
     if exit_code == LOST:
         return "ended without a request to stop; the template process had ended before, so why is not known"
+    if exit_code == CLOSED_FILES:
+        return (
+            "code that runs in it has closed the files of the process, e.g. by os.closerange; it should "
+            "close only what it has opened"
+        )
     limit = address_space_limit()
     if exit_code >= 0:
         hint = f"; {limit}" if limit else ""
@@ -308,7 +341,7 @@ def run_in_child(name: str, factory: Factory, args: tuple[Any, ...] = (), timeou
     try:
         if not child._wait_for(lambda: child.finished or child.failure is not None, timeout):
             raise ChildFailed(name, f"has not returned after {timeout:g} s")
-        if not child.join(END_SECONDS + MORE_SECONDS):
+        if child.is_connected and not child.join(END_SECONDS + MORE_SECONDS):
             log.warning("%s has not ended %g s after its work was done, and is killed", name, END_SECONDS)
         if child.error is not None:
             raise child.error

@@ -29,6 +29,8 @@ from sample_factory.runtime.registry import resolve
 BEAT_SECONDS = 1.0
 # Time for a process to end once its work is done. Less than a run gives its workers to stop.
 END_SECONDS = 4.0
+# Exit code of a child whose connection to the parent was closed by user code, so that it can send no reason.
+CLOSED_FILES = 94
 
 
 class Notice(enum.Enum):
@@ -53,6 +55,9 @@ class Warned(NamedTuple):
 
 
 Message = tuple[Any, ...] | Notice
+
+# To the parent of this process, if it is a child.
+_link: "_ParentLink | None" = None
 
 
 class StopFlag:
@@ -126,10 +131,11 @@ def child_main(settings: Mapping[str, Any], payload: BinaryIO, connection_fd: in
 
     settings: see `launch`. payload: the pickled (factory, args); closed here.
     """
+    global _link
     for fd in (payload.fileno(), connection_fd):
         # A simulator that inherited the connection would hide this process's death from the parent.
         os.set_inheritable(fd, False)
-    link = _ParentLink(Connection(connection_fd))
+    link = _link = _ParentLink(Connection(connection_fd))
     context = ChildContext(settings["name"], link.send)
     _prepare_process(settings, context, link)
     exit_code = _attempt(link, _build_and_run, payload, context, link)
@@ -141,6 +147,35 @@ def child_main(settings: Mapping[str, Any], payload: BinaryIO, connection_fd: in
     # Without this, Python searches all of PyTorch for garbage once more before it ends, which takes 0.4 s.
     gc.freeze()
     sys.exit(exit_code)
+
+
+def pass_on(error: BaseException) -> None:
+    """In the main process: raises an exception of user code again unless it is an Exception: Ctrl+C raises
+    KeyboardInterrupt, and `sys.exit` ends the program.
+
+    In a child neither does, and both are errors of the user code like any other.
+    """
+    if _link is None and not isinstance(error, Exception):
+        raise error
+
+
+def end_forked_copy(pid: int, fault: Exception, error: BaseException | None = None) -> None:
+    """After a call of user code: does nothing in the process that has made the call. In a copy of it, which
+    the call has forked and has come back in, sends `fault` to the parent and ends the copy: it would write to
+    the same shared memory, and answer the same messages.
+
+    pid: of the process that has made the call. error: raised by the call. A SystemExit only ends the copy.
+    """
+    if os.getpid() == pid:
+        return
+    code = 1
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else 0
+    elif _link is not None:
+        _link.send_from_copy(describe_exception(fault))
+    else:
+        print(fault, file=sys.stderr)
+    os._exit(code)  # without atexit functions, which would end what the other process has started
 
 
 def _attempt(link: "_ParentLink", call: Callable[..., None], *args: Any) -> int:
@@ -254,10 +289,19 @@ class _ParentLink:
 
     def __init__(self, connection: "Connection[Any, Any]"):
         self.connection = connection
+        self._file = os.fstat(connection.fileno())
         self._lock = threading.Lock()
 
     def send(self, message: Message) -> None:
-        """Sends a message to the parent. If the parent has died, logs the content of the message."""
+        """Sends a message to the parent. If the parent has died, logs the content of the message.
+
+        Ends this process with CLOSED_FILES if user code has closed the connection.
+        """
+        try:
+            if not os.path.samestat(os.fstat(self.connection.fileno()), self._file):
+                os._exit(CLOSED_FILES)  # its number belongs to another file now
+        except OSError:
+            os._exit(CLOSED_FILES)
         try:
             with self._lock:
                 self.connection.send(message)
@@ -266,3 +310,8 @@ class _ParentLink:
             if not isinstance(message, Notice):
                 text = "\n".join(map(str, message))
                 log.error("The main process has died, so this message does not reach it: %s", text)
+
+    def send_from_copy(self, message: Message) -> None:
+        """In a copy of this process, where another thread may have held the lock: sends without it."""
+        with contextlib.suppress(OSError):
+            self.connection.send(message)

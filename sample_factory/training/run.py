@@ -38,6 +38,7 @@ from sample_factory.monitoring.console import MAX_WIDTH
 from sample_factory.monitoring.wandb_writer import start_wandb
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildFailed
+from sample_factory.runtime.failures import collected
 from sample_factory.runtime.log import log, restored_logging, setup_logging
 from sample_factory.runtime.supervisor import StopRequested, StopSignals
 
@@ -146,6 +147,7 @@ def _train(plan: RunPlan, signals: StopSignals) -> RunResult:
     folder = prepare_folder(config)
     resources: Resources | None = None
     failures: list[ChildFailed] | None = None  # None: an exception propagates
+    is_complete = False
     try:
         _log_plan(plan)
         resources = allocate(plan)._replace(lock=folder.lock)
@@ -153,11 +155,15 @@ def _train(plan: RunPlan, signals: StopSignals) -> RunResult:
         run = make_run(plan, resources, INGEST)
         loop = MainLoop(plan, resources, run.processes, Evaluations)
         failures = run.run(loop, signals)
+        is_complete = loop.is_done and not signals.requested
+        if is_complete and not failures:
+            with collected(failures):
+                loop.check_result(run.stuck)
         loop.log_summary(has_failed=bool(failures))
     finally:
         folder.lock.release()  # so that this process, or another, can resume the experiment
-        is_done = failures == [] and not signals.requested
-        stays = is_done or not folder.created or (resources is not None and _has_results(plan, resources))
+        has_results = resources is not None and _has_results(plan, resources)
+        stays = is_complete or not folder.created or has_results
         if not stays:
             setup_logging("main")  # closes the log file
             folder.remove()
@@ -167,7 +173,7 @@ def _train(plan: RunPlan, signals: StopSignals) -> RunResult:
     status, reason = STOPPED, _why_stopped(signals)
     if failures:
         status, reason = FAILED, describe(failures[0], config.env_name)
-    elif is_done:
+    elif is_complete:
         status, reason = DONE, loop.stop_reason
     return result_of(status, reason, folder.path, loop.summary())
 

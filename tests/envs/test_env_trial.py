@@ -1,6 +1,8 @@
 """Faults of an env are found before a run starts; each error is one line that names the env."""
 
 import inspect
+import itertools
+import os
 import time
 from types import SimpleNamespace
 
@@ -12,8 +14,10 @@ from gymnasium import spaces
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.abilities import OwnsProcess
 from sample_factory.envs.env_family import EnvFamily
-from sample_factory.envs.env_info import EnvProbe, env_info
+from sample_factory.envs.env_info import EnvProbe, env_info, probe_env_info
 from sample_factory.envs.protocol import EnvError
+from sample_factory.runtime import child
+from sample_factory.runtime.child import ChildFailed, call_in_child
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.spaces.observations import Indices
 
@@ -80,25 +84,25 @@ class NoStep(Env):
 
 
 class Raises(Env):
-    def __init__(self, call):
+    def __init__(self, call, error=None):
         super().__init__(np.zeros(2, np.float32))
-        self.call = call
-        if call == "make":
-            raise LookupError("no level 7")
+        self.call, self.error = call, error or LookupError("no\nlevel 7")
+        self.raise_in("make")
+
+    def raise_in(self, call):
+        if self.call == call:
+            raise self.error
 
     def reset(self, *, seed=None, options=None):
-        if self.call == "reset":
-            raise LookupError("no level 7")
+        self.raise_in("reset")
         return super().reset()
 
     def step(self, action):
-        if self.call == "step":
-            raise LookupError("no\nlevel 7")
+        self.raise_in("step")
         return super().step(action)
 
     def close(self):
-        if self.call == "close":
-            raise LookupError("no level 7")
+        self.raise_in("close")
 
 
 def masked(mask, size=2, actions=BINARY):
@@ -205,6 +209,64 @@ def test_the_error_for_an_env_that_raises_names_the_call_and_the_place(call):
     place = r"\(test_env_trial.py:\d+\)"
     with pytest.raises(EnvError, match=rf"^env 'my_env' raised in {call}: LookupError: no level 7 {place}$"):
         probe(lambda name: Raises(call))
+
+
+class UsersOwn(BaseException):
+    pass
+
+
+UNUSUAL = [KeyboardInterrupt("no\nlevel 7"), SystemExit(3), GeneratorExit(), UsersOwn("mine")]
+CALLS = ["make", "reset", "step", "close"]
+
+
+def what_trials_say():
+    """Returns the message of a trial for each exception of UNUSUAL in each call."""
+    said = []
+    for call, error in itertools.product(CALLS, UNUSUAL):
+        with pytest.raises(EnvError) as caught:
+            probe(lambda name: Raises(call, error))  # noqa: B023
+        said.append(str(caught.value))
+    return said
+
+
+def test_one_line_refuses_an_env_that_raises_whatever_class_of_exception():
+    for (call, error), said in zip(
+        itertools.product(CALLS, UNUSUAL), call_in_child("env_probe", what_trials_say), strict=True
+    ):
+        start = f"env 'my_env' raised in {call}: "
+        assert said.startswith(start) and type(error).__name__ in said[len(start) :]
+        assert "\n" not in said and "test_env_trial.py:" in said
+
+
+class InItsProcess(Raises):
+    """Does something to its process in the first step."""
+
+    def __init__(self, act):
+        super().__init__("")
+        self.act = act
+
+    def step(self, action):
+        act, self.act = self.act, lambda: None
+        act()
+        return super().step(action)
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (os.fork, "env 'my_env' has forked its process in step, and both processes go on"),
+        (lambda: os.closerange(3, 1000), "has closed the files of the process, e.g. by os.closerange"),
+        (lambda: os.execv("/bin/sleep", ["sleep", "600"]), "has replaced its process by another program"),
+    ],
+    ids=["fork", "closerange", "execv"],
+)
+def test_what_an_env_does_to_its_process_is_named_within_seconds(act, message, monkeypatch):
+    monkeypatch.setattr(child, "LOST_SECONDS", 0.2)
+    family = EnvFamily("my_env", lambda name: InItsProcess(act), None, {})
+    cfg = SimpleNamespace(**vars(CFG), reset_timeout_seconds=20.0)
+    with pytest.raises(ChildFailed, match=message) as caught:
+        probe_env_info(family, cfg)
+    assert "\n" not in caught.value.reason
 
 
 def test_a_wrong_flag_is_not_a_fault_of_the_env():

@@ -17,6 +17,7 @@ from sample_factory.exchange.messages import (
 )
 from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
 from sample_factory.exchange.topology import TRAJECTORIES_IN_A_PART, make_topology
+from sample_factory.exchange.trajectory_buffers import NotOwned
 from sample_factory.runtime.queues import MAX_MESSAGE_BYTES
 from sample_factory.spaces.agent_kinds import AgentKinds
 from tests.counting import CountingEnv, counts, make_config, make_shared
@@ -177,10 +178,13 @@ class TestBuffers:
 
     def test_only_the_owner_hands_over_and_only_a_holder_releases(self):
         taken = self.buffers.acquire(0, np.array([0]))
-        with pytest.raises(AssertionError):
+        with pytest.raises(NotOwned, match="does an env fork"):
             self.hand_over(taken, 1, 0)
-        with pytest.raises(AssertionError):
+        with pytest.raises(NotOwned, match="does an env fork"):
             self.buffers.release(taken, 0)
+        self.hand_over(taken, 0, 0)
+        with pytest.raises(NotOwned, match="does an env fork"):  # handed over twice
+            self.hand_over(taken, 0, 0)
 
     def test_reclaiming_frees_what_a_dead_worker_owned_and_nothing_else(self):
         mine, other = self.buffers.acquire(0, np.array([0, 1])), self.buffers.acquire(1, np.array([2]))

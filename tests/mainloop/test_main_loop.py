@@ -22,6 +22,7 @@ from sample_factory.exchange.messages import (
 )
 from sample_factory.launch.resources import make_league, make_population
 from sample_factory.mainloop.main_loop import MainLoop, Resources, footer
+from sample_factory.runtime.failures import CommandFailed
 from tests.counting import CountingEnv, dead_worker, make_config, make_plan, make_shared
 
 MILESTONE = Milestone(0, version=1, env_frames=100)
@@ -117,6 +118,22 @@ def test_a_run_has_begun_as_soon_as_it_has_learned_something_new(make_loop):
     channels.reports.put(TrainReport(0, 7, 300, 300, None))
     loop.receive(0.1)
     assert loop.is_done
+    loop.close()
+
+
+def test_a_run_whose_time_is_over_and_that_has_learned_nothing_says_why(make_loop):
+    loop, channels, _folder = make_loop(train_for_seconds=1)
+    channels.reports.put(TrainReport(0, 5, 100, 100, None))  # of the run that is resumed
+    loop.receive(0.1)
+    with pytest.raises(CommandFailed, match=r"nothing was learned within --train_for_seconds=1: 0 of about "):
+        loop.check_result("")
+    with pytest.raises(
+        CommandFailed, match="train_for_seconds=1: worker_1 has been in step of env 0 for 9 s"
+    ):
+        loop.check_result("worker_1 has been in step of env 0 for 9 s")
+    channels.reports.put(TrainReport(0, 6, 200, 200, None))
+    loop.receive(0.1)
+    loop.check_result("worker_1 has been in step of env 0 for 9 s")
     loop.close()
 
 

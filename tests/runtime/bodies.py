@@ -68,6 +68,39 @@ class ExitsWith(Idle):
         os._exit(self.code)
 
 
+class ClosesFiles(Idle):
+    """Closes all files of its process, and with `reopens` opens others under the same numbers."""
+
+    def __init__(self, reopens: bool, context: ChildContext):
+        super().__init__(context)
+        self.reopens = reopens
+
+    def run(self) -> None:
+        os.closerange(3, 1000)
+        while self.reopens and os.open(os.devnull, os.O_WRONLY) < 100:
+            pass
+
+
+class BecomesAnotherProgram(Idle):
+    def run(self) -> None:
+        os.execv("/bin/sleep", ["sleep", "600"])
+
+
+class Forks(Idle):
+    """Forks in a call of user code; error: raised in the copy."""
+
+    def __init__(self, error: BaseException | None, context: ChildContext):
+        super().__init__(context)
+        self.error = error
+
+    def run(self) -> str:
+        pid = os.getpid()
+        copy = os.fork()
+        child_side.end_forked_copy(pid, PermanentFailure("it has forked"), self.error)
+        os.waitpid(copy, 0)
+        return super().run()
+
+
 class LosesPeer(Idle):
     """Has lost the connection to another child as soon as it runs."""
 

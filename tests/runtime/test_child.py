@@ -24,11 +24,14 @@ from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 from sample_factory.runtime.template import current, template
 from tests.runtime.bodies import (
     BeatsOnceWhileItIsBuilt,
+    BecomesAnotherProgram,
     CannotEnd,
+    ClosesFiles,
     Doubles,
     ExitsWith,
     FailsInFactory,
     FailsInThread,
+    Forks,
     Idle,
     Returns,
     Stubborn,
@@ -161,6 +164,39 @@ def test_a_silent_end_is_reported_with_its_likely_cause(start):
     child = start(ExitsWith, 1, exit_hint="the head has died")
     assert child.join(15)
     assert child.failure == "ended with exit code 1 without a request to stop; the head has died"
+
+
+@pytest.mark.parametrize("reopens", [False, True])
+def test_a_child_whose_files_were_closed_ends_and_names_the_likely_cause_without_a_stack(
+    start, reopens, capfd
+):
+    child = start(ClosesFiles, reopens)
+    assert child.join(15)
+    assert "has closed the files of the process, e.g. by os.closerange" in child.failure
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_child_that_was_replaced_by_another_program_is_named_within_seconds(start, monkeypatch):
+    monkeypatch.setattr(child_module, "LOST_SECONDS", 0.2)
+    child = start(BecomesAnotherProgram)
+    assert eventually(lambda: child.failure is not None)
+    assert "by another program, e.g. by os.execv" in child.failure and child.is_alive
+    child.kill()
+    assert not child.is_alive
+
+
+def test_a_copy_of_a_child_ends_where_user_code_returns_and_is_a_permanent_failure(start):
+    child = start(Forks, None)
+    assert eventually(lambda: child.failure is not None)
+    assert child.failure == "it has forked" and child.is_permanent_failure and child.is_alive
+
+
+def test_a_copy_of_a_child_that_exits_by_itself_is_no_failure(start):
+    child = start(Forks, SystemExit(3))
+    wait_ready(child, 15)
+    child.stop()
+    assert child.join(15)
+    assert (child.exit_code, child.failure, child.result) == (0, None, "stopped")
 
 
 def test_an_exit_without_a_reason_names_the_limit_of_the_address_space(start):

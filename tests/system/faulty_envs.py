@@ -5,8 +5,9 @@ each fault once, one in each of its first lives: the file FAULT_FILE has a line 
 
 In all its lives, its episodes have to begin with the value that an observer has sent before the start.
 
-Two names stand for other faults. In `faulty_never_made`, making env 1 of worker 1 takes forever. In
+Three names stand for other faults. In `faulty_never_made`, making env 1 of worker 1 takes forever. In
 `faulty_lingers`, no `close` returns, and each env leaves a thread, and a process whose id is in FAULT_FILE.
+In `faulty_dies_at_the_end`, `close` of env 1 of worker 1 makes its process fail.
 """
 
 import os
@@ -95,6 +96,10 @@ class Faulty(gym.Env, TrainingInfo):
     def close(self):
         if self.faults == ["lingers"]:
             self.wait_forever()
+        if self.faults == ["dies_at_the_end"] and self.is_culprit:
+            thread = threading.Thread(target=self._go_wrong, args=("raises", None))
+            thread.start()  # an exception in a thread is a failure of the process
+            thread.join()
 
     def wait_forever(self):
         time.sleep(100_000)

@@ -1,5 +1,6 @@
 """Envs that go wrong in real runs: the run heals, or ends with an error that names the env."""
 
+import json
 import re
 
 import pytest
@@ -98,6 +99,14 @@ def test_an_env_whose_close_never_returns_trains_and_leaves_no_process(tmp_path,
     left = [int(pid) for pid in pids.read_text().split()]
     assert len(left) == 9, "one of the probe, and of each env"
     assert not any(map(is_running, left))
+    assert checkpoints(tmp_path / "a")
+
+
+def test_a_worker_that_dies_while_a_finished_run_stops_costs_it_nothing(tmp_path):
+    done = run("faulty_envs.py", tmp_path, *flags("dies_at_the_end", "--train_for_env_steps=1000"))
+    assert done.returncode == 0, done.stdout
+    assert "rollout_worker_1 failed while the run was ending: LookupError: level 7 is missing" in done.stdout
+    assert json.loads((tmp_path / "a" / "result.json").read_text())["status"] == "done"
     assert checkpoints(tmp_path / "a")
 
 

@@ -98,6 +98,14 @@ def test_a_run_that_fails_raises_with_the_reason_and_the_result(tmp_path):
     assert not (tmp_path / "pole").exists()
 
 
+def test_a_run_that_has_learned_nothing_in_its_time_has_failed_and_its_result_says_so(tmp_path):
+    flags = {**POLE, "train_dir": tmp_path, "serial_mode": True, "train_for_seconds": 1}
+    with pytest.raises(TrainingFailed, match="^nothing was learned within --train_for_seconds=1: ") as failed:
+        sample_factory.run(**{**flags, "batch_size": 2**20})
+    written = json.loads((tmp_path / "pole" / "result.json").read_text())
+    assert (written["status"], written["reason"]) == ("failed", failed.value.result.reason)
+
+
 class PoleUntil:
     """Makes a pole, as long as there is no such file."""
 

@@ -17,9 +17,10 @@ from sample_factory.envs.protocol import (
     MultiAgentEnv,
     ObservationRows,
     StepResult,
+    forked_in,
 )
 from sample_factory.exchange.channels import in_close
-from sample_factory.runtime.child_side import StopFlag
+from sample_factory.runtime.child_side import StopFlag, end_forked_copy, pass_on
 from sample_factory.runtime.failures import PermanentFailure, one_line
 from sample_factory.runtime.log import log
 
@@ -60,6 +61,7 @@ class GuardedEnv:
         """
         self._make = make
         self.name = name
+        self._pid = os.getpid()
         self._env_index = env_index
         self._stepping = stepping
         self._report_rebuild = report_rebuild
@@ -71,7 +73,7 @@ class GuardedEnv:
         # As StepResult.active, after the last reset, by `reset` or by a rebuild.
         self.active_after_reset: np.ndarray | None = None
         self._seed: int | None = None
-        self._send_error: Exception | None = None
+        self._send_error: BaseException | None = None
         self._rebuilds: list[float] = []  # their times
 
     def reset(self, seed: int | None, into: ObservationRows) -> None:
@@ -80,15 +82,18 @@ class GuardedEnv:
         self._stepping[0] = self._env_index
         try:
             self.active_after_reset = self._env.reset(seed, into)
-        except Exception as error:  # any error of a user's env; EnvBroken if it keeps happening
+            self._end_copy("reset")
+        except BaseException as error:  # any error of a user's env; EnvBroken if it keeps happening
             self._rebuild("reset", error, into)
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult | None:
         """Steps the env. Returns None if it raised and has been rebuilt."""
         self._stepping[0] = self._env_index
         try:
-            return self._env.step(actions, into)
-        except Exception as error:  # as in reset
+            result = self._env.step(actions, into)
+            self._end_copy("step")
+            return result
+        except BaseException as error:  # as in reset
             self._rebuild("step", error, into)
             return None
 
@@ -103,7 +108,8 @@ class GuardedEnv:
         self._stepping[0] = self._env_index
         try:
             self._env.send(actions)
-        except Exception as error:  # as in reset
+            self._end_copy("step")
+        except BaseException as error:  # as in reset
             self._send_error = error
 
     def receive(self, into: ObservationRows) -> StepResult | None:
@@ -113,8 +119,10 @@ class GuardedEnv:
         try:
             if self._send_error is not None:
                 raise self._send_error
-            return self._env.receive(into)
-        except Exception as error:  # as in reset
+            result = self._env.receive(into)
+            self._end_copy("step")
+            return result
+        except BaseException as error:  # as in reset
             self._send_error = None
             self._rebuild("step", error, into)
             return None
@@ -124,7 +132,8 @@ class GuardedEnv:
         self._shaping[agent] = shaping
         try:
             self._reward_shaping.set_reward_shaping(shaping, agent)
-        except Exception as error:  # any error of a user's env; a rebuilt env would reject it too
+        except BaseException as error:  # any error of a user's env; a rebuilt env would reject it too
+            pass_on(error)
             raise EnvBroken(f"{self.name} rejects the reward shaping {shaping}: {error}") from error
 
     def set_training_info(self, training_info: Mapping[str, Any]) -> None:
@@ -144,7 +153,10 @@ class GuardedEnv:
         self._stepping[0] = in_close(self._env_index)
         try:
             self._env.close()
-        except Exception as error:  # any error of a user's env
+            self._end_copy("close")
+        except BaseException as error:  # any error of a user's env
+            self._end_copy("close", error)
+            pass_on(error)
             log.warning("%s raised in close: %s", self.name, one_line(error))
 
     def _use(self, env: MultiAgentEnv) -> None:
@@ -153,12 +165,17 @@ class GuardedEnv:
         self._reward_shaping = find_reward_shaping(env.env)
         self._process = find_ability(env.env, OwnsProcess)
 
-    def _rebuild(self, call: str, error: Exception, into: ObservationRows) -> None:
+    def _end_copy(self, call: str, error: BaseException | None = None) -> None:
+        """Ends this process if it is a copy that the env has forked, see `end_forked_copy`."""
+        if os.getpid() != self._pid:
+            end_forked_copy(self._pid, forked_in(call, self.name), error)
+
+    def _rebuild(self, call: str, error: BaseException, into: ObservationRows) -> None:
         """Makes a new env and resets it, until that works; then reports all attempts.
 
         call: name of the call that raised, e.g. "step".
         """
-        raised: list[tuple[str, Exception]] = []
+        raised: list[tuple[str, BaseException]] = []
         while True:
             self._count(call, error)
             raised.append((call, error))
@@ -175,15 +192,18 @@ class GuardedEnv:
                 # Another seed: the same one may make the env raise again.
                 seed = None if self._seed is None else (self._seed + len(self._rebuilds)) % SEED_LIMIT
                 self.active_after_reset = self._env.reset(seed, into)
+                self._end_copy("reset")
                 break
-            except Exception as next_error:  # counted in the next attempt
+            except BaseException as next_error:  # counted in the next attempt
                 error = next_error
         for call, error in raised:
             text = f"{self.name} raised and is rebuilt; its current episodes are lost. In {call}: "
             self._report_rebuild(text + one_line(error), "".join(traceback.format_exception(error)))
 
-    def _count(self, call: str, error: Exception) -> None:
+    def _count(self, call: str, error: BaseException) -> None:
         """Counts a rebuild. Raises EnvBroken if there are too many."""
+        self._end_copy(call, error)
+        pass_on(error)
         if isinstance(error, PermanentFailure):
             raise EnvBroken(f"{self.name}: {error}") from error
         now = time.monotonic()

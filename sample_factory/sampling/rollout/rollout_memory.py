@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sample_factory.envs.protocol import ObservationRows
-from sample_factory.exchange.trajectory_buffers import INACTIVE, TrajectoryBuffers
+from sample_factory.exchange.trajectory_buffers import INACTIVE, NotOwned, TrajectoryBuffers
 
 
 class RolloutMemory:
@@ -15,7 +15,7 @@ class RolloutMemory:
     """
 
     def __init__(self, buffers: TrajectoryBuffers, worker_index: int, split: int):
-        """Acquires the first buffers."""
+        """Acquires the first buffers. Raises NotOwned if too few are free."""
         topology = buffers.topology
         self._buffers = buffers
         self._rollout = topology.rollout
@@ -23,7 +23,8 @@ class RolloutMemory:
         first_id = topology.agent_id(worker_index, split, 0)
         self._agent_ids = np.arange(first_id, first_id + topology.agents_per_split)
         acquired = buffers.acquire(worker_index, self._agent_ids)
-        assert acquired is not None, "Topology allots at least one buffer for each agent"
+        if acquired is None:  # Topology allots at least one buffer for each agent
+            raise NotOwned(f"worker {worker_index} finds too few free buffers at its start")
         self.buffer_indices = acquired
         self.step = 0
         buffers.rnn_state[acquired] = 0.0
