@@ -77,7 +77,9 @@ def to_bool(name: str, value: Any) -> bool:
 
 
 def to_number(reward: Any) -> float:
-    """Returns the reward as a number if it is an array of one. Raises EnvContractError otherwise."""
+    """Returns the reward as a number, also if it is an array of one. Raises EnvContractError otherwise."""
+    if isinstance(reward, NUMBERS):
+        return float(reward)
     array = np.asarray(reward)
     if array.size != 1 or array.dtype.kind not in "biuf":
         raise EnvContractError(f"step returned {describe(reward)} for the reward; it should be a number")
@@ -85,10 +87,10 @@ def to_number(reward: Any) -> float:
 
 
 def to_numbers(rewards: Any) -> Sequence[float] | np.ndarray:
-    """Returns the agents' rewards as numbers, also those that are arrays of one. Raises as `to_number`."""
+    """Returns a copy of the agents' rewards, also of arrays of one number each. Raises as `to_number`."""
     if isinstance(rewards, np.ndarray) and rewards.ndim == 1 and rewards.dtype.kind in "biuf":
-        return rewards
-    return [float(reward) if isinstance(reward, NUMBERS) else to_number(reward) for reward in rewards]
+        return rewards.copy()
+    return list(map(to_number, rewards))
 
 
 def check_entries(num_agents: int, entries: Mapping[str, Any]) -> None:

@@ -16,6 +16,27 @@ MAX_STAT_NAME = 80  # characters
 MAX_INFO_ENTRIES = 30  # of an info that is reported
 MAX_INFO_TEXT = 50  # characters of a text, or of a key, in it
 MAX_INFO_BITS = 64  # of an integer in it
+UNCHANGING = (str, bytes, int, float, np.generic, type(None))
+
+
+def copy_info(info: Info, max_depth: int = MAX_DEPTH) -> dict[str, Any]:
+    """Returns the numbers, texts and dicts of an info by value; arrays and tensors of one number as a number.
+
+    An env may return the same dict or array from every step, and clear it in the next `reset`. What no
+    statistic is read from, such as a picture, is not copied.
+    """
+    return {key: _copy_value(value, max_depth) for key, value in info.items()}
+
+
+def _copy_value(value: Any, max_depth: int) -> Any:
+    if isinstance(value, UNCHANGING):
+        return value
+    if isinstance(value, Mapping):
+        return copy_info(value, max_depth - 1) if max_depth > 1 else value
+    if isinstance(value, np.ndarray):
+        return value.item() if value.size == 1 else value
+    number = to_float(value)
+    return value if number is None else number
 
 
 def true_objective(end_info: Info, episode_return: float) -> float:

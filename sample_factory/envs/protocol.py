@@ -171,6 +171,8 @@ class StepResult(NamedTuple):
     end_infos: by agent, the infos of agents whose episode ended in this step; an agent that has none may be
         absent. Keys with a meaning: see end_infos.py.
     active: which agents act in the coming step, bool; None: all of them.
+
+    Nothing in it is memory of the user's env, which may overwrite its own arrays and dicts in any later call.
     """
 
     rewards: Sequence[float] | np.ndarray

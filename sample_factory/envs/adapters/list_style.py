@@ -9,6 +9,7 @@ import numpy as np
 from sample_factory.envs import contract
 from sample_factory.envs.adapters.adapter import Adapter, AgentCodecs
 from sample_factory.envs.adapters.old_gym import OldListEnv, accepts_seed, to_gymnasium
+from sample_factory.envs.end_infos import copy_info
 from sample_factory.envs.protocol import ObservationRows, StepResult, active_agents
 
 
@@ -58,7 +59,8 @@ class ListAdapter(Adapter):
             contract.check_entries(self.num_agents, dict(zip(names, returned)))
             contract.check_agent_results(terminated, truncated, infos)
         self._write(observations, into)
-        end_infos = {i: infos[i] for i, (ended, cut) in enumerate(zip(terminated, truncated)) if ended or cut}
+        ends = [bool(ended or cut) for ended, cut in zip(terminated, truncated)]
+        end_infos = {agent: copy_info(infos[agent]) for agent, has_ended in enumerate(ends) if has_ended}
         rewards = contract.to_numbers(rewards)
         # Each may be an array of one bool.
         terminated = [bool(ended) for ended in terminated]

@@ -7,6 +7,7 @@ import numpy as np
 
 from sample_factory.envs import contract
 from sample_factory.envs.adapters.adapter import Adapter, AgentCodecs
+from sample_factory.envs.end_infos import copy_info
 from sample_factory.envs.protocol import EMPTY_INFO, EnvContractError, Info, ObservationRows, StepResult
 
 InfosByName = Mapping[Any, Info]
@@ -56,20 +57,25 @@ class ParallelEnvAdapter(Adapter):
         self._ended |= terminated | truncated
         self._took_part -= self._ended
         self._find_live()
-        coming_infos = infos
-        if self._live:
-            self._write(observations, into)
-        else:
+        if not self._live:
             truncated |= self._took_part
-            coming_infos = self._begin_episode(None, into)
         all_ended = terminated | truncated
-        return StepResult(
+        result = StepResult(
             contract.to_numbers([rewards.get(agent, 0.0) for agent in self._agents]),
             [agent in terminated for agent in self._agents],
             [agent in truncated for agent in self._agents],
-            {i: infos.get(agent, EMPTY_INFO) for i, agent in enumerate(self._agents) if agent in all_ended},
-            self._active(coming_infos),
+            {
+                i: copy_info(infos.get(agent, EMPTY_INFO))
+                for i, agent in enumerate(self._agents)
+                if agent in all_ended
+            },
+            active=None,
         )
+        if self._live:
+            self._write(observations, into)
+        else:
+            infos = self._begin_episode(None, into)
+        return result._replace(active=self._active(infos))
 
     def _begin_episode(self, seed: int | None, into: ObservationRows) -> InfosByName:
         self._took_part = set()

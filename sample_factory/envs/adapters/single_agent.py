@@ -8,7 +8,8 @@ import numpy as np
 from sample_factory.envs import contract
 from sample_factory.envs.adapters.adapter import Adapter, AgentCodecs
 from sample_factory.envs.adapters.old_gym import OldGymEnv, accepts_seed, is_observation_alone
-from sample_factory.envs.protocol import NO_END_INFOS, ObservationRows, StepResult, active_agents
+from sample_factory.envs.end_infos import copy_info
+from sample_factory.envs.protocol import NO_END_INFOS, EndInfos, ObservationRows, StepResult, active_agents
 
 
 class SingleAgentAdapter(Adapter):
@@ -23,7 +24,7 @@ class SingleAgentAdapter(Adapter):
         self._codecs = AgentCodecs([self.env.observation_space], [self.env.action_space])
         self.kinds = self._codecs.kinds
 
-    def reset(self, seed: int | None, into: ObservationRows) -> None:
+    def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         self.training_info.deliver()
         returned: Any = self.env.reset(seed=seed)
         if is_observation_alone(self.env.observation_space, returned):
@@ -32,6 +33,7 @@ class SingleAgentAdapter(Adapter):
         observation, info = contract.unpack_reset(returned)
         contract.check_info(info, "reset")
         into.write(0, self._codecs.flatten(0, observation))
+        return active_agents((info,))
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         returned = self.env.step(self._codecs.decode(0, actions[0]))
@@ -40,15 +42,16 @@ class SingleAgentAdapter(Adapter):
         if terminated.__class__ is not bool or truncated.__class__ is not bool:
             terminated = contract.to_bool("terminated", terminated)
             truncated = contract.to_bool("truncated", truncated)
-        if terminated or truncated:
-            self.training_info.deliver()
-            seed = self.next_seeds.pop() if self.next_seeds else None
-            observation, _ = contract.unpack_reset(self.env.reset(seed=seed))
-        into.write(0, self._codecs.flatten(0, observation))
-        if not isinstance(reward, contract.NUMBERS):
-            reward = contract.to_number(reward)
+        reward = contract.to_number(reward)
         if info.__class__ is not dict:
             contract.check_info(info, "step")
-        end_infos = {0: info} if terminated or truncated else NO_END_INFOS
+        end_infos: EndInfos = NO_END_INFOS
+        if terminated or truncated:
+            end_infos = {0: copy_info(info)}
+            self.training_info.deliver()
+            seed = self.next_seeds.pop() if self.next_seeds else None
+            observation, info = contract.unpack_reset(self.env.reset(seed=seed))
+            contract.check_info(info, "reset")
+        into.write(0, self._codecs.flatten(0, observation))
         is_cut = truncated and not terminated
         return StepResult((reward,), (terminated,), (is_cut,), end_infos, active_agents((info,)))

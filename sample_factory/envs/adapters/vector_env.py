@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 
 from sample_factory.envs import contract
 from sample_factory.envs.adapters.adapter import Adapter
+from sample_factory.envs.end_infos import copy_info
 from sample_factory.envs.protocol import (
     NO_END_INFOS,
     BackgroundEnv,
@@ -25,7 +26,9 @@ from sample_factory.spaces.observations import UnsupportedSpace, batch_layout
 
 # Entries of a vector env's infos that are not entries of a sub-env's info.
 FINAL_INFO = "final_info"  # SAME_STEP: infos of the step that ended the episode; the others are of the reset
-FINAL_KEYS = {FINAL_INFO, f"_{FINAL_INFO}", "final_obs", "_final_obs"}
+# The observation before the reset; the second name is the one of Gymnasium 0.29 and ManiSkill.
+FINAL_OBSERVATIONS = ("final_obs", "final_observation")
+FINAL_KEYS = {prefix + key for key in (FINAL_INFO, *FINAL_OBSERVATIONS) for prefix in ("", "_")}
 
 
 class VectorEnvAdapter(Adapter):
@@ -33,7 +36,8 @@ class VectorEnvAdapter(Adapter):
 
     A step runs Python code per agent only where an episode ended, to take the agent's infos out of the arrays
     of the vector env. NEXT_STEP autoreset spends a step without meaning after each episode: the agent
-    is inactive in it. SAME_STEP and DISABLED have no such step.
+    is inactive in it. SAME_STEP and DISABLED have no such step. An env that does not declare its mode is known
+    to be SAME_STEP if its infos have one of FINAL_KEYS where an episode ends; otherwise it is refused.
     """
 
     def __init__(self, env: "gym.vector.VectorEnv[Any, Any, Any]"):
@@ -47,7 +51,7 @@ class VectorEnvAdapter(Adapter):
             )
         self._decode = batch_action_decoder(env.single_action_space)
         self.kinds = AgentKinds.one(observation_space, env.single_action_space, self.num_agents)
-        self._mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        self._mode = _declared_mode(env)  # None until an undeclared mode is known
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         observations, infos = contract.unpack_reset(self.env.reset(seed=seed))
@@ -61,7 +65,8 @@ class VectorEnvAdapter(Adapter):
     def _store(self, returned: Any, into: ObservationRows) -> StepResult:
         """Writes the observations of a step, and returns the rest. returned: what the env's `step` does."""
         contract.check_step(returned, "each an array with an entry per sub-env")
-        observations, rewards, terminated, truncated, infos = returned
+        observations, *results, infos = returned
+        rewards, terminated, truncated = map(np.array, results)  # copies: the env may reuse its arrays
         if self._num_unchecked:
             self._num_unchecked -= 1
             _check_result(self.num_agents, rewards, terminated, truncated, infos)
@@ -71,13 +76,12 @@ class VectorEnvAdapter(Adapter):
         is_cut = truncated & ~terminated
         if ended.any():
             end_infos = _end_infos(infos, ended)
+            if self._mode is None:
+                self._mode = _recognised_mode(self.env, infos)
             if self._mode == AutoresetMode.NEXT_STEP:
                 # The observation is the last one of the episode; the coming step only resets.
                 active = ~ended if active is None else active & ~ended
             elif self._mode == AutoresetMode.DISABLED:
-                # Copies: the reset may write into the same arrays.
-                rewards = rewards.copy()
-                terminated = terminated.copy()
                 observations, _ = self.env.reset(options=_KeptOptions(reset_mask=ended))
                 if active is not None:
                     active[ended] = True
@@ -119,12 +123,43 @@ class _KeptOptions(dict[str, Any]):
         return self.get(key, *default)
 
 
+def _declared_mode(env: "gym.vector.VectorEnv[Any, Any, Any]") -> AutoresetMode | None:
+    """Returns the autoreset mode in the metadata of an env; None if there is none.
+
+    Raises EnvContractError for a value that is no mode.
+    """
+    declared = env.metadata.get("autoreset_mode")
+    try:
+        return None if declared is None else AutoresetMode(declared)
+    except ValueError:
+        raise EnvContractError(
+            f"metadata['autoreset_mode'] is {contract.describe(declared)}; {_MODES}"
+        ) from None
+
+
+def _recognised_mode(env: "gym.vector.VectorEnv[Any, Any, Any]", infos: Mapping[str, Any]) -> AutoresetMode:
+    """Returns the autoreset mode of an env that declares none, from the infos of a step with an episode's end.
+
+    Raises EnvContractError if these do not show it: a wrong guess would lose the first step of each episode.
+    """
+    if FINAL_KEYS & infos.keys():
+        return AutoresetMode.SAME_STEP
+    raise EnvContractError(
+        f"{type(env.unwrapped).__name__} does not say when it resets a copy whose episode has ended; {_MODES}"
+    )
+
+
+_MODES = (
+    "set metadata['autoreset_mode'] to gymnasium.vector.AutoresetMode.SAME_STEP (the step that ends an episode "
+    "returns the first observation of the next one), NEXT_STEP (the step after it does) or DISABLED (reset does)"
+)
+
+
 def _check_result(num_agents: int, rewards: Any, terminated: Any, truncated: Any, infos: Any) -> None:
     """Raises EnvContractError unless there are arrays with an entry per agent, and a dict."""
     arrays = {"rewards": (rewards, "biuf"), "terminated": (terminated, "b"), "truncated": (truncated, "b")}
     for name, (array, kinds) in arrays.items():
-        is_right = isinstance(array, np.ndarray) and array.shape == (num_agents,)
-        if not is_right or array.dtype.kind not in kinds:
+        if array.shape != (num_agents,) or array.dtype.kind not in kinds:
             kind = "bool" if kinds == "b" else "numeric"
             raise EnvContractError(
                 f"step returned {contract.describe(array)} for {name}; it should be a {kind} array of shape "
@@ -152,7 +187,9 @@ def _end_infos(infos: Mapping[str, Any], ended: np.ndarray) -> EndInfos:
     others = {key: value for key, value in infos.items() if key not in FINAL_KEYS}
     final = infos.get(FINAL_INFO)
     return {
-        agent: {**_info_of(others, agent, len(ended)), **(_entry_of(final, agent, len(ended)) or {})}
+        agent: copy_info(
+            {**_info_of(others, agent, len(ended)), **(_entry_of(final, agent, len(ended)) or {})}
+        )
         for agent in np.flatnonzero(ended).tolist()
     }
 
@@ -181,6 +218,4 @@ def _entry_of(value: Any, agent: int, num_agents: int) -> Any:
     if not isinstance(value, np.ndarray) or not value.ndim or len(value) != num_agents:
         return value
     entry = value[agent]
-    if isinstance(entry, np.generic):
-        return entry.item()
-    return entry.copy() if isinstance(entry, np.ndarray) else entry
+    return entry.item() if isinstance(entry, np.generic) else entry

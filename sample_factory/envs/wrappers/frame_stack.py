@@ -7,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory.config.flags import ConfigError
+from sample_factory.envs.contract import to_number
 from sample_factory.envs.protocol import (
     NO_END_INFOS,
     BackgroundEnv,
@@ -171,7 +172,7 @@ class FrameSkip(gym.Wrapper):
         total = 0.0
         for _ in range(self._frameskip):
             observation, reward, terminated, truncated, info = self.env.step(action)
-            total += float(reward)
+            total += to_number(reward)
             if terminated or truncated:
                 break
         return observation, total, terminated, truncated, info

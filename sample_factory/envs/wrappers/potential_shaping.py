@@ -15,6 +15,7 @@ try:
 except ImportError:  # then there is no env to wrap
     BaseParallelWrapper = object
 
+from sample_factory.envs.contract import to_number
 from sample_factory.envs.end_infos import true_objective
 from sample_factory.envs.protocol import EPISODE_CONTINUES
 
@@ -72,7 +73,7 @@ class PotentialShaping(gym.Wrapper):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
-        shaped = self._episode.shape(observation, float(reward), terminated, info)
+        shaped = self._episode.shape(observation, to_number(reward), bool(terminated), info)
         if terminated or truncated:
             info = self._episode.end_info(info)
             if info.get(EPISODE_CONTINUES):
@@ -111,8 +112,8 @@ class ParallelPotentialShaping(BaseParallelWrapper):  # type: ignore[misc]
                 self._episodes[agent] = ShapedEpisode(*self._shaping, observation, info)
                 continue
             episode = self._episodes[agent]
-            is_terminal = terminations.get(agent, False)
-            shaped[agent] = episode.shape(observation, float(rewards.get(agent, 0.0)), is_terminal, info)
+            is_terminal = bool(terminations.get(agent, False))
+            shaped[agent] = episode.shape(observation, to_number(rewards.get(agent, 0.0)), is_terminal, info)
             if is_terminal or truncations.get(agent, False):
                 infos[agent] = self._episodes.pop(agent).end_info(info)
         return observations, shaped, terminations, truncations, infos

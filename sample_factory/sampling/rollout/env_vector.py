@@ -97,6 +97,10 @@ class EnvVector:
                     break
                 beat()
                 result = env.step(random_actions(rows), rows)
+                if result is None:
+                    self.log.discard(i)
+                else:
+                    self.log.add_random_step(i, result, active[i])
                 active[i] = env.active_after_reset if result is None else result.active
                 taken += 1
         self._set_active(active)

@@ -15,7 +15,7 @@ from sample_factory.envs.end_infos import (
     portable_info,
     true_objective,
 )
-from sample_factory.envs.protocol import Info
+from sample_factory.envs.protocol import EMPTY_INFO, EPISODE_CONTINUES, Info, StepResult
 from sample_factory.exchange.messages import EpisodeReport, Incident, MatchReport, Report
 from sample_factory.runtime.log import log
 from sample_factory.sampling.matchmaking.matchmaking import Player
@@ -55,6 +55,21 @@ class EpisodeLog:
         """
         self._lengths += active
         self._returns += np.where(self.begun, rewards, 0.0)
+
+    def add_random_step(self, env: int, result: StepResult, active: np.ndarray | None) -> None:
+        """Adds a step of an env before the first action of its policies. An episode that began with random
+        actions is reported as a whole, with their rewards; one that also ended with them is not reported.
+
+        active: [agents_per_env] bool, which agents acted in the step; None: all of them.
+        """
+        own = self._agents_of(env)
+        self._lengths[own] += True if active is None else active
+        rewards = np.asarray(result.rewards, float)
+        self._returns[own] += np.where(self.begun[own] & np.isfinite(rewards), rewards, 0.0)
+        for agent in np.flatnonzero(np.logical_or(result.terminated, result.truncated)).tolist():
+            if not result.end_infos.get(agent, EMPTY_INFO).get(EPISODE_CONTINUES):
+                self._returns[own.start + agent] = 0.0
+                self._lengths[own.start + agent] = 0
 
     @property
     def begun(self) -> np.ndarray:

@@ -189,7 +189,7 @@ def end_infos(infos):
 
 def test_arrays_without_masks_have_an_entry_for_each_agent():
     infos = end_infos({"true_objective": np.array([1.0, 2.0, 3.0]), "lives": np.array([[1], [2], [3]])})
-    assert infos == {0: {"true_objective": 1.0, "lives": [1]}, 2: {"true_objective": 3.0, "lives": [3]}}
+    assert infos == {0: {"true_objective": 1.0, "lives": 1}, 2: {"true_objective": 3.0, "lives": 3}}
 
 
 def test_an_agent_without_an_entry_by_the_mask_has_none():
