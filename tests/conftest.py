@@ -6,6 +6,7 @@ import signal
 import tempfile
 
 import pytest
+from hypothesis import settings
 
 from sample_factory.runtime import cpu
 from sample_factory.runtime import log as log_module
@@ -49,3 +50,9 @@ def restored_logging():
     restore_logging()
     yield
     restore_logging()
+
+
+# Generated tests: the same examples in every run. --hypothesis-profile=many tries ten times as many, at random.
+settings.register_profile("suite", max_examples=200, deadline=None, derandomize=True, database=None)
+settings.register_profile("many", max_examples=2000, deadline=None, database=None)
+settings.load_profile("suite")

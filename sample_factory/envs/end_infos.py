@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from sample_factory.envs.protocol import EMPTY_INFO, Info
+from sample_factory.envs.protocol import EMPTY_INFO, EPISODE_CONTINUES, Info
 
 OBJECTIVES = ("true_objective", "true_reward")  # keys of the info, the second one is version 1's
 EXTRA_STATS = "episode_extra_stats"  # key of the info: further statistics by name
+# Keys of an info that say something about the episode.
+REPORTED = {*OBJECTIVES, EXTRA_STATS, EPISODE_CONTINUES}
 MAX_DEPTH = 4  # of dicts within dicts, which may contain themselves
 # Any report of an episode has to fit into a message.
 MAX_STATS = 500  # further statistics of an episode
@@ -84,7 +86,7 @@ def to_float(value: Any) -> float | None:
     if isinstance(value, (str, bytes)):
         return None
     try:
-        return float(value)
+        return float(value.item() if isinstance(value, np.ndarray) else value)
     except Exception:  # what a user's class raises, or a tensor on a lost GPU
         return None
 

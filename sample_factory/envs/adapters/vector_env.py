@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 
 from sample_factory.envs import contract
 from sample_factory.envs.adapters.adapter import Adapter
-from sample_factory.envs.end_infos import copy_info
+from sample_factory.envs.end_infos import REPORTED, copy_info
 from sample_factory.envs.protocol import (
     NO_END_INFOS,
     BackgroundEnv,
@@ -66,7 +66,9 @@ class VectorEnvAdapter(Adapter):
         """Writes the observations of a step, and returns the rest. returned: what the env's `step` does."""
         contract.check_step(returned, "each an array with an entry per sub-env")
         observations, *results, infos = returned
-        rewards, terminated, truncated = map(np.array, results)  # copies: the env may reuse its arrays
+        rewards, terminated, truncated = (
+            np.asarray(result).copy() for result in results
+        )  # the env may reuse its own
         if self._num_unchecked:
             self._num_unchecked -= 1
             _check_result(self.num_agents, rewards, terminated, truncated, infos)
@@ -183,9 +185,11 @@ def _end_infos(infos: Mapping[str, Any], ended: np.ndarray) -> EndInfos:
     """Returns the infos of ended episodes by agent. ended: [num_agents] bool."""
     if not infos:
         return NO_END_INFOS
-    # Wrappers of the vector env add their entries (RecordEpisodeStatistics: "episode") outside of FINAL_INFO.
-    others = {key: value for key, value in infos.items() if key not in FINAL_KEYS}
     final = infos.get(FINAL_INFO)
+    # Beside FINAL_INFO are the infos of the reset, which say nothing about the episode that has ended, and
+    # what wrappers of the vector env add (RecordEpisodeStatistics: "episode").
+    left_out = FINAL_KEYS if final is None else FINAL_KEYS | REPORTED
+    others = {key: value for key, value in infos.items() if key not in left_out}
     return {
         agent: copy_info(
             {**_info_of(others, agent, len(ended)), **(_entry_of(final, agent, len(ended)) or {})}
