@@ -52,7 +52,7 @@ def restored_logging():
     restore_logging()
 
 
-# Generated tests: the same examples in every run. --hypothesis-profile=many tries ten times as many, at random.
+# Generated tests try the same examples in every run; ten times as many others by --hypothesis-profile=many.
 settings.register_profile("suite", max_examples=200, deadline=None, derandomize=True, database=None)
 settings.register_profile("many", max_examples=2000, deadline=None, database=None)
 settings.load_profile("suite")

@@ -1,12 +1,9 @@
 """Generated envs that reuse, clear and overwrite what they hand out: every way of playing reports what is in
 their ledgers. `pytest tests/envs/test_ledger.py --hypothesis-profile=many` tries 2,000 of them."""
 
-import itertools
-
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

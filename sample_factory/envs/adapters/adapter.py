@@ -30,8 +30,11 @@ class Adapter:
         self._num_unchecked = NUM_CHECKED
 
     def render(self) -> Picture | list[Picture] | None:
-        picture: Picture | list[Picture] | None = self.env.render()
-        return picture
+        """Returns copies: the env may draw the next picture into the same array."""
+        rendered: Any = self.env.render()
+        if isinstance(rendered, list):
+            return [np.array(picture) for picture in rendered]
+        return rendered.copy() if isinstance(rendered, np.ndarray) else rendered
 
     def close(self) -> None:
         self.env.close()

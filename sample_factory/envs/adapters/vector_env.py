@@ -29,6 +29,11 @@ FINAL_INFO = "final_info"  # SAME_STEP: infos of the step that ended the episode
 # The observation before the reset; the second name is the one of Gymnasium 0.29 and ManiSkill.
 FINAL_OBSERVATIONS = ("final_obs", "final_observation")
 FINAL_KEYS = {prefix + key for key in (FINAL_INFO, *FINAL_OBSERVATIONS) for prefix in ("", "_")}
+MODES = (
+    "set metadata['autoreset_mode'] to gymnasium.vector.AutoresetMode.SAME_STEP (the step that ends an "
+    "episode returns the first observation of the next), NEXT_STEP (the step after it does) or DISABLED "
+    "(reset does)"
+)
 
 
 class VectorEnvAdapter(Adapter):
@@ -36,8 +41,8 @@ class VectorEnvAdapter(Adapter):
 
     A step runs Python code per agent only where an episode ended, to take the agent's infos out of the arrays
     of the vector env. NEXT_STEP autoreset spends a step without meaning after each episode: the agent
-    is inactive in it. SAME_STEP and DISABLED have no such step. An env that does not declare its mode is known
-    to be SAME_STEP if its infos have one of FINAL_KEYS where an episode ends; otherwise it is refused.
+    is inactive in it. SAME_STEP and DISABLED have no such step. An env that does not declare its mode is
+    known to be SAME_STEP if its infos have one of FINAL_KEYS where an episode ends; otherwise it is refused.
     """
 
     def __init__(self, env: "gym.vector.VectorEnv[Any, Any, Any]"):
@@ -99,9 +104,9 @@ class VectorEnvAdapter(Adapter):
             raise
 
     def render(self) -> Picture | None:
-        """Returns the picture of the first sub-env."""
+        """Returns a copy of the picture of the first sub-env."""
         pictures = self.env.render()
-        return None if pictures is None else np.asarray(pictures[0])
+        return None if pictures is None else np.array(pictures[0])
 
 
 class BackgroundVectorEnvAdapter(VectorEnvAdapter, BackgroundEnv):
@@ -135,26 +140,20 @@ def _declared_mode(env: "gym.vector.VectorEnv[Any, Any, Any]") -> AutoresetMode 
         return None if declared is None else AutoresetMode(declared)
     except ValueError:
         raise EnvContractError(
-            f"metadata['autoreset_mode'] is {contract.describe(declared)}; {_MODES}"
+            f"metadata['autoreset_mode'] is {contract.describe(declared)}; {MODES}"
         ) from None
 
 
 def _recognised_mode(env: "gym.vector.VectorEnv[Any, Any, Any]", infos: Mapping[str, Any]) -> AutoresetMode:
-    """Returns the autoreset mode of an env that declares none, from the infos of a step with an episode's end.
+    """Returns the autoreset mode of an env that declares none, by the infos of a step that ends an episode.
 
     Raises EnvContractError if these do not show it: a wrong guess would lose the first step of each episode.
     """
     if FINAL_KEYS & infos.keys():
         return AutoresetMode.SAME_STEP
     raise EnvContractError(
-        f"{type(env.unwrapped).__name__} does not say when it resets a copy whose episode has ended; {_MODES}"
+        f"{type(env.unwrapped).__name__} does not say when it resets a copy whose episode has ended; {MODES}"
     )
-
-
-_MODES = (
-    "set metadata['autoreset_mode'] to gymnasium.vector.AutoresetMode.SAME_STEP (the step that ends an episode "
-    "returns the first observation of the next one), NEXT_STEP (the step after it does) or DISABLED (reset does)"
-)
 
 
 def _check_result(num_agents: int, rewards: Any, terminated: Any, truncated: Any, infos: Any) -> None:

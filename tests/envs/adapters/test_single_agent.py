@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.protocol import EnvContractError
+from sample_factory.envs.protocol import EnvContractError, ObservationRows
 from tests.envs.adapters.countdown import Countdown, EndsTwice, drive
+from tests.envs.ledger_envs import Habits, Script, Single
 
 
 def test_the_observation_after_an_episode_is_the_first_of_the_next():
@@ -78,3 +80,30 @@ def test_a_reward_may_be_any_single_number(reward):
 def test_a_reward_that_is_no_number_is_refused(reward):
     with pytest.raises(EnvContractError, match="for the reward; it should be a number"):
         drive(returning(reward=reward), 1)
+
+
+class DrawsInPlace(Single):
+    """Draws each picture into the same array: the number of steps so far."""
+
+    def __init__(self):
+        super().__init__(
+            Script((9,), ("terminated",), (1,), None, False),
+            Habits("float", "bool", False, frozenset(), False),
+        )
+        self.picture = np.zeros((4, 4, 3), np.uint8)
+
+    def render(self):
+        self.picture[:] = len(self.lives[0].steps)
+        return self.picture
+
+
+@pytest.mark.parametrize("make_env", [DrawsInPlace, lambda: SyncVectorEnv([DrawsInPlace])])
+def test_a_picture_stays_what_it_was_when_the_env_draws_the_next_one(make_env):
+    env = adapt(make_env())
+    rows = ObservationRows.allocate(env.kinds)
+    env.reset(None, rows)
+    pictures = []
+    for _ in range(5):
+        env.step(np.zeros((1, 1), np.float32), rows)
+        pictures.append(env.render())
+    assert [int(picture[0, 0, 0]) for picture in pictures] == [1, 2, 3, 4, 5]

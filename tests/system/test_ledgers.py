@@ -1,0 +1,211 @@
+"""Whole runs of envs that reuse and clear what they hand out: every command reports what is in the envs' own
+ledgers, which they write to files. Other forms of envs, and other habits: tests/envs/test_ledger.py."""
+
+import json
+import random
+import shutil
+import time
+from collections import defaultdict
+
+import minari
+import numpy as np
+import pytest
+
+import sample_factory
+from sample_factory import Observer, enjoy, eval, match, record, register_env
+from tests.envs.ledger_envs import FLAGS, NUMBERS, Habits, Lists, OldGym, Script, Single
+from tests.evaluation.conftest import SMALL, save_untrained
+
+TINY = {
+    "env": "ledger_single",
+    "experiment": "tiny",
+    "num_workers": 2,
+    "num_envs_per_worker": 8,
+    "rollout": 16,
+    "batch_size": 256,
+    "ppo_epochs": 1,
+    "device": "cpu",
+    "encoder_mlp_layers": (8,),
+    "hidden_size": 8,
+    "use_rnn": False,
+    "seed": 1,
+    "reward_clip": 1000.0,
+}
+
+
+def draw(rng):
+    """Returns a script and habits of which each value is drawn."""
+    script = Script(
+        tuple(rng.randint(1, 9) for _ in range(3)),
+        tuple(rng.choice(["terminated", "truncated", "both"]) for _ in range(3)),
+        tuple(rng.randint(-3, 3) for _ in range(4)),
+        rng.choice([None, "true_objective", "true_reward"]),
+        has_stats=True,  # among them the number of the episode
+    )
+    spoils = frozenset(call for call in ("reset", "step") if rng.random() < 0.7)
+    number, flag = rng.choice(sorted(NUMBERS)), rng.choice(sorted(FLAGS))
+    return script, Habits(number, flag, rng.random() < 0.8, spoils, rng.random() < 0.5)
+
+
+class Filed:
+    """Makes envs that write each episode of each agent to a file: "single", "pair" or "duel"."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __call__(self, full_env_name, cfg, env_config, render_mode=None):
+        rng = random.Random(env_config.env_id)
+        place = self.folder / f"{env_config.env_id}_{time.monotonic_ns()}.jsonl"
+        script, habits = draw(rng)
+        other = script._replace(rewards=script.rewards[::-1])
+        if full_env_name.endswith("pair"):
+            env = Lists([script, other._replace(lengths=script.lengths[::-1])], habits)
+        elif full_env_name.endswith("duel"):
+            env = Lists([script, other], habits)
+        else:
+            env = rng.choice([Single, OldGym])(script, habits)
+        env.render = lambda: np.zeros((16, 16, 3), np.uint8)
+        env.close = lambda: None
+        step, num_filed = env.step, [0] * len(env.lives)
+
+        def filed_step(action):
+            returned = step(action)
+            with place.open("a") as file:
+                for agent, life in enumerate(env.lives):
+                    for episode in life.episodes[num_filed[agent] :]:
+                        print(json.dumps({"agent": agent, **episode._asdict()}), file=file)
+                    num_filed[agent] = len(life.episodes)
+            return returned
+
+        env.step = filed_step
+        return env
+
+
+def made_at(path):
+    return int(path.stem.split("_")[1])
+
+
+@pytest.fixture
+def ledgers(tmp_path):
+    """Returns read(), which returns the episodes of each (env, agent) in the last run, in their order."""
+    folder = tmp_path / "ledgers"
+    folder.mkdir()
+    register_env("ledger_", Filed(folder))
+
+    def read():
+        found = defaultdict(list)
+        # The newest file of each env: env 0 is also made for the trial before the run.
+        paths = {int(path.stem.split("_")[0]): path for path in sorted(folder.iterdir(), key=made_at)}
+        for env_id, path in paths.items():
+            for line in path.read_text().splitlines():
+                entry = json.loads(line)
+                found[env_id, entry.pop("agent")].append(entry)
+        for path in folder.iterdir():
+            path.unlink()
+        return found
+
+    return read
+
+
+def entry(result):
+    """Returns an episode as it is in a ledger."""
+    get = result.get if isinstance(result, dict) else lambda name: getattr(result, name)
+    names = {"reward": "reward", "length": "length", "objective": "true_objective", "stats": "extra_stats"}
+    return {name: get(of_result) for name, of_result in names.items()}
+
+
+class Collects(Observer):
+    def __init__(self):
+        self.episodes = defaultdict(list)
+
+    def on_episode(self, run, episode):
+        self.episodes[episode.agent_id].append(entry(episode))
+
+
+@pytest.mark.parametrize(
+    "env, agents, how",
+    [
+        ("ledger_single", 1, {"serial_mode": True}),
+        ("ledger_pair", 2, {"inline_samplers": 1}),
+        ("ledger_single", 1, {"inline_samplers": 0}),
+    ],
+    ids=["serial", "inline", "workers"],
+)
+def test_training_reports_what_is_in_the_ledgers(ledgers, tmp_path, env, agents, how):
+    collected = Collects()
+    flags = {**TINY, "env": env, "train_dir": tmp_path, "train_for_env_steps": 3000, **how}
+    sample_factory.run(**flags, observers=[collected])
+    found = ledgers()
+    assert len(collected.episodes) == len(found) == 16 * agents
+    for (env_id, agent), own in found.items():
+        reported = collected.episodes[env_id * agents + agent]
+        # An episode that began with random steps is the first one that is reported. Reports of the last steps
+        # may be lost when the run stops.
+        first = [episode["stats"] for episode in own].index(reported[0]["stats"])
+        assert reported == own[first : first + len(reported)] and len(reported) > (len(own) - first) / 2
+
+
+@pytest.fixture
+def named(ledgers, tmp_path):
+    """Returns named(env), which makes an experiment with untrained weights and returns the flags for it."""
+    few = ["--device=cpu", "--num_workers=2", "--num_envs_per_worker=4"]
+    return lambda env: [*save_untrained(tmp_path, env, *SMALL), *few]
+
+
+@pytest.mark.parametrize("how", ["--serial_mode=True", "--serial_mode=False"])
+def test_eval_reports_what_is_in_the_ledgers(ledgers, named, tmp_path, how):
+    assert (
+        eval.main(
+            [
+                *named("ledger_pair"),
+                how,
+                "--num_envs_per_worker=4",
+                "--eval_episodes=48",
+                f"--json={tmp_path / 'out.json'}",
+            ]
+        )
+        == 0
+    )
+    found = ledgers()
+    (evaluation,) = json.loads((tmp_path / "out.json").read_text())["evaluations"]
+    assert len(evaluation["episodes"]) == 48
+    reported = defaultdict(list)
+    for episode in evaluation["episodes"]:
+        reported[episode["env"], episode["agent"]].append(entry(episode))
+    for place, own in reported.items():
+        assert own == found[place][: len(own)]
+
+
+def test_enjoy_reports_what_is_in_the_ledger(ledgers, named, tmp_path):
+    file = tmp_path / "out.json"
+    assert (
+        enjoy.main([*named("ledger_single"), "--no_render", "--max_num_episodes=12", f"--json={file}"]) == 0
+    )
+    (evaluation,) = json.loads(file.read_text())["evaluations"]
+    assert list(map(entry, evaluation["episodes"])) == ledgers()[0, 0] and len(evaluation["episodes"]) == 12
+
+
+def test_recorded_games_are_those_of_the_ledgers(ledgers, named, tmp_path):
+    folder = tmp_path / "games"
+    flags = [*named("ledger_single"), "--serial_mode=True", "--episodes=32", f"--out={folder}"]
+    assert record.main(flags) == 0
+    found = ledgers()
+    games = list(minari.MinariDataset(folder / "data"))
+    assert len(games) == 32
+    recorded = sorted((float(game.rewards.sum()), len(game.actions)) for game in games)
+    filed = sorted((episode["reward"], episode["length"]) for own in found.values() for episode in own)
+    assert set(recorded) <= set(filed) and len(recorded) <= len(filed)
+
+
+def test_a_match_reports_what_is_in_the_ledger(ledgers, named, tmp_path):
+    file = tmp_path / "match.json"
+    flags = [*named("ledger_duel"), "--opponent_experiment=other", "--num_matches=6", f"--json={file}"]
+    shutil.copytree(tmp_path / "tiny", tmp_path / "other")
+    assert match.main(flags) == 0
+    found = ledgers()
+    first, second = ([episode["objective"] for episode in found[0, agent]] for agent in (0, 1))
+    matches = json.loads(file.read_text())["matches"]
+    assert len(matches) == 6
+    for played in matches:
+        ours, theirs = (first, second) if played["has_first_half"] else (second, first)
+        assert played["objective"] in ours and played["opponent_objective"] in theirs
