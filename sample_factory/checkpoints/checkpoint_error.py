@@ -2,22 +2,30 @@
 
 import zipfile
 from pathlib import Path
+from typing import IO
 
 from sample_factory.runtime.failures import CommandFailed
+from sample_factory.runtime.files import open_file
 
 
 class CheckpointError(CommandFailed):
     """Checkpoints exist, but none can be used."""
 
 
-def check_undamaged(path: Path) -> None:
+def check_undamaged(file: IO[bytes]) -> None:
     """Raises ValueError, or what `zipfile` raises, if a checkpoint file is damaged.
 
     Reads the whole file, 0.2 s per GB: torch writes checksums, but does not verify them.
     """
-    if not zipfile.is_zipfile(path):
+    if not zipfile.is_zipfile(file):
         raise ValueError("the file is empty, cut off, or no checkpoint")
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(file) as archive:
+        parts = archive.infolist()
+        # Otherwise, a small file could fill the memory.
+        if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
+            raise ValueError("the file is compressed, and checkpoints are not")
+        if sum(part.file_size for part in parts) > file.seek(0, 2):
+            raise ValueError("the file is damaged: its parts overlap")
         damaged = archive.testzip()
     if damaged is not None:
         raise ValueError(f"the file is damaged: the checksum of {damaged} in it is wrong")
@@ -26,7 +34,8 @@ def check_undamaged(path: Path) -> None:
 def is_damaged(path: Path) -> bool:
     """Returns whether `check_undamaged` raises."""
     try:
-        check_undamaged(path)
+        with open_file(path, "rb") as file:
+            check_undamaged(file)
     except Exception:  # whatever a damaged file makes `zipfile` raise
         return True
     return False

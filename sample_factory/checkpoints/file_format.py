@@ -1,33 +1,90 @@
 """Reads and writes checkpoint files: torch's zip archives of tensors and plain numbers."""
 
 import errno
+import math
 import os
 import pickle
 import shutil
 from collections.abc import Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from sample_factory.checkpoints.checkpoint_error import check_undamaged
+from sample_factory.config.flags import shortened
+from sample_factory.runtime.files import new_file, open_file
+
+MAX_VALUES = 200_000  # tensors, numbers and texts in a checkpoint; a network of 1,000 layers has 10,000
+MAX_COUNT = 10**15  # of steps or frames: a million per second for 30 years
+COUNTS = ("train_step", "env_steps", "samples", "skipped_steps")
+NUMBERS = ("curr_lr", "best_performance")
 
 
 def read_state(path: Path) -> dict[str, Any]:
     """Returns the contents of a checkpoint, on the CPU. Runs no code that the file contains.
 
-    Raises ValueError, or what torch raises, if the file is damaged or is no checkpoint.
+    Raises ValueError, OSError, or what torch raises, if the file is damaged or is no checkpoint.
     """
-    check_undamaged(path)
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:  # torch's own message has 1,000 characters
-        raise ValueError(
-            "it holds more than tensors and numbers, and loading the rest could run code"
-        ) from None
+    with open_file(path, "rb") as file:
+        check_undamaged(file)
+        file.seek(0)
+        try:
+            state = torch.load(file, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError:  # torch's own message has 1,000 characters
+            raise ValueError(
+                "it holds more than tensors and numbers, and loading the rest could run code"
+            ) from None
     if not isinstance(state, dict):
         raise ValueError(f"it holds a {type(state).__name__} and no training state")
+    check_values(state)
     return state
+
+
+def check_values(state: Mapping[str, Any]) -> None:
+    """Raises ValueError for contents of a checkpoint that no training writes: tensors that are larger than
+    what is stored of them, or not finite, and impossible counts."""
+    pending: list[Any] = [state]
+    for _ in range(MAX_VALUES):
+        if not pending:
+            break
+        value = pending.pop()
+        if isinstance(value, torch.Tensor):
+            _check_tensor(value)
+        elif isinstance(value, dict):
+            pending += value.values()
+        elif isinstance(value, (list, tuple)):
+            pending += value
+    else:  # also where a list contains itself
+        raise ValueError(f"it holds more than {MAX_VALUES:,} values")
+    for name in COUNTS:
+        count = state.get(name, 0)
+        if type(count) is not int or not 0 <= count <= MAX_COUNT:
+            raise ValueError(f"{name} = {shortened(repr(count))} in it is not a possible count")
+    for name in NUMBERS:
+        number = state.get(name)
+        is_number = isinstance(number, Real) and math.isfinite(number)
+        if number is not None and not is_number:
+            raise ValueError(f"{name} = {shortened(repr(number))} in it is not a finite number")
+
+
+def _check_tensor(tensor: torch.Tensor) -> None:
+    """Raises ValueError for a tensor that is sparse, quantised or without data, that repeats numbers by its
+    strides, or that has NaN or inf."""
+    kind = f"a tensor of shape {shortened(str(list(tensor.shape)))} in it"
+    if (
+        tensor.layout != torch.strided
+        or tensor.is_quantized
+        or tensor.device.type != "cpu"
+        or tensor.is_nested
+    ):
+        raise ValueError(f"{kind} is sparse, quantised or without data")
+    num_stored = tensor.untyped_storage().nbytes() // tensor.element_size() - tensor.storage_offset()
+    if tensor.numel() > num_stored:
+        raise ValueError(f"{kind} is larger than what is stored of it")
+    if tensor.is_complex() or (tensor.is_floating_point() and not tensor.isfinite().all()):
+        raise ValueError(f"{kind} has numbers that are not finite")
 
 
 def check_fits(saved: Any, own: Mapping[str, Any]) -> None:
@@ -55,7 +112,7 @@ def write_state(state: Mapping[str, Any], path: Path, temporary: Path) -> None:
     Raises OSError or RuntimeError; see `why_not_written`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(temporary, "wb") as file:
+    with new_file(temporary, "wb") as file:
         torch.save(dict(state), file)
         file.flush()
         os.fsync(file.fileno())

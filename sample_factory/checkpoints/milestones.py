@@ -10,14 +10,15 @@ from sample_factory.runtime.clock import Every, Now
 
 FOLDER = "milestones"
 PREFIXES = {"latest": "checkpoint", "best": "best"}  # of file names, by --load_checkpoint_kind
-# Names of checkpoints, also of those without BEST_NAME's value, or with one of another form.
+# Names of checkpoints, also of those without BEST_NAME's value, or with one of another form. No count has
+# more than 15 digits.
 NAMES = {
-    "latest": re.compile(r"checkpoint_\d+_\d+\.pth"),
-    "best": re.compile(r"best_\d+_\d+(_.+_-?[\d.]+)?\.pth"),
+    "latest": re.compile(r"checkpoint_\d{1,15}_\d{1,15}\.pth"),
+    "best": re.compile(r"best_\d{1,15}_\d{1,15}(_.+_-?[\d.]+)?\.pth"),
 }
 # As Milestone.path makes it.
-NAME = re.compile(r"checkpoint_(\d{9}|[1-9]\d{9,})_(0|[1-9]\d*)\.pth\.milestone", re.ASCII)
-BEST_NAME = re.compile(r"best_\d+_\d+_(.+)_(-?\d+\.\d+)\.pth")
+NAME = re.compile(r"checkpoint_(\d{9}|[1-9]\d{9,14})_(0|[1-9]\d{0,14})\.pth\.milestone", re.ASCII)
+BEST_NAME = re.compile(r"best_\d{1,15}_\d{1,15}_(.+)_(-?\d+\.\d+)\.pth")
 SNAPSHOT = "evaluated.pth"  # the file of weights that are being evaluated
 RETRY_SECONDS = 30.0  # after a milestone that could not be saved, for example because the disk is full
 

@@ -10,13 +10,21 @@ from typing import Any
 
 from sample_factory.config.flags import ConfigError, Layer, coerce, shortened
 from sample_factory.config.sections import OWN_FOLDER, RunFlags
-from sample_factory.config.trust import SIGNATURE, TRUST, foreign_file, refuse_links
+from sample_factory.config.trust import (
+    SIGNATURE,
+    TRUST,
+    foreign_file,
+    may_be_changed_by_others,
+    refuse_links,
+)
+from sample_factory.runtime.files import new_file, open_file, refuse_special
 
 IDENTITY = ("env", "experiment", "experiments_root", "train_dir", "restart_behavior")
 SAVED = "saved cfg.json"
 SAVED_NAMES = ("cfg.json", "config.json")
 CHECKPOINT_ENDINGS = (".pth", ".milestone")
 MAX_TEXT = 100_000  # characters of a value
+MAX_BYTES = 20_000_000  # of a JSON file
 NUM_LISTED = 5  # experiments in an error message
 EXPECT = "expect"  # what a run with a --cfg file reaches, e.g. "a reward of about 0.8 after 300k frames"
 PROVENANCE_KEYS = ("command_line", "cli_args", SIGNATURE)  # keys of cfg.json for people to read; not flags
@@ -82,44 +90,56 @@ def read_saved(
     named = {key: typed.get(key, file_values.get(key)) for key in OWN_FOLDER}
     run = RunFlags(**{key: value for key, value in named.items() if value is not None})
     folder = experiment_folder(run)
-    refuse_foreign_links(folder, trusts)
     path = saved_path(folder)
+    saved, damage = _read_once(path)
+    # Of these very values: the file could be replaced meanwhile.
+    foreign = None if path is None or damage else foreign_file(path, saved, trusts)
+    is_own = path is not None and damage is None and foreign is None
+    _refuse_links(folder, is_own, trusts)
     if evaluation and path is None:
         raise ConfigError(f"no experiment at {folder}: cfg.json is missing; {_experiments_beside(folder)}")
     if path is None or typed.get("restart_behavior", "resume") != "resume":
         return Layer(SAVED, {})
-    try:
-        saved = read_json(path)
-    except ConfigError as error:
+    if damage is not None:
         raise ConfigError(
-            f"{error}. To continue without it, delete it, and type the flags of the run again; sf_log.txt "
+            f"{damage}. To continue without it, delete it, and type the flags of the run again; sf_log.txt "
             "begins with them"
-        ) from None
+        )
     source = f"{SAVED} {path}"
     _check_values(saved, source)
     # The folder may have been moved or copied since cfg.json was written.
     values = {**saved, **{key: vars(run)[key] for key in OWN_FOLDER}}
-    return Layer(source, values, foreign_file(path, saved, trusts))
+    return Layer(source, values, foreign)
 
 
-def refuse_foreign_links(folder: Path, trusts: bool) -> None:
-    """Raises ConfigError for links out of an existing folder without a cfg.json that this account has signed.
+def refuse_foreign_links(folder: Path, trusts: bool, is_foreign: bool) -> None:
+    """Raises ConfigError for links out of an existing folder that may be of another account; see
+    `refuse_links`.
 
-    trusts: --trust_code was given.
+    trusts: --trust_code was given. is_foreign: its cfg.json, which has been read before, was not signed.
     """
     path = saved_path(folder)
-    if trusts or not folder.is_dir():
-        return
+    saved, damage = _read_once(None if is_foreign else path)
+    is_own = path is not None and damage is None and not is_foreign and foreign_file(path, saved) is None
+    _refuse_links(folder, is_own, trusts)
+
+
+def _read_once(path: Path | None) -> tuple[dict[str, Any], ConfigError | None]:
+    """Returns the values in a file, and what is wrong with the file; no values without a file."""
     try:
-        is_own = path is not None and foreign_file(path, read_json(path)) is None
-    except ConfigError:  # a damaged file has no signature
-        is_own = False
-    if not is_own:
-        refuse_links(
-            folder,
-            "No cfg.json signed by this account lies in the folder. Replace it by a copy; or add "
-            f"--{TRUST} if you trust the author",
-        )
+        return ({} if path is None else read_json(path)), None
+    except ConfigError as error:
+        return {}, error
+
+
+def _refuse_links(folder: Path, is_own: bool, trusts: bool) -> None:
+    """is_own: this account has signed the cfg.json in the folder."""
+    if trusts or not folder.is_dir() or (is_own and not may_be_changed_by_others(folder)):
+        return
+    reason = (
+        "Other accounts may write to the folder" if is_own else "No cfg.json signed by this account is there"
+    )
+    refuse_links(folder, f"{reason}. Replace it by a copy; or add --{TRUST} if you trust the author")
 
 
 def _experiments_beside(folder: Path) -> str:
@@ -132,21 +152,40 @@ def _experiments_beside(folder: Path) -> str:
 def saved_path(folder: Path) -> Path | None:
     """Returns the file with the flags of an experiment; None if the folder holds none. Raises ConfigError."""
     try:
-        return next((folder / name for name in SAVED_NAMES if (folder / name).is_file()), None)
+        for path in (folder / name for name in SAVED_NAMES):
+            refuse_special(path)  # not a folder without settings: its checkpoints would be ignored
+            if path.is_file():
+                return path
+    except NotADirectoryError:
+        return None
     except OSError as error:  # e.g. the name is too long, or the folder may not be read
         raise ConfigError(f"cannot read the experiment folder {folder}: {error.strerror}") from None
+    return None
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Reads a file that holds one JSON object. Raises ConfigError."""
+def read_json(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+    """Reads a file that holds one JSON object. Raises ConfigError, also for a key that is there twice."""
     try:
-        values = json.loads(path.read_text())
+        with open_file(path, "rb") as file:
+            data = file.read(max_bytes + 1)
+        if len(data) > max_bytes:
+            raise ConfigError(f"{path} has more than {max_bytes:,} bytes, too many for such a file")
+        values = json.loads(data, object_pairs_hook=_without_doubles)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path} should hold one JSON object of flag names and values")
+    return values
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        double = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {shortened(double)} is there twice")
     return values
 
 
@@ -165,7 +204,8 @@ def write_atomically(path: Path, text: str) -> None:
     """Writes a text file so that readers see the old or the new contents. On OSError the old file stays."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        temporary.write_text(text)
+        with new_file(temporary) as file:
+            file.write(text)
         os.replace(temporary, path)
     except OSError:
         temporary.unlink(missing_ok=True)
@@ -175,7 +215,7 @@ def write_atomically(path: Path, text: str) -> None:
 def append_whole(path: Path, data: bytes) -> None:
     """Appends all of the data to a file, or nothing and raises OSError. Creates the file and its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "ab", buffering=0) as file:
+    with open_file(path, "ab", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         try:
             if file.write(data) < len(data):

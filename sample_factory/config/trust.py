@@ -171,6 +171,12 @@ def refuse_links(folder: Path, remedy: str) -> None:
                 raise ConfigError(f"{path} is a link: files elsewhere would be read or overwritten. {remedy}")
 
 
+def may_be_changed_by_others(folder: Path) -> bool:
+    """Returns whether a folder belongs to another account, or every account may write to it."""
+    found = folder.stat()
+    return found.st_uid != os.geteuid() or bool(found.st_mode & stat.S_IWOTH)
+
+
 def without_foreign_paths(
     layer: Layer, sections: Mapping[str, type], of_program: Collection[str] = (), typed: Collection[str] = ()
 ) -> Layer:
@@ -242,12 +248,40 @@ def _have_texts(arguments: str) -> bool:
 
 
 def _have_names(flags: str) -> bool:
-    """Returns whether --eval_flags may name code or files."""
+    """Returns whether --eval_flags may name code, files, folders or services."""
     try:
         words = shlex.split(flags)
     except ValueError:  # a quotation mark is missing; refused when the flags are used
         words = [flags]
-    return any(MARKS.search(word) or _is_code("env", word.removeprefix("--env=")) for word in words)
+    fields = [field for section in TRAINING_SECTIONS.values() for field in dataclasses.fields(section)]
+    known = {name for field in fields for name in (field.name, *field.metadata["aliases"])}
+    places = {
+        name for field in fields if _is_place(field) for name in (field.name, *field.metadata["aliases"])
+    }
+    name = ""
+    for word in words:
+        text = word
+        if word.startswith("--"):
+            name, _, text = word[2:].partition("=")
+        # A text for a flag of an env family may be a path.
+        is_plain = name in known or text in ("", "True", "False") or _is_number(text)
+        if name in places or MARKS.search(word) or not is_plain or (name == "env" and _is_code(name, text)):
+            return True
+    return False
+
+
+def _is_place(field: "dataclasses.Field[Any]") -> bool:
+    """Returns whether the values of a flag are files, folders or services, or trust code."""
+    is_path = field.metadata["metavar"] in ("FOLDER", "FILE", "RUN")
+    return is_path or field.metadata["never_foreign"] or field.name in (*OWN_FOLDER, TRUST)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _texts_in(value: Any) -> Iterator[str]:

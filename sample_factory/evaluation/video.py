@@ -70,6 +70,7 @@ class VideoWriter:
 
         try:
             self._unfinished.parent.mkdir(parents=True, exist_ok=True)
+            self._unfinished.unlink(missing_ok=True)  # whatever lies there: a named pipe would never open
             # The index is at the start, so that a browser can play before it has the whole file.
             options = {"movflags": "+faststart"}
             self._container = av.open(str(self._unfinished), "w", format="mp4", options=options)

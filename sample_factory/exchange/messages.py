@@ -46,9 +46,13 @@ class Trajectories(NamedTuple):
 
 
 class JoinGroup(NamedTuple):
-    """First learner -> other learners of the same policy: join the process group at this port."""
+    """First learner -> other learners of the same policy: join the process group at this port.
+
+    key: shows that an order comes from the first learner. Any account of this machine can reach the port.
+    """
 
     port: int
+    key: bytes
 
 
 def rows_of_messages(buffer_indices: np.ndarray) -> Sequence[np.ndarray]:

@@ -34,6 +34,7 @@ from sample_factory.exporting.network import (
     to_onnx,
 )
 from sample_factory.models.actor_critic import ActorCritic
+from sample_factory.runtime.files import new_file
 from sample_factory.spaces.observations import without_entries
 
 TOLERANCE = 1e-4  # of a number, relative to it if it is above 1
@@ -138,7 +139,8 @@ def _export(
     contents: bytes = exported.SerializeToString()
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:  # the file is replaced at once, so that there is never a part of one
-        temporary.write_bytes(contents)
+        with new_file(temporary, "wb") as file:
+            file.write(contents)
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sample_factory.checkpoints.file_format import why_not_written, write_state
+from sample_factory.checkpoints.file_format import check_values, why_not_written, write_state
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import (
     SAVED,
@@ -39,6 +39,7 @@ from sample_factory.learning.gradient_descent import MODEL, GradientDescent
 from sample_factory.models.network_registry import NetworkError
 from sample_factory.models.policy_spec import PolicySpec, make_policy_spec
 from sample_factory.models.towers import TowerActorCritic
+from sample_factory.runtime.files import open_file
 from sample_factory.runtime.log import log
 from sample_factory.spaces.observations import observation_layout
 
@@ -232,8 +233,8 @@ def read_old_state(path: Path, trust_code: bool = False) -> dict[str, Any]:
     Raises ConfigError for a file that cannot be read or that holds anything else.
     """
     try:
-        with torch.serialization.safe_globals(SAFE_GLOBALS):
-            state = torch.load(path, map_location="cpu", weights_only=not trust_code)
+        with torch.serialization.safe_globals(SAFE_GLOBALS), open_file(path, "rb") as file:
+            state = torch.load(file, map_location="cpu", weights_only=not trust_code)
     except pickle.UnpicklingError as error:
         refused = re.search(r"(?:GLOBAL|global) (\S+)", str(error))
         if trust_code or refused is None:
@@ -249,6 +250,10 @@ def read_old_state(path: Path, trust_code: bool = False) -> dict[str, Any]:
     missing = [key for key in ("model", "train_step", "env_steps") if key not in keys]
     if missing:
         raise ConfigError(f"{path} is no checkpoint of Sample Factory: it has no {', '.join(missing)}")
+    try:
+        check_values({**state, **{name: int(state[name]) for name in ("train_step", "env_steps")}})
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{path} is damaged or no checkpoint: {error}") from None
     if any(name.startswith("towers.") for name in state["model"]):
         raise ConfigError(f"{path} is of this version of Sample Factory already; use it as it is")
     return dict(state)

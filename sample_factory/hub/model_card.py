@@ -1,6 +1,7 @@
 """The README.md of a repository: metadata that the Hub and leaderboards read, results, and commands."""
 
 import dataclasses
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,7 +36,7 @@ def model_card(
     from huggingface_hub import EvalResult, ModelCardData
 
     header = ModelCardData(library_name=LIBRARY, tags=[*TAGS, config.env_name])
-    metric = None if results is None else results["evaluations"][0]["statistics"][METRIC]
+    metric = None if results is None else results["evaluations"][0]["statistics"].get(METRIC)
     if metric is not None and metric["mean"] is not None:  # of objectives that are not finite, there is none
         header.model_name = config.run.algo
         header.eval_results = [
@@ -67,10 +68,10 @@ def model_card(
 
 # {name}
 
-A policy for **{config.env_name}**, trained with **{config.run.algo}** of Sample Factory 3 for \
-{frames:,} env frames ({version_of(checkpoint):,} SGD steps).
+A policy for **{as_cell(config.env_name)}**, trained with **{as_cell(config.run.algo)}** of Sample Factory \
+3 for {frames:,} env frames ({version_of(checkpoint):,} SGD steps).
 
-{video}{_results(results)}## Use
+{video}{results_section(results)}## Use
 
 The commands run in a checkout of Sample Factory 3 with `pip install -e '.[hub]'`. The package \
 `sample-factory` 2 of PyPI has other networks, and does not load this policy.
@@ -103,24 +104,26 @@ action = policy.act(observation)
 All settings are in `cfg.json`, the curves in `.summary/`. Settings that differ from the defaults of the env:
 
 ```bash
-python -m {train} --env={config.env_name} --experiment={name}_again{settings}
+python -m {train} {env} --experiment={name}_again{settings}
 ```
 """
 
 
-def _results(results: Mapping[str, Any] | None) -> str:
-    """Returns the section with a table of the statistics."""
+def results_section(results: Mapping[str, Any] | None) -> str:
+    """Returns the section with a table of the statistics; empty without results. Raises KeyError or TypeError
+    for results of another form."""
     if results is None:
         return ""
     how = "the most likely actions" if results["deterministic"] else "actions drawn from the policy"
     lines = ["## Results", ""]
     for evaluation, checkpoint in zip(results["evaluations"], results["checkpoints"]):
-        policies = dict.fromkeys(str(choice["policy_index"]) for choice in evaluation["policies"])
+        checkpoint = as_cell(checkpoint)
+        policies = dict.fromkeys(as_cell(choice["policy_index"]) for choice in evaluation["policies"])
         played = f"policy {''.join(policies)} (`{checkpoint}`)"
         if len(policies) > 1:  # e.g. one for each kind of agents
             played = f"policies {' and '.join(policies)} together (`{checkpoint}` is one of them)"
         lines += [
-            f"{evaluation['num_episodes']} episodes of {played} with {how}; "
+            f"{int(evaluation['num_episodes'])} episodes of {played} with {how}; "
             "`evaluation.json` has each of them. The interval holds the true mean with 95 % confidence.",
             "",
             "| | mean | standard deviation | 95 % interval of the mean |",
@@ -132,9 +135,14 @@ def _results(results: Mapping[str, Any] | None) -> str:
             if value["mean"] is not None and not is_reward:
                 has_interval = value["low"] is not None
                 interval = f"{value['low']:.3f} to {value['high']:.3f}" if has_interval else ""
-                lines.append(f"| {name} | {value['mean']:.3f} | {value['std']:.3f} | {interval} |")
+                lines.append(f"| {as_cell(name)} | {value['mean']:.3f} | {value['std']:.3f} | {interval} |")
         lines.append("")
     return "\n".join([*lines, ""])
+
+
+def as_cell(value: Any) -> str:
+    """Returns a text from a file as one that is no Markdown, HTML or second line."""
+    return re.sub(r"[^\w ./:+()%=,-]", "?", str(value))
 
 
 def training_flags(saved: Mapping[str, Any], family: EnvFamily) -> list[str]:

@@ -29,7 +29,7 @@ from sample_factory.evaluation.policy_choice import PolicyChoice, chosen_policie
 from sample_factory.evaluation.results import Evaluation, finite, left_to_measure, result_figures
 from sample_factory.hub import PushFlags
 from sample_factory.hub.hub_access import CARD, RESULTS, VIDEO, HubError, prepare_push, upload
-from sample_factory.hub.model_card import model_card
+from sample_factory.hub.model_card import model_card, results_section
 from sample_factory.launch.exit_codes import run_command
 from sample_factory.runtime.failures import one_line
 from sample_factory.runtime.folder_lock import NAME as LOCK
@@ -71,7 +71,15 @@ def push(config: Config) -> str:
         return _push(api, config, family, checkpoint, results, video)
     path = config.experiment_dir / RESULTS
     kept = read_json(path) if path.exists() else None
-    if kept is None or kept.get("checkpoints", [])[:1] != [_name_in(config, checkpoint)]:
+    try:
+        is_of_checkpoint = kept is not None and kept["checkpoints"][0] == _name_in(config, checkpoint)
+        results_section(kept if is_of_checkpoint else None)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+        raise ConfigError(
+            f"{path} does not have the form that an evaluation writes; delete it, or leave out "
+            "--with_evaluation=False"
+        ) from None
+    if not is_of_checkpoint:
         kept = None
         log.warning("The folder has no results of %s: the card has none", checkpoint.name)
     videos = config.experiment_dir.glob("*.mp4") if flags.with_video else ()

@@ -19,6 +19,7 @@ from sample_factory.config.trust import refuse_links
 from sample_factory.envs.packages import is_installed, missing_package
 
 METADATA = "metadata.json"
+MAX_METADATA_BYTES = 500_000_000  # the space of an image has a lower and an upper bound for each number
 HDF5_FILE = "main_data.hdf5"
 REMEDY = "Replace it by a copy"
 NUMBERS = "biuf"  # kinds of NumPy's dtypes
@@ -62,7 +63,7 @@ def open_data_set(name: str) -> DataSet:
             raise ConfigError(f"there is no folder of this name, and no {folder}")
     refuse_links(folder, REMEDY)
     data = folder / "data"
-    metadata = read_json(data / METADATA)
+    metadata = read_json(data / METADATA, MAX_METADATA_BYTES)
     version, length = metadata.get("minari_version"), metadata.get("total_episodes")
     if version not in supported_dataset_versions:
         raise ConfigError(f"it is of Minari {version}, which the installed one does not read")

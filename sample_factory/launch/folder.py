@@ -14,6 +14,7 @@ from sample_factory.checkpoints.milestones import delete_snapshots
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import refuse_foreign_links
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.trust import may_be_changed_by_others
 from sample_factory.mainloop.next_commands import relative_path
 from sample_factory.runtime.folder_lock import NAME as LOCK_NAME
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
@@ -63,7 +64,7 @@ def prepare_folder(config: Config) -> ExperimentFolder:
                 f"--restart_behavior=overwrite: {path} is no experiment (it has no cfg.json), and is not "
                 "overwritten; choose another --experiment, or delete the folder yourself"
             )
-        refuse_foreign_links(path, config.run.trust_code)
+        refuse_foreign_links(path, config.run.trust_code, config.is_foreign)
         created = [folder for folder in (path, *path.parents) if not folder.exists()]
         path.mkdir(parents=True, exist_ok=True)
         folder = ExperimentFolder(path, FolderLock(path), created)
@@ -84,6 +85,13 @@ def prepare_folder(config: Config) -> ExperimentFolder:
         shlex.join(config.argv),
         extra={"short": f"Experiment folder: {relative_path(path)}"},
     )
+    if may_be_changed_by_others(path):
+        log.warning(
+            "Other accounts of this machine may change files in %s, such as checkpoints; "
+            "this prevents it: chmod o-w %s, in a folder of your own",
+            path,
+            shlex.quote(str(path)),
+        )
     return folder
 
 

@@ -2,7 +2,10 @@
 
 import contextlib
 import datetime
+import hmac
 import os
+import pickle
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,9 +14,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from sample_factory.exchange.messages import JoinGroup
 from sample_factory.runtime.failures import PeerLost
 
 LOOPBACK = "127.0.0.1"
+KEY_BYTES = 32  # of SHA-256
 # Seconds that a learner waits for the others. A learner that hangs is found by its missing heartbeats.
 WAIT_SECONDS = 3600.0
 
@@ -34,20 +39,21 @@ class LearnerGroup:
     def __init__(self, rank: int = 0, size: int = 1):
         self.rank = rank
         self.size = size
+        self._key = b""
         self._store: Any = None  # in the first learner, to which the others connect
 
-    def listen(self) -> int:
-        """In the first learner: returns the port at which the others find it."""
+    def listen(self) -> JoinGroup:
+        """In the first learner: returns where the others find it."""
         self._store = TCPStore(LOOPBACK, 0, self.size, is_master=True, wait_for_workers=False)
-        port: int = self._store.port
-        return port
+        return JoinGroup(self._store.port, secrets.token_bytes(KEY_BYTES))
 
-    def connect(self, device: torch.device, port: int) -> None:
+    def connect(self, device: torch.device, place: JoinGroup) -> None:
         """Connects the learners to each other; returns when all of them have called it.
 
-        device: holds the tensors that will be summed. port: returned by `listen` in the first learner.
+        device: holds the tensors that will be summed. place: returned by `listen` in the first learner.
         Raises LearnerLost.
         """
+        self._key = place.key
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # otherwise the address of the host name is used
         backend = "gloo"
         if device.type == "cuda":
@@ -55,7 +61,7 @@ class LearnerGroup:
             torch.cuda.set_device(device)
         timeout = datetime.timedelta(seconds=WAIT_SECONDS)
         with _connection_errors():
-            store = self._store or TCPStore(LOOPBACK, port, self.size, is_master=False)
+            store = self._store or TCPStore(LOOPBACK, place.port, self.size, is_master=False)
             dist.init_process_group(
                 backend, store=store, rank=self.rank, world_size=self.size, timeout=timeout
             )
@@ -88,16 +94,29 @@ class LearnerGroup:
     def give_order(self, order: "Order") -> None:
         """In the first learner: sends an order to all others."""
         if self.size > 1:
+            data = pickle.dumps(order)
+            message = self._digest(data) + data
             with _connection_errors():
-                dist.broadcast_object_list([order], src=0, device=torch.device("cpu"))
+                dist.broadcast(torch.tensor(len(message)), src=0)
+                dist.broadcast(torch.frombuffer(bytearray(message), dtype=torch.uint8), src=0)
 
     def receive_order(self) -> "Order":
-        """In the other learners: waits for the next order."""
-        orders: list[Any] = [None]
+        """In the other learners: waits for the next order. Raises LearnerLost if another process sent it."""
+        size = torch.tensor(0)
         with _connection_errors():
-            dist.broadcast_object_list(orders, src=0, device=torch.device("cpu"))
-        order: Order = orders[0]
+            dist.broadcast(size, src=0)
+            message = torch.zeros(int(size), dtype=torch.uint8)
+            dist.broadcast(message, src=0)
+        received = message.numpy().tobytes()
+        digest, data = received[:KEY_BYTES], received[KEY_BYTES:]
+        if not hmac.compare_digest(digest, self._digest(data)):
+            raise LearnerLost("an order does not come from the first learner")
+        order: Order = pickle.loads(data)
         return order
+
+    def _digest(self, data: bytes) -> bytes:
+        """Returns KEY_BYTES bytes, which only learners of this group can make."""
+        return hmac.digest(self._key, data, "sha256")
 
 
 def gpu_backend(num_learners: int, num_gpus: int) -> str:

@@ -33,7 +33,7 @@ class LearnerWorker:
         """Resumes the learner and publishes its weights. Raises CheckpointError."""
         config = args.config
         group = LearnerGroup(args.rank, buffers.topology.learners_per_policy)
-        port = _announce_port(group, channels, args.policy_id)
+        place = _announce(group, channels, args.policy_id)
         cpu.keep_freed_memory()
         self._executor = _trainer_thread(args.num_threads)
         self._channels = channels
@@ -52,8 +52,8 @@ class LearnerWorker:
             self._learner, self._saver, handover, channels, self._send, config.sampling.forced_policy_lag
         )
         self._trainer.publish()
-        if port is not None:
-            group.connect(self._learner.device, port)
+        if place is not None:
+            group.connect(self._learner.device, place)
         self._send(self._learner.describe())
         self._trainer.report({})
 
@@ -121,14 +121,14 @@ def _trainer_thread(num_threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, "trainer", torch.set_num_threads, (num_threads,))
 
 
-def _announce_port(group: LearnerGroup, channels: Channels, policy_id: int) -> int | None:
-    """Sends the port of this learner to the others of the policy, and returns it; None without others."""
+def _announce(group: LearnerGroup, channels: Channels, policy_id: int) -> JoinGroup | None:
+    """Sends the place of this learner to the others of the policy, and returns it; None without others."""
     if group.size == 1:
         return None
-    port = group.listen()
+    place = group.listen()
     for inbox in channels.other_learners[policy_id]:
-        inbox.put(JoinGroup(port))
-    return port
+        inbox.put(place)
+    return place
 
 
 class OtherLearner:
@@ -155,13 +155,13 @@ class OtherLearner:
         # One more batch than the first learner holds: it sends a share as soon as it has room for a batch,
         # which may be before it orders to train on the previous one.
         self._handover = Handover(buffers.topology.max_ready_batches + 1)
-        self._group.connect(self._learner.device, self._receive_port())
+        self._group.connect(self._learner.device, self._receive_place())
 
-    def _receive_port(self) -> int:
+    def _receive_place(self) -> JoinGroup:
         while True:
             for message in self._inbox.get_many(timeout=0.1, max_messages=1):
                 assert isinstance(message, JoinGroup), "it is sent before the first share"
-                return message.port
+                return message
 
     def run(self) -> None:
         """Trains until the first learner ends it. Raises LearnerLost, and what `Learner.train` raises."""

@@ -25,11 +25,21 @@ def make_optimizer(flags: LearningFlags, parameters: Iterable[torch.nn.Parameter
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Loads moments from a saved state; betas, epsilon and the like stay as the current flags have them."""
+    """Loads moments from a saved state; betas, epsilon and the like stay as the current flags have them.
+
+    Raises ValueError, or what torch raises, for a state of other parameters.
+    """
     flags = [{key: group[key] for key in group if key != "params"} for group in optimizer.param_groups]
     optimizer.load_state_dict(dict(state))
     for group, own in zip(optimizer.param_groups, flags):
         group.update(own)
+    for parameter, saved in optimizer.state.items():
+        # Fused kernels do not check it, and would read other memory.
+        steps = [saved["step"]] if "step" in MOMENTS[type(optimizer)] else []
+        moments = [saved[name] for name in MOMENTS[type(optimizer)] if name != "step"]
+        shapes = {tensor.shape for tensor in moments}
+        if shapes != {parameter.shape} or any(step.shape or not step >= 0 for step in steps):
+            raise ValueError(f"the state of its optimizer does not fit a weight of {list(parameter.shape)}")
 
 
 class Adam(torch.optim.Adam):
@@ -152,6 +162,14 @@ class RMSprop(torch.optim.Optimizer):
             denominators = torch._foreach_sqrt(squares)
             torch._foreach_add_(denominators, group["eps"])
             torch._foreach_addcdiv_(parameters, gradients, denominators, -group["lr"])
+
+
+# What a checkpoint has of each weight.
+MOMENTS: Mapping[type[torch.optim.Optimizer], tuple[str, ...]] = {
+    Adam: ("step", "exp_avg", "exp_avg_sq"),
+    Lamb: ("step", "exp_avg", "exp_avg_sq"),
+    RMSprop: ("square_avg",),
+}
 
 
 class LearningRate:

@@ -24,6 +24,7 @@ from sample_factory.learning.learner import Learner
 from sample_factory.learning.learner_args import LearnerArgs
 from sample_factory.learning.receiver import Request
 from sample_factory.runtime.clock import Every
+from sample_factory.runtime.files import open_file
 from sample_factory.runtime.log import log
 
 
@@ -157,5 +158,5 @@ class Saver:
 
 
 def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
+    with open_file(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -28,6 +28,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import in_words_of_python
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS, RunFlags, flat_values
 from sample_factory.monitoring.policy_progress import TAGS, tag_of
+from sample_factory.runtime.files import refuse_special
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -231,13 +232,9 @@ def _read_curves(
     folder: Path, policy_index: int, values: Mapping[str, Any], version: int
 ) -> dict[str, Curve]:
     """Returns the curves of a policy by tag. values: of all flags. Raises ConfigError if there are none."""
-    # Not at the top of the module: it takes 0.2 s, which an error about a mistyped folder should not.
-    # The legacy loader does not convert events, which simple values do not need.
-    from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
-
     runs = []  # (wall time of the first record, the records after it)
     for file in sorted((folder / ".summary" / str(policy_index)).glob("*tfevents*")):
-        events = LegacyEventFileLoader(str(file)).Load()
+        events = open_events(file).Load()
         first = next(events, None)  # the version of the file format
         if first is not None:
             runs.append((first.wall_time, events))
@@ -252,6 +249,19 @@ def _read_curves(
         rows = np.array([(step * frames, *of_tag[step]) for step in sorted(of_tag)], np.float64)
         curves[current_tag(tag) if version == 2 else MOVED.get(tag, tag)] = Curve(*rows.T)
     return curves
+
+
+def open_events(file: Path) -> Any:
+    """Returns TensorBoard's reader of a file. Raises ConfigError for a named pipe, a device or a socket."""
+    # Not at the top of the module: it takes 0.2 s, which an error about a mistyped folder should not.
+    # The legacy loader does not convert events, which simple values do not need.
+    from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+
+    try:
+        refuse_special(file)
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+    return LegacyEventFileLoader(str(file))
 
 
 def _continued(

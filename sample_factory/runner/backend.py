@@ -13,6 +13,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.unknown_flags import nearest
 from sample_factory.runner.run_job import Job
 from sample_factory.runtime.child import kill_group
+from sample_factory.runtime.files import open_file
 from sample_factory.runtime.registry import WrongPath, import_attribute
 
 GPUS = "CUDA_VISIBLE_DEVICES"
@@ -102,7 +103,7 @@ class ProcessBackend:
         if self._per_gpu > 0:
             env[GPUS] = min(self._gpus, key=list(self._gpu_of.values()).count)  # with the fewest jobs
             self._gpu_of[job.name] = env[GPUS]
-        with open(job.log, "ab") as log:
+        with open_file(job.log, "ab") as log:
             self._running[job.name] = subprocess.Popen(
                 [sys.executable, "-m", "sample_factory.runner.run_job", str(job.order)],
                 stdin=subprocess.DEVNULL,

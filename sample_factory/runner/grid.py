@@ -1,7 +1,6 @@
 """Runs the jobs of a grid to their end with a backend, and shows them: a live table on a terminal, lines
 otherwise."""
 
-import json
 import math
 import shutil
 import sys
@@ -11,10 +10,12 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from sample_factory.config.experiment_folder import read_json
 from sample_factory.config.flags import NEVER
 from sample_factory.monitoring.console import clock_text, short_count, short_number
 from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting.plot_command import aligned
+from sample_factory.plotting.read_summaries import open_events
 from sample_factory.runner.backend import Backend, CannotStart
 from sample_factory.runner.run_job import ENDS, FAILED, FINISHED, QUEUED, RUNNING, STOPPED, WAITING, Job
 from sample_factory.runtime.supervisor import StopSignals
@@ -66,18 +67,15 @@ class Row:
 
     def read(self) -> None:
         """Updates the figures from what the run has written since the last call."""
-        # Not at the top of the module: it takes 0.2 s, which an error about a flag should not.
-        from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
-
         for file in sorted(self.job.folder.glob(EVENT_FILES)):  # a name has the time of its start
             if file not in self._loaders:
-                self._loaders[file] = LegacyEventFileLoader(str(file))
+                self._loaders[file] = open_events(file)
             for event in self._loaders[file].Load():
                 scalars = {scalar.tag: scalar.simple_value for scalar in event.summary.value}
                 self.figures |= {tag: scalars[tag] for tag in self.figures if tag in scalars}
         settings = self.job.folder / "cfg.json"
         if not self.env and settings.exists():
-            flags = json.loads(settings.read_text())
+            flags = read_json(settings)
             self.env = str(flags.get("env", ""))
             target = int(flags.get("train_for_env_steps", NEVER))
             self.target = None if target >= NEVER else target

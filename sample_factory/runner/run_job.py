@@ -20,8 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sample_factory.config.experiment_folder import write_atomically
+from sample_factory.config.experiment_folder import read_json, write_atomically
+from sample_factory.config.flags import ConfigError
 from sample_factory.mainloop.run_result import RESULT_FILE
+from sample_factory.runtime.files import open_file
 
 FOLDER = "runner"  # in the folder of the grid: orders, states and logs
 
@@ -59,6 +61,17 @@ class JobState(NamedTuple):
     def write(self, path: Path) -> None:
         write_atomically(path, json.dumps(self._asdict(), indent=1))
 
+    @staticmethod
+    def of_values(values: Mapping[str, Any], path: Path) -> "JobState":
+        """Returns what `write` wrote. path: of the file, for the message. Raises ConfigError."""
+        try:
+            state = JobState(**values)
+            float(state.attempt + state.began + state.seconds)
+            "".join([state.state, state.reason])
+        except TypeError:  # other names or types
+            raise ConfigError(f"{path} is not a state that the runner has written; delete it") from None
+        return state
+
 
 class Job(NamedTuple):
     """A run of the grid, and the next attempt at it.
@@ -79,9 +92,12 @@ class Job(NamedTuple):
 
     @staticmethod
     def read(order: Path) -> "Job":
-        """Reads what `write_order` wrote. Raises OSError, and ValueError, KeyError or TypeError otherwise."""
-        values = json.loads(order.read_text())
-        return Job(**{**values, "folder": Path(values["folder"]), "files": order.parent})
+        """Reads what `write_order` wrote. Raises ConfigError."""
+        values = read_json(order)
+        try:
+            return Job(**{**values, "folder": Path(values["folder"]), "files": order.parent})
+        except (KeyError, TypeError):
+            raise ConfigError(f"{order} is not an order of the runner") from None
 
     @property
     def name(self) -> str:
@@ -103,7 +119,7 @@ class Job(NamedTuple):
     def read_state(self) -> JobState | None:
         """Returns the state of the last attempt that has begun; None if there was none."""
         values = _read(self.state)
-        return None if values is None else JobState(**values)
+        return None if values is None else JobState.of_values(values, self.state)
 
     def read_current(self) -> JobState | None:
         """Returns the state of the last order; None if it has not begun."""
@@ -118,7 +134,10 @@ class Job(NamedTuple):
 
     def last_line(self) -> str:
         """Returns the last line of the output that is not blank; empty if there is none."""
-        output = self.log.read_text(errors="replace").split("\n") if self.log.exists() else []
+        if not self.log.exists():
+            return ""
+        with open_file(self.log, errors="replace") as log:
+            output = log.read().split("\n")
         return next((line.strip() for line in reversed(output) if line.strip()), "")
 
     def write_order(self) -> None:
@@ -130,12 +149,9 @@ class Job(NamedTuple):
         write_atomically(self.order, json.dumps(order._asdict(), indent=1, default=str))
 
 
-def _read(path: Path) -> Any:
-    """Returns the contents of a JSON file; None if there is no file."""
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
+def _read(path: Path) -> dict[str, Any] | None:
+    """Returns the contents of a JSON file; None if there is no file. Raises ConfigError."""
+    return read_json(path) if os.path.lexists(path) else None
 
 
 def end_with_parent() -> Callable[[], Any]:
@@ -169,7 +185,7 @@ def run_job(job: Job) -> JobState:
     state.write(job.state)
     program, *words = job.command
     try:
-        with open(job.log, "ab") as output:
+        with open_file(job.log, "ab") as output:
             process = subprocess.Popen(
                 [sys.executable if program in PYTHON else program, *words],
                 stdin=subprocess.DEVNULL,
@@ -199,9 +215,14 @@ def run_job(job: Job) -> JobState:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns 0 if the run is finished or was stopped, otherwise 1."""
+    """Returns 0 if the run is finished or was stopped, 2 if there is no such order, otherwise 1."""
     (path,) = sys.argv[1:] if argv is None else argv
-    return 1 if run_job(Job.read(Path(path))).state == FAILED else 0
+    try:
+        job = Job.read(Path(path))
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 1 if run_job(job).state == FAILED else 0
 
 
 if __name__ == "__main__":

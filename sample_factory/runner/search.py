@@ -10,7 +10,13 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from sample_factory.config.commands import SEARCH
-from sample_factory.config.experiment_folder import EXPECT, IDENTITY, read_file_of_flags, write_atomically
+from sample_factory.config.experiment_folder import (
+    EXPECT,
+    IDENTITY,
+    read_file_of_flags,
+    read_json,
+    write_atomically,
+)
 from sample_factory.launch.exit_codes import FAILED, INTERRUPTED, run_command
 from sample_factory.plotting.plot_command import aligned
 from sample_factory.runner.grid import Grid
@@ -96,7 +102,7 @@ def _row(trial: "FrozenTrial") -> dict[str, Any]:
 def recipe_of(trial: "FrozenTrial", description: SearchDescription, train_dir: Path) -> dict[str, Any]:
     """Returns the flags of a complete trial for --cfg, without env and seed, and what they have reached."""
     run = description.rounds(trial.number, {}, train_dir)[0][0]
-    typed = json.loads((run.folder / "cfg.json").read_text())["cli_args"]
+    typed = read_json(run.folder / "cfg.json")["cli_args"]
     flags = {**(read_file_of_flags(typed["cfg"]).values if "cfg" in typed else {}), **typed}
     means = [f"{short(fmean(values))} in {env}" for env, values in trial.user_attrs[VALUES].items()]
     length = f"{description.budget:,} {description.unit}"

@@ -1,7 +1,6 @@
 """The trials of a search: Optuna proposes their flags, a Grid runs them, a pruner ends those without hope."""
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -17,6 +16,7 @@ from sample_factory.runner.grid import FRAMES, Grid, Row
 from sample_factory.runner.run_job import FAILED, FINISHED
 from sample_factory.runner.search_description import NOTE, VALUES, SearchDescription, short
 from sample_factory.runtime.failures import CommandFailed, one_line
+from sample_factory.runtime.files import open_file
 
 JOURNAL = "journal.log"
 OBJECTIVE = "objective"  # user attribute of the study
@@ -25,21 +25,27 @@ OBJECTIVE = "objective"  # user attribute of the study
 def open_study(description: SearchDescription, folder: Path) -> optuna.Study:
     """Opens the journal of a search, or begins it; no other process may write to it.
 
-    Raises ConfigError if it belongs to a search with another objective.
+    Raises ConfigError if it belongs to a search with another objective, or cannot be read.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     path = folder / JOURNAL
     # What a killed search has left: its lock, and a line that was not written to its end.
     Path(f"{path}.lock").unlink(missing_ok=True)
-    if path.exists():
-        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
-    study = optuna.create_study(
-        storage=optuna.storages.JournalStorage(JournalFileBackend(str(path))),
-        study_name=description.search_name,
-        direction="maximize",
-        load_if_exists=True,
-        pruner=description.pruner or optuna.pruners.MedianPruner(),
-    )
+    if path.is_symlink():
+        raise ConfigError(f"{path} is a link: another file would be changed. Replace it by a copy")
+    try:
+        if path.exists():
+            with open_file(path, "rb+") as journal:
+                journal.truncate(journal.read().rfind(b"\n") + 1)
+        study = optuna.create_study(
+            storage=optuna.storages.JournalStorage(JournalFileBackend(str(path))),
+            study_name=description.search_name,
+            direction="maximize",
+            load_if_exists=True,
+            pruner=description.pruner or optuna.pruners.MedianPruner(),
+        )
+    except Exception as error:  # whatever a damaged journal makes Optuna raise
+        raise ConfigError(f"{path} cannot be read as Optuna's journal: {one_line(error)}") from None
     # With the number of trials, a second start does not draw those of the first one again.
     study.sampler = description.sampler or optuna.samplers.TPESampler(seed=len(study.trials))
     before = study.user_attrs.get(OBJECTIVE, description.objective)

@@ -16,6 +16,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.runner.backend import CannotStart
 from sample_factory.runner.run_job import Job
 from sample_factory.runtime.failures import CommandFailed
+from sample_factory.runtime.files import open_file
 from sample_factory.runtime.log import log
 
 # `trap`: Slurm kills what is left of a job when its shell has ended, and the run is still saving then.
@@ -31,6 +32,7 @@ fi
 exit $$code
 """
 POLL_SECONDS = 2.0  # between two calls of squeue
+MAX_ID = 100  # characters
 GONE_SECONDS = 8.0  # a job that squeue does not list may have written its state on another machine
 CALL_SECONDS = 60.0  # limit for a call of squeue or sbatch
 
@@ -70,7 +72,7 @@ class SlurmBackend:
             return False
         try:
             is_same = Job.read(job.order).command == list(job.command)
-        except (OSError, ValueError, KeyError, TypeError):  # missing, or written by another version
+        except ConfigError:  # missing, or written by another version
             is_same = False
         if not is_same:
             raise ConfigError(
@@ -85,14 +87,14 @@ class SlurmBackend:
 
     def start(self, job: Job) -> None:
         self._file(job, "sh").parent.mkdir(parents=True, exist_ok=True)
-        self._file(job, "sh").write_text(self.script_text(job))
+        write_atomically(self._file(job, "sh"), self.script_text(job))
         try:
             job_id = _call(self.sbatch(job))
         except subprocess.CalledProcessError as error:
             raise CannotStart(f"sbatch: {' '.join(error.stderr.split())}") from None
         except subprocess.TimeoutExpired:
             raise CannotStart(f"sbatch has not answered within {CALL_SECONDS:g} s") from None
-        self._file(job, "id").write_text(job_id)
+        write_atomically(self._file(job, "id"), job_id)
         self._follow(job)
         # The script may be run at any moment, also after a job has queued itself again with another id.
         ids = shlex.join(str(self._file(job, "id")) for job in self._jobs.values())
@@ -174,7 +176,12 @@ class SlurmBackend:
         return (self._workdir or job.files) / f"sbatch_{job.folder.parent.name}_{job.name}.{ending}"
 
     def _id_of(self, job: Job) -> str:
-        return self._file(job, "id").read_text().strip().partition(";")[0]  # "id" or "id;cluster"
+        path = self._file(job, "id")
+        with open_file(path) as file:
+            job_id = file.read(MAX_ID).strip().partition(";")[0]  # "id" or "id;cluster"
+        if not job_id.isascii() or not job_id.isdecimal():  # it becomes an argument of scancel
+            raise ConfigError(f"{path} does not hold the id of a job; delete it")
+        return str(job_id)
 
 
 def _call(command: Sequence[str]) -> str:

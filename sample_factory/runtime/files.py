@@ -5,7 +5,7 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -15,19 +15,8 @@ KINDS = {
 }
 
 
-def open_file(path: str | os.PathLike[str], mode: str = "r", **options: Any) -> IO[Any]:
-    """Opens a file as `open` does. Raises OSError for anything that is not a regular file, without a wait."""
-    return open(path, mode, opener=_open, **options)
-
-
-def read_bytes(path: Path) -> bytes:
-    """Returns the contents of a file. Raises OSError, also for anything that is not a regular file."""
-    with open_file(path, "rb") as file:
-        return bytes(file.read())
-
-
 def special_kind(mode: int) -> str | None:
-    """Returns in words what a file of this mode is (`st_mode`); None for a regular file or a folder."""
+    """Returns in words what a file of this mode is (`st_mode`); None for a regular file, folder or link."""
     return KINDS.get(stat.S_IFMT(mode))
 
 
@@ -40,9 +29,10 @@ def refuse_special(path: str | os.PathLike[str]) -> None:
     _check(path, mode)
 
 
-def _open(path: str, flags: int) -> int:
+def open_descriptor(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
+    """Opens a file as `os.open` does. Raises OSError, at once, for a named pipe, a device or a socket."""
     refuse_special(path)  # first: opening a device can have effects
-    fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, mode)
     try:
         _check(path, os.fstat(fd).st_mode)  # another one may have been put there meanwhile
     except OSError:
@@ -51,7 +41,21 @@ def _open(path: str, flags: int) -> int:
     return fd
 
 
+def open_file(path: str | os.PathLike[str], mode: str = "r", **options: Any) -> Any:
+    """Opens a file as `open` does. Raises OSError, at once, for a named pipe, a device or a socket."""
+    return open(path, mode, opener=open_descriptor, **options)
+
+
+def new_file(path: str | os.PathLike[str], mode: str = "w") -> Any:
+    """Creates a file in place of whatever lies there; a link is replaced, not followed. Raises OSError.
+
+    mode: "w" for text or "wb" for bytes.
+    """
+    Path(path).unlink(missing_ok=True)
+    return open(path, mode.replace("w", "x"))
+
+
 def _check(path: str | os.PathLike[str], mode: int) -> None:
     kind = special_kind(mode)
     if kind is not None:
-        raise OSError(errno.EINVAL, f"it is {kind}, not a file", os.fspath(path))
+        raise OSError(errno.EINVAL, f"{Path(path).name} is {kind}, not a file", os.fspath(path))

@@ -7,6 +7,7 @@ from multiprocessing import context, reduction
 from pathlib import Path
 from typing import Any
 
+from sample_factory.runtime.files import open_descriptor
 from sample_factory.runtime.log import log
 
 NAME = ".lock"
@@ -26,7 +27,7 @@ class FolderLock:
 
     def __init__(self, folder: Path):
         """Raises FolderInUse, or OSError if the folder cannot be written to."""
-        self._fd = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        self._fd = open_descriptor(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from sample_factory.runtime.files import open_descriptor
+
 log = logging.getLogger("sample_factory")
 
 LINE = "[%(asctime)s][%(worker)s] %(levelname)s %(message)s"
@@ -300,7 +302,7 @@ class SharedFileHandler(logging.Handler):
 
     def _open(self) -> int:
         os.makedirs(os.path.dirname(self._path), exist_ok=True)
-        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        return open_descriptor(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def emit(self, record: logging.LogRecord) -> None:
         if vars(record).get("only_on_terminals"):

@@ -3,7 +3,9 @@
 import errno
 import json
 import os
+import socket
 import stat
+import sys
 
 import pytest
 
@@ -188,8 +190,33 @@ def test_flags_of_evaluations_during_training_are_checked_too(foreign):
     for text in (f"--env=gym_{MODULE}:X-v0", f"--env pettingzoo_{MODULE}", "--video_name=../x.mp4"):
         foreign.write(eval_flags=text, eval_every_env_steps=100)
         assert "eval_flags" in refusal()
-    foreign.write(eval_flags="--eval_deterministic=True", eval_every_env_steps=100)
-    assert refusal() == ""
+    places = (
+        "--figures_file=x",
+        "--train_dir=x",
+        "--train_dir x",
+        "--experiment other",
+        "--cfg=x",
+        "--json=x",
+    )
+    services = (
+        "--wandb_project=x",
+        "--ray_address local",
+        "--transfer_from=x",
+        "--trust_code",
+        "--video_name=x",
+    )
+    for text in (*places, *services, "--doom_scenarios_dir=x", "--doom_scenarios_dir x"):
+        foreign.write(eval_flags=text, eval_every_env_steps=100)
+        assert "eval_flags" in refusal(), text
+        assert refusal(f"--eval_flags={text}") == "", "what is typed is trusted"
+    for text in (
+        "--eval_deterministic=True",
+        "--env=gym_Pendulum-v1 --seed 3",
+        "--doom_skill=2",
+        "--reward_scale=1e-1",
+    ):
+        foreign.write(eval_flags=text, eval_every_env_steps=100)
+        assert refusal() == "", text
 
 
 def test_places_of_another_machine_are_not_used_and_logged(foreign, caplog):
@@ -309,6 +336,71 @@ def test_any_hostile_value_of_any_flag_is_one_line_or_has_its_normal_effect(env,
                 message = refusal(own=None if is_text and place % 2 else OWN_SECTIONS)
                 assert len(message) < 1000 and message.isprintable(), (field.name, message)
             foreign.check_harmless()
+
+
+def test_links_in_an_own_folder_are_refused_where_others_may_have_put_them(trained, tmp_path, monkeypatch):
+    foreign = foreign_copy(trained, tmp_path, monkeypatch)
+    (foreign.folder / "cfg.json").write_text(
+        json.dumps(signed(json.loads((foreign.folder / "cfg.json").read_text())))
+    )
+    (foreign.folder / ".cfg.json.tmp").symlink_to(tmp_path / "x")
+    assert refusal() == "", "only this account can have put it there"
+    os.chmod(foreign.folder, 0o777)
+    assert ".cfg.json.tmp is a link" in refusal() and "Other accounts may write" in refusal()
+    os.chmod(foreign.folder, 0o755)
+    if os.geteuid() == 0:
+        os.chown(foreign.folder, 65534, 65534)
+        assert "Other accounts may write" in refusal()
+
+
+def test_the_flags_that_are_used_are_those_that_were_checked(foreign):
+    path = str(foreign.folder / "cfg.json")
+    opened = []
+    is_counting = True
+
+    def hook(event, arguments):
+        if is_counting and event == "open" and str(arguments[0]) == path and arguments[1] is not None:
+            opened.append(path)
+
+    sys.addaudithook(hook)
+    assert refusal() == "" and len(opened) == 1, "a second reading could find another file"
+    is_counting = False  # a hook cannot be removed
+
+
+@pytest.mark.parametrize("own", [None, {"results": ResultFlags}], ids=["resumed", "evaluated"])
+def test_a_file_of_flags_that_is_no_flat_object_of_flags_is_one_line(foreign, own):
+    path = foreign.folder / "cfg.json"
+    good = path.read_text()
+    deep = "[" * 100_000 + "]" * 100_000
+    cases = {
+        "more than 20,000,000 bytes": good + " " * 20_000_000,
+        "not valid JSON": good.replace("{", f'{{"deep": {deep},', 1),
+        "the key env is there twice": good.replace("{", f'{{"env": "gym_{MODULE}:X-v0", ', 1),
+        "the key a is there twice": good.replace("{", '{"more": {"a": 1, "a": 2}, ', 1),
+    }
+    for words, text in cases.items():
+        path.write_text(text)
+        message = refusal(own=own)
+        assert words in message and len(message) < 500 and message.isprintable()
+    for name in ("cfg.json", "config.json"):
+        path.unlink(missing_ok=True)
+        (foreign.folder / name).unlink(missing_ok=True)
+        os.mkfifo(foreign.folder / name)
+        assert f"{name} is a named pipe" in refusal(f"--env={ENV}", own=own)
+        (foreign.folder / name).unlink()
+
+
+def test_special_files_in_a_foreign_folder_are_refused(foreign):
+    for name, kind in (("sf_log.txt", "named pipe"), (".summary/0/x", "named pipe"), ("socket", "socket")):
+        path = foreign.folder / name
+        path.unlink(missing_ok=True)
+        if kind == "socket":
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(os.path.relpath(path))
+        else:
+            os.mkfifo(path)
+        assert f"{path} is a {kind}" in refusal()
+        path.unlink()
 
 
 def test_ten_megabytes_of_text_are_refused_in_one_line(foreign):

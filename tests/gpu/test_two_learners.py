@@ -24,12 +24,12 @@ def test_nccl_is_used_only_where_each_learner_has_a_gpu_of_its_own(num_learners,
 class SecondLearner:
     """In the child: trains beside the test."""
 
-    def __init__(self, port, path, context):
+    def __init__(self, place, path, context):
         self._path = path
         torch.set_num_threads(1)
         torch.backends.cudnn.allow_tf32 = False
         self._group = LearnerGroup(1, NUM_LEARNERS)
-        self._group.connect(torch.device(resolve_device(BEST, 1)), port)
+        self._group.connect(torch.device(resolve_device(BEST, 1)), place)
 
     def run(self):
         self._path.write_bytes(pickle.dumps(list(numbers(train(CASE, self._group, BEST)))))
@@ -38,10 +38,11 @@ class SecondLearner:
 def test_two_learners_on_the_gpus_of_this_machine_equal_one(tmp_path):
     path = tmp_path / "second"
     group = LearnerGroup(0, NUM_LEARNERS)
-    child = Child("second", SecondLearner, (group.listen(), path))
+    place = group.listen()
+    child = Child("second", SecondLearner, (place, path))
     child.start()
     try:
-        group.connect(torch.device(resolve_device(BEST)), 0)
+        group.connect(torch.device(resolve_device(BEST)), place)
         first = list(numbers(train(CASE, group, BEST)))
         child.join(60)
         second = pickle.loads(path.read_bytes())

@@ -113,16 +113,19 @@ def train(case, group=None, device="cpu"):
 class SecondLearner:
     """In the child: trains all cases beside the test, receives an order, and ends."""
 
-    def __init__(self, port, path, context):
+    def __init__(self, place, path, context):
         self._path = path
         torch.set_num_threads(1)
         self._group = LearnerGroup(1, NUM_LEARNERS)
-        self._group.connect(torch.device("cpu"), port)
+        self._group.connect(torch.device("cpu"), place)
 
     def run(self):
         states = {case: train(case, self._group) for case in CASES}
         order = self._group.receive_order()
         self._path.write_bytes(pickle.dumps((states, order)))
+        with pytest.raises(LearnerLost, match="does not come from the first learner"):
+            self._group.receive_order()
+        self._path.with_name("refused").touch()
 
 
 @pytest.fixture(scope="module")
@@ -130,13 +133,18 @@ def trained(tmp_path_factory):
     """Yields the states of both learners by case, the order that the second one received, and the group."""
     path = tmp_path_factory.mktemp("learners") / "second"
     group = LearnerGroup(0, NUM_LEARNERS)
-    child = Child("second", SecondLearner, (group.listen(), path))
+    place = group.listen()
+    child = Child("second", SecondLearner, (place, path))
     child.start()
     try:
-        group.connect(torch.device("cpu"), 0)
+        group.connect(torch.device("cpu"), place)
         first = {case: train(case, group) for case in CASES}
         group.give_order(Order(trains=True, state={"generation": 3}))
+        forged = pickle.dumps(Order(trains=True))
+        torch.distributed.broadcast(torch.tensor(len(forged)), src=0)
+        torch.distributed.broadcast(torch.frombuffer(bytearray(forged), dtype=torch.uint8), src=0)
         child.join(60)
+        assert path.with_name("refused").exists(), "an order of another account must not be unpickled"
         second, order = pickle.loads(path.read_bytes())
         yield first, second, order, group
     finally:

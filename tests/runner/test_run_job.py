@@ -9,7 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sample_factory.runner.run_job import Job, run_job
+from sample_factory.config.flags import ConfigError
+from sample_factory.runner.run_job import Job, main, run_job
 from tests.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -118,3 +119,36 @@ def test_a_run_saves_and_ends_when_the_process_around_it_is_killed(make_job, tmp
     process.wait()
     wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
     assert (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "{",
+        '{"attempt": 1}',
+        '{"attempt": "x", "command": [], "state": "finished"}',
+        '{"attempt": 1, "command": [], "state": 7}',
+    ],
+)
+def test_files_that_the_runner_has_not_written_are_one_line(make_job, text, capsys):
+    job = make_job("true")
+    job.state.write_text(text)
+    with pytest.raises(ConfigError, match="00_a.state.json"):
+        job.read_state()
+    job.order.write_text(text)
+    assert main([str(job.order)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_named_pipes_among_the_files_of_a_job_are_not_waited_for(make_job):
+    job = make_job("true")
+    for path in (job.state, job.order, job.log):
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+    with pytest.raises(ConfigError, match="named pipe"):
+        job.read_state()
+    with pytest.raises(ConfigError, match="named pipe"):
+        Job.read(job.order)
+    with pytest.raises(OSError, match="named pipe"):
+        job.last_line()

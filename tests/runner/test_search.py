@@ -2,13 +2,16 @@
 
 import csv
 import json
+import os
 import signal
 import sys
 from collections import Counter
 
 import pytest
 
+from sample_factory.config.flags import ConfigError
 from sample_factory.runner.search_description import SearchDescription
+from sample_factory.runner.search_trials import open_study
 from tests.processes import wait_until
 
 pytestmark = pytest.mark.timeout(600)  # seconds; Ray takes 5 to start, ten times as many on a busy machine
@@ -37,7 +40,9 @@ for frames in range(20, 101, 20):
 """
 DESCRIPTION = """
 import pathlib, optuna
+from sample_factory.config.flags import ConfigError
 from sample_factory.runner.search_description import SearchDescription
+from sample_factory.runner.search_trials import open_study
 
 def space(trial):
     if trial.suggest_float("x", 0, 2) == 1.5 or pathlib.Path("broken").exists():
@@ -197,3 +202,25 @@ def test_without_optuna_the_error_is_one_line_with_the_extra(search, monkeypatch
     assert main(["--run=my_grid.py"]) == 2
     output = capsys.readouterr().err
     assert "pip install -e '.[search]'" in output and len(output.splitlines()) == 1
+
+
+def test_a_journal_that_is_a_link_a_pipe_or_damaged_is_one_line_and_changes_no_file(tmp_path):
+    description = SearchDescription(
+        "s", "python x.py", lambda trial: {}, {"a": (0, 1)}, frames=9, num_trials=1
+    )
+    journal = tmp_path / "journal.log"
+    (tmp_path / "own").write_text("not ended by a line break")
+    journal.symlink_to(tmp_path / "own")
+    with pytest.raises(ConfigError, match="is a link"):
+        open_study(description, tmp_path)
+    assert (tmp_path / "own").read_text() == "not ended by a line break"
+    journal.unlink()
+    os.mkfifo(journal)
+    with pytest.raises(ConfigError, match="named pipe"):
+        open_study(description, tmp_path)
+    for text in ("no JSON\n{}\n", "[]\n", '{"op_code": 99}\n', '{"op_code": 4, "worker_id": "x"}\n'):
+        journal.unlink()
+        journal.write_text(text)
+        with pytest.raises(ConfigError, match="journal") as caught:
+            open_study(description, tmp_path)
+        assert "\n" not in str(caught.value)

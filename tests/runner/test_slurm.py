@@ -150,3 +150,12 @@ def test_a_machine_without_slurm_or_a_missing_template_is_one_line(grid, flags, 
     assert ended.returncode == 2
     assert message in ended.stdout and len(ended.stdout.splitlines()) == 1
     assert not (grid.folder / "train_dir").exists()
+
+
+def test_an_id_file_of_a_stranger_is_no_argument_of_scancel(grid, cluster):
+    grid.fail(1)
+    assert grid.run(SLURM).returncode == 1
+    for file in grid.files.glob("*.id"):
+        file.write_text("--user=somebody")
+    ended = grid.run(SLURM)
+    assert ended.returncode == 2 and "does not hold the id of a job" in ended.stdout

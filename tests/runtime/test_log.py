@@ -3,6 +3,7 @@
 import io
 import logging
 import re
+import resource
 import shutil
 import sys
 import warnings
@@ -115,10 +116,15 @@ def test_only_a_terminal_gets_colours(is_terminal, tmp_path, monkeypatch):
     assert "\x1b" not in (tmp_path / "log.txt").read_text()
 
 
-def test_a_full_disk_does_not_end_the_run(capsys):
-    setup_logging("main", "/dev/full")
-    log.info("goes to the console all the same")
-    assert "No space left" in capsys.readouterr().err
+def test_a_file_that_cannot_grow_does_not_end_the_run(tmp_path, capsys):
+    setup_logging("main", str(tmp_path / "log.txt"))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        log.info("goes to the console all the same")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "File too large" in capsys.readouterr().err
 
 
 def test_a_log_file_that_is_deleted_is_created_again(tmp_path):

@@ -16,6 +16,7 @@ from sample_factory.config.flags import ConfigError, section_fields
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.plotting import plot_curves
 from tests.foreign import ENV, FLAGS, MODULE, foreign_copy, train_briefly
 
 
@@ -60,6 +61,39 @@ def test_links_in_a_folder_are_not_written_through(foreign, capfd):
         assert train.main(flags) == 2
         assert "sf_log.txt is a link" in capfd.readouterr().err
     assert (foreign.root / "own").read_text() == "text"
+
+
+def test_no_command_waits_for_a_named_pipe_in_an_own_folder(trained, tmp_path, monkeypatch, capfd):
+    shutil.copytree(trained / "train_dir", tmp_path / "train_dir")
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "train_dir" / "theirs"
+    (folder / "sf_log.txt").unlink()
+    checkpoints = ["checkpoint_000009999_99999.pth", "best_000009999_9_x_1.0.pth", ".temp_checkpoint"]
+    for name in ("sf_log.txt", ".cfg.json.tmp", ".result.json.tmp", *checkpoints):
+        os.mkfifo(folder / ("checkpoint_p0" if name in checkpoints else "") / name)
+    train_arguments = [*IN_FOLDER, f"--env={ENV}", "--train_for_env_steps=600", *FLAGS]
+    assert train.main(train_arguments) == 0
+    err = capfd.readouterr().err
+    assert "sf_log.txt is a named pipe" in err and "checkpoint_000009999_99999.pth is a named pipe" in err
+    assert eval_command.main([*IN_FOLDER, *COMMANDS["eval"][1]]) == 0
+
+    def refused(name, main, arguments):
+        capfd.readouterr()
+        assert main(arguments) == 2
+        lines = capfd.readouterr().err.splitlines()
+        assert len(lines) == 1 and f"{name} is a named pipe" in lines[0]
+
+    file = min(folder.glob(".summary/0/*"))
+    file.unlink()
+    os.mkfifo(file)
+    refused(file.name, plot_curves.main, [str(folder), "--out=x.png"])
+    for name in (".lock", "cfg.json"):
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+        refused(name, train.main, [*train_arguments, "--train_for_env_steps=900"])
+    for main, flags in COMMANDS.values():
+        refused("cfg.json", main, [*IN_FOLDER, *flags])
+    refused("cfg.json", plot_curves.main, [str(folder), "--out=x.png"])
 
 
 def with_all_flags(foreign, text):

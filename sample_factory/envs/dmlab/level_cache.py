@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sample_factory.runtime.files import open_file
 from sample_factory.runtime.log import log
 
 SEEDS_SUFFIX = ".dm_lvl_seeds"
@@ -76,7 +77,7 @@ class LevelCache:
 
     def _choose_and_list(self, random: np.random.Generator) -> int:
         self._used_file.parent.mkdir(parents=True, exist_ok=True)
-        with self._used_file.open("ab+", buffering=0) as file:
+        with open_file(self._used_file, "ab+", buffering=0) as file:
             _lock(file)
             file.seek(self._num_read)
             lines = file.read()
@@ -124,7 +125,7 @@ class LevelCache:
                 unfinished.unlink(missing_ok=True)
         seeds = seeds_file(self._folder, self._level)
         seeds.parent.mkdir(parents=True, exist_ok=True)
-        with seeds.open("ab", buffering=0) as file:  # one call: the lines of other processes stay whole
+        with open_file(seeds, "ab", buffering=0) as file:  # one call: the lines of other processes stay whole
             file.write(f"{self._episode_seed} {key}\n".encode())
 
 
