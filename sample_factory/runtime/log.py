@@ -57,6 +57,7 @@ def setup_logging(
     in_notebook: in a child: stderr is shown in a notebook, although it is a pipe.
     """
     global _log_file
+    _open_closed_streams()
     console = ConsoleHandler(process_name, sys.stderr, show_warning, in_notebook)
     for handler in log.handlers:
         if isinstance(handler, ConsoleHandler) and log_file is not None:
@@ -76,6 +77,21 @@ def setup_logging(
             return
         file_handler.setFormatter(_plain_formatter(process_name))
         log.addHandler(file_handler)
+
+
+def _open_closed_streams() -> None:
+    """Opens the standard streams that this program was started without (`2>&-`), on the null device.
+
+    Otherwise the next files would get their numbers, and a child would write its messages there.
+    """
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    sys.stdin = sys.stdin or os.fdopen(os.dup(fd))
+    sys.stdout = sys.stdout or os.fdopen(os.dup(fd), "w")
+    sys.stderr = sys.stderr or os.fdopen(os.dup(fd), "w")
+    os.close(fd)
 
 
 def current_settings() -> dict[str, Any]:

@@ -126,6 +126,10 @@ class SocketQueue:
         writer.setblocking(False)
         reader.setblocking(False)
 
+    def __del__(self) -> None:
+        for end in vars(self).values():  # none if it could not be opened
+            end.close()  # otherwise Python warns
+
     def put(self, message: Any, keep_waiting: Callable[[], bool] = always) -> bool:
         """See Queue.put. Raises MessageTooLarge also for a message that is larger than max_bytes."""
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)

@@ -5,6 +5,7 @@ import logging
 import re
 import resource
 import shutil
+import subprocess
 import sys
 import warnings
 
@@ -204,3 +205,12 @@ def test_a_warning_of_several_processes_is_shown_once_and_each_is_in_the_file(ca
     assert shown.count("the folder is not writable") == 1 and "[worker_0] WARNING" in shown
     assert shown.count("this env is old (UserWarning, ") == 1 and "\x1b" not in shown
     assert (tmp_path / "log.txt").read_text().count("this env is old (UserWarning, ") == 3
+
+
+def test_a_program_that_was_started_without_standard_streams_logs_nowhere_and_its_files_get_other_numbers():
+    program = (
+        "import os, sys; from sample_factory.runtime.log import log, setup_logging; setup_logging('main'); "
+        "log.error('x'); print('x'); sys.exit(7 if os.open(os.devnull, os.O_RDONLY) > 2 else 1)"
+    )
+    without_streams = ["/bin/sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, program]
+    assert subprocess.run(without_streams).returncode == 7

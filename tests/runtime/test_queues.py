@@ -1,6 +1,7 @@
 """Tests of queues: no message is lost or delivered twice, and no process hangs."""
 
 import collections
+import gc
 import importlib.util
 import os
 import pickle
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from dataclasses import fields
 
 import pytest
@@ -181,6 +183,23 @@ def test_a_simulator_that_a_child_starts_does_not_inherit_the_queue(make):
     child.start()
     assert child.join(15) and child.failure is None
     assert child.result == set()
+
+
+def test_a_queue_closes_its_files_without_a_warning_and_also_if_it_has_none(monkeypatch):
+    def no_files(family, kind):
+        raise OSError("too many open files")
+
+    raised = []
+    monkeypatch.setattr(sys, "unraisablehook", raised.append)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SocketQueue().put(1)
+        gc.collect()
+        monkeypatch.setattr(queues.socket, "socketpair", no_files)
+        with pytest.raises(OSError, match="too many"):
+            SocketQueue()
+        gc.collect()
+    assert not raised
 
 
 def test_the_transport_is_chosen_by_its_name():
