@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.runtime.failures import ChildFailed, Explained, describe_exception, out_of_address_space
+from sample_factory.runtime.failures import ChildFailed, Explained, describe_exception, exceeded_limit
 from sample_factory.runtime.log import details, escaped, log
 
 DONE = 0
@@ -30,8 +30,8 @@ def run_command(
     env: a class of envs or a function that makes one, in place of --env.
 
     Exit codes: 0: done, or stopped by a signal that the command handles. 1: ChildFailed, an Explained such as
-    CommandFailed, or too little memory. 2: ConfigError, UnknownEnvError or a missing package. 130: Ctrl+C
-    that the command does not handle.
+    CommandFailed, too little memory, or a limit (see `exceeded_limit`). 2: ConfigError, UnknownEnvError or a
+    missing package. 130: Ctrl+C that the command does not handle.
     """
     from sample_factory.envs.env_family import UnknownEnvError
 
@@ -46,11 +46,13 @@ def run_command(
         log_failures([failure])
         return FAILED
     except (ConfigError, UnknownEnvError, ImportError) as error:
-        no_memory = out_of_address_space(error)
-        print(escaped(f"error: {no_memory or error}"), file=sys.stderr)
-        return FAILED if no_memory else BAD_INPUT
-    except (Explained, MemoryError) as error:
+        limit = exceeded_limit(error)
+        print(escaped(f"error: {limit or error}"), file=sys.stderr)
+        return FAILED if limit else BAD_INPUT
+    except (Explained, MemoryError, OSError, RuntimeError) as error:
         failed = describe_exception(error)
+        if not failed.explained and not isinstance(error, MemoryError):
+            raise
         lines = filter(None, [f"error: {failed.error}", failed.short_traceback])
         print(escaped("\n".join(lines)), file=sys.stderr)
         return FAILED

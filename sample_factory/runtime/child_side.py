@@ -137,10 +137,11 @@ def child_main(settings: Mapping[str, Any], payload: BinaryIO, connection_fd: in
         os.set_inheritable(fd, False)
     link = _link = _ParentLink(Connection(connection_fd))
     context = ChildContext(settings["name"], link.send)
-    _prepare_process(settings, context, link)
-    exit_code = _attempt(link, _build_and_run, payload, context, link)
-    threading.Thread(target=_watch_end, args=(exit_code, settings["mark"]), daemon=True).start()
-    exit_code = _attempt(link, context.cleanup.close) or exit_code
+    exit_code = _attempt(link, _prepare_process, settings, context, link) or _attempt(
+        link, _build_and_run, payload, context, link
+    )
+    watch = threading.Thread(target=_watch_end, args=(exit_code, settings["mark"]), daemon=True)
+    exit_code = _attempt(link, watch.start) or _attempt(link, context.cleanup.close) or exit_code
     sys.stdout.flush()
     if not context.parent_alive:  # so nobody else kills simulators that this process has not closed
         _kill_own_group(settings["mark"])

@@ -1,6 +1,7 @@
 """Failures as data: what a child sends about an exception, what the parent raises, what a user reads."""
 
 import contextlib
+import errno
 import resource
 import sysconfig
 import traceback
@@ -14,12 +15,15 @@ PACKAGE = str(Path(__file__).parents[1])
 LIBRARIES = ("gymnasium", "pettingzoo", "numpy", "torch", "cloudpickle")
 MAX_FRAMES = 8  # of a short traceback
 MAIN_LOOP = "main_loop"
+ADVICE = "allow more, or use fewer workers"
+NO_THREAD = "can't start new thread"
+START_PROGRAM = "_execute_child"  # of subprocess
 # Messages of the dynamic linker, the system, Python and PyTorch when memory is short.
 NO_ROOM = (
     "failed to map segment",
     "annot allocate memory",
     "can't allocate memory",
-    "can't start new thread",
+    NO_THREAD,
 )
 
 
@@ -115,15 +119,16 @@ def collected(failures: list[ChildFailed]) -> Iterator[None]:
     except ChildFailed as failure:
         failures.append(failure)
     except Exception as error:  # any error; the run ends with it
-        failures.append(ChildFailed(MAIN_LOOP, one_line(error), describe_exception(error)))
+        failed = describe_exception(error)
+        failures.append(ChildFailed(MAIN_LOOP, failed.error, failed))
 
 
 def describe_exception(error: BaseException) -> Failed:
     """Returns the exception as text and names."""
     permanent = isinstance(error, FailsAgain)
-    no_memory = out_of_address_space(error)
-    if no_memory:  # there is hardly room for a traceback
-        return Failed(no_memory, message=no_memory, explained=True, permanent=permanent)
+    limit = exceeded_limit(error)
+    if limit:  # there is hardly room for a traceback
+        return Failed(limit, message=limit, explained=True, permanent=permanent)
     frames = _raised_in(error)
     return Failed(
         error=one_line(error),
@@ -138,8 +143,9 @@ def describe_exception(error: BaseException) -> Failed:
     )
 
 
-def out_of_address_space(error: BaseException) -> str:
-    """Returns one line if a limit of the address space (`ulimit -v`) caused the exception; empty otherwise.
+def exceeded_limit(error: BaseException) -> str:
+    """Returns one line if a limit of this process caused the exception: of the address space (`ulimit -v`),
+    of open files (`-n`), or of processes and threads (`-u`). Returns "" otherwise.
 
     Python reports a library that does not fit into memory as an ImportError.
     """
@@ -148,7 +154,21 @@ def out_of_address_space(error: BaseException) -> str:
         message = _message(cause)
         if limit and (isinstance(cause, MemoryError) or any(text in message for text in NO_ROOM)):
             return f"out of memory: {type(cause).__name__}{': ' if message else ''}{message}; {limit}"
+        if _raised_in(cause):  # user code may have a limit of its own, or leak files
+            continue
+        if isinstance(cause, OSError) and cause.errno == errno.EMFILE:
+            files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            return f"too many open files: a process may have {files} (ulimit -n); {ADVICE}"
+        if NO_THREAD in message or (isinstance(cause, BlockingIOError) and _raised_by(cause, START_PROGRAM)):
+            processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+            number = "no more" if processes == resource.RLIM_INFINITY else f"{processes} (ulimit -u)"
+            return f"too many processes or threads: this account may have {number}; {ADVICE}"
     return ""
+
+
+def _raised_by(error: BaseException, function: str) -> bool:
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].name == function
 
 
 def address_space_limit() -> str:

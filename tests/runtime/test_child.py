@@ -212,6 +212,36 @@ def test_an_exit_without_a_reason_names_the_limit_of_the_address_space(start):
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
+def use_up_files():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (30, 30))
+    with pytest.raises(OSError, match="Too many open files") as caught:
+        list(map(SocketQueue, [2000] * 30))
+    return failures.describe_exception(caught.value)
+
+
+def leak_files():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (30, 30))
+    return [open(os.devnull) for _ in range(30)]
+
+
+def test_a_limit_of_open_files_is_named_where_this_package_needs_them():
+    failed = call_in_child("child", use_up_files)
+    reason = "too many open files: a process may have 30 (ulimit -n); allow more, or use fewer workers"
+    assert failed.explained and failed.error == reason
+
+
+def test_an_env_that_leaks_files_is_at_fault_itself():
+    with pytest.raises(ChildFailed, match=r"Too many open files: '/dev/null' \(test_child.py:\d+\)"):
+        call_in_child("child", leak_files)
+
+
+def test_a_limit_of_processes_and_threads_is_named():
+    failed = failures.describe_exception(RuntimeError("can't start new thread"))
+    assert failed.explained and failed.error.startswith(
+        "too many processes or threads: this account may have"
+    )
+
+
 def test_a_run_that_returns_unasked_is_a_failure_unless_the_child_is_one_shot(start):
     worker, probe = start(Returns), start(Returns, one_shot=True)
     assert worker.join(15) and "returned" in worker.failure
