@@ -5,7 +5,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.runtime.failures import ChildFailed, Explained, describe_exception, exceeded_limit
+from sample_factory.runtime.failures import (
+    ChildFailed,
+    Explained,
+    describe_exception,
+    ends_in_user_code,
+    exceeded_limit,
+)
 from sample_factory.runtime.log import details, escaped, log
 
 DONE = 0
@@ -30,8 +36,8 @@ def run_command(
     env: a class of envs or a function that makes one, in place of --env.
 
     Exit codes: 0: done, or stopped by a signal that the command handles. 1: ChildFailed, an Explained such as
-    CommandFailed, too little memory, or a limit (see `exceeded_limit`). 2: ConfigError, UnknownEnvError or a
-    missing package. 130: Ctrl+C that the command does not handle.
+    CommandFailed, too little memory, a limit (see `exceeded_limit`), or `sys.exit` in user code. 2:
+    ConfigError, UnknownEnvError or a missing package. 130: Ctrl+C that the command does not handle.
     """
     from sample_factory.envs.env_family import UnknownEnvError
 
@@ -49,9 +55,10 @@ def run_command(
         limit = exceeded_limit(error)
         print(escaped(f"error: {limit or error}"), file=sys.stderr)
         return FAILED if limit else BAD_INPUT
-    except (Explained, MemoryError, OSError, RuntimeError) as error:
+    except (Explained, MemoryError, OSError, RuntimeError, SystemExit) as error:
         failed = describe_exception(error)
-        if not failed.explained and not isinstance(error, MemoryError):
+        is_known = failed.explained or isinstance(error, MemoryError)
+        if not is_known and not (isinstance(error, SystemExit) and ends_in_user_code(error)):
             raise
         lines = filter(None, [f"error: {failed.error}", failed.short_traceback])
         print(escaped("\n".join(lines)), file=sys.stderr)

@@ -233,6 +233,12 @@ def user_call(frame: FrameType) -> str:
     return f"{frames[0].name} ({_place_of(frames)})" if frames else ""
 
 
+def ends_in_user_code(error: BaseException) -> bool:
+    """Returns whether user code has raised the exception itself, and not something that it has called."""
+    stack = traceback.extract_tb(error.__traceback__)
+    return bool(stack) and not _is_internal(stack[-1].filename)
+
+
 def _raised_in(error: BaseException) -> list[traceback.FrameSummary]:
     return _user_frames(traceback.extract_tb(error.__traceback__))
 

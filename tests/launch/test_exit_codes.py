@@ -1,10 +1,13 @@
 import logging
 import resource
+import sys
 
 import pytest
 
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_family import UnknownEnvError
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.launch.exit_codes import run_command
 from sample_factory.runtime.failures import ChildFailed, CommandFailed, PermanentFailure, describe_exception
 
@@ -88,6 +91,18 @@ def test_a_failed_child_is_logged_with_its_name(caplog, monkeypatch):
 
     assert run_command(command, []) == 1
     assert caplog.messages == ["sampler_1 failed: ended by signal 9"]
+
+
+def test_an_exit_in_user_code_is_named_and_one_of_this_package_is_not(capsys):
+    def exits(arguments):
+        sys.exit(0)
+
+    assert run_command(exits, []) == 1
+    error, *trace = capsys.readouterr().err.splitlines()
+    assert error.startswith("error: SystemExit: 0 (test_exit_codes.py:") and trace[-1] == "SystemExit: 0"
+    with pytest.raises(SystemExit) as caught:
+        run_command(lambda arguments: parse_config(["--help"], resolve_family), [])
+    assert caught.value.code == 0
 
 
 def test_any_other_exception_propagates():
