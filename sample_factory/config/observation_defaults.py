@@ -39,7 +39,7 @@ VECTORS: Mapping[str, Any] = {
 # where there are vectors too.
 PICTURES: Mapping[str, Any] = {
     **_SMALL_TASKS,
-    "encoder_subtype": "convnet_atari",
+    "encoder_subtype": "auto",
     "nonlinearity": "relu",
     "ppo_epochs": 4,
     "learning_rate": 2.5e-4,

@@ -125,12 +125,14 @@ class ModelFlags:
     )
     encoder_subtype: str = flag(
         "convnet_simple",
-        "architecture of the network that encodes image observations",
+        "architecture of the network that encodes image observations; auto: by the size of each image",
         aliases=("encoder_conv_architecture",),
         choices=(
+            "auto",
             "convnet_simple",
             "convnet_impala",
             "convnet_atari",
+            "convnet_medium",
             "convnet_small",
             "minigrid_convnet_tiny",
             "resnet_impala",

@@ -50,9 +50,11 @@ def why_done(config: Config) -> str | None:
     frames = resumed_frames(config)
     if len(frames) < config.sampling.num_policies or min(frames) < limit:
         return None
+    least = min(frames)
+    has = "has" if len(frames) == 1 else "has policies that each have at least"
     return (
-        f"{config.run.experiment} has {sum(frames):,} env frames, and --train_for_env_steps={limit} is "
-        f"reached; train for longer with --train_for_env_steps={2 * limit}"
+        f"{config.run.experiment} {has} {least:,} env frames, and --train_for_env_steps={limit} is reached; "
+        f"train for longer with --train_for_env_steps={2 * least}"
     )
 
 

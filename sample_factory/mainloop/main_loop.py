@@ -284,7 +284,8 @@ class MainLoop(Loop):
             if outcome != "stopped":  # `_train` in training/run.py logs that, with what becomes of the folder
                 log.info("%s before anything was learned", outcome)
             return
-        commands = next_commands(self._config, sys.orig_argv, self._monitor.progress.is_done)
+        least = min(policy.env_frames for policy in summary.policies)
+        commands = next_commands(self._config, sys.orig_argv, self._monitor.progress.is_done, least)
         folder = self._config.experiment_dir
         first, *others = summary_lines(summary, outcome)
         others.append(f"Checkpoints: {folder / 'checkpoint_p*'}")

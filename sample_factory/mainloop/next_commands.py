@@ -19,12 +19,14 @@ def next_commands(
     config: Config,
     command_line: Sequence[str],
     is_done: bool,
+    least_frames: int = 0,
     environment: Mapping[str, str] = os.environ,
 ) -> list[tuple[str, str]]:
     """Returns (purpose, command) pairs. Leaves out a command that may not work after a user's own script.
 
     command_line: of this process, the interpreter included (`sys.orig_argv`).
     is_done: whether the run has reached the limit of its flags.
+    least_frames: env frames of the policy that has the fewest; a whole iteration may go far beyond the limit.
     """
     if config.sampling.sampler_only or config.sampling.benchmark:
         return []
@@ -43,7 +45,7 @@ def next_commands(
     elif is_script:  # only the script registers the env or a network
         call = f"sample_factory.enjoy.main({flags})"
         commands.append(("watch", f"{call}, called in {program} in place of the training"))
-    typed = _continue(config, command_line, is_done)
+    typed = _continue(config, command_line, is_done, least_frames)
     if (commands or is_script) and typed is not None:
         commands.append(("continue", typed))
     folder = shlex.quote(relative_path(config.experiment_dir))
@@ -88,7 +90,9 @@ def _flags_to_watch(config: Config, environment: Mapping[str, str]) -> list[str]
     return flags
 
 
-def _continue(config: Config, command_line: Sequence[str], is_done: bool) -> str | None:
+def _continue(
+    config: Config, command_line: Sequence[str], is_done: bool, least_frames: int
+) -> str | None:
     """Returns the command that continues this run: without --restart_behavior, and with a larger limit if the
     present one is reached.
 
@@ -102,7 +106,8 @@ def _continue(config: Config, command_line: Sequence[str], is_done: bool) -> str
         return None
     arguments = _without(arguments, "--restart_behavior")
     if needs_limit:
-        arguments = [*_without(arguments, "--train_for_env_steps"), f"--train_for_env_steps={2 * limit}"]
+        larger = f"--train_for_env_steps={2 * max(limit, least_frames)}"
+        arguments = [*_without(arguments, "--train_for_env_steps"), larger]
     return f"python {shlex.join(arguments)}"
 
 

@@ -1,7 +1,8 @@
 """Chooses the built-in network that encodes an observation, by its space and the flags. No torch."""
 
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -9,7 +10,7 @@ import numpy as np
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.spaces.actions import ACTION_MASK
-from sample_factory.spaces.observations import ImageLayout, ImageShape, Indices, image_layout
+from sample_factory.spaces.observations import CHANNELS, ImageLayout, ImageShape, Indices, image_layout
 
 
 class Conv(NamedTuple):
@@ -25,10 +26,17 @@ CONVNETS: Mapping[str, tuple[Conv, ...]] = {
     "convnet_simple": (Conv(32, 8, 4), Conv(64, 4, 2), Conv(128, 3, 2)),
     "convnet_impala": (Conv(16, 8, 4), Conv(32, 4, 2)),
     "convnet_atari": (Conv(32, 8, 4), Conv(64, 4, 2), Conv(64, 3, 1)),
+    "convnet_medium": (Conv(32, 4, 4), Conv(64, 3, 2)),
     "convnet_small": (Conv(32, 3, 1, 1), Conv(64, 3, 2, 1), Conv(64, 3, 2, 1)),
     "minigrid_convnet_tiny": (Conv(16, 3, 1), Conv(32, 2, 1), Conv(64, 2, 1)),
 }
 SMALL = "convnet_small"
+# The preset is chosen by the size and the cost of each image. cfg.json has this name, and the choice is made
+# again wherever weights are loaded: changes of the rule need a new name.
+AUTO = "auto"
+LARGE = "convnet_atari"  # where it fits
+FOR_SMALL = (SMALL, "convnet_medium", "convnet_impala")  # elsewhere, the most detailed first
+MAX_MFLOP = 8.0  # of a default network for images, forward, per sample
 RESNET = "resnet_impala"
 V1_RESNET = "resnet_impala_v1"  # as version 1 computed it, for networks that were trained there
 RESNETS = (RESNET, V1_RESNET)
@@ -38,6 +46,7 @@ TABLE = "table"
 MAX_TABLE_BYTES = 4 * 2**30
 # In a smaller image, such as a board of 3x3 fields, convolutions share weights between too few places.
 MIN_SMALL_SIDE = 5  # pixels
+MAX_BOARD_SIDE = 20  # fields, of a board of many planes; images of that many channels are larger
 MAX_LISTED = 10  # numbers of choices in a line of the log
 LARGE_LAYER = 2**24  # weights
 NUM_COPIES = 8  # of the weights: 4 in a learner (gradients, Adam's moments), 2 published, 2 to act with
@@ -65,7 +74,8 @@ def choose_encoder(flags: ModelFlags, key: str, space: gym.spaces.Box) -> Encode
 
     Discrete and MultiDiscrete observations get a table, vectors and scalars an MLP. Images get the preset of
     the flags if they are large enough for it. Smaller images get an MLP if they are tiny or are tables, i.e.
-    2-dimensional floats, and small convolutions otherwise.
+    2-dimensional floats, and small convolutions otherwise; with AUTO, the first of FOR_SMALL that takes at
+    most MAX_MFLOP.
 
     Raises ValueError for more than 4 dimensions, or a huge table.
     """
@@ -77,19 +87,37 @@ def choose_encoder(flags: ModelFlags, key: str, space: gym.spaces.Box) -> Encode
             f"observation {describe_space(key, space)} has more than 4 dimensions, for which there is no "
             "built-in encoder; flatten it in the env, or register an encoder for it (--encoder_custom)"
         )
-    preset = preset_of_flags(flags)
+    named = preset_of_flags(flags)
+    preset = LARGE if named == AUTO else named
     mlp = EncoderChoice(MLP, mlp_widths(flags))
     if len(shape) < 2 or preset == MLP:
         return mlp
     image = image_layout(shape)
-    side = min(image.size.height, image.size.width)
+    side = min(image.size[1:])
     if side >= smallest_side(preset):
         return EncoderChoice(preset, image=image)
     if image.is_plane and space.dtype == np.float32:
         return mlp._replace(reason=f"a table, too small for {preset}")
     if side < MIN_SMALL_SIDE:
         return mlp._replace(reason=f"too small for {preset}")
+    if named == AUTO:
+        is_board = max(image.size[1:]) <= MAX_BOARD_SIDE and not _has_pixels(space, image)
+        return EncoderChoice(SMALL if is_board else affordable_preset(flags, image.size), image=image)
     return EncoderChoice(SMALL, image=image, reason=_needs(preset))
+
+
+def _has_pixels(space: gym.spaces.Box, image: ImageLayout) -> bool:
+    """Whether an observation has the channels or the numbers of a picture, unlike the planes of a board."""
+    has_bytes = space.dtype == np.uint8 and bool(space.high.max() > 1)
+    return image.is_stack or image.size.channels in CHANNELS or has_bytes
+
+
+def affordable_preset(flags: ModelFlags, image: ImageShape) -> str:
+    """Returns the first of FOR_SMALL that fits an image and takes at most MAX_MFLOP, else the cheapest."""
+    fitting = [preset for preset in FOR_SMALL if min(image[1:]) >= smallest_side(preset)]
+    costs = {preset: mflop(flags, preset, image) for preset in fitting}
+    cheap = [preset for preset in fitting if costs[preset] <= MAX_MFLOP]
+    return cheap[0] if cheap else min(fitting, key=costs.__getitem__)
 
 
 def _needs(preset: str) -> str:
@@ -110,7 +138,7 @@ def _table(flags: ModelFlags, key: str, space: Indices) -> EncoderChoice:
 
 
 def preset_of_flags(flags: ModelFlags) -> str:
-    """Returns the network for images that the flags name: MLP, or a name in RESNETS or CONVNETS."""
+    """Returns the network for images that the flags name: AUTO, MLP, or a name in RESNETS or CONVNETS."""
     if flags.encoder_type == "resnet":
         return V1_RESNET if flags.encoder_subtype == V1_RESNET else RESNET
     if flags.encoder_type == "mlp" or flags.encoder_subtype == "mlp_mujoco":
@@ -131,17 +159,30 @@ def conv_mlp_widths(flags: ModelFlags) -> tuple[int, ...]:
 
 def convolved(preset: str, image: ImageShape) -> ImageShape:
     """Returns the shape of the output of a preset's convolutions."""
-    channels, height, width = image
+    return [image, *(output for output, _ in _convolutions(preset, image))][-1]
+
+
+def mflop(flags: ModelFlags, preset: str, image: ImageShape) -> float:
+    """Returns the millions of operations in which a preset and the layers after it encode an image: two for
+    each multiplication. Training takes about three times as many."""
+    products = sum(math.prod(output) * inputs for output, inputs in _convolutions(preset, image))
+    widths = (math.prod(convolved(preset, image)), *conv_mlp_widths(flags))
+    return 2e-6 * (products + sum(map(operator.mul, widths, widths[1:])))
+
+
+def _convolutions(preset: str, image: ImageShape) -> Iterator[tuple[ImageShape, int]]:
+    """Yields for each convolution of a preset the shape of its output, and from how many numbers each number
+    of the output is computed."""
     if preset in RESNETS:
-        channels = RESNET_IMPALA_CHANNELS[-1]
-        for _ in RESNET_IMPALA_CHANNELS:
-            height, width = (height + 1) // 2, (width + 1) // 2
+        for channels in RESNET_IMPALA_CHANNELS:
+            yield image._replace(channels=channels), image.channels * 9
+            image = ImageShape(channels, (image.height + 1) // 2, (image.width + 1) // 2)
+            yield from ((image, channels * 9) for _ in range(4))
     for conv in CONVNETS.get(preset, ()):
-        channels = conv.channels
-        height, width = (
-            (size + 2 * conv.padding - conv.kernel) // conv.stride + 1 for size in (height, width)
-        )
-    return ImageShape(channels, height, width)
+        height, width = ((side + 2 * conv.padding - conv.kernel) // conv.stride + 1 for side in image[1:])
+        num_inputs = image.channels * conv.kernel**2
+        image = ImageShape(conv.channels, height, width)
+        yield image, num_inputs
 
 
 def describe_large_layers(flags: ModelFlags, observation_space: gym.spaces.Dict) -> list[str]:

@@ -101,8 +101,22 @@ def test_a_run_whose_limit_is_reached_has_nothing_to_train(make):
     assert why_done(config) is None
     checkpoint(config, "checkpoint_000000010_250.pth", policy_id=1)
     done = why_done(config)
-    assert done is not None and "450 env frames" in done and "--train_for_env_steps=400" in done
+    assert done is not None and "each have at least 200 env frames" in done
+    assert done.endswith("train for longer with --train_for_env_steps=400")
     assert why_done(replace(config, resumed=None)) is None, "a new experiment"
+
+
+@pytest.mark.parametrize("num_policies", [1, 2])
+def test_the_advised_limit_is_larger_than_what_is_done_also_after_a_smaller_one(make, num_policies):
+    frames = (8192, 9000)[:num_policies]
+    config = replace(make("a", train_for_env_steps=2000, num_policies=num_policies), resumed=Resumed())
+    for policy_id, of_policy in enumerate(frames):
+        checkpoint(config, f"checkpoint_000000010_{of_policy}.pth", policy_id)
+    done = why_done(config)
+    assert done is not None and "8,192 env frames" in done and "17,192" not in done
+    advised = int(done.rpartition("=")[2])
+    again = replace(config, monitoring=replace(config.monitoring, train_for_env_steps=advised))
+    assert why_done(again) is None
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ def config(tmp_path, monkeypatch):
     return make
 
 
-def commands(config, line, is_done=False, environment=DESKTOP):
-    return dict(next_commands(config, line.split("|"), is_done, environment))
+def commands(config, line, is_done=False, least_frames=0, environment=DESKTOP):
+    return dict(next_commands(config, line.split("|"), is_done, least_frames, environment))
 
 
 def test_after_a_command_of_the_package_the_run_can_be_watched_and_continued(config, tmp_path):
@@ -42,6 +42,8 @@ def test_a_finished_run_needs_a_larger_limit_to_continue(config):
     line = "python|-m|sample_factory.train|--train_for_env_steps|1000|--seed=1"
     found = commands(config(train_for_env_steps=1000), line, is_done=True)
     assert found["continue"] == "python -m sample_factory.train --seed=1 --train_for_env_steps=2000"
+    beyond = commands(config(train_for_env_steps=1000), line, is_done=True, least_frames=2048)
+    assert beyond["continue"].endswith("--train_for_env_steps=4096"), "2000 frames would be done already"
     stopped = commands(config(train_for_env_steps=1000), line)
     assert stopped["continue"] == "python -m sample_factory.train --train_for_env_steps 1000 --seed=1"
 
