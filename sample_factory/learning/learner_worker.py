@@ -85,7 +85,11 @@ class LearnerWorker:
         self._trainer.end()
 
     def step(self, timeout: float) -> bool:
-        """In the batching thread: see `Receiver.step`; with --sampler_only, discards what is received."""
+        """In the batching thread: see `Receiver.step`; with --sampler_only, discards what is received.
+
+        Also reports, when that is due, what the trainer thread spends its time on.
+        """
+        self._trainer.report_time()
         if self._learns:
             return self._receiver.step(self._learner.trajectories_per_batch, timeout)
         self._receiver.receive(timeout)

@@ -1,5 +1,6 @@
 """The trainer thread of a learner process: trains on batches, publishes weights, reports."""
 
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 
@@ -24,8 +25,9 @@ class Trainer:
     """Trains a learner, publishes its weights, reports, and saves.
 
     All fields belong to the trainer thread (to the main thread before it starts and after it ends), except
-    for `handover`, which both threads use. With --sampler_only nothing is trained: only the batching thread
-    calls a method, `count_frames`.
+    for `handover`, which both threads use, and for what `report_time` uses: the batching thread calls it, so
+    that an SGD step that takes minutes is reported while it goes on. With --sampler_only nothing is trained:
+    only the batching thread calls methods, `count_frames` and `report_time`.
     """
 
     def __init__(
@@ -48,6 +50,8 @@ class Trainer:
         self._diverged = channels.progress["diverged"]
         self._send = send
         self._clock = Clock()
+        self._activity = "other"  # of the trainer thread, since the clock's last lap
+        self._clock_lock = threading.Lock()  # for the clock and the activity
         self._time_to_report = Every(REPORT_SECONDS)
         self._time_to_summarise = Every(SUMMARY_SECONDS[0], at_first=True)
 
@@ -58,23 +62,28 @@ class Trainer:
     def train_once(self, timeout: float) -> bool:
         """Trains on a batch if there is one within `timeout` seconds; publishes, reports and saves."""
         self._answer_requests()
-        self._clock.lap("other")
+        self._begin("wait")
         batch = self._handover.take_batch(timeout)
-        self._clock.lap("wait")
+        self._begin("other" if batch is None else "train")
         self._give_order(trains=batch is not None)
         if batch is None:
             return False
         summaries = self._learner.train(batch, want_summaries=self._time_to_summarise())
-        self._clock.lap("train")
+        self._begin("publish")
         self.publish()
         policy_id = self._learner.policy_id
         self._num_iterations[policy_id] += 1
         self._diverged[policy_id] = max(self._diverged[policy_id], self._learner.newest_diverged)
-        self._clock.lap("publish")
+        self._begin("other")
         self.report(summaries)
         self._saver.save_when_due(self._send)
         self.save_best()
         return True
+
+    def _begin(self, activity: str) -> None:
+        with self._clock_lock:
+            self._clock.lap(self._activity)
+            self._activity = activity
 
     def save_best(self) -> None:
         """Saves the best policy if the main process has asked for it."""
@@ -111,7 +120,7 @@ class Trainer:
         self.report({})
 
     def report(self, summaries: Mapping[str, float]) -> None:
-        """Sends the progress to the main process, and every REPORT_SECONDS also how the time is spent."""
+        """Sends the progress to the main process."""
         learner = self._learner
         report = TrainReport(
             learner.policy_id,
@@ -125,10 +134,16 @@ class Trainer:
         if summaries:
             seconds = np.interp(learner.version, SUMMARY_STEPS, SUMMARY_SECONDS)
             self._time_to_summarise = Every(float(seconds))
-        if self._time_to_report():
+
+    def report_time(self) -> None:
+        """In the batching thread: every REPORT_SECONDS, reports what the trainer thread spends its time on."""
+        if not self._time_to_report():
+            return
+        with self._clock_lock:
+            self._clock.lap(self._activity)
             shares = self._clock.take_shares()
-            shares["memory_mb"] = cpu.rss_mb()
-            self._send(StatsReport("learner", learner.policy_id, shares))
+        shares["memory_mb"] = cpu.rss_mb()
+        self._send(StatsReport("learner", self._learner.policy_id, shares))
 
 
 class LateWeights:

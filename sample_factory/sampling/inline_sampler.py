@@ -65,7 +65,7 @@ class InlineSampler:
                     return
             while self._keep_going():
                 if not self.step():
-                    self._stopping.wait(IDLE_SECONDS)
+                    self._pause()
         finally:
             for worker in self._rollout_workers:
                 worker.close()
@@ -80,6 +80,15 @@ class InlineSampler:
         except Exception as error:  # any error of a user's network
             raise InferenceFailed(f"computing actions raised {one_line(error)}") from error
         return any(has_sampled) or any(has_answered)
+
+    def _pause(self) -> None:
+        """Waits for a moment, which counts as waiting for all workers of this process."""
+        workers = (*self._rollout_workers, *self._policy_workers)
+        for worker in workers:
+            worker.clock.lap("other")
+        self._stopping.wait(IDLE_SECONDS)
+        for worker in workers:
+            worker.clock.lap("wait")
 
     def _forward_messages(self) -> None:
         """Forwards messages of the main process to all rollout workers."""

@@ -24,6 +24,7 @@ from sample_factory.exchange.messages import (
     SaveRequest,
     Snapshot,
     SnapshotRequest,
+    StatsReport,
     Trajectories,
     reports_in,
 )
@@ -31,6 +32,7 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.launch.plan import plan_run
 from sample_factory.launch.resources import allocate
 from sample_factory.launch.workers import worker_specs
+from sample_factory.learning import trainer
 from sample_factory.learning.algorithms.ppo import PPO
 from sample_factory.learning.batch import Batcher
 from sample_factory.learning.learner import Learner
@@ -109,6 +111,32 @@ def test_the_next_batch_is_made_as_soon_as_the_trainer_has_taken_one_even_withou
     assert time.monotonic() - started < PATIENCE / 2
     trainer.join()
     assert counts(parts.buffers)[2] == 0, "both batches have been copied and released"
+
+
+def test_an_iteration_of_training_is_reported_while_it_goes_on(parts, monkeypatch):
+    monkeypatch.setattr(trainer, "REPORT_SECONDS", 1e-9)
+    worker = LearnerWorker(parts.args, parts.buffers, parts.channels, ChildContext("learner"))
+    has_begun, may_end = threading.Event(), threading.Event()
+    train = worker._learner.train
+
+    def train_for_long(*args, **kwargs):
+        has_begun.set()
+        may_end.wait(PATIENCE)
+        return train(*args, **kwargs)
+
+    monkeypatch.setattr(worker._learner, "train", train_for_long)
+    hand_over(parts, np.arange(4))
+    worker.step(timeout=0.0)
+    training = threading.Thread(target=worker.train_once, args=[PATIENCE])
+    training.start()
+    assert has_begun.wait(PATIENCE)
+    worker.step(timeout=0.05)  # reports what came before, too
+    worker.step(timeout=0.05)
+    reports = reports_in(parts.channels.reports.get_many(timeout=0.0))
+    *_, last = [report.stats for report in reports if isinstance(report, StatsReport)]
+    may_end.set()
+    training.join()
+    assert last["train"] == pytest.approx(1.0) and "wait" not in last
 
 
 def test_shares_of_other_learners_are_held_until_they_are_copied_when_a_rollout_worker_dies(parts):

@@ -47,6 +47,8 @@ class PolicyWorker:
     """In the child: answers requests with copies of one policy and of its past selves.
 
     Promise: the live policy acts with weights at least as new as the newest when the batch was gathered.
+
+    clock: as in RolloutWorker.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class PolicyWorker:
         self._space_check = SpaceCheck(plan.policies[policy_id].observation_space)
         flags = None if plan.topology.num_episodes is None else config.evaluation
         self._inference = make_inference(policy, shapes, config.run.cuda_graphs, flags)
-        self._clock = Clock()
+        self.clock = Clock()
         self._time_to_report = Every(REPORT_SECONDS)
         self._num_batches = 0  # since the last report
         self._num_rows = 0
@@ -101,9 +103,9 @@ class PolicyWorker:
     def step(self, timeout: float) -> bool:
         """Answers the requests that arrive within `timeout` seconds. Returns whether there were any."""
         self._beat()
-        self._clock.lap("other")
+        self.clock.lap("other")
         requests = self.gather(timeout)
-        self._clock.lap("wait")
+        self.clock.lap("wait")
         if requests:
             began = time.monotonic()
             self.answer(requests)
@@ -125,7 +127,7 @@ class PolicyWorker:
             requests += more
         if requests and self._live.is_outdated:
             self._live.fetch()
-            self._clock.lap("fetch_weights")
+            self.clock.lap("fetch_weights")
         return requests
 
     def answer(self, requests: Sequence[PolicyRequest]) -> None:
@@ -163,7 +165,7 @@ class PolicyWorker:
         if outside is not None:
             is_outside, example = outside
             self._report_outside(indices[is_outside & finite], example)
-        self._clock.lap("gather")
+        self.clock.lap("gather")
         packed, rnn_state = self._inference.answer(model, inputs)
         is_finite = np.isfinite(packed)
         if not (is_finite.all() and finite.all()):
@@ -171,7 +173,7 @@ class PolicyWorker:
             # A state after non-finite numbers must not be used. The learner resets it at the same steps.
             rnn_state[~good] = 0.0
             self._report_broken(indices, finite, good)
-        self._clock.lap("forward")
+        self.clock.lap("forward")
         self._storage.outputs[indices, steps] = packed
         self._buffers.versions[indices, steps] = stamp.version
         self._buffers.generations[indices, steps] = stamp.generation
@@ -181,7 +183,7 @@ class PolicyWorker:
             inbox.put(ActionsReady(request.split, self._policy_id, request.incarnation), self._keep_going)
         self._num_batches += 1
         self._num_rows += len(indices)
-        self._clock.lap("write")
+        self.clock.lap("write")
 
     def _store_chunk_rnn_states(self, indices: np.ndarray, steps: np.ndarray, rnn_state: np.ndarray) -> None:
         """Stores the states before the first steps of chunks, from which the learner starts."""
@@ -222,7 +224,7 @@ class PolicyWorker:
         self._report(Incident(kind, text, len(indices)))
 
     def _report_stats(self) -> None:
-        shares = self._clock.take_shares()
+        shares = self.clock.take_shares()
         shares["memory_mb"] = cpu.rss_mb()
         shares["avg_batch_size"] = self._num_rows / max(1, self._num_batches)
         self._num_batches = 0

@@ -50,7 +50,10 @@ class Split:
 
 
 class RolloutWorker:
-    """In the child: owns the envs of one worker. `run` loops `step` until asked to stop."""
+    """In the child: owns the envs of one worker. `run` loops `step` until asked to stop.
+
+    clock: what the worker spends its time on; an inline sampler adds its pauses.
+    """
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class RolloutWorker:
         self._stopping = context.stopping
         self._keep_going = context.keep_going
         self._beat = context.beat
-        self._clock = Clock()
+        self.clock = Clock()
         self._time_to_report = Every(REPORT_SECONDS)
         self._watches_memory = False
         self._reference_mb: float | None = None  # memory at the first check or the last report of growth
@@ -147,10 +150,10 @@ class RolloutWorker:
 
     def _receive(self, timeout: float) -> Sequence[RolloutMessage]:
         self._beat()
-        self._clock.lap("other")
+        self.clock.lap("other")
         is_any_parked = any(split.is_parked for split in self._splits)
         messages = self._inbox.get_many(timeout=min(timeout, POLL_SECONDS) if is_any_parked else timeout)
-        self._clock.lap("wait")
+        self.clock.lap("wait")
         return messages
 
     def _handle(self, message: RolloutMessage) -> None:
@@ -204,7 +207,7 @@ class RolloutWorker:
                 split.num_awaited = len(requests)
                 for policy_id, request in requests:
                     self._channels.requests[policy_id].put(request, self._keep_going)
-                self._clock.lap("request")
+                self.clock.lap("request")
                 return
             if split.vector.is_done:
                 split.is_parked = True
@@ -225,7 +228,7 @@ class RolloutWorker:
         split.vector.step()
         self._stepping[0] = NO_ENV
         self._deliver(split)
-        self._clock.lap("env_step")
+        self.clock.lap("env_step")
         reports = split.vector.log.take_reports()
         for first in range(0, len(reports), MAX_REPORTS):
             self._report_all(reports[first : first + MAX_REPORTS])
@@ -267,7 +270,7 @@ class RolloutWorker:
     def _report_when_due(self) -> None:
         if not self._time_to_report():
             return
-        shares = self._clock.take_shares()
+        shares = self.clock.take_shares()
         shares["memory_mb"] = rss_mb()
         num_samples = self._num_samples()
         longest = max(split.vector.log.longest_episode for split in self._splits)
