@@ -101,7 +101,10 @@ def _by_observation() -> dict[str, Any]:
         values = {observed: _typed(flags[flag]) for observed, flags in SETS.items() if flag in flags}
         listed = ", ".join(f"{value} for {observed}" for observed, value in values.items())
         texts[flag] = listed if len({*values.values()}) > 1 else next(iter(values.values()))
-    return {**texts, "async_rl": "False for continuous actions where that is possible, True for others"}
+    return {
+        **texts,
+        "async_rl": "False for continuous actions, and for pictures without a GPU, where possible; else True",
+    }
 
 
 def make_command_parser(command: Command) -> argparse.ArgumentParser:

@@ -13,6 +13,7 @@ from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.config import Config
 from sample_factory.config.consistency import check_consistency
 from sample_factory.config.sections import MEMORY_FLAGS, TRAINING_SECTIONS
+from sample_factory.runtime.gpu import may_have_gpu
 
 _SMALL_TASKS: Mapping[str, Any] = {
     "use_rnn": False,
@@ -70,7 +71,8 @@ def follow_observation(
         kept |= {"ppo_epochs"}  # many passes need the clipped losses of PPO
     changeable = config.open_flags - kept
     defaults = dict(SETS[observed])
-    may_alternate = is_continuous and changeable >= {"async_rl", "ppo_epochs"}
+    learns_better = is_continuous or (observed == "pictures" and not may_have_gpu(config.run.device))
+    may_alternate = learns_better and changeable >= {"async_rl", "ppo_epochs"}
     if "num_batches_per_iteration" in changeable and (may_alternate or not config.sampling.async_rl):
         defaults |= _alternation(config, num_agents)
     chosen = {flag: value for flag, value in defaults.items() if flag in changeable}
@@ -88,7 +90,9 @@ def _alternation(config: Config, num_agents: int) -> dict[str, Any]:
     more agents than _MOST_BATCHES minibatches have trajectories, unless --async_rl=False is given.
 
     Many passes over samples of an earlier policy learn continuous control badly, see "Default flags" in
-    configs/README.md. All agents contribute equally many trajectories to each iteration, so their number
+    configs/README.md. With pictures and without a GPU, samples wait for a learner that makes many passes, and
+    are up to five iterations old when it gets them. Sampling at the same time would gain nothing there, since
+    both need all cores. All agents contribute equally many trajectories to each iteration, so their number
     decides how many minibatches it can have.
     """
     sampling = config.sampling

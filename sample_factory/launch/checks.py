@@ -14,7 +14,11 @@ from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.wrappers.team_view import ADDED
 from sample_factory.exchange.run_plan import Note
 from sample_factory.models import network_registry
-from sample_factory.models.encoder_choice import describe_encoders, describe_large_layers
+from sample_factory.models.encoder_choice import (
+    describe_costs,
+    describe_encoders,
+    describe_large_layers,
+)
 from sample_factory.models.network_registry import (
     ACTOR_CRITIC,
     CORE,
@@ -26,7 +30,7 @@ from sample_factory.models.network_registry import (
 )
 from sample_factory.models.policy_spec import PolicySpec, probe_state_size, state_size
 from sample_factory.runtime.child import ChildFailed, call_in_child
-from sample_factory.runtime.gpu import why_no_gpu
+from sample_factory.runtime.gpu import may_have_gpu, why_no_gpu
 from sample_factory.runtime.local_ray import find_cluster
 from sample_factory.runtime.queues import check_transport
 from sample_factory.sampling.matchmaking.matchmaking import registered_matchmaking
@@ -176,6 +180,8 @@ def _describe_encoders(config: Config, info: EnvInfo) -> list[Note]:
                 Note(f"The critic has weights of its own ({_critic_flags(config)}); encoder of {critics}")
             )
         warnings += describe_large_layers(config.model, spaces.observation)
+        if config.resumed is None and not may_have_gpu(config.run.device):
+            warnings += describe_costs(config.model, spaces.observation)
     return notes + [Note(text, is_warning=True) for text in warnings]
 
 

@@ -105,7 +105,7 @@ def with_defaults_for(config: Config, kinds: AgentKinds) -> tuple[Config, list[N
     listed = ", ".join(f"{flag} {value}" for flag, value in zip(chosen, values))
     memory = "" if config.model.may_remember else "; --use_rnn=True adds a memory"
     keys = ", ".join(key for key, _ in spaces if key != ACTION_MASK)
-    actions = " and continuous actions" if "async_rl" in chosen else ""
+    actions = " and continuous actions" if is_continuous and "async_rl" in chosen else ""
     text = f"Defaults for {observed}{actions}, since the env observes {keys}: {listed}"
     notes = [Note(text, f"Defaults for {observed}{memory}")]
     if (

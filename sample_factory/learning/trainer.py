@@ -136,12 +136,12 @@ class Trainer:
             self._time_to_summarise = Every(float(seconds))
 
     def report_time(self) -> None:
-        """In the batching thread: every REPORT_SECONDS, reports what the trainer thread spends its time on."""
+        """In the batching thread: reports every REPORT_SECONDS what the trainer thread spends time on."""
         if not self._time_to_report():
             return
         with self._clock_lock:
             self._clock.lap(self._activity)
-            shares = self._clock.take_shares()
+            shares = {"wait": 0.0, **self._clock.take_shares()}
         shares["memory_mb"] = cpu.rss_mb()
         self._send(StatsReport("learner", self._learner.policy_id, shares))
 

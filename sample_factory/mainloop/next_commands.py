@@ -90,9 +90,7 @@ def _flags_to_watch(config: Config, environment: Mapping[str, str]) -> list[str]
     return flags
 
 
-def _continue(
-    config: Config, command_line: Sequence[str], is_done: bool, least_frames: int
-) -> str | None:
+def _continue(config: Config, command_line: Sequence[str], is_done: bool, least_frames: int) -> str | None:
     """Returns the command that continues this run: without --restart_behavior, and with a larger limit if the
     present one is reached.
 

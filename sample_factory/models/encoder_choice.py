@@ -3,6 +3,7 @@
 import math
 import operator
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -207,6 +208,32 @@ def describe_large_layers(flags: ModelFlags, observation_space: gym.spaces.Dict)
     return lines
 
 
+def describe_costs(flags: ModelFlags, observation_space: gym.spaces.Dict) -> list[str]:
+    """Returns a line for each image whose network takes more than MAX_MFLOP, and was chosen by the rules here
+    instead of being named by the flags."""
+    lines = []
+    for key, space in grouped_spaces(observation_space).items():
+        choice = choose_encoder(flags, key, space)
+        if choice.image is None or (preset_of_flags(flags) != AUTO and not choice.reason):
+            continue
+        size = choice.image.size
+        cost = mflop(flags, choice.preset, size)
+        if cost <= MAX_MFLOP:
+            continue
+        ways = ["a smaller picture", "an encoder of your own (--encoder_custom)"]
+        for name in (AUTO, "convnet_impala"):
+            other = choose_encoder(replace(flags, encoder_type="conv", encoder_subtype=name), key, space)
+            less = mflop(flags, other.preset, size)
+            if less < cost and not other.reason:
+                ways.insert(1, f"--encoder_subtype={name}, which takes {less:.0f}")
+                break
+        lines.append(
+            f"observation {describe_space(key, space)}: {choice.preset} takes {cost:.0f} MFLOP a sample, and "
+            f"more than {MAX_MFLOP:.0f} make training on a CPU slow; use {', or '.join(ways)}"
+        )
+    return lines
+
+
 def smallest_side(preset: str) -> int:
     """Returns the height and width in pixels of the smallest image that a network for images accepts."""
     side = 1
@@ -272,13 +299,14 @@ def describe_encoders(flags: ModelFlags, observation_space: gym.spaces.Dict, typ
     """
     spaces = grouped_spaces(observation_space)
     choices = {key: choose_encoder(flags, key, space) for key, space in spaces.items()}
+    named = preset_of_flags(flags)
     rejected = [key for key, choice in choices.items() if choice.reason and _contradicts(choice, typed)]
     if rejected and not any(choice.image and not choice.reason for choice in choices.values()):
         key = rejected[0]
         fallback = choices[key]._replace(reason="")
         names = [f"--{name}={typed[name]}" for name in ("encoder_type", "encoder_subtype") if name in typed]
         raise ValueError(
-            f"{' '.join(names)}: {_needs(preset_of_flags(flags))}, but observation "
+            f"{' '.join(names)}: {_needs(LARGE if named == AUTO else named)}, but observation "
             f"{describe_space(key, spaces[key])} is smaller; "
             f"without the flag it gets {fallback}; --encoder_type=mlp or resnet takes any size"
         )
@@ -287,4 +315,6 @@ def describe_encoders(flags: ModelFlags, observation_space: gym.spaces.Dict, typ
 
 def _contradicts(choice: EncoderChoice, typed: Mapping[str, Any]) -> bool:
     """Whether the choice of another network than the flags name contradicts the typed flags."""
-    return "encoder_subtype" in typed or (typed.get("encoder_type") == "conv" and choice.preset == MLP)
+    return typed.get("encoder_subtype", AUTO) != AUTO or (
+        typed.get("encoder_type") == "conv" and choice.preset == MLP
+    )

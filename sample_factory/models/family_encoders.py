@@ -11,9 +11,11 @@ from sample_factory.config.sections import ModelFlags
 from sample_factory.models.cpu_layers import Conv2d, Linear
 from sample_factory.models.custom_parts import out_size
 from sample_factory.models.encoder_choice import (
+    AUTO,
     CONVNETS,
     MLP,
     RESNETS,
+    SMALL,
     encoded_spaces,
     preset_of_flags,
     smallest_side,
@@ -217,6 +219,8 @@ class CellsEncoder(nn.Module):
         self.network: VectorEncoder | ImageEncoder
         flags = _for_side(flags, max(height, width), "convnet_small")
         preset = preset_of_flags(flags)
+        if preset == AUTO:  # no smaller network: every cell counts
+            preset = SMALL
         if preset == MLP or min(height, width) < smallest_side(preset):
             shape = (height, width, CELL_WIDTH)
             self.network = VectorEncoder(flags, shape, flags.encoder_mlp_layers)

@@ -11,6 +11,7 @@ from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.exchange.topology import make_topology
 from sample_factory.launch.arrangement import arrange
 from sample_factory.launch.plan import with_defaults_for
+from sample_factory.models.encoder_choice import choose_encoder
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import Indices
 
@@ -79,6 +80,21 @@ def test_with_continuous_actions_sampling_and_learning_alternate(tmp_path, num_w
         make_topology(arranged, info, None, 0)  # raises if agents could not contribute equally
 
 
+@pytest.mark.parametrize(("device", "observation"), [("cpu", PICTURE), ("gpu", PICTURE), ("cpu", VECTOR)])
+def test_with_pictures_sampling_and_learning_alternate_where_both_use_the_same_cores(
+    tmp_path, device, observation
+):
+    register_env("plain", lambda: None)
+    config, (note,) = chosen(tmp_path, {"obs": observation}, "--env=plain", f"--device={device}")
+    alternates = device == "cpu" and observation is PICTURE
+    assert config.sampling.async_rl != alternates
+    assert ("async_rl False" in note.text) == alternates and "continuous" not in note.text
+    config, _ = chosen(tmp_path, {"obs": PICTURE}, "--env=plain", "--device=cpu", "--async_rl=True")
+    assert config.sampling.async_rl
+    config, notes = chosen(tmp_path, {"obs": PICTURE}, "--env=plain", "--device=cpu", "--num_policies=2")
+    assert config.sampling.async_rl and len(notes) == 1, "nothing to warn of"
+
+
 @pytest.mark.parametrize("num_workers", [1, 2, 6, 12, 128])
 @pytest.mark.parametrize("action_space", [TWO, CONTINUOUS])
 @pytest.mark.parametrize("algo", ["APPO", "IMPALA", "VMPO"])
@@ -145,6 +161,17 @@ def test_a_resumed_run_keeps_what_was_chosen(tmp_path):
     )
     assert not for_evaluation.open_flags
     assert for_evaluation.flat()["learning_rate"] == VECTORS["learning_rate"]
+
+
+def test_a_run_that_was_begun_with_another_network_for_its_pictures_keeps_it(tmp_path):
+    small = gym.spaces.Box(0, 255, (32, 48, 3), np.uint8)
+    config, _ = chosen(tmp_path, {"obs": small}, "--experiment=a", "--encoder_subtype=convnet_atari")
+    config.save()
+    again, _ = chosen(tmp_path, {"obs": small}, "--experiment=a")
+    assert again.model.encoder_subtype == "convnet_atari"
+    assert choose_encoder(again.model, "obs", small).preset == "convnet_small"
+    new, _ = chosen(tmp_path, {"obs": small}, "--experiment=b")
+    assert choose_encoder(new.model, "obs", small).preset == "convnet_medium"
 
 
 def test_flags_of_an_evaluation_choose_nothing(tmp_path):

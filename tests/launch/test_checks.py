@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
 from sample_factory import register_algorithm, register_core
+from sample_factory.config.config import Resumed
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import EnvInfo
@@ -54,6 +57,16 @@ def test_a_very_large_encoder_is_warned_of_unless_it_is_a_users_own():
         assert not lines(config("--encoder_mlp_layers", "512", own), wide, warnings=True)
     (warning,) = lines(config("--encoder_mlp_layers", "512"), wide, warnings=True)
     assert "102M weights" in warning
+
+
+def test_a_costly_default_for_pictures_is_warned_of_at_the_start_of_an_experiment():
+    pictures = info(S.Dict(screen=S.Box(0, 255, (128, 128, 3), np.uint8)))
+    by_size = config("--device=cpu", "--encoder_subtype=auto")
+    (warning,) = lines(by_size, pictures, warnings=True)
+    assert "screen uint8 [128, 128, 3]: convnet_atari takes 45 MFLOP" in warning
+    assert not lines(replace(by_size, resumed=Resumed()), pictures, warnings=True), "it cannot be changed"
+    assert not lines(config("--device=cpu", "--encoder_subtype=convnet_impala"), pictures, warnings=True)
+    assert not lines(config("--device=gpu", "--encoder_subtype=auto"), pictures, warnings=True)
 
 
 def test_a_ray_cluster_that_cannot_be_reached_is_an_error_before_the_start(monkeypatch):

@@ -1,3 +1,5 @@
+import itertools
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -6,8 +8,10 @@ from sample_factory.config.sections import ModelFlags
 from sample_factory.models.encoder_choice import (
     CONVNETS,
     choose_encoder,
+    describe_costs,
     describe_encoders,
     describe_large_layers,
+    mflop,
     smallest_side,
 )
 from sample_factory.spaces.observations import Indices
@@ -17,6 +21,20 @@ GRID = S.Box(0, 255, (7, 7, 3), np.uint8)
 TABLE = S.Box(-1, 1, (27, 5), np.float32)
 FRAMES = S.Box(0, 255, (4, 84, 84), np.uint8)
 MEASUREMENTS = S.Box(-1, 1, (23,), np.float32)
+BY_SIZE = ModelFlags(encoder_subtype="auto")
+
+
+def picture(*shape):
+    return S.Box(0, 255, shape, np.uint8)
+
+
+def chosen(space, flags=BY_SIZE):
+    return choose_encoder(flags, "obs", space).preset
+
+
+def cost(space, flags=BY_SIZE):
+    choice = choose_encoder(flags, "obs", space)
+    return mflop(flags, choice.preset, choice.image.size)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +43,7 @@ MEASUREMENTS = S.Box(-1, 1, (23,), np.float32)
         ("convnet_simple", 36),
         ("convnet_impala", 20),
         ("convnet_atari", 36),
+        ("convnet_medium", 12),
         ("convnet_small", 1),
         ("resnet_impala", 1),
     ],
@@ -42,6 +61,47 @@ def test_the_preset_of_the_flags_is_chosen_where_it_fits():
         assert choose_encoder(flags, "obs", FRAMES).preset == preset
         assert choose_encoder(flags, "obs", S.Box(0, 255, (3, 72, 128), np.uint8)).preset == preset
     assert choose_encoder(ModelFlags(encoder_type="resnet"), "obs", GRID).preset == "resnet_impala"
+
+
+def test_a_picture_of_12_to_35_pixels_takes_at_most_8_mflop_also_stacked():
+    for height, width in itertools.product(
+        (12, 13, 16, 17, 20, 24, 32, 35), (12, 15, 19, 20, 21, 28, 35, 64)
+    ):
+        for shape in ((height, width), (3, height, width), (12, height, width), (4, height, width, 3)):
+            assert cost(picture(*shape)) <= 8, shape
+
+
+def test_small_pictures_get_the_most_detailed_network_that_is_cheap_and_large_ones_the_usual_one():
+    assert chosen(picture(16, 16, 3)) == "convnet_small"
+    assert chosen(picture(32, 48, 3)) == chosen(picture(28, 28)) == "convnet_medium"
+    assert chosen(picture(35, 200, 3)) == "convnet_impala", "the cheapest"
+    assert chosen(picture(36, 36, 3)) == chosen(picture(480, 640, 3)) == "convnet_atari"
+    assert chosen(picture(4, 4, 3)) == "mlp"
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_fields_of_a_board_are_not_merged(dtype):
+    assert chosen(S.Box(0, 1, (19, 19, 17), dtype)) == "convnet_small"
+    assert chosen(S.Box(0, 1, (8, 8, 111), dtype)) == "convnet_small"
+
+
+def test_weights_of_small_pictures_keep_their_network_where_the_flags_name_a_larger_one():
+    for preset in ("convnet_simple", "convnet_atari"):
+        assert chosen(picture(32, 48, 3), ModelFlags(encoder_subtype=preset)) == "convnet_small"
+
+
+def test_a_costly_network_that_nobody_named_is_described_with_cheaper_ones():
+    large = S.Dict(obs=picture(240, 320, 3))
+    (line,) = describe_costs(BY_SIZE, large)
+    assert line.startswith("observation obs uint8 [240, 320, 3]: convnet_atari takes 257 MFLOP a sample")
+    assert "--encoder_subtype=convnet_impala, which takes 81" in line
+    assert not describe_costs(ModelFlags(encoder_subtype="convnet_atari"), large)
+    small = S.Dict(obs=picture(32, 48, 3), place=MEASUREMENTS)
+    (line,) = describe_costs(ModelFlags(), small)
+    assert "convnet_small takes 30 MFLOP" in line and "--encoder_subtype=auto, which takes 2" in line
+    assert not describe_costs(BY_SIZE, small)
+    (line,) = describe_costs(BY_SIZE, S.Dict(obs=S.Box(0, 1, (19, 19, 17), np.uint8)))
+    assert "--encoder_subtype" not in line and "--encoder_custom" in line
 
 
 def test_a_first_layer_with_very_many_weights_is_described_with_what_would_be_right():
@@ -83,6 +143,11 @@ def test_indices_get_a_table_of_limited_size():
             {"encoder_subtype": "convnet_atari"},
             r"subtype=convnet_atari: .*36x36.*obs uint8 \[7, ",
         ),
+        (
+            S.Box(0, 1, (3, 3), np.uint8),
+            {"encoder_type": "conv", "encoder_subtype": "auto"},
+            r"--encoder_type=conv --encoder_subtype=auto: .*36x36.*\[3, 3\] is smaller.*gets MLP",
+        ),
         (TABLE, {"encoder_type": "conv"}, r"--encoder_type=conv.*36x36.*obs float32 \[27, 5\].*gets MLP"),
     ],
 )
@@ -92,6 +157,11 @@ def test_a_typed_preset_that_fits_no_observation_is_an_error_with_the_sizes(spac
         describe_encoders(flags, S.Dict(obs=space), typed)
     describe_encoders(flags, S.Dict(obs=space), {})  # e.g. a default of the env's family
     describe_encoders(flags, S.Dict(obs=FRAMES, other=space), typed)
+
+
+def test_a_network_by_size_takes_any_picture_and_any_table():
+    space = S.Dict(board=S.Box(0, 1, (3, 3), np.uint8), grid=GRID, table=TABLE)
+    assert describe_encoders(BY_SIZE, space, {"encoder_subtype": "auto"}).count("; ") == 2
 
 
 def test_a_typed_convolution_may_be_small():

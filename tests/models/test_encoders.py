@@ -5,15 +5,17 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from sample_factory.config.sections import ModelFlags
+from sample_factory.models.encoder_choice import CONVNETS, mflop
 from sample_factory.models.encoders import IndexLinear, make_encoder, make_observation_encoder
 from sample_factory.models.network_checks import check_encoder, check_network
 from sample_factory.models.network_registry import NetworkError, register_encoder
 from sample_factory.models.normalizers import RunningNormalizer
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.models.towers import make_actor_critic
-from sample_factory.spaces.observations import Indices
+from sample_factory.spaces.observations import ImageShape, Indices
 
 S = gym.spaces
 
@@ -42,6 +44,7 @@ def flat_size(preset, shape):
         ("convnet_impala", (3, 72, 96), 2240),
         ("convnet_impala", (4, 84, 84), 2592),
         ("convnet_atari", (4, 84, 84), 3136),
+        ("convnet_medium", (3, 32, 48), 64 * 3 * 5),
         ("convnet_small", (3, 7, 7), 256),
         ("convnet_small", (3, 35, 20), 64 * 9 * 5),
         ("resnet_impala", (3, 72, 128), 4608),
@@ -51,6 +54,17 @@ def flat_size(preset, shape):
 )
 def test_sizes_of_the_presets(preset, shape, size):
     assert flat_size(preset, shape) == size
+
+
+@pytest.mark.parametrize("preset", [*CONVNETS, "resnet_impala"])
+@pytest.mark.parametrize("widths", [(), (24, 16)])
+def test_the_cost_of_a_preset_is_what_torch_counts(preset, widths):
+    flags = ModelFlags(encoder_subtype=preset, encoder_conv_mlp_layers=widths, hidden_size=32)
+    size = ImageShape(3, 41, 50)
+    encoder = make_observation_encoder(flags, "obs", image(*size))
+    with FlopCounterMode(display=False) as counter:
+        encoder(torch.zeros(1, *size))
+    assert mflop(flags, preset, size) == pytest.approx(counter.get_total_flops() / 1e6)
 
 
 def test_a_layout_is_recognised_by_its_channels():

@@ -27,10 +27,10 @@ def space_of(shape, is_symbolic=True, num_words=0):
 
 
 @pytest.mark.parametrize("sides", [(3, 3), (7, 7), (9, 7), (25, 25)])
-@pytest.mark.parametrize("num_words", [0, 6])
-def test_a_grid_of_any_size_is_encoded(sides, num_words):
+@pytest.mark.parametrize(("num_words", "preset"), [(0, FLAGS.encoder_subtype), (6, "auto")])
+def test_a_grid_of_any_size_is_encoded(sides, num_words, preset):
     space = space_of((*sides, 3), num_words=num_words)
-    encoder = make_encoder(FLAGS, space)
+    encoder = make_encoder(replace(FLAGS, encoder_subtype=preset), space)
     assert isinstance(encoder, MinigridEncoder)
     check_encoder("minigrid", encoder, space, torch.device("cpu"))
 
