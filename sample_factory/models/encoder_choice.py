@@ -1,7 +1,7 @@
 """Chooses the built-in network that encodes an observation, by its space and the flags. No torch."""
 
+import itertools
 import math
-import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -168,7 +168,7 @@ def mflop(flags: ModelFlags, preset: str, image: ImageShape) -> float:
     each multiplication. Training takes about three times as many."""
     products = sum(math.prod(output) * inputs for output, inputs in _convolutions(preset, image))
     widths = (math.prod(convolved(preset, image)), *conv_mlp_widths(flags))
-    return 2e-6 * (products + sum(map(operator.mul, widths, widths[1:])))
+    return 2e-6 * (products + sum(n * width for n, width in itertools.pairwise(widths)))
 
 
 def _convolutions(preset: str, image: ImageShape) -> Iterator[tuple[ImageShape, int]]:

@@ -83,12 +83,13 @@ class InlineSampler:
 
     def _pause(self) -> None:
         """Waits for a moment, which counts as waiting for all workers of this process."""
-        workers = (*self._rollout_workers, *self._policy_workers)
-        for worker in workers:
-            worker.clock.lap("other")
+        clocks = [worker.clock for worker in self._rollout_workers]
+        clocks += [worker.clock for worker in self._policy_workers]
+        for clock in clocks:
+            clock.lap("other")
         self._stopping.wait(IDLE_SECONDS)
-        for worker in workers:
-            worker.clock.lap("wait")
+        for clock in clocks:
+            clock.lap("wait")
 
     def _forward_messages(self) -> None:
         """Forwards messages of the main process to all rollout workers."""
