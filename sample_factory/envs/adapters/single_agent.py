@@ -10,6 +10,7 @@ from sample_factory.envs.adapters.adapter import Adapter, AgentCodecs
 from sample_factory.envs.adapters.old_gym import OldGymEnv, accepts_seed, is_observation_alone
 from sample_factory.envs.end_infos import copy_info
 from sample_factory.envs.protocol import NO_END_INFOS, EndInfos, ObservationRows, StepResult, active_agents
+from sample_factory.runtime.log import log
 
 
 class SingleAgentAdapter(Adapter):
@@ -21,7 +22,9 @@ class SingleAgentAdapter(Adapter):
         super().__init__(env)
         if not isinstance(env, gym.Env) or not accepts_seed(env):
             self.env = OldGymEnv(env)
-        self._codecs = AgentCodecs([self.env.observation_space], [self.env.action_space])
+        self._action_space = self.env.action_space
+        self._has_warned = False
+        self._codecs = AgentCodecs([self.env.observation_space], [self._action_space])
         self.kinds = self._codecs.kinds
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
@@ -52,6 +55,20 @@ class SingleAgentAdapter(Adapter):
             seed = self.next_seeds.pop() if self.next_seeds else None
             observation, info = contract.unpack_reset(self.env.reset(seed=seed))
             contract.check_info(info, "reset")
+            self._look_at_actions()
         into.write(0, self._codecs.flatten(0, observation))
         is_cut = truncated and not terminated
         return StepResult((reward,), (terminated,), (is_cut,), end_infos, active_agents((info,)))
+
+    def _look_at_actions(self) -> None:
+        """Warns once if the action space is another one. (Observations of another space are refused.)"""
+        before, now = self._action_space, self.env.action_space
+        if now is before or self._has_warned or now == before:
+            return
+        self._has_warned = True
+        log.warning(
+            "The action_space of an env has changed from %s to %s, and its agent keeps the first one; let it "
+            "have all actions, and say which are allowed by an action_mask",
+            before,
+            now,
+        )

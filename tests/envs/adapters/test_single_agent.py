@@ -7,6 +7,7 @@ from gymnasium.vector import SyncVectorEnv
 
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.protocol import EnvContractError, ObservationRows
+from sample_factory.runtime.log import log
 from tests.envs.adapters.countdown import Countdown, EndsTwice, drive
 from tests.envs.ledger_envs import Habits, Script, Single
 
@@ -107,3 +108,19 @@ def test_a_picture_stays_what_it_was_when_the_env_draws_the_next_one(make_env):
         env.step(np.zeros((1, 1), np.float32), rows)
         pictures.append(env.render())
     assert [int(picture[0, 0, 0]) for picture in pictures] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(("size", "warnings"), [(2, 0), (5, 1)])
+def test_an_action_space_that_changes_is_named_once(size, warnings, caplog, monkeypatch):
+    monkeypatch.setattr(log, "propagate", True)
+    env = Countdown(length=2)
+    first = env.action_space = spaces.Discrete(2)
+    adapted = adapt(env)
+    rows = ObservationRows.allocate(adapted.kinds)
+    adapted.reset(0, rows)
+    for _ in range(6):
+        adapted.step(np.zeros((1, 1), np.float32), rows)
+        env.action_space = spaces.Discrete(size)  # another object in each step
+    assert len(caplog.messages) == warnings
+    if warnings:
+        assert f"changed from {first} to Discrete(5)" in caplog.text and "action_mask" in caplog.text
