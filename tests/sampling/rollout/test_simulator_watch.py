@@ -53,14 +53,14 @@ def make_child():
 
 def test_a_simulator_that_stays_gone_ends_the_process_with_a_message_that_names_the_env(make_child, capfd):
     child = make_child([False, True, True, True])
-    assert child.join(timeout=15)
+    assert child.join(timeout=60)
     assert child.exit_code == EXIT_CODE
     assert f"{NAME} waits for its simulator, which is gone" in capfd.readouterr().err
 
 
 def test_a_simulator_that_is_replaced_in_time_does_not_end_the_process(make_child):
     child = make_child([True, True, False] * 5)  # then StopIteration ends the watch
-    assert child.join(timeout=15)
+    assert child.join(timeout=60)
     assert "StopIteration" in child.failure
 
 
