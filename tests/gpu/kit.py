@@ -31,7 +31,7 @@ PACKAGES = (
     *("numpy", "gymnasium", "cloudpickle", "Farama-Notifications", "psutil", "vizdoom"),
     *("tensorboard", "protobuf", "absl-py", "packaging"),
     *("envpool", "envpool-assets", "dm-env", "dm-tree", "attrs", "wrapt", "optree", "typing_extensions"),
-    *("pytest", "pytest-timeout", "pluggy", "iniconfig", "Pygments"),
+    *("pytest", "pytest-timeout", "pluggy", "iniconfig", "Pygments", "hypothesis", "sortedcontainers"),
     *("pip", "setuptools"),
 )
 # This file of EnvPool imports all suites; in the kit it imports only the one that is there.
