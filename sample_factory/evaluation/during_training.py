@@ -245,6 +245,7 @@ class Evaluations(Subscriber):
         # A copy, since the best snapshot is moved; by another name, since SNAPSHOT may be in use.
         file = checkpoint_folder(self._config.experiment_dir, policy_id) / f"last_{SNAPSHOT}"
         try:
+            file.unlink(missing_ok=True)  # whatever lies there
             shutil.copyfile(newest, file)
         except OSError as error:
             log.error("The last weights are not evaluated: cannot write %s: %s", file, error.strerror)

@@ -9,7 +9,7 @@ import json
 import math
 import operator
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +28,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import in_words_of_python
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS, RunFlags, flat_values
 from sample_factory.monitoring.policy_progress import TAGS, tag_of
+from sample_factory.runtime.failures import one_line
 from sample_factory.runtime.files import refuse_special
 
 if TYPE_CHECKING:
@@ -234,7 +235,7 @@ def _read_curves(
     """Returns the curves of a policy by tag. values: of all flags. Raises ConfigError if there are none."""
     runs = []  # (wall time of the first record, the records after it)
     for file in sorted((folder / ".summary" / str(policy_index)).glob("*tfevents*")):
-        events = open_events(file).Load()
+        events = EventFile(file).new_events()
         first = next(events, None)  # the version of the file format
         if first is not None:
             runs.append((first.wall_time, events))
@@ -251,8 +252,23 @@ def _read_curves(
     return curves
 
 
-def open_events(file: Path) -> Any:
-    """Returns TensorBoard's reader of a file. Raises ConfigError for a named pipe, a device or a socket."""
+class EventFile:
+    """Events in a file for TensorBoard, which may come from a stranger."""
+
+    def __init__(self, file: Path):
+        """Raises ConfigError for a named pipe, a device or a socket."""
+        self._file = file
+        self._loader = _open_events(file)
+
+    def new_events(self) -> Iterator[Any]:
+        """Yields what has been written since the last call. Raises ConfigError for a damaged file."""
+        try:
+            yield from self._loader.Load()
+        except Exception as error:  # whatever TensorBoard raises, e.g. MemoryError for an event of 2^62 bytes
+            raise ConfigError(f"cannot read {self._file}: it is damaged ({one_line(error)})") from None
+
+
+def _open_events(file: Path) -> Any:
     # Not at the top of the module: it takes 0.2 s, which an error about a mistyped folder should not.
     # The legacy loader does not convert events, which simple values do not need.
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader

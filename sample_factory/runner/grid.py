@@ -8,14 +8,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from sample_factory.config.experiment_folder import read_json
-from sample_factory.config.flags import NEVER
+from sample_factory.config.flags import NEVER, ConfigError
 from sample_factory.monitoring.console import clock_text, short_count, short_number
 from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting.plot_command import aligned
-from sample_factory.plotting.read_summaries import open_events
+from sample_factory.plotting.read_summaries import EventFile
 from sample_factory.runner.backend import Backend, CannotStart
 from sample_factory.runner.run_job import ENDS, FAILED, FINISHED, QUEUED, RUNNING, STOPPED, WAITING, Job
 from sample_factory.runtime.supervisor import StopSignals
@@ -51,7 +51,7 @@ class Row:
         self.figures = {FRAMES: 0.0, FPS: math.nan, REWARD: math.nan}
         self.target: int | None = None
         self.env = ""
-        self._loaders: dict[Path, Any] = {}
+        self._loaders: dict[Path, EventFile] = {}
 
     def change(self, state: str, note: str = "") -> None:
         """Gives the job a state, and updates the rest from the files of the job."""
@@ -67,10 +67,16 @@ class Row:
 
     def read(self) -> None:
         """Updates the figures from what the run has written since the last call."""
+        try:
+            self._read_files()
+        except ConfigError as error:  # of a damaged file, which is no reason to end the other runs
+            self.note = self.note or str(error)
+
+    def _read_files(self) -> None:
         for file in sorted(self.job.folder.glob(EVENT_FILES)):  # a name has the time of its start
             if file not in self._loaders:
-                self._loaders[file] = open_events(file)
-            for event in self._loaders[file].Load():
+                self._loaders[file] = EventFile(file)
+            for event in self._loaders[file].new_events():
                 scalars = {scalar.tag: scalar.simple_value for scalar in event.summary.value}
                 self.figures |= {tag: scalars[tag] for tag in self.figures if tag in scalars}
         settings = self.job.folder / "cfg.json"

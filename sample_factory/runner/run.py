@@ -21,6 +21,7 @@ from sample_factory.runner.grid import FRAMES, REWARD, Grid, Row
 from sample_factory.runner.run_description import as_typed, load_description
 from sample_factory.runner.run_job import FAILED, FOLDER, STOPPED, Job
 from sample_factory.runner.slurm import SlurmBackend
+from sample_factory.runtime.files import new_file, refuse_special
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
 
 CSV = "results.csv"
@@ -130,7 +131,7 @@ def _run(jobs: Sequence[Job], backend: Backend, folder: Path, pause: float) -> i
 def write_table(path: Path, rows: Sequence[Row]) -> None:
     """Writes a line for each run: COLUMNS, and the parameters of the grid. reward: of the last episodes."""
     params = [name for row in rows for name in row.job.params]
-    with open(path, "w", newline="") as file:
+    with new_file(path, newline="") as file:
         writer = csv.DictWriter(file, list(dict.fromkeys([*COLUMNS, *params])))
         writer.writeheader()
         for row in rows:
@@ -165,6 +166,7 @@ def draw_curves(path: Path, jobs: Sequence[Job]) -> list[str]:
         label = " ".join([*([job.folder.parent.name] if has_several or not words else []), *words])
         groups.setdefault(label, []).append(job.folder)
     try:
+        refuse_special(path)
         lines = plot_groups(groups, path, skip_unreadable=True)
     except (ConfigError, OSError) as error:
         return [f"no picture: {error}"]

@@ -23,6 +23,7 @@ from sample_factory.runner.grid import Grid
 from sample_factory.runner.run import open_backend, parse_arguments
 from sample_factory.runner.run_job import FOLDER
 from sample_factory.runner.search_description import NOTE, VALUES, SearchDescription, load_search, short
+from sample_factory.runtime.files import new_file, refuse_special
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -69,7 +70,7 @@ def write_results(study: "Study", description: SearchDescription, train_dir: Pat
     folder = train_dir / description.search_name
     rows = [_row(trial) for trial in study.trials if trial.state.name != "WAITING"]
     columns = [*dict.fromkeys(name for row in rows for name in row if name != NOTE), NOTE]
-    with open(folder / CSV, "w", newline="") as file:
+    with new_file(folder / CSV, newline="") as file:
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(rows)
@@ -124,10 +125,11 @@ def draw(study: "Study", folder: Path) -> list[str]:
     for name in PICTURES:
         path = folder / f"{name}.png"
         try:
+            refuse_special(path)
             axes = vars(optuna.visualization.matplotlib)[f"plot_{name}"](study)
             axes.figure.savefig(path, bbox_inches="tight")
             lines.append(f"written: {path}")
-        except (ValueError, RuntimeError) as error:  # e.g. of too few trials
+        except (OSError, ValueError, RuntimeError) as error:  # e.g. of too few trials
             lines.append(f"no {path.name}: {error}")
     return lines
 

@@ -30,8 +30,15 @@ def refuse_special(path: str | os.PathLike[str]) -> None:
 
 
 def open_descriptor(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
-    """Opens a file as `os.open` does. Raises OSError, at once, for a named pipe, a device or a socket."""
+    """Opens a file as `os.open` does. Raises OSError, at once, for a named pipe, a device or a socket, and
+    for a link if the file is to be written."""
     refuse_special(path)  # first: opening a device can have effects
+    if flags & os.O_ACCMODE != os.O_RDONLY:
+        flags |= os.O_NOFOLLOW
+        if os.path.islink(path):
+            raise OSError(
+                errno.ELOOP, f"{Path(path).name} is a link, and not written through", os.fspath(path)
+            )
     fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, mode)
     try:
         _check(path, os.fstat(fd).st_mode)  # another one may have been put there meanwhile
@@ -42,17 +49,17 @@ def open_descriptor(path: str | os.PathLike[str], flags: int, mode: int = 0o666)
 
 
 def open_file(path: str | os.PathLike[str], mode: str = "r", **options: Any) -> Any:
-    """Opens a file as `open` does. Raises OSError, at once, for a named pipe, a device or a socket."""
+    """Opens a file as `open` does. Raises OSError as `open_descriptor`."""
     return open(path, mode, opener=open_descriptor, **options)
 
 
-def new_file(path: str | os.PathLike[str], mode: str = "w") -> Any:
+def new_file(path: str | os.PathLike[str], mode: str = "w", **options: Any) -> Any:
     """Creates a file in place of whatever lies there; a link is replaced, not followed. Raises OSError.
 
     mode: "w" for text or "wb" for bytes.
     """
     Path(path).unlink(missing_ok=True)
-    return open(path, mode.replace("w", "x"))
+    return open(path, mode.replace("w", "x"), **options)
 
 
 def _check(path: str | os.PathLike[str], mode: int) -> None:

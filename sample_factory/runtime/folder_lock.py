@@ -27,7 +27,7 @@ class FolderLock:
 
     def __init__(self, folder: Path):
         """Raises FolderInUse, or OSError if the folder cannot be written to."""
-        self._fd = open_descriptor(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        self._fd = open_descriptor(folder / NAME, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,7 +1,10 @@
 import json
+import os
+import struct
 import sys
 
 import pytest
+from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 
 import sample_factory
 from sample_factory.config.flags import ConfigError
@@ -49,6 +52,23 @@ def test_a_tag_that_only_one_policy_has_is_read(experiment):
     writer.flush()
     (row,) = sample_factory.read_metrics(experiment, tags="eval/reward").itertuples()
     assert (row.policy, row.value) == (1, 7.0)
+
+
+@pytest.mark.parametrize("num_bytes", [2**40, 2**62, 2**64 - 1])
+def test_an_event_that_claims_to_be_huge_is_one_line(experiment, num_bytes):
+    header = struct.pack("<Q", num_bytes)
+    (file,) = experiment.glob(".summary/0/*")
+    with file.open("ab") as events:
+        events.write(header + struct.pack("<I", masked_crc32c(header)) + b"x" * 100)
+    with pytest.raises(ConfigError, match="damaged") as caught:
+        sample_factory.read_metrics(experiment)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_named_pipe_among_the_event_files_is_not_waited_for(experiment):
+    os.mkfifo(experiment / ".summary" / "1" / "events.out.tfevents.1.x")
+    with pytest.raises(ConfigError, match="is a named pipe"):
+        sample_factory.read_metrics(experiment)
 
 
 def test_a_missing_experiment_lists_those_beside_it(experiment):

@@ -40,9 +40,7 @@ for frames in range(20, 101, 20):
 """
 DESCRIPTION = """
 import pathlib, optuna
-from sample_factory.config.flags import ConfigError
 from sample_factory.runner.search_description import SearchDescription
-from sample_factory.runner.search_trials import open_study
 
 def space(trial):
     if trial.suggest_float("x", 0, 2) == 1.5 or pathlib.Path("broken").exists():

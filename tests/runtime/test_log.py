@@ -2,6 +2,7 @@
 
 import io
 import logging
+import os
 import re
 import resource
 import shutil
@@ -126,6 +127,23 @@ def test_a_file_that_cannot_grow_does_not_end_the_run(tmp_path, capsys):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "File too large" in capsys.readouterr().err
+
+
+def test_a_log_file_that_is_a_link_or_no_file_is_neither_written_nor_waited_for(tmp_path, capsys):
+    (tmp_path / "own").write_text("text")
+    for put in (
+        lambda path: path.symlink_to(tmp_path / "own"),
+        os.mkfifo,
+        lambda path: path.symlink_to("/dev/null"),
+    ):
+        put(tmp_path / "log.txt")
+        setup_logging("main", str(tmp_path / "log.txt"))
+        log.info("goes to the console all the same")
+        err = capsys.readouterr().err
+        assert "log.txt is a" in err or "null is a device" in err
+        assert "goes to the console" in err
+        (tmp_path / "log.txt").unlink()
+    assert (tmp_path / "own").read_text() == "text"
 
 
 def test_a_log_file_that_is_deleted_is_created_again(tmp_path):

@@ -1,0 +1,83 @@
+"""What other people have written into an experiment is text in its model card, no Markdown and no command."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from sample_factory.config.flags import section_fields
+from sample_factory.config.parsing import parse_config
+from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.hub import PushFlags
+from sample_factory.hub.model_card import model_card, results_section
+
+ENV = "gym_CartPole-v1"
+HOSTILE = "a\n```\n# Heading\n[click](http://x) <img src=x> | b `touch x` $(touch x)"
+STATISTIC = {"mean": 1.0, "std": 0.0, "low": 1.0, "high": 1.0}
+
+
+def results(**more):
+    evaluation = {
+        "num_episodes": 3,
+        "policies": [{"policy_index": 0}],
+        "statistics": {"reward": STATISTIC},
+        **more,
+    }
+    return {"deterministic": True, "checkpoints": ["a.pth"], "evaluations": [evaluation]}
+
+
+@pytest.fixture
+def card_of(tmp_path):
+    """Returns a function: flags in cfg.json, results -> the card of an experiment of another account."""
+
+    def make(flags, evaluation=None):
+        folder = tmp_path / "theirs"
+        folder.mkdir(exist_ok=True)
+        (folder / "cfg.json").write_text(json.dumps({"env": ENV, "command_line": "", **flags}))
+        argv = ["--experiment=theirs", f"--train_dir={tmp_path}", "--hf_repository=me/theirs"]
+        config = parse_config(argv, resolve_family, True, {"hub": PushFlags})
+        checkpoint = Path("checkpoint_000000001_4.pth")
+        return model_card(config, resolve_family(ENV), checkpoint, evaluation, has_video=False)
+
+    return make
+
+
+def test_texts_in_the_flags_of_a_stranger_are_one_quoted_line_or_left_out(card_of):
+    fences = card_of({}).count("```")
+    for section in TRAINING_SECTIONS.values():
+        for field, kind in section_fields(section):
+            is_free = not field.metadata["choices"] and not field.metadata["names_code"]
+            if (
+                kind.scalar is not str
+                or not is_free
+                or field.name in (*OWN_FOLDER, "env", "env_kwargs", "eval_flags")
+            ):
+                continue
+            for text in (HOSTILE, "a\r```", "a```", "a\u2028```\u2028b", "$(touch x)"):
+                try:
+                    card = card_of({field.name: [text] if kind.is_list else text})
+                except ValueError:  # the flag does not accept it
+                    continue
+                lines = card.splitlines()
+                assert sum(line.strip().startswith("```") for line in lines) == fences, field.name
+                assert "# Heading" not in lines
+                for line in lines:
+                    assert "$(touch x)" not in line or "'" in line.partition("$(")[0]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"statistics": {HOSTILE: STATISTIC}},
+        {"policies": [{"policy_index": HOSTILE}]},
+        {"policies": [{"policy_index": HOSTILE}, {"policy_index": 1}]},
+    ],
+)
+def test_names_in_results_of_a_stranger_are_plain_text(card_of, more):
+    card = card_of({}, results(**more))
+    plain = card_of({}, results())
+    assert card.count("```") == plain.count("```") and len(card.splitlines()) == len(plain.splitlines())
+    assert not re.search(r"<img|\[click\]|`touch", card) and "a??" in card
+    assert "<img" not in results_section({**results(), "checkpoints": [HOSTILE]})
