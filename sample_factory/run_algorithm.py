@@ -14,11 +14,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--algo", nargs="?", default="APPO")
-    algo = parser.parse_known_args(list(arguments))[0].algo
-    if algo == "DUMMY_SAMPLER":
+    found, others = parser.parse_known_args(list(arguments))
+    if found.algo == "DUMMY_SAMPLER":
         from sample_factory.dummy_sampler import main as run
 
-        return run(arguments)
+        return run(others)
     from sample_factory.train import train  # refuses an unknown one, after it has checked all other flags
 
     return run_command(functools.partial(train, command=RUN_ALGORITHM), arguments)

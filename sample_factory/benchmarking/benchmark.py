@@ -73,7 +73,7 @@ def benchmark(config: Config) -> None:
             announced = _duration(seconds, USUAL_TRIALS)
             print(f"sweep: about {USUAL_TRIALS} training runs of {announced}", flush=True)
             config, trials = sweep(config, lambda tried: _measure(tried, "training", seconds, folder).fps)
-        if flags.sweep_cfg is not None:
+        if flags.sweep and flags.sweep_cfg is not None:
             _write_cfg(config, Path(flags.sweep_cfg).expanduser())
         runs = run_stages(config, folder)
         hardware = describe_hardware()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sample_factory.config.commands import BENCHMARK
+from sample_factory.config.commands import BENCHMARK, DUMMY_SAMPLER, Command
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, add_flags, check_values, flag, make_parser, parse_known
 from sample_factory.config.parsing import as_arguments, parse_config
@@ -21,6 +21,8 @@ SWEPT_FLAGS = (
     "batch_size",
     "num_workers",
 )
+
+WITHOUT_REPORT = BENCHMARK._replace(reads=None)
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,12 @@ class BenchmarkFlags:
     sweep: bool = flag(
         False, f"search for faster values of {', '.join(SWEPT_FLAGS)} first, and measure with these"
     )
-    sweep_seconds: float = flag(20.0, "length of each measurement of --sweep, in seconds", at_least=2)
+    sweep_seconds: float = flag(
+        20.0,
+        "length of each measurement of --sweep, in seconds",
+        at_least=2,
+        only_with={"sweep": (True,)},
+    )
     suite: str | None = flag(
         None,
         "measure training with a few fixed configurations instead of the flags of a run; gpu: those that "
@@ -55,13 +62,12 @@ class BenchmarkFlags:
         None,
         "file for the flags that --sweep finds, for --cfg of sample_factory.train; with --sweep",
         is_output=True,
+        only_with={"sweep": (True,)},
     )
 
     def __post_init__(self) -> None:
         """Finds before the measurement what would otherwise fail after it. Raises ConfigError."""
         _ = self.others
-        if self.sweep_cfg is not None and not self.sweep:
-            raise ConfigError("--sweep_cfg: nothing is found without --sweep; add --sweep=True")
         if self.chart is not None:
             check_out(Path(self.chart), "--chart")
             house_style()  # raises if matplotlib is missing
@@ -73,15 +79,17 @@ class BenchmarkFlags:
         return dict(named_number("--compare", text, form, least=0.0) for text in self.compare)
 
 
-def parse_arguments(argv: Sequence[str]) -> Config:
+def parse_arguments(argv: Sequence[str], command: Command = BENCHMARK) -> Config:
     """Returns the configuration of training with the extra section `benchmark`, BenchmarkFlags.
+
+    command: WITHOUT_REPORT for flags that were parsed before.
 
     Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help.
     """
     from sample_factory.envs.env_registry import resolve_family
 
     extra = {"benchmark": BenchmarkFlags}
-    return parse_config(_join_repeated(argv), resolve_family, extra_sections=extra, command=BENCHMARK)
+    return parse_config(_join_repeated(argv), resolve_family, extra_sections=extra, command=command)
 
 
 def parse_suite(argv: Sequence[str]) -> tuple[BenchmarkFlags, list[str]] | None:
@@ -116,12 +124,23 @@ def training_flags(config: Config) -> list[str]:
     return as_arguments({name: value for name, value in _typed(config).items() if name not in own})
 
 
+def simulation_flags(config: Config) -> list[str]:
+    """Returns the typed arguments that `dummy_sampler` reads."""
+    used = {name: value for name, value in _typed(config).items() if _is_of_simulation(config, name)}
+    return as_arguments(used)
+
+
+def _is_of_simulation(config: Config, name: str) -> bool:
+    section = config.section_of(name)
+    return section not in (None, "benchmark") and DUMMY_SAMPLER.uses(name, section)
+
+
 def with_values(config: Config, values: Mapping[str, int]) -> Config:
     """Returns the configuration with other values of flags, as if they had been typed.
 
     Raises ConfigError if they contradict each other or other flags.
     """
-    return parse_arguments(as_arguments({**_typed(config), **values}))
+    return parse_arguments(as_arguments({**_typed(config), **values}), WITHOUT_REPORT)
 
 
 def _typed(config: Config) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from sample_factory.benchmarking.benchmark import guarded, with_chosen_values
-from sample_factory.benchmarking.benchmark_flags import BenchmarkFlags, parse_arguments
+from sample_factory.benchmarking.benchmark_flags import WITHOUT_REPORT, BenchmarkFlags, parse_arguments
 from sample_factory.benchmarking.machine import describe_hardware, used_by_others, versions
 from sample_factory.benchmarking.stages import Stage, StageFailed, run_stage
 from sample_factory.config.flags import ConfigError
@@ -107,7 +107,9 @@ def run_suite(flags: BenchmarkFlags, typed: Sequence[str]) -> None:
     rows = make_rows(cpu.num_usable_cores())
     for row in rows:
         if row.package is None or is_installed(row.package):
-            parse_arguments([*row.flags, *typed])  # finds what is wrong with `typed` before anything runs
+            parse_arguments(
+                [*row.flags, *typed], WITHOUT_REPORT
+            )  # finds what is wrong with `typed` before anything runs
     no_gpu = "of --device=cpu" if "--device=cpu" in typed else call_in_child("gpu_probe", why_no_gpu)
     hardware = describe_hardware()
     found = {"hardware": hardware, "seconds": flags.seconds, "flags": typed, "versions": versions()}
@@ -161,7 +163,7 @@ def _with_result(
 
 def _measured(row: Row, typed: Sequence[str], flags: BenchmarkFlags, folder: Path) -> Row:
     """Measures a row. Raises StageFailed and ChildFailed."""
-    config, plan = with_chosen_values(parse_arguments([*row.flags, *typed]))
+    config, plan = with_chosen_values(parse_arguments([*row.flags, *typed], WITHOUT_REPORT))
     seconds = (flags.warmup_seconds, flags.seconds)
     if row.is_learner:
         sent = plan.to_send()._replace(config=replace(plan.config, family=None, extra={}), family=None)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from sample_factory.benchmarking.benchmark_flags import training_flags
+from sample_factory.benchmarking.benchmark_flags import simulation_flags, training_flags
 from sample_factory.config.config import Config
 from sample_factory.config.flags import NEVER
 from sample_factory.monitoring.figures import Figures, read_figures
@@ -130,9 +130,13 @@ def _command(config: Config, stage: str, seconds: int, folder: Path) -> list[str
     """Returns module and flags. Where a flag is given twice, the last value counts."""
     flags = training_flags(config)
     if stage == "simulation":
-        sampling = config.sampling
-        same = [f"--{name}={vars(sampling)[name]}" for name in ("num_envs_per_worker", "worker_num_splits")]
-        return ["sample_factory.dummy_sampler", *flags, *same, f"--timeout_seconds={seconds}"]
+        same = f"--num_envs_per_worker={config.sampling.num_envs_per_worker}"
+        return [
+            "sample_factory.dummy_sampler",
+            *simulation_flags(config),
+            same,
+            f"--timeout_seconds={seconds}",
+        ]
     fixed = [
         f"--train_dir={folder}",
         "--experiments_root=.",

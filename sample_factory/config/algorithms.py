@@ -11,7 +11,6 @@ from sample_factory.runtime.registry import Registry
 # factory(flags, policy, rng) -> Algorithm, see learning/algorithms/algorithm.py.
 AlgorithmFactory = Callable[[Any, Any, Any], Any]
 
-VTRACE = ("vtrace_rho", "vtrace_c", "vtrace_lambda")
 PPO_EVOLVES = ("ppo_clip_ratio", "ppo_clip_value")
 
 
@@ -20,8 +19,6 @@ class AlgorithmInfo(NamedTuple):
 
     factory: makes it, in the learner's process; a "module:attribute" string is imported there.
     defaults: flag -> value, instead of the default of the flag and of the env family, which suit PPO.
-    flags: flags of LearningFlags that have no effect with algorithms that do not list them, besides those
-        that begin with the name of the algorithm, like vmpo_policy_kl. None: it may use every flag.
     evolves: further flags that population-based training may change; population/pbt.py has the flags that
         suit every algorithm.
     refuses: flag -> the reason why it must keep its default value.
@@ -29,7 +26,6 @@ class AlgorithmInfo(NamedTuple):
 
     factory: AlgorithmFactory | str
     defaults: Mapping[str, Any] = {}
-    flags: tuple[str, ...] | None = None
     evolves: tuple[str, ...] = PPO_EVOLVES
     refuses: Mapping[str, str] = {}
 
@@ -37,7 +33,6 @@ class AlgorithmInfo(NamedTuple):
 BUILT_IN: Mapping[str, AlgorithmInfo] = {
     "APPO": AlgorithmInfo(
         "sample_factory.learning.algorithms.ppo:PPO",
-        flags=(*PPO_EVOLVES, *VTRACE, "with_vtrace", "gae_lambda"),
     ),
     "IMPALA": AlgorithmInfo(
         "sample_factory.learning.algorithms.impala:IMPALA",
@@ -55,7 +50,6 @@ BUILT_IN: Mapping[str, AlgorithmInfo] = {
             "normalize_returns": False,
             "vtrace_lambda": 1.0,
         },
-        flags=VTRACE,
         evolves=(),
     ),
     "IMPACT": AlgorithmInfo(
@@ -63,7 +57,6 @@ BUILT_IN: Mapping[str, AlgorithmInfo] = {
         # RLlib (rllib/algorithms/appo/appo.py), and by its tuned example the paper for HalfCheetah; the
         # authors' example of Pong has a clip ratio of 0.3.
         defaults={"ppo_clip_ratio": 0.4, "vtrace_lambda": 1.0},
-        flags=("ppo_clip_ratio", *VTRACE),
         evolves=("ppo_clip_ratio", "impact_rho"),
     ),
     "VMPO": AlgorithmInfo(
@@ -71,7 +64,6 @@ BUILT_IN: Mapping[str, AlgorithmInfo] = {
         # Song et al. 2020: n-step returns (section 4.1), no entropy bonus, and the sum of all losses without
         # weights (eq. 1), in which the critic's loss has the factor 1/2 (eq. 6).
         defaults={"gae_lambda": 1.0, "exploration_loss_coeff": 0.0, "value_loss_coeff": 1.0},
-        flags=("gae_lambda",),
         evolves=("vmpo_temperature_kl", "vmpo_policy_kl", "vmpo_mean_kl", "vmpo_covariance_kl"),
         refuses={"learners_per_policy": "it ranks the advantages of a whole minibatch"},
     ),
@@ -106,16 +98,7 @@ def algorithm_info(name: str) -> AlgorithmInfo:
     """Returns what is known of an algorithm.
 
     An evaluation need not know the name: it may be registered in the script that has trained. Such an
-    algorithm, and a "module:attribute", has no defaults and may use every flag.
+    algorithm, and a "module:attribute", has no defaults.
     """
     info: AlgorithmInfo = _REGISTRY.find(name) if name in _REGISTRY else AlgorithmInfo(name)
     return info
-
-
-def algorithms_with(flag: str) -> list[str]:
-    """Returns the built-in algorithms with which a flag has an effect; empty for a flag of all of them."""
-    return [
-        name
-        for name, info in BUILT_IN.items()
-        if flag in (info.flags or ()) or flag.startswith(f"{name.lower()}_")
-    ]

@@ -1,7 +1,13 @@
 """The commands of this package, and the texts of their help besides the flags."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+# The sections of TRAINING_SECTIONS, which every command accepts that takes the flags of an experiment.
+SHARED_SECTIONS = (
+    *("run", "sampling", "learning", "model", "env"),
+    *("monitoring", "population", "selfplay", "evaluation", "cluster"),
+)
 
 
 class Command(NamedTuple):
@@ -14,6 +20,10 @@ class Command(NamedTuple):
     common: names of the flags that its short help shows.
     envs: (name, explanation) of the envs that it works with.
     section: the section of `Config` that belongs to this command, if there is one.
+    reads: names of the sections and flags that have an effect in it, and names of flags with a minus for
+        exceptions; its own sections and the flags of the env always have. None: nothing is said about flags
+        without effect.
+    instead: flag -> what to write, for flags that another one has taken the place of in this command.
     """
 
     module: str
@@ -24,6 +34,17 @@ class Command(NamedTuple):
     common: str = ""
     envs: Sequence[tuple[str, str]] = ()
     section: str | None = None
+    reads: str | None = None
+    instead: Mapping[str, str] = {}
+
+    def uses(self, flag: str, section: str | None) -> bool:
+        """Returns whether a flag of a section may have an effect in this command."""
+        if self.reads is None:
+            return True
+        words = self.reads.split()
+        if flag in self.instead or f"-{flag}" in words:
+            return False
+        return section not in SHARED_SECTIONS or section in words or flag in words
 
     @property
     def name(self) -> str:
@@ -40,6 +61,36 @@ ENV_FAMILIES = [
     )
 ]
 _EVALUATED_ENVS = (("any", "the env that the experiment was trained in; --env can be left out"),)
+_EXPERIMENT = "env experiment experiments_root train_dir cfg trust_code "
+# Of the network, everything that decides which weights it has and what it computes from them.
+_NETWORK = (
+    "model normalize_returns -policy_initialization -policy_init_gain -initial_stddev -episodic_slots "
+    "-centralized_critic -centralized_critic_sees "
+)
+# A checkpoint in an env of this process.
+_PLAYS = (
+    _EXPERIMENT + _NETWORK + "env_frameskip env_framestack load_checkpoint_kind policy_index checkpoint seed "
+)
+_CHOOSES = "eval_deterministic continuous_actions_sample eval_env_frameskip "
+# Many envs in worker processes, without learners.
+_PLAYS_IN_PARALLEL = (
+    _PLAYS + _CHOOSES + "device precision cuda_graphs rollout heartbeat_reporting_interval serial_mode queue "
+    "num_workers num_envs_per_worker worker_num_splits policy_workers_per_policy inline_samplers "
+    "traj_buffers_excess_ratio reset_timeout_seconds actor_worker_gpus set_workers_cpu_affinity "
+    "force_envs_single_thread default_niceness "
+)
+_FILMS = dict.fromkeys(
+    ("save_video", "video_frames", "video_name", "overlay", "fps", "render_action_repeat"),
+    "sample_factory.enjoy draws and writes videos",
+)
+
+
+def _episodes(flag: str) -> dict[str, str]:
+    """Returns `Command.instead` of a command whose number of episodes is another flag."""
+    names = ("eval_episodes", "max_num_episodes", "max_num_frames")
+    return {name: f"write --{flag}=N" for name in names if name != flag}
+
+
 _EVAL_FLAGS = (
     "experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_episodes eval_deterministic "
     "eval_env_frameskip num_workers num_envs_per_worker device seed"
@@ -64,6 +115,8 @@ TRAIN = Command(
     common="env experiment train_dir train_for_env_steps num_workers num_envs_per_worker batch_size "
     "learning_rate device seed",
     envs=ENV_FAMILIES,
+    reads="run sampling learning model env monitoring population selfplay cluster "
+    "eval_episodes eval_deterministic continuous_actions_sample eval_env_frameskip",
 )
 ENJOY = Command(
     module="enjoy",
@@ -80,6 +133,8 @@ ENJOY = Command(
     common="experiment train_dir env load_checkpoint_kind device seed",
     envs=_EVALUATED_ENVS,
     section="evaluation",
+    reads=_PLAYS + _CHOOSES + "device evaluation",
+    instead={"eval_episodes": "write --max_num_episodes=N"},
 )
 EVAL = Command(
     module="eval",
@@ -96,6 +151,8 @@ EVAL = Command(
     """,
     common=_EVAL_FLAGS,
     envs=_EVALUATED_ENVS,
+    reads=_PLAYS_IN_PARALLEL + "eval_episodes",
+    instead={**_episodes("eval_episodes"), **_FILMS},
 )
 RECORD = Command(
     module="record",
@@ -114,6 +171,12 @@ RECORD = Command(
     common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_deterministic "
     "num_workers num_envs_per_worker device seed",
     envs=_EVALUATED_ENVS,
+    reads=_PLAYS_IN_PARALLEL + "fps",
+    instead={
+        **_episodes("episodes"),
+        **{name: text for name, text in _FILMS.items() if name != "fps"},
+        "save_video": "--video_episodes=N writes a video",
+    },
 )
 EXPORT = Command(
     module="export",
@@ -130,6 +193,8 @@ EXPORT = Command(
     """,
     common="experiment train_dir env policy_index checkpoint load_checkpoint_kind seed",
     envs=_EVALUATED_ENVS,
+    reads=_PLAYS,
+    instead={**_episodes("export_check_steps"), **_FILMS},
 )
 MATCH = Command(
     module="match",
@@ -148,6 +213,13 @@ MATCH = Command(
     common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_deterministic device "
     "seed",
     envs=_EVALUATED_ENVS,
+    reads=_PLAYS + _CHOOSES + "device",
+    instead={
+        **_episodes("num_matches"),
+        **_FILMS,
+        "save_video": "a match is not drawn; sample_factory.enjoy shows several policies",
+        "vector_env_copies": "a match has one copy of the env",
+    },
 )
 IMITATE = Command(
     module="imitate",
@@ -165,6 +237,17 @@ IMITATE = Command(
     """,
     common="env experiment train_dir batch_size learning_rate device seed",
     envs=(("generals_NAME", "Generals, e.g. generals_8x8"), ("any", "with --games=FOLDER")),
+    reads=_EXPERIMENT + "restart_behavior algo device compile seed learner_main_loop_num_cores rollout "
+    "recurrence batch_size gamma reward_scale reward_clip normalize_returns value_loss_coeff use_cpc "
+    "cpc_forward_steps optimizer learning_rate adam_eps adam_beta1 adam_beta2 rmsprop_alpha rmsprop_eps "
+    "max_grad_norm model -centralized_critic_sees env_frameskip env_framestack "
+    "keep_checkpoints log_to_file",
+    instead={
+        "centralized_critic": "each recorded episode is of one agent; use it with sample_factory.train",
+        "train_for_env_steps": "write --imitate_epochs=N",
+        "train_for_seconds": "write --imitate_epochs=N",
+        "ppo_epochs": "write --imitate_epochs=N",
+    },
 )
 PLAY_DOOM = Command(
     module="play_doom",
@@ -181,6 +264,7 @@ PLAY_DOOM = Command(
     """,
     common="env seed",
     envs=(("doom_NAME", "Doom, e.g. doom_basic, doom_duel_bots; --env=doom lists all of them"),),
+    reads=_EXPERIMENT + "seed env_frameskip -num_agents -num_humans",
 )
 DUMMY_SAMPLER = Command(
     module="dummy_sampler",
@@ -198,6 +282,14 @@ DUMMY_SAMPLER = Command(
     """,
     common="env num_workers num_envs_per_worker env_frameskip seed",
     envs=ENV_FAMILIES,
+    reads=_EXPERIMENT + "seed env_frameskip env_framestack num_workers num_envs_per_worker "
+    "reset_timeout_seconds set_workers_cpu_affinity force_envs_single_thread default_niceness "
+    "status_interval figures_file",
+    instead={
+        "train_for_env_steps": "write --sample_env_frames=N",
+        "train_for_seconds": "write --timeout_seconds=N",
+        "actor_worker_gpus": "write --sampler_worker_gpus",
+    },
 )
 BENCHMARK = Command(
     module="benchmark",
@@ -217,6 +309,10 @@ BENCHMARK = Command(
     common="env num_workers num_envs_per_worker worker_num_splits policy_workers_per_policy inline_samplers "
     "batch_size rollout device precision",
     envs=ENV_FAMILIES,
+    reads=f"{TRAIN.reads} -experiment -experiments_root -train_dir -restart_behavior -benchmark "
+    "-sampler_only -figures_file -status_interval -decorrelate_envs_on_one_worker "
+    "-decorrelate_experience_max_seconds",
+    instead=dict.fromkeys(("train_for_env_steps", "train_for_seconds"), "write --seconds=N"),
 )
 RUN_ALGORITHM = TRAIN._replace(
     module="run_algorithm",
@@ -271,6 +367,8 @@ PUSH_TO_HUB = Command(
     """,
     common=_EVAL_FLAGS,
     envs=_EVALUATED_ENVS,
+    reads=_PLAYS_IN_PARALLEL + "eval_episodes fps overlay video_frames render_action_repeat",
+    instead=_episodes("eval_episodes"),
 )
 LOAD_FROM_HUB = Command(
     module="hub.load_from_hub",
@@ -346,6 +444,15 @@ TB = Command(
     # The runs of a grid with seed 0.
     'my_grid/*_see_0*' --dir=train_dir --port=6007
     """,
+)
+# The function of that name.
+LOAD_POLICY = Command(
+    "load_policy",
+    "act with a trained policy",
+    "",
+    "",
+    reads=_PLAYS + "eval_deterministic continuous_actions_sample device -seed",
+    instead=dict.fromkeys(("eval_episodes", "max_num_episodes"), "the loop that calls `act` decides"),
 )
 COMMANDS = (
     TRAIN,

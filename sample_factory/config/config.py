@@ -74,6 +74,11 @@ class FlagNamespace(argparse.Namespace):
         return getattr(self, name, default)
 
 
+def as_text(value: Any) -> str:
+    """Returns the value of a flag for a message."""
+    return shortened(" ".join(map(str, value)) or "empty" if isinstance(value, tuple) else str(value))
+
+
 class Change(NamedTuple):
     """A flag with two values: in cfg.json of the experiment, and given now."""
 
@@ -82,11 +87,7 @@ class Change(NamedTuple):
     given: Any
 
     def __str__(self) -> str:
-        saved, given = (
-            shortened(" ".join(map(str, value)) or "empty" if isinstance(value, tuple) else str(value))
-            for value in self[1:]
-        )
-        return f"{self.flag} {saved} -> {given}"
+        return f"{self.flag} {as_text(self.saved)} -> {as_text(self.given)}"
 
 
 class Resumed(NamedTuple):
@@ -134,13 +135,22 @@ class Config:
     resumed: Resumed | None = None
     is_foreign: bool = False
 
+    @property
+    def sections(self) -> dict[str, Any]:
+        """Name -> section; "family" for the flags of the env, if it has any."""
+        of_family = {} if self.family is None else {"family": self.family}
+        return {**{name: getattr(self, name) for name in TRAINING_SECTIONS}, **of_family, **self.extra}
+
     def flat(self) -> dict[str, Any]:
         """Returns flag -> value."""
         values: dict[str, Any] = {}
-        sections = [getattr(self, name) for name in TRAINING_SECTIONS]
-        for section in (*sections, self.family, *self.extra.values()):
-            values.update({} if section is None else flat_values(section))
+        for section in self.sections.values():
+            values.update(flat_values(section))
         return values
+
+    def section_of(self, flag: str) -> str | None:
+        """Returns the name of a flag's section; None for a flag that none has, such as a retired one."""
+        return next((name for name, section in self.sections.items() if flag in vars(section)), None)
 
     def namespace(self) -> FlagNamespace:
         """Returns all flags as attributes: the `cfg` argument of `make_env` functions."""

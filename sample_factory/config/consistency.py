@@ -1,13 +1,11 @@
 """Rules between flags, each with its reason. Bounds of a single flag are in its section."""
 
 import dataclasses
-from collections.abc import Sequence
 
-from sample_factory.config.algorithms import algorithm_info, algorithms_with
+from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import experiment_folder
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.learning_flags import OPTIMIZER_FLAGS
 from sample_factory.config.monitoring_flags import EVALUATED
 from sample_factory.config.sections import TRAINING_SECTIONS
 
@@ -25,29 +23,14 @@ def check_consistency(config: Config) -> None:
 
 
 def _check_algorithm(config: Config) -> None:
-    """Refuses typed flags of another algorithm or optimizer, and what the algorithm does not work with."""
-    algo, optimizer = config.run.algo, config.learning.optimizer
+    """Refuses what the algorithm does not work with."""
+    algo = config.run.algo
     info = algorithm_info(algo)
-    for field in dataclasses.fields(config.learning):
-        if field.name in config.typed:
-            owners = OPTIMIZER_FLAGS.get(field.name.partition("_")[0], ())
-            _check_owner(field.name, "optimizer", optimizer, owners)
-            if info.flags is not None:
-                _check_owner(field.name, "algo", algo, algorithms_with(field.name))
     for section in TRAINING_SECTIONS.values():
         for field in dataclasses.fields(section):
             reason = info.refuses.get(field.name)
             if reason is not None and (value := config.flat()[field.name]) != field.default:
                 raise ConfigError(f"--{field.name}={value} does not work with --algo={algo}: {reason}")
-
-
-def _check_owner(flag: str, chooser: str, value: str, owners: Sequence[str]) -> None:
-    """Raises ConfigError if a flag belongs to other values of the flag `chooser`."""
-    if owners and value not in owners:
-        raise ConfigError(
-            f"--{flag} belongs to --{chooser}={' or '.join(owners)} and has no effect with "
-            f"--{chooser}={value}; leave it out"
-        )
 
 
 def _check_sampling(config: Config) -> None:
@@ -136,11 +119,6 @@ def _check_network(config: Config) -> None:
             "an equal share of it"
         )
     custom = model.actor_critic_custom
-    if "centralized_critic_sees" in config.typed and not model.centralized_critic:
-        raise ConfigError(
-            f"--centralized_critic_sees={model.centralized_critic_sees} has no effect without "
-            "--centralized_critic=True"
-        )
     keys = " ".join(model.critic_only_keys)
     for is_on, critic in (
         (model.centralized_critic, "--centralized_critic=True"),
@@ -175,5 +153,3 @@ def _check_evaluation(config: Config) -> None:
             f"--save_best_metric={monitoring.save_best_metric} is a mean in evaluations during training, and "
             "there are none; add --eval_every_env_steps=N"
         )
-    if monitoring.eval_flags and not monitoring.eval_every_env_steps:
-        raise ConfigError("--eval_flags has no effect without --eval_every_env_steps=N")

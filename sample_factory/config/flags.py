@@ -21,6 +21,14 @@ BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le}
 NEVER = int(1e10)  # a limit that is never reached
 
 
+class Not(tuple[Any, ...]):
+    """In `only_with`: all values but these."""
+
+
+# Values of other flags, all of which a flag needs; or several such sets, of which it needs one.
+OnlyWith = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]]
+
+
 class ConfigError(Explained, ValueError):
     """Bad input of the user; the message says what is wrong and what would be right."""
 
@@ -52,6 +60,7 @@ def flag(
     names_code: bool = False,
     never_foreign: bool = False,
     between: tuple[float, float] | None = None,
+    only_with: OnlyWith = (),
     **checks: float,
 ) -> Any:
     """Returns a dataclass field that is also a command-line flag of the same name.
@@ -66,6 +75,9 @@ def flag(
     synonyms: another word for a value -> the value, which is used and saved.
     names_code: a name; with a colon it is imported, so a cfg.json of another account must not have it.
     never_foreign: never taken from a cfg.json of another account, e.g. because it names a service.
+    only_with: other flag -> its values with which this flag has an effect, or a `Not`;
+        several such dicts if one of them is enough. See effects.py, which also has names for properties of
+        the env in place of a flag.
     between: the smallest and the largest number. checks: other bounds: `at_least`, `above`, `at_most`.
     """
     if between is not None:
@@ -81,6 +93,7 @@ def flag(
         "synonyms": dict(synonyms),
         "names_code": names_code,
         "never_foreign": never_foreign,
+        "only_with": (only_with,) if isinstance(only_with, Mapping) else tuple(only_with),
     }
     return dataclasses.field(default=default, metadata=metadata)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sample_factory.config.flags import NEVER, flag
+from sample_factory.config.flags import NEVER, Not, flag
 
 EVALUATED = "eval_"  # before the name of a statistic in --save_best_metric
 
@@ -47,9 +47,13 @@ class MonitoringFlags:
         "",
         "flags in which evaluations during training differ, in one text, e.g. '--eval_deterministic=True'",
         metavar="TEXT",
+        only_with={"eval_every_env_steps": Not((0,))},
     )
     eval_timeout_seconds: float = flag(
-        3600.0, "seconds after which an evaluation during training fails: some episodes never end", at_least=1
+        3600.0,
+        "seconds after which an evaluation during training fails: some episodes never end",
+        at_least=1,
+        only_with={"eval_every_env_steps": Not((0,))},
     )
     stats_avg: int = flag(
         100, "number of episodes over which rewards and lengths are averaged", between=(1, 1_000_000)
@@ -83,16 +87,41 @@ class MonitoringFlags:
         never_foreign=True,
     )
     wandb_user: str | None = flag(
-        None, "user or team on W&B; your default one if left out", metavar="NAME", never_foreign=True
+        None,
+        "user or team on W&B; your default one if left out",
+        metavar="NAME",
+        never_foreign=True,
+        only_with={"with_wandb": (True,)},
     )
-    wandb_project: str = flag("sample_factory", "project on W&B", metavar="NAME", never_foreign=True)
+    wandb_project: str = flag(
+        "sample_factory",
+        "project on W&B",
+        metavar="NAME",
+        never_foreign=True,
+        only_with={"with_wandb": (True,)},
+    )
     wandb_group: str | None = flag(
-        None, "group of runs on W&B; the name of the env if left out", metavar="NAME"
+        None,
+        "group of runs on W&B; the name of the env if left out",
+        metavar="NAME",
+        only_with={"with_wandb": (True,)},
     )
-    wandb_job_type: str = flag("SF", "type of the job on W&B", metavar="NAME")
-    wandb_tags: tuple[str, ...] = flag((), "tags of the run on W&B")
+    wandb_job_type: str = flag(
+        "SF",
+        "type of the job on W&B",
+        metavar="NAME",
+        only_with={"with_wandb": (True,)},
+    )
+    wandb_tags: tuple[str, ...] = flag(
+        (),
+        "tags of the run on W&B",
+        only_with={"with_wandb": (True,)},
+    )
     wandb_dir: str | None = flag(
-        None, "folder for the files of W&B; the current one if left out", metavar="FOLDER"
+        None,
+        "folder for the files of W&B; the current one if left out",
+        metavar="FOLDER",
+        only_with={"with_wandb": (True,)},
     )
 
 
@@ -100,7 +129,12 @@ class MonitoringFlags:
 class EvaluationFlags:
     """Evaluating trained policies."""
 
-    fps: int = flag(0, "env frames shown per second; 0: as the env says", between=(0, 10_000))
+    fps: int = flag(
+        0,
+        "env frames shown per second; 0: as the env says",
+        between=(0, 10_000),
+        only_with=({"save_video": (True,)}, {"no_render": (False,)}),
+    )
     render_action_repeat: int | None = flag(
         None, "how often each action is repeated; --env_frameskip if left out", between=(1, 10_000)
     )
@@ -115,13 +149,33 @@ class EvaluationFlags:
         metavar="FILE",
     )
     eval_deterministic: bool = flag(
-        False, "take the most likely action (the mean of continuous ones), not a random one"
+        False,
+        "take the most likely action (the mean of continuous ones), not a random one",
+        only_with={"eval_every_env_steps": Not((0,))},
     )
-    continuous_actions_sample: bool = flag(True, "draw continuous actions at random; False: take their mean")
+    continuous_actions_sample: bool = flag(
+        True,
+        "draw continuous actions at random; False: take their mean",
+        only_with={"eval_every_env_steps": Not((0,)), "actions": ("continuous",)},
+    )
     save_video: bool = flag(False, "write a video (mp4) into the folder of the run")
-    overlay: bool = flag(False, "write the policy, the reward and the action on videos and windows")
-    video_frames: int = flag(-1, "largest number of frames in the video; -1: no limit", at_least=-1)
-    video_name: str = flag("replay.mp4", "file name of the video; numbered if it exists", metavar="FILE")
+    overlay: bool = flag(
+        False,
+        "write the policy, the reward and the action on videos and windows",
+        only_with=({"save_video": (True,)}, {"no_render": (False,)}),
+    )
+    video_frames: int = flag(
+        -1,
+        "largest number of frames in the video; -1: no limit",
+        at_least=-1,
+        only_with={"save_video": (True,)},
+    )
+    video_name: str = flag(
+        "replay.mp4",
+        "file name of the video; numbered if it exists",
+        metavar="FILE",
+        only_with={"save_video": (True,)},
+    )
     max_num_frames: int = flag(NEVER, "stop after this many env frames", at_least=1)
     max_num_episodes: int = flag(NEVER, "stop after this many episodes", at_least=1)
     eval_episodes: int = flag(
@@ -129,11 +183,13 @@ class EvaluationFlags:
         "number of episodes that `eval` plays with each checkpoint, and an evaluation during training",
         aliases=("sample_env_episodes",),
         between=(1, 10_000_000),
+        only_with={"eval_every_env_steps": Not((0,))},
     )
     eval_env_frameskip: int | None = flag(
         None,
         "frameskip of the env in evaluations; actions repeat, so that the policy acts as in training",
         between=(1, 10_000),
+        only_with={"eval_every_env_steps": Not((0,))},
     )
 
     @property

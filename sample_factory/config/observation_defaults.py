@@ -9,10 +9,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.config import Config
 from sample_factory.config.consistency import check_consistency
-from sample_factory.config.sections import MEMORY_FLAGS, TRAINING_SECTIONS
+from sample_factory.config.learning_flags import LearningFlags
+from sample_factory.config.sections import TRAINING_SECTIONS, ModelFlags
 from sample_factory.runtime.gpu import may_have_gpu
 
 _SMALL_TASKS: Mapping[str, Any] = {
@@ -48,6 +48,15 @@ PICTURES: Mapping[str, Any] = {
     "exploration_loss_coeff": 0.01,
 }
 SETS: Mapping[str, Mapping[str, Any]] = {"vectors": VECTORS, "pictures": PICTURES}
+# The flags that such a set, or the alternation of sampling and learning, may choose.
+FOLLOWING = frozenset({"async_rl"}.union(*SETS.values()))
+# Flags that describe a memory: whoever sets one of them wants one.
+_MEMORY_FLAGS = {
+    field.name
+    for field in dataclasses.fields(ModelFlags)
+    if any("use_rnn" in needed and "core_custom" in needed for needed in field.metadata["only_with"])
+}
+_MANY_PASSES = LearningFlags.__dataclass_fields__["ppo_clip_value"].metadata["only_with"][0]["algo"]
 # These flags depend on each other: whoever sets one of them chooses the others too.
 _BELONG_TOGETHER = {"rollout", "recurrence", "batch_size", "num_batches_per_iteration"}
 # In an iteration, where sampling and learning alternate by default: their number has to suit the agents.
@@ -65,9 +74,9 @@ def follow_observation(
     kept: set[str] = set()
     if not config.open_flags.issuperset(_BELONG_TOGETHER):
         kept |= _BELONG_TOGETHER
-    if not config.open_flags.issuperset(MEMORY_FLAGS):
-        kept |= {"use_rnn"}  # whoever describes a memory wants one
-    if "ppo_clip_value" not in (algorithm_info(config.run.algo).flags or ()):
+    if not config.open_flags.issuperset(_MEMORY_FLAGS):
+        kept |= {"use_rnn"}
+    if config.run.algo not in _MANY_PASSES:
         kept |= {"ppo_epochs"}  # many passes need the clipped losses of PPO
     changeable = config.open_flags - kept
     defaults = dict(SETS[observed])

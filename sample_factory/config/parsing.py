@@ -11,6 +11,7 @@ from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.commands import TRAIN, Command
 from sample_factory.config.config import Change, Config, Resumed
 from sample_factory.config.consistency import check_consistency
+from sample_factory.config.effects import report_without_effect
 from sample_factory.config.experiment_folder import (
     PROVENANCE_KEYS,
     SAVED,
@@ -91,7 +92,7 @@ def parse_config(
     evaluation: the experiment must exist, and --env may be left out, because its cfg.json has it.
     extra_sections: name -> section of the flags that only this program has; stored in `Config.extra`. Without
         `evaluation`, such a program has no experiment, and no cfg.json is read.
-    command: the command whose help --help prints.
+    command: whose help --help prints, and whose flags without effect are reported.
     cfg_is_saved: the file that --cfg names is the cfg.json of a run, and no recipe.
 
     Raises ConfigError. Prints the help and exits with 0 on --help.
@@ -131,9 +132,11 @@ def parse_config(
     is_foreign = saved.foreign is not None or file.foreign is not None
     is_new = not evaluation and not saved.values
     open_flags = config.open_flags if is_new and family and family.follows_observation else frozenset()
-    return dataclasses.replace(
+    config = dataclasses.replace(
         config, argv=tuple(argv), open_flags=open_flags, resumed=resumed, is_foreign=is_foreign
     )
+    report_without_effect(config, command)
+    return config
 
 
 def _parse_first(argv: Sequence[str]) -> dict[str, Any]:

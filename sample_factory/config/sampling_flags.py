@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sample_factory.config.flags import flag
+from sample_factory.config.flags import Not, flag
 from sample_factory.runtime.cpu import num_usable_cores
 
 # A bound that catches typing errors.
@@ -27,7 +27,9 @@ class SamplingFlags:
         1, "policies to train at the same time, each with a learner of its own", between=(1, 1000)
     )
     pbt_mix_policies_in_one_env: bool = flag(
-        True, "different policies may play in one multi-agent env; False: one policy plays all its agents"
+        True,
+        "different policies may play in one multi-agent env; False: one policy plays all its agents",
+        only_with={"num_policies": Not((1,)), "agents": ("several",)},
     )
     async_rl: bool = flag(
         True, "sample while the learner trains; False: alternate strictly, without policy lag"
@@ -37,6 +39,7 @@ class SamplingFlags:
         "sockets",
         "how processes exchange messages; faster_fifo needs its package, and can hang if a process is killed",
         choices=("sockets", "faster_fifo"),
+        only_with={"serial_mode": (False,)},
     )
     num_workers: int = flag(
         num_usable_cores(),
@@ -54,12 +57,16 @@ class SamplingFlags:
         at_least=1,
     )
     policy_workers_per_policy: int = flag(
-        1, "processes that compute the actions of each policy", between=(1, 1000)
+        1,
+        "processes that compute the actions of each policy",
+        between=(1, 1000),
+        only_with={"serial_mode": (False,)},
     )
     inline_samplers: int | None = flag(
         None,
         "processes that step envs and also compute actions, 0: none; chosen by the machine if left out",
         between=(0, 10_000),
+        only_with={"serial_mode": (False,)},
     )
     max_policy_lag: int = flag(
         10000, "experience that is at least this many SGD steps old is discarded", between=(1, 1_000_000)
@@ -70,7 +77,10 @@ class SamplingFlags:
         between=(0, 1_000_000),
     )
     num_batches_to_accumulate: int = flag(
-        2, "batches that may wait for the learner before sampling pauses", between=(1, 10_000)
+        2,
+        "batches that may wait for the learner before sampling pauses",
+        between=(1, 10_000),
+        only_with={"async_rl": (True,)},
     )
     traj_buffers_excess_ratio: float = flag(
         1.3, "number of trajectory buffers, as a multiple of what the run needs", between=(1, 1000)
@@ -79,9 +89,12 @@ class SamplingFlags:
         0.0,
         "pause of the last worker after its first trajectories, and shorter ones of the others",
         between=(0, MAX_SECONDS),
+        only_with={"benchmark": (False,)},
     )
     decorrelate_envs_on_one_worker: bool = flag(
-        True, "begin each env with a different number of random actions, to spread the ends of episodes"
+        True,
+        "begin each env with a different number of random actions, to spread the ends of episodes",
+        only_with={"benchmark": (False,)},
     )
     reset_timeout_seconds: float = flag(
         120.0,
@@ -90,17 +103,27 @@ class SamplingFlags:
         at_most=MAX_SECONDS,
     )
     actor_worker_gpus: tuple[int, ...] = flag(
-        (), "indices of the GPUs that environments may use, if a simulator needs one", between=(0, 1000)
+        (),
+        "indices of the GPUs that environments may use, if a simulator needs one",
+        between=(0, 1000),
+        only_with={"serial_mode": (False,)},
     )
     set_workers_cpu_affinity: bool = flag(
-        True, "pin each worker process and its simulators to a core; not with --inline_samplers"
+        True,
+        "pin each worker process and its simulators to a core; not with --inline_samplers",
+        only_with={"serial_mode": (False,)},
     )
-    force_envs_single_thread: bool = flag(True, "limit the maths libraries in worker processes to one thread")
+    force_envs_single_thread: bool = flag(
+        True,
+        "limit the maths libraries in worker processes to one thread",
+        only_with={"serial_mode": (False,)},
+    )
     default_niceness: int = flag(
         0,
         f"nice value of learners (higher: less priority); policy workers and inline samplers add "
         f"{POLICY_WORKER_NICENESS}, rollout workers and simulators add {ROLLOUT_WORKER_NICENESS}",
         between=(-20, 19),
+        only_with={"serial_mode": (False,)},
     )
     learners_per_policy: int = flag(
         1,
@@ -133,21 +156,32 @@ class ClusterFlags:
         None,
         "address of a Ray cluster, auto, or local; RAY_ADDRESS if left out, else Ray on this machine alone",
         never_foreign=True,
+        only_with={"num_nodes": Not((1,))},
     )
     node_workers: int = flag(
-        0, "rollout workers on each other machine; 0: one per usable core", between=(0, 10_000)
+        0,
+        "rollout workers on each other machine; 0: one per usable core",
+        between=(0, 10_000),
+        only_with={"num_nodes": Not((1,))},
     )
     node_envs_per_worker: int = flag(
-        0, "envs of each rollout worker of other machines; 0: --num_envs_per_worker", between=(0, 100_000)
+        0,
+        "envs of each rollout worker of other machines; 0: --num_envs_per_worker",
+        between=(0, 100_000),
+        only_with={"num_nodes": Not((1,))},
     )
     weights_sync: str = flag(
         EVERY,
         "when other machines fetch new weights; every: whenever there are any; lag, divergence: when theirs "
         "are more than --weights_sync_threshold SGD steps old, or diverge by more from the learner's",
         choices=(EVERY, LAG, DIVERGENCE),
+        only_with={"num_nodes": Not((1,))},
     )
     weights_sync_threshold: float | None = flag(
-        None, "--weights_sync=lag: SGD steps (20 if left out); divergence: mean KL in nats (0.003)", above=0
+        None,
+        "--weights_sync=lag: SGD steps (20 if left out); divergence: mean KL in nats (0.003)",
+        above=0,
+        only_with={"num_nodes": Not((1,)), "weights_sync": (LAG, DIVERGENCE)},
     )
 
     @property

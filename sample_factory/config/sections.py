@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sample_factory.config.algorithms import BUILT_IN
-from sample_factory.config.flags import flag
+from sample_factory.config.flags import Not, flag
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.monitoring_flags import EvaluationFlags, MonitoringFlags
 from sample_factory.config.population_flags import PbtFlags, SelfplayFlags
@@ -21,6 +21,25 @@ OWN_FOLDER = ("experiment", "experiments_root", "train_dir")
 # A bound that catches typing errors before they use up the memory of the machine.
 MAX_WIDTH = 100_000
 RNN_TYPES = ("gru", "lstm", "mingru", "gtrxl")
+ENCODERS = (
+    "auto",
+    "convnet_simple",
+    "convnet_impala",
+    "convnet_atari",
+    "convnet_medium",
+    "convnet_small",
+    "minigrid_convnet_tiny",
+    "resnet_impala",
+    "resnet_impala_v1",
+    "mlp_mujoco",
+)
+# Values of `only_with`. A part or a network of the user's own may read all flags of the model.
+IMAGES = {"observations": ("image",)}
+CONTINUOUS = {"actions": ("continuous",)}
+CORE = {"use_rnn": (True,), "core_custom": (None,)}
+OWN_NETWORK = {"actor_critic_custom": Not((None,))}
+OWN_PARTS = ({"encoder_custom": Not((None,))}, OWN_NETWORK)
+MUJOCO = {"encoder_subtype": ("mlp_mujoco",)}
 
 
 @dataclass(frozen=True)
@@ -98,13 +117,22 @@ class RunFlags:
 class ModelFlags:
     """Observations and network."""
 
-    obs_subtract_mean: float = flag(0.0, "number that is subtracted from image observations")
+    obs_subtract_mean: float = flag(
+        0.0,
+        "number that is subtracted from image observations",
+        only_with=IMAGES,
+    )
     obs_scale: float = flag(
-        1.0, "number by which image observations are divided, after --obs_subtract_mean", above=0
+        1.0,
+        "number by which image observations are divided, after --obs_subtract_mean",
+        above=0,
+        only_with=IMAGES,
     )
     normalize_input: bool = flag(True, "normalise observations by their running mean and standard deviation")
     normalize_input_keys: tuple[str, ...] = flag(
-        (), "names of the observations that --normalize_input normalises; all of them if left out"
+        (),
+        "names of the observations that --normalize_input normalises; all of them if left out",
+        only_with={"normalize_input": (True,)},
     )
 
     critic_only_keys: tuple[str, ...] = flag(
@@ -118,27 +146,21 @@ class ModelFlags:
         "what --centralized_critic shows: the team mates' observations; also their last actions; or the "
         "state() of a PettingZoo env",
         choices=("observations", "actions", "state"),
+        only_with={"centralized_critic": (True,)},
     )
 
     encoder_type: str = flag(
-        "conv", "kind of network that encodes image observations", choices=("conv", "resnet", "mlp")
+        "conv",
+        "kind of network that encodes image observations",
+        choices=("conv", "resnet", "mlp"),
+        only_with=(IMAGES, MUJOCO, *OWN_PARTS),
     )
     encoder_subtype: str = flag(
         "convnet_simple",
         "architecture of the network that encodes image observations; auto: by the size of each image",
         aliases=("encoder_conv_architecture",),
-        choices=(
-            "auto",
-            "convnet_simple",
-            "convnet_impala",
-            "convnet_atari",
-            "convnet_medium",
-            "convnet_small",
-            "minigrid_convnet_tiny",
-            "resnet_impala",
-            "resnet_impala_v1",
-            "mlp_mujoco",
-        ),
+        choices=ENCODERS,
+        only_with=(IMAGES, MUJOCO, *OWN_PARTS),
     )
     encoder_custom: str | None = flag(
         None, "name of an encoder given to register_encoder, or module:attribute", names_code=True
@@ -157,43 +179,87 @@ class ModelFlags:
         None, "name of a whole network given to register_actor_critic, or module:attribute", names_code=True
     )
     encoder_extra_fc_layers: int = flag(
-        1, "fully connected layers of width --hidden_size after the convolutions", between=(0, 100)
+        1,
+        "fully connected layers of width --hidden_size after the convolutions",
+        between=(0, 100),
+        only_with=({**IMAGES, "encoder_conv_mlp_layers": ((),)}, *OWN_PARTS),
     )
     encoder_conv_mlp_layers: tuple[int, ...] = flag(
         (),
         "widths of the layers after the convolutions, instead of --encoder_extra_fc_layers",
         above=0,
         at_most=MAX_WIDTH,
+        only_with=(IMAGES, *OWN_PARTS),
     )
     encoder_mlp_layers: tuple[int, ...] = flag(
-        (512, 512), "widths of the layers that encode vector observations", above=0, at_most=MAX_WIDTH
+        (512, 512),
+        "widths of the layers that encode vector observations",
+        above=0,
+        at_most=MAX_WIDTH,
+        only_with=(
+            {"observations": ("vector",), "encoder_subtype": Not(("mlp_mujoco",))},
+            {"encoder_type": ("mlp",), "encoder_subtype": Not(("mlp_mujoco",))},
+            *OWN_PARTS,
+        ),
     )
     decoder_mlp_layers: tuple[int, ...] = flag(
         (),
         "widths of the layers between core and heads of the network; none if left out",
         above=0,
         at_most=MAX_WIDTH,
+        only_with=({"decoder_custom": (None,)}, OWN_NETWORK),
     )
     hidden_size: int = flag(
         512,
         "width of fully connected layers and of the recurrent state",
         aliases=("rnn_size",),
         between=(1, MAX_WIDTH),
+        only_with=(
+            {"use_rnn": (True,)},
+            {**IMAGES, "encoder_conv_mlp_layers": ((),)},
+            MUJOCO,
+            {"core_custom": Not((None,))},
+            {"decoder_custom": Not((None,))},
+            *OWN_PARTS,
+        ),
     )
-    use_rnn: bool = flag(True, "give the network a memory: a recurrent core")
-    rnn_type: str = flag("gru", "kind of recurrent core", choices=RNN_TYPES)
-    rnn_num_layers: int = flag(1, "number of recurrent layers", between=(1, 100))
+    use_rnn: bool = flag(
+        True,
+        "give the network a memory: a recurrent core",
+        only_with=({"core_custom": (None,)}, OWN_NETWORK),
+    )
+    rnn_type: str = flag(
+        "gru",
+        "kind of recurrent core",
+        choices=RNN_TYPES,
+        only_with=(CORE, OWN_NETWORK),
+    )
+    rnn_num_layers: int = flag(
+        1,
+        "number of recurrent layers",
+        between=(1, 100),
+        only_with=(CORE, OWN_NETWORK),
+    )
     gtrxl_memory: int = flag(
-        32, "with --rnn_type=gtrxl: number of past steps that are remembered", between=(1, 4096)
+        32,
+        "with --rnn_type=gtrxl: number of past steps that are remembered",
+        between=(1, 4096),
+        only_with=({**CORE, "rnn_type": ("gtrxl",)}, OWN_NETWORK),
     )
     gtrxl_heads: int = flag(
-        4, "with --rnn_type=gtrxl: number of attention heads, a divisor of --hidden_size", at_least=1
+        4,
+        "with --rnn_type=gtrxl: number of attention heads, a divisor of --hidden_size",
+        at_least=1,
+        only_with=({**CORE, "rnn_type": ("gtrxl",)}, OWN_NETWORK),
     )
     episodic_memory: bool = flag(
         False, "remember rare moments of training that went well, for training where some tasks are rare"
     )
     episodic_slots: int = flag(
-        256, "with --episodic_memory: number of moments that are kept", between=(1, 100_000)
+        256,
+        "with --episodic_memory: number of moments that are kept",
+        between=(1, 100_000),
+        only_with={"episodic_memory": (True,)},
     )
     nonlinearity: str = flag("elu", "activation function of the network", choices=("elu", "relu", "tanh"))
     policy_initialization: str = flag(
@@ -208,13 +274,22 @@ class ModelFlags:
         True, "actor and critic share one encoder and core; False: each has its own"
     )
     adaptive_stddev: bool = flag(
-        True, "continuous actions: the network outputs the standard deviation; False: a learned vector"
+        True,
+        "continuous actions: the network outputs the standard deviation; False: a learned vector",
+        only_with=CONTINUOUS,
     )
     initial_stddev: float = flag(
-        1.0, "continuous actions: initial value of the learned standard deviation", above=0, at_most=1000
+        1.0,
+        "continuous actions: initial value of the learned standard deviation",
+        above=0,
+        at_most=1000,
+        only_with={**CONTINUOUS, "adaptive_stddev": (False,)},
     )
     continuous_tanh_scale: float = flag(
-        0.0, "continuous actions: tanh limits their means to plus or minus this; 0 turns it off", at_least=0
+        0.0,
+        "continuous actions: tanh limits their means to plus or minus this; 0 turns it off",
+        at_least=0,
+        only_with=CONTINUOUS,
     )
 
     @property
@@ -228,14 +303,6 @@ class ModelFlags:
         return self.use_rnn or self.core_custom is not None or self.actor_critic_custom is not None
 
 
-# Flags of the recurrent cores, without effect if there is none; those of a single core begin with its name.
-MEMORY_FLAGS = frozenset(
-    field.name
-    for field in dataclasses.fields(ModelFlags)
-    if field.name.startswith(("rnn_", *(f"{name}_" for name in RNN_TYPES)))
-)
-
-
 @dataclass(frozen=True)
 class EnvFlags:
     """Settings that many env families read."""
@@ -247,6 +314,7 @@ class EnvFlags:
         1,
         "successive images in an observation, for a policy without memory; each takes as much memory again",
         between=(1, 1000),
+        only_with=IMAGES,
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs.env_family import UnknownEnvError
-from sample_factory.envs.family_flags import vector_env_copies_flag
+from sample_factory.envs.family_flags import ENVPOOL, vector_env_copies_flag
 from sample_factory.envs.headless import has_display
 from sample_factory.envs.name_suggestions import did_you_mean
 from sample_factory.envs.packages import MissingPackage, is_installed, missing_package
@@ -39,6 +39,7 @@ class EnvPoolFlags:
         "with envs",
         at_least=0,
         at_most=10_000,
+        only_with={"env_engine": (ENVPOOL,)},
     )
     envpool_thread_affinity_offset: int = flag(
         -1,
@@ -46,6 +47,7 @@ class EnvPoolFlags:
         "of the next worker to the cores after them; -1: do not pin them",
         at_least=-1,
         at_most=10_000,
+        only_with={"env_engine": (ENVPOOL,)},
     )
 
 

@@ -67,6 +67,7 @@ class MinigridFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
         "length of the mission in words; the rest of a longer one is cut off",
         at_least=1,
         at_most=1000,
+        only_with={"minigrid_mission": ("tokens",)},
     )
     minigrid_observation: str = flag(
         "partial",
@@ -75,9 +76,19 @@ class MinigridFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
         choices=("partial", "full", "rgb_partial", "rgb_full"),
     )
     minigrid_view_size: int = flag(
-        VIEW_SIZE, "side of the agent's partial view in cells, an odd number", at_least=3, at_most=99
+        VIEW_SIZE,
+        "side of the agent's partial view in cells, an odd number",
+        at_least=3,
+        at_most=99,
+        only_with={"minigrid_observation": ("partial", "rgb_partial")},
     )
-    minigrid_tile_size: int = flag(8, "side of a cell of a picture in pixels", at_least=1, at_most=100)
+    minigrid_tile_size: int = flag(
+        8,
+        "side of a cell of a picture in pixels",
+        at_least=1,
+        at_most=100,
+        only_with={"minigrid_observation": ("rgb_partial", "rgb_full")},
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sample_factory.config.flags import ConfigError, flag
+from sample_factory.config.flags import ConfigError, Not, flag
 from sample_factory.envs import family_flags
 from sample_factory.envs.env_family import FamilyParts
 from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool
@@ -28,7 +28,12 @@ class ProcgenFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
         "easy", "variant of the levels; a game has easy and hard, and some of the others", choices=MODES
     )
     procgen_num_levels: int = flag(0, "number of different levels; 0: no limit", at_least=0)
-    procgen_start_level: int = flag(0, "the first level, where --procgen_num_levels limits them", at_least=0)
+    procgen_start_level: int = flag(
+        0,
+        "the first level, where --procgen_num_levels limits them",
+        at_least=0,
+        only_with={"procgen_num_levels": Not((0,))},
+    )
 
 
 def make_procgen_env(

@@ -99,7 +99,8 @@ def evaluate(
             "eval_episodes": num_episodes,
             **flags,
         }
-        config = parse_config(as_arguments(with_names(keywords)), resolve_trained_family, evaluation=True)
+        arguments = as_arguments(with_names(keywords))
+        config = parse_config(arguments, resolve_trained_family, evaluation=True, command=EVAL)
         family = resolve_family(config.env_name)
         evaluations = list(measure_checkpoints(config, family, keeps_process=True))
     except (ConfigError, UnknownEnvError) as error:

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from sample_factory.config.commands import LOAD_POLICY
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
@@ -217,7 +218,11 @@ def load_policy(
         resolve = resolve_trained_family if needs_env else _family_or_none
         keywords = {**named, "eval_deterministic": deterministic, **flags}
         config = parse_config(
-            as_arguments(with_names(keywords)), resolve, "cfg" not in named, cfg_is_saved=True
+            as_arguments(with_names(keywords)),
+            resolve,
+            "cfg" not in named,
+            command=LOAD_POLICY,
+            cfg_is_saved=True,
         )
         (choice,) = chosen_policies(config)
         find_checkpoint(config, choice)  # raises, before an env is made

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from sample_factory.config.commands import MATCH
+from sample_factory.config.commands import MATCH, Command
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
@@ -24,7 +24,7 @@ from sample_factory.evaluation.played_env import explains_other_env, with_eval_f
 from sample_factory.evaluation.policy_choice import PolicyChoice, chosen_policies
 from sample_factory.evaluation.result_statistics import MeanAndStd, WinRate, mean_and_std, win_rate
 from sample_factory.evaluation.results import EpisodeCount, Progress, write_json
-from sample_factory.runtime.log import log
+from sample_factory.launch.checks import log_flags_without_effect
 from sample_factory.runtime.supervisor import StopSignals
 
 
@@ -158,7 +158,8 @@ def parse_arguments(argv: Sequence[str]) -> tuple[Contestant, Contestant]:
     flags: MatchFlags = config.extra["match"]
     opponent_config = config
     if flags.opponent_experiment is not None:
-        opponent_config = _parse([*argv, f"--experiment={flags.opponent_experiment}"])
+        typed = [*argv, f"--experiment={flags.opponent_experiment}"]
+        opponent_config = _parse(typed, MATCH._replace(reads=None))
     _check(config, opponent_config, flags)
     (choice,) = chosen_policies(config)
     if flags.opponent_player is not None:
@@ -174,9 +175,9 @@ def parse_arguments(argv: Sequence[str]) -> tuple[Contestant, Contestant]:
     return Contestant(config, choice), Contestant(opponent_config, opponent_choice)
 
 
-def _parse(argv: Sequence[str]) -> Config:
+def _parse(argv: Sequence[str], command: Command = MATCH) -> Config:
     own = {"match": MatchFlags}
-    return parse_config(argv, resolve_family, evaluation=True, extra_sections=own, command=MATCH)
+    return parse_config(argv, resolve_family, evaluation=True, extra_sections=own, command=command)
 
 
 def _check(config: Config, opponent_config: Config, flags: MatchFlags) -> None:
@@ -192,8 +193,6 @@ def _check(config: Config, opponent_config: Config, flags: MatchFlags) -> None:
             f"{config.run.experiment} was trained in {config.env_name}, {opponent_config.run.experiment} in "
             f"{opponent_config.env_name}; choose with --env where they meet"
         )
-    if config.evaluation.save_video:
-        raise ConfigError("--save_video: a match is not drawn; sample_factory.enjoy shows several policies")
     checkpoints = config.evaluation.checkpoint or (config.monitoring.load_checkpoint_kind,)
     for name, values in (("policy_index", config.evaluation.policy_index), ("checkpoint", checkpoints)):
         if len(values) != 1:
@@ -225,6 +224,7 @@ def run_match(contestants: tuple[Contestant, Contestant]) -> MatchSeries:
         with explains_other_env(config):
             env = closed_at_end.enter_context(contextlib.closing(_make_env(config)))
         _check_teams(config.env_name, env)
+        log_flags_without_effect(config, MATCH, env.kinds)
         teams = [_load(contestant, env) for contestant in contestants]
         series = MatchSeries(contestants, [])
         _play(env, teams, series, flags.num_matches, lambda: signals.requested is not None)
@@ -238,8 +238,6 @@ def _make_env(config: Config) -> MultiAgentEnv:
     config, family = with_eval_frameskip(config, resolve_family(config.env_name))
     cfg = config.namespace()
     if "vector_env_copies" in cfg:
-        if config.typed.get("vector_env_copies", 1) != 1:
-            log.warning("--vector_env_copies has no effect: a match has one copy of the env")
         cfg.vector_env_copies = 1
     env = make_adapted_env(family, cfg, EnvConfig(0, 0, 0))
     if isinstance(env.env, gym.vector.VectorEnv) and "vector_env_copies" not in cfg:

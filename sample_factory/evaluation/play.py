@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
+from sample_factory.config.commands import ENJOY
 from sample_factory.config.config import Config
 from sample_factory.config.flags import NEVER, ConfigError
 from sample_factory.config.monitoring_flags import EvaluationFlags
@@ -26,6 +27,7 @@ from sample_factory.evaluation.results import (
 )
 from sample_factory.evaluation.screen import EPISODES_UNSEEN, Screen, drawn_agents, find_drawing
 from sample_factory.exchange.topology import episode_shares
+from sample_factory.launch.checks import log_flags_without_effect
 from sample_factory.runtime.log import log
 from sample_factory.runtime.supervisor import StopRequested, StopSignals
 
@@ -54,6 +56,7 @@ def play(config: Config, family: EnvFamily) -> Evaluation:
         with explains_other_env(config):
             env = closed_at_end.enter_context(contextlib.closing(make_env(config, family, draws)))
             choices = choices_of_agents(config, env.kinds)
+            log_flags_without_effect(config, ENJOY, env.kinds)
             frameskip = (config.env.env_frameskip or 1) * family.action_repeat
             runner = EpisodeRunner(env, _load_policies(config, choices, env), frameskip)
         screen = Screen(config, family, runner, choices)

@@ -1,6 +1,5 @@
 """All counts of a run that are derived from the flags, computed once."""
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ import numpy as np
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.population_flags import MAX_BATCH_GROWTH
-from sample_factory.config.sampling_flags import DIVERGENCE, EVERY, LAG
 
 if TYPE_CHECKING:  # importing it would load gymnasium, also for --help
     from sample_factory.envs.env_info import EnvInfo
@@ -200,16 +198,7 @@ def _refuse(wanted: str, refused: Mapping[str, tuple[bool, str]]) -> None:
 def _check_nodes(config: Config) -> None:
     """Raises ConfigError for flags that do not work with --num_nodes."""
     flags = config.cluster
-    if flags.weights_sync == EVERY and flags.weights_sync_threshold is not None:
-        raise ConfigError(
-            f"--weights_sync_threshold={flags.weights_sync_threshold:g} needs --weights_sync={LAG} or "
-            f"--weights_sync={DIVERGENCE}"
-        )
     if flags.num_nodes == 1:
-        for field in dataclasses.fields(flags):
-            value = getattr(flags, field.name)
-            if field.name in config.typed and value != field.default:
-                raise ConfigError(f"--{field.name}={value} needs --num_nodes of at least 2")
         return
     sampling = config.sampling
     has_past_selves = config.selfplay.selfplay_past_share > 0

@@ -13,17 +13,29 @@ SWITCH: dict[str, Any] = {"type": parse_bool, "nargs": "?", "const": True, "defa
 class RepositoryFlags:
     """Hugging Face Hub."""
 
-    hf_repository: str | None = flag(None, "repository to push to", metavar="USER/NAME", never_foreign=True)
-    private_repository: bool = flag(False, "make a repository that does not exist yet a private one")
+    hf_repository: str | None = flag(
+        None,
+        "repository to push to",
+        metavar="USER/NAME",
+        never_foreign=True,
+        only_with={"push_to_hub": (True,)},
+    )
+    private_repository: bool = flag(
+        False,
+        "make a repository that does not exist yet a private one",
+        only_with={"push_to_hub": (True,)},
+    )
     train_script: str | None = flag(
         None,
         "module that the model card names for training; sample_factory.train if left out",
         metavar="MODULE",
+        only_with={"push_to_hub": (True,)},
     )
     enjoy_script: str | None = flag(
         None,
         "module that the model card names for watching; sample_factory.enjoy if left out",
         metavar="MODULE",
+        only_with={"push_to_hub": (True,)},
     )
 
 

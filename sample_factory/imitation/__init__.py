@@ -25,8 +25,14 @@ class ImitateFlags:
         "scripted players of the env that are imitated; in each game, one of them is drawn for each agent; "
         "all that the env has if left out",
         metavar="NAME",
+        only_with={"games": (None,)},
     )
-    imitate_samples: int = flag(50_000, "number of actions to record", at_least=100)
+    imitate_samples: int = flag(
+        50_000,
+        "number of actions to record",
+        at_least=100,
+        only_with={"games": (None,)},
+    )
     imitate_epochs: int = flag(10, "passes over the recorded games", at_least=1)
     held_out_share: float = flag(
         0.1, "share of the episodes that are not trained on, to measure on", above=0, at_most=0.9
@@ -38,6 +44,7 @@ class ImitateFlags:
         None,
         "new folder for a Minari data set of the games that were played",
         metavar="FOLDER",
+        only_with={"games": (None,)},
     )
 
 
@@ -55,14 +62,7 @@ def parse_arguments(argv: Sequence[str]) -> Config:
         )
     if flags.games is not None:
         check_data_set("games")
-        if flags.teachers or flags.save_games:
-            raise ConfigError("--games takes the place of playing; leave out --teachers and --save_games")
-    if config.model.centralized_critic:
-        raise ConfigError(
-            "--centralized_critic=True has no effect here: each recorded episode is that of one agent; leave "
-            "it out, and use it with sample_factory.train"
-        )
-    if flags.save_games is not None:
+    if flags.games is None and flags.save_games is not None:
         check_data_set("save_games", flags.save_games)
     return config
 

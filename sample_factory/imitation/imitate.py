@@ -16,6 +16,7 @@ import torch
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.store import Checkpoints
 from sample_factory.config.algorithms import registered_algorithm
+from sample_factory.config.commands import IMITATE
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.learning_flags import LearningFlags
@@ -25,7 +26,7 @@ from sample_factory.envs.protocol import EnvConfig
 from sample_factory.imitation import ImitateFlags
 from sample_factory.imitation.games import Episode, load_games, save_games
 from sample_factory.imitation.recording import record_players
-from sample_factory.launch.checks import check_critic_only_keys
+from sample_factory.launch.checks import check_critic_only_keys, log_flags_without_effect
 from sample_factory.launch.folder import prepare_folder
 from sample_factory.launch.plan import with_defaults_for
 from sample_factory.learning.gradient_descent import clip_gradient
@@ -215,8 +216,11 @@ def imitate(config: Config) -> Score:
     rng = np.random.default_rng(seed)
     torch.set_num_threads(config.sampling.learner_main_loop_num_cores or cpu.num_usable_cores())
     recording, spaces = _games(config, flags, seed)
-    config, notes = with_defaults_for(config, AgentKinds.one(*spaces, 1))
-    check_critic_only_keys(config, AgentKinds.one(*spaces, 1))
+    kinds = AgentKinds.one(*spaces, 1)
+    parsed = config
+    config, notes = with_defaults_for(config, kinds)
+    log_flags_without_effect(config, IMITATE, kinds, parsed)
+    check_critic_only_keys(config, kinds)
     for note in notes:
         log.info("%s", note.text)
     length = config.learning.recurrence if config.model.may_remember else 1

@@ -113,8 +113,6 @@ def _parse_arguments(argv: Sequence[str]) -> tuple[Config, RecordFlags, Path]:
     own = {"record": RecordFlags}
     config = parse_config(argv, resolve_trained_family, evaluation=True, extra_sections=own, command=RECORD)
     flags: RecordFlags = config.extra["record"]
-    if "eval_episodes" in config.typed:
-        raise ConfigError(f"--eval_episodes is for eval; write --episodes={config.evaluation.eval_episodes}")
     if flags.out is None:
         raise ConfigError("--out=FOLDER is missing: the folder of the data set")
     check_data_set("out", flags.out)

@@ -4,10 +4,13 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from sample_factory.config.algorithms import BUILT_IN, registered_algorithm
+from sample_factory.config.commands import Command
 from sample_factory.config.config import Config
+from sample_factory.config.effects import Facts, without_effect
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.sections import MEMORY_FLAGS
 from sample_factory.envs.env_family import EnvFamily, UnknownEnvError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.packages import is_installed, missing_package
@@ -15,15 +18,13 @@ from sample_factory.envs.wrappers.team_view import ADDED
 from sample_factory.exchange.run_plan import Note
 from sample_factory.models import network_registry
 from sample_factory.models.encoder_choice import (
+    MIN_SMALL_SIDE,
     describe_costs,
     describe_encoders,
     describe_large_layers,
 )
 from sample_factory.models.network_registry import (
     ACTOR_CRITIC,
-    CORE,
-    CORES,
-    DECODER,
     FOLLOW_PRESETS,
     named_parts,
     users_parts,
@@ -32,18 +33,12 @@ from sample_factory.models.policy_spec import PolicySpec, probe_state_size, stat
 from sample_factory.runtime.child import ChildFailed, call_in_child
 from sample_factory.runtime.gpu import may_have_gpu, why_no_gpu
 from sample_factory.runtime.local_ray import find_cluster
+from sample_factory.runtime.log import log
 from sample_factory.runtime.queues import check_transport
 from sample_factory.sampling.matchmaking.matchmaking import registered_matchmaking
 from sample_factory.spaces.actions import ACTION_MASK, action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds
-from sample_factory.spaces.observations import Indices, is_image, without_entries
-
-# Built-in part -> how its flags begin. They have no effect if the part is replaced. A whole network of the
-# user's own may read all of them.
-REPLACED_FLAGS = {
-    CORE: ("use_rnn", "rnn_", *(f"{name}_" for name in CORES)),
-    DECODER: ("decoder_mlp_layers",),
-}
+from sample_factory.spaces.observations import Indices, image_layout, is_image, without_entries
 
 
 def check_names(config: Config) -> tuple[Any, Any]:
@@ -149,7 +144,7 @@ def check_critic_only_keys(config: Config, kinds: AgentKinds) -> None:
 
 def describe_networks(config: Config, info: EnvInfo) -> list[Note]:
     """Returns lines for the log: the encoder of each observation of each kind of agents, or the user's own
-    parts; and warnings of very large layers and of flags without effect.
+    parts; and warnings of very large layers.
 
     Raises ConfigError if the encoder that was typed cannot encode the observations.
     """
@@ -161,7 +156,7 @@ def describe_networks(config: Config, info: EnvInfo) -> list[Note]:
         notes = [Note(f"{part.capitalize()}: {name}") for part, name in own]
         if config.model.encoder_custom in FOLLOW_PRESETS:
             notes += _describe_encoders(config, info)
-    return [*notes, *_flags_without_effect(config, info)]
+    return notes
 
 
 def _describe_encoders(config: Config, info: EnvInfo) -> list[Note]:
@@ -193,34 +188,50 @@ def _critic_flags(config: Config) -> str:
     return ", ".join(flag for flag, is_set in flags.items() if is_set)
 
 
-def _flags_without_effect(config: Config, info: EnvInfo) -> list[Note]:
-    notes = []
-    boxes = [box for kind in info.kinds.spaces for box in kind.observation.spaces.values()]
-    num_frames = config.env.env_framestack
-    if num_frames > 1 and not any(is_image(box) for box in boxes):
-        text = f"{config.env_name} has no images among its observations"
-        notes.append(Note(f"--env_framestack={num_frames} has no effect: {text}", is_warning=True))
-    names = named_parts(config.model)
-    for part, beginnings in REPLACED_FLAGS.items():
-        typed = [f"--{flag}" for flag in config.typed if flag.startswith(beginnings)]
-        if part in names and typed:
-            text = f"no effect beside --{part}_custom={names[part]}, whose factory makes that part"
-            notes.append(Note(f"{', '.join(typed)}: {text}", is_warning=True))
-    return notes + _memory_flags_without_effect(config)
+def flags_without_effect(
+    config: Config, command: Command, kinds: AgentKinds, parsed: Config | None = None
+) -> list[str]:
+    """Returns lines about the typed flags that have no effect with these agents, besides the lines that
+    `parse_config` has logged.
+
+    parsed: the configuration before it got the defaults for the observations of the env.
+    """
+    known = without_effect(config if parsed is None else parsed, command)
+    return [line for line in without_effect(config, command, _facts(kinds)) if line not in known]
 
 
-def _memory_flags_without_effect(config: Config) -> list[Note]:
-    """Returns a warning of typed flags that describe a memory if the built-in core has none, or another."""
-    model = config.model
-    typed = [flag for flag in config.typed if flag in MEMORY_FLAGS]
-    reason = "beside --use_rnn=False; --use_rnn=True adds a memory"
-    if model.use_rnn:
-        others = tuple(f"{name}_" for name in CORES if name != model.rnn_type)
-        typed = [flag for flag in typed if flag.startswith(others)]
-        reason = f"beside --rnn_type={model.rnn_type}"
-    if not typed or model.core_custom is not None or model.actor_critic_custom is not None:
-        return []
-    return [Note(f"{', '.join(f'--{flag}' for flag in typed)}: no effect {reason}", is_warning=True)]
+def log_flags_without_effect(
+    config: Config, command: Command, kinds: AgentKinds, parsed: Config | None = None
+) -> None:
+    """Logs the lines of `flags_without_effect`."""
+    for line in flags_without_effect(config, command, kinds, parsed):
+        log.warning("%s", line)
+
+
+def _facts(kinds: AgentKinds) -> Facts:
+    """Returns the properties of an env that flags may need, see `only_with` of `flag`."""
+    observed = [item for kind in kinds.spaces for item in kind.observation.spaces.items()]
+    boxes = [box for key, box in observed if key != ACTION_MASK]
+    layouts = [action_layout(kind.action) for kind in kinds.spaces]
+    has = {
+        "image observations": any(map(is_image, boxes)),
+        "vector observations": not all(map(_is_picture, boxes)),
+        "continuous actions": any(layout.box_actions for layout in layouts),
+        "discrete actions": any(layout.discrete_actions for layout in layouts),
+        "several agents": len(kinds.of_agent) > 1,
+        "single agents": len(kinds.of_agent) == 1,
+    }
+    facts: dict[str, list[str]] = {}
+    for text, is_so in has.items():
+        value, name = text.split()
+        facts[name] = facts.get(name, []) + [value] * is_so
+    return facts
+
+
+def _is_picture(box: Any) -> bool:
+    """Returns whether an observation is always encoded as an image, unlike small ones and real numbers."""
+    is_bytes = is_image(box) and box.dtype == np.uint8
+    return is_bytes and min(image_layout(box.shape).size[1:]) >= MIN_SMALL_SIDE
 
 
 def probe_networks(config: Config, policies: Sequence[PolicySpec], algorithm: Any) -> int:

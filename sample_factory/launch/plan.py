@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 
+from sample_factory.config.commands import EVAL, TRAIN
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.observation_defaults import follow_observation
@@ -18,6 +19,7 @@ from sample_factory.launch.checks import (
     check_machine,
     check_names,
     describe_networks,
+    flags_without_effect,
     probe_env,
     probe_networks,
 )
@@ -55,7 +57,10 @@ def plan_run(
     observers = make_observers(config) if trains else {}
     if info is None:
         info = probe_env(config, family)
+    parsed = config
     config, notes = with_defaults_for(config, info.kinds)
+    lines = flags_without_effect(config, TRAIN if trains else EVAL, info.kinds, parsed)
+    notes += [Note(line, is_warning=True) for line in lines]
     if trains:
         config, family, info = with_centralized_critic(config, family, info)
         check_critic_only_keys(config, info.kinds)

@@ -9,7 +9,6 @@ from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import read_expectation
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
-from sample_factory.config.sections import RETIRED_FLAGS
 from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.evaluation.during_training import Evaluations
@@ -119,8 +118,6 @@ def _plan(config: Config, signals: StopSignals) -> RunPlan | RunResult:
     has stopped it, or the env or a network cannot be made."""
     setup_logging("main")
     cpu.raise_open_files_limit()  # every queue and every child needs file descriptors
-    for name in set(config.typed) & set(RETIRED_FLAGS):
-        log.warning("--%s has no effect: %s", name, RETIRED_FLAGS[name])
     try:
         with signals.interrupting():
             done = why_done(config)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sample_factory.config.commands import ENJOY, TRAIN
 from sample_factory.config.config import Config, FlagNamespace
 from sample_factory.config.experiment_folder import experiment_folder
 from sample_factory.config.flags import ConfigError, add_flags, coerce, make_parser, parse_known
@@ -129,7 +130,7 @@ def parse_full_cfg(parser: ScriptParser, argv: Sequence[str] | None = None) -> F
         resolve = resolve_trained_family if parser.evaluation else resolve_family
         # Without `evaluation`, no cfg.json is read: a script may name its experiment after this call.
         own = {"hub": EnjoyHubFlags} if parser.evaluation else None
-        config = parse_config(arguments, resolve, extra_sections=own)
+        config = parse_config(arguments, resolve, False, own, TRAIN._replace(reads=None))
     except (ConfigError, UnknownEnvError, ImportError) as error:
         raise ended_by(error) from None
     cfg = config.namespace()
@@ -206,10 +207,12 @@ def config_of(cfg: Any, function: str, evaluation: bool) -> Config:
     resolve = resolve_trained_family if evaluation else resolve_family
     typed = cfg.cli_args
     own = {"hub": EnjoyHubFlags} if evaluation else None
-    parsed = parse_config(as_arguments(typed), resolve, extra_sections=own).namespace()  # as parse_full_cfg
+    silent = TRAIN._replace(reads=None)
+    parsed = parse_config(as_arguments(typed), resolve, False, own, silent).namespace()  # as parse_full_cfg
     changed = {name: value for name, value in vars(cfg).items() if name in parsed and value != parsed[name]}
     unset = {name: "None" for name, value in changed.items() if value is None}
-    return parse_config(as_arguments({**typed, **changed, **unset}), resolve, evaluation, own)
+    command = (ENJOY if evaluation else TRAIN)._replace(instead={})  # scripts share flags between commands
+    return parse_config(as_arguments({**typed, **changed, **unset}), resolve, evaluation, own, command)
 
 
 class AttrDict(dict[str, Any]):
@@ -236,7 +239,7 @@ def config_of_values(cfg: Any) -> Config:
         named = {"cfg": path, "experiment": path.name, "train_dir": folder}
         argv = as_arguments({**named, TRUST: isinstance(cfg, FlagNamespace)})
         try:
-            return parse_config(argv, resolve_family, cfg_is_saved=True)
+            return parse_config(argv, resolve_family, command=TRAIN._replace(reads=None), cfg_is_saved=True)
         except ConfigError as error:
             raise ConfigError(str(error).replace(str(path), "the cfg")) from None
 

@@ -46,6 +46,7 @@ class DmlabFlags:
         "indices of the GPUs that draw with --dmlab_renderer=hardware; worker processes take turns",
         at_least=0,
         at_most=1000,
+        only_with={"dmlab_renderer": ("hardware",)},
     )
     dmlab30_dataset: str = flag(
         "~/datasets/brady_konkle_oliva2008",
@@ -62,7 +63,10 @@ class DmlabFlags:
         True, "keep generated maps on disk and use them again: generating one can take a minute"
     )
     dmlab_level_cache_path: str = flag(
-        os.path.join(os.getcwd(), ".dmlab_cache"), "folder of the generated maps", metavar="FOLDER"
+        os.path.join(os.getcwd(), ".dmlab_cache"),
+        "folder of the generated maps",
+        metavar="FOLDER",
+        only_with={"dmlab_use_level_cache": (True,)},
     )
     dmlab_one_task_per_worker: bool = flag(
         False,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from sample_factory.config.flags import flag
+from sample_factory.config.flags import Not, flag
 from sample_factory.envs.doom.action_spaces import (
     BASIC,
     DISCRETIZED_NO_WEAPON,
@@ -194,6 +194,8 @@ _SPECS = (
 )
 
 DOOM_SPECS: Mapping[str, DoomSpec] = {spec.name: spec for spec in _SPECS}
+# A scenario of the user's own may be a match.
+IN_MATCHES = {"env": Not(name for name, spec in DOOM_SPECS.items() if spec.match is None)}
 
 
 @dataclass(frozen=True)
@@ -201,21 +203,36 @@ class DoomFlags:
     """The command-line flags that only the `doom_` envs have."""
 
     num_agents: int = flag(
-        -1, "number of agents in a multiplayer game; -1: as the env defines", at_least=-1, at_most=16
+        -1,
+        "number of agents in a multiplayer game; -1: as the env defines",
+        at_least=-1,
+        at_most=16,
+        only_with=IN_MATCHES,
     )
     num_humans: int = flag(
         0, "number of humans for whom a match waits; they join it with play_doom", at_least=0, at_most=16
     )
-    num_bots: int = flag(-1, "number of scripted opponents; -1: as the env defines", at_least=-1, at_most=16)
+    num_bots: int = flag(
+        -1,
+        "number of scripted opponents; -1: as the env defines",
+        at_least=-1,
+        at_most=16,
+        only_with=IN_MATCHES,
+    )
     start_bot_difficulty: int | None = flag(
         None,
         "level of the bots at the start, 0 to 150, which then follows the results of the matches; the "
         "engine's own bots if left out",
         at_least=0,
         at_most=150,
+        only_with=IN_MATCHES,
     )
     timelimit: float | None = flag(
-        None, "length of a match in minutes; as the env defines if left out", above=0, at_most=100_000
+        None,
+        "length of a match in minutes; as the env defines if left out",
+        above=0,
+        at_most=100_000,
+        only_with=IN_MATCHES,
     )
     res_w: int = flag(128, "width of the image that the policy sees, in pixels", at_least=1, at_most=4096)
     res_h: int = flag(72, "height of the image that the policy sees, in pixels", at_least=1, at_most=4096)

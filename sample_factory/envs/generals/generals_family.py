@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sample_factory.config.flags import ConfigError, flag
+from sample_factory.config.flags import ConfigError, Not, flag
 from sample_factory.envs.env_family import FamilyParts
 from sample_factory.envs.family_flags import refuse_frameskip
 from sample_factory.envs.protocol import EnvConfig
@@ -42,8 +42,20 @@ class GeneralsFlags:
         at_least=0,
         at_most=MAX_SIDE,
     )
-    generals_mountains: float = flag(0.15, "share of fields that are mountains", at_least=0, at_most=0.5)
-    generals_cities: float = flag(0.04, "share of fields that are neutral cities", at_least=0, at_most=0.3)
+    generals_mountains: float = flag(
+        0.15,
+        "share of fields that are mountains",
+        at_least=0,
+        at_most=0.5,
+        only_with={"env": Not((ONLINE,))},
+    )
+    generals_cities: float = flag(
+        0.04,
+        "share of fields that are neutral cities",
+        at_least=0,
+        at_most=0.3,
+        only_with={"env": Not((ONLINE,))},
+    )
     generals_time_limit: int = flag(
         0,
         "turns after which a game is drawn; 0: 40 per row of the map, in generals_1v1 2000",

@@ -1,0 +1,122 @@
+"""Typed flags that have no effect: one rule for every command, and for the functions of Python.
+
+A command declares which flags it reads (`Command.reads`), a flag with which others it applies (`only_with`).
+A typed flag that has no effect is reported in one line. It is an error only where the command has another
+flag for the same purpose, since the command would otherwise do what nobody asked for.
+"""
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sample_factory.config.algorithms import BUILT_IN
+from sample_factory.config.commands import Command
+from sample_factory.config.config import Config, as_text
+from sample_factory.config.flags import ConfigError, Not
+from sample_factory.config.observation_defaults import FOLLOWING
+from sample_factory.config.sections import RETIRED_FLAGS
+from sample_factory.runtime.log import log
+
+# Property of the env -> those of its values that the env has, e.g. {"observations": {"image", "vector"}}.
+Facts = Mapping[str, Collection[str]]
+
+
+class _Fault(NamedTuple):
+    """What is, and what a flag needs instead."""
+
+    has: str
+    needs: str
+
+
+def report_without_effect(config: Config, command: Command) -> None:
+    """Logs the typed flags that have no effect in a command. Conditions that depend on the env, or on a
+    default that follows its observation, are left to `without_effect`.
+
+    Raises ConfigError for a flag that has a counterpart in this command.
+    """
+    if command.reads is None:
+        return
+    unread = [name for name in changed_flags(config) if not command.uses(name, config.section_of(name))]
+    for name in unread:
+        if name in command.instead:
+            value = as_text(config.flat()[name])
+            raise ConfigError(f"--{name}={value} has no effect in {command.name}: {command.instead[name]}")
+    if unread:
+        text = "%s in %s, except for an env that reads its cfg"
+        log.warning(text, _no_effect(unread), command.name)
+    for name in config.typed.keys() & RETIRED_FLAGS.keys():
+        log.warning("--%s has no effect: %s", name, RETIRED_FLAGS[name])
+    for line in without_effect(config, command):
+        log.warning("%s", line)
+
+
+def changed_flags(config: Config) -> list[str]:
+    """Returns the typed flags whose values are not the defaults of these flags."""
+    fields, values = _fields(config), config.flat()
+    return [name for name in config.typed if name in fields and values[name] != fields[name].default]
+
+
+def without_effect(config: Config, command: Command, facts: Facts | None = None) -> list[str]:
+    """Returns a line for each reason why typed flags that the command reads have no effect with the others.
+
+    facts: properties of the env, if they are known.
+    """
+    names = [name for name in changed_flags(config) if command.uses(name, config.section_of(name))]
+    flags_of: dict[tuple[_Fault, ...], list[str]] = {}
+    for name in names:
+        faults = why_without_effect(config, command, name, facts or {})
+        if faults:
+            flags_of.setdefault(faults, []).append(name)
+    return [_line(names, faults) for faults, names in flags_of.items()]
+
+
+def why_without_effect(config: Config, command: Command, name: str, facts: Facts) -> tuple[_Fault, ...]:
+    """Returns what a flag lacks to have an effect, by the first of the dicts in its `only_with`.
+
+    An empty tuple: it has an effect, or that is not known.
+    """
+    fields, values = _fields(config), config.flat()
+    reason: tuple[_Fault, ...] = ()
+    for needed in fields[name].metadata["only_with"]:
+        faults = []
+        for other, wanted in needed.items():
+            if other in facts:
+                if not set(wanted) & set(facts[other]):
+                    faults.append(_Fault(f"{' and '.join(facts[other])} {other}", f"{wanted[0]} {other}"))
+            elif other in fields and command.uses(other, config.section_of(other)):
+                is_open = other in config.open_flags and other in FOLLOWING
+                if not is_open and not _fits(other, values[other], wanted):
+                    has = f"--{other}={as_text(values[other])}"
+                    faults.append(_Fault(has, _wanted(other, values[other], wanted)))
+        if not faults:
+            return ()
+        reason = reason or tuple(faults)
+    return reason
+
+
+def _fits(flag: str, value: Any, wanted: Sequence[Any]) -> bool:
+    if flag == "algo" and value not in BUILT_IN:  # an algorithm of the user's own may read every flag
+        return True
+    return (value in wanted) != isinstance(wanted, Not)
+
+
+def _wanted(flag: str, value: Any, wanted: Sequence[Any]) -> str:
+    if isinstance(wanted, Not):
+        return f"--{flag}=..." if wanted == (None,) else f"--{flag} other than {as_text(value)}"
+    return f"no --{flag}" if wanted == (None,) else f"--{flag}={' or '.join(map(str, wanted))}"
+
+
+def _line(names: Sequence[str], faults: Sequence[_Fault]) -> str:
+    has, needs = (" and ".join(texts) for texts in zip(*faults))
+    return f"{_no_effect(names)} with {has}: {'it needs' if len(names) == 1 else 'they need'} {needs}"
+
+
+def _no_effect(names: Sequence[str]) -> str:
+    verb = "has" if len(names) == 1 else "have"
+    return f"{', '.join(f'--{name}' for name in names)} {verb} no effect"
+
+
+def _fields(config: Config) -> dict[str, "dataclasses.Field[Any]"]:
+    return {
+        field.name: field for section in config.sections.values() for field in dataclasses.fields(section)
+    }
