@@ -6,12 +6,13 @@ python -m sample_factory.imitate --env=generals_8x8 --experiment=clone --teacher
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from sample_factory.launch.exit_codes import run_command
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, env: Callable[..., Any] | None = None) -> int:
     """Returns the exit code: 0 done, 1 the checkpoint cannot be written, 2 bad input, 130 interrupted."""
 
     def command(arguments: Sequence[str]) -> None:
@@ -24,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         imitate(config)
 
-    return run_command(command, argv)
+    return run_command(command, argv, env)
 
 
 if __name__ == "__main__":

@@ -6,12 +6,13 @@ Past against present: --opponent_checkpoint=milestone:12345 of the same experime
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from sample_factory.launch.exit_codes import run_command
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, env: Callable[..., Any] | None = None) -> int:
     """Returns the exit code: 0 done or stopped, 1 a checkpoint cannot be used, 2 bad input."""
 
     def command(arguments: Sequence[str]) -> None:
@@ -22,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         setup_logging("match")
         run_match(contestants)
 
-    return run_command(command, argv)
+    return run_command(command, argv, env)
 
 
 if __name__ == "__main__":

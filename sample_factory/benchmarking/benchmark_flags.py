@@ -47,10 +47,7 @@ class BenchmarkFlags:
         False, f"search for faster values of {', '.join(SWEPT_FLAGS)} first, and measure with these"
     )
     sweep_seconds: float = flag(
-        20.0,
-        "length of each measurement of --sweep, in seconds",
-        at_least=2,
-        only_with={"sweep": (True,)},
+        20.0, "length of each measurement of --sweep, in seconds", at_least=2, only_with={"sweep": (True,)}
     )
     suite: str | None = flag(
         None,

@@ -445,6 +445,16 @@ TB = Command(
     'my_grid/*_see_0*' --dir=train_dir --port=6007
     """,
 )
+# What the flags in --eval_flags are for.
+EVAL_FLAGS = Command(
+    "evaluations during training",
+    "",
+    "",
+    "",
+    reads=_EXPERIMENT + _NETWORK + _CHOOSES + "env_frameskip env_framestack seed rollout num_envs_per_worker "
+    "worker_num_splits eval_episodes",
+    instead={**_episodes("eval_episodes"), **_FILMS},
+)
 # The function of that name.
 LOAD_POLICY = Command(
     "load_policy",

@@ -64,16 +64,10 @@ class LearningFlags:
         only_with={"algo": ("APPO",)},
     )
     vtrace_rho: float = flag(
-        1.0,
-        "upper limit of the importance ratio (rho) in V-trace",
-        at_least=0,
-        only_with=VTRACE,
+        1.0, "upper limit of the importance ratio (rho) in V-trace", at_least=0, only_with=VTRACE
     )
     vtrace_c: float = flag(
-        1.0,
-        "upper limit of the trace coefficient (c) in V-trace",
-        at_least=0,
-        only_with=VTRACE,
+        1.0, "upper limit of the trace coefficient (c) in V-trace", at_least=0, only_with=VTRACE
     )
     vtrace_lambda: float = flag(
         1.0,
@@ -247,25 +241,13 @@ class LearningFlags:
         only_with={"lr_schedule": ADAPTIVE},
     )
     adam_eps: float = flag(
-        1e-6,
-        "epsilon of Adam",
-        above=0,
-        at_most=1,
-        only_with={"optimizer": ("adam", "lamb")},
+        1e-6, "epsilon of Adam", above=0, at_most=1, only_with={"optimizer": ("adam", "lamb")}
     )
     adam_beta1: float = flag(
-        0.9,
-        "beta1 of Adam",
-        at_least=0,
-        at_most=0.999999,
-        only_with={"optimizer": ("adam", "lamb")},
+        0.9, "beta1 of Adam", at_least=0, at_most=0.999999, only_with={"optimizer": ("adam", "lamb")}
     )
     adam_beta2: float = flag(
-        0.999,
-        "beta2 of Adam",
-        at_least=0,
-        at_most=0.999999,
-        only_with={"optimizer": ("adam", "lamb")},
+        0.999, "beta2 of Adam", at_least=0, at_most=0.999999, only_with={"optimizer": ("adam", "lamb")}
     )
     rmsprop_alpha: float = flag(
         0.99,
@@ -275,11 +257,7 @@ class LearningFlags:
         only_with={"optimizer": ("rmsprop",)},
     )
     rmsprop_eps: float = flag(
-        0.01,
-        "epsilon of RMSprop",
-        above=0,
-        at_most=1,
-        only_with={"optimizer": ("rmsprop",)},
+        0.01, "epsilon of RMSprop", above=0, at_most=1, only_with={"optimizer": ("rmsprop",)}
     )
     max_grad_norm: float = flag(
         4.0, "the norm of the gradients is clipped to this; 0 turns it off", at_least=0

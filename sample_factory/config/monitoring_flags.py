@@ -107,16 +107,9 @@ class MonitoringFlags:
         only_with={"with_wandb": (True,)},
     )
     wandb_job_type: str = flag(
-        "SF",
-        "type of the job on W&B",
-        metavar="NAME",
-        only_with={"with_wandb": (True,)},
+        "SF", "type of the job on W&B", metavar="NAME", only_with={"with_wandb": (True,)}
     )
-    wandb_tags: tuple[str, ...] = flag(
-        (),
-        "tags of the run on W&B",
-        only_with={"with_wandb": (True,)},
-    )
+    wandb_tags: tuple[str, ...] = flag((), "tags of the run on W&B", only_with={"with_wandb": (True,)})
     wandb_dir: str | None = flag(
         None,
         "folder for the files of W&B; the current one if left out",

@@ -225,8 +225,13 @@ def _parse_typed(argv: Sequence[str], sections: Mapping[str, type]) -> dict[str,
     return vars(typed)
 
 
-def with_flags(config: Config, argv: Sequence[str], resolve_family: Callable[[str], Family]) -> Config:
-    """Returns a Config with other values of some flags, possibly of another env. Raises ConfigError."""
+def with_flags(
+    config: Config, argv: Sequence[str], resolve_family: Callable[[str], Family], command: Command
+) -> Config:
+    """Returns a Config with other values of some flags, possibly of another env. Raises ConfigError.
+
+    command: what the flags are for; those without effect in it are reported.
+    """
     env_name = _parse_first(argv).get("env", config.env_name)
     family = resolve_family(env_name)
     sections = _sections(family, {})
@@ -238,9 +243,11 @@ def with_flags(config: Config, argv: Sequence[str], resolve_family: Callable[[st
         Layer(COMMAND_LINE, {**flags, "env": env_name}),
     ]
     changed = build_config(sections, layers, flags)
-    return dataclasses.replace(
+    changed = dataclasses.replace(
         changed, argv=config.argv, open_flags=frozenset(), is_foreign=config.is_foreign
     )
+    report_without_effect(changed, command)
+    return changed
 
 
 def build_config(sections: Mapping[str, type], layers: Sequence[Layer], typed: Mapping[str, Any]) -> Config:

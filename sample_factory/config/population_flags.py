@@ -54,16 +54,8 @@ class PbtFlags:
         at_least=0,
         only_with={"with_pbt": (True,)},
     )
-    pbt_optimize_batch_size: bool = flag(
-        False,
-        "the batch size evolves too",
-        only_with={"with_pbt": (True,)},
-    )
-    pbt_optimize_gamma: bool = flag(
-        False,
-        "the discount factor evolves too",
-        only_with={"with_pbt": (True,)},
-    )
+    pbt_optimize_batch_size: bool = flag(False, "the batch size evolves too", only_with={"with_pbt": (True,)})
+    pbt_optimize_gamma: bool = flag(False, "the discount factor evolves too", only_with={"with_pbt": (True,)})
     pbt_target_objective: str = flag(
         "true_objective",
         "statistic of the episodes that the population maximises",

@@ -118,9 +118,7 @@ class ModelFlags:
     """Observations and network."""
 
     obs_subtract_mean: float = flag(
-        0.0,
-        "number that is subtracted from image observations",
-        only_with=IMAGES,
+        0.0, "number that is subtracted from image observations", only_with=IMAGES
     )
     obs_scale: float = flag(
         1.0,
@@ -224,21 +222,11 @@ class ModelFlags:
         ),
     )
     use_rnn: bool = flag(
-        True,
-        "give the network a memory: a recurrent core",
-        only_with=({"core_custom": (None,)}, OWN_NETWORK),
+        True, "give the network a memory: a recurrent core", only_with=({"core_custom": (None,)}, OWN_NETWORK)
     )
-    rnn_type: str = flag(
-        "gru",
-        "kind of recurrent core",
-        choices=RNN_TYPES,
-        only_with=(CORE, OWN_NETWORK),
-    )
+    rnn_type: str = flag("gru", "kind of recurrent core", choices=RNN_TYPES, only_with=(CORE, OWN_NETWORK))
     rnn_num_layers: int = flag(
-        1,
-        "number of recurrent layers",
-        between=(1, 100),
-        only_with=(CORE, OWN_NETWORK),
+        1, "number of recurrent layers", between=(1, 100), only_with=(CORE, OWN_NETWORK)
     )
     gtrxl_memory: int = flag(
         32,

@@ -182,8 +182,10 @@ def resolve_trained_family(env_name: str) -> EnvFamily:
         if _find_entry(env_name) is not None:
             raise
         raise UnknownEnvError(
-            f"{error}. If a script registers this env, start that script: it continues the training, and "
-            "shows the agent by sample_factory.enjoy.main(), as examples/custom_env.py does"
+            f"{error}. If only a script has this env, start that script, with a line such as "
+            "sample_factory.enjoy.main(env=MyEnv) in place of the training (eval, record, export, match, "
+            "imitate and train take env= too), or with register_env(...) and sample_factory.enjoy.main(), as "
+            "examples/custom_env.py does"
         ) from None
 
 

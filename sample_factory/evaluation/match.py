@@ -17,7 +17,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import make_adapted_env
-from sample_factory.envs.env_registry import resolve_family
+from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
 from sample_factory.evaluation.episode_runner import EpisodeRunner, Player, ScriptedPolicy
 from sample_factory.evaluation.played_env import explains_other_env, with_eval_frameskip
@@ -177,7 +177,7 @@ def parse_arguments(argv: Sequence[str]) -> tuple[Contestant, Contestant]:
 
 def _parse(argv: Sequence[str], command: Command = MATCH) -> Config:
     own = {"match": MatchFlags}
-    return parse_config(argv, resolve_family, evaluation=True, extra_sections=own, command=command)
+    return parse_config(argv, resolve_trained_family, evaluation=True, extra_sections=own, command=command)
 
 
 def _check(config: Config, opponent_config: Config, flags: MatchFlags) -> None:

@@ -21,9 +21,7 @@ class RepositoryFlags:
         only_with={"push_to_hub": (True,)},
     )
     private_repository: bool = flag(
-        False,
-        "make a repository that does not exist yet a private one",
-        only_with={"push_to_hub": (True,)},
+        False, "make a repository that does not exist yet a private one", only_with={"push_to_hub": (True,)}
     )
     train_script: str | None = flag(
         None,

@@ -28,10 +28,7 @@ class ImitateFlags:
         only_with={"games": (None,)},
     )
     imitate_samples: int = flag(
-        50_000,
-        "number of actions to record",
-        at_least=100,
-        only_with={"games": (None,)},
+        50_000, "number of actions to record", at_least=100, only_with={"games": (None,)}
     )
     imitate_epochs: int = flag(10, "passes over the recorded games", at_least=1)
     held_out_share: float = flag(

@@ -116,7 +116,6 @@ def test_values_are_parsed_by_type(tmp_path):
             ["--centralized_critic=True", "--actor_critic_share_weights=True"],
             "--actor_critic_share_weights=True",
         ),
-        (["--centralized_critic_sees=state"], "--centralized_critic=True"),
         (["--lr_schedule=kl_adaptive_epoch", "--async_rl=False"], "--async_rl"),
         (["--toy_size=0"], "--toy_size"),
     ],

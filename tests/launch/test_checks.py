@@ -6,13 +6,19 @@ import pytest
 import torch
 
 from sample_factory import register_algorithm, register_core
+from sample_factory.config.commands import TRAIN
 from sample_factory.config.config import Resumed
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.measure import plan_evaluation
-from sample_factory.launch.checks import check_critic_only_keys, check_env, describe_networks
+from sample_factory.launch.checks import (
+    check_critic_only_keys,
+    check_env,
+    describe_networks,
+    flags_without_effect,
+)
 from sample_factory.launch.plan import plan_run
 from sample_factory.runtime import local_ray
 from sample_factory.runtime.failures import ChildFailed, CommandFailed
@@ -124,35 +130,33 @@ def test_both_encoders_are_logged_where_the_critic_gets_more():
     assert "(--critic_only_keys, --centralized_critic)" in lines(both, info(SPACE))[1]
 
 
-def test_stacking_is_announced_as_without_effect_only_where_there_are_no_images():
-    table = info(S.Dict(table=S.Box(-1, 1, (27, 5), np.float32)))
-    assert not lines(config("--env_framestack=4"), info(SPACE), warnings=True)
-    assert not lines(config(), table, warnings=True)
-    (warning,) = lines(config("--env_framestack=4"), table, warnings=True)
-    assert warning.startswith("--env_framestack=4 has no effect")
+def without_effect(config, *boxes):
+    """Returns the lines about flags without effect with an env that observes these boxes."""
+    kinds = info(S.Dict({str(number): box for number, box in enumerate(boxes)})).kinds
+    return flags_without_effect(config, TRAIN, kinds)
 
 
-def test_flags_of_a_part_that_is_replaced_are_announced_as_without_effect():
-    table = info(S.Box(-1, 1, (3,)))
-    assert not lines(config("--rnn_type=lstm", "--actor_critic_custom=a:B"), table, warnings=True)
-    assert not lines(config("--core_custom=a:B"), table, warnings=True)
-    replaced = config("--core_custom=a:B", "--rnn_type=lstm", "--use_rnn=False")
-    (warning,) = lines(replaced, table, warnings=True)
-    assert all(flag in warning for flag in ("--rnn_type", "--use_rnn", "--core_custom=a:B"))
+def test_what_the_env_observes_decides_whether_flags_of_images_and_vectors_have_an_effect():
+    picture, small = (S.Box(0, 255, (side, side, 3), np.uint8) for side in (64, 3))
+    table, vector = S.Box(-1, 1, (27, 5), np.float32), S.Box(-1, 1, (3,))
+    stacked, layers = config("--env_framestack=4"), config("--encoder_mlp_layers", "32")
+    assert without_effect(stacked, picture, vector) == without_effect(stacked, small) == []
+    for box in (table, vector):
+        (line,) = without_effect(stacked, box)
+        assert line.startswith("--env_framestack has no effect with vector observations")
+    assert (
+        without_effect(layers, vector) == without_effect(layers, table) == without_effect(layers, small) == []
+    )
+    assert without_effect(layers, picture)[0].startswith("--encoder_mlp_layers has no effect with image obs")
 
 
-@pytest.mark.parametrize("env", ["mujoco_ant", "gym_CartPole-v1"])
-def test_typed_flags_of_a_memory_that_the_policy_has_not_are_announced_as_without_effect(env):
-    table = info(S.Box(-1, 1, (3,)))
-    flags = [f"--env={env}", "--rnn_type=lstm", "--gtrxl_heads=2", "--rnn_num_layers=2"]
-    (warning,) = lines(config(*flags, "--use_rnn=False"), table, warnings=True)
-    assert "--use_rnn=False" in warning
-    assert all(flag in warning for flag in ("--rnn_type", "--gtrxl_heads", "--rnn_num_layers"))
-    (warning,) = lines(config(*flags, "--use_rnn=True"), table, warnings=True)
-    assert warning.startswith("--gtrxl_heads: no effect") and "--rnn_type=lstm" in warning
-    assert not lines(config(f"--env={env}", "--use_rnn=False"), table, warnings=True)
-    fits = config(f"--env={env}", "--use_rnn=True", "--rnn_type=gtrxl", "--gtrxl_heads=2")
-    assert not lines(fits, table, warnings=True)
+def test_flags_beside_a_default_that_follows_the_observation_are_reported_by_the_plan():
+    own = config("--vtrace_rho=2", "--hidden_size=32", "--num_workers=1")
+    lines = [note.text for note in plan_run(own, resolve_family(own.env_name)).notes if note.is_warning]
+    assert lines == [
+        "--vtrace_rho has no effect with --with_vtrace=False: it needs --with_vtrace=True",
+        "--hidden_size has no effect with --use_rnn=False: it needs --use_rnn=True",
+    ]
 
 
 def test_a_core_of_the_main_script_is_built_in_a_child_which_gives_the_size_of_its_state():

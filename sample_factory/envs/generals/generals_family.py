@@ -43,11 +43,7 @@ class GeneralsFlags:
         at_most=MAX_SIDE,
     )
     generals_mountains: float = flag(
-        0.15,
-        "share of fields that are mountains",
-        at_least=0,
-        at_most=0.5,
-        only_with={"env": Not((ONLINE,))},
+        0.15, "share of fields that are mountains", at_least=0, at_most=0.5, only_with={"env": Not((ONLINE,))}
     )
     generals_cities: float = flag(
         0.04,

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from sample_factory.config.algorithms import BUILT_IN
-from sample_factory.config.flags import ConfigError
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.population_flags import PbtFlags
@@ -130,19 +129,6 @@ def test_the_action_that_pays_is_learned(algo):
 
 def typed(*argv):
     return parse_config(["--env=gym_CartPole-v1", *argv], resolve_family)
-
-
-def test_a_typed_flag_of_another_algorithm_is_an_error_that_names_its_algorithm():
-    with pytest.raises(ConfigError) as error:
-        typed("--algo=IMPALA", "--ppo_clip_value=0.5")
-    assert str(error.value) == (
-        "--ppo_clip_value belongs to --algo=APPO and has no effect with --algo=IMPALA; leave it out"
-    )
-    with pytest.raises(ConfigError, match="--rmsprop_eps belongs to --optimizer=rmsprop"):
-        typed("--rmsprop_eps=0.1")
-    typed("--algo=IMPALA", "--rmsprop_eps=0.1")
-    with pytest.raises(ConfigError, match="--adam_eps belongs to --optimizer=adam or lamb and"):
-        typed("--algo=IMPALA", "--adam_eps=0.1")
 
 
 def test_flags_of_another_algorithm_in_a_file_are_no_error(tmp_path):

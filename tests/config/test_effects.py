@@ -1,0 +1,233 @@
+"""Typed flags without effect are reported in one line, for every command, by the declarations of flags and
+commands alone."""
+
+import dataclasses
+import json
+
+import pytest
+
+import sample_factory
+from sample_factory.config.commands import COMMANDS, EVAL, LOAD_POLICY, SHARED_SECTIONS, TRAIN
+from sample_factory.config.effects import report_without_effect, without_effect
+from sample_factory.config.flags import ConfigError, Not, flag, section_fields
+from sample_factory.config.parsing import parse_config
+from sample_factory.config.sections import TRAINING_SECTIONS
+from sample_factory.envs.env_registry import register_env, resolve_family
+
+TAKE_FLAGS = {command.name: command for command in (*COMMANDS, LOAD_POLICY) if command.reads is not None}
+
+
+def parse(*argv, command=TRAIN, env="gym_CartPole-v1", **options):
+    return parse_config([f"--env={env}", *argv], resolve_family, command=command, **options)
+
+
+def warnings(caplog, *argv, **options):
+    """Returns the lines that parsing these flags logs."""
+    caplog.clear()
+    parse(*argv, **options)
+    return caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (
+            ["--algo=IMPALA", "--ppo_clip_value=0.5"],
+            "--ppo_clip_value has no effect with --algo=IMPALA: it needs --algo=APPO",
+        ),
+        (
+            ["--with_vtrace=True", "--gae_lambda=0.5"],
+            "--gae_lambda has no effect with --with_vtrace=True: it needs --with_vtrace=False",
+        ),
+        (
+            ["--algo=IMPALA", "--adam_eps=0.1", "--adam_beta1=0.5"],
+            "--adam_eps, --adam_beta1 have no effect with --optimizer=rmsprop: they need --optimizer=adam or "
+            "lamb",
+        ),
+        (
+            ["--use_rnn=False", "--rnn_type=lstm", "--gtrxl_heads=2"],
+            "--rnn_type has no effect with --use_rnn=False: it needs --use_rnn=True",
+        ),
+        (
+            ["--core_custom=a:B", "--use_rnn=False"],
+            "--use_rnn has no effect with --core_custom=a:B: it needs no --core_custom",
+        ),
+        (
+            ["--centralized_critic_sees=state"],
+            "--centralized_critic_sees has no effect with --centralized_critic=False: it needs "
+            "--centralized_critic=True",
+        ),
+        (
+            ["--node_workers=2"],
+            "--node_workers has no effect with --num_nodes=1: it needs --num_nodes other than 1",
+        ),
+        (
+            ["--eval_flags=--seed=1"],
+            "--eval_flags has no effect with --eval_every_env_steps=0: it needs --eval_every_env_steps other "
+            "than 0",
+        ),
+        (["--pixel_format=HWC"], "--pixel_format has no effect: the layout of an image is derived from"),
+        (["--fps=3"], "--fps has no effect in train, except for an env that reads its cfg"),
+    ],
+)
+def test_a_flag_whose_condition_is_not_met_is_reported_in_one_line(caplog, argv, line):
+    assert any(message.startswith(line) for message in warnings(caplog, *argv))
+
+
+def test_a_flag_with_its_condition_and_one_with_its_default_value_are_not_reported(caplog):
+    for argv in (
+        ["--algo=IMPALA", "--rmsprop_eps=0.1", "--vtrace_rho=2"],
+        ["--algo=my_module:Mine", "--ppo_clip_value=0.5", "--vmpo_policy_kl=0.1"],
+        ["--use_rnn=True", "--rnn_type=gtrxl", "--gtrxl_heads=2", "--hidden_size=64"],
+        ["--actor_critic_custom=a:B", "--rnn_type=lstm", "--use_rnn=False", "--decoder_mlp_layers=3"],
+        ["--with_wandb=False", "--wandb_project=sample_factory", "--num_nodes=1", "--weights_sync=every"],
+    ):
+        assert warnings(caplog, *argv) == []
+
+
+def test_flags_in_a_file_are_not_reported(caplog, tmp_path):
+    """A recipe of PPO can be tried with another algorithm."""
+    file = tmp_path / "recipe.json"
+    file.write_text(json.dumps({"ppo_clip_ratio": 0.2, "fps": 3}))
+    assert warnings(caplog, "--algo=IMPALA", f"--cfg={file}") == []
+
+
+def test_a_condition_that_depends_on_the_env_is_checked_once_the_env_is_known(caplog):
+    argv = ["--env_framestack=4", "--initial_stddev=2", "--adaptive_stddev=False", "--rnn_type=lstm"]
+    assert warnings(caplog, *argv) == []
+    config = parse(*argv)
+    pictures = {"observations": ["image"], "actions": ["continuous"], "agents": ["one"]}
+    assert without_effect(config, TRAIN, pictures) == []
+    vectors = {"observations": ["vector"], "actions": ["discrete"], "agents": ["one"]}
+    assert without_effect(config, TRAIN, vectors) == [
+        "--env_framestack has no effect with vector observations: it needs image observations",
+        "--initial_stddev, --adaptive_stddev have no effect with discrete actions: they need continuous "
+        "actions",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "instead"),
+    [
+        ("eval", "max_num_episodes=3", "write --eval_episodes=N"),
+        ("enjoy", "eval_episodes=3", "write --max_num_episodes=N"),
+        ("record", "eval_episodes=3", "write --episodes=N"),
+        ("match", "max_num_episodes=3", "write --num_matches=N"),
+        ("match", "vector_env_copies=3", "a match has one copy of the env"),
+        ("export", "eval_episodes=3", "write --export_check_steps=N"),
+        ("dummy_sampler", "train_for_seconds=3", "write --timeout_seconds=N"),
+        ("benchmark", "train_for_env_steps=3", "write --seconds=N"),
+        ("imitate", "ppo_epochs=3", "write --imitate_epochs=N"),
+    ],
+)
+def test_a_flag_that_has_a_counterpart_in_the_command_is_an_error_that_names_it(name, typed, instead):
+    with pytest.raises(ConfigError) as refused:
+        parse(f"--{typed}", command=TAKE_FLAGS[name])
+    assert str(refused.value) == f"--{typed} has no effect in {name}: {instead}"
+
+
+def test_functions_of_python_follow_the_same_rule(tmp_path, caplog):
+    parse(f"--train_dir={tmp_path}", "--experiment=a").save()
+    with pytest.raises(ConfigError, match="^max_num_episodes=3 has no effect in eval: write eval_episodes"):
+        sample_factory.evaluate("a", tmp_path, max_num_episodes=3)
+    with pytest.raises(ConfigError, match="checkpoint"):  # there is none
+        sample_factory.load_policy("a", tmp_path, batch_size=64)
+    assert caplog.messages == [
+        "--batch_size has no effect in load_policy, except for an env that reads its cfg"
+    ]
+
+
+def test_flags_of_an_env_may_depend_on_other_flags(caplog, monkeypatch):
+    from sample_factory.envs import env_registry
+
+    monkeypatch.setattr(env_registry, "_FAMILIES", dict(env_registry._FAMILIES))
+
+    @dataclasses.dataclass(frozen=True)
+    class Flags:
+        wind: bool = flag(False, "whether there is wind")
+        wind_force: float = flag(1.0, "force of the wind", only_with={"wind": (True,)})
+
+    register_env("windy", lambda *arguments: None, Flags)
+    assert warnings(caplog, "--wind=True", "--wind_force=2", env="windy") == []
+    (line,) = warnings(caplog, "--wind_force=2", env="windy", command=EVAL)
+    assert line == "--wind_force has no effect with --wind=False: it needs --wind=True"
+    assert warnings(caplog, "--num_bots=3", "--timelimit=1", env="doom_duel") == []
+    (line,) = warnings(caplog, "--num_bots=3", "--timelimit=1", env="doom_basic")
+    assert line.startswith("--num_bots, --timelimit have no effect with --env=doom_basic")
+
+
+def another_value(field, kind):
+    """Returns a value of the type of a flag that is not its default."""
+    if field.metadata["choices"]:
+        return next(value for value in field.metadata["choices"] if value != field.default)
+    if kind.is_list:
+        return (kind.scalar(7),)
+    if kind.scalar is bool:
+        return not field.default
+    return "other" if kind.scalar is str else (field.default or 0) + 7
+
+
+def with_changed(config, names):
+    """Returns a configuration as if these flags had been typed with other values than their defaults."""
+    typed, sections = {}, {}
+    for section, kinds in TRAINING_SECTIONS.items():
+        values = {field.name: another_value(field, kind) for field, kind in section_fields(kinds)}
+        values = {name: value for name, value in values.items() if name in names}
+        sections[section] = dataclasses.replace(getattr(config, section), **values)
+        typed |= values
+    return dataclasses.replace(config, typed=typed, **sections)
+
+
+@pytest.mark.parametrize("name", TAKE_FLAGS)
+def test_every_flag_that_a_command_does_not_read_is_named_by_it(caplog, name):
+    """Every command x every flag of the shared sections, from the declarations."""
+    command = TAKE_FLAGS[name]
+    config = parse(command=command._replace(reads=None))
+    flags = {
+        f.name: section for section, kinds in TRAINING_SECTIONS.items() for f, _ in section_fields(kinds)
+    }
+    unread = {flag for flag, section in flags.items() if not command.uses(flag, section)}
+    assert unread >= command.instead.keys() & flags.keys()
+    caplog.clear()
+    report_without_effect(with_changed(config, unread - command.instead.keys()), command)
+    (line,) = caplog.messages or [""]
+    assert set(line.split(" ha")[0].split(", ")) - {""} == {
+        f"--{flag}" for flag in unread - command.instead.keys()
+    }
+    for replaced in command.instead.keys() & flags.keys():
+        with pytest.raises(ConfigError, match=f"^--{replaced}=.* has no effect in {command.name}: "):
+            report_without_effect(with_changed(config, {replaced}), command)
+
+
+def test_every_flag_that_needs_others_says_so_in_one_line_and_is_silent_with_them(caplog):
+    config = parse(command=TRAIN._replace(reads=None))
+    fields = {f.name: f for kinds in TRAINING_SECTIONS.values() for f, _ in section_fields(kinds)}
+    for name, field in fields.items():
+        given = with_changed(config, {name})
+        lines = without_effect(given, TRAIN)
+        assert len(lines) <= 1
+        for line in lines:
+            (needed, *_) = field.metadata["only_with"]
+            assert line.startswith(f"--{name} has no effect with --") and ": it needs " in line
+            assert any(f"--{other}" in line.partition(": it needs ")[2] for other in needed)
+
+
+def test_declarations_name_flags_sections_and_values_that_exist():
+    sections = {**TRAINING_SECTIONS}
+    fields = {field.name: field for section in sections.values() for field, _ in section_fields(section)}
+    assert set(SHARED_SECTIONS) == sections.keys()
+    facts = {"observations": ("image", "vector"), "actions": ("continuous", "discrete")}
+    facts["agents"] = ("several",)
+    for field in fields.values():
+        for needed in field.metadata["only_with"]:
+            for other, values in needed.items():
+                if other in facts:
+                    assert set(values) <= set(facts[other])
+                    continue
+                known = fields[other].metadata["choices"]
+                assert not known or set(values) <= set(known)
+                assert isinstance(values, (tuple, Not))
+    own = {"num_agents", "num_humans"}  # of Doom
+    for command in TAKE_FLAGS.values():
+        words = {word.removeprefix("-") for word in command.reads.split()}
+        assert words <= {*fields, *sections, *own}, command.name
