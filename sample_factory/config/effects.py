@@ -77,13 +77,19 @@ def why_without_effect(config: Config, command: Command, name: str, facts: Facts
     """
     fields, values = _fields(config), config.flat()
     reason: tuple[_Fault, ...] = ()
+
+    def is_read(other: str) -> bool:
+        return other in fields and command.uses(other, config.section_of(other))
+
     for needed in fields[name].metadata["only_with"]:
+        if all(other in fields and not is_read(other) for other in needed):
+            continue  # what this condition is about, the command does not do
         faults = []
         for other, wanted in needed.items():
             if other in facts:
                 if not set(wanted) & set(facts[other]):
                     faults.append(_Fault(f"{' and '.join(facts[other])} {other}", f"{wanted[0]} {other}"))
-            elif other in fields and command.uses(other, config.section_of(other)):
+            elif is_read(other):
                 is_open = other in config.open_flags and other in FOLLOWING
                 if not is_open and not _fits(other, values[other], wanted):
                     has = f"--{other}={as_text(values[other])}"

@@ -1,5 +1,6 @@
 """The section of training: batches, losses, optimizer."""
 
+import functools
 from dataclasses import dataclass
 
 from sample_factory.config.flags import Not, flag
@@ -8,6 +9,12 @@ from sample_factory.config.flags import Not, flag
 MEMORY = ({"use_rnn": (True,)}, {"core_custom": Not((None,))}, {"actor_critic_custom": Not((None,))})
 VTRACE = ({"algo": ("APPO",), "with_vtrace": (True,)}, {"algo": ("IMPALA", "IMPACT")})
 ADAPTIVE = ("kl_adaptive_minibatch", "kl_adaptive_epoch")
+_impact_flag = functools.partial(flag, only_with={"algo": ("IMPACT",)})
+_vtrace_flag = functools.partial(flag, only_with=VTRACE)
+_cpc_flag = functools.partial(flag, only_with={"use_cpc": (True,)})
+_adaptive_flag = functools.partial(flag, only_with={"lr_schedule": ADAPTIVE})
+_adam_flag = functools.partial(flag, only_with={"optimizer": ("adam", "lamb")})
+_rmsprop_flag = functools.partial(flag, only_with={"optimizer": ("rmsprop",)})
 
 
 @dataclass(frozen=True)
@@ -63,18 +70,13 @@ class LearningFlags:
         "correct for experience of older policies by V-trace; False: generalised advantage estimation (GAE)",
         only_with={"algo": ("APPO",)},
     )
-    vtrace_rho: float = flag(
-        1.0, "upper limit of the importance ratio (rho) in V-trace", at_least=0, only_with=VTRACE
-    )
-    vtrace_c: float = flag(
-        1.0, "upper limit of the trace coefficient (c) in V-trace", at_least=0, only_with=VTRACE
-    )
-    vtrace_lambda: float = flag(
+    vtrace_rho: float = _vtrace_flag(1.0, "upper limit of the importance ratio (rho) in V-trace", at_least=0)
+    vtrace_c: float = _vtrace_flag(1.0, "upper limit of the trace coefficient (c) in V-trace", at_least=0)
+    vtrace_lambda: float = _vtrace_flag(
         1.0,
         "factor of the trace coefficient (lambda) in V-trace: less than 1 looks less far ahead, with less "
         "noise",
         between=(0, 1),
-        only_with=VTRACE,
     )
     value_bootstrap: bool = flag(
         True,
@@ -98,29 +100,23 @@ class LearningFlags:
     )
     # Luo et al. 2020 have N = 4 and K = 2 for discrete actions, 16 and 20 (HalfCheetah: 32) for continuous
     # ones; rho is 2 (RLlib, rllib/algorithms/appo/appo.py and rllib/tuned_examples/appo/halfcheetah_appo.py).
-    impact_buffer_batches: int = flag(
+    impact_buffer_batches: int = _impact_flag(
         4,
         "IMPACT: number of batches in the circular buffer (N), which the learner's device has to hold",
         between=(1, 10_000),
-        only_with={"algo": ("IMPACT",)},
     )
-    impact_uses: int = flag(
+    impact_uses: int = _impact_flag(
         2,
         "IMPACT: number of times that each batch is trained on (K), spread over --impact_buffer_batches",
         between=(1, 1000),
-        only_with={"algo": ("IMPACT",)},
     )
-    impact_target_period: int = flag(
+    impact_target_period: int = _impact_flag(
         0,
         "IMPACT: number of SGD steps between updates of the target network; 0: those of N * K batches",
         between=(0, 1_000_000),
-        only_with={"algo": ("IMPACT",)},
     )
-    impact_rho: float = flag(
-        2.0,
-        "IMPACT: upper limit of the ratio between the policy that acted and the target network",
-        above=0,
-        only_with={"algo": ("IMPACT",)},
+    impact_rho: float = _impact_flag(
+        2.0, "IMPACT: upper limit of the ratio between the policy that acted and the target network", above=0
     )
     # Song et al. 2020, for continuous actions (Gym): T_target 100, epsilon_eta 0.01, limits that are drawn
     # from [0.005, 0.01] for the mean and [5e-6, 5e-5] for the covariance, of which these are the upper ends.
@@ -180,23 +176,20 @@ class LearningFlags:
         "auxiliary task CPC|A: recognise later observations among others, from state and actions; "
         "helps where rewards are rare and memory matters",
     )
-    cpc_forward_steps: int = flag(
+    cpc_forward_steps: int = _cpc_flag(
         8,
         "CPC|A: largest number of steps between an observation and its prediction, at most --rollout",
         at_least=1,
-        only_with={"use_cpc": (True,)},
     )
-    cpc_time_subsample: int = flag(
+    cpc_time_subsample: int = _cpc_flag(
         6,
         "CPC|A: number of steps of each trajectory from which later observations are predicted",
         between=(1, 1_000_000),
-        only_with={"use_cpc": (True,)},
     )
-    cpc_forward_subsample: int = flag(
+    cpc_forward_subsample: int = _cpc_flag(
         2,
         "CPC|A: number of later observations that are predicted from each of the chosen steps",
         between=(1, 1_000_000),
-        only_with={"use_cpc": (True,)},
     )
 
     episodic_momentum: float = flag(
@@ -220,45 +213,24 @@ class LearningFlags:
         "even pace; linear_decay: down to 0 at the end",
         choices=("constant", "kl_adaptive_minibatch", "kl_adaptive_epoch", "linear_decay"),
     )
-    lr_schedule_kl_threshold: float = flag(
+    lr_schedule_kl_threshold: float = _adaptive_flag(
         0.008,
         "KL divergence per SGD step that the kl_adaptive schedules of the learning rate aim at",
         above=0,
-        only_with={"lr_schedule": ADAPTIVE},
     )
-    lr_adaptive_min: float = flag(
-        1e-6,
-        "smallest learning rate of the kl_adaptive schedules",
-        above=0,
-        at_most=1,
-        only_with={"lr_schedule": ADAPTIVE},
+    lr_adaptive_min: float = _adaptive_flag(
+        1e-6, "smallest learning rate of the kl_adaptive schedules", above=0, at_most=1
     )
-    lr_adaptive_max: float = flag(
-        1e-2,
-        "largest learning rate of the kl_adaptive schedules",
-        above=0,
-        at_most=1,
-        only_with={"lr_schedule": ADAPTIVE},
+    lr_adaptive_max: float = _adaptive_flag(
+        1e-2, "largest learning rate of the kl_adaptive schedules", above=0, at_most=1
     )
-    adam_eps: float = flag(
-        1e-6, "epsilon of Adam", above=0, at_most=1, only_with={"optimizer": ("adam", "lamb")}
+    adam_eps: float = _adam_flag(1e-6, "epsilon of Adam", above=0, at_most=1)
+    adam_beta1: float = _adam_flag(0.9, "beta1 of Adam", at_least=0, at_most=0.999999)
+    adam_beta2: float = _adam_flag(0.999, "beta2 of Adam", at_least=0, at_most=0.999999)
+    rmsprop_alpha: float = _rmsprop_flag(
+        0.99, "decay of the mean of squared gradients in RMSprop", at_least=0, at_most=0.999999
     )
-    adam_beta1: float = flag(
-        0.9, "beta1 of Adam", at_least=0, at_most=0.999999, only_with={"optimizer": ("adam", "lamb")}
-    )
-    adam_beta2: float = flag(
-        0.999, "beta2 of Adam", at_least=0, at_most=0.999999, only_with={"optimizer": ("adam", "lamb")}
-    )
-    rmsprop_alpha: float = flag(
-        0.99,
-        "decay of the mean of squared gradients in RMSprop",
-        at_least=0,
-        at_most=0.999999,
-        only_with={"optimizer": ("rmsprop",)},
-    )
-    rmsprop_eps: float = flag(
-        0.01, "epsilon of RMSprop", above=0, at_most=1, only_with={"optimizer": ("rmsprop",)}
-    )
+    rmsprop_eps: float = _rmsprop_flag(0.01, "epsilon of RMSprop", above=0, at_most=1)
     max_grad_norm: float = flag(
         4.0, "the norm of the gradients is clipped to this; 0 turns it off", at_least=0
     )

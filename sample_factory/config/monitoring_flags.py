@@ -1,10 +1,13 @@
 """The sections of monitoring a run and of the commands that play with its policies."""
 
+import functools
 from dataclasses import dataclass
 
 from sample_factory.config.flags import NEVER, Not, flag
 
 EVALUATED = "eval_"  # before the name of a statistic in --save_best_metric
+_wandb_flag = functools.partial(flag, only_with={"with_wandb": (True,)})
+_repeated_flag = functools.partial(flag, only_with={"eval_every_env_steps": Not((0,))})
 
 
 @dataclass(frozen=True)
@@ -43,17 +46,13 @@ class MonitoringFlags:
         "play --eval_episodes whenever a policy has trained on this many more env frames; 0: never",
         at_least=0,
     )
-    eval_flags: str = flag(
+    eval_flags: str = _repeated_flag(
         "",
         "flags in which evaluations during training differ, in one text, e.g. '--eval_deterministic=True'",
         metavar="TEXT",
-        only_with={"eval_every_env_steps": Not((0,))},
     )
-    eval_timeout_seconds: float = flag(
-        3600.0,
-        "seconds after which an evaluation during training fails: some episodes never end",
-        at_least=1,
-        only_with={"eval_every_env_steps": Not((0,))},
+    eval_timeout_seconds: float = _repeated_flag(
+        3600.0, "seconds after which an evaluation during training fails: some episodes never end", at_least=1
     )
     stats_avg: int = flag(
         100, "number of episodes over which rewards and lengths are averaged", between=(1, 1_000_000)
@@ -71,6 +70,7 @@ class MonitoringFlags:
         "seconds without progress after which a process counts as stuck: a worker is replaced, any other one "
         "ends the run",
         at_least=3,
+        only_with=({"serial_mode": (False,)}, {"eval_every_env_steps": Not((0,))}),
     )
     log_to_file: bool = flag(True, "write the log to sf_log.txt in the folder of the run")
     figures_file: str | None = flag(
@@ -86,35 +86,17 @@ class MonitoringFlags:
         "also send the summaries to Weights & Biases, after `wandb login` (offline: WANDB_MODE=offline)",
         never_foreign=True,
     )
-    wandb_user: str | None = flag(
-        None,
-        "user or team on W&B; your default one if left out",
-        metavar="NAME",
-        never_foreign=True,
-        only_with={"with_wandb": (True,)},
+    wandb_user: str | None = _wandb_flag(
+        None, "user or team on W&B; your default one if left out", metavar="NAME", never_foreign=True
     )
-    wandb_project: str = flag(
-        "sample_factory",
-        "project on W&B",
-        metavar="NAME",
-        never_foreign=True,
-        only_with={"with_wandb": (True,)},
+    wandb_project: str = _wandb_flag("sample_factory", "project on W&B", metavar="NAME", never_foreign=True)
+    wandb_group: str | None = _wandb_flag(
+        None, "group of runs on W&B; the name of the env if left out", metavar="NAME"
     )
-    wandb_group: str | None = flag(
-        None,
-        "group of runs on W&B; the name of the env if left out",
-        metavar="NAME",
-        only_with={"with_wandb": (True,)},
-    )
-    wandb_job_type: str = flag(
-        "SF", "type of the job on W&B", metavar="NAME", only_with={"with_wandb": (True,)}
-    )
-    wandb_tags: tuple[str, ...] = flag((), "tags of the run on W&B", only_with={"with_wandb": (True,)})
-    wandb_dir: str | None = flag(
-        None,
-        "folder for the files of W&B; the current one if left out",
-        metavar="FOLDER",
-        only_with={"with_wandb": (True,)},
+    wandb_job_type: str = _wandb_flag("SF", "type of the job on W&B", metavar="NAME")
+    wandb_tags: tuple[str, ...] = _wandb_flag((), "tags of the run on W&B")
+    wandb_dir: str | None = _wandb_flag(
+        None, "folder for the files of W&B; the current one if left out", metavar="FOLDER"
     )
 
 
@@ -141,10 +123,8 @@ class EvaluationFlags:
         "--load_checkpoint_kind if left out",
         metavar="FILE",
     )
-    eval_deterministic: bool = flag(
-        False,
-        "take the most likely action (the mean of continuous ones), not a random one",
-        only_with={"eval_every_env_steps": Not((0,))},
+    eval_deterministic: bool = _repeated_flag(
+        False, "take the most likely action (the mean of continuous ones), not a random one"
     )
     continuous_actions_sample: bool = flag(
         True,
@@ -171,18 +151,16 @@ class EvaluationFlags:
     )
     max_num_frames: int = flag(NEVER, "stop after this many env frames", at_least=1)
     max_num_episodes: int = flag(NEVER, "stop after this many episodes", at_least=1)
-    eval_episodes: int = flag(
+    eval_episodes: int = _repeated_flag(
         100,
         "number of episodes that `eval` plays with each checkpoint, and an evaluation during training",
         aliases=("sample_env_episodes",),
         between=(1, 10_000_000),
-        only_with={"eval_every_env_steps": Not((0,))},
     )
-    eval_env_frameskip: int | None = flag(
+    eval_env_frameskip: int | None = _repeated_flag(
         None,
         "frameskip of the env in evaluations; actions repeat, so that the policy acts as in training",
         between=(1, 10_000),
-        only_with={"eval_every_env_steps": Not((0,))},
     )
 
     @property

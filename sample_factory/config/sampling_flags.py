@@ -1,5 +1,6 @@
 """The sections of sampling: processes, environments, asynchrony, several machines."""
 
+import functools
 from dataclasses import dataclass
 
 from sample_factory.config.flags import Not, flag
@@ -17,6 +18,8 @@ LAG = "lag"
 DIVERGENCE = "divergence"
 # --weights_sync_threshold that is used if none is given: SGD steps, nats.
 DEFAULT_THRESHOLDS = {LAG: 20.0, DIVERGENCE: 0.003}
+_process_flag = functools.partial(flag, only_with={"serial_mode": (False,)})
+_node_flag = functools.partial(flag, only_with={"num_nodes": Not((1,))})
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,10 @@ class SamplingFlags:
         True, "sample while the learner trains; False: alternate strictly, without policy lag"
     )
     serial_mode: bool = flag(False, "run everything in one process, reproducible with --seed; for debugging")
-    queue: str = flag(
+    queue: str = _process_flag(
         "sockets",
         "how processes exchange messages; faster_fifo needs its package, and can hang if a process is killed",
         choices=("sockets", "faster_fifo"),
-        only_with={"serial_mode": (False,)},
     )
     num_workers: int = flag(
         num_usable_cores(),
@@ -56,17 +58,13 @@ class SamplingFlags:
         "groups of the envs of a worker; one is stepped while the others wait for their actions",
         at_least=1,
     )
-    policy_workers_per_policy: int = flag(
-        1,
-        "processes that compute the actions of each policy",
-        between=(1, 1000),
-        only_with={"serial_mode": (False,)},
+    policy_workers_per_policy: int = _process_flag(
+        1, "processes that compute the actions of each policy", between=(1, 1000)
     )
-    inline_samplers: int | None = flag(
+    inline_samplers: int | None = _process_flag(
         None,
         "processes that step envs and also compute actions, 0: none; chosen by the machine if left out",
         between=(0, 10_000),
-        only_with={"serial_mode": (False,)},
     )
     max_policy_lag: int = flag(
         10000, "experience that is at least this many SGD steps old is discarded", between=(1, 1_000_000)
@@ -102,28 +100,20 @@ class SamplingFlags:
         above=0,
         at_most=MAX_SECONDS,
     )
-    actor_worker_gpus: tuple[int, ...] = flag(
-        (),
-        "indices of the GPUs that environments may use, if a simulator needs one",
-        between=(0, 1000),
-        only_with={"serial_mode": (False,)},
+    actor_worker_gpus: tuple[int, ...] = _process_flag(
+        (), "indices of the GPUs that environments may use, if a simulator needs one", between=(0, 1000)
     )
-    set_workers_cpu_affinity: bool = flag(
-        True,
-        "pin each worker process and its simulators to a core; not with --inline_samplers",
-        only_with={"serial_mode": (False,)},
+    set_workers_cpu_affinity: bool = _process_flag(
+        True, "pin each worker process and its simulators to a core; not with --inline_samplers"
     )
-    force_envs_single_thread: bool = flag(
-        True,
-        "limit the maths libraries in worker processes to one thread",
-        only_with={"serial_mode": (False,)},
+    force_envs_single_thread: bool = _process_flag(
+        True, "limit the maths libraries in worker processes to one thread"
     )
-    default_niceness: int = flag(
+    default_niceness: int = _process_flag(
         0,
         f"nice value of learners (higher: less priority); policy workers and inline samplers add "
         f"{POLICY_WORKER_NICENESS}, rollout workers and simulators add {ROLLOUT_WORKER_NICENESS}",
         between=(-20, 19),
-        only_with={"serial_mode": (False,)},
     )
     learners_per_policy: int = flag(
         1,
@@ -152,30 +142,22 @@ class ClusterFlags:
     num_nodes: int = flag(
         1, "machines that sample, this one included; the others join and leave through Ray", between=(1, 1000)
     )
-    ray_address: str | None = flag(
+    ray_address: str | None = _node_flag(
         None,
         "address of a Ray cluster, auto, or local; RAY_ADDRESS if left out, else Ray on this machine alone",
         never_foreign=True,
-        only_with={"num_nodes": Not((1,))},
     )
-    node_workers: int = flag(
-        0,
-        "rollout workers on each other machine; 0: one per usable core",
-        between=(0, 10_000),
-        only_with={"num_nodes": Not((1,))},
+    node_workers: int = _node_flag(
+        0, "rollout workers on each other machine; 0: one per usable core", between=(0, 10_000)
     )
-    node_envs_per_worker: int = flag(
-        0,
-        "envs of each rollout worker of other machines; 0: --num_envs_per_worker",
-        between=(0, 100_000),
-        only_with={"num_nodes": Not((1,))},
+    node_envs_per_worker: int = _node_flag(
+        0, "envs of each rollout worker of other machines; 0: --num_envs_per_worker", between=(0, 100_000)
     )
-    weights_sync: str = flag(
+    weights_sync: str = _node_flag(
         EVERY,
         "when other machines fetch new weights; every: whenever there are any; lag, divergence: when theirs "
         "are more than --weights_sync_threshold SGD steps old, or diverge by more from the learner's",
         choices=(EVERY, LAG, DIVERGENCE),
-        only_with={"num_nodes": Not((1,))},
     )
     weights_sync_threshold: float | None = flag(
         None,
