@@ -16,8 +16,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from sample_factory.benchmarking.random_sampler import parse_arguments, sample
         from sample_factory.runtime.log import setup_logging
 
-        config = parse_arguments(arguments)
         setup_logging("main")
+        config = parse_arguments(arguments)
         print("\n".join(sample(config)))
 
     return run_command(command, argv)

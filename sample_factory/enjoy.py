@@ -46,11 +46,11 @@ def main(argv: Sequence[str] | None = None, env: Callable[..., Any] | None = Non
         from sample_factory.hub import EnjoyHubFlags
         from sample_factory.runtime.log import setup_logging
 
+        setup_logging("enjoy")
         own = {"results": ResultFlags, "hub": EnjoyHubFlags}
         config = parse_config(
             arguments, resolve_trained_family, evaluation=True, extra_sections=own, command=ENJOY
         )
-        setup_logging("enjoy")
         enjoy(config)
 
     return run_command(command, argv, env)

@@ -19,8 +19,8 @@ def main(argv: Sequence[str] | None = None, env: Callable[..., Any] | None = Non
         from sample_factory.imitation import parse_arguments
         from sample_factory.runtime.log import setup_logging
 
-        config = parse_arguments(arguments)
         setup_logging("imitate")
+        config = parse_arguments(arguments)
         from sample_factory.imitation.imitate import imitate  # loads torch
 
         imitate(config)

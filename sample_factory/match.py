@@ -19,8 +19,8 @@ def main(argv: Sequence[str] | None = None, env: Callable[..., Any] | None = Non
         from sample_factory.evaluation.match import parse_arguments, run_match
         from sample_factory.runtime.log import setup_logging
 
-        contestants = parse_arguments(arguments)
         setup_logging("match")
+        contestants = parse_arguments(arguments)
         run_match(contestants)
 
     return run_command(command, argv, env)

@@ -24,9 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         from sample_factory.envs.env_registry import resolve_family
         from sample_factory.runtime.log import setup_logging
 
+        setup_logging("play_doom")
         own = {"human_game": HumanGameFlags}
         config = parse_config(arguments, resolve_family, extra_sections=own, command=PLAY_DOOM)
-        setup_logging("play_doom")
         from sample_factory.envs.doom.human_player import run
 
         with contextlib.suppress(KeyboardInterrupt):

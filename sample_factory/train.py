@@ -13,7 +13,9 @@ def train(argv: Sequence[str], command: Command = TRAIN) -> int:
     """Runs the experiment that the flags describe; returns its exit code. command: what the help says."""
     from sample_factory.config.parsing import parse_config
     from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
+    from sample_factory.runtime.log import setup_logging
 
+    setup_logging("main")
     has_env = any(word.partition("=")[0] == "--env" for word in argv)  # otherwise it is in a cfg.json
     config = parse_config(argv, resolve_family if has_env else resolve_trained_family, command=command)
     from sample_factory.launch.shared_imports import shared_imports

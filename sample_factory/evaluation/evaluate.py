@@ -27,9 +27,9 @@ def run_eval(argv: Sequence[str]) -> None:
     UnknownEnvError, CheckpointError for an unusable checkpoint, ChildFailed for an env or a process that
     fails.
     """
+    setup_logging("eval")
     own = {"results": ResultFlags}
     config = parse_config(argv, resolve_trained_family, evaluation=True, extra_sections=own, command=EVAL)
-    setup_logging("eval")
     # Not at the top of the file: it imports much that --help does not need.
     from sample_factory.evaluation.measure import measure_checkpoints
 

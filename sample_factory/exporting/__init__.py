@@ -66,8 +66,8 @@ def _parse_arguments(argv: Sequence[str]) -> Config:
 
 def run_export(argv: Sequence[str]) -> None:
     """The command: exports, and prints a few lines about each file. Raises as `export_onnx`."""
-    config = _parse_arguments(argv)
     setup_logging("export")
+    config = _parse_arguments(argv)
     from sample_factory.exporting.export_policies import export_policies  # loads torch
 
     for exported in export_policies(config):

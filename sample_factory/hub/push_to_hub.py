@@ -245,6 +245,7 @@ def _copy(source: Path, target: Path) -> None:
 
 def command(words: Sequence[str]) -> None:
     """The command. Raises as `push`, and UnknownEnvError. Prints the help and exits with 0 on --help."""
+    setup_logging("push_to_hub")
     parser = make_parser()
     parser.add_argument("--experiment_dir")
     given, rest = parse_known(parser, [SHORT_FLAGS.get(word, word) for word in words])
@@ -252,7 +253,6 @@ def command(words: Sequence[str]) -> None:
         folder = Path(given.experiment_dir).expanduser().absolute()
         rest += [f"--experiment={folder.name}", f"--train_dir={folder.parent}"]
     config = parse_config(rest, resolve_trained_family, True, {"hub": PushFlags}, PUSH_TO_HUB)
-    setup_logging("push_to_hub")
     print(f"pushed: {push(config)}")
 
 

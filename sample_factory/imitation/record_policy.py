@@ -78,8 +78,8 @@ def record(argv: Sequence[str]) -> None:
     for an unusable checkpoint, NotWritten for a folder that cannot be written, and ChildFailed when an env or
     a process fails. The episodes until then are in the data set.
     """
-    config, flags, folder = _parse_arguments(argv)
     setup_logging("record")
+    config, flags, folder = _parse_arguments(argv)
     cpu.raise_open_files_limit()
     with StopSignals() as signals:
         plan = _plan(config, flags, folder)

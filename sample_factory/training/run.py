@@ -75,9 +75,11 @@ def run(
     keywords = {**{name: value for name, value in named.items() if value is not None}, **flags}
     try:
         resolve = resolve_family if "env" in keywords else resolve_trained_family
-        config = parse_config(as_arguments(with_names(keywords)), resolve)
-        with restored_logging(), shared_imports(config):
-            result = train_config(config, keeps_process=True)
+        with restored_logging():
+            setup_logging("main")
+            config = parse_config(as_arguments(with_names(keywords)), resolve)
+            with shared_imports(config):
+                result = train_config(config, keeps_process=True)
     except (ConfigError, UnknownEnvError) as error:
         raise in_words_of_python(error) from None
     if result.status == FAILED:

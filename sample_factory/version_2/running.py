@@ -157,6 +157,7 @@ def run_rl(cfg: Any) -> int:
 
     def train(_: Any) -> int:
         with restored_logging():
+            setup_logging("main")
             result = train_config(config_of(cfg, "run_rl", evaluation=False))
         return FAILED if result.status == "failed" else DONE
 
@@ -176,9 +177,9 @@ def enjoy(cfg: Any) -> Played:
     """Plays the experiment of the cfg. Raises what `play_and_push` raises."""
     from sample_factory.hub.push_to_hub import play_and_push
 
-    config = config_of(cfg, "enjoy", evaluation=True)
     with restored_logging():
         setup_logging("enjoy")
+        config = config_of(cfg, "enjoy", evaluation=True)
         result: Evaluation = play_and_push(config, resolve_family(config.env_name))
     played = Played(ExperimentStatus.SUCCESS)
     played.reward = result.true_objective.mean

@@ -57,7 +57,7 @@ def test_a_saved_experiment_of_the_same_name_is_ignored(tmp_path):
         ([*CARTPOLE, "--compare=a=nan"], "NAME=FPS"),
         ([*CARTPOLE, "--chart=bars.jpeg"], "--chart=bars.jpeg"),
         ([*CARTPOLE, "--json=/no/where/all.json"], "--json=/no/where/all.json"),
-        ([*CARTPOLE, "--sweep_cfg=a.json"], "--sweep"),
+        ([*CARTPOLE, "--train_for_seconds=5"], "write --seconds=N"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(capsys, argv, words):

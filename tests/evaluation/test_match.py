@@ -192,6 +192,8 @@ def test_copies_of_an_env_are_no_teams(choosing, play):
     with pytest.raises(ConfigError, match="--env=alone is a VectorEnv; its 2 agents are copies"):
         play("--opponent_policy_index=1", "--env=alone")
     with pytest.raises(ConfigError, match="--env=gym_CartPole-v1 has 1 agent;"):
+        play("--opponent_policy_index=1", "--env=gym_CartPole-v1")
+    with pytest.raises(ConfigError, match="--vector_env_copies=2 has no effect in match"):
         play("--opponent_policy_index=1", "--env=gym_CartPole-v1", "--vector_env_copies=2")
 
 

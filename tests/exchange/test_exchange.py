@@ -89,9 +89,6 @@ def test_several_learners_refuse_what_they_cannot_share(flags):
         {"num_nodes": 3, "serial_mode": True},
         {"num_nodes": 3, "async_rl": False},
         {"num_nodes": 3, "selfplay_past_share": 0.5},
-        {"ray_address": "auto"},
-        {"weights_sync": "lag"},
-        {"num_nodes": 2, "weights_sync_threshold": 5.0},
     ],
 )
 def test_other_machines_are_refused_where_they_cannot_work(flags):
