@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from sample_factory.config.algorithms import algorithm_info
-from sample_factory.config.commands import TRAIN, Command
+from sample_factory.config.commands import EVAL_FLAGS, TRAIN, Command
 from sample_factory.config.config import Change, Config, Resumed
 from sample_factory.config.consistency import check_consistency
 from sample_factory.config.effects import report_without_effect
@@ -225,13 +225,9 @@ def _parse_typed(argv: Sequence[str], sections: Mapping[str, type]) -> dict[str,
     return vars(typed)
 
 
-def with_flags(
-    config: Config, argv: Sequence[str], resolve_family: Callable[[str], Family], command: Command
-) -> Config:
-    """Returns a Config with other values of some flags, possibly of another env. Raises ConfigError.
-
-    command: what the flags are for; those without effect in it are reported.
-    """
+def with_flags(config: Config, argv: Sequence[str], resolve_family: Callable[[str], Family]) -> Config:
+    """Returns a Config for evaluations during a training, with other values of some flags, possibly of
+    another env. Logs the flags without effect there. Raises ConfigError."""
     env_name = _parse_first(argv).get("env", config.env_name)
     family = resolve_family(env_name)
     sections = _sections(family, {})
@@ -246,7 +242,7 @@ def with_flags(
     changed = dataclasses.replace(
         changed, argv=config.argv, open_flags=frozenset(), is_foreign=config.is_foreign
     )
-    report_without_effect(changed, command)
+    report_without_effect(changed, EVAL_FLAGS)
     return changed
 
 

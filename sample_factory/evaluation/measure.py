@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
-from sample_factory.config.commands import EVAL_FLAGS
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import with_flags
@@ -116,7 +115,7 @@ def plan_evaluation(plan: RunPlan) -> RunPlan | None:
     config, family, info = plan.config, plan.family, plan.info
     if monitoring.eval_flags:
         try:
-            config = with_flags(config, shlex.split(monitoring.eval_flags), resolve_family, EVAL_FLAGS)
+            config = with_flags(config, shlex.split(monitoring.eval_flags), resolve_family)
             same_env = config.env_name == plan.config.env_name
             # Without what only the critic of a training gets.
             family = replace(family, wrap=None) if same_env else resolve_family(config.env_name)
