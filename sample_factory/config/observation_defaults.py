@@ -64,11 +64,12 @@ _MOST_BATCHES = 4 * _SMALL_TASKS["num_batches_per_iteration"]
 
 
 def follow_observation(
-    config: Config, observed: str, num_agents: int, is_continuous: bool
+    config: Config, observed: str, num_agents: int, is_continuous: bool, has_other_bounds: bool
 ) -> tuple[Config, dict[str, Any]]:
     """Returns the configuration with the defaults of a set, and flag -> value for those that were chosen.
 
     observed: the name of the set. num_agents: of an env. is_continuous: whether their actions are.
+    has_other_bounds: whether some of these have bounds other than -1 and 1.
     Only `config.open_flags` change. Raises ConfigError if a default contradicts a flag that was set.
     """
     kept: set[str] = set()
@@ -84,6 +85,8 @@ def follow_observation(
     may_alternate = learns_better and changeable >= {"async_rl", "ppo_epochs"}
     if "num_batches_per_iteration" in changeable and (may_alternate or not config.sampling.async_rl):
         defaults |= _alternation(config, num_agents)
+    if has_other_bounds:
+        defaults["scale_actions"] = True
     chosen = {flag: value for flag, value in defaults.items() if flag in changeable}
     sections: dict[str, Any] = {name: getattr(config, name) for name in TRAINING_SECTIONS}
     for name, section in sections.items():

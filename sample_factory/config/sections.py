@@ -273,6 +273,11 @@ class ModelFlags:
         at_most=1000,
         only_with={**CONTINUOUS, "adaptive_stddev": (False,)},
     )
+    scale_actions: bool = flag(
+        False,
+        "continuous actions: outputs of -1 and 1 stand for the bounds of an action; False: outputs are the "
+        "actions themselves",
+    )
     continuous_tanh_scale: float = flag(
         0.0,
         "continuous actions: tanh limits their means to plus or minus this; 0 turns it off",

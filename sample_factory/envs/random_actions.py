@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory.envs.protocol import ObservationRows
-from sample_factory.spaces.actions import ACTION_MASK, action_layout
+from sample_factory.spaces.actions import ACTION_MASK, action_layout, action_leaves
 from sample_factory.spaces.agent_kinds import AgentKinds
 
 
@@ -47,8 +47,13 @@ class RandomActions:
 
 
 def _bounds(space: gym.Space[Any]) -> np.ndarray:
-    """Returns the lower and upper bounds of the Box components of a space, in order, [2, box values]."""
-    if isinstance(space, gym.spaces.Box):
-        return np.stack([space.low.ravel(), space.high.ravel()]).astype(float)
-    parts = space.spaces if isinstance(space, gym.spaces.Tuple) else ()
-    return np.concatenate([np.zeros((2, 0)), *map(_bounds, parts)], axis=1)
+    """Returns the lower and upper bounds of the Box components of a space, in order, [2, box values].
+
+    Bounds of integers are half a number further apart: each integer is as likely after rounding.
+    """
+    boxes = [leaf for _, leaf in action_leaves(space) if isinstance(leaf, gym.spaces.Box)]
+    margins = [0.0 if box.dtype.kind == "f" else 0.5 for box in boxes]
+    bounds = [
+        np.stack([box.low.ravel() - margin, box.high.ravel() + margin]) for box, margin in zip(boxes, margins)
+    ]
+    return np.concatenate([np.zeros((2, 0)), *bounds], axis=1)

@@ -20,7 +20,7 @@ from sample_factory.evaluation.episode_runner import EpisodeRunner
 from sample_factory.evaluation.played_env import draws_every_frame
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.evaluation.results import EpisodeResult
-from sample_factory.evaluation.video import VideoWriter, resize, video_size
+from sample_factory.evaluation.video import VideoWriter, resize, to_rgb, video_size
 from sample_factory.runtime.failures import one_line
 from sample_factory.runtime.log import log
 from sample_factory.spaces.actions import action_decoder, action_layout
@@ -247,26 +247,11 @@ def _render(env: MultiAgentEnv) -> list[np.ndarray] | None:
     try:
         picture = env.render()
         if picture is not None:
-            return [_to_rgb(each) for each in (picture if isinstance(picture, list) else [picture])]
+            return [to_rgb(each) for each in (picture if isinstance(picture, list) else [picture])]
     except Exception as error:  # no standard says what an env raises where it cannot draw
         reason = one_line(error)
     log.warning("The env cannot be drawn, and is played without pictures: %s", reason)
     return None
-
-
-def _to_rgb(picture: Any) -> np.ndarray:
-    """Returns a picture, [height, width, 3] uint8, also from a grey one, or one with transparency.
-
-    Raises ValueError for any other object that a user's render() has returned.
-    """
-    array = np.asarray(picture)
-    shape = array.shape
-    if array.dtype != np.uint8 or len(shape) not in (2, 3) or shape[2:] not in ((), (1,), (3,), (4,)):
-        returned = f"{array.dtype} {list(shape)}"
-        raise ValueError(f"its render() returned {returned}; it should be uint8 [height, width, 3]")
-    if shape[2:] in ((), (1,)):
-        return np.repeat(array.reshape(*shape[:2], 1), 3, axis=2)
-    return array if shape[2] == 3 else np.ascontiguousarray(array[:, :, :3])
 
 
 class WindowError(RuntimeError):

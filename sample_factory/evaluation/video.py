@@ -10,6 +10,7 @@ import numpy as np
 from sample_factory.runtime.failures import CommandFailed
 
 MIN_HEIGHT = 480
+FLOAT_ERROR = 1e-3  # by which floats of a picture may be outside of 0 to 1, after arithmetic
 
 
 class VideoError(CommandFailed):
@@ -88,6 +89,40 @@ class VideoWriter:
             self._container.mux(self._stream.encode(frame))
         except OSError as error:
             raise VideoError(f"cannot write {self._unfinished}: {error}") from None
+
+
+def to_rgb(picture: Any) -> np.ndarray:
+    """Returns what an env's render() has returned as a picture, [height, width, 3] uint8.
+
+    picture: [height, width], or with 1, 3 or 4 channels, of which the fourth is left out. Its numbers are
+    integers from 0 to 255 of any dtype, floats from 0 to 1, or bools. Raises ValueError for anything else.
+    """
+    array = np.asarray(picture)
+    shape = array.shape
+    is_picture = len(shape) in (2, 3) and 0 not in shape and shape[2:] in ((), (1,), (3,), (4,))
+    if not is_picture or array.dtype.kind not in "buif":
+        returned = f"{array.dtype} {list(shape)}"
+        raise ValueError(f"its render() returned {returned}; it should be uint8 [height, width, 3]")
+    if array.dtype != np.uint8:
+        array = _to_bytes(array)
+    if shape[2:] in ((), (1,)):
+        return np.repeat(array.reshape(*shape[:2], 1), 3, axis=2)
+    return array if shape[2] == 3 else np.ascontiguousarray(array[:, :, :3])
+
+
+def _to_bytes(array: np.ndarray) -> np.ndarray:
+    """Returns the numbers of a picture as uint8. Raises ValueError if it is unclear which number is white."""
+    is_float = array.dtype.kind == "f"
+    white = 1 if array.dtype.kind in "bf" else 255
+    error = FLOAT_ERROR if is_float else 0.0
+    darkest, brightest = float(array.min()), float(array.max())
+    if not -error <= darkest <= brightest <= white + error:
+        raise ValueError(
+            f"its render() returned {array.dtype} {list(array.shape)} with numbers from {darkest:g} to "
+            f"{brightest:g}; it should be uint8 [height, width, 3], or floats from 0 to 1"
+        )
+    scaled = np.clip(array.astype(np.float32), 0, white) * (255 / white)
+    return np.rint(scaled).astype(np.uint8)
 
 
 def video_size(height: int, width: int) -> tuple[int, int]:

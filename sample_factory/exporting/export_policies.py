@@ -6,8 +6,9 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
+import gymnasium as gym
 import numpy as np
 import onnx
 import onnxruntime
@@ -37,6 +38,7 @@ from sample_factory.exporting.network import (
 from sample_factory.launch.checks import log_flags_without_effect
 from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.runtime.files import new_file
+from sample_factory.spaces.actions import choices, clipping_bounds
 from sample_factory.spaces.observations import without_entries
 
 TOLERANCE = 1e-4  # of a number, relative to it if it is above 1
@@ -176,7 +178,7 @@ def compare(
     agents: indices of agents, all of the policy's kind. Raises ExportFailed for a difference above 1e-4.
     """
     session = onnxruntime.InferenceSession(exported.SerializeToString(), providers=["CPUExecutionProvider"])
-    choices = {part.action: part for part in network.actions if not part.is_box}
+    parts = {part.action: part for part in network.actions}
     worst = (0.0, network.outputs[0])
 
     def check(stored: Arrays, state: Tensor, memory: np.ndarray, place: str) -> tuple[Tensor, Tensor, Arrays]:
@@ -192,12 +194,18 @@ def compare(
             fault = ""
             if own.shape != right.shape or own.dtype != right.dtype:
                 fault = f"is {own.dtype} {own.shape}, and should be {right.dtype} {right.shape}"
-            elif name in choices:  # their probabilities are compared: two choices may be equally likely
-                space: Any = choices[name].space
+            elif name in parts and not parts[name].is_box:
+                # Their probabilities are compared: two choices may be equally likely.
+                starts = choices(parts[name].space)[1]
                 rows = output.actions.clone()
-                rows[:, choices[name].values] = torch.from_numpy(own - space.start).reshape(len(rows), -1)
+                rows[:, parts[name].values] = torch.from_numpy(own - starts).reshape(len(rows), -1).float()
                 log_prob = model.distribution(output.logits).log_prob
                 own, right = log_prob(rows).numpy(), log_prob(output.actions).numpy()
+            elif name in parts and right.dtype.kind != "f":
+                # Numbers are compared before they are rounded: one may be halfway between two integers.
+                bounds = clipping_bounds(cast(gym.spaces.Box, parts[name].space))
+                right = output.actions[:, parts[name].values].numpy().reshape(own.shape).clip(*bounds)
+                own = right + np.maximum(np.abs(own - right) - 0.5, 0.0)
             difference = math.inf if fault else _difference(own, right)
             if difference > TOLERANCE:
                 fault = f"{name} {fault or f'by {difference:.2g}, where {TOLERANCE:g} is allowed'}"

@@ -20,13 +20,21 @@ from torch import Tensor, nn
 from sample_factory.envs.abilities import NamesActions, find_ability
 from sample_factory.envs.env_info import OwnSpaces
 from sample_factory.envs.protocol import MultiAgentEnv
-from sample_factory.models.action_distributions import MAX_LOG_STD, MIN_LOG_STD
+from sample_factory.models.action_distributions import GaussianActions, MixedActions
 from sample_factory.models.actor_critic import ActorCritic, PolicyOutput
 from sample_factory.models.cpu_layers import PatchConv2d
 from sample_factory.models.family_encoders import TextEncoder
 from sample_factory.models.normalizers import RunningNormalizer
 from sample_factory.runtime.failures import CommandFailed, one_line
-from sample_factory.spaces.actions import Discretized, action_decoder, action_layout
+from sample_factory.spaces.actions import (
+    Discretized,
+    Leaf,
+    action_decoder,
+    action_layout,
+    action_leaves,
+    choices,
+    clipping_bounds,
+)
 from sample_factory.spaces.observations import STORED_DTYPES, Indices, leaf_spaces
 
 RNN_STATE = "rnn_state"
@@ -69,13 +77,14 @@ class ObservationInput(NamedTuple):
 
 
 class ActionPart(NamedTuple):
-    """A Discrete, MultiDiscrete or Box space: the whole action space, or an entry of a Tuple.
+    """A space without parts: the whole action space, or an entry of a (nested) Tuple or Dict.
 
-    suffix: of the names of its outputs; "" unless it lies in a Tuple.
-    values: its columns in a row of actions. logits: its columns in a row of logits.
+    path: the indices and keys that lead to it in an action; empty unless it is an entry. suffix: of the names
+    of its outputs. values: its columns in a row of actions. logits: its columns in a row of logits.
     """
 
-    space: gym.Space[Any]
+    space: Leaf
+    path: tuple[Any, ...]
     suffix: str
     values: slice
     logits: slice
@@ -97,13 +106,18 @@ class ActionPart(NamedTuple):
     def describe(self) -> dict[str, Any]:
         """Returns a description for JSON."""
         space = self.space
-        described: dict[str, Any] = {"output": self.action, "type": type(space).__name__, **self.parameters}
+        described: dict[str, Any] = {
+            "output": self.action,
+            "path": self.path,
+            "type": type(space).__name__,
+            **self.parameters,
+        }
         if isinstance(space, gym.spaces.Discrete):
             described |= {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
-        elif isinstance(space, gym.spaces.MultiDiscrete):
-            described |= {"nvec": space.nvec.tolist(), "start": space.start.tolist()}
+        elif not isinstance(space, gym.spaces.Box):
+            sizes, starts = choices(space)
+            described |= {"nvec": sizes.tolist(), "start": starts.tolist()}
         else:
-            assert isinstance(space, gym.spaces.Box)
             bounds = [bound.astype(object) for bound in (space.low, space.high)]
             for bound in bounds:
                 bound[~np.isfinite(bound.astype(float))] = None  # JSON has no number for it
@@ -131,22 +145,19 @@ def observation_inputs(
         yield ObservationInput(key, name, space, shape or ())
 
 
-def action_parts(
-    space: gym.Space[Any], suffix: str = "", value: int = 0, logit: int = 0
-) -> Iterator[ActionPart]:
-    """Yields the parts of an action space.
-
-    value, logit: the columns at which this space begins, in a row of actions and in a row of logits.
-    """
-    layout = action_layout(space)
-    if not isinstance(space, gym.spaces.Tuple):
+def action_parts(space: gym.Space[Any]) -> Iterator[ActionPart]:
+    """Yields the parts of an action space, whose suffixes differ."""
+    value = logit = 0  # columns at which the part begins
+    suffixes: set[str] = set()
+    for path, leaf in action_leaves(space):
+        suffix = "".join(f"_{key}" for key in path)
+        while suffix in suffixes:  # such as _a_0, for a key "a_0" beside a Tuple "a"
+            suffix += "_"
+        suffixes.add(suffix)
+        layout = action_layout(leaf)
         values = slice(value, value + layout.num_action_values)
-        yield ActionPart(space, suffix, values, slice(logit, logit + layout.num_logits))
-        return
-    for index, inner in enumerate(space.spaces):
-        yield from action_parts(inner, f"{suffix}_{index}", value, logit)
-        value += action_layout(inner).num_action_values
-        logit += action_layout(inner).num_logits
+        yield ActionPart(leaf, path, suffix, values, slice(logit, logit + layout.num_logits))
+        value, logit = values.stop, logit + layout.num_logits
 
 
 class ExportedNetwork(nn.Module):
@@ -186,14 +197,16 @@ class ExportedNetwork(nn.Module):
     def outputs_of(self, model: ActorCritic, output: PolicyOutput) -> tuple[Tensor, ...]:
         """Converts the output of a model, with the rows [B, ...] of its observations, to the outputs."""
         outputs = [convert(output.actions) for convert in self._convert]
+        distribution = model.distribution(output.logits)
+        gaussian = distribution.box if isinstance(distribution, MixedActions) else distribution
+        places = {column: place for place, column in enumerate(model.layout.box_actions)}
         for part in self.actions:
-            logits = output.logits[:, part.logits]
-            if part.is_box:
-                means, log_stds = logits.chunk(2, dim=-1)
-                stddevs = log_stds.clamp(MIN_LOG_STD, MAX_LOG_STD).exp()
-                outputs += [x.reshape(-1, *(part.space.shape or ())) for x in (means, stddevs)]
+            if isinstance(gaussian, GaussianActions) and part.is_box:
+                own = [places[column] for column in range(part.values.start, part.values.stop)]
+                for x in (gaussian.means[:, own], gaussian.log_stds[:, own].exp()):
+                    outputs.append(x.reshape(-1, *(part.space.shape or ())))
             else:
-                outputs.append(logits)
+                outputs.append(output.logits[:, part.logits])
         if model.state_size:
             outputs.append(output.rnn_state)
         if self.has_value:
@@ -214,15 +227,24 @@ def _storing(entry: ObservationInput) -> Callable[[Tensor], Tensor]:
 
 def _conversion(part: ActionPart) -> Callable[[Tensor], Tensor]:
     """Returns the conversion of rows of actions [B, K] float32 to actions [B, *shape] of the space."""
-    space: Any = part.space
+    space = part.space
+    shape = space.shape or ()
     # Vector envs take int64 for a Discrete space, whatever its dtype is.
-    dtype = np.int64 if isinstance(space, gym.spaces.Discrete) else space.dtype
+    dtype: Any = np.int64 if isinstance(space, gym.spaces.Discrete) else space.dtype
     torch_dtype = torch.from_numpy(np.zeros(0, dtype)).dtype
-    if part.is_box:
-        low, high = (torch.from_numpy(bound.astype(np.float32)) for bound in (space.low, space.high))
-        return lambda rows: rows[:, part.values].reshape(-1, *space.shape).clamp(low, high).to(torch_dtype)
-    start = torch.tensor(np.array(space.start, np.int64))
-    return lambda rows: (rows[:, part.values].reshape(-1, *space.shape).long() + start).to(torch_dtype)
+    if not isinstance(space, gym.spaces.Box):
+        start = torch.from_numpy(choices(space)[1].copy())
+        return lambda rows: (rows[:, part.values].reshape(-1, *shape).long() + start).to(torch_dtype)
+    is_integer = space.dtype.kind != "f"
+    # Bounds of a wide dtype would be outside of the Box if they were rounded to float32.
+    exact = torch.promote_types(torch.float32, torch.float32 if is_integer else torch_dtype)
+    low, high = (torch.from_numpy(bound.copy()).to(exact) for bound in clipping_bounds(space))
+
+    def convert(rows: Tensor) -> Tensor:
+        numbers = rows[:, part.values].reshape(-1, *shape).to(exact)
+        return (numbers.round() if is_integer else numbers).clamp(low, high).to(torch_dtype)
+
+    return convert
 
 
 def with_plain_layers(model: ActorCritic) -> ActorCritic:

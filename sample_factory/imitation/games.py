@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,12 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.imitation.data_set import METADATA, open_data_set
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.failures import PermanentFailure, one_line
-from sample_factory.spaces.actions import action_layout, batch_action_decoder
+from sample_factory.spaces.actions import (
+    action_encoder,
+    action_layout,
+    batch_action_decoder,
+    inner_spaces,
+)
 from sample_factory.spaces.agent_kinds import KindSpaces
 from sample_factory.spaces.observations import batch_layout
 
@@ -167,22 +173,27 @@ def load_games(name: str, spaces: KindSpaces) -> Iterator[Episode]:
         dataset = open_data_set(name)
     except Exception as error:  # many kinds for a folder that is no data set
         raise ConfigError(f"--games={name} cannot be read as a Minari data set: {one_line(error)}") from None
+    action_space = _with_keys_as(spaces.action, dataset.action_space)
     layout = batch_layout(dataset.observation_space)
     expected = spaces.observation.spaces
     known = {key: layout.space.spaces.get(key) for key in expected}  # there may be more
-    found = KindSpaces(gym.spaces.Dict({key: box for key, box in known.items() if box}), dataset.action_space)
+    boxes = gym.spaces.Dict({key: box for key, box in known.items() if box})
     sizes = action_layout(spaces.action)
-    if action_layout(found.action) != sizes or any(
-        box is None or box.shape != expected[key].shape for key, box in known.items()
+    if (
+        action_space is None
+        or action_layout(action_space) != sizes
+        or any(box is None or box.shape != expected[key].shape for key, box in known.items())
     ):
+        found = KindSpaces(boxes, dataset.action_space)
         raise ConfigError(f"--games={name} does not fit the env: it has {found}; it should have {spaces}")
+    encode = action_encoder(action_space, is_batch=True)
     for index in range(dataset.num_episodes):
         try:
             episode = dataset.read(index)
             seen = layout.flatten(episode.observations)
+            actions = encode(episode.actions)
         except Exception as error:  # whatever a damaged file makes the reader raise
             raise ConfigError(f"--games={name}: cannot read episode {index}: {one_line(error)}") from None
-        actions = _action_rows(dataset.action_space, episode.actions)
         choices = actions[:, sizes.discrete_actions]
         if not np.all((choices >= 0) & (choices < sizes.discrete_sizes)):
             raise ConfigError(
@@ -207,10 +218,18 @@ def _new_storage(folder: Path, spaces: KindSpaces) -> Any:
     return MinariStorage.new(folder, observation, spaces.action, data_format="arrow", jpeg_encoding=False)
 
 
-def _action_rows(space: gym.spaces.Space, actions: Any) -> np.ndarray:
-    """Returns a batch of actions of the space as rows, [T, K] float32; see `batch_action_decoder`."""
-    if isinstance(space, gym.spaces.Tuple):
-        return np.concatenate([_action_rows(*part) for part in zip(space.spaces, actions)], axis=1)
-    rows = np.asarray(actions).reshape(len(actions), -1)
-    start = 0 if isinstance(space, gym.spaces.Box) else np.ravel(space.start)  # type: ignore[attr-defined]
-    return (rows - start).astype(np.float32)
+def _with_keys_as(own: gym.Space[Any], found: gym.Space[Any]) -> gym.Space[Any] | None:
+    """Returns the space `found` with the keys of Dicts in the order of `own`, which decides about the columns
+    of a row; a file has them in alphabetical order. None if a Dict of `own` has other keys in `found`."""
+    inner, inner_found = inner_spaces(own), inner_spaces(found)
+    if inner is None or inner_found is None or inner.keys() != inner_found.keys():
+        return None if isinstance(own, gym.spaces.Dict) else found
+    parts = {key: _with_keys_as(part, inner_found[key]) for key, part in inner.items()}
+    known = {key: part for key, part in parts.items() if part is not None}
+    if len(known) < len(parts):
+        return None
+    return (
+        gym.spaces.Dict(OrderedDict(known))
+        if isinstance(own, gym.spaces.Dict)
+        else gym.spaces.Tuple(known.values())
+    )

@@ -1,10 +1,13 @@
 """`record`: plays a checkpoint in parallel, as `eval` does, and writes the episodes as a Minari data set."""
 
 import collections
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from sample_factory.config.commands import RECORD
@@ -22,13 +25,13 @@ from sample_factory.evaluation.screen import DEFAULT_FPS
 from sample_factory.evaluation.video import VideoWriter
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.imitation import check_data_set
-from sample_factory.imitation.games import SCREEN, UNFINISHED, Episode, EpisodeStore, GameWriter
+from sample_factory.imitation.games import ONLY_KEY, SCREEN, UNFINISHED, Episode, EpisodeStore, GameWriter
 from sample_factory.imitation.recording import RecordedEnv
 from sample_factory.launch.checks import probe_env
 from sample_factory.runtime import cpu
 from sample_factory.runtime.log import log, setup_logging
 from sample_factory.runtime.supervisor import StopSignals
-from sample_factory.spaces.observations import image_layout
+from sample_factory.spaces.observations import image_layout, is_image
 
 
 @dataclass(frozen=True)
@@ -148,16 +151,35 @@ def write_video(folder: Path, num_episodes: int, pictures_per_second: float) -> 
 
     dataset = minari.MinariDataset(folder / "data")
     video = VideoWriter(folder / "video.mp4", pictures_per_second)
+    whole = dataset.observation_space
+    boxes = whole.spaces if isinstance(whole, gym.spaces.Dict) else {ONLY_KEY: whole}
+    images = [(key, factor) for key, box in boxes.items() if (factor := _factor_of_bytes(box))]
     for index in range(min(num_episodes, len(dataset))):
         episode = dataset[index]
-        observations = episode.observations
-        arrays = list(observations.values()) if isinstance(observations, dict) else [observations]
-        for pictures in [episode.infos[SCREEN]] if SCREEN in episode.infos else arrays:
-            if pictures.dtype == np.uint8 and pictures.ndim in (3, 4, 5):
-                for picture in pictures[:-1]:
-                    video.write(rgb(picture))
-                break
+        if SCREEN in episode.infos:
+            pictures = iter(episode.infos[SCREEN])
+        elif images:
+            key, factor = images[0]
+            seen = (
+                episode.observations[key] if isinstance(episode.observations, dict) else episode.observations
+            )
+            pictures = (rgb(np.clip(np.rint(image * factor), 0, 255).astype(np.uint8)) for image in seen)
+        else:
+            break
+        for picture in itertools.islice(pictures, len(episode)):
+            video.write(picture)
     return video.close()
+
+
+def _factor_of_bytes(space: gym.Space[Any]) -> float | None:
+    """Returns the factor that brings the numbers of an image observation to 0 to 255; None for an observation
+    that is none, or if its bounds do not say which number is white."""
+    if not isinstance(space, gym.spaces.Box) or not 2 <= len(space.shape) <= 4:
+        return None
+    if space.dtype == np.uint8:
+        return 1.0
+    is_known = is_image(space) and not space.low.any() and space.high.max() in (1, 255)
+    return 255 / float(space.high.max()) if is_known else None
 
 
 def rgb(image: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ from sample_factory.envs.protocol import (
     ObservationRows,
     StepResult,
 )
+from sample_factory.evaluation.video import to_rgb
 from sample_factory.imitation.games import Episode, writing_to
 from sample_factory.spaces.actions import action_encoder, action_layout
 
@@ -90,9 +91,10 @@ class RecordedEnv(EnvAround):
 
     def _add_screen(self, screen: Any) -> None:
         assert self._screens is not None
-        if not isinstance(screen, np.ndarray) or screen.ndim != 3 or screen.dtype != np.uint8:
-            raise EnvContractError("--screens: render() should return a picture, [height, width, 3] uint8")
-        self._last_screen = np.ascontiguousarray(screen)
+        try:
+            self._last_screen = np.ascontiguousarray(to_rgb(screen))
+        except ValueError as error:
+            raise EnvContractError(f"--screens: {error}") from None
         with writing_to(self._folder):
             self._screens.write(self._last_screen.data)
 

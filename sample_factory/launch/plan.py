@@ -102,8 +102,12 @@ def with_defaults_for(config: Config, kinds: AgentKinds) -> tuple[Config, list[N
     boxes = [box for key, box in spaces if key != ACTION_MASK]
     is_picture = [is_image(box) and min(image_layout(box.shape).size[1:]) >= MIN_SMALL_SIDE for box in boxes]
     observed = "pictures" if any(is_picture) else "vectors"
-    is_continuous = any(action_layout(kind.action).box_actions for kind in kinds.spaces)
-    config, chosen = follow_observation(config, observed, len(kinds.of_agent), is_continuous)
+    layouts = [action_layout(kind.action, scales=True) for kind in kinds.spaces]
+    is_continuous = any(layout.box_actions for layout in layouts)
+    has_other_bounds = any(layout.is_scaled for layout in layouts)
+    config, chosen = follow_observation(
+        config, observed, len(kinds.of_agent), is_continuous, has_other_bounds
+    )
     if not chosen:
         return config, []
     values = (" ".join(map(str, value)) if isinstance(value, tuple) else value for value in chosen.values())

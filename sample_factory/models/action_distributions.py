@@ -30,9 +30,6 @@ def action_distribution(layout: ActionLayout, logits: Tensor) -> "ActionDistribu
         return CategoricalActions(layout.discrete_sizes, logits)
     if layout.discrete_actions:
         return MixedActions(layout, logits)
-    if layout.log_stds[0] == len(layout.means):  # one Box: its means, then its log-stds
-        means, log_stds = logits.chunk(2, dim=-1)
-        return GaussianActions(means, log_stds)
     return _gaussian(layout, logits)
 
 
@@ -56,10 +53,32 @@ def columns(indices: tuple[int, ...], device: torch.device) -> Tensor:
         return torch.tensor(indices, dtype=torch.int64, device=device)
 
 
+@functools.cache  # as `columns`
+def constants(numbers: tuple[float, ...], device: torch.device) -> Tensor:
+    """Returns the numbers as a float32 tensor on the device; the same tensor in every call."""
+    with torch.inference_mode(False):
+        return torch.tensor(numbers, dtype=torch.float32, device=device)
+
+
+def box_values(layout: ActionLayout, actions: Tensor) -> Tensor:
+    """Returns the elements of Boxes in actions [..., K], on the scale of the network, [..., box values]."""
+    values = actions.index_select(-1, columns(layout.box_actions, actions.device))
+    if not layout.is_scaled:
+        return values
+    shifted = values - constants(layout.centers, values.device)
+    return shifted / constants(layout.half_ranges, values.device)
+
+
 def _gaussian(layout: ActionLayout, logits: Tensor) -> "GaussianActions":
-    means = logits.index_select(-1, columns(layout.means, logits.device))
-    log_stds = logits.index_select(-1, columns(layout.log_stds, logits.device))
-    return GaussianActions(means, log_stds)
+    if layout.log_stds[0] == len(layout.means) and not layout.discrete_sizes:  # one Box: means, then log-stds
+        means, log_stds = logits.chunk(2, dim=-1)
+    else:
+        means = logits.index_select(-1, columns(layout.means, logits.device))
+        log_stds = logits.index_select(-1, columns(layout.log_stds, logits.device))
+    if not layout.is_scaled:
+        return GaussianActions(means, log_stds)
+    log_units = constants(tuple(map(math.log, layout.half_ranges)), logits.device)
+    return GaussianActions(means, log_stds, log_units)
 
 
 @functools.lru_cache(maxsize=256)
@@ -120,12 +139,16 @@ class CategoricalActions:
 class GaussianActions:
     """D independent normal variables.
 
-    means, log_stds: [..., D] float32. Standard deviations are clipped to [1e-4, 1e4].
+    means, log_stds: [..., D] float32. Standard deviations are clipped to [1e-4, 1e4] units.
+    log_units: [D], logarithms of the units; None: the unit is 1.
     """
 
-    def __init__(self, means: Tensor, log_stds: Tensor):
+    def __init__(self, means: Tensor, log_stds: Tensor, log_units: Tensor | None = None):
         self.means = means
-        self.log_stds = log_stds.clamp(MIN_LOG_STD, MAX_LOG_STD)
+        if log_units is None:
+            self.log_stds = log_stds.clamp(MIN_LOG_STD, MAX_LOG_STD)
+        else:
+            self.log_stds = log_stds.clamp(log_units + MIN_LOG_STD, log_units + MAX_LOG_STD)
 
     def sample(self) -> Tensor:
         """Returns actions [..., D] float32, not clipped to the bounds of the space: the env does that."""

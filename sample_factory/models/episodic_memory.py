@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize, one_hot
 
-from sample_factory.models.action_distributions import columns
+from sample_factory.models.action_distributions import box_values
 from sample_factory.spaces.actions import ActionLayout
 
 KEY_SIZE = 32
@@ -77,8 +77,7 @@ class EpisodicMemory(nn.Module):
             one_hot(actions[:, column].long(), size).float()
             for column, size in zip(layout.discrete_actions, layout.discrete_sizes)
         ]
-        boxes = actions.index_select(1, columns(layout.box_actions, actions.device))
-        return torch.cat((*parts, boxes, returns.unsqueeze(1), beliefs), dim=1)
+        return torch.cat((*parts, box_values(layout, actions), returns.unsqueeze(1), beliefs), dim=1)
 
     @torch.no_grad()
     def write(self, keys: Tensor, values: Tensor, priorities: Tensor) -> None:

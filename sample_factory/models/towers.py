@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.action_distributions import columns
+from sample_factory.models.action_distributions import columns, constants
 from sample_factory.models.actor_critic import ActorCritic, NetworkOutput
 from sample_factory.models.cores import make_core
 from sample_factory.models.custom_parts import make_custom_part, out_size
@@ -19,7 +19,7 @@ from sample_factory.models.encoders import ComputesLogits, IndexLinear, make_enc
 from sample_factory.models.episodic_memory import EpisodicMemory
 from sample_factory.models.network_registry import ACTOR_CRITIC, DECODER, ENCODER, users_parts
 from sample_factory.models.normalizers import RunningNormalizer
-from sample_factory.spaces.actions import ActionLayout
+from sample_factory.spaces.actions import ActionLayout, action_layout
 from sample_factory.spaces.network_space import NetworkSpace
 from sample_factory.spaces.observations import without_entries
 
@@ -99,6 +99,7 @@ class ActionHead(nn.Module):
             initial = torch.full((len(layout.log_stds),), math.log(flags.initial_stddev))
             self.learned_log_std = nn.Parameter(initial)
         self._places = _log_stds_last(layout)
+        self._scale = _scale_of_logits(layout) if layout.is_scaled else None
         self.linear = nn.Linear(in_size, num_outputs)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -116,7 +117,21 @@ class ActionHead(nn.Module):
             means = columns(layout.means, outputs.device)
             squashed = torch.tanh(outputs.index_select(-1, means) / self.tanh_scale) * self.tanh_scale
             outputs = outputs.index_copy(-1, means, squashed)
+        if self._scale is not None:
+            factors, summands = (constants(numbers, outputs.device) for numbers in self._scale)
+            outputs = outputs * factors + summands
         return outputs
+
+
+def _scale_of_logits(layout: ActionLayout) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Returns factors and summands, one each per logit, that bring means and log-stds from the scale of the
+    network to the one of the actions."""
+    factors = np.ones(layout.num_logits)
+    summands = np.zeros(layout.num_logits)
+    factors[list(layout.means)] = layout.half_ranges
+    summands[list(layout.means)] = layout.centers
+    summands[list(layout.log_stds)] = np.log(layout.half_ranges)
+    return tuple(factors.tolist()), tuple(summands.tolist())
 
 
 def _log_stds_last(layout: ActionLayout) -> tuple[int, ...] | None:
@@ -172,6 +187,7 @@ class TowerActorCritic(ActorCritic):
         if ENCODER in users_parts(flags):  # built-in ones read every layout
             views = [NetworkSpace(view) for view in views]
         super().__init__(flags, views[-1], action_space)
+        self.layout = action_layout(action_space, flags.scale_actions)
         self.towers = nn.ModuleList(Tower(flags, view) for view in views)
         towers = self.each_tower()
         if flags.episodic_memory:

@@ -1,15 +1,16 @@
 """Actions and logits as rows of numbers: their layout, and conversion from and to Gymnasium spaces. No torch.
 
-An action is stored as one row of float32: one value per Discrete component (an index from 0, whatever the
-space's `start`) and one per element of a Box, in the order of the space. Logits follow the same order: n per
-Discrete component of n choices; means, then logarithms of standard deviations, per Box.
+An action is stored as one row of float32: one value per choice (an index from 0, whatever the space's
+`start`) and one per element of a Box, in the order of the space. MultiBinary is one choice of two per
+element; a Dict is its parts, in the order of its keys. Logits follow the same order: n per choice of n;
+means, then logarithms of standard deviations, per Box.
 """
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
@@ -19,6 +20,10 @@ from sample_factory.spaces.observations import UnsupportedSpace
 # Key of the observation that has one number per discrete logit; 0 forbids the choice. Only the action
 # distribution uses it: it is neither normalised nor encoded.
 ACTION_MASK = "action_mask"
+# Bounds that are further apart than this stand for none, as the largest numbers of a dtype do.
+WIDEST_RANGE = 1e18
+
+Leaf: TypeAlias = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
 
 
 class Discretized(spaces.Discrete):
@@ -47,6 +52,8 @@ class ActionLayout:
     discrete_logits: columns of all their logits, [sum(discrete_sizes)].
     means, log_stds: columns of the Gaussians' logits, one each per element of a Box.
     discrete_actions, box_actions: columns of the actions.
+    centers, half_ranges: of each element of a Box: an output x of a built-in network stands for the number
+        center + half_range * x. 0 and 1 without --scale_actions, and where a bound is missing.
     """
 
     discrete_sizes: tuple[int, ...]
@@ -55,6 +62,8 @@ class ActionLayout:
     log_stds: tuple[int, ...]
     discrete_actions: tuple[int, ...]
     box_actions: tuple[int, ...]
+    centers: tuple[float, ...]
+    half_ranges: tuple[float, ...]
 
     @property
     def num_logits(self) -> int:
@@ -65,11 +74,16 @@ class ActionLayout:
         """Number of floats in the stored row of one action."""
         return len(self.discrete_actions) + len(self.box_actions)
 
+    @property
+    def is_scaled(self) -> bool:
+        """Whether an element of a Box is scaled."""
+        return any(self.centers) or any(half_range != 1 for half_range in self.half_ranges)
 
-def action_layout(space: spaces.Space[Any]) -> ActionLayout:
-    """Returns the layout of a Discrete, MultiDiscrete, Box, or (nested) Tuple of those.
 
-    Raises UnsupportedSpace for any other space.
+def action_layout(space: spaces.Space[Any], scales: bool = False) -> ActionLayout:
+    """Returns the layout of a Discrete, MultiDiscrete, MultiBinary, Box, or (nested) Tuple or Dict of these.
+
+    scales: --scale_actions. Raises UnsupportedSpace for any other space.
     """
     sizes: list[int] = []
     discrete_logits: list[int] = []
@@ -77,95 +91,157 @@ def action_layout(space: spaces.Space[Any]) -> ActionLayout:
     log_stds: list[int] = []
     discrete_actions: list[int] = []
     box_actions: list[int] = []
+    centers: list[float] = []
+    half_ranges: list[float] = []
     logits = itertools.count()
     actions = itertools.count()
-    for part in _leaves(space):
-        if isinstance(part, spaces.Box):
-            size = math.prod(part.shape)
+    for _, leaf in action_leaves(space):
+        if isinstance(leaf, spaces.Box):
+            size = math.prod(leaf.shape)
             means += itertools.islice(logits, size)
             log_stds += itertools.islice(logits, size)
             box_actions += itertools.islice(actions, size)
+            center, half_range = _scale(leaf) if scales else (np.zeros(size), np.ones(size))
+            centers += center.tolist()
+            half_ranges += half_range.tolist()
             continue
-        for n in np.ravel(part.n if isinstance(part, spaces.Discrete) else part.nvec).tolist():
+        for n in choices(leaf)[0].ravel().tolist():
             sizes.append(n)
             discrete_logits += itertools.islice(logits, n)
             discrete_actions.append(next(actions))
-    columns = (sizes, discrete_logits, means, log_stds, discrete_actions, box_actions)
-    return ActionLayout(*map(tuple, columns))
-
-
-def _leaves(space: spaces.Space[Any]) -> list[spaces.Discrete | spaces.MultiDiscrete | spaces.Box]:
-    """Returns the parts of the space in order, without Tuples. Raises UnsupportedSpace."""
-    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.Box):
-        return [space]
-    if isinstance(space, spaces.Tuple):
-        return [leaf for part in space.spaces for leaf in _leaves(part)]
-    raise _unsupported(space)
-
-
-def _unsupported(space: spaces.Space[Any]) -> UnsupportedSpace:
-    return UnsupportedSpace(
-        f"action space {space} is not supported; use Discrete, MultiDiscrete (also for MultiBinary), Box, or "
-        "a Tuple of these (also for Dict)"
+    return ActionLayout(
+        tuple(sizes),
+        tuple(discrete_logits),
+        tuple(means),
+        tuple(log_stds),
+        tuple(discrete_actions),
+        tuple(box_actions),
+        tuple(centers),
+        tuple(half_ranges),
     )
+
+
+def _scale(box: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the middle between the bounds of each element and half their distance, [elements] float64;
+    0 and 1 where a bound is missing or both are equal."""
+    low, high = (bound.ravel().astype(np.float64) for bound in (box.low, box.high))
+    half_range = high / 2 - low / 2
+    is_scaled = (half_range > 0) & (half_range < WIDEST_RANGE)
+    return np.where(is_scaled, low / 2 + high / 2, 0.0), np.where(is_scaled, half_range, 1.0)
+
+
+def inner_spaces(space: spaces.Space[Any]) -> Mapping[Any, spaces.Space[Any]] | None:
+    """Returns the parts of a Dict by key, or of a Tuple by index; None for any other space."""
+    if isinstance(space, spaces.Tuple):
+        return dict(enumerate(space.spaces))
+    return space.spaces if isinstance(space, spaces.Dict) else None
+
+
+def action_leaves(space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, Leaf]]:
+    """Yields the parts of the space in order, without Tuples and Dicts, each after the tuple of indices and
+    keys that lead to it in an action. path: of the space itself. Raises UnsupportedSpace."""
+    inner = inner_spaces(space)
+    if inner is not None:
+        for key, part in inner.items():
+            yield from action_leaves(part, (*path, key))
+    elif isinstance(space, Leaf):
+        yield path, space
+    else:
+        raise UnsupportedSpace(
+            f"action space {space} is not supported; use Discrete, MultiDiscrete or MultiBinary, Box, or a "
+            "Tuple or Dict of these"
+        )
+
+
+def choices(space: spaces.Space[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the numbers of choices of a space, and its first choices, both int64 of the shape of an action.
+
+    space: Discrete, MultiDiscrete or MultiBinary.
+    """
+    if isinstance(space, spaces.MultiBinary):
+        return np.full(space.shape, 2, np.int64), np.zeros(space.shape, np.int64)
+    assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete), f"{space} has no choices"
+    sizes = space.n if isinstance(space, spaces.Discrete) else space.nvec
+    return np.asarray(sizes, np.int64), np.asarray(space.start, np.int64)
+
+
+def clipping_bounds(box: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the bounds to which stored numbers are clipped: of the Box's dtype, or for integers of float32
+    and not outside of the Box's own bounds, which float32 may be unable to hold."""
+    if box.dtype.kind == "f":
+        return box.low, box.high
+    low, high = (np.asarray(bound.astype(np.float32)) for bound in (box.low, box.high))
+    # Python's integers are exact; NumPy would compare the rounded bounds.
+    is_below = [int(rounded) < int(own) for rounded, own in zip(low.flat, box.low.flat)]
+    is_above = [int(rounded) > int(own) for rounded, own in zip(high.flat, box.high.flat)]
+    low = np.where(np.reshape(is_below, low.shape), np.nextafter(low, np.float32(np.inf)), low)
+    return low, np.where(np.reshape(is_above, high.shape), np.nextafter(high, np.float32(-np.inf)), high)
 
 
 def action_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], Any]:
     """Returns a function from one stored row, [num_action_values] float32, to an action of the space.
 
-    Box actions are clipped to the bounds: a Gaussian policy has none. Raises UnsupportedSpace.
+    Box actions are clipped to the bounds: a Gaussian policy has none. For integers they are rounded to the
+    nearest one, halves to the even one. Raises UnsupportedSpace.
     """
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return lambda row: int(row[0]) + start
-    if not isinstance(space, spaces.Tuple):
-        decode_batch = batch_action_decoder(space)
-        return lambda row: decode_batch(row[None])[0]
-    parts = list(zip(_columns(space), map(action_decoder, space.spaces)))
-    return lambda row: tuple(decode(row[columns]) for columns, decode in parts)
-
-
-def _columns(space: "spaces.Tuple[Any]") -> list[slice]:
-    """Returns the columns of each part of a Tuple in a row of actions."""
-    sizes = [action_layout(part).num_action_values for part in space.spaces]
-    return [slice(end - size, end) for size, end in zip(sizes, itertools.accumulate(sizes))]
+    if inner_spaces(space) is not None:
+        return _decoder_of_parts(space, action_decoder)
+    decode_batch = batch_action_decoder(space)
+    return lambda row: decode_batch(row[None])[0]
 
 
 def batch_action_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], Any]:
     """Returns a function from rows, [B, num_action_values] float32, to a batch of actions of the space, as
-    Gymnasium's vector envs accept it: an array [B, ...]; for a Tuple, a tuple of such arrays.
+    Gymnasium's vector envs accept it: an array [B, ...]; for a Tuple or Dict, one of such arrays.
 
-    Box actions are clipped to the bounds. Raises UnsupportedSpace.
+    Box actions are clipped and rounded as by `action_decoder`. Raises UnsupportedSpace.
     """
-    if isinstance(space, spaces.Discrete):
-        start = space.start
-        return lambda rows: rows[:, 0].astype(np.int64) + start
-    if isinstance(space, spaces.MultiDiscrete):
-        starts = space.start
-        shape = space.nvec.shape
-        dtype = space.dtype
-        return lambda rows: rows.astype(dtype).reshape(-1, *shape) + starts
-    if isinstance(space, spaces.Box):
-        low = space.low
-        high = space.high
-        return lambda rows: np.clip(rows.reshape(-1, *low.shape), low, high).astype(low.dtype)
-    if not isinstance(space, spaces.Tuple):
-        raise _unsupported(space)
-    parts = list(zip(_columns(space), map(batch_action_decoder, space.spaces)))
-    return lambda rows: tuple(decode(rows[:, columns]) for columns, decode in parts)
+    if inner_spaces(space) is not None:
+        return _decoder_of_parts(space, batch_action_decoder)
+    ((_, leaf),) = action_leaves(space)
+    if isinstance(leaf, spaces.Box):
+        return _box_decoder(leaf)
+    sizes, starts = choices(leaf)
+    # Vector envs take int64 for a Discrete space, whatever its dtype is.
+    dtype = np.int64 if isinstance(leaf, spaces.Discrete) else leaf.dtype
+    return lambda rows: (rows.astype(np.int64).reshape(-1, *sizes.shape) + starts).astype(dtype)
 
 
-def action_encoder(space: spaces.Space[Any]) -> Callable[[Any], np.ndarray]:
+def _box_decoder(box: spaces.Box) -> Callable[[np.ndarray], np.ndarray]:
+    dtype = box.dtype
+    low, high = clipping_bounds(box)
+    if dtype.kind == "f":
+        return lambda rows: np.clip(rows.reshape(-1, *box.shape), low, high).astype(dtype, copy=False)
+    return lambda rows: np.clip(np.rint(rows.reshape(-1, *box.shape)), low, high).astype(dtype)
+
+
+def _decoder_of_parts(
+    space: spaces.Space[Any], decoder: Callable[[spaces.Space[Any]], Callable[[np.ndarray], Any]]
+) -> Callable[[np.ndarray], Any]:
+    """Returns the decoder of a Tuple or Dict. decoder: makes the one of a part."""
+    inner = inner_spaces(space) or {}
+    ends = itertools.accumulate(action_layout(part).num_action_values for part in inner.values())
+    columns = [slice(*pair) for pair in itertools.pairwise((0, *ends))]
+    parts = [(key, own, decoder(part)) for own, (key, part) in zip(columns, inner.items())]
+    if isinstance(space, spaces.Dict):
+        return lambda rows: {key: decode(rows[..., own]) for key, own, decode in parts}
+    return lambda rows: tuple(decode(rows[..., own]) for _, own, decode in parts)
+
+
+def action_encoder(space: spaces.Space[Any], is_batch: bool = False) -> Callable[[Any], np.ndarray]:
     """Returns the inverse of `action_decoder`: from an action of the space to its row, float32.
 
-    Raises UnsupportedSpace.
+    is_batch: the inverse of `batch_action_decoder`. Raises UnsupportedSpace.
     """
-    if isinstance(space, spaces.Tuple):
-        encoders = [action_encoder(part) for part in space.spaces]
-        return lambda action: np.concatenate([encode(part) for encode, part in zip(encoders, action)])
-    if isinstance(space, spaces.Box):
-        return lambda action: np.asarray(action, np.float32).ravel()
-    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
-        start = np.ravel(space.start)
-        return lambda action: (np.asarray(action).ravel() - start).astype(np.float32)
-    raise _unsupported(space)
+    inner = inner_spaces(space)
+    if inner is not None:
+        encoders = [(key, action_encoder(part, is_batch)) for key, part in inner.items()]
+        return lambda action: np.concatenate([encode(action[key]) for key, encode in encoders], axis=-1)
+    ((_, leaf),) = action_leaves(space)
+    starts = np.zeros(1) if isinstance(leaf, spaces.Box) else choices(leaf)[1].ravel()
+    if is_batch:
+        return lambda actions: (np.asarray(actions).reshape(len(actions), -1) - starts).astype(np.float32)
+    return lambda action: (np.asarray(action).ravel() - starts).astype(np.float32)

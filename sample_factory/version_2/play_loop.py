@@ -22,7 +22,7 @@ from sample_factory.evaluation.policy import build_model
 from sample_factory.models.action_distributions import ActionDistribution, CategoricalActions, mask_logits
 from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.models.policy_spec import state_size
-from sample_factory.spaces.actions import ACTION_MASK, action_layout
+from sample_factory.spaces.actions import ACTION_MASK, action_layout, action_leaves
 from sample_factory.version_2.running import config_of_values, experiment_dir
 
 
@@ -155,7 +155,7 @@ def extract_env_info(env: Any, cfg: Any) -> EnvInfo:
 
 def preprocess_actions(env_info: EnvInfo, actions: Tensor, to_numpy: bool = True) -> Any:
     """Returns actions [B, K] as an env of version 2 takes them: an array [B] (one discrete choice) or [B, K];
-    for a Tuple with a Box, a list with an array for each component."""
+    for a Tuple or Dict with a Box, a list with an array for each component."""
 
     def convert(part: Tensor, space: gym.Space[Any]) -> Any:
         own = part if isinstance(space, gym.spaces.Box) else part.int()
@@ -163,10 +163,11 @@ def preprocess_actions(env_info: EnvInfo, actions: Tensor, to_numpy: bool = True
         return own.cpu().numpy() if to_numpy else own
 
     space = env_info.action_space
-    if not isinstance(space, gym.spaces.Tuple) or not action_layout(space).box_actions:
+    leaves = [leaf for _, leaf in action_leaves(space)]
+    if space in leaves or not action_layout(space).box_actions:
         return convert(actions, space)
-    sizes = [action_layout(part).num_action_values for part in space]
-    return [convert(*pair) for pair in zip(actions.split(sizes, 1), space)]
+    sizes = [action_layout(leaf).num_action_values for leaf in leaves]
+    return [convert(*pair) for pair in zip(actions.split(sizes, 1), leaves)]
 
 
 class BatchedVecEnv:

@@ -123,7 +123,10 @@ ZEROS = np.zeros(2, np.float32)
             lambda: right(space=spaces.Dict({"g": spaces.Graph(TWO, None)})),
             "observation 'g' is a Graph space",
         ),
-        (lambda: right(actions=spaces.Dict({"a": TWO})), "action space .* is not supported; use Discrete"),
+        (
+            lambda: right(actions=spaces.Dict({"a": spaces.Text(2)})),
+            "action space .* is not supported; use Discrete",
+        ),
         (lambda: None, "make_env returned NoneType; it should return a gymnasium.Env"),
         # reset.
         (

@@ -76,7 +76,7 @@ def test_grey_pictures_and_transparent_ones_are_filmed(registry, saved_experimen
     assert first.shape == (480, 640, 3) and abs(first.mean() - 200) < 3
 
 
-@pytest.mark.parametrize("picture", [np.zeros((48, 64, 3)), np.zeros((3, 48, 64), np.uint8), "a text"])
+@pytest.mark.parametrize("picture", [np.full((48, 64, 3), 7.5), np.zeros((3, 48, 64), np.uint8), "a text"])
 def test_an_env_that_draws_something_else_is_played_without_pictures(
     registry, saved_experiment, caplog, monkeypatch, picture
 ):

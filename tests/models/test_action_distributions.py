@@ -90,7 +90,7 @@ def test_sizes_of_logits_and_actions(name):
     assert layout.num_action_values == sum(int(p) if isinstance(p, float) else 1 for p in PARTS[name])
 
 
-@pytest.mark.parametrize("space", [S.MultiBinary(3), S.Dict(a=S.Discrete(2))])
+@pytest.mark.parametrize("space", [S.Text(3), S.Dict(a=S.Sequence(S.Discrete(2)))])
 def test_other_spaces_are_refused(space):
     with pytest.raises(ValueError, match="Discrete, MultiDiscrete"):
         action_layout(space)

@@ -5,7 +5,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from sample_factory.envs import contract
@@ -22,7 +21,7 @@ from sample_factory.envs.protocol import (
 )
 from sample_factory.spaces.actions import batch_action_decoder
 from sample_factory.spaces.agent_kinds import AgentKinds
-from sample_factory.spaces.observations import UnsupportedSpace, batch_layout
+from sample_factory.spaces.observations import batch_layout
 
 # Entries of a vector env's infos that are not entries of a sub-env's info.
 FINAL_INFO = "final_info"  # SAME_STEP: infos of the step that ended the episode; the others are of the reset
@@ -50,10 +49,6 @@ class VectorEnvAdapter(Adapter):
         contract.check_reset_parameters(env)
         self.num_agents = env.num_envs
         observation_space, self._flatten = batch_layout(env.single_observation_space)
-        if isinstance(env.single_action_space, spaces.Tuple):
-            raise UnsupportedSpace(
-                f"a VectorEnv with actions {env.single_action_space} is not supported; use single envs"
-            )
         self._decode = batch_action_decoder(env.single_action_space)
         self.kinds = AgentKinds.one(observation_space, env.single_action_space, self.num_agents)
         self._mode = _declared_mode(env)  # None until an undeclared mode is known

@@ -15,7 +15,7 @@ from torch.nn.functional import softplus
 from sample_factory.algo.losses import masked_mean
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.batch import Batch
-from sample_factory.models.action_distributions import columns
+from sample_factory.models.action_distributions import box_values
 from sample_factory.models.actor_critic import ActorCritic, NetworkOutput
 from sample_factory.models.custom_parts import out_size
 from sample_factory.models.towers import TowerActorCritic
@@ -43,7 +43,7 @@ class ActionEmbedding(nn.Module):
             for table, column in zip(self.tables, self.layout.discrete_actions)
         ]
         if self.box is not None:
-            parts.append(self.box(actions.index_select(-1, columns(self.layout.box_actions, actions.device))))
+            parts.append(self.box(box_values(self.layout, actions)))
         return torch.cat(parts, dim=-1)
 
 
