@@ -47,8 +47,8 @@ class Agent:
         outputs = dict(zip(self._outputs, self._session.run(None, inputs)))
         if self._memory:
             self._memory["rnn_state"] = outputs["next_rnn_state"]
-        actions = [self._choose(action, outputs) for action in self._actions]
-        return actions[0] if self._actions[0]["output"] == "action" else tuple(actions)
+        chosen = [(action["path"], self._choose(action, outputs)) for action in self._actions]
+        return _joined(chosen)
 
     def _choose(self, action: dict[str, Any], outputs: dict[str, np.ndarray]) -> Any:
         """Returns a part of an action of the env. action: its description in the file."""
@@ -59,18 +59,33 @@ class Agent:
             drawn = mean + stddev * self._rng.standard_normal(mean.shape)
             low = np.array(action["low"], float)  # NaN where there is no bound, which fmax and fmin ignore
             high = np.array(action["high"], float)
-            return np.fmin(np.fmax(drawn, low), high).astype(outputs[action["output"]].dtype)
+            clipped = np.fmin(np.fmax(drawn, low), high)
+            dtype = outputs[action["output"]].dtype
+            return (clipped if dtype.kind == "f" else np.rint(clipped)).astype(dtype)
         logits = outputs[action["logits"]][0]
         if action["type"] == "Discrete":
             return self._draw(logits) + action["start"]
         sizes = np.ravel(action["nvec"])
         choices = [self._draw(part) for part in np.split(logits, np.cumsum(sizes)[:-1])]
-        return np.reshape(choices, np.shape(action["nvec"])) + action["start"]
+        drawn = np.reshape(choices, np.shape(action["nvec"])) + action["start"]
+        return drawn.astype(outputs[action["output"]].dtype)
 
     def _draw(self, logits: np.ndarray) -> int:
         """Returns an index with probabilities softmax(logits)."""
         chances = np.exp(logits.astype(float) - logits.max())
         return int(self._rng.choice(len(logits), p=chances / chances.sum()))
+
+
+def _joined(parts: list[tuple[list[Any], Any]]) -> Any:
+    """Returns an action of the env: the only part, whose path is empty; or a dict or tuple of all parts, by
+    their paths of keys and indices."""
+    if not parts[0][0]:
+        return parts[0][1]
+    inner: dict[Any, list[tuple[list[Any], Any]]] = {}
+    for (key, *path), value in parts:
+        inner.setdefault(key, []).append((path, value))
+    joined = {key: _joined(own) for key, own in inner.items()}
+    return tuple(joined.values()) if 0 in joined else joined
 
 
 def play(agent: Agent, env: gym.Env, episodes: int, seed: int) -> list[float]:

@@ -85,7 +85,7 @@ def follow_observation(
     may_alternate = learns_better and changeable >= {"async_rl", "ppo_epochs"}
     if "num_batches_per_iteration" in changeable and (may_alternate or not config.sampling.async_rl):
         defaults |= _alternation(config, num_agents)
-    if has_other_bounds:
+    if has_other_bounds and config.model.actor_critic_custom is None:  # which has a scale of its own
         defaults["scale_actions"] = True
     chosen = {flag: value for flag, value in defaults.items() if flag in changeable}
     sections: dict[str, Any] = {name: getattr(config, name) for name in TRAINING_SECTIONS}

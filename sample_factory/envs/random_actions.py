@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory.envs.protocol import ObservationRows
-from sample_factory.spaces.actions import ACTION_MASK, action_layout, action_leaves
+from sample_factory.spaces.actions import ACTION_MASK, WIDEST_RANGE, action_layout, action_leaves
 from sample_factory.spaces.agent_kinds import AgentKinds
 
 
@@ -31,7 +31,7 @@ class RandomActions:
         actions = np.zeros(self._shape, np.float32)
         for agents, layout, (low, high) in self._kinds:
             shape = len(agents), len(low)
-            is_bounded = np.isfinite(low) & np.isfinite(high)
+            is_bounded = high / 2 - low / 2 < WIDEST_RANGE
             numbers = np.clip(self._rng.standard_normal(shape), low, high)
             uniform = self._rng.uniform(np.where(is_bounded, low, 0), np.where(is_bounded, high, 0), shape)
             actions[agents[:, None], layout.box_actions] = np.where(is_bounded, uniform, numbers)

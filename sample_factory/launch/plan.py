@@ -32,6 +32,8 @@ from sample_factory.spaces.actions import ACTION_MASK, action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import image_layout, is_image
 
+FAR = 10.0  # numbers of actions above it, or below its inverse, are far from the 1 of a new network
+
 
 def plan_run(
     config: Config,
@@ -62,6 +64,7 @@ def plan_run(
     lines = flags_without_effect(config, TRAIN if trains else EVAL, info.kinds, parsed)
     notes += [Note(line, is_warning=True) for line in lines]
     if trains:
+        notes += note_bounds(config, info.kinds)
         config, family, info = with_centralized_critic(config, family, info)
         check_critic_only_keys(config, info.kinds)
     check_env(config, info)
@@ -129,6 +132,25 @@ def with_defaults_for(config: Config, kinds: AgentKinds) -> tuple[Config, list[N
         )
         notes.append(Note(text, is_warning=True))
     return config, notes
+
+
+def note_bounds(config: Config, kinds: AgentKinds) -> list[Note]:
+    """Returns a line for the log if a new policy would start far from where the actions have their bounds."""
+    model = config.model
+    is_chosen = model.scale_actions or "scale_actions" in config.typed or config.resumed is not None
+    if is_chosen or model.actor_critic_custom is not None:
+        return []
+    for kind in kinds.spaces:
+        layout = action_layout(kind.action, scales=True)
+        for center, half_range in zip(layout.centers, layout.half_ranges):
+            if max(abs(center), half_range) > FAR or half_range < 1 / FAR:
+                low, high = center - half_range, center + half_range
+                text = (
+                    f"An action has the bounds {low:g} and {high:g}, and a policy starts with numbers of "
+                    "about -1 to 1: --scale_actions=True lets it start between the bounds"
+                )
+                return [Note(text, is_warning=True)]
+    return []
 
 
 def with_centralized_critic(

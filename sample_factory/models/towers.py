@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.action_distributions import columns, constants
+from sample_factory.models.action_distributions import columns
 from sample_factory.models.actor_critic import ActorCritic, NetworkOutput
 from sample_factory.models.cores import make_core
 from sample_factory.models.custom_parts import make_custom_part, out_size
@@ -99,7 +99,9 @@ class ActionHead(nn.Module):
             initial = torch.full((len(layout.log_stds),), math.log(flags.initial_stddev))
             self.learned_log_std = nn.Parameter(initial)
         self._places = _log_stds_last(layout)
-        self._scale = _scale_of_logits(layout) if layout.is_scaled else None
+        self.scale_actions: Tensor | None
+        # Part of a checkpoint: without it, or with other bounds, its weights would mean other actions.
+        self.register_buffer("scale_actions", _scale_of_logits(layout) if layout.is_scaled else None)
         self.linear = nn.Linear(in_size, num_outputs)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -117,21 +119,20 @@ class ActionHead(nn.Module):
             means = columns(layout.means, outputs.device)
             squashed = torch.tanh(outputs.index_select(-1, means) / self.tanh_scale) * self.tanh_scale
             outputs = outputs.index_copy(-1, means, squashed)
-        if self._scale is not None:
-            factors, summands = (constants(numbers, outputs.device) for numbers in self._scale)
-            outputs = outputs * factors + summands
+        if self.scale_actions is not None:
+            outputs = outputs * self.scale_actions[0] + self.scale_actions[1]
         return outputs
 
 
-def _scale_of_logits(layout: ActionLayout) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Returns factors and summands, one each per logit, that bring means and log-stds from the scale of the
-    network to the one of the actions."""
+def _scale_of_logits(layout: ActionLayout) -> Tensor:
+    """Returns a factor and a summand for each logit, [2, L], which bring means and log-stds from the scale of
+    the network to the one of the actions."""
     factors = np.ones(layout.num_logits)
     summands = np.zeros(layout.num_logits)
     factors[list(layout.means)] = layout.half_ranges
     summands[list(layout.means)] = layout.centers
     summands[list(layout.log_stds)] = np.log(layout.half_ranges)
-    return tuple(factors.tolist()), tuple(summands.tolist())
+    return torch.tensor(np.stack([factors, summands]), dtype=torch.float32)
 
 
 def _log_stds_last(layout: ActionLayout) -> tuple[int, ...] | None:

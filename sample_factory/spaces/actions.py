@@ -20,7 +20,7 @@ from sample_factory.spaces.observations import UnsupportedSpace
 # Key of the observation that has one number per discrete logit; 0 forbids the choice. Only the action
 # distribution uses it: it is neither normalised nor encoded.
 ACTION_MASK = "action_mask"
-# Bounds that are further apart than this stand for none, as the largest numbers of a dtype do.
+# Half the distance of bounds that stand for none, such as the largest numbers of a dtype, is at least this.
 WIDEST_RANGE = 1e18
 
 Leaf: TypeAlias = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
@@ -124,10 +124,11 @@ def action_layout(space: spaces.Space[Any], scales: bool = False) -> ActionLayou
 def _scale(box: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
     """Returns the middle between the bounds of each element and half their distance, [elements] float64;
     0 and 1 where a bound is missing or both are equal."""
-    low, high = (bound.ravel().astype(np.float64) for bound in (box.low, box.high))
-    half_range = high / 2 - low / 2
+    bounds = np.stack([box.low.ravel(), box.high.ravel()]).astype(np.float64)
+    half_range = bounds[1] / 2 - bounds[0] / 2
     is_scaled = (half_range > 0) & (half_range < WIDEST_RANGE)
-    return np.where(is_scaled, low / 2 + high / 2, 0.0), np.where(is_scaled, half_range, 1.0)
+    low, high = np.where(is_scaled, bounds, [[-1], [1]])
+    return low / 2 + high / 2, high / 2 - low / 2
 
 
 def inner_spaces(space: spaces.Space[Any]) -> Mapping[Any, spaces.Space[Any]] | None:

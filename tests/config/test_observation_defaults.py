@@ -10,7 +10,7 @@ from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.exchange.topology import make_topology
 from sample_factory.launch.arrangement import arrange
-from sample_factory.launch.plan import with_defaults_for
+from sample_factory.launch.plan import note_bounds, with_defaults_for
 from sample_factory.models.encoder_choice import choose_encoder
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import Indices
@@ -114,6 +114,68 @@ def test_a_number_of_minibatches_that_is_typed_stays_where_sampling_and_learning
     flags = ["--env=plain", "--num_workers=6", "--async_rl=False", "--num_batches_per_iteration=5"]
     config, _ = chosen(tmp_path, {"obs": VECTOR}, *flags)
     assert config.learning.num_batches_per_iteration == 5
+
+
+UNBOUNDED = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+PEDALS = gym.spaces.Dict(gear=TWO, gas=gym.spaces.Box(0, 1000, (1,), np.int32))
+
+
+@pytest.mark.parametrize(
+    ("actions", "flags", "is_scaled"),
+    [
+        (PEDALS, [], True),
+        (gym.spaces.Box(-2, 2, (1,), np.float32), [], True),
+        (PEDALS, ["--scale_actions=False"], False),
+        (PEDALS, ["--actor_critic_custom=own"], False),
+        (CONTINUOUS, [], False),
+        (UNBOUNDED, [], False),
+        (TWO, [], False),
+    ],
+    ids=str,
+)
+def test_actions_with_other_bounds_than_one_are_scaled(tmp_path, actions, flags, is_scaled):
+    register_env("plain", lambda: None)
+    config, (note, *_) = chosen(tmp_path, {"obs": VECTOR}, "--env=plain", *flags, action_space=actions)
+    assert config.model.scale_actions == is_scaled
+    assert ("scale_actions" in note.text) == is_scaled
+
+
+@pytest.mark.parametrize(
+    ("high", "flags", "is_warned"),
+    [
+        (1000, [], True),
+        (0.01, [], True),
+        (2, [], False),
+        (np.inf, [], False),
+        (1000, ["--scale_actions=True"], False),
+        (1000, ["--scale_actions=False"], False),
+    ],
+)
+def test_bounds_far_from_one_that_nothing_scales_are_named(tmp_path, high, flags, is_warned):
+    register_env("general", lambda: None, follows_observation=False)
+    config = parse_config(["--env=general", f"--train_dir={tmp_path}", *flags], resolve_family)
+    space = gym.spaces.Box(0, high, (1,), np.float32)
+    notes = note_bounds(config, AgentKinds.one(gym.spaces.Dict(obs=VECTOR), space, 1))
+    assert [note.is_warning for note in notes] == [True] * is_warned
+    assert all(f"0 and {high:g}, " in note.text and "--scale_actions=True" in note.text for note in notes)
+
+
+def test_an_experiment_from_before_the_flag_keeps_its_actions(tmp_path):
+    config, _ = chosen(tmp_path, {"obs": VECTOR}, "--experiment=a", action_space=PEDALS)
+    config.save()
+    path = config.experiment_dir / "cfg.json"
+    saved = json.loads(path.read_text())
+    assert saved.pop("scale_actions") is True
+    path.write_text(json.dumps(saved))
+    again, notes = chosen(tmp_path, {"obs": VECTOR}, "--experiment=a", action_space=PEDALS)
+    assert not again.model.scale_actions and not notes
+
+
+@pytest.mark.parametrize("name", ["mujoco_pendulum", "doom_basic", "atari_pong"])
+def test_a_family_that_knows_its_envs_scales_no_actions(tmp_path, name):
+    config = parse_config([f"--env={name}", f"--train_dir={tmp_path}"], resolve_family)
+    kinds = AgentKinds.one(gym.spaces.Dict(obs=VECTOR), gym.spaces.Box(-3, 3, (1,), np.float32), 1)
+    assert not with_defaults_for(config, kinds)[0].model.scale_actions
 
 
 @pytest.mark.parametrize("flag", ["rnn_type=lstm", "rnn_num_layers=2", "gtrxl_memory=8", "gtrxl_heads=2"])

@@ -64,11 +64,22 @@ def test_stops_after_the_wanted_episodes(saved_experiment, capsys):
     assert "objective" not in "".join(printed), "the env reports no other than the reward"
 
 
-@pytest.mark.parametrize("shape", [(480, 640), (480, 640, 1), (480, 640, 4)])
-def test_grey_pictures_and_transparent_ones_are_filmed(registry, saved_experiment, shape):
+@pytest.mark.parametrize(
+    "picture",
+    [
+        np.full((480, 640), 200, np.uint8),
+        np.full((480, 640, 4), 200, np.uint8),
+        np.full((480, 640, 3), 200, np.int64),
+        np.full((480, 640, 1), 200 / 255, np.float32),
+    ],
+    ids=lambda picture: f"{picture.dtype}{picture.shape}",
+)
+def test_grey_pictures_transparent_ones_and_those_of_other_dtypes_are_filmed(
+    registry, saved_experiment, picture
+):
     class Drawn(Undrawable):
         def render(self):
-            return np.full(shape, 200, np.uint8)
+            return picture
 
     registry("drawn", lambda full_env_name: Drawn())
     result = evaluate(saved_experiment("drawn"), "--max_num_episodes=1", "--save_video", "--overlay=False")

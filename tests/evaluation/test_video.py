@@ -2,7 +2,7 @@ import cv2
 import numpy as np
 import pytest
 
-from sample_factory.evaluation.video import VideoError, VideoWriter, video_size
+from sample_factory.evaluation.video import VideoError, VideoWriter, to_rgb, video_size
 
 
 def picture(height, width, brightness):
@@ -85,3 +85,47 @@ def test_a_folder_that_cannot_be_written_to_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(VideoError, match="cannot write"):
         VideoWriter(tmp_path / "file" / "a.mp4", 10).write(picture(480, 640, 9))
+
+
+BYTES = np.arange(6 * 8 * 3).reshape(6, 8, 3)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "expected"),
+    [
+        (BYTES.astype(np.int64), BYTES),
+        (BYTES.astype(np.uint16), BYTES),
+        ((BYTES % 128).astype(np.int8), BYTES % 128),
+        (BYTES / 255, BYTES),
+        ((BYTES / 255).astype(np.float32), BYTES),
+        ((BYTES / 255).astype(np.float16), BYTES),
+        (BYTES / 143 * 1.0005, np.rint(np.minimum(BYTES / 143 * 1.0005, 1) * 255)),
+        (BYTES % 2 == 1, BYTES % 2 * 255),
+        ((BYTES[..., 0] / 255), np.repeat(BYTES[..., :1], 3, axis=2)),
+        (np.dstack([BYTES, np.full((6, 8), 7)]), BYTES),
+        (BYTES.tolist(), BYTES),
+    ],
+)
+def test_pictures_of_any_dtype_are_bytes_of_the_same_brightness(drawn, expected):
+    picture = to_rgb(drawn)
+    assert picture.dtype == np.uint8 and picture.shape == (6, 8, 3)
+    assert np.abs(picture.astype(int) - expected).max() == 0
+
+
+@pytest.mark.parametrize(
+    ("drawn", "reason"),
+    [
+        (BYTES.astype(float), "float64 .6, 8, 3. with numbers from 0 to 143"),
+        (BYTES - 1, "numbers from -1 to 142"),
+        ((BYTES * 200).astype(np.uint16), "numbers from 0 to 28600"),
+        (np.full((6, 8, 3), np.nan), "numbers from nan to nan"),
+        (BYTES.astype(complex), "returned complex128"),
+        (BYTES.astype(object), "returned object"),
+        (BYTES[:0], "returned int64 .0, 8, 3."),
+        (BYTES[None], "returned int64 .1, 6, 8, 3."),
+        (np.uint8(BYTES[..., :2]), "returned uint8 .6, 8, 2."),
+    ],
+)
+def test_a_picture_whose_white_is_unknown_is_refused(drawn, reason):
+    with pytest.raises(ValueError, match=rf"{reason}.*it should be uint8 \[height, width, 3\]"):
+        to_rgb(drawn)

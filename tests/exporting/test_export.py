@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import sample_factory
+from examples import play_onnx
 from sample_factory import ConfigError, register_core, register_env
 from sample_factory.checkpoints.store import Checkpoints
 from sample_factory.envs.abilities import NamesActions
@@ -133,6 +134,63 @@ def test_the_file_describes_itself_and_holds_no_paths(everything):
     assert {tensor.type.tensor_type.shape.dim[0].dim_param for tensor in tensors} == {"batch"}
     root = str(Path(sample_factory.__file__).parents[1])
     assert root.encode() not in path.read_bytes() and str(folder).encode() not in path.read_bytes()
+
+
+class Parts(gym.Env):
+    """Actions are a Dict with parts of every kind; a mask forbids half of the choices."""
+
+    observation_space = gym.spaces.Dict(
+        obs=gym.spaces.Box(-1, 1, (3,), np.float32), action_mask=gym.spaces.MultiBinary(7)
+    )
+    action_space = gym.spaces.Dict(
+        buttons=gym.spaces.MultiBinary(2),
+        motors=gym.spaces.Tuple(
+            (gym.spaces.Box(0, 1000, (2,), np.int32), gym.spaces.Box(0, 1, (1,), np.float64))
+        ),
+        gear=gym.spaces.Discrete(3, start=-1),
+    )
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._step = 0
+        return self._observe(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action) and action["buttons"][0] == 1 and action["gear"] != 0
+        self._step += 1
+        return self._observe(), float(action["motors"][0].sum()), self._step == 6, False, {}
+
+    def _observe(self):
+        obs = self.np_random.uniform(-1, 1, 3).astype(np.float32)
+        return {"obs": obs, "action_mask": np.array([0, 1, 1, 1, 1, 0, 1], np.int8)}
+
+
+def test_a_dict_of_actions_has_an_output_for_each_part(tmp_path, save):
+    register_env("parts", lambda *args, **kwargs: Parts())
+    save(tmp_path, "parts", "--use_rnn=False", "--encoder_mlp_layers", "8", "--scale_actions=True")
+    path = tmp_path / "parts.onnx"
+    (exported,) = sample_factory.export_onnx("tiny", path, tmp_path, export_check_steps=30)
+    assert exported.check.episodes == 5
+    texts = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
+    parts = json.loads(texts["actions"])
+    paths = [["buttons"], ["motors", 0], ["motors", 1], ["gear"]]
+    assert [(part["output"], part["path"]) for part in parts] == [
+        ("action_" + "_".join(map(str, path)), path) for path in paths
+    ]
+    policy = sample_factory.load_policy("tiny", tmp_path, deterministic=True)
+    agent, drawing = (play_onnx.Agent(str(path), sample, 0) for sample in (False, True))
+    env = Parts()
+    observation, _ = env.reset(seed=3)
+    motors = []
+    for _ in range(6):
+        action, expected = agent.act(observation), policy.act(observation)
+        assert env.action_space.contains(action) and action["gear"] == expected["gear"]
+        np.testing.assert_array_equal(action["buttons"], expected["buttons"])
+        for ours, theirs in zip(action["motors"], expected["motors"], strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+        motors.append(action["motors"][0])
+        observation, *_ = env.step(drawing.act(observation))
+    assert 200 < np.mean(motors) < 800, "the middle of the bounds, before any training"
 
 
 def test_a_difference_is_an_error_and_an_earlier_file_stays(everything, monkeypatch, capsys):

@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 
 from sample_factory import record as program
+from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig, ObservationRows
-from sample_factory.imitation.games import load_games
-from sample_factory.imitation.record_policy import rgb
+from sample_factory.imitation.games import Episode, load_games, save_games
+from sample_factory.imitation.record_policy import rgb, write_video
 from sample_factory.imitation.recording import RecordedEnv
+from sample_factory.spaces.agent_kinds import KindSpaces
 from sample_factory.spaces.observations import image_layout
 from tests.evaluation.conftest import SMALL
 from tests.evaluation.playable_envs import UnevenAgents
@@ -60,7 +62,7 @@ class Room(gym.Env):
         return self._look(), float(self.np_random.normal()), self._step == 4, False, {}
 
     def render(self):
-        return np.full((64, 80, 3), self._drawn, np.uint8)
+        return np.full((64, 80, 3), self._drawn, np.int64)  # as some envs draw
 
     def _look(self):
         return self.np_random.integers(256, size=(40, 48, 3), dtype=np.uint8)
@@ -134,6 +136,51 @@ def test_of_an_image_observation_the_video_shows_the_newest_image(shape):
     picture = rgb(image)
     assert picture.shape == (6, 8, 3)
     assert np.argwhere(picture).tolist() == [[2, 5, 0], [2, 5, 1], [2, 5, 2]]
+
+
+@pytest.mark.parametrize(("white", "dtype"), [(255, np.uint8), (255, np.float32), (1, np.float32)])
+def test_of_images_of_any_dtype_the_video_has_the_brightness(tmp_path, white, dtype):
+    images = np.full((5, 480, 640, 3), white, dtype)
+    images[:, :, :320] = 0
+    spaces = KindSpaces(
+        gym.spaces.Dict(obs=gym.spaces.Box(0, white, images.shape[1:], dtype)), Room.action_space
+    )
+    steps = np.zeros(4)
+    ends = np.arange(4) == 3
+    episode = Episode({"obs": images}, np.zeros((4, 1), np.float32), steps, ends, ends & False)
+    save_games(str(tmp_path / "games"), spaces, [episode], {})
+    path = write_video(tmp_path / "games", 1, 10)
+    with av.open(str(path)) as video:
+        pictures = [frame.to_ndarray(format="rgb24") for frame in video.decode(video=0)]
+    assert len(pictures) == 4
+    assert pictures[0][:, 400:].mean() > 245 and pictures[0][:, :240].mean() < 10
+
+
+ACTIONS = gym.spaces.Dict(
+    z=gym.spaces.Discrete(3, start=1),
+    m=gym.spaces.Tuple((gym.spaces.MultiBinary((2, 2)), gym.spaces.Box(0, 9, (2,), np.int32))),
+    a=gym.spaces.Discrete(3),
+)
+
+
+def test_actions_with_parts_are_read_by_their_keys(tmp_path):
+    observations = gym.spaces.Dict(obs=gym.spaces.Box(-1, 1, (2,)))
+    rows = np.float32([[0, 1, 0, 0, 1, 3, 9, 2], [2, 0, 1, 1, 1, 0, 4, 0]])
+    ends = np.array([False, True])
+    episode = Episode({"obs": np.zeros((3, 2), np.float32)}, rows, np.zeros(2), ends, ends & False)
+    folder = str(tmp_path / "games")
+    save_games(folder, KindSpaces(observations, ACTIONS), [episode], {})
+    (found,) = minari.MinariDataset(tmp_path / "games" / "data")
+    assert found.actions["z"].tolist() == [1, 3] and found.actions["a"].tolist() == [2, 0]
+    assert found.actions["m"][0].tolist() == [[[1, 0], [0, 1]], [[0, 1], [1, 1]]]
+    (loaded,) = load_games(folder, KindSpaces(observations, ACTIONS))
+    np.testing.assert_array_equal(loaded.actions, rows)
+    in_other_order = gym.spaces.Dict({key: ACTIONS[key] for key in ("a", "m", "z")})  # sorted, as in the file
+    (loaded,) = load_games(folder, KindSpaces(observations, in_other_order))
+    np.testing.assert_array_equal(loaded.actions, rows[:, [7, *range(1, 7), 0]])
+    renamed = gym.spaces.Dict(y=ACTIONS["z"], m=ACTIONS["m"], a=ACTIONS["a"])
+    with pytest.raises(ConfigError, match="does not fit the env"):
+        next(load_games(folder, KindSpaces(observations, renamed)))
 
 
 def test_episodes_of_a_process_that_died_are_recorded_once(registry, choosing, tmp_path):

@@ -71,6 +71,15 @@ class Mixed(gym.Env):
         return np.ones(3, np.float32), float(choice) + float(vector.sum()), False, True, {}
 
 
+class Nested(Mixed):
+    """The same as a Dict, with a choice of two per element."""
+
+    action_space = gym.spaces.Dict(vector=gym.spaces.Box(-1, 1, (2,)), bits=gym.spaces.MultiBinary(2))
+
+    def step(self, action):
+        return super().step((action["bits"].sum(), action["vector"]))
+
+
 @pytest.fixture
 def trained(tmp_path):
     """Returns train(env, *flags), which trains a little and returns the cfg of a script that plays."""
@@ -152,6 +161,13 @@ def test_a_tuple_with_a_box_is_a_list_of_parts(trained):
         assert (choice.shape, choice.dtype, vector.shape) == ((1,), np.int32, (1, 2))
         assert reward.item() == pytest.approx(choice[0] + vector.clip(-1, 1).sum(), abs=1e-5)
         assert truncated.all()
+
+
+def test_a_dict_with_a_box_is_a_list_of_parts_in_the_order_of_its_keys(trained):
+    register_env("nested", lambda name: Nested())
+    for _, (vector, bits), (_, reward, *_) in play(*loaded(trained("nested")), 5, False):
+        assert (bits.shape, bits.dtype, vector.shape) == ((1, 2), np.int32, (1, 2))
+        assert reward.item() == pytest.approx(bits.sum() + vector.clip(-1, 1).sum(), abs=1e-5)
 
 
 def test_a_cfg_that_a_script_has_read_from_cfg_json_is_one(trained, tmp_path):

@@ -16,6 +16,8 @@ from sample_factory.envs.abilities import RewardShaping, find_reward_shaping
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.end_infos import extra_stats, true_objective
 from sample_factory.envs.protocol import EMPTY_INFO, ObservationRows
+from sample_factory.envs.random_actions import RandomActions
+from sample_factory.spaces.actions import action_encoder
 from tests.crowd import CountingCrowd
 from tests.envs.adapters.countdown import Countdown, EndsTwice, drive
 
@@ -383,3 +385,47 @@ def test_a_reset_of_ended_copies_may_clear_the_results_of_the_step():
     _, (result,) = drive(adapt(OwnArrays({})), 1)
     assert result.rewards.tolist() == [1.0, 1.0, 1.0]
     assert result.terminated.tolist() == [True, False, True]
+
+
+class Remembers(gym.Env):
+    """Keeps the last action, which has to be one of its space."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, action_space):
+        self.action_space = action_space
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.action = copy.deepcopy(action)
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.MultiBinary((2, 2)),
+        spaces.Box(-3, 3, (2,), np.int16),
+        spaces.Tuple((spaces.Discrete(3, start=2), spaces.Box(-1, 1, (2,)))),
+        spaces.Dict(
+            z=spaces.MultiBinary(2), a=spaces.Tuple((spaces.Box(0, 9, (1,), np.uint8), spaces.Discrete(4)))
+        ),
+    ],
+    ids=str,
+)
+def test_actions_of_a_vector_env_are_those_of_single_envs(space):
+    vector_env = SyncVectorEnv([lambda: Remembers(space)] * 3)
+    env = adapt(vector_env)
+    rows = ObservationRows.allocate(env.kinds)
+    env.reset(1, rows)
+    actions = RandomActions(env.kinds, 0)(rows)
+    env.step(actions, rows)
+    encode = action_encoder(space)
+    for row, copied in zip(actions, vector_env.envs, strict=True):
+        single = adapt(Remembers(space))
+        single.reset(1, rows)
+        single.step(row[None], ObservationRows.allocate(single.kinds))
+        np.testing.assert_array_equal(encode(copied.action), encode(single.env.action))
