@@ -5,7 +5,7 @@ An instance of an ability itself represents an env that does not have it.
 
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -83,8 +83,16 @@ class NamesActions:
 
     def action_text(self, action: Any) -> str:
         """Returns a short text about an action of the env's space: without names, its numbers."""
-        parts = action if isinstance(action, tuple) else (action,)
-        return "action " + " ".join(f"{number:.3g}" for part in parts for number in np.ravel(part))
+        return "action " + " ".join(f"{number:.3g}" for number in _numbers(action))
+
+
+def _numbers(action: Any) -> Iterator[float]:
+    """Yields all numbers of an action, in the order of its space."""
+    if isinstance(action, tuple | Mapping):
+        for part in action.values() if isinstance(action, Mapping) else action:
+            yield from _numbers(part)
+    else:
+        yield from np.ravel(action).tolist()
 
 
 class ScriptedPlayers:
