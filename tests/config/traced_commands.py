@@ -85,7 +85,7 @@ RUNS = {
         "dummy_sampler", "--env=doom_duel_bots --timeout_seconds=1 --num_workers=1", PICTURES, "x"
     ),
 }
-FAST = ("serial", "enjoy", "export", "eval_serial")
+FAST = ("serial", "enjoy", "eval_serial")
 
 
 def arguments_of(name: str, folder: Path) -> list[str]:
