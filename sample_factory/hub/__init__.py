@@ -13,13 +13,7 @@ SWITCH: dict[str, Any] = {"type": parse_bool, "nargs": "?", "const": True, "defa
 class RepositoryFlags:
     """Hugging Face Hub."""
 
-    hf_repository: str | None = flag(
-        None,
-        "repository to push to",
-        metavar="USER/NAME",
-        never_foreign=True,
-        only_with={"push_to_hub": (True,)},
-    )
+    hf_repository: str | None = flag(None, "repository to push to", metavar="USER/NAME", never_foreign=True)
     private_repository: bool = flag(
         False, "make a repository that does not exist yet a private one", only_with={"push_to_hub": (True,)}
     )
