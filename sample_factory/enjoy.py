@@ -56,12 +56,5 @@ def main(argv: Sequence[str] | None = None, env: Callable[..., Any] | None = Non
     return run_command(command, argv, env)
 
 
-def __getattr__(name: str) -> Any:
-    """Raises ImportError, with what to write, for a name of version 2 that is not here."""
-    from sample_factory.version_2.finder import find_old_name
-
-    return find_old_name("enjoy", name)
-
-
 if __name__ == "__main__":
     sys.exit(main())

@@ -46,12 +46,5 @@ class _CallableModule(types.ModuleType):
 sys.modules[__name__].__class__ = _CallableModule
 
 
-def __getattr__(name: str) -> Any:
-    """Returns what has this name in version 2. Raises ImportError, with what to write, if it is not here."""
-    from sample_factory.version_2.finder import find_old_name
-
-    return find_old_name("train", name)
-
-
 if __name__ == "__main__":
     sys.exit(main())

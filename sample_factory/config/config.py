@@ -3,12 +3,14 @@
 import argparse
 import dataclasses
 import json
+import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from sample_factory.config.experiment_folder import experiment_folder, write_atomically
+from sample_factory.config.experiment_folder import SAVED_NAMES, experiment_folder, write_atomically
 from sample_factory.config.flags import section_fields, shortened
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.monitoring_flags import EvaluationFlags, MonitoringFlags
@@ -16,7 +18,6 @@ from sample_factory.config.population_flags import PbtFlags, SelfplayFlags
 from sample_factory.config.sampling_flags import ClusterFlags, SamplingFlags
 from sample_factory.config.sections import (
     RETIRED_DEFAULTS,
-    RETIRED_FLAGS,
     TRAINING_SECTIONS,
     EnvFlags,
     ModelFlags,
@@ -79,6 +80,20 @@ def as_text(value: Any) -> str:
     return shortened(" ".join(map(str, value)) or "empty" if isinstance(value, tuple) else str(value))
 
 
+def with_lists(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns flag -> value, with lists where flags have tuples, as in versions 1 and 2."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+# All flags but those of env families, with their aliases.
+FLAG_NAMES = frozenset(
+    name
+    for section in TRAINING_SECTIONS.values()
+    for field, _ in section_fields(section)
+    for name in (field.name, *field.metadata["aliases"])
+)
+
+
 class Change(NamedTuple):
     """A flag with two values: in cfg.json of the experiment, and given now."""
 
@@ -114,6 +129,7 @@ class Config:
     resumed: the flags that differ from the saved ones; None if no experiment is resumed.
     is_foreign: whether values come from a cfg.json of another account, which --trust_code has not accepted;
         `save` does not sign them.
+    is_of_script: whether a script for version 2 starts it, which also finds cfg.json as config.json.
     """
 
     run: RunFlags
@@ -134,6 +150,7 @@ class Config:
     open_flags: frozenset[str] = frozenset()
     resumed: Resumed | None = None
     is_foreign: bool = False
+    is_of_script: bool = False
 
     @property
     def sections(self) -> dict[str, Any]:
@@ -153,9 +170,9 @@ class Config:
         return next((name for name, section in self.sections.items() if flag in vars(section)), None)
 
     def namespace(self) -> FlagNamespace:
-        """Returns all flags as attributes: the `cfg` argument of `make_env` functions."""
-        retired = {name: value for name, value in self.unknown.items() if name in RETIRED_FLAGS}
-        return FlagNamespace(**retired, **self.flat())
+        """Returns all flags as attributes, with lists for several values: the `cfg` of `make_env` functions.
+        It also has the keys of cfg.json that are no flags."""
+        return FlagNamespace(**with_lists({**self.unknown, **self.flat()}))
 
     @property
     def env_name(self) -> str:
@@ -180,17 +197,19 @@ class Config:
 
         An OSError, e.g. for a full disk, is logged and does not end the run.
         """
-        provenance = {"command_line": " ".join(self.argv), "cli_args": dict(self.typed)}
+        provenance = {"command_line": shlex.join(self.argv), "cli_args": dict(self.typed)}
         values = {**self.unknown, **self.flat(), **provenance}
-        path = self.experiment_dir / "cfg.json"
+        path, second = (self.experiment_dir / name for name in SAVED_NAMES)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             contents = values if self.is_foreign else signed(values)
             write_atomically(path, json.dumps(contents, indent=4) + "\n")
+            if self.is_of_script and not os.path.lexists(second):
+                second.symlink_to(path.name)  # the name in version 2
         except OSError as error:
             log.error(
                 "COULD NOT WRITE %s: %s. Training continues; it is written again later, or by the next start "
                 "of this experiment",
-                path,
+                error.filename2 or path,
                 error.strerror,
             )

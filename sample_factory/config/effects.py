@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sample_factory.config.algorithms import BUILT_IN
 from sample_factory.config.commands import Command
 from sample_factory.config.config import Config, as_text
-from sample_factory.config.flags import ConfigError, Not
+from sample_factory.config.flags import ConfigError, Not, default_of
 from sample_factory.config.observation_defaults import FOLLOWING
 from sample_factory.config.sections import RETIRED_FLAGS
 from sample_factory.runtime.log import log
@@ -53,7 +53,7 @@ def report_without_effect(config: Config, command: Command) -> None:
 def changed_flags(config: Config) -> list[str]:
     """Returns the typed flags whose values are not the defaults of these flags."""
     fields, values = _fields(config), config.flat()
-    return [name for name in config.typed if name in fields and values[name] != fields[name].default]
+    return [name for name in config.typed if name in fields and values[name] != default_of(fields[name])]
 
 
 def without_effect(config: Config, command: Command, facts: Facts | None = None) -> list[str]:

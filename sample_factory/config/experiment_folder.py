@@ -80,15 +80,14 @@ def read_expectation(path: str) -> str | None:
 
 
 def read_saved(
-    typed: Mapping[str, Any], file_values: Mapping[str, Any], evaluation: bool = False, trusts: bool = False
+    named: Mapping[str, Any], evaluation: bool = False, must_exist: bool = True, trusts: bool = False
 ) -> Layer:
     """Reads cfg.json of an experiment that is to be resumed, played or exported; no values if there is none.
 
-    typed, file_values: flag -> value on the command line and in the --cfg file; they name the folder.
-    trusts: --trust_code was given. Raises ConfigError.
+    named: flag -> value, from where the experiment is named. evaluation: nothing is trained; then the
+    experiment has to exist, unless must_exist is False. trusts: --trust_code was given. Raises ConfigError.
     """
-    named = {key: typed.get(key, file_values.get(key)) for key in OWN_FOLDER}
-    run = RunFlags(**{key: value for key, value in named.items() if value is not None})
+    run = RunFlags(**{key: named[key] for key in OWN_FOLDER if named.get(key) is not None})
     folder = experiment_folder(run)
     path = saved_path(folder)
     saved, damage = _read_once(path)
@@ -96,9 +95,10 @@ def read_saved(
     foreign = None if path is None or damage else foreign_file(path, saved, trusts)
     is_own = path is not None and damage is None and foreign is None
     _refuse_links(folder, is_own, trusts)
-    if evaluation and path is None:
+    if evaluation and must_exist and path is None:
         raise ConfigError(f"no experiment at {folder}: cfg.json is missing; {_experiments_beside(folder)}")
-    if path is None or typed.get("restart_behavior", "resume") != "resume":
+    is_replaced = not evaluation and named.get("restart_behavior", "resume") != "resume"
+    if path is None or is_replaced:
         return Layer(SAVED, {})
     if damage is not None:
         raise ConfigError(

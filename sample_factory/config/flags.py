@@ -1,8 +1,10 @@
 """One dataclass field = one command-line flag = one JSON key."""
 
 import argparse
+import copy
 import dataclasses
 import functools
+import json
 import math
 import operator
 import os
@@ -10,7 +12,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from sample_factory.runtime.failures import Explained
 
@@ -61,6 +63,7 @@ def flag(
     never_foreign: bool = False,
     between: tuple[float, float] | None = None,
     only_with: OnlyWith = (),
+    chosen_if: Mapping[str, Sequence[Any]] = types.MappingProxyType({}),
     **checks: float,
 ) -> Any:
     """Returns a dataclass field that is also a command-line flag of the same name.
@@ -78,6 +81,7 @@ def flag(
     only_with: other flag -> its values with which this flag has an effect, or a `Not`;
         several such dicts if one of them is enough. See effects.py, which also has names for properties of
         the env in place of a flag.
+    chosen_if: another flag of the section -> its values with which `choices` are all; else any value will do.
     between: the smallest and the largest number. checks: other bounds: `at_least`, `above`, `at_most`.
     """
     if between is not None:
@@ -94,8 +98,24 @@ def flag(
         "names_code": names_code,
         "never_foreign": never_foreign,
         "only_with": (only_with,) if isinstance(only_with, Mapping) else tuple(only_with),
+        "chosen_if": dict(chosen_if),
+        "actions": None,
     }
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def script_flag(default: Any, help: str, actions: Sequence[argparse.Action]) -> Any:
+    """Returns a dataclass field, annotated with `object`, for a value of any type that JSON has.
+
+    default: copied for each section. actions: parse the value, as argparse does; none: it cannot be typed.
+    """
+    metadata = {**flag(None, help).metadata, "actions": tuple(actions)}
+    return dataclasses.field(default_factory=lambda: copy.deepcopy(default), metadata=metadata)
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """Returns the default value of a flag."""
+    return field.default_factory() if callable(field.default_factory) else field.default
 
 
 def shortened(text: str) -> str:
@@ -167,6 +187,13 @@ def section_fields(section: type) -> list[tuple[dataclasses.Field[Any], FlagType
     return [(field, FlagType.of(hints[field.name])) for field in dataclasses.fields(section)]
 
 
+class FlagParser(argparse.ArgumentParser):
+    """Raises ConfigError where argparse would print the usage and end the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Returns a parser without a help of its own, to be used with `parse_known`.
 
@@ -174,7 +201,7 @@ def make_parser() -> argparse.ArgumentParser:
     40 to 140 ms to parse them, jsonargparse 4.53 takes 110 and 140 to 210 ms, and neither says which flags
     were typed, on which the precedence over saved flags depends.
     """
-    return argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    return FlagParser(add_help=False, allow_abbrev=False, exit_on_error=False)
 
 
 def parse_known(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -204,6 +231,13 @@ def add_flag(
     parser: argparse._ActionsContainer, field: dataclasses.Field[Any], kind: FlagType, **explained: Any
 ) -> None:
     """Adds a flag to a parser or to a group of one. explained: its `help` and its `metavar`, if wanted."""
+    if field.metadata["actions"] is not None:
+        for action in field.metadata["actions"]:
+            own = copy.copy(action)
+            own.help = explained.get("help")
+            own.metavar = own.metavar or (None if own.choices else explained.get("metavar"))
+            parser._add_action(own)
+        return
     parsers: dict[type, Callable[[str], Any]] = {bool: parse_bool, int: parse_int, float: parse_float}
     parse = parse_limit if field.default == NEVER else parsers.get(kind.scalar, str)
     is_switch = kind.scalar is bool and not kind.is_list
@@ -228,7 +262,9 @@ def coerce(section: type, values: Mapping[str, Any], source: str) -> dict[str, A
     fields = {field.name: (field, kind) for field, kind in section_fields(section)}
     for key, value in values.items():
         field, (scalar, is_list, is_optional) = fields[key]
-        if value is None and is_optional:
+        if scalar is object:
+            coerced[key] = check_json(value, f"{source}: {key}")
+        elif value is None and is_optional:
             coerced[key] = None
         elif is_list:
             items = value if isinstance(value, (list, tuple)) else () if value is None else (value,)
@@ -237,6 +273,18 @@ def coerce(section: type, values: Mapping[str, Any], source: str) -> dict[str, A
             word = field.metadata["synonyms"].get(value, value) if isinstance(value, str) else value
             coerced[key] = _coerce_scalar(scalar, word, key, source)
     return coerced
+
+
+def check_json(value: Any, name: str) -> Any:
+    """Returns a value of a script. Raises ConfigError, with its name, if cfg.json cannot hold it."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"{name} = {shortened(repr(value))} cannot be written to cfg.json; use numbers, texts, lists and "
+            "dicts, and make other objects of them in make_env"
+        ) from None
+    return value
 
 
 def _coerce_scalar(scalar: type, value: Any, key: str, source: str) -> Any:
@@ -261,10 +309,13 @@ def check_values(section: Any, sources: Mapping[str, str] | None = None) -> None
         name = f"{source}: --{field.name}" if source else f"--{field.name}"
         choices = field.metadata["choices"]
         checks = field.metadata["checks"]
-        if choices and value is not None and value not in choices:
+        is_chosen = all(
+            getattr(section, of) in of_values for of, of_values in field.metadata["chosen_if"].items()
+        )
+        if choices and is_chosen and value is not None and value not in choices:
             raise ConfigError(f"{name}={shortened(str(value))}: choose one of {', '.join(map(str, choices))}")
-        if value == "" and field.default:
-            raise ConfigError(f"{name} is empty; leave it out for {field.default}")
+        if value == "" and default_of(field):
+            raise ConfigError(f"{name} is empty; leave it out for {default_of(field)}")
         if value is not None and field.metadata["is_folder"] and not os.path.isdir(os.path.expanduser(value)):
             raise ConfigError(f"{name}={shortened(value)}: there is no such folder")
         if value is not None and field.metadata["is_output"]:
@@ -275,7 +326,7 @@ def check_values(section: Any, sources: Mapping[str, str] | None = None) -> None
                 raise ConfigError(f"{name}={shortened(value)}: its folder does not exist; create it first")
         for item in value if isinstance(value, tuple) else (value,):
             if isinstance(item, (int, float)) and not isinstance(item, bool):
-                _check_bounds(name, item, checks, may_be_infinite=value == field.default)
+                _check_bounds(name, item, checks, may_be_infinite=value == default_of(field))
 
 
 def _check_bounds(name: str, value: float, checks: Mapping[str, float], may_be_infinite: bool) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from sample_factory.config.commands import COMMANDS, ENJOY, PLOT_CURVES, TRAIN, Command
-from sample_factory.config.flags import NEVER, add_flag, section_fields
+from sample_factory.config.flags import NEVER, add_flag, default_of, section_fields
 from sample_factory.config.observation_defaults import SETS
 from sample_factory.config.sections import TRAINING_SECTIONS
 
@@ -175,7 +175,7 @@ def _add_group(
             text += f"; one of {choices.replace('|', ', ')}"
         elif choices:
             metavar = choices
-        default = _typed((defaults or {}).get(field.name, field.default))
+        default = _typed((defaults or {}).get(field.name, default_of(field)))
         text += f" (default: {default})" if default else ""
         add_flag(group, field, kind, help=text.replace("%", "%%"), metavar=metavar)
 

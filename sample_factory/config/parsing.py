@@ -36,6 +36,7 @@ from sample_factory.config.sections import (
     TRAINING_SECTIONS,
     RetiredFlags,
     RunFlags,
+    flat_values,
 )
 from sample_factory.config.trust import TRUST, WANDB_RUN_ID, refuse_code, without_foreign_paths
 from sample_factory.config.unknown_flags import refuse_missing_env, refuse_unknown_flags, suggestion
@@ -56,6 +57,7 @@ NOT_RESUMED_FLAGS = (
 # They name the experiment or say how to run this time, so they are no change of an experiment.
 NOT_COMPARED = ("env", "experiment", "experiments_root", "train_dir", "transfer_from")
 COMMAND_LINE = "command line"
+SCRIPT = "the script"
 
 
 class Family(Protocol):
@@ -81,6 +83,7 @@ def parse_config(
     extra_sections: Mapping[str, type] | None = None,
     command: Command = TRAIN,
     cfg_is_saved: bool = False,
+    changes: Mapping[str, Any] | None = None,
 ) -> Config:
     """Turns a command line into a Config.
 
@@ -94,14 +97,21 @@ def parse_config(
         `evaluation`, such a program has no experiment, and no cfg.json is read.
     command: whose help --help prints, and whose flags without effect are reported.
     cfg_is_saved: the file that --cfg names is the cfg.json of a run, and no recipe.
+    changes: flag -> value that a script for version 2 has set after it has parsed the command line, which
+        count as typed; None: there is no such script.
 
     Raises ConfigError. Prints the help and exits with 0 on --help.
     """
     own_sections = extra_sections or {}
-    first = _parse_first(argv)
-    typed_names = {word[2:].partition("=")[0] for word in argv if word.startswith("--")}
+    is_of_script, changes = changes is not None, changes or {}
+    of_run = {name: value for name, value in changes.items() if name in flat_values(RunFlags())}
+    first = {**_parse_first(argv), **coerce(RunFlags, of_run, SCRIPT)}
+    typed_names = {word[2:].partition("=")[0] for word in argv if word.startswith("--")} | changes.keys()
     has_experiment = evaluation or not own_sections
-    file, saved = _read_files(first, typed_names, has_experiment, evaluation, cfg_is_saved)
+    file = _read_file_of_flags(first, typed_names, cfg_is_saved)
+    saved = Layer(SAVED, {})
+    if has_experiment:
+        saved = _read_saved(first, file.values, typed_names, evaluation, resolve_family)
     given = (first, saved.values, file.values)
     env_name, algo = (next(filter(None, (v.get(name) for v in given)), None) for name in ("env", "algo"))
     family = resolve_family(env_name) if env_name else None
@@ -125,15 +135,21 @@ def parse_config(
         without_foreign_paths(layer, sections, own_sections, typed_names) for layer in (file, saved)
     )
     flags = _parse_typed(argv, sections)
-    typed = Layer(COMMAND_LINE, {**flags, "env": env_name})
+    typed, script = Layer(COMMAND_LINE, {**flags, "env": env_name}), Layer(SCRIPT, changes)
 
-    config = build_config(sections, [of_family, of_algo, file, saved, typed], flags)
-    resumed = _changes(sections, saved, typed, file) if saved.values and not evaluation else None
+    config = build_config(sections, [of_family, of_algo, file, saved, typed, script], {**flags, **changes})
+    given_now = typed._replace(values={**typed.values, **changes})
+    resumed = _changes(sections, saved, given_now, file) if saved.values and not evaluation else None
     is_foreign = saved.foreign is not None or file.foreign is not None
     is_new = not evaluation and not saved.values
     open_flags = config.open_flags if is_new and family and family.follows_observation else frozenset()
     config = dataclasses.replace(
-        config, argv=tuple(argv), open_flags=open_flags, resumed=resumed, is_foreign=is_foreign
+        config,
+        argv=tuple(argv),
+        open_flags=open_flags,
+        resumed=resumed,
+        is_foreign=is_foreign,
+        is_of_script=is_of_script,
     )
     report_without_effect(config, command)
     return config
@@ -149,33 +165,40 @@ def _parse_first(argv: Sequence[str]) -> dict[str, Any]:
     return vars(parse_known(parser, argv)[0])
 
 
-def _read_files(
-    first: Mapping[str, Any],
-    typed_names: Collection[str],
-    has_experiment: bool,
-    must_exist: bool,
-    cfg_is_saved: bool,
-) -> tuple[Layer, Layer]:
-    """Returns the flags in the --cfg file, and the flags in cfg.json of the experiment; none without a file.
-
-    Raises ConfigError for an env that names code, since resolving its family would import it.
-    """
-    trusts = bool(first.get(TRUST))
-    file, saved = Layer("", {}), Layer(SAVED, {})
-    if first.get("cfg") is not None:
-        file = read_file_of_flags(first["cfg"], cfg_is_saved, trusts)
+def _read_file_of_flags(first: Mapping[str, Any], typed_names: Collection[str], cfg_is_saved: bool) -> Layer:
+    """Returns the flags in the --cfg file; none without one. Raises ConfigError for an env that names code,
+    since resolving its family would import it."""
+    if first.get("cfg") is None:
+        return Layer("", {})
+    file = read_file_of_flags(first["cfg"], cfg_is_saved, bool(first.get(TRUST)))
     if file.foreign is not None or cfg_is_saved or was_saved(file.values):
         # Two experiments must not write into one run of W&B; `saved` has the id if it is the same one.
         file = file.without(*NOT_RESUMED_FLAGS, WANDB_RUN_ID)
     if file.foreign is not None:
         file = file.without(*OWN_FOLDER)
+    refuse_code(file, typed_names)
+    return file
+
+
+def _read_saved(
+    first: Mapping[str, Any],
+    file_values: Mapping[str, Any],
+    typed_names: Collection[str],
+    must_exist: bool,
+    resolve_family: Callable[[str], Family],
+) -> Layer:
+    """Returns the flags in cfg.json of the experiment, which the command line, the --cfg file or the defaults
+    of the env's family name; none without one. Raises ConfigError as `_read_file_of_flags`."""
+    named = {**file_values, **first}
+    if named.get("env"):
+        named = {**resolve_family(named["env"]).defaults, **named}
     # The help is not the help of an experiment that only has the default name.
-    if has_experiment and ("help" not in first or "experiment" in {**file.values, **first}):
-        saved = read_saved(first, file.values, must_exist and "help" not in first, trusts)
-        saved = saved.without(*NOT_RESUMED_FLAGS)
-    for layer in (saved, file):
-        refuse_code(layer, typed_names)
-    return file, saved
+    if "help" in first and "experiment" not in named:
+        return Layer(SAVED, {})
+    saved = read_saved(named, must_exist, "help" not in first, bool(first.get(TRUST)))
+    saved = saved.without(*NOT_RESUMED_FLAGS)
+    refuse_code(saved, typed_names)
+    return saved
 
 
 def _refuse_other_env(

@@ -20,6 +20,8 @@ from sample_factory.config.sampling_flags import ClusterFlags, SamplingFlags
 OWN_FOLDER = ("experiment", "experiments_root", "train_dir")
 # A bound that catches typing errors before they use up the memory of the machine.
 MAX_WIDTH = 100_000
+# An encoder of a user's own may read other names from --encoder_type and --encoder_subtype.
+OF_PRESETS = {"encoder_custom": (None, "vizdoom")}
 RNN_TYPES = ("gru", "lstm", "mingru", "gtrxl")
 ENCODERS = (
     "auto",
@@ -152,6 +154,7 @@ class ModelFlags:
         "kind of network that encodes image observations",
         choices=("conv", "resnet", "mlp"),
         only_with=(IMAGES, MUJOCO, *OWN_PARTS),
+        chosen_if=OF_PRESETS,
     )
     encoder_subtype: str = flag(
         "convnet_simple",
@@ -159,6 +162,7 @@ class ModelFlags:
         aliases=("encoder_conv_architecture",),
         choices=ENCODERS,
         only_with=(IMAGES, MUJOCO, *OWN_PARTS),
+        chosen_if=OF_PRESETS,
     )
     encoder_custom: str | None = flag(
         None, "name of an encoder given to register_encoder, or module:attribute", names_code=True
@@ -341,7 +345,7 @@ class RetiredFlags:
     use_record_episode_statistics: bool = flag(False, "scores of whole games are always reported")
     episode_counter: bool = flag(False, "an evaluation counts the episodes of each env")
     use_env_info_cache: bool = flag(False, "the environment is probed at each start")
-    env_gpu_actions: bool = flag(False, "an environment gets NumPy arrays")
+    env_gpu_actions: bool = flag(False, "only envs with several agents in scripts for version 2 get tensors")
     env_gpu_observations: bool = flag(True, "an environment returns NumPy arrays")
 
 

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sample_factory.config.flags import ConfigError, Layer, shortened
+from sample_factory.config.flags import ConfigError, Layer, default_of, shortened
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
 from sample_factory.runtime.files import special_kind
 from sample_factory.runtime.log import log
@@ -190,8 +190,8 @@ def without_foreign_paths(
     left_out = {WANDB_RUN_ID} & layer.values.keys()
     for section_name, section in sections.items():
         for field in dataclasses.fields(section):
-            value = layer.values.get(field.name, field.default)
-            if section_name in of_program or (value != field.default and _is_outside(field, value)):
+            value = layer.values.get(field.name, default_of(field))
+            if section_name in of_program or (value != default_of(field) and _is_outside(field, value)):
                 left_out.add(field.name)
     kept = {name: value for name, value in layer.values.items() if name not in left_out}
     shown = {name: layer.values[name] for name in layer.values.keys() - kept.keys() - {*typed}}

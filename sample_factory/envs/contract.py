@@ -19,9 +19,14 @@ NUMBERS = (float, int, np.generic)
 
 
 def check_reset_parameters(env: Any) -> None:
-    """Raises EnvContractError if the `reset` of an env or of a wrapper around it has no parameter `seed`."""
+    """Raises EnvContractError if the `reset` of an env or of a wrapper around it has no parameter `seed`.
+
+    A user's wrapper that has it may call an env without it, such as one of the old API.
+    """
     layers = [env]
-    while isinstance(layers[-1], (gym.Wrapper, gym.vector.VectorWrapper)):
+    while isinstance(layers[-1], (gym.Wrapper, gym.vector.VectorWrapper)) and not _takes_seed_itself(
+        layers[-1]
+    ):
         layers.append(layers[-1].env)
     for layer in layers:
         try:
@@ -34,6 +39,12 @@ def check_reset_parameters(env: Any) -> None:
                 f"{type(layer).__name__}.reset has no parameter `seed`; it should be "
                 "reset(self, *, seed=None, options=None)"
             )
+
+
+def _takes_seed_itself(wrapper: Any) -> bool:
+    """Returns whether a user's wrapper has a `reset` of its own with a parameter `seed`."""
+    is_own = not type(wrapper).reset.__module__.startswith("gymnasium.")
+    return is_own and "seed" in inspect.signature(wrapper.reset).parameters
 
 
 def unpack_reset(returned: Any) -> tuple[Any, Any]:

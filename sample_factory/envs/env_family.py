@@ -3,12 +3,14 @@
 import copy
 import dataclasses
 import inspect
+import keyword
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from sample_factory.envs.gym_registrations import GymRegistrations
 from sample_factory.envs.headless import prepare_sdl
 from sample_factory.envs.protocol import EnvConfig, EnvError, MultiAgentEnv
+from sample_factory.envs.v1_registration import joined
 from sample_factory.runtime.failures import PermanentFailure
 
 MakeEnv = Callable[..., Any]
@@ -76,6 +78,21 @@ class EnvFamily:
     action_repeat: int = 1
     render_mode: str | None = None
     wrap: Callable[[MultiAgentEnv, EnvConfig], MultiAgentEnv] | None = None
+
+    def extended(self, flags: type | None, defaults: Mapping[str, Any]) -> "EnvFamily":
+        """Returns the family with the flags and defaults of a script, which replace those of the same name.
+
+        flags: a dataclass of fields from `flag` or `script_flag`; None: no further ones.
+        """
+        all_defaults = {**self.defaults, **defaults}
+        return dataclasses.replace(self, flags=joined(flags, self.flags), defaults=all_defaults)
+
+    def without_flags(self, values: Mapping[str, Any], others: Collection[str]) -> dict[str, Any]:
+        """Returns the values that are neither of a flag of the family nor named in `others`, and whose names
+        can be those of attributes."""
+        own = set() if self.flags is None else {field.name for field in dataclasses.fields(self.flags)}
+        names = [name for name in values if name.isidentifier() and not keyword.iskeyword(name)]
+        return {name: values[name] for name in names if name not in own and name not in others}
 
     def make(self, cfg: Any, env_config: EnvConfig, render_mode: str | None = None) -> Any:
         """Returns the env as its author wrote it; `adapters.adapt` turns it into a MultiAgentEnv.

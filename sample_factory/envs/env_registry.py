@@ -4,6 +4,7 @@ Registering a family imports nothing: "module:attribute" strings are resolved wh
 """
 
 import argparse
+import copy
 import dataclasses
 import string
 import sys
@@ -62,6 +63,7 @@ class FamilyEntry:
 
 
 _FAMILIES: dict[str, FamilyEntry] = {}
+_EXTENSIONS: dict[str, tuple[type | None, Mapping[str, Any]]] = {}
 
 
 def register_env(
@@ -102,28 +104,17 @@ def register_env(
 
 
 def extend_family(env_name: str, flags: type | None, defaults: Mapping[str, Any]) -> None:
-    """Adds flags and defaults to the family of an env, for scripts that were written for v2.
+    """Adds flags and defaults to the family of an env, which may be registered later, for scripts that were
+    written for v2. A second call replaces them.
 
-    flags: a dataclass of `flag` fields; one with the name of a flag of the family replaces it. Does nothing
-    for an unknown env.
+    flags: a dataclass of fields; one with the name of a flag of the family replaces it.
     """
-    entry = _find_entry(env_name)
-    if entry is None:
-        return
-    parts = entry.find_parts()
-    own = resolve(parts.flags)
-    if flags is not None and own is not None:
-        fields = [(field.name, field.type, field) for field in dataclasses.fields(flags)]
-        flags = dataclasses.make_dataclass(flags.__name__, fields, bases=(own,), frozen=True)
+    _EXTENSIONS[env_name] = flags, defaults
 
-    def all_defaults(name: str) -> Mapping[str, Any]:
-        values = resolve(parts.defaults)
-        return {**((values(name) if callable(values) else values) or {}), **defaults}
 
-    # A script for v2 that registers an env expects the defaults of v2.
-    follows = entry.is_built_in and parts.follows_observation
-    extended = parts._replace(flags=flags or own, defaults=all_defaults, follows_observation=follows)
-    _FAMILIES[entry.name] = dataclasses.replace(entry, parts=extended)
+def extension_of(env_name: str) -> tuple[type | None, Mapping[str, Any]]:
+    """Returns the flags and defaults that a script has added to the family of an env."""
+    return _EXTENSIONS.get(env_name, (None, {}))
 
 
 def _find_entry(env_name: str) -> FamilyEntry | None:
@@ -162,7 +153,12 @@ def resolve_family(env_name: str) -> EnvFamily:
     values = defaults(env_name) if callable(defaults) else defaults or {}
     follows = found.follows_observation
     follows = follows(env_name) if callable(follows) else follows
-    return EnvFamily(env_name, make_env, flags, dict(values), metrics, follows)
+    family = EnvFamily(env_name, make_env, flags, dict(values), metrics, follows)
+    if env_name not in _EXTENSIONS:
+        return family
+    # A script for v2 that registers an env expects the defaults of v2.
+    family = dataclasses.replace(family, follows_observation=entry.is_built_in and follows)
+    return family.extended(*extension_of(env_name))
 
 
 def gym_name_of(env_name: str) -> str:
@@ -220,10 +216,10 @@ class V1Registry:
             add_extra_params_func(env_name_prefix, recorder)
 
         def defaults(env_name: str) -> Mapping[str, Any]:
-            overrides = ParserRecorder(add_help=False)
+            own = copy.deepcopy(recorder)
             if override_default_params_func is not None:
-                override_default_params_func(env_name, overrides)
-            return {**recorder.recorded_defaults, **overrides.recorded_defaults}
+                override_default_params_func(env_name, own)
+            return {**own.recorded_defaults, **own.argument_defaults()}
 
         name = f"{env_name_prefix}*"
         register_env(name, make_env_func, recorder.flags_type(), defaults, follows_observation=False)

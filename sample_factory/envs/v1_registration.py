@@ -1,42 +1,95 @@
-"""Flags of env families that are registered as in version 1, by functions that edit an argparse parser."""
+"""Flags of env families as in versions 1 and 2, by functions that edit an argparse parser."""
 
 import argparse
+import copy
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sample_factory.config.flags import flag
+from sample_factory.config.flags import ConfigError, FlagParser, check_json, explain, parse_bool, script_flag
 
 
-class ParserRecorder(argparse.ArgumentParser):
-    """A parser that records defaults, and turns its arguments into the fields of a dataclass."""
+class ParserRecorder(FlagParser):
+    """A parser that turns its arguments and defaults into the fields of a dataclass."""
 
     def __init__(self, **kwargs: Any):
-        self.recorded_defaults: dict[str, Any] = {}
+        self._set: dict[str, Any] = {}
         super().__init__(**kwargs)
 
     def set_defaults(self, **kwargs: Any) -> None:
-        self.recorded_defaults.update(kwargs)
+        self._set.update(kwargs)
+        super().set_defaults(**kwargs)  # for the arguments, before and after this call
+
+    @property
+    def recorded_defaults(self) -> dict[str, Any]:
+        """The defaults of flags that are no arguments of this parser."""
+        return {name: value for name, value in self._set.items() if name not in self._arguments()}
+
+    def argument_defaults(self) -> dict[str, Any]:
+        """Returns the defaults of the arguments. Raises ConfigError for one that cfg.json cannot hold."""
+        defaults = {}
+        for name, actions in self._arguments().items():
+            default = next((action.default for action in actions if action.default is not None), None)
+            try:  # argparse converts defaults that are texts
+                default = self._get_value(actions[0], default) if isinstance(default, str) else default
+            except argparse.ArgumentError as error:
+                raise ConfigError(f"the default of {explain(error)}") from None
+            defaults[name] = check_json(default, f"the default of --{name}")
+        return defaults
 
     def flags_type(self) -> type | None:
-        """Returns a frozen dataclass with a field per recorded argument, or None if there are none."""
-        if not self._actions:  # those of its groups too
-            return None
-        fields = []
-        for action in self._actions:
-            default, annotation = _default_and_type(action)
-            field = flag(default, action.help or "", tuple(action.choices or ()))
-            fields.append((action.dest, annotation, field))
-        return dataclasses.make_dataclass("RegisteredFlags", fields, frozen=True)
+        """Returns a frozen dataclass with a field for each argument, or None if there are none. Raises as
+        `argument_defaults`."""
+        fields = {}
+        for name, default in self.argument_defaults().items():
+            actions = self._arguments()[name]
+            help = next((action.help for action in actions if action.help), "")
+            fields[name] = script_flag(default, help, [*map(_without_default, actions)])
+        return flags_of(fields) if fields else None
+
+    def check_groups(self, argv: Sequence[str]) -> None:
+        """Raises ConfigError for arguments that exclude each other."""
+        if self._mutually_exclusive_groups:
+            self.parse_known_args(list(argv))
+
+    def _arguments(self) -> dict[str, list[argparse.Action]]:
+        """Returns name of a value -> the arguments that set it."""
+        arguments: dict[str, list[argparse.Action]] = {}
+        for action in self._actions:  # those of its groups too
+            if action.dest != argparse.SUPPRESS:
+                arguments.setdefault(action.dest, []).append(action)
+        return arguments
 
 
-def _default_and_type(action: argparse.Action) -> tuple[Any, Any]:
-    """Returns the default value and the annotation of a field for an argument of a parser."""
-    default = action.default
-    scalar: Any = action.type if action.type in (int, float, str) else None
-    if isinstance(default, (list, tuple)) or action.nargs in ("*", "+"):
-        default = tuple(default or ())
-        scalar = scalar or (type(default[0]) if default else str)
-        return default, tuple[scalar, ...]
-    if default is None:
-        return default, (scalar or str) | None
-    return default, scalar or type(default)
+def _without_default(action: argparse.Action) -> argparse.Action:
+    """Returns an argument for another parser, which leaves its value out if it is not typed. A switch takes
+    True or False too, as other flags do."""
+    suppressed = argparse.SUPPRESS
+    if action.nargs == 0 and isinstance(action.const, bool):
+        names, dest = action.option_strings, action.dest
+        return argparse._StoreAction(names, dest, "?", action.const, suppressed, parse_bool)
+    own = copy.copy(action)
+    own.default = suppressed
+    vars(own)["container"] = None  # it is the parser, and the flags of a family are sent to other processes
+    if own.type is bool:  # which takes every text for True, "False" too
+        own.type = parse_bool
+    return own
+
+
+def flags_of(fields: Mapping[str, Any]) -> type:
+    """Returns a frozen dataclass. fields: name -> from `script_flag`."""
+    listed = [(name, object, field) for name, field in fields.items()]
+    return dataclasses.make_dataclass("ScriptFlags", listed, frozen=True)
+
+
+def values_of_script(values: Mapping[str, Any]) -> type:
+    """Returns a dataclass of values that a script has set and that are no arguments. Raises ConfigError for a
+    value that cfg.json cannot hold."""
+    return flags_of({name: script_flag(check_json(x, f"cfg.{name}"), "", ()) for name, x in values.items()})
+
+
+def joined(first: type | None, second: type | None) -> type | None:
+    """Returns a dataclass with the fields of both; of two fields with the same name, that of the first."""
+    if first is None or second is None:
+        return first or second
+    return dataclasses.make_dataclass(first.__name__, [], bases=(first, second), frozen=True)

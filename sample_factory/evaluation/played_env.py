@@ -49,7 +49,7 @@ def explains_other_env(config: Config, warns: bool = True) -> Iterator[None]:
     """
     played = config.env_name
     folder = {name: vars(config.run)[name] for name in OWN_FOLDER}
-    trained = read_saved(folder, {}, trusts=config.run.trust_code).values.get("env", played)
+    trained = read_saved(folder, trusts=config.run.trust_code).values.get("env", played)
     if trained == played:
         yield
         return

@@ -10,6 +10,7 @@ from typing import Any
 from sample_factory.checkpoints.milestones import env_frames_of, version_of
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import SAVED_NAMES, read_json
+from sample_factory.config.flags import default_of
 from sample_factory.config.parsing import as_arguments
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
 from sample_factory.config.trust import TRUST
@@ -151,10 +152,11 @@ def training_flags(saved: Mapping[str, Any], family: EnvFamily) -> list[str]:
     flags = []
     for section in [*sections, *([] if family.flags is None else [family.flags])]:
         for field in dataclasses.fields(section):
-            default = family.defaults.get(field.name, field.default)
+            default = family.defaults.get(field.name, default_of(field))
             value = saved.get(field.name)
             is_default = value == (list(default) if isinstance(default, tuple) else default)  # JSON has lists
-            if field.name in LEFT_OUT or value is None or is_default:
+            cannot_be_typed = field.metadata["actions"] == ()
+            if field.name in LEFT_OUT or value is None or is_default or cannot_be_typed:
                 continue
             typed = shlex.join(as_arguments({field.name: value}))
             if typed.isprintable():

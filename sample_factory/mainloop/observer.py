@@ -74,6 +74,12 @@ def register_observer(name: str, factory: ObserverFactory | Observer | str, alwa
         _ONLY_NAMED.add(name)
 
 
+def unregister_observer(name: str) -> None:
+    """Removes an observer: it follows no further runs."""
+    _REGISTRY.remove(name)
+    _ONLY_NAMED.discard(name)
+
+
 def selected_observers(names: tuple[str, ...]) -> dict[str, ObserverFactory | Observer | str]:
     """Returns name -> factory of the observers that --observers selects; all registered ones if it is empty.
 

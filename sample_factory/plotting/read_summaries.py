@@ -155,7 +155,7 @@ def read_metrics(
     try:
         named = find_experiment(experiment, train_dir)
         place = {name: value for name, value in named.items() if name in OWN_FOLDER}
-        read_saved(place, {}, evaluation=True)  # raises, with the experiments that there are
+        read_saved(place, evaluation=True)  # raises, with the experiments that there are
         _, policies = read_policies(experiment_folder(RunFlags(**place)))
         known = {tag for curves in policies for tag in curves}
         wanted = known if tags is None else {tags} if isinstance(tags, str) else set(tags)

@@ -47,6 +47,10 @@ class Registry:
         """Adds a factory; replaces a factory of the same name."""
         self._factories[name] = factory
 
+    def remove(self, name: str) -> None:
+        """Removes a factory. Raises KeyError for an unknown name."""
+        del self._factories[name]
+
     @property
     def names(self) -> tuple[str, ...]:
         """All names, in the order of their registration."""

@@ -1,5 +1,6 @@
-"""Version 2's base class of encoders, and two functions that they use."""
+"""Version 2's base class of encoders, and functions that they use."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,13 @@ class Encoder(nn.Module):
 def nonlinearity(cfg: Any, inplace: bool = False) -> nn.Module:
     """Returns the activation function of --nonlinearity."""
     return ACTIVATIONS[cfg.nonlinearity]()
+
+
+def create_mlp(layer_sizes: Sequence[int], input_size: int, activation: nn.Module) -> nn.Module:
+    """Returns fully connected layers with an activation after each; nn.Identity without sizes."""
+    pairs = itertools.pairwise([input_size, *layer_sizes])
+    layers = [layer for pair in pairs for layer in (nn.Linear(*pair), activation)]
+    return nn.Sequential(*layers) if layers else nn.Identity()
 
 
 def calc_num_elements(module: nn.Module, shape: Sequence[int]) -> int:

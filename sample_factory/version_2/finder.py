@@ -1,7 +1,9 @@
 """Imports of versions 1 and 2: they work, or fail with one line that says what to write instead."""
 
+import functools
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 import types
 from collections.abc import Sequence
@@ -11,7 +13,7 @@ from sample_factory.runtime.registry import resolve
 from sample_factory.version_2.names import MODULES, NAMES, PAGE
 
 PACKAGE = "sample_factory."
-EXAMPLES = "sf_examples"  # version 2's other package
+EXAMPLES = ("sf_examples", "sample_factory_examples")  # the other packages of versions 2 and 1
 
 
 class _OldModule(types.ModuleType):
@@ -20,6 +22,8 @@ class _OldModule(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         """Returns what has this name in version 2. Raises ImportError, in one line, if it is not here."""
         path = self.__name__.removeprefix(PACKAGE)
+        if name == "__all__":  # `import *`
+            return [known for known, target in NAMES.get(path, {}).items() if " " not in target]
         if name.startswith("__") or _is_listed(f"{path}.{name}"):  # the second: the caller imports it next
             raise AttributeError(name)
         return find_old_name(path, name, _advice(path))
@@ -53,14 +57,15 @@ class OldModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> importlib.machinery.ModuleSpec | None:
         """Raises ModuleNotFoundError, in one line, for a module of version 1 or 2 that is not here."""
         own = fullname.removeprefix(PACKAGE)
-        if own == fullname and fullname.partition(".")[0] != EXAMPLES:
+        if own == fullname and own.partition(".")[0] not in EXAMPLES:
             return None
         if _is_listed(own):
             is_package = "main" not in NAMES.get(own, {})
             # `python -m` makes the origin the first of sys.argv.
             return importlib.machinery.ModuleSpec(fullname, self, origin=fullname, is_package=is_package)
         if any(own == name or own.startswith(f"{name}.") for name in MODULES):
-            raise ModuleNotFoundError(f"{fullname} is not in this version: {_advice(own)}", name=fullname)
+            # Without `name`, so that `from package import module` does not replace the message.
+            raise ModuleNotFoundError(f"{fullname} is not in this version: {_advice(own)}")
         return None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
@@ -92,6 +97,35 @@ def _advice(path: str) -> str:
     return PAGE
 
 
+class SharedModuleFinder(importlib.abc.MetaPathFinder):
+    """Finds the modules that this version and version 1 or 2 have, and adds the names that are not here."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname.removeprefix(PACKAGE) not in NAMES:
+            return None
+        found = importlib.machinery.PathFinder.find_spec(fullname, path)
+        if found is None or found.origin is None:
+            return None
+        loader = _SharedModuleLoader(fullname, found.origin)
+        return importlib.util.spec_from_file_location(fullname, found.origin, loader=loader)
+
+
+class _SharedModuleLoader(importlib.machinery.SourceFileLoader):
+    def exec_module(self, module: types.ModuleType) -> None:
+        super().exec_module(module)
+        _add_old_names(module)
+
+
+def _add_old_names(module: types.ModuleType) -> None:
+    vars(module)["__getattr__"] = functools.partial(find_old_name, module.__name__.removeprefix(PACKAGE))
+
+
 def install() -> None:
-    """Lets `import` find the modules of versions 1 and 2 in this process."""
+    """Lets `import` find the modules and names of versions 1 and 2 in this process."""
+    sys.meta_path.insert(0, SharedModuleFinder())
     sys.meta_path.append(OldModuleFinder())
+    for path in NAMES:
+        if module := sys.modules.get(full_name(path)):
+            _add_old_names(module)

@@ -7,10 +7,25 @@ PAGE = "see sample_factory/config/README.md, Coming from Sample Factory 1 or 2"
 RUNNING = "sample_factory.version_2.running"
 PLAY_LOOP = "sample_factory.version_2.play_loop"
 RUNNER = "sample_factory.version_2.runner"
+ENCODER = "sample_factory.version_2.encoder"
+TENSORS = "sample_factory.version_2.tensors"
+
+
+BUILT_IN_ENVS = (
+    "its envs and networks are built in: write --env=doom_..., atari_..., mujoco_...; "
+    "see sample_factory/envs/README.md"
+)
+GRIDS = "grids of experiments are in sample_factory.runner, see sample_factory/runner/README.md"
+V1_SCRIPT = "call sample_factory.train.main(argv), or sample_factory.run(env=..., **flags)"
+V1_FLAGS = "give register_env a dataclass of flags: register_env(prefix, make_env, flags=...)"
 
 
 def _in(module: str, *names: str) -> dict[str, str]:
     return {name: f"{module}:{name}" for name in names}
+
+
+def _all(names: str, target: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), target)
 
 
 # Module, below sample_factory or of sf_examples -> name -> where it is here, as "module:attribute"; or a
@@ -37,12 +52,19 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "global_env_registry": "call sample_factory.register_env(name, make_env)",
     },
     "model.encoder": {
-        "Encoder": "sample_factory.version_2.encoder:Encoder",
+        # Also what the module imports: scripts write `from sample_factory.model.encoder import *`.
+        **_in(ENCODER, "Encoder", "calc_num_elements", "create_mlp", "nonlinearity", "torch"),
+        **_in("typing", "Dict", "List", "Optional"),
+        **_in("torch", "nn", "Tensor"),
+        **_all("Config ObsSpace", "typing:Any"),
+        "spaces": "gymnasium:spaces",
+        "log": "sample_factory.runtime.log:log",
         "make_img_encoder": "leave it out: pictures have an encoder without it, see --encoder_subtype",
     },
     "model.model_utils": {
-        "nonlinearity": "sample_factory.version_2.encoder:nonlinearity",
+        **_in(ENCODER, "create_mlp", "nonlinearity"),
         **_in(PLAY_LOOP, "get_rnn_size"),
+        "fc_layer": "torch.nn:Linear",
     },
     "model.core": {
         "ModelCore": "derive from torch.nn.Module, and call sample_factory.register_core(name, factory)"
@@ -51,22 +73,33 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "Decoder": "derive from torch.nn.Module, and call sample_factory.register_decoder(name, factory)"
     },
     "model.actor_critic": {
+        "ActorCritic": f"{PLAY_LOOP}:PlayedActorCritic",
         **_in(PLAY_LOOP, "create_actor_critic"),
-        "ActorCritic": "derive from sample_factory.models.actor_critic.ActorCritic, and call "
-        "sample_factory.register_actor_critic(name, factory)",
     },
-    "algo.utils.torch_utils": {"calc_num_elements": "sample_factory.version_2.encoder:calc_num_elements"},
+    "algo.utils.torch_utils": _in(ENCODER, "calc_num_elements"),
+    "algo.utils.gymnasium_utils": {
+        "convert_space": "sample_factory.envs.adapters.old_gym:to_gymnasium",
+        "patch_non_gymnasium_env": "return the env itself from make_env: envs of the old gym are adapted",
+    },
+    "algo.utils.tensor_dict": _in(TENSORS, "TensorDict"),
+    "algo.utils.running_mean_std": _in(TENSORS, "RunningMeanStdInPlace"),
     "algo.utils.misc": _in(RUNNING, "ExperimentStatus"),
     "algo.utils.rl_utils": {**_in(PLAY_LOOP, "prepare_and_normalize_obs"), "make_dones": "torch:logical_or"},
     "algo.utils.tensor_utils": {"unsqueeze_tensor": "torch:unsqueeze"},
-    "algo.utils.action_distributions": _in(PLAY_LOOP, "argmax_actions"),
+    "algo.utils.action_distributions": {
+        **_in(PLAY_LOOP, "argmax_actions"),
+        **_in(TENSORS, "ContinuousActionDistribution"),
+    },
     "algo.utils.env_info": _in(PLAY_LOOP, "EnvInfo", "extract_env_info"),
     "algo.sampling.batched_sampling": _in(PLAY_LOOP, "preprocess_actions"),
     "algo.learning.learner": _in(PLAY_LOOP, "Learner"),
     "algo.utils.spaces.discretized": {"Discretized": "sample_factory.spaces.actions:Discretized"},
-    "algo.utils.make_env": _in(PLAY_LOOP, "BatchedVecEnv", "make_env_func_batched"),
+    "algo.utils.make_env": {
+        **_in(PLAY_LOOP, "make_env_func_batched"),
+        **_in("sample_factory.envs.v2_batched_env", "BatchedVecEnv"),
+    },
     "algo.runners.runner": _in(RUNNER, "AlgoObserver", "Runner"),
-    "envs.create_env": {"create_env": "call sample_factory.load_policy(experiment).make_env()"},
+    "envs.create_env": _in(PLAY_LOOP, "create_env"),
     "envs.env_wrappers": {},
     "envs.pettingzoo_envs": {"PettingZooParallelEnv": "return the ParallelEnv itself from make_env"},
     "utils.utils": {
@@ -75,11 +108,13 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "is_module_available": "sample_factory.envs.packages:is_installed",
         **_in(RUNNING, "AttrDict", "debug_log_every_n", "ensure_dir_exists", "experiment_dir"),
     },
-    "utils.typing": dict.fromkeys(
-        ("Config", "ObsSpace", "ActionSpace", "Env", "PolicyID", "CreateEnvFunc", "Device"), "typing:Any"
-    ),
+    "utils.typing": {
+        **_all("Config ObsSpace ActionSpace Env PolicyID Device CreateEnvFunc", "typing:Any"),
+        **_all("MpQueue MpLock InitModelData ActionDistribution", "typing:Any"),
+        "StatusCode": "builtins:int",
+    },
     "utils.attr_dict": _in(RUNNING, "AttrDict"),
-    "utils.timing": {"Timing": "measure with time.perf_counter()"},
+    "utils.timing": {"Timing": "sample_factory.version_2.timing:Timing"},
     "launcher.launcher_utils": _in(RUNNING, "seeds"),
     "launcher.run_description": {
         name: f"sample_factory.runner.run_description:{name}"
@@ -104,10 +139,8 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "sf_examples.mujoco.train_mujoco": _in(RUNNING, "register_mujoco_components", "parse_mujoco_cfg"),
     "sf_examples.atari.train_atari": _in(RUNNING, "register_atari_components", "parse_atari_args"),
     # Version 1
-    "algorithms.utils.arguments": {
-        "parse_args": "call sample_factory.train.main(argv), or sample_factory.run(env=..., **flags)",
-        "arg_parser": "give register_env a dataclass of flags: register_env(prefix, make_env, flags=...)",
-    },
+    "run_algorithm": {"run_algorithm": V1_SCRIPT},
+    "algorithms.utils.arguments": {"parse_args": V1_SCRIPT, "arg_parser": V1_FLAGS},
     "algorithms.appo.model_utils": {
         "register_custom_encoder": "call sample_factory.register_encoder(name, factory)",
         "EncoderBase": "derive from torch.nn.Module, with an attribute out_size",
@@ -117,16 +150,37 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "enjoy": "call sample_factory.enjoy.main(argv)",
         "main": "sample_factory.enjoy:main",
     },
+    "envs.env_registry": {
+        **_all("EnvRegistry EnvRegistryEntry ENV_REGISTRY", "call register_env of global_env_registry()"),
+        **_all("register_default_envs ensure_env_registry_initialized", "built-in envs are registered"),
+        **_all("doom_funcs atari_funcs dmlab_funcs mujoco_funcs minigrid_funcs", BUILT_IN_ENVS),
+    },
+    "envs.dmlab.dmlab_env": _all(
+        "DMLAB_INITIALIZED DMLAB_ENVS DmLabSpec dmlab_env_by_name dmlab_extra_episodic_stats_processing "
+        "dmlab_extra_summaries ensure_initialized get_dataset_path get_task_id make_dmlab_env "
+        "make_dmlab_env_impl list_all_levels_for_experiment task_id_to_level",
+        BUILT_IN_ENVS,
+    ),
+    "runner.run": _all("runner_argparser parse_args", f"call main(argv); {GRIDS}"),
+    "runner.run_description": _all("ParamGenerator", f"use ParamGrid or ParamList; {GRIDS}"),
+    "tb": _all("tb_version", "call main(argv)"),
 }
 # Modules that are here only as a sentence about what to write instead.
 MODULES: Mapping[str, str] = {
-    "launcher": "grids of experiments are in sample_factory.runner, see sample_factory/runner/README.md",
+    **dict.fromkeys(("launcher", "runner"), GRIDS),
     "huggingface": "call load_from_hub of sample_factory.hub.load_from_hub, and main of "
     "sample_factory.hub.push_to_hub; see sample_factory/hub/README.md",
     "export_onnx": "call sample_factory.export_onnx(experiment, path), or python -m sample_factory.export",
     "pbt": "population-based training is switched on by --with_pbt=True",
     **dict.fromkeys(("algorithms", "cfg", "model", "utils"), PAGE),
-    **dict.fromkeys(("algo.utils", "algo.runners", "algo.sampling", "algo.learning"), PAGE),
-    "sf_examples": "its envs and networks are built in: write --env=doom_..., atari_..., mujoco_...; "
-    "see sample_factory/envs/README.md",
+    **dict.fromkeys(
+        ("algo.utils", "algo.runners", "algo.sampling", "algo.learning", "algo.evaluators"), PAGE
+    ),
+    **dict.fromkeys(("envs.env_config", "envs.env_utils", "envs.env_wrappers", "envs.ray_envs"), PAGE),
+    "envs.doom": "Doom is built in: write --env=doom_...; for a scenario of your own, see "
+    "sample_factory/envs/doom/README.md",
+    **dict.fromkeys(("envs.atari", "envs.dmlab", "envs.minigrid", "envs.mujoco"), BUILT_IN_ENVS),
+    "sf_examples": BUILT_IN_ENVS,
+    "sample_factory_examples": "write --env=gym_ID for an id of Gymnasium; an env or a network of your own: "
+    "examples/custom_env.py, and sample_factory/envs/README.md",
 }

@@ -14,16 +14,23 @@ from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.file_format import check_fits
 from sample_factory.checkpoints.store import read_checkpoint
 from sample_factory.config.config import FlagNamespace
-from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.envs.protocol import EMPTY_INFO, EnvConfig, MultiAgentEnv, ObservationRows
+from sample_factory.envs.protocol import EnvConfig
+from sample_factory.envs.v2_batched_env import BatchedVecEnv
+from sample_factory.envs.v2_registration import AgentsOfVersion2
 from sample_factory.evaluation.policy import build_model
-from sample_factory.models.action_distributions import ActionDistribution, CategoricalActions, mask_logits
+from sample_factory.models.action_distributions import (
+    ActionDistribution,
+    CategoricalActions,
+    GaussianActions,
+    mask_logits,
+)
 from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.models.policy_spec import state_size
 from sample_factory.spaces.actions import ACTION_MASK, action_layout, action_leaves
 from sample_factory.version_2.running import config_of_values, experiment_dir
+from sample_factory.version_2.tensors import ContinuousActionDistribution
 
 
 class PlayedActorCritic(nn.Module):
@@ -32,6 +39,11 @@ class PlayedActorCritic(nn.Module):
     def __init__(self, model: ActorCritic):
         super().__init__()
         self.model = model
+
+    def __init_subclass__(cls) -> None:
+        text = "derive from sample_factory.models.actor_critic.ActorCritic, and call "
+        text += "sample_factory.register_actor_critic(name, factory)"
+        raise ImportError(f"version 2's ActorCritic cannot be derived from in this version: {text}")
 
     def model_to_device(self, device: torch.device | str) -> None:
         self.to(device)
@@ -47,26 +59,33 @@ class PlayedActorCritic(nn.Module):
     def forward(
         self,
         normalized_obs_dict: Mapping[str, Tensor],
-        rnn_states: Tensor,
+        rnn_states: Tensor | None,
         values_only: bool = False,
         action_mask: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Returns actions [B] (one discrete choice) or [B, K], action_logits [B, L], log_prob_actions [B],
         values [B], on the scale of normalised returns, and new_rnn_states [B, H].
 
-        rnn_states: [B, H], zeros at the start of an episode; without a memory, of any width.
+        rnn_states: [B, H], zeros at the start of an episode; without a memory, of any width, or None.
         """
         own = dict(normalized_obs_dict)
         mask = own.pop(ACTION_MASK, None) if action_mask is None else action_mask
-        output = self.model(own, rnn_states[:, : self.model.state_size].float(), None)
+        size = self.model.state_size
+        num_rows = len(next(iter(own.values())))
+        states = torch.zeros(num_rows, 0) if rnn_states is None else rnn_states[:, :size].float()
+        output = self.model(own, states, None)
         result = {"values": output.values[0].float(), "new_rnn_states": output.rnn_state.float()}
         if values_only:
             return result
         logits = output.logits[0].float()
         if mask is not None:
             logits = mask_logits(self.model.layout, logits, mask)
-        self._distribution = self.model.distribution(logits)
-        actions = self._distribution.sample()
+        distribution = self.model.distribution(logits)
+        if isinstance(distribution, GaussianActions):
+            params = torch.cat((distribution.means, distribution.log_stds), dim=-1)
+            distribution = ContinuousActionDistribution(params)
+        self._distribution = distribution
+        actions = distribution.sample()
         result["log_prob_actions"] = self._distribution.log_prob(actions)
         return {**result, "action_logits": logits, "actions": _squeezed(self._distribution, actions)}
 
@@ -127,9 +146,9 @@ class Learner:
         raise ImportError(f"Learner can be neither made nor derived from in this version: {text}")
 
     @staticmethod
-    def checkpoint_dir(cfg: Any, policy_id: int | tuple[int, ...]) -> str:
+    def checkpoint_dir(cfg: Any, policy_id: int | Sequence[int]) -> str:
         """Returns the folder of a policy's checkpoints. policy_id: or the value of --policy_index."""
-        index = policy_id[0] if isinstance(policy_id, tuple) else policy_id
+        index = policy_id if isinstance(policy_id, int) else policy_id[0]
         return f"{experiment_dir(cfg, mkdir=False)}/checkpoint_p{index}"
 
     @staticmethod
@@ -155,7 +174,9 @@ def extract_env_info(env: Any, cfg: Any) -> EnvInfo:
 
 def preprocess_actions(env_info: EnvInfo, actions: Tensor, to_numpy: bool = True) -> Any:
     """Returns actions [B, K] as an env of version 2 takes them: an array [B] (one discrete choice) or [B, K];
-    for a Tuple or Dict with a Box, a list with an array for each component."""
+    for a Tuple or Dict with a Box, a list with an array for each component. Tensors if the env takes
+    gpu_actions."""
+    to_numpy = to_numpy and not vars(env_info).get("gpu_actions", False)
 
     def convert(part: Tensor, space: gym.Space[Any]) -> Any:
         own = part if isinstance(space, gym.spaces.Box) else part.int()
@@ -170,47 +191,21 @@ def preprocess_actions(env_info: EnvInfo, actions: Tensor, to_numpy: bool = True
     return [convert(*pair) for pair in zip(actions.split(sizes, 1), leaves)]
 
 
-class BatchedVecEnv:
-    """One env, whose A agents are a batch of tensors. At the end of its episode, an agent is reset at once.
-    Other attributes, such as `unwrapped`, are looked up in the env itself."""
+def create_env(
+    full_env_name: str, cfg: Any = None, env_config: Any = None, render_mode: str | None = None
+) -> Any:
+    """Makes an env as its author wrote it. Raises UnknownEnvError for a name that is not registered."""
+    env = resolve_family(full_env_name).make(cfg, _place_of(env_config), render_mode)
+    return env.env if isinstance(env, AgentsOfVersion2) else env
 
-    def __init__(self, env: MultiAgentEnv):
-        if len(env.kinds.spaces) > 1:
-            raise ConfigError("the agents of this env have different spaces; call sample_factory.load_policy")
-        self._env = env
-        self.observation_space, self.action_space = env.kinds.spaces[0]
-        self.num_agents, self.is_multiagent = env.num_agents, env.num_agents > 1
-        self._rows = ObservationRows.allocate(env.kinds)
-        self.render, self.close = env.render, env.close
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(vars(self)["_env"].env, name)
-
-    def reset(self, seed: int | None = None, **kwargs: Any) -> tuple[dict[str, Tensor], list[Any]]:
-        """Returns observations [A, ...] by key, and empty infos."""
-        self._env.reset(seed, self._rows)
-        return self._observations(), [EMPTY_INFO] * self.num_agents
-
-    def step(self, actions: Any) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor, list[Any]]:
-        """Steps the env with actions of `preprocess_actions`.
-
-        Returns observations [A, ...] by key; rewards [A] float32; terminated and truncated, both [A] bool;
-        and a list of A infos. The info of an agent is empty unless its episode has ended.
-        """
-        parts = actions if isinstance(actions, (list, tuple)) else [actions]
-        rows = [np.asarray(part, np.float32).reshape(self.num_agents, -1) for part in parts]
-        result = self._env.step(np.concatenate(rows, axis=1), self._rows)
-        rewards, terminated, truncated = (torch.tensor(np.array(values)) for values in result[:3])
-        infos = [result.end_infos.get(agent, EMPTY_INFO) for agent in range(self.num_agents)]
-        return self._observations(), rewards.float(), terminated.bool(), truncated.bool(), infos
-
-    def _observations(self) -> dict[str, Tensor]:
-        return {key: torch.from_numpy(array[:, 0].copy()) for key, array in self._rows.arrays.items()}
+def _place_of(env_config: Mapping[str, int] | None) -> EnvConfig:
+    return EnvConfig(*((env_config or {}).get(name, 0) for name in EnvConfig._fields))
 
 
 def make_env_func_batched(cfg: Any, env_config: Any = None, render_mode: str | None = None) -> BatchedVecEnv:
     """Makes the env of the flags. env_config: mapping with worker_index, vector_index and env_id."""
     config = config_of_values(cfg)
-    values = cfg if isinstance(cfg, FlagNamespace) else FlagNamespace(**{**config.unknown, **config.flat()})
-    place = EnvConfig(*((env_config or {}).get(name, 0) for name in EnvConfig._fields))
-    return BatchedVecEnv(make_adapted_env(resolve_family(config.env_name), values, place, render_mode))
+    values = cfg if isinstance(cfg, FlagNamespace) else config.namespace()
+    family = resolve_family(config.env_name)
+    return BatchedVecEnv(make_adapted_env(family, values, _place_of(env_config), render_mode))

@@ -5,7 +5,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sample_factory.mainloop.observer import Observer, register_observer
+from sample_factory.mainloop.observer import Observer, register_observer, unregister_observer
 from sample_factory.version_2.running import ExperimentStatus, run_rl
 
 
@@ -25,67 +25,97 @@ class Runner(Observer):
     """Trains with observers.
 
     env_steps: env frames by policy. policy_avg_stats: metric -> values of the last --stats_avg episodes, in a
-    list by policy.
+    list by policy. iterations: of training since the start of this run.
     """
 
     def __init__(self, cfg: Any):
         self.cfg = cfg
         self.env_steps: dict[int, int] = {}
         self.policy_avg_stats: dict[str, list[collections.deque[float]]] = {}
-        self._iterations = 0
-        self._observers: list[Any] = []
-        self._handlers: list[Callable[[Runner, Mapping[str, Any], int], object]] = []
-        self.register_observer = self._observers.append
-        self.register_episodic_stats_handler = self._handlers.append  # function(runner, message, policy_id)
+        self.iterations = 0
+        # An observer that raises is switched off, and no other.
+        self._followers: dict[str, Observer] = {"runner of version 2": self}
+
+    def register_observer(self, observer: Any) -> None:
+        """Adds an AlgoObserver, or an object with its methods."""
+        self._add(type(observer).__name__, _Follower(self, observer))
+
+    def register_episodic_stats_handler(self, handler: Callable[..., object]) -> None:
+        """Calls handler(runner, message, policy_id) at the end of an episode of an agent."""
+        self._add("handler of episodic stats", _EpisodeFollower(self, handler))
+
+    def _add(self, name: str, follower: Observer) -> None:
+        self._followers[f"{name} ({len(self._followers)} of the runner)"] = follower
 
     def init(self) -> int:
         return ExperimentStatus.SUCCESS
 
     def run(self) -> int:
         """Trains by `run_rl`, and returns its exit code."""
-        register_observer("version_2", self)
+        for name, follower in self._followers.items():
+            register_observer(name, follower)
         try:
             return run_rl(self.cfg)
-        finally:  # it follows no later run
-            register_observer("version_2", Observer, always=False)
+        finally:
+            for name in self._followers:  # they follow no later run
+                unregister_observer(name)
 
     def __getattr__(self, name: str) -> Any:
         page = "see sample_factory/launch/README.md, Observers"
         raise AttributeError(f"Runner.{name} is not in this version: {page}")
 
-    def _call(self, method: str, *arguments: Any) -> None:
-        for observer in self._observers:
-            getattr(observer, method)(self, *arguments)
-
-    def on_init(self, run: Any) -> None:
-        self._call("on_init")
-        self._call("on_connect_components")
-
-    def on_start(self, run: Any) -> None:
-        self._call("on_start")
-
     def on_episode(self, run: Any, episode: Any) -> None:
-        stats = {"reward": episode.reward, "len": episode.length, "true_objective": episode.true_objective}
-        for name, value in {**episode.extra_stats, **stats}.items():
+        for name, value in {**episode.extra_stats, **_results_of(episode)}.items():
             empty = [collections.deque[float](maxlen=run.cfg.stats_avg) for _ in range(run.num_policies)]
             self.policy_avg_stats.setdefault(name, empty)[episode.policy_id].append(value)
-        for handler in self._handlers:
-            message = {"episodic": {**stats, "episode_extra_stats": episode.extra_stats}}
-            handler(self, message, episode.policy_id)
 
     def on_training_step(self, run: Any, report: Any) -> None:
-        self._iterations += 1
+        self.iterations += 1
         self.env_steps[report.policy_id] = report.env_frames
-        self._call("on_training_step", self._iterations)
+
+
+class _Follower(Observer):
+    """Calls the methods of an AlgoObserver."""
+
+    def __init__(self, runner: Runner, observer: Any):
+        self._runner = runner
+        self._observer = observer
+
+    def on_init(self, run: Any) -> None:
+        self._observer.on_init(self._runner)
+        self._observer.on_connect_components(self._runner)
+
+    def on_start(self, run: Any) -> None:
+        self._observer.on_start(self._runner)
+
+    def on_training_step(self, run: Any, report: Any) -> None:
+        self._observer.on_training_step(self._runner, self._runner.iterations)
 
     def extra_summaries(self, run: Any, policy_id: int) -> Mapping[str, float]:
         scalars: dict[str, float] = {}
         writer = types.SimpleNamespace(add_scalar=lambda tag, value, *_: scalars.update({tag: float(value)}))
-        self._call("extra_summaries", policy_id, writer, run.policies[policy_id].env_frames)
+        env_steps = run.policies[policy_id].env_frames
+        self._observer.extra_summaries(self._runner, policy_id, writer, env_steps)
         return scalars
 
     def on_stop(self, run: Any) -> None:
-        self._call("on_stop")
+        self._observer.on_stop(self._runner)
+
+
+class _EpisodeFollower(Observer):
+    """Calls a handler of episodic statistics."""
+
+    def __init__(self, runner: Runner, handler: Callable[..., object]):
+        self._runner = runner
+        self._handler = handler
+
+    def on_episode(self, run: Any, episode: Any) -> None:
+        episodic = {**_results_of(episode), "episode_extra_stats": episode.extra_stats}
+        self._handler(self._runner, {"episodic": episodic}, episode.policy_id)
+
+
+def _results_of(episode: Any) -> dict[str, float]:
+    return {"reward": episode.reward, "len": episode.length, "true_objective": episode.true_objective}
 
 
 def make_runner(cfg: Any) -> tuple[Any, Runner]:

@@ -6,24 +6,28 @@ import enum
 import json
 import os
 import random
+import re
+import shlex
+import subprocess
 import sys
 import tempfile
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sample_factory.config.commands import ENJOY, TRAIN
-from sample_factory.config.config import Config, FlagNamespace
-from sample_factory.config.experiment_folder import experiment_folder
+from sample_factory.config.config import FLAG_NAMES, Config, FlagNamespace, with_lists
+from sample_factory.config.experiment_folder import PROVENANCE_KEYS, experiment_folder
 from sample_factory.config.flags import ConfigError, add_flags, coerce, make_parser, parse_known
 from sample_factory.config.parsing import as_arguments, parse_config
-from sample_factory.config.sections import TRAINING_SECTIONS, RetiredFlags, flat_values
+from sample_factory.config.sections import RETIRED_FLAGS, TRAINING_SECTIONS, RetiredFlags, flat_values
 from sample_factory.config.trust import TRUST
 from sample_factory.envs.doom.doom_family import DOOM_SPECS, DoomSpec
-from sample_factory.envs.env_family import UnknownEnvError
-from sample_factory.envs.env_registry import extend_family, resolve_family, resolve_trained_family
-from sample_factory.envs.v1_registration import ParserRecorder
+from sample_factory.envs.env_family import EnvFamily, UnknownEnvError
+from sample_factory.envs.env_registry import extend_family, extension_of, resolve_trained_family
+from sample_factory.envs.v1_registration import ParserRecorder, joined, values_of_script
+from sample_factory.envs.v2_registration import add_to_family, family_of_script
 from sample_factory.hub import EnjoyHubFlags
 from sample_factory.launch.exit_codes import DONE, FAILED, run_command
 from sample_factory.models.network_registry import BUILT_IN_ENCODERS, register_encoder
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 
 ENCODER = "registered_factory"  # the value of --encoder_custom for the one encoder of a script
 VIZDOOM = "vizdoom"
+SILENT = TRAIN._replace(reads=None)  # reports no flags without effect: they are reported when the run begins
 
 
 class ModelFactory:
@@ -52,13 +57,21 @@ class ModelFactory:
         """make_encoder(cfg, observation_space): returns an `Encoder`; cfg has the flags of model and env."""
 
         def factory(flags: Any, observation_space: Any) -> Any:
-            return make_encoder(FlagNamespace(**vars(flags)), observation_space)
+            return make_encoder(FlagNamespace(**with_lists(vars(flags))), observation_space)
 
         self.encoder = VIZDOOM if make_encoder is make_vizdoom_encoder else ENCODER
         register_encoder(ENCODER, factory)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "encoder" and name != "make_model_encoder_func":
+            getattr(self, name)  # raises
+        vars(self)[name] = value
+        if name == "make_model_encoder_func":
+            self.register_encoder_factory(value)
+
     def __getattr__(self, name: str) -> Any:
-        part = name.removeprefix("register_").removeprefix("model_").removesuffix("_factory")
+        """Raises ConfigError, with what to write, for the other parts of a network."""
+        part = re.sub("^(register|make)_(model_)?|_(factory|func)$", "", name)
         raise ConfigError(
             f"{name} is not in this version: write sample_factory.register_{part}(name, factory), and "
             f"--{part}_custom=name; the docstring of register_{part} describes the factory"
@@ -78,6 +91,16 @@ def global_model_factory() -> ModelFactory:
     return _FACTORY
 
 
+# Names of the cfg that are no values of a script.
+_NOTES = {*PROVENANCE_KEYS, "git_hash", "git_repo_name"}
+
+
+def _others(evaluation: bool) -> set[str]:
+    """Returns the names on the cfg that belong neither to the env nor to the script."""
+    hub = {field.name for field in dataclasses.fields(EnjoyHubFlags)} if evaluation else set()
+    return _NOTES | FLAG_NAMES | RETIRED_FLAGS.keys() | hub
+
+
 class ScriptParser(ParserRecorder):
     """The parser between the two calls, to which a script adds its arguments and defaults.
 
@@ -85,7 +108,7 @@ class ScriptParser(ParserRecorder):
     """
 
     def __init__(self, evaluation: bool):
-        super().__init__(add_help=False)
+        super().__init__(add_help=False, allow_abbrev=False)
         self.evaluation = evaluation
 
 
@@ -109,33 +132,48 @@ def parse_sf_args(
             values |= coerce(section, {name: vars(typed)[name] for name in names}, "the command line")
     except ConfigError as error:
         raise ended_by(error) from None
-    return ScriptParser(evaluation), FlagNamespace(**values)
+    return ScriptParser(evaluation), FlagNamespace(**with_lists(values))
 
 
 def parse_full_cfg(parser: ScriptParser, argv: Sequence[str] | None = None) -> FlagNamespace:
     """Returns all flags, for `run_rl` and `enjoy`; `cfg.cli_args` has the typed ones.
 
-    The env family of --env gets the arguments and defaults that the script has added to the parser.
-    An error is printed in one line, and ends the process with exit code 2, as argparse does.
+    The env family of --env gets the arguments and defaults that the script has added to the parser. Envs and
+    encoders may be registered later. An error is printed in one line, and ends the process with exit code 2,
+    as argparse does.
     """
     if not isinstance(parser, ScriptParser):
         raise TypeError(f"parse_full_cfg: got a {type(parser).__name__}; give the parser of parse_sf_args")
     arguments = sys.argv[1:] if argv is None else argv
     try:
+        parser.check_groups(arguments)
         _, known = parse_sf_args(arguments)
         if known.env is not None:
             # As in version 2, all envs use the encoder of the script.
             encoder = {} if _FACTORY.encoder is None else {"encoder_custom": _FACTORY.encoder}
-            extend_family(known.env, parser.flags_type(), {**encoder, **parser.recorded_defaults})
-        resolve = resolve_trained_family if parser.evaluation else resolve_family
-        # Without `evaluation`, no cfg.json is read: a script may name its experiment after this call.
-        own = {"hub": EnjoyHubFlags} if parser.evaluation else None
-        config = parse_config(arguments, resolve, False, own, TRAIN._replace(reads=None))
+            add_to_family(known.env, parser, _others(parser.evaluation), encoder)
+        config = _parse(arguments, parser.evaluation)
     except (ConfigError, UnknownEnvError, ImportError) as error:
         raise ended_by(error) from None
     cfg = config.namespace()
-    cfg.cli_args = dict(config.typed)
+    cfg.cli_args, cfg.command_line = dict(config.typed), shlex.join(arguments)
+    cfg.git_hash, cfg.git_repo_name = _git("rev-parse", "HEAD"), _git("remote", "get-url", "origin")
     return cfg
+
+
+def _parse(argv: Sequence[str], evaluation: bool) -> Config:
+    """Returns the flags of a script, which may name its experiment later: no cfg.json is read."""
+    own = EnjoyHubFlags if evaluation else values_of_script({})
+    return parse_config(argv, family_of_script, False, {"script": own}, SILENT)
+
+
+def _git(*words: str) -> str:
+    """Returns what git prints about the working directory; "unknown" without a repository."""
+    try:
+        done = subprocess.run(["git", *words], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
 
 
 def ended_by(error: Exception) -> SystemExit:
@@ -165,12 +203,15 @@ def run_rl(cfg: Any) -> int:
 
 
 class Played(int):
-    """The result of `enjoy`: the exit code 0, which can be unpacked as version 2's (status, reward)."""
+    """The result of `enjoy`: the exit code 0, which can be read as version 2's tuple (status, reward)."""
 
-    reward: float  # mean of the true objectives
+    reward: float  # mean of all episodes
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter((int(self), self.reward))
+    def __getitem__(self, index: Any) -> Any:  # also unpacks it
+        return (int(self), self.reward)[index]
+
+    def __len__(self) -> int:
+        return 2
 
 
 def enjoy(cfg: Any) -> Played:
@@ -180,9 +221,9 @@ def enjoy(cfg: Any) -> Played:
     with restored_logging():
         setup_logging("enjoy")
         config = config_of(cfg, "enjoy", evaluation=True)
-        result: Evaluation = play_and_push(config, resolve_family(config.env_name))
+        result: Evaluation = play_and_push(config, resolve_trained_family(config.env_name))
     played = Played(ExperimentStatus.SUCCESS)
-    played.reward = result.true_objective.mean
+    played.reward = result.reward.mean
     return played
 
 
@@ -191,7 +232,8 @@ def load_from_checkpoint(cfg: Any) -> FlagNamespace:
     loaded = config_of(cfg, "load_from_checkpoint", evaluation=True).namespace()
     if loaded.device == "auto":  # scripts take every other value than cpu for a GPU
         loaded.device = "gpu" if gpu.resolve_device("auto") != "cpu" else "cpu"
-    loaded.cli_args = dict(cfg.cli_args)
+    for name in _NOTES & vars(cfg).keys():
+        loaded[name] = cfg[name]
     return loaded
 
 
@@ -205,15 +247,21 @@ def config_of(cfg: Any, function: str, evaluation: bool) -> Config:
             f"{function}(cfg): cfg is a {type(cfg).__name__}; it should be the result of parse_full_cfg, or "
             "call sample_factory.run(env=..., experiment=..., **flags)"
         )
-    resolve = resolve_trained_family if evaluation else resolve_family
-    typed = cfg.cli_args
-    own = {"hub": EnjoyHubFlags} if evaluation else None
-    silent = TRAIN._replace(reads=None)
-    parsed = parse_config(as_arguments(typed), resolve, False, own, silent).namespace()  # as parse_full_cfg
-    changed = {name: value for name, value in vars(cfg).items() if name in parsed and value != parsed[name]}
-    unset = {name: "None" for name, value in changed.items() if value is None}
+    argv = shlex.split(cfg.command_line)
+    parsed = _parse(argv, evaluation).namespace()
+    changed = {
+        name: value
+        for name, value in vars(cfg).items()
+        if name not in _NOTES and (name not in parsed or value != parsed[name])
+    }
+    if _FACTORY.encoder is not None and not {"encoder_custom"} & {*changed, *cfg.cli_args}:
+        changed["encoder_custom"] = _FACTORY.encoder  # also one that was registered since
+    family, (flags, defaults) = family_of_script(cfg.env), extension_of(cfg.env)
+    own = values_of_script(family.without_flags(changed, _others(evaluation)))
+    extend_family(cfg.env, joined(own, flags), defaults)
+    sections = {"hub": EnjoyHubFlags} if evaluation else None
     command = (ENJOY if evaluation else TRAIN)._replace(instead={})  # scripts share flags between commands
-    return parse_config(as_arguments({**typed, **changed, **unset}), resolve, evaluation, own, command)
+    return parse_config(argv, family_of_script, evaluation, sections, command, changes=changed)
 
 
 class AttrDict(dict[str, Any]):
@@ -233,14 +281,21 @@ def config_of_values(cfg: Any) -> Config:
     Code that the values of a FlagNamespace name may be imported. Other values are treated as the cfg.json of
     another account, unless they are signed. Raises ConfigError.
     """
+    values = _values(cfg)
+
+    def resolve(env_name: str) -> EnvFamily:
+        family = family_of_script(env_name)
+        return family.extended(values_of_script(family.without_flags(values, _others(True))), {})
+
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "cfg.json")
-        path.write_text(json.dumps(_values(cfg)))
+        path.write_text(json.dumps({"cli_args": {}, **values}))  # as in every cfg.json
         # The names of an experiment that does not exist, so that no other cfg.json is read.
         named = {"cfg": path, "experiment": path.name, "train_dir": folder}
-        argv = as_arguments({**named, TRUST: isinstance(cfg, FlagNamespace)})
+        trusted = {TRUST: isinstance(cfg, FlagNamespace)}
+        argv = as_arguments({**named, **trusted, "encoder_custom": _FACTORY.encoder})
         try:
-            return parse_config(argv, resolve_family, command=TRAIN._replace(reads=None), cfg_is_saved=True)
+            return parse_config(argv, resolve, command=SILENT, cfg_is_saved=True)
         except ConfigError as error:
             raise ConfigError(str(error).replace(str(path), "the cfg")) from None
 

@@ -171,7 +171,7 @@ def test_v1s_lists_and_untyped_flags_become_flags(tmp_path):
     global_env_registry().register_env("toy_", lambda name, cfg=None, env_config=None: cfg, add_params)
     argv = ["--env=toy_a", f"--train_dir={tmp_path}", "--toy_sizes", "4", "5", "6"]
     cfg = parse_config(argv, resolve_family).namespace()
-    assert cfg.toy_sizes == (4, 5, 6) and cfg.toy_text is None
+    assert cfg.toy_sizes == [4, 5, 6] and cfg.toy_text is None
 
 
 def test_an_env_of_a_script_is_to_be_trained_and_watched_from_that_script(tmp_path, capsys):

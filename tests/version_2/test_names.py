@@ -44,6 +44,24 @@ def test_a_name_that_is_not_here_fails_with_what_to_write(module, name, advice):
         ("from sample_factory.model import unknown", "config/README.md"),
         ("from sample_factory.algo.utils.context import sf_global_context", "config/README.md"),
         ("from sample_factory.launcher import run_slurm", "sample_factory/runner/README.md"),
+        ("import sample_factory.algo.evaluators.default_evaluator", "config/README.md"),
+        # Version 1
+        ("from sample_factory.run_algorithm import run_algorithm", r"sample_factory\.train\.main\(argv\)"),
+        ("from sample_factory.envs.env_registry import EnvRegistry", r"global_env_registry\(\)"),
+        ("from sample_factory.envs.doom.doom_utils import DoomSpec", "envs/doom/README.md"),
+        ("from sample_factory.envs.doom import doom_params", "envs/doom/README.md"),
+        ("import sample_factory.envs.doom.wrappers.reward_shaping", "envs/doom/README.md"),
+        ("from sample_factory.envs.dmlab.dmlab_env import DmLabSpec", "envs/README.md"),
+        ("from sample_factory.envs.atari.atari_utils import make_atari_env", "envs/README.md"),
+        ("import sample_factory.envs.mujoco.mujoco_utils", "envs/README.md"),
+        ("from sample_factory.envs import env_config", "config/README.md"),
+        ("from sample_factory.envs.env_utils import EnvCriticalError", "config/README.md"),
+        ("from sample_factory.runner.runs.doom_basic import RUN_DESCRIPTION", "runner/README.md"),
+        ("from sample_factory.runner import run_processes", "runner/README.md"),
+        ("from sample_factory.runner.run_description import ParamGenerator", "use ParamGrid"),
+        ("from sample_factory.algorithms.appo.learner import LearnerWorker", "config/README.md"),
+        ("import sample_factory_examples.train_gym_env", "--env=gym_ID"),
+        ("from sample_factory_examples.train_custom_multi_env import main", "custom_env.py"),
     ],
 )
 def test_any_other_module_of_version_2_fails_with_one_line(statement, message):
@@ -66,10 +84,37 @@ def test_modules_that_never_were_and_modules_that_are_here_are_found_as_usual():
     for path in MODULES:
         assert importlib.util.find_spec("sample_factory.config") is not None
         assert not path.startswith("config")
+    for module in (
+        "sf_examples_of_mine",
+        "sample_factory_examples2",
+        "envs",
+        "runner",
+        "utils",
+        "algorithms",
+    ):
+        assert importlib.util.find_spec(module) is None, "names of a user's own"
     from sample_factory.algo import losses
     from sample_factory.envs import env_registry
 
     assert losses.__file__ and env_registry.__file__
+    assert not hasattr(env_registry, "nothing"), "an AttributeError, as of any module"
+
+
+def test_a_star_imports_the_names_that_are_here():
+    names = {}
+    exec("from sample_factory.model.encoder import *", names)
+    assert {"Encoder", "nn", "torch", "nonlinearity", "spaces", "Config"} <= names.keys()
+    assert "make_img_encoder" not in names
+
+
+def test_an_old_module_that_is_installed_is_the_one_that_is_imported(tmp_path, monkeypatch):
+    (tmp_path / "sample_factory_examples").mkdir()
+    (tmp_path / "sample_factory_examples" / "own.py").write_text("x = 3")
+    monkeypatch.syspath_prepend(tmp_path)
+    own = importlib.import_module("sample_factory_examples.own")
+    assert own.x == 3
+    for name in ("sample_factory_examples", "sample_factory_examples.own"):
+        monkeypatch.delitem(sys.modules, name)
 
 
 @pytest.mark.parametrize("part", ["model_core", "decoder", "actor_critic"])

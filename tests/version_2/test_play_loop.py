@@ -173,7 +173,7 @@ def test_a_dict_with_a_box_is_a_list_of_parts_in_the_order_of_its_keys(trained):
 def test_a_cfg_that_a_script_has_read_from_cfg_json_is_one(trained, tmp_path):
     trained("gym_CartPole-v1")
     values = json.loads(Path(tmp_path, "a", "cfg.json").read_text())
-    cfg = AttrDict(values)
+    cfg = AttrDict({**values, "of a script": [1], "lambda": 2, "grid": {"size": 3}})
     env = make_env_func_batched(cfg, env_config=None)
     actor_critic = create_actor_critic(cfg, env.observation_space, env.action_space)
     checkpoints = Learner.get_checkpoints(Learner.checkpoint_dir(cfg, 0))

@@ -43,11 +43,24 @@ class Recorder(AlgoObserver):
         self.calls.append("stop")
 
 
-def test_a_runner_calls_its_observers_and_writes_their_summaries(tmp_path):
+class Failing(AlgoObserver):
+    def on_training_step(self, runner, training_iteration_since_resume):
+        raise ValueError("no chart")
+
+
+def failing_handler(runner, message, policy_id):
+    raise ValueError("no table")
+
+
+def test_a_runner_calls_its_observers_also_after_others_have_failed_and_writes_their_summaries(
+    tmp_path, capsys
+):
     argv = [*FLAGS, f"--train_dir={tmp_path}"]
     cfg, runner = make_runner(parse_full_cfg(parse_sf_args(argv)[0], argv))
     recorder = Recorder()
     messages = []
+    runner.register_observer(Failing())
+    runner.register_episodic_stats_handler(failing_handler)
     runner.register_observer(recorder)
     runner.register_episodic_stats_handler(lambda runner, message, policy_id: messages.append(message))
     assert runner.init() == ExperimentStatus.SUCCESS == runner.run()
@@ -60,6 +73,10 @@ def test_a_runner_calls_its_observers_and_writes_their_summaries(tmp_path):
     assert metrics["value"].iloc[-1] == pytest.approx(
         np.mean([message["episodic"]["len"] for message in messages])
     )
+    failed = [line for line in capsys.readouterr().err.splitlines() if "is switched off" in line]
+    assert len(failed) == 2, "each observer that raises is switched off, and no other"
+    assert "observer 'Failing (1 of the runner)'" in failed[0] + failed[1]
+    assert sum(runner.env_steps.values()) >= 600
     recorder.calls.clear()
     run("CartPole-v1", "later", train_dir=str(tmp_path), serial_mode=True, batch_size=64, rollout=8,
         train_for_env_steps=64, device="cpu")  # fmt: skip

@@ -3,6 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
 from sample_factory.envs.env_utils import register_env
 
@@ -80,6 +81,49 @@ def test_an_env_gets_and_returns_batches_or_lists(space, row, batch, listed, is_
     expected = batch if is_batched else listed
     assert all(np.array_equal(a, b) for a, b in zip(_flat(taken), _flat(expected), strict=True))
     assert isinstance(taken, np.ndarray) == (is_batched and not isinstance(batch, tuple))
+
+
+class Robots(gym.Env):
+    """Returns its own tensors, which it overwrites, and one dict of infos by agent."""
+
+    observation_space = gym.spaces.Dict(obs=gym.spaces.Box(-9, 9, (1,)))
+    action_space = MOVE
+    num_agents = NUM_AGENTS
+
+    def __init__(self):
+        self.obs = torch.zeros(NUM_AGENTS, 1)
+        self.rewards = torch.zeros(NUM_AGENTS)
+
+    def reset(self, seed=None, options=None):
+        return {"obs": self.obs}, {}
+
+    def step(self, action):
+        self.last = action
+        self.obs += 1
+        self.rewards += torch.arange(NUM_AGENTS)
+        ended = torch.tensor([True, False, True])
+        stats = {"height": self.rewards * 10, "wind": 4.0}
+        return {"obs": self.obs}, self.rewards, ended, torch.zeros_like(ended), {"episode_extra_stats": stats}
+
+
+@pytest.mark.parametrize("takes_tensors", [True, False])
+def test_an_env_gets_tensors_if_it_asks_for_them_and_may_return_its_own(takes_tensors):
+    register_env("robots", lambda *arguments: Robots())
+    parser, _ = parse_sf_args(["--env=robots"])
+    parser.set_defaults(batched_sampling=True, env_gpu_actions=takes_tensors, device="cpu")
+    cfg = parse_full_cfg(parser, ["--env=robots"])
+    env = adapt(resolve_family("robots").make(cfg, EnvConfig(0, 0, 0)))
+    rows = ObservationRows.allocate(env.kinds)
+    env.reset(0, rows)
+    first = env.step(np.ones((NUM_AGENTS, 2), np.float32), rows)
+    second = env.step(np.ones((NUM_AGENTS, 2), np.float32), rows)
+    assert [*first.rewards] == [0, 1, 2] and [*second.rewards] == [0, 2, 4], "copies"
+    assert rows.arrays["obs"].ravel().tolist() == [2, 2, 2]
+    assert first.end_infos == {
+        0: {"episode_extra_stats": {"height": 0.0, "wind": 4.0}},
+        2: {"episode_extra_stats": {"height": 20.0, "wind": 4.0}},
+    }
+    assert isinstance(env.env.unwrapped.last, torch.Tensor if takes_tensors else np.ndarray)
 
 
 def _flat(value):
