@@ -281,6 +281,7 @@ class ModelFlags:
         False,
         "continuous actions: outputs of -1 and 1 stand for the bounds of an action; False: outputs are the "
         "actions themselves",
+        only_with=CONTINUOUS,
     )
     continuous_tanh_scale: float = flag(
         0.0,
