@@ -17,6 +17,10 @@ from sample_factory.config.flags import shortened
 from sample_factory.runtime.files import new_file, open_file
 
 MAX_VALUES = 200_000  # tensors, numbers and texts in a checkpoint; a network of 1,000 layers has 10,000
+# Sum of the tensors of a checkpoint, in multiples of the size of the file: tensors may share memory.
+MAX_EXPANSION = 4
+ACTION_SCALE = "scale_actions"  # buffer of an action head
+FREE_BYTES = 2**28  # of tensors that are allowed in any file
 MAX_COUNT = 10**15  # of steps or frames: a million per second for 30 years
 COUNTS = ("train_step", "env_steps", "samples", "skipped_steps")
 NUMBERS = ("curr_lr", "best_performance")
@@ -38,19 +42,23 @@ def read_state(path: Path) -> dict[str, Any]:
             ) from None
     if not isinstance(state, dict):
         raise ValueError(f"it holds a {type(state).__name__} and no training state")
-    check_values(state)
+    check_values(state, path.stat().st_size)
     return state
 
 
-def check_values(state: Mapping[str, Any]) -> None:
-    """Raises ValueError for contents of a checkpoint that no training writes: tensors that are larger than
-    what is stored of them, or not finite, and impossible counts."""
+def check_values(state: Mapping[str, Any], file_size: int) -> None:
+    """Raises ValueError for contents of a checkpoint that no training writes: tensors that are much larger
+    than the file, or have NaN, and impossible counts. file_size: bytes."""
     pending: list[Any] = [state]
+    free = MAX_EXPANSION * file_size + FREE_BYTES
     for _ in range(MAX_VALUES):
         if not pending:
             break
         value = pending.pop()
         if isinstance(value, torch.Tensor):
+            free -= value.numel() * value.element_size()
+            if free < 0:
+                raise ValueError(f"a {_kind_of(value)} in it is larger than what is stored of it")
             _check_tensor(value)
         elif isinstance(value, dict):
             pending += value.values()
@@ -70,25 +78,26 @@ def check_values(state: Mapping[str, Any]) -> None:
 
 
 def _check_tensor(tensor: torch.Tensor) -> None:
-    """Raises ValueError for a tensor that is sparse, quantised or without data, that repeats numbers by its
-    strides, or that has NaN or inf."""
-    kind = f"a tensor of shape {shortened(str(list(tensor.shape)))} in it"
+    """Raises ValueError for a tensor that is sparse, quantised or without data, or that has NaN. Infinity is
+    allowed: a mask of a network may have it."""
     if (
         tensor.layout != torch.strided
         or tensor.is_quantized
         or tensor.device.type != "cpu"
         or tensor.is_nested
     ):
-        raise ValueError(f"{kind} is sparse, quantised or without data")
-    num_stored = tensor.untyped_storage().nbytes() // tensor.element_size() - tensor.storage_offset()
-    if tensor.numel() > num_stored:
-        raise ValueError(f"{kind} is larger than what is stored of it")
-    if tensor.is_complex() or (tensor.is_floating_point() and not tensor.isfinite().all()):
-        raise ValueError(f"{kind} has numbers that are not finite")
+        raise ValueError(f"a {_kind_of(tensor)} in it is sparse, quantised or without data")
+    if (tensor.is_floating_point() or tensor.is_complex()) and tensor.isnan().any():
+        raise ValueError(f"a {_kind_of(tensor)} in it has NaN")
+
+
+def _kind_of(tensor: torch.Tensor) -> str:
+    return f"tensor of shape {shortened(str(list(tensor.shape)))}"
 
 
 def check_fits(saved: Any, own: Mapping[str, Any]) -> None:
-    """Raises ValueError, with the first difference, unless both have the same tensors in the same shapes.
+    """Raises ValueError, with the first difference, unless both have the same tensors in the same shapes, and
+    the same scale of the actions, without which the weights would mean other actions.
 
     saved: the weights of a model in a checkpoint. own: the state_dict of the model.
     """
@@ -101,6 +110,8 @@ def check_fits(saved: Any, own: Mapping[str, Any]) -> None:
         )
         if there != here:
             differences.append(f"{name} is {there} there and {here} here")
+        elif name.endswith(ACTION_SCALE) and not torch.equal(saved[name].cpu(), own[name].cpu()):
+            differences.append(f"{name} is of other bounds of the actions")
     if differences:
         more = f"; {len(differences) - 1} more tensors differ" if len(differences) > 1 else ""
         raise ValueError(f"it is of another network or version: {differences[0]}{more}")

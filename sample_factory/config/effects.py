@@ -109,7 +109,7 @@ def _fits(flag: str, value: Any, wanted: Sequence[Any]) -> bool:
 def _wanted(flag: str, value: Any, wanted: Sequence[Any]) -> str:
     if isinstance(wanted, Not):
         return f"--{flag}=..." if wanted == (None,) else f"--{flag} other than {as_text(value)}"
-    return f"no --{flag}" if wanted == (None,) else f"--{flag}={' or '.join(map(str, wanted))}"
+    return f"no --{flag}" if wanted in ((None,), ((),)) else f"--{flag}={' or '.join(map(str, wanted))}"
 
 
 def _line(names: Sequence[str], faults: Sequence[_Fault]) -> str:

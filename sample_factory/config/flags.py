@@ -279,12 +279,21 @@ def check_json(value: Any, name: str) -> Any:
     """Returns a value of a script. Raises ConfigError, with its name, if cfg.json cannot hold it."""
     try:
         json.dumps(value)
+        fits = _has_text_keys(value)  # JSON would make texts of other keys
     except (TypeError, ValueError):
+        fits = False
+    if not fits:
         raise ConfigError(
             f"{name} = {shortened(repr(value))} cannot be written to cfg.json; use numbers, texts, lists and "
-            "dicts, and make other objects of them in make_env"
-        ) from None
+            "dicts with texts as keys, and make other objects of them in make_env"
+        )
     return value
+
+
+def _has_text_keys(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _has_text_keys(inner) for key, inner in value.items())
+    return all(map(_has_text_keys, value)) if isinstance(value, (list, tuple)) else True
 
 
 def _coerce_scalar(scalar: type, value: Any, key: str, source: str) -> Any:

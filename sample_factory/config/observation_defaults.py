@@ -11,8 +11,7 @@ from typing import Any
 
 from sample_factory.config.config import Config
 from sample_factory.config.consistency import check_consistency
-from sample_factory.config.learning_flags import LearningFlags
-from sample_factory.config.sections import TRAINING_SECTIONS, ModelFlags
+from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.runtime.gpu import may_have_gpu
 
 _SMALL_TASKS: Mapping[str, Any] = {
@@ -51,12 +50,8 @@ SETS: Mapping[str, Mapping[str, Any]] = {"vectors": VECTORS, "pictures": PICTURE
 # The flags that such a set, or the alternation of sampling and learning, may choose.
 FOLLOWING = frozenset({"async_rl"}.union(*SETS.values()))
 # Flags that describe a memory: whoever sets one of them wants one.
-_MEMORY_FLAGS = {
-    field.name
-    for field in dataclasses.fields(ModelFlags)
-    if any("use_rnn" in needed and "core_custom" in needed for needed in field.metadata["only_with"])
-}
-_MANY_PASSES = LearningFlags.__dataclass_fields__["ppo_clip_value"].metadata["only_with"][0]["algo"]
+_MEMORY_FLAGS = ("rnn_type", "rnn_num_layers", "gtrxl_memory", "gtrxl_heads")
+_MANY_PASSES = ("APPO",)  # algorithms with clipped losses, which many passes over the same samples need
 # These flags depend on each other: whoever sets one of them chooses the others too.
 _BELONG_TOGETHER = {"rollout", "recurrence", "batch_size", "num_batches_per_iteration"}
 # In an iteration, where sampling and learning alternate by default: their number has to suit the agents.
@@ -78,7 +73,7 @@ def follow_observation(
     if not config.open_flags.issuperset(_MEMORY_FLAGS):
         kept |= {"use_rnn"}
     if config.run.algo not in _MANY_PASSES:
-        kept |= {"ppo_epochs"}  # many passes need the clipped losses of PPO
+        kept |= {"ppo_epochs"}
     changeable = config.open_flags - kept
     defaults = dict(SETS[observed])
     learns_better = is_continuous or (observed == "pictures" and not may_have_gpu(config.run.device))

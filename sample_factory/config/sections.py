@@ -21,7 +21,7 @@ OWN_FOLDER = ("experiment", "experiments_root", "train_dir")
 # A bound that catches typing errors before they use up the memory of the machine.
 MAX_WIDTH = 100_000
 # An encoder of a user's own may read other names from --encoder_type and --encoder_subtype.
-OF_PRESETS = {"encoder_custom": (None, "vizdoom")}
+OF_PRESETS = {"encoder_custom": (None, "vizdoom", "minigrid", "dmlab_instructions", "map")}
 RNN_TYPES = ("gru", "lstm", "mingru", "gtrxl")
 ENCODERS = (
     "auto",
@@ -275,13 +275,13 @@ class ModelFlags:
         "continuous actions: initial value of the learned standard deviation",
         above=0,
         at_most=1000,
-        only_with={**CONTINUOUS, "adaptive_stddev": (False,)},
+        only_with=({**CONTINUOUS, "adaptive_stddev": (False,)}, OWN_NETWORK),
     )
     scale_actions: bool = flag(
         False,
         "continuous actions: outputs of -1 and 1 stand for the bounds of an action; False: outputs are the "
         "actions themselves",
-        only_with=CONTINUOUS,
+        only_with={**CONTINUOUS, "actor_critic_custom": (None,)},
     )
     continuous_tanh_scale: float = flag(
         0.0,

@@ -172,9 +172,19 @@ def refuse_links(folder: Path, remedy: str) -> None:
 
 
 def may_be_changed_by_others(folder: Path) -> bool:
-    """Returns whether a folder belongs to another account, or every account may write to it."""
+    """Returns whether a folder belongs to another account, or every account may write to it or replace it."""
     found = folder.stat()
-    return found.st_uid != os.geteuid() or bool(found.st_mode & stat.S_IWOTH)
+    return found.st_uid != os.geteuid() or writable_by_all(folder) is not None
+
+
+def writable_by_all(folder: Path) -> Path | None:
+    """Returns the folder if every account may write to it, or the folder around it if every account may
+    delete what is there; None if neither is so."""
+    if folder.stat().st_mode & stat.S_IWOTH:
+        return folder
+    parent = folder.absolute().parent
+    mode = parent.stat().st_mode
+    return parent if mode & stat.S_IWOTH and not mode & stat.S_ISVTX else None
 
 
 def without_foreign_paths(

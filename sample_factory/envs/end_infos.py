@@ -24,8 +24,7 @@ UNCHANGING = (str, bytes, int, float, np.generic, type(None))
 def copy_info(info: Info, max_depth: int = MAX_DEPTH) -> dict[str, Any]:
     """Returns the numbers, texts and dicts of an info by value; arrays and tensors of one number as a number.
 
-    An env may return the same dict or array from every step, and clear it in the next `reset`. What no
-    statistic is read from, such as a picture, is not copied.
+    An env may return the same dict or array from every step, and clear it in the next `reset`.
     """
     return {key: _copy_value(value, max_depth) for key, value in info.items()}
 
@@ -36,7 +35,7 @@ def _copy_value(value: Any, max_depth: int) -> Any:
     if isinstance(value, Mapping):
         return copy_info(value, max_depth - 1) if max_depth > 1 else value
     if isinstance(value, np.ndarray):
-        return value.item() if value.size == 1 else value
+        return value.item() if value.size == 1 else value.copy()
     number = to_float(value)
     return value if number is None else number
 

@@ -44,21 +44,25 @@ class EnvRaised(EnvError):
 
 @contextlib.contextmanager
 def named_faults(env_name: str, call: str) -> Iterator[None]:
-    """Turns every exception of an env's code into an EnvError that names the env and the call, see `pass_on`
-    for exceptions that are none; ends copies of the process that the env has forked.
+    """Turns every exception of an env's code into an EnvError that names the env and the call; in the main
+    process, KeyboardInterrupt and SystemExit pass through, see `pass_on`. Ends copies of the process that the
+    env has forked.
 
     call: "make", "reset", "step" or "close".
     """
     pid = os.getpid()
     try:
-        yield
+        try:
+            yield
+        except BaseException as error:
+            end_forked_copy(pid, forked_in(call, f"env {env_name!r}"), error)
+            raise
         end_forked_copy(pid, forked_in(call, f"env {env_name!r}"))
     except EnvContractError as error:
         raise EnvContractError(f"env {env_name!r}: {error}") from error
     except (EnvError, ConfigError):  # complete in themselves
         raise
     except BaseException as error:  # any error of a user's env
-        end_forked_copy(pid, forked_in(call, f"env {env_name!r}"), error)
         pass_on(error)
         raise EnvRaised(f"env {env_name!r} raised in {call}: {one_line(error)}") from error
 
@@ -172,7 +176,8 @@ class StepResult(NamedTuple):
         absent. Keys with a meaning: see end_infos.py.
     active: which agents act in the coming step, bool; None: all of them.
 
-    Nothing in it is memory of the user's env, which may overwrite its own arrays and dicts in any later call.
+    Its numbers, texts, arrays and dicts are no memory of the user's env, which may overwrite its own in any
+    later call.
     """
 
     rewards: Sequence[float] | np.ndarray

@@ -54,6 +54,12 @@ def _bounds(space: gym.Space[Any]) -> np.ndarray:
     boxes = [leaf for _, leaf in action_leaves(space) if isinstance(leaf, gym.spaces.Box)]
     margins = [0.0 if box.dtype.kind == "f" else 0.5 for box in boxes]
     bounds = [
-        np.stack([box.low.ravel() - margin, box.high.ravel() + margin]) for box, margin in zip(boxes, margins)
+        np.stack(
+            [
+                np.where(box.bounded_below, box.low - margin, -np.inf).ravel(),
+                np.where(box.bounded_above, box.high + margin, np.inf).ravel(),
+            ]
+        )
+        for box, margin in zip(boxes, margins)
     ]
     return np.concatenate([np.zeros((2, 0)), *bounds], axis=1)

@@ -29,7 +29,8 @@ class ParserRecorder(FlagParser):
         """Returns the defaults of the arguments. Raises ConfigError for one that cfg.json cannot hold."""
         defaults = {}
         for name, actions in self._arguments().items():
-            default = next((action.default for action in actions if action.default is not None), None)
+            no_value = (None, argparse.SUPPRESS)
+            default = next((action.default for action in actions if action.default not in no_value), None)
             try:  # argparse converts defaults that are texts
                 default = self._get_value(actions[0], default) if isinstance(default, str) else default
             except argparse.ArgumentError as error:
@@ -48,9 +49,8 @@ class ParserRecorder(FlagParser):
         return flags_of(fields) if fields else None
 
     def check_groups(self, argv: Sequence[str]) -> None:
-        """Raises ConfigError for arguments that exclude each other."""
-        if self._mutually_exclusive_groups:
-            self.parse_known_args(list(argv))
+        """Raises ConfigError for arguments that exclude each other, and for missing ones."""
+        self.parse_known_args(list(argv))
 
     def _arguments(self) -> dict[str, list[argparse.Action]]:
         """Returns name of a value -> the arguments that set it."""
@@ -70,6 +70,7 @@ def _without_default(action: argparse.Action) -> argparse.Action:
         return argparse._StoreAction(names, dest, "?", action.const, suppressed, parse_bool)
     own = copy.copy(action)
     own.default = suppressed
+    own.required = False  # of typed arguments only, see `check_groups`: the value may come from a cfg.json
     vars(own)["container"] = None  # it is the parser, and the flags of a family are sent to other processes
     if own.type is bool:  # which takes every text for True, "False" too
         own.type = parse_bool

@@ -34,7 +34,10 @@ def register_env(env_name: str, make_env_func: MakeEnv) -> None:
         is_wrapped = isinstance(env, gym.Env) and is_multiagent(env)
         if not is_wrapped:
             return env
-        return AgentsOfVersion2(env, cfg.batched_sampling, cfg.env_gpu_actions and cfg.device)
+        # A script may give no cfg, or what it has read from a cfg.json, which lacks these flags.
+        flags = cfg if isinstance(cfg, Mapping) else {} if cfg is None else vars(cfg)
+        gpu_actions = flags.get("env_gpu_actions", False) and flags.get("device", "cpu")
+        return AgentsOfVersion2(env, flags.get("batched_sampling", False), gpu_actions)
 
     register_family(env_name, make_env)
 
@@ -58,7 +61,8 @@ def family_of_script(env_name: str) -> EnvFamily:
     try:
         return resolve_trained_family(env_name)
     except UnknownEnvError:
-        make_env = resolve_trained_family  # raises
+        # As make_env, it raises UnknownEnvError again if no env is registered before the run begins.
+        make_env = resolve_trained_family
         return EnvFamily(env_name, make_env, None, {}).extended(*extension_of(env_name))
 
 

@@ -251,7 +251,8 @@ def read_old_state(path: Path, trust_code: bool = False) -> dict[str, Any]:
     if missing:
         raise ConfigError(f"{path} is no checkpoint of Sample Factory: it has no {', '.join(missing)}")
     try:
-        check_values({**state, **{name: int(state[name]) for name in ("train_step", "env_steps")}})
+        counts = {name: int(state[name]) for name in ("train_step", "env_steps")}
+        check_values({**state, **counts}, path.stat().st_size)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{path} is damaged or no checkpoint: {error}") from None
     if any(name.startswith("towers.") for name in state["model"]):

@@ -96,7 +96,7 @@ def play_and_push(config: Config, family: EnvFamily) -> Evaluation:
 
     flags = config.extra.get("hub")
     if flags is None or not flags.push_to_hub:
-        if flags is not None and flags.hf_repository is not None:  # otherwise seen after the games
+        if flags is not None and flags.hf_repository is not None:  # before the games are played
             raise ConfigError("--hf_repository has no effect without --push_to_hub")
         return play(config, family)
     limits = config.evaluation

@@ -14,7 +14,7 @@ from sample_factory.checkpoints.milestones import delete_snapshots
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import refuse_foreign_links
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.trust import may_be_changed_by_others
+from sample_factory.config.trust import writable_by_all
 from sample_factory.mainloop.next_commands import relative_path
 from sample_factory.runtime.folder_lock import NAME as LOCK_NAME
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
@@ -85,12 +85,13 @@ def prepare_folder(config: Config) -> ExperimentFolder:
         shlex.join(config.argv),
         extra={"short": f"Experiment folder: {relative_path(path)}"},
     )
-    if may_be_changed_by_others(path):
+    writable = writable_by_all(path)
+    if writable is not None:
         log.warning(
-            "Other accounts of this machine may change files in %s, such as checkpoints; "
-            "this prevents it: chmod o-w %s, in a folder of your own",
+            "Every account of this machine may change files in %s, such as checkpoints; "
+            "chmod o-w %s prevents it",
             path,
-            shlex.quote(str(path)),
+            shlex.quote(str(writable)),
         )
     return folder
 

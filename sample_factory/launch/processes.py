@@ -148,7 +148,7 @@ class ProcessRun:
                 loop.turn(POLL_SECONDS)
             else:  # workers that are ready may fill the queue of reports
                 loop.receive(POLL_SECONDS)
-            if loop.is_done or signals.requested:  # the workers are stopped now: their deaths do not matter
+            if loop.is_done or signals.requested:  # deaths are judged when all have stopped
                 continue
             for dead, error in self._supervisor.check(restarts=has_started or loop.has_begun).items():
                 self._replace(dead, error, loop)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from sample_factory.checkpoints.file_format import check_fits
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.learner_group import LearnerGroup
-from sample_factory.learning.optimizers import load_optimizer, make_optimizer
+from sample_factory.learning.optimizers import check_optimizer, load_optimizer, make_optimizer
 from sample_factory.runtime.failures import Explained
 
 MODEL = "model"
@@ -114,7 +114,8 @@ class GradientDescent:
         """Loads the weights and optimizers of all modules.
 
         A module that is missing in the state was not part of that training, and stays as it is. Raises
-        ValueError, and changes nothing, if MODEL is missing, weights do not fit, or the optimizer differs.
+        ValueError, and changes nothing, if MODEL is missing, weights or moments do not fit, or
+        the optimizer differs.
         """
         names = [name for name in self._modules if name in state or name == MODEL]
         for name in names:
@@ -122,6 +123,8 @@ class GradientDescent:
         saved_name = state.get("optimizer_name", "adam")
         if saved_name != self._flags.optimizer:
             raise ValueError(f"the checkpoint is of --optimizer={saved_name}, not {self._flags.optimizer}")
+        for name in self._optimizers.keys() & set(names):
+            check_optimizer(self._optimizers[name], state.get(_optimizer_key(name)))
         for name in names:
             self._modules[name].load_state_dict(state[name])
             if name in self._optimizers:

@@ -25,21 +25,38 @@ def make_optimizer(flags: LearningFlags, parameters: Iterable[torch.nn.Parameter
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Loads moments from a saved state; betas, epsilon and the like stay as the current flags have them.
-
-    Raises ValueError, or what torch raises, for a state of other parameters.
-    """
+    """Loads moments from a saved state, which `check_optimizer` accepts; betas, epsilon and the like stay as
+    the current flags have them."""
     flags = [{key: group[key] for key in group if key != "params"} for group in optimizer.param_groups]
     optimizer.load_state_dict(dict(state))
     for group, own in zip(optimizer.param_groups, flags):
         group.update(own)
-    for parameter, saved in optimizer.state.items():
-        # Fused kernels do not check it, and would read other memory.
-        steps = [saved["step"]] if "step" in MOMENTS[type(optimizer)] else []
-        moments = [saved[name] for name in MOMENTS[type(optimizer)] if name != "step"]
-        shapes = {tensor.shape for tensor in moments}
-        if shapes != {parameter.shape} or any(step.shape or not step >= 0 for step in steps):
-            raise ValueError(f"the state of its optimizer does not fit a weight of {list(parameter.shape)}")
+
+
+def check_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
+    """Raises ValueError unless a saved state has moments of the optimizer's parameters, in their shapes.
+
+    Fused kernels do not check the shapes, and would read other memory.
+    """
+    try:
+        fits = _moments_fit(optimizer, state)
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):  # of another form
+        fits = False
+    if not fits:
+        raise ValueError("the state of its optimizer does not fit the weights")
+
+
+def _moments_fit(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> bool:
+    names = MOMENTS[type(optimizer)]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    saved = [index for group in state["param_groups"] for index in group["params"]]
+    sizes = [[len(group["params"]) for group in of["param_groups"]] for of in (vars(optimizer), state)]
+    fits = sizes[0] == sizes[1]
+    for index, moments in state["state"].items():
+        shape = parameters[saved.index(index)].shape
+        fits &= all(moments[name].shape == shape for name in names if name != "step")
+        fits &= "step" not in names or (moments["step"].shape == () and bool(moments["step"] >= 0))
+    return fits
 
 
 class Adam(torch.optim.Adam):

@@ -239,13 +239,14 @@ class MainLoop(Loop):
         self._to_workers.send()
 
     def check_result(self, stuck: str) -> None:
-        """Raises CommandFailed if the run is done and has learned nothing, unless an observer has ended it.
+        """Raises CommandFailed if the time of the run is over and it has learned nothing.
 
         stuck: the workers that were stuck when it was done; empty if none was.
         """
-        if self.has_begun or self.stop_reason:
-            return
         progress = self._monitor.progress
+        has_time = progress.seconds < self._config.monitoring.train_for_seconds
+        if self.has_begun or self.stop_reason or has_time:
+            return
         samples = f"{progress.num_sampled:,} of about {progress.first_batch:,} samples"
         raise CommandFailed(
             f"nothing was learned within --train_for_seconds={self._config.monitoring.train_for_seconds:g}: "

@@ -61,7 +61,11 @@ class Row:
             self.read()
         if state in ENDS:
             self.figures[FPS] = math.nan
-        last = self.job.read_state()
+        try:
+            last = self.job.read_state()
+        except ConfigError as error:  # of a damaged file, as in `read`
+            self.note = self.note or str(error)
+            return
         if last is not None:
             self.seconds = last.seconds + (time.time() - last.began if last.state == RUNNING else 0.0)
 
@@ -69,7 +73,7 @@ class Row:
         """Updates the figures from what the run has written since the last call."""
         try:
             self._read_files()
-        except ConfigError as error:  # of a damaged file, which is no reason to end the other runs
+        except (TypeError, ValueError) as error:  # of a damaged file: no reason to end the other runs
             self.note = self.note or str(error)
 
     def _read_files(self) -> None:

@@ -130,7 +130,7 @@ class SlurmBackend:
 
     def stop(self, names: Collection[str]) -> None:
         try:
-            _call(["scancel", *(self._id_of(self._jobs[name]) for name in names)])
+            _call(["scancel", *filter(None, (self._id_of(self._jobs[name]) for name in names))])
         except subprocess.SubprocessError as error:  # e.g. a job has just ended
             log.warning("scancel: %s", error)
 
@@ -179,7 +179,8 @@ class SlurmBackend:
         path = self._file(job, "id")
         with open_file(path) as file:
             job_id = file.read(MAX_ID).strip().partition(";")[0]  # "id" or "id;cluster"
-        if not job_id.isascii() or not job_id.isdecimal():  # it becomes an argument of scancel
+        # Empty while a job submits itself again. It becomes an argument of scancel.
+        if job_id and not (job_id.isascii() and job_id.isdecimal()):
             raise ConfigError(f"{path} does not hold the id of a job; delete it")
         return str(job_id)
 

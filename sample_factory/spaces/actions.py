@@ -126,7 +126,8 @@ def _scale(box: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
     0 and 1 where a bound is missing or both are equal."""
     bounds = np.stack([box.low.ravel(), box.high.ravel()]).astype(np.float64)
     half_range = bounds[1] / 2 - bounds[0] / 2
-    is_scaled = (half_range > 0) & (half_range < WIDEST_RANGE)
+    is_bounded = box.bounded_below.ravel() & box.bounded_above.ravel()  # integers have limits of their type
+    is_scaled = is_bounded & (half_range > 0) & (half_range < WIDEST_RANGE)
     low, high = np.where(is_scaled, bounds, [[-1], [1]])
     return low / 2 + high / 2, high / 2 - low / 2
 

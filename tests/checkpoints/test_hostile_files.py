@@ -10,7 +10,7 @@ from sample_factory.checkpoints.checkpoint_error import CheckpointError, is_dama
 from sample_factory.checkpoints.milestones import find_checkpoints, find_milestones
 from sample_factory.checkpoints.store import Checkpoints, read_checkpoint
 from sample_factory.config.learning_flags import LearningFlags
-from sample_factory.learning.optimizers import load_optimizer, make_optimizer
+from sample_factory.learning.optimizers import check_optimizer, make_optimizer
 
 HUGE = 2**40
 GOOD = {"train_step": 1, "env_steps": 4, "model": {"w": torch.ones(3)}}
@@ -32,17 +32,13 @@ def containing_itself():
 
 CONTENTS = {
     "strides": {"model": {"w": torch.ones(1).expand(HUGE)}},
-    "strides within a storage": {"model": {"w": torch.ones(64).as_strided((32, 32), (1, 1))}},
+    "many views of a storage": {"model": dict.fromkeys(range(1000), torch.ones(2**20))},
     "sparse": {"model": {"w": torch.sparse_coo_tensor([[0]], [1.0], (HUGE,))}},
     "compressed": {"model": {"w": torch.eye(3).to_sparse_csr()}},
     "quantised": {"model": {"w": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)}},
     "meta": {"model": {"w": torch.empty(HUGE, device="meta")}},
     "NaN": {"model": {"w": torch.tensor([1.0, float("nan"), 1.0])}},
-    "inf": {
-        "model": {"w": torch.ones(3)},
-        "optimizer": {"state": {0: {"exp_avg": torch.tensor([torch.inf])}}},
-    },
-    "complex": {"model": {"w": torch.ones(3, dtype=torch.complex64)}},
+    "complex NaN": {"model": {"w": torch.tensor([complex(float("nan"), 1.0)])}},
     "negative steps": {"train_step": -1},
     "many frames": {"env_steps": 10**18},
     "a flag as a count": {"samples": True},
@@ -71,10 +67,13 @@ def test_contents_that_no_training_writes_are_refused_at_once_and_an_older_file_
 
 def test_a_state_that_a_training_writes_is_accepted(tmp_path):
     transposed = torch.arange(6.0).reshape(2, 3).T
-    torch.save(
-        {**GOOD, "model": {"w": transposed, "none": torch.empty(0), "scalar": torch.tensor(1)}},
-        tmp_path / "a",
-    )
+    of_own_networks = {
+        "causal mask": torch.full((3, 3), -torch.inf).triu(1),
+        "rotary frequencies": torch.ones(3, dtype=torch.complex64),
+        "repeated": torch.ones(1).expand(100),
+    }
+    model = {"w": transposed, "none": torch.empty(0), "scalar": torch.tensor(1), **of_own_networks}
+    torch.save({**GOOD, "model": model}, tmp_path / "a")
     assert torch.equal(read_checkpoint(tmp_path / "a")["model"]["w"], transposed)
 
 
@@ -140,12 +139,12 @@ def test_moments_of_other_shapes_than_the_weights_are_refused(optimizer):
     weight.grad = torch.ones(64)
     source.step()
     saved = source.state_dict()
-    load_optimizer(made()[1], saved)
+    check_optimizer(made()[1], saved)
     for name in saved["state"][0]:
         for wrong in (torch.ones(1), torch.ones(65), "1", None):
             changed = {**saved, "state": {0: {**saved["state"][0], name: wrong}}}
-            with pytest.raises((ValueError, AttributeError, TypeError)):
-                load_optimizer(made()[1], changed)
+            with pytest.raises(ValueError, match="optimizer does not fit"):
+                check_optimizer(made()[1], changed)
         missing = {key: value for key, value in saved["state"][0].items() if key != name}
-        with pytest.raises(KeyError):
-            load_optimizer(made()[1], {**saved, "state": {0: missing}})
+        with pytest.raises(ValueError, match="optimizer does not fit"):
+            check_optimizer(made()[1], {**saved, "state": {0: missing}})

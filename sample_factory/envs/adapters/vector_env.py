@@ -1,6 +1,6 @@
 """Gymnasium VectorEnvs: many copies that are stepped in one call, without Python code per agent."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -23,11 +23,17 @@ from sample_factory.spaces.actions import batch_action_decoder
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import batch_layout
 
+
+def _with_masks(keys: Collection[str]) -> set[str]:
+    """Returns keys of infos, and the keys of their masks."""
+    return {*keys, *(f"_{key}" for key in keys)}
+
+
 # Entries of a vector env's infos that are not entries of a sub-env's info.
 FINAL_INFO = "final_info"  # SAME_STEP: infos of the step that ended the episode; the others are of the reset
 # The observation before the reset; the second name is the one of Gymnasium 0.29 and ManiSkill.
 FINAL_OBSERVATIONS = ("final_obs", "final_observation")
-FINAL_KEYS = {prefix + key for key in (FINAL_INFO, *FINAL_OBSERVATIONS) for prefix in ("", "_")}
+FINAL_KEYS = _with_masks({FINAL_INFO, *FINAL_OBSERVATIONS})
 MODES = (
     "set metadata['autoreset_mode'] to gymnasium.vector.AutoresetMode.SAME_STEP (the step that ends an "
     "episode returns the first observation of the next), NEXT_STEP (the step after it does) or DISABLED "
@@ -182,7 +188,7 @@ def _end_infos(infos: Mapping[str, Any], ended: np.ndarray) -> EndInfos:
     final = infos.get(FINAL_INFO)
     # Beside FINAL_INFO are the infos of the reset, which say nothing about the episode that has ended, and
     # what wrappers of the vector env add (RecordEpisodeStatistics: "episode").
-    left_out = FINAL_KEYS if final is None else FINAL_KEYS | REPORTED
+    left_out = FINAL_KEYS if final is None else FINAL_KEYS | _with_masks(REPORTED)
     others = {key: value for key, value in infos.items() if key not in left_out}
     return {
         agent: copy_info(
