@@ -24,6 +24,7 @@ from sample_factory.launch.resources import make_league, make_population
 from sample_factory.mainloop.main_loop import MainLoop, Resources, footer
 from sample_factory.runtime.failures import CommandFailed
 from tests.counting import CountingEnv, dead_worker, make_config, make_plan, make_shared
+from tests.runtime.waiting import eventually
 
 MILESTONE = Milestone(0, version=1, env_frames=100)
 
@@ -125,7 +126,12 @@ def test_a_run_whose_time_is_over_and_that_has_learned_nothing_says_why(make_loo
     loop, channels, _folder = make_loop(train_for_seconds=1)
     channels.reports.put(TrainReport(0, 5, 100, 100, None))  # of the run that is resumed
     loop.receive(0.1)
-    with pytest.raises(CommandFailed, match=r"nothing was learned within --train_for_seconds=1: 0 of about "):
+    loop.check_result("")  # the time is not over
+    loop.started()
+    assert eventually(lambda: loop.is_done)
+    with pytest.raises(
+        CommandFailed, match=r"nothing was learned within --train_for_seconds=1: 0 of about "
+    ):
         loop.check_result("")
     with pytest.raises(
         CommandFailed, match="train_for_seconds=1: worker_1 has been in step of env 0 for 9 s"
