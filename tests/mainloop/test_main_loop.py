@@ -128,6 +128,7 @@ def test_a_run_whose_time_is_over_and_that_has_learned_nothing_says_why(make_loo
     loop.receive(0.1)
     loop.check_result("")  # the time is not over
     loop.started()
+    loop.turn(0.0)  # its clock starts
     assert eventually(lambda: loop.is_done)
     with pytest.raises(
         CommandFailed, match=r"nothing was learned within --train_for_seconds=1: 0 of about "
