@@ -35,7 +35,7 @@ def test_what_a_built_in_algorithm_declares_exists(name):
     info = BUILT_IN[name]
     assert resolve(info.factory).__module__.startswith("sample_factory.learning.algorithms")
     LearningFlags(**info.defaults)
-    assert {*info.flags, *info.evolves} <= LearningFlags.__dataclass_fields__.keys()
+    assert {*info.evolves} <= LearningFlags.__dataclass_fields__.keys()
     for flag in info.refuses:
         with pytest.raises(ConfigError, match=f"--{flag}=2 does not work with --algo={name}"):
             parse_config(["--env=gym_CartPole-v1", f"--algo={name}", f"--{flag}=2"], resolve_family)
