@@ -130,9 +130,7 @@ def test_a_run_whose_time_is_over_and_that_has_learned_nothing_says_why(make_loo
     loop.started()
     loop.turn(0.0)  # its clock starts
     assert eventually(lambda: loop.is_done)
-    with pytest.raises(
-        CommandFailed, match=r"nothing was learned within --train_for_seconds=1: 0 of about "
-    ):
+    with pytest.raises(CommandFailed, match=r"nothing was learned within --train_for_seconds=1: 0 of about "):
         loop.check_result("")
     with pytest.raises(
         CommandFailed, match="train_for_seconds=1: worker_1 has been in step of env 0 for 9 s"
