@@ -52,7 +52,8 @@ def restored_logging():
     restore_logging()
 
 
-# Generated tests try the same examples in every run; ten times as many others by --hypothesis-profile=many.
+# Generated tests try the same 200 examples in every run. With --hypothesis-profile=many, they try 2,000 new
+# ones.
 settings.register_profile("suite", max_examples=200, deadline=None, derandomize=True, database=None)
 settings.register_profile("many", max_examples=2000, deadline=None, database=None)
 settings.load_profile("suite")

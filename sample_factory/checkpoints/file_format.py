@@ -19,8 +19,8 @@ from sample_factory.runtime.files import new_file, open_file
 MAX_VALUES = 200_000  # tensors, numbers and texts in a checkpoint; a network of 1,000 layers has 10,000
 # Sum of the tensors of a checkpoint, in multiples of the size of the file: tensors may share memory.
 MAX_EXPANSION = 4
-ACTION_SCALE = "scale_actions"  # buffer of an action head
 FREE_BYTES = 2**28  # of tensors that are allowed in any file
+ACTION_SCALE = "scale_actions"  # buffer of an action head
 MAX_COUNT = 10**15  # of steps or frames: a million per second for 30 years
 COUNTS = ("train_step", "env_steps", "samples", "skipped_steps")
 NUMBERS = ("curr_lr", "best_performance")
@@ -40,9 +40,10 @@ def read_state(path: Path) -> dict[str, Any]:
             raise ValueError(
                 "it holds more than tensors and numbers, and loading the rest could run code"
             ) from None
+        size = os.fstat(file.fileno()).st_size
     if not isinstance(state, dict):
         raise ValueError(f"it holds a {type(state).__name__} and no training state")
-    check_values(state, path.stat().st_size)
+    check_values(state, size)
     return state
 
 

@@ -3,11 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-# The sections of TRAINING_SECTIONS, which every command accepts that takes the flags of an experiment.
-SHARED_SECTIONS = (
-    *("run", "sampling", "learning", "model", "env"),
-    *("monitoring", "population", "selfplay", "evaluation", "cluster"),
-)
+from sample_factory.config.sections import TRAINING_SECTIONS
 
 
 class Command(NamedTuple):
@@ -38,13 +34,16 @@ class Command(NamedTuple):
     instead: Mapping[str, str] = {}
 
     def uses(self, flag: str, section: str | None) -> bool:
-        """Returns whether a flag of a section may have an effect in this command."""
+        """Returns whether a flag can have an effect in this command.
+
+        section: name of the section that has the flag; None for a flag that no section has.
+        """
         if self.reads is None:
             return True
         words = self.reads.split()
         if flag in self.instead or f"-{flag}" in words:
             return False
-        return section not in SHARED_SECTIONS or section in words or flag in words
+        return section not in TRAINING_SECTIONS or section in words or flag in words
 
     @property
     def name(self) -> str:

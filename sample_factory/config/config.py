@@ -85,15 +85,6 @@ def with_lists(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
-# All flags but those of env families, with their aliases.
-FLAG_NAMES = frozenset(
-    name
-    for section in TRAINING_SECTIONS.values()
-    for field, _ in section_fields(section)
-    for name in (field.name, *field.metadata["aliases"])
-)
-
-
 class Change(NamedTuple):
     """A flag with two values: in cfg.json of the experiment, and given now."""
 

@@ -29,8 +29,10 @@ class _Fault(NamedTuple):
 
 
 def report_without_effect(config: Config, command: Command) -> None:
-    """Logs the typed flags that have no effect in a command. Conditions that depend on the env, or on a
-    default that follows its observation, are left to `without_effect`.
+    """Logs the typed flags that have no effect in a command.
+
+    The env is not known yet: what depends on its spaces is logged later, see `flags_without_effect` in
+    launch/checks.py.
 
     Raises ConfigError for a flag that has a counterpart in this command.
     """
@@ -57,7 +59,8 @@ def changed_flags(config: Config) -> list[str]:
 
 
 def without_effect(config: Config, command: Command, facts: Facts | None = None) -> list[str]:
-    """Returns a line for each reason why typed flags that the command reads have no effect with the others.
+    """Returns lines about typed flags that have no effect because of the values of other flags, or because
+    of the env. Flags with the same reason share a line; flags that the command never reads are left out.
 
     facts: properties of the env, if they are known.
     """

@@ -356,6 +356,20 @@ RETIRED_FLAGS: Mapping[str, str] = {
 RETIRED_DEFAULTS: Mapping[str, Any] = dataclasses.asdict(RetiredFlags())
 
 
+def names_of(field: "dataclasses.Field[Any]") -> tuple[str, ...]:
+    """Returns the name of a flag, and its aliases."""
+    return field.name, *field.metadata["aliases"]
+
+
+# All flags but those of env families, with their aliases.
+FLAG_NAMES = frozenset(
+    name
+    for section in TRAINING_SECTIONS.values()
+    for field in dataclasses.fields(section)
+    for name in names_of(field)
+)
+
+
 def flat_values(section: Any) -> dict[str, Any]:
     """Returns the fields of one section as flag -> value. Values are not copied."""
     return {field.name: getattr(section, field.name) for field in dataclasses.fields(section)}

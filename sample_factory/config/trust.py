@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from sample_factory.config.flags import ConfigError, Layer, default_of, shortened
-from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
+from sample_factory.config.sections import FLAG_NAMES, OWN_FOLDER, TRAINING_SECTIONS, names_of
 from sample_factory.runtime.files import special_kind
 from sample_factory.runtime.log import log
 
@@ -264,17 +264,14 @@ def _have_names(flags: str) -> bool:
     except ValueError:  # a quotation mark is missing; refused when the flags are used
         words = [flags]
     fields = [field for section in TRAINING_SECTIONS.values() for field in dataclasses.fields(section)]
-    known = {name for field in fields for name in (field.name, *field.metadata["aliases"])}
-    places = {
-        name for field in fields if _is_place(field) for name in (field.name, *field.metadata["aliases"])
-    }
+    places = {name for field in fields if _is_place(field) for name in names_of(field)}
     name = ""
     for word in words:
         text = word
         if word.startswith("--"):
             name, _, text = word[2:].partition("=")
         # A text for a flag of an env family may be a path.
-        is_plain = name in known or text in ("", "True", "False") or _is_number(text)
+        is_plain = name in FLAG_NAMES or text in ("", "True", "False") or _is_number(text)
         if name in places or MARKS.search(word) or not is_plain or (name == "env" and _is_code(name, text)):
             return True
     return False

@@ -104,8 +104,8 @@ def register_env(
 
 
 def extend_family(env_name: str, flags: type | None, defaults: Mapping[str, Any]) -> None:
-    """Adds flags and defaults to the family of an env, which may be registered later, for scripts that were
-    written for v2. A second call replaces them.
+    """Adds flags and defaults to the family of an env. The env may be registered later, as in scripts that
+    were written for v2. A second call for the same env replaces what the first one has added.
 
     flags: a dataclass of fields; one with the name of a flag of the family replaces it.
     """

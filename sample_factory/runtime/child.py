@@ -35,7 +35,8 @@ DUMP_SECONDS = 0.3
 SAFE_TO_SIGNAL_SECONDS = 2.0
 # How much longer than END_SECONDS `run_in_child` waits for the child to end by itself.
 MORE_SECONDS = 1.0
-# A process that ends closes its connection first, and on a busy machine the system reports its end later.
+# How long a child may go on without its connection before that counts as a failure. A process that ends loses
+# its connection first; on a busy machine, its exit code comes seconds later.
 LOST_SECONDS = 3.0
 
 # All children that this process has started, as long as something refers to them.

@@ -17,11 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sample_factory.config.commands import ENJOY, TRAIN
-from sample_factory.config.config import FLAG_NAMES, Config, FlagNamespace, with_lists
+from sample_factory.config.config import Config, FlagNamespace, with_lists
 from sample_factory.config.experiment_folder import PROVENANCE_KEYS, experiment_folder
 from sample_factory.config.flags import ConfigError, add_flags, coerce, make_parser, parse_known
 from sample_factory.config.parsing import as_arguments, parse_config
-from sample_factory.config.sections import RETIRED_FLAGS, TRAINING_SECTIONS, RetiredFlags, flat_values
+from sample_factory.config.sections import (
+    FLAG_NAMES,
+    RETIRED_FLAGS,
+    TRAINING_SECTIONS,
+    RetiredFlags,
+    flat_values,
+)
 from sample_factory.config.trust import TRUST
 from sample_factory.envs.doom.doom_family import DOOM_SPECS, DoomSpec
 from sample_factory.envs.env_family import EnvFamily, UnknownEnvError

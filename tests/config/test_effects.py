@@ -7,7 +7,7 @@ import json
 import pytest
 
 import sample_factory
-from sample_factory.config.commands import COMMANDS, EVAL, LOAD_POLICY, SHARED_SECTIONS, TRAIN
+from sample_factory.config.commands import COMMANDS, EVAL, LOAD_POLICY, TRAIN
 from sample_factory.config.effects import report_without_effect, without_effect
 from sample_factory.config.flags import ConfigError, Not, flag, section_fields
 from sample_factory.config.parsing import parse_config
@@ -215,7 +215,6 @@ def test_every_flag_that_needs_others_says_so_in_one_line_and_is_silent_with_the
 def test_declarations_name_flags_sections_and_values_that_exist():
     sections = {**TRAINING_SECTIONS}
     fields = {field.name: field for section in sections.values() for field, _ in section_fields(section)}
-    assert set(SHARED_SECTIONS) == sections.keys()
     facts = {"observations": ("image", "vector"), "actions": ("continuous", "discrete")}
     facts["agents"] = ("several",)
     for field in fields.values():

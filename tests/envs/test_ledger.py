@@ -4,6 +4,7 @@ their ledgers. `pytest tests/envs/test_ledger.py --hypothesis-profile=many` trie
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,6 @@ from tests.envs.ledger_envs import (
     Vector,
     envs,
     habits,
-    resets,
     scripts,
     several,
 )
@@ -94,14 +94,13 @@ class Listed:
         return next(self._rows), rnn_state
 
 
-def play_runner(adapted, num_steps=NUM_STEPS):
+def play_runner(adapted):
     """Plays as `enjoy` and `match` do. Returns the entries of each agent."""
-    runner = EpisodeRunner(adapted, [Listed(adapted.num_agents)] * adapted.num_agents, frameskip=1)
-    # One policy object for all agents, so that they share its forward pass.
-    runner.assign([policy := Listed(adapted.num_agents)] + [policy] * (adapted.num_agents - 1))
+    policies = [Listed(adapted.num_agents)] * adapted.num_agents  # one object, so they share its forward pass
+    runner = EpisodeRunner(adapted, policies, frameskip=1)
     runner.start(None)
     entries = [[] for _ in range(adapted.num_agents)]
-    for _ in range(num_steps):
+    for _ in range(NUM_STEPS):
         for result in runner.step():
             entries[result.agent].append(entry(result))
     return entries
@@ -209,11 +208,9 @@ def test_shaped_rewards_leave_the_objective_of_the_env(scripts, habits, is_paral
 
 
 @few
-@given(several, habits, resets.filter(lambda resets: resets.declared is None or not resets.final))
-def test_an_undeclared_vector_env_whose_infos_do_not_show_when_it_resets_is_refused(scripts, habits, resets):
-    if resets.final:
-        resets = Resets(resets.mode, None, "")
-    env = adapt(Vector(scripts, habits, resets._replace(declared=None)))
+@given(several, habits, st.sampled_from(list(AutoresetMode)))
+def test_an_undeclared_vector_env_whose_infos_do_not_show_when_it_resets_is_refused(scripts, habits, mode):
+    env = adapt(Vector(scripts, habits, Resets(mode, declared=None, final="")))
     rows = ObservationRows.allocate(env.kinds)
     env.reset(None, rows)
     first_end = min(script.lengths[0] for script in scripts)

@@ -14,7 +14,7 @@ from sample_factory.version_2 import running
 
 @pytest.fixture
 def script(monkeypatch):
-    """Returns load(name): imports a script anew, with a registry of encoders of its own."""
+    """Returns load(name), which imports a script as a new process would, with no encoder registered yet."""
 
     monkeypatch.syspath_prepend(Path(__file__).parent / "scripts")
 

@@ -1,4 +1,5 @@
-"""Version 2's dict of tensors, normaliser, distribution of continuous actions, and clock."""
+"""Classes of version 2 that scripts import: TensorDict, RunningMeanStdInPlace, ContinuousActionDistribution,
+Timing."""
 
 import time
 

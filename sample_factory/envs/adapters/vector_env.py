@@ -34,6 +34,7 @@ FINAL_INFO = "final_info"  # SAME_STEP: infos of the step that ended the episode
 # The observation before the reset; the second name is the one of Gymnasium 0.29 and ManiSkill.
 FINAL_OBSERVATIONS = ("final_obs", "final_observation")
 FINAL_KEYS = _with_masks({FINAL_INFO, *FINAL_OBSERVATIONS})
+KEYS_OF_OTHER_EPISODES = FINAL_KEYS | _with_masks(REPORTED)  # beside FINAL_INFO
 MODES = (
     "set metadata['autoreset_mode'] to gymnasium.vector.AutoresetMode.SAME_STEP (the step that ends an "
     "episode returns the first observation of the next), NEXT_STEP (the step after it does) or DISABLED "
@@ -188,7 +189,7 @@ def _end_infos(infos: Mapping[str, Any], ended: np.ndarray) -> EndInfos:
     final = infos.get(FINAL_INFO)
     # Beside FINAL_INFO are the infos of the reset, which say nothing about the episode that has ended, and
     # what wrappers of the vector env add (RecordEpisodeStatistics: "episode").
-    left_out = FINAL_KEYS if final is None else FINAL_KEYS | _with_masks(REPORTED)
+    left_out = FINAL_KEYS if final is None else KEYS_OF_OTHER_EPISODES
     others = {key: value for key, value in infos.items() if key not in left_out}
     return {
         agent: copy_info(
