@@ -16,15 +16,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def command(arguments: Sequence[str]) -> None:
         from sample_factory.benchmarking.benchmark import benchmark
-        from sample_factory.benchmarking.benchmark_flags import parse_arguments, parse_suite
+        from sample_factory.benchmarking.benchmark_flags import parse_arguments
 
-        suite = parse_suite(arguments)
-        if suite is None:
-            benchmark(parse_arguments(arguments))
-        else:
-            from sample_factory.benchmarking.gpu_suite import run_suite
-
-            run_suite(*suite)
+        benchmark(parse_arguments(arguments))
 
     return run_command(command, argv)
 

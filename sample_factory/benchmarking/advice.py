@@ -40,7 +40,7 @@ def advice(
         lines = [f"{PARTS[component][0]}: try {'; '.join(remedies[component])}" for component in limiting]
     elif not is_saturated:
         more = _more("num_envs_per_worker", flags)
-        lines.append(f"no part is the slowest: try {more}, which makes all parts wait less, or --sweep")
+        lines.append(f"no part is the slowest: try {more}, which makes all parts wait less")
     if is_saturated:
         lines.append(
             f"cores: {busy_cores:.1f} of {cores} are busy all the time, so the parts slow each other down: "

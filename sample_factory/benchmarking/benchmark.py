@@ -1,31 +1,21 @@
-"""The benchmark: an optional sweep, three measured stages, a report, files."""
+"""The benchmark: three measured stages, a report, files."""
 
 import contextlib
 import dataclasses
 import json
-import math
-import shlex
 import signal
 import tempfile
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
 from sample_factory.benchmarking.advice import advice, advice_for_fast_env
-from sample_factory.benchmarking.benchmark_flags import (
-    SWEPT_FLAGS,
-    BenchmarkFlags,
-    parse_arguments,
-    training_flags,
-    with_values,
-)
+from sample_factory.benchmarking.benchmark_flags import BenchmarkFlags, training_flags
 from sample_factory.benchmarking.machine import describe_hardware, used_by_others, versions
-from sample_factory.benchmarking.stages import OTHERS, STAGES, Stage, StageFailed, num_processes, run_stage
+from sample_factory.benchmarking.stages import OTHERS, STAGES, Stage, num_processes, run_stage
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.monitoring.bottleneck import PARTS, describe_bottleneck
@@ -36,18 +26,8 @@ from sample_factory.runtime.cpu import num_usable_cores
 if TYPE_CHECKING:  # importing it would load gymnasium, also for --help
     from sample_factory.exchange.run_plan import RunPlan
 
-NOT_IN_CFG = ("cfg", "experiment", "train_dir", "experiments_root", "restart_behavior")
 USUAL_START_SECONDS = 6  # for the announced durations
-USUAL_TRIALS = 12  # the same, of a sweep
 PRINTED_WIDTH = 80  # characters
-FASTER = 1.03  # a gain below 3 % may be chance
-MAX_STEPS = 3  # doublings or halvings of one flag in a sweep
-MAX_BATCH_SIZE = 16384  # larger batches change what is learned more than the speed
-# If one of these flags is typed, the defaults that follow the observation no longer apply to the others. The
-# sweep types --batch_size, so the benchmark types all of them.
-SIZES = ("rollout", "batch_size", "num_batches_per_iteration", "async_rl")
-MAX_LOAD = 1.0  # processes that wait for a core before anything has been started
-MAX_TRAINING = 1.05  # of the speed of sampling: learning can only slow a run down
 ROLES = {
     "main": "main process",
     **{component: processes for component, (_, processes) in PARTS.items()},
@@ -63,32 +43,16 @@ def benchmark(config: Config) -> None:
     Raises StageFailed, KeyboardInterrupt, and ConfigError for a file that cannot be written.
     """
     flags: BenchmarkFlags = config.extra["benchmark"]
-    load = psutil.getloadavg()[0]
-    config, plan = with_chosen_values(config)
-    first = config
-    trials: list[dict[str, Any]] = []
+    config = plan_of(config).config
     with guarded(), tempfile.TemporaryDirectory(prefix="sample_factory_benchmark_") as folder:
-        if flags.sweep:
-            seconds = (flags.warmup_seconds, flags.sweep_seconds)
-            announced = _duration(seconds, USUAL_TRIALS)
-            print(f"sweep: about {USUAL_TRIALS} training runs of {announced}", flush=True)
-            config, trials = sweep(config, lambda tried: _measure(tried, "training", seconds, folder).fps)
-        if flags.sweep and flags.sweep_cfg is not None:
-            _write_cfg(config, Path(flags.sweep_cfg).expanduser())
         runs = run_stages(config, folder)
         hardware = describe_hardware()
-        measured = plan.config if config is first else with_chosen_values(config)[1].config
-        print("\n".join(report(measured, runs, hardware, load)))
+        print("\n".join(report(config, runs, hardware)))
         if flags.json is not None:
-            found = {**figures(measured, runs, hardware), "sweep": trials}
-            Path(flags.json).expanduser().write_text(json.dumps(found, indent=4) + "\n")
+            text = json.dumps(figures(config, runs, hardware), indent=4)
+            Path(flags.json).expanduser().write_text(f"{text}\n")
         if flags.chart is not None:
-            _draw_chart(measured, flags.chart, runs, hardware)
-    if flags.sweep:
-        if config.learning.batch_size != first.learning.batch_size:
-            print("\nnote: --batch_size changes not only the speed, but also what is learned from a frame")
-        command = shlex.join(["python", "-m", "sample_factory.train", *training_flags(config)])
-        print(f"\nthe fastest: {command}")
+            _draw_chart(config, flags.chart, runs, hardware)
 
 
 @contextlib.contextmanager
@@ -108,77 +72,22 @@ def guarded() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def with_chosen_values(config: Config) -> tuple[Config, "RunPlan"]:
-    """Returns the flags with the values that a run would choose itself, and the plan of such a run.
-
-    The plan's configuration has these values too, and the sizes that follow what the env observes.
-    """
+def plan_of(config: Config) -> "RunPlan":
+    """Returns the plan of a run, whose configuration has the values that the run would choose itself."""
     # Not at the top of the file: these load gymnasium, which --help does not need.
     from sample_factory.envs.env_registry import resolve_family
     from sample_factory.launch.plan import plan_run
 
     plan = plan_run(config, resolve_family(config.env_name))
     sampling = dataclasses.replace(plan.config.sampling, inline_samplers=plan.topology.num_inline_samplers)
-    plan = plan._replace(config=dataclasses.replace(plan.config, sampling=sampling))
-    chosen, given = plan.config.flat(), config.flat()
-    names = ("num_envs_per_worker", "inline_samplers", *SIZES)
-    return with_values(config, {name: chosen[name] for name in names if chosen[name] != given[name]}), plan
-
-
-def _measure(config: Config, stage: str, seconds: tuple[float, float], folder: str) -> Stage:
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        return run_stage(config, stage, seconds, Path(place))
+    return plan._replace(config=dataclasses.replace(plan.config, sampling=sampling))
 
 
 def _duration(seconds: Sequence[float], runs: int = 1) -> str:
-    """Returns a text such as "81 s, until about 12:34:56". seconds: of each of the runs, after its start."""
+    """Returns a text such as "81 s, until about 12:34:56". seconds: of each run, after its start."""
     each = sum(seconds) + USUAL_START_SECONDS
     clock = time.strftime("%H:%M:%S", time.localtime(time.time() + runs * each))
     return f"{each:.0f} s each, until about {clock}" if runs > 1 else f"{each:.0f} s, until about {clock}"
-
-
-def sweep(config: Config, measure: Callable[[Config], float]) -> tuple[Config, list[dict[str, Any]]]:
-    """Searches for faster values of SWEPT_FLAGS, one flag at a time, and prints each trial.
-
-    Doubles a flag for as long as that is faster; if it never is, halves it.
-
-    measure: returns the FPS of a configuration; may raise StageFailed, which propagates for the first one.
-    Returns the fastest configuration, and the `flag`, `value` and `fps` of each trial, 0 if it does not run.
-    """
-    fps = measure(config)
-    typed = [f"--{flag}={config.flat()[flag]}" for flag in SWEPT_FLAGS]
-    print(f"  {' '.join(typed)}: {fps:,.0f} FPS", flush=True)
-    trials: list[dict[str, Any]] = []
-    for flag in SWEPT_FLAGS:
-        start = config
-        for factor in (2.0, 0.5):
-            for value in _ladder(flag, config.flat(), factor) if config is start else ():
-                tried, tried_fps = config, 0.0
-                try:
-                    tried = with_values(config, {flag: value})
-                    tried_fps = measure(tried)
-                    result = f"{tried_fps:,.0f} FPS ({100 * (tried_fps / fps - 1):+.0f} %)"
-                except (ConfigError, StageFailed) as failure:
-                    result = f"does not run ({str(failure).splitlines()[-1]})"
-                trials.append({"flag": flag, "value": value, "fps": tried_fps})
-                is_kept = tried_fps > FASTER * fps
-                print(f"  --{flag}={value}: {result}, {'kept' if is_kept else 'not kept'}", flush=True)
-                if not is_kept:
-                    break
-                config, fps = tried, tried_fps
-    return config, trials
-
-
-def _ladder(flag: str, values: Mapping[str, Any], factor: float) -> list[int]:
-    """Returns the values of a flag to try, nearest first. values: of all flags."""
-    if flag == "inline_samplers":  # one per core, or none
-        other = min(num_usable_cores(), values["num_workers"]) if factor > 1 else 0
-        return [other] if other != values[flag] else []
-    if flag == "policy_workers_per_policy" and values["inline_samplers"]:
-        return []  # an inline sampler infers itself
-    most = {"batch_size": MAX_BATCH_SIZE, "num_workers": 2 * num_usable_cores()}.get(flag, math.inf)
-    ladder = [values[flag] * factor**step for step in range(1, MAX_STEPS + 1)]
-    return [int(value) for value in ladder if value == int(value) and 1 <= value <= most]
 
 
 def run_stages(config: Config, folder: str) -> dict[str, list[Stage]]:
@@ -194,7 +103,8 @@ def run_stages(config: Config, folder: str) -> dict[str, list[Stage]]:
     for number, stage in enumerate([*STAGES] * flags.repeats, start=1):
         print(f"{number}/{total} {STAGES[stage]}, about {_duration(seconds)} ... ", end="", flush=True)
         try:
-            run = _measure(config, stage, seconds, folder)
+            with tempfile.TemporaryDirectory(dir=folder) as place:
+                run = run_stage(config, stage, seconds, Path(place))
         except BaseException:  # also Ctrl+C: the error message that follows needs a line of its own
             print(flush=True)
             raise
@@ -222,10 +132,8 @@ def _headings(config: Config, hardware: Mapping[str, Any]) -> tuple[str, str, st
     )
 
 
-def report(
-    config: Config, runs: Mapping[str, Sequence[Stage]], hardware: Mapping[str, Any], load: float = 0.0
-) -> list[str]:
-    """Returns the lines that are printed at the end. runs: of each stage. load: before them."""
+def report(config: Config, runs: Mapping[str, Sequence[Stage]], hardware: Mapping[str, Any]) -> list[str]:
+    """Returns the lines that are printed at the end. runs: of each stage."""
     stages = {name: median_run(several) for name, several in runs.items()}
     simulation, training = stages["simulation"], stages["training"]
     what, length, machine = _headings(config, hardware)
@@ -237,7 +145,7 @@ def report(
         "FPS: env frames per second, frameskip counted; share: of the simulation's speed; below: shares of a "
         "process's time, and ms; MB: shared memory counts in each process that has touched it"
     )
-    note = disturbance(stages, load)
+    note = used_by_others(stages.values())
     lines += [f"note: {note}: repeat it on an idle machine", ""] if note else [""]
     flags = config.flat()
     limits = describe_bottleneck(training.waits)
@@ -264,17 +172,6 @@ def _wrapped(line: str) -> list[str]:
     return textwrap.wrap(
         line, PRINTED_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
-
-
-def disturbance(stages: Mapping[str, Stage], load: float) -> str:
-    """Returns a text about the load of other programs; empty if it was small. load: before the stages."""
-    if used := used_by_others(stages.values()):
-        return used
-    num_measured = sum(stage.cores is not None for stage in stages.values())
-    is_too_fast = stages["training"].fps > MAX_TRAINING * stages["sampling"].fps
-    if is_too_fast or (load > MAX_LOAD and num_measured < len(stages)):
-        return "other programs were using the CPU"
-    return ""
 
 
 def table(config: Config, runs: Mapping[str, Sequence[Stage]]) -> list[str]:
@@ -363,17 +260,3 @@ def _draw_chart(
         notes.append("grey: other programs, as given by --compare")
     figure = draw_bars(bars, what, "env frames per second", "\n".join(notes))
     figure.savefig(Path(file).expanduser(), dpi="figure")
-
-
-def _write_cfg(config: Config, file: Path) -> None:
-    """Writes SWEPT_FLAGS, and the other flags that differ from the defaults of the env."""
-    env = config.env_name
-    default = parse_arguments([f"--env={env}"]).flat()
-    not_in_cfg = {*NOT_IN_CFG, *(field.name for field in dataclasses.fields(BenchmarkFlags))}
-    flags = {
-        name: value
-        for name, value in config.flat().items()
-        if name in SWEPT_FLAGS or (value != default[name] and name not in not_in_cfg)
-    }
-    file.write_text(json.dumps({"env": env, **flags}, indent=4) + "\n")
-    print(f"the fastest flags are in {file}, for sample_factory.train --cfg={file}")

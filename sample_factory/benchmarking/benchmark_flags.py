@@ -1,28 +1,16 @@
 """The flags of `benchmark`. Imports neither torch nor matplotlib, so that bad flags are reported at once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sample_factory.config.commands import BENCHMARK, DUMMY_SAMPLER, Command
+from sample_factory.config.commands import BENCHMARK, DUMMY_SAMPLER
 from sample_factory.config.config import Config
-from sample_factory.config.flags import ConfigError, add_flags, check_values, flag, make_parser, parse_known
+from sample_factory.config.flags import flag, make_parser, parse_known
 from sample_factory.config.parsing import as_arguments, parse_config
 from sample_factory.plotting.drawing import house_style
 from sample_factory.plotting.plot_command import check_out, named_number
-
-# In the order of the search of --sweep. The first ones matter most, and change nothing about what is learned.
-SWEPT_FLAGS = (
-    "num_envs_per_worker",
-    "inline_samplers",
-    "worker_num_splits",
-    "policy_workers_per_policy",
-    "batch_size",
-    "num_workers",
-)
-
-WITHOUT_REPORT = BENCHMARK._replace(reads=None)
 
 
 @dataclass(frozen=True)
@@ -43,24 +31,6 @@ class BenchmarkFlags:
         "speed of another program on this machine, for the table and the chart; may be repeated",
         metavar="NAME=FPS",
     )
-    sweep: bool = flag(
-        False, f"search for faster values of {', '.join(SWEPT_FLAGS)} first, and measure with these"
-    )
-    sweep_seconds: float = flag(
-        20.0, "length of each measurement of --sweep, in seconds", at_least=2, only_with={"sweep": (True,)}
-    )
-    suite: str | None = flag(
-        None,
-        "measure training with a few fixed configurations instead of the flags of a run; gpu: those that "
-        "show what a GPU does, each for 15 s after 5 s; on a CPU the same, as far as they make sense",
-        choices=("gpu",),
-    )
-    sweep_cfg: str | None = flag(
-        None,
-        "file for the flags that --sweep finds, for --cfg of sample_factory.train; with --sweep",
-        is_output=True,
-        only_with={"sweep": (True,)},
-    )
 
     def __post_init__(self) -> None:
         """Finds before the measurement what would otherwise fail after it. Raises ConfigError."""
@@ -76,35 +46,15 @@ class BenchmarkFlags:
         return dict(named_number("--compare", text, form, least=0.0) for text in self.compare)
 
 
-def parse_arguments(argv: Sequence[str], command: Command = BENCHMARK) -> Config:
+def parse_arguments(argv: Sequence[str]) -> Config:
     """Returns the configuration of training with the extra section `benchmark`, BenchmarkFlags.
-
-    command: WITHOUT_REPORT for flags that were parsed before.
 
     Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help.
     """
     from sample_factory.envs.env_registry import resolve_family
 
     extra = {"benchmark": BenchmarkFlags}
-    return parse_config(_join_repeated(argv), resolve_family, extra_sections=extra, command=command)
-
-
-def parse_suite(argv: Sequence[str]) -> tuple[BenchmarkFlags, list[str]] | None:
-    """Returns the flags of the benchmark and those of training, which all configurations of the suite get.
-
-    Returns None without --suite. Raises ConfigError.
-    """
-    parser = make_parser()
-    add_flags(parser, BenchmarkFlags)
-    typed, rest = parse_known(parser, _join_repeated(argv))
-    if "suite" not in typed or {"-h", "--help", "--help=all"} & set(rest):
-        return None
-    useless = sorted(vars(typed).keys() - {"suite", "seconds", "warmup_seconds", "json"})
-    if useless:
-        raise ConfigError(f"--{useless[0]} has no effect beside --suite; leave it out")
-    flags = BenchmarkFlags(**{"seconds": 15.0, "warmup_seconds": 5.0, **vars(typed)})
-    check_values(flags)
-    return flags, rest
+    return parse_config(_join_repeated(argv), resolve_family, extra_sections=extra, command=BENCHMARK)
 
 
 def _join_repeated(argv: Sequence[str]) -> list[str]:
@@ -130,14 +80,6 @@ def simulation_flags(config: Config) -> list[str]:
 def _is_of_simulation(config: Config, name: str) -> bool:
     section = config.section_of(name)
     return section not in (None, "benchmark") and DUMMY_SAMPLER.uses(name, section)
-
-
-def with_values(config: Config, values: Mapping[str, int]) -> Config:
-    """Returns the configuration with other values of flags, as if they had been typed.
-
-    Raises ConfigError if they contradict each other or other flags.
-    """
-    return parse_arguments(as_arguments({**_typed(config), **values}), WITHOUT_REPORT)
 
 
 def _typed(config: Config) -> dict[str, Any]:

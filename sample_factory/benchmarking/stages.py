@@ -106,8 +106,8 @@ class Stage(NamedTuple):
 def run_stage(config: Config, stage: str, seconds: tuple[float, float], folder: Path) -> Stage:
     """Runs a stage and returns what was measured. Raises StageFailed.
 
-    config: from `benchmark_flags.parse_arguments`. seconds: of warm-up and measurement. folder: for the files
-    that the run writes.
+    config: of `benchmark.plan_of`. seconds: of warm-up and measurement. folder: for the files that the run
+    writes.
     """
     total = math.ceil(sum(seconds)) + STATUS_SECONDS
     file = folder / f"{stage}.jsonl"
@@ -128,16 +128,14 @@ def run_stage(config: Config, stage: str, seconds: tuple[float, float], folder: 
 
 def _command(config: Config, stage: str, seconds: int, folder: Path) -> list[str]:
     """Returns module and flags. Where a flag is given twice, the last value counts."""
-    flags = training_flags(config)
+    sampling = config.sampling
+    chosen = [f"--num_envs_per_worker={sampling.num_envs_per_worker}"]
     if stage == "simulation":
-        same = f"--num_envs_per_worker={config.sampling.num_envs_per_worker}"
-        return [
-            "sample_factory.dummy_sampler",
-            *simulation_flags(config),
-            same,
-            f"--timeout_seconds={seconds}",
-        ]
+        limit = f"--timeout_seconds={seconds}"
+        return ["sample_factory.dummy_sampler", *simulation_flags(config), *chosen, limit]
     fixed = [
+        *chosen,
+        f"--inline_samplers={sampling.inline_samplers}",
         f"--train_dir={folder}",
         "--experiments_root=.",
         f"--experiment={stage}",
@@ -152,7 +150,7 @@ def _command(config: Config, stage: str, seconds: int, folder: Path) -> list[str
     if stage == "sampling":
         # Without learning there is nothing to alternate with, and nothing to share among learners.
         fixed += ["--async_rl=True", "--learners_per_policy=1"]
-    return ["sample_factory.train", *flags, *fixed]
+    return ["sample_factory.train", *training_flags(config), *fixed]
 
 
 def run_program(

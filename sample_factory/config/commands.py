@@ -296,12 +296,10 @@ BENCHMARK = Command(
     usage="--env=ENV [--flag=value ...]",
     description="Measures simulation, sampling and training one after the other, a minute each, and reports "
     "what limits the speed. It sets the flags that decide when training stops and where it writes; it changes"
-    " no experiment. --suite=gpu, without --env, shows what a GPU does with Doom, Pong and CartPole.",
+    " no experiment.",
     examples="""
     # Measure the flags that a run will have.
     --env=doom_battle --num_envs_per_worker=16
-    # Search for faster flags.
-    --env=doom_battle --sweep
     # Write all figures to a file, and a chart.
     --env=gym_CartPole-v1 --seconds=20 --json=speed.json --chart=speed.png
     """,

@@ -43,10 +43,10 @@ def advised(limiting, busy_cores=4.0, on_gpu=False, **changes):
         ),
         (["policy_worker"], {"inline_samplers": 2}, ["--num_workers", "--inline_samplers"], ["--policy_w"]),
         (["rollout_worker", "learner"], {"busy_cores": None}, ["simulation: ", "learner: "], ["cores:"]),
-        ([], {}, ["--sweep"], ["learner:"]),
+        ([], {}, ["no part is the slowest: try a larger --num_envs"], ["learner:"]),
         (list(PARTS), {"busy_cores": 8.0}, ["cores: 8.0 of 8"], ["try"]),
-        ([], {"num_envs_per_worker": 2}, ["--num_envs_per_worker=16"], ["--sweep"]),
-        ([], {"num_envs_per_worker": 2, "async_rl": False}, ["--sweep"], ["--num_envs_per_worker=16"]),
+        ([], {"num_envs_per_worker": 2}, ["--num_envs_per_worker=16"], ["no part"]),
+        ([], {"num_envs_per_worker": 2, "async_rl": False}, ["no part"], ["--num_envs_per_worker=16"]),
     ],
 )
 def test_advice_names_the_flag_that_helps_here(limiting, changes, words, not_words):

@@ -11,16 +11,9 @@ import pytest
 
 from sample_factory import benchmark
 from sample_factory.benchmarking import benchmark as benchmark_module
-from sample_factory.benchmarking.benchmark import report, sweep
-from sample_factory.benchmarking.benchmark_flags import (
-    SWEPT_FLAGS,
-    parse_arguments,
-    training_flags,
-    with_values,
-)
-from sample_factory.benchmarking.stages import Stage, StageFailed
-from sample_factory.config.parsing import parse_config
-from sample_factory.envs.env_registry import resolve_family
+from sample_factory.benchmarking.benchmark import report
+from sample_factory.benchmarking.benchmark_flags import parse_arguments, training_flags
+from sample_factory.benchmarking.stages import Stage
 from tests.processes import alive
 
 CARTPOLE = ["--env=gym_CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4"]
@@ -28,12 +21,10 @@ CARTPOLE = ["--env=gym_CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4
 
 def test_flags_of_training_are_passed_on():
     typed = [*CARTPOLE, "--encoder_mlp_layers", "16", "8", "--normalize_input=False", "--seed=3"]
-    config = parse_arguments(
-        ["--seconds=5", *typed, "--sweep", "--compare", "v1=1e3", "--compare=v2 (a=b)=20"]
-    )
+    config = parse_arguments(["--seconds=5", *typed, "--compare", "v1=1e3", "--compare=v2 (a=b)=20"])
     assert training_flags(config) == typed
     flags = config.extra["benchmark"]
-    assert (flags.seconds, flags.warmup_seconds, flags.sweep) == (5.0, 15.0, True)
+    assert (flags.seconds, flags.warmup_seconds) == (5.0, 15.0)
     assert flags.others == {"v1": 1000.0, "v2 (a=b)": 20.0}
     assert config.model.encoder_mlp_layers == (16, 8)
 
@@ -74,51 +65,6 @@ def test_a_chart_without_matplotlib_is_an_error_before_anything_runs(capsys, mon
     assert "pip install -e '.[plot]'" in capsys.readouterr().err
 
 
-def test_other_values_replace_those_that_were_typed():
-    typed = ["--num_workers", "2", "--env=gym_CartPole-v1", "--repeats=2", "--seed=3", "--batch_size=64"]
-    changed = with_values(parse_arguments(typed), {"num_workers": 4, "batch_size": 128})
-    assert changed.extra["benchmark"].repeats == 2
-    assert training_flags(changed) == [
-        "--num_workers=4",
-        "--env=gym_CartPole-v1",
-        "--seed=3",
-        "--batch_size=128",
-    ]
-    assert changed.sampling.num_workers == 4 and changed.learning.batch_size == 128
-
-
-def test_a_sweep_measures_with_the_fastest_values_and_prints_the_command(capsys, monkeypatch, tmp_path):
-    def fake_run(config, name, seconds, folder):
-        measured.append((name, seconds))
-        return Stage(1000.0 * config.sampling.num_envs_per_worker)
-
-    measured = []
-    monkeypatch.setattr(benchmark_module, "run_stage", fake_run)
-    argv = [*CARTPOLE, "--sweep", "--sweep_seconds=4", "--seconds=30", f"--json={tmp_path / 'all.json'}"]
-    argv += ["--num_envs_per_worker=2", "--inline_samplers=0", f"--sweep_cfg={tmp_path / 'fast.json'}"]
-    assert benchmark.main(argv) == 0
-    printed = capsys.readouterr().out.splitlines()
-    assert "12 training runs of 25 s each, until about" in printed[0]
-    assert printed[-1] == (
-        "the fastest: python -m sample_factory.train --env=gym_CartPole-v1 --num_workers=2 "
-        "--num_envs_per_worker=16 --inline_samplers=0 --rollout=64 --batch_size=256 "
-        "--num_batches_per_iteration=8"
-    )
-    fast = tmp_path / "fast.json"
-    assert any(str(fast) in line for line in printed)
-    config = parse_config([f"--cfg={fast}"], resolve_family)
-    assert config.env_name == "gym_CartPole-v1" and config.sampling.num_envs_per_worker == 16
-    flags = json.loads(fast.read_text())
-    assert flags.keys() == {"env", "rollout", "num_batches_per_iteration", *SWEPT_FLAGS}
-    assert flags["batch_size"] == 256, "the size that follows the observation, as it was measured"
-    assert measured[0] == ("training", (15.0, 4.0))
-    assert measured[-3:] == [(name, (15.0, 30.0)) for name in ("simulation", "sampling", "training")]
-    found = json.loads((tmp_path / "all.json").read_text())
-    assert found["stages"]["training"]["fps"] == 16000
-    assert any("batch size 256" in line for line in printed), "the default for what CartPole observes"
-    assert found["sweep"][0] == {"flag": "num_envs_per_worker", "value": 4, "fps": 4000.0}
-
-
 def test_advice_names_the_numbers_that_the_run_has_chosen(capsys, monkeypatch):
     idle = {"ours": 0.1, "of_others": 0.0, "stolen": 0.0}
     waits = {"rollout_worker": 0.0, "policy_worker": 0.9, "learner": 0.9}
@@ -135,87 +81,10 @@ def test_an_env_that_cannot_be_made_is_found_before_the_first_stage(capsys):
     assert "nothing" in capsys.readouterr().err
 
 
-START = {
-    "num_envs_per_worker": 8,
-    "inline_samplers": 0,
-    "worker_num_splits": 2,
-    "policy_workers_per_policy": 1,
-    "batch_size": 1024,
-    "num_workers": 4,
-}
-
-
-def swept(monkeypatch, speed, cores=4, **changes):
-    """Returns the values that a sweep finds, and flag -> values that were tried.
-
-    speed: FPS by the values of START.
-    """
-    monkeypatch.setattr(benchmark_module, "num_usable_cores", lambda: cores)
-    typed = [f"--{name}={value}" for name, value in {**START, **changes}.items()]
-    config = parse_arguments(["--env=gym_CartPole-v1", *typed])
-
-    def values_of(config):
-        return {name: config.flat()[name] for name in START}
-
-    best, trials = sweep(config, lambda tried: float(speed(values_of(tried))))
-    tried = {name: [trial["value"] for trial in trials if trial["flag"] == name] for name in START}
-    return values_of(best), tried
-
-
-def test_a_sweep_climbs_each_flag_for_as_long_as_it_gets_faster(monkeypatch):
-    best, tried = swept(
-        monkeypatch, lambda values: min(values["num_envs_per_worker"], 32) * values["worker_num_splits"]
-    )
-    assert tried["num_envs_per_worker"] == [16, 32, 64]
-    assert tried["worker_num_splits"] == [4, 8, 16], "none downwards"
-    assert best == {**START, "num_envs_per_worker": 32, "worker_num_splits": 16}
-
-
-def test_a_sweep_tries_smaller_values_where_larger_ones_are_slower(monkeypatch):
-    best, tried = swept(monkeypatch, lambda values: 1000 / values["batch_size"])
-    assert tried["batch_size"] == [2048, 512, 256, 128]
-    assert best == {**START, "batch_size": 128}
-
-
-def test_a_gain_that_may_be_chance_is_not_kept(monkeypatch):
-    best, _ = swept(monkeypatch, lambda values: 1000 + 29 * (values != START))
-    assert best == START
-
-
-def test_a_value_that_contradicts_other_flags_is_not_kept(monkeypatch):
-    best, _ = swept(
-        monkeypatch, lambda values: 1 / sum(values.values()), num_envs_per_worker=6, batch_size=96
-    )
-    assert best["num_envs_per_worker"] == 6, "3 envs do not make 2 equal splits"
-    assert best["batch_size"] == 96, "48 samples are no whole trajectories of 32"
-
-
-def test_a_sweep_tries_an_inline_sampler_per_core_and_none(monkeypatch):
-    _, tried = swept(monkeypatch, lambda values: 1000 + values["inline_samplers"], num_workers=3)
-    assert tried["inline_samplers"] == [3]
-    best, tried = swept(monkeypatch, lambda values: 1000 + 100 * values["inline_samplers"])
-    assert best["inline_samplers"] == 4 and tried["policy_workers_per_policy"] == []
-    _, tried = swept(monkeypatch, lambda values: 1000 - 100 * values["inline_samplers"], inline_samplers=4)
-    assert tried["inline_samplers"] == [0]
-
-
-def test_a_trial_that_does_not_run_is_skipped_and_a_start_that_does_not_run_fails(monkeypatch, capsys):
-    def speed(values):
-        if values["batch_size"] != 1024:
-            raise StageFailed("training", "failed", "out of memory")
-        return values["num_workers"]
-
-    best, tried = swept(monkeypatch, speed)
-    assert tried["batch_size"] == [2048, 512] and "out of memory" in capsys.readouterr().out
-    assert best["num_workers"] == 8
-    with pytest.raises(StageFailed):
-        swept(monkeypatch, speed, batch_size=512)
-
-
-def reported(runs, load=0.0, *flags):
+def reported(runs, *flags):
     own = ["--inline_samplers=0", "--num_batches_per_iteration=2", "--compare=v1=2000"]
     machine = {"cpu": "a CPU", "cores": 8, "memory_gb": 9.7, "gpus": []}
-    lines = report(parse_arguments([*CARTPOLE, *own, *flags]), runs, machine, load)
+    lines = report(parse_arguments([*CARTPOLE, *own, *flags]), runs, machine)
     assert max(map(len, lines)) <= 80, "readable on a small terminal"
     return [re.split(r"\s{2,}", line.strip()) for line in lines], " ".join(lines)
 
@@ -239,7 +108,7 @@ def test_the_report_is_one_table_with_a_column_for_each_stage():
         ]
         * 3,
     }
-    rows, text = reported(runs, 0.0, "--repeats=3")
+    rows, text = reported(runs, "--repeats=3")
     for row in (
         ["simulation", "sampling", "training"],
         ["FPS", "9,500", "8,000", "5,000"],
@@ -260,22 +129,6 @@ def test_the_report_is_one_table_with_a_column_for_each_stage():
     note = "note: other programs kept up to 0.8 cores busy, and the host of this virtual machine took up to"
     assert f"{note} 0.3 cores away (steal time): repeat it" in re.sub(" +", " ", text)
     assert "bottleneck: learner" in text
-
-
-@pytest.mark.parametrize(
-    ("training", "load", "cores", "is_noted"),
-    [
-        (70.0, 0.5, None, False),
-        (90.0, 0.5, None, True),  # training cannot be faster than sampling
-        (90.0, 0.5, {"ours": 1.0, "of_others": 0.0, "stolen": 0.04}, True),
-        (70.0, 1.5, None, True),
-        (70.0, 1.5, {"ours": 1.0, "of_others": 0.0, "stolen": 0.04}, False),  # it was idle later
-    ],
-)
-def test_signs_of_other_programs_are_noted(training, load, cores, is_noted):
-    speeds = {"simulation": 100.0, "sampling": 80.0, "training": training}
-    runs = {name: [Stage(fps, cores=cores)] for name, fps in speeds.items()}
-    assert ("note: other programs" in reported(runs, load)[1]) == is_noted
 
 
 def test_ctrl_c_ends_everything_and_leaves_nothing(tmp_path):

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from sample_factory.benchmarking.benchmark_flags import parse_arguments as parse_benchmark
-from sample_factory.benchmarking.benchmark_flags import parse_suite
 from sample_factory.benchmarking.random_sampler import RandomSamplerFlags
 from sample_factory.config.commands import SEARCH
 from sample_factory.config.flags import ConfigError
@@ -49,7 +48,7 @@ PARSERS = {
     "runner.run": parse_run_grid,
     "runner.search": lambda argv: parse_run_grid(argv, SEARCH),
     "tb": parse_tb,
-    "benchmark": lambda argv: parse_suite(argv) or parse_benchmark(argv),
+    "benchmark": parse_benchmark,
 }
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -7,7 +7,7 @@ With a network: collects the wheels in a folder, without torch and what torch ne
 There, in a copy of this repository with that folder, by the python3 that has torch:
 
     python3 tests/gpu/kit.py install gpu_kit && source gpu_kit/venv/bin/activate
-    ./all_tests.sh tests/gpu && python -m sample_factory.benchmark --suite=gpu --json=gpu.json
+    ./all_tests.sh tests/gpu && python -m tests.gpu.suite --json=gpu.json
 
 The virtual environment has its own NumPy and the like, and sees all other packages of the machine. Uses the
 standard library only.

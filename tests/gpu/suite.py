@@ -1,9 +1,14 @@
-"""--suite=gpu: the speed of training with a few fixed configurations that show what a GPU does.
+"""Measures the speed of training with a few fixed configurations that show what a GPU does.
 
-Without a GPU the same configurations run on the CPU, except for those that only a GPU tells apart.
+    python -m tests.gpu.suite --json=gpu.json
+
+--seconds is the length of each measurement (15). All other flags are flags of training, for all rows. Without
+a GPU the same configurations run on the CPU, except for those that only a GPU tells apart.
 """
 
+import argparse
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,18 +17,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import gymnasium as gym
 import numpy as np
 import torch
 
-from sample_factory.benchmarking.benchmark import guarded, with_chosen_values
-from sample_factory.benchmarking.benchmark_flags import WITHOUT_REPORT, BenchmarkFlags, parse_arguments
+from sample_factory.benchmarking.benchmark import guarded, plan_of
+from sample_factory.benchmarking.benchmark_flags import parse_arguments
 from sample_factory.benchmarking.machine import describe_hardware, used_by_others, versions
 from sample_factory.benchmarking.stages import Stage, StageFailed, run_stage
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.packages import is_installed
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, kind_layouts
+from sample_factory.launch.exit_codes import run_command
 from sample_factory.launch.workers import CORES_PER_LEARNER_THREAD
 from sample_factory.learning.batch import Batch, Batcher
 from sample_factory.learning.learner import Learner
@@ -36,16 +41,14 @@ from sample_factory.runtime.failures import CommandFailed
 from sample_factory.runtime.gpu import GpuWatch, why_no_gpu
 
 WORKERS = 64  # of Doom, with 8 envs each, on a machine with as many cores
-HEADINGS = ("", "frames/s", "GPU busy", "MB/s to it", "from it", "cores", "limit")
-# Per step of an agent, besides observation and outputs: reward, version, generation, and three flags.
-OTHER_BYTES = 4 + 4 + 4 + 3
+WARMUP_SECONDS = 5.0
+HEADINGS = ("", "frames/s", "GPU busy", "cores", "limit")
 
 
 class Row(NamedTuple):
-    """One configuration, and its measurement; or `why` it was left out, or its `failure`.
+    """One configuration, and its measurement; or why it was `left_out`, or its `failure`.
 
     package: that must be installed. is_learner: only the learner runs, on synthetic batches.
-    copied: see `copied_mb`; None also on a CPU, where nothing is copied.
     """
 
     name: str
@@ -54,21 +57,19 @@ class Row(NamedTuple):
     package: str | None = None
     is_learner: bool = False
     stage: Stage | None = None
-    copied: Mapping[str, float] | None = None
-    why: str | None = None
+    left_out: str | None = None
     failure: str | None = None
 
     def text(self) -> str:
         """Returns one line for the progress."""
         if self.stage is None:
-            return f"left out: {self.why}" if self.failure is None else f"failed: {self.failure}"
+            return f"left out: {self.left_out}" if self.failure is None else f"failed: {self.failure}"
         return f"{self.stage.fps:,.0f} frames/s, learner {self.stage.learner}"
 
     def fields(self) -> dict[str, Any]:
         """Returns all of it for the --json file."""
         measured = {} if self.stage is None else self.stage._asdict()
-        own = {"flags": self.flags, "mb_per_second": self.copied}
-        return {**measured, **own, "left_out": self.why, "failure": self.failure}
+        return {**measured, "flags": self.flags, "left_out": self.left_out, "failure": self.failure}
 
 
 def doom_size(cores: int) -> tuple[int, int]:
@@ -98,41 +99,41 @@ def make_rows(cores: int) -> list[Row]:
     ]
 
 
-def run_suite(flags: BenchmarkFlags, typed: Sequence[str]) -> None:
+def run_suite(argv: Sequence[str]) -> None:
     """Measures all rows, and prints a table. Writes the --json file after each row.
 
-    typed: flags of training for all rows, e.g. --device=cpu. Raises ConfigError, and CommandFailed at the end
-    if rows have failed.
+    Raises ConfigError, and CommandFailed at the end if rows have failed.
     """
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--json", type=Path, help="file for all figures")
+    parser.add_argument("--seconds", type=float, default=15.0, help="length of each measurement")
+    own, typed = parser.parse_known_args(argv)
     rows = make_rows(cpu.num_usable_cores())
-    for row in rows:
+    for row in rows:  # finds what is wrong with the flags before anything runs
         if row.package is None or is_installed(row.package):
-            parse_arguments(
-                [*row.flags, *typed], WITHOUT_REPORT
-            )  # finds what is wrong with `typed` before anything runs
+            parse_arguments([*row.flags, *typed])
     no_gpu = "of --device=cpu" if "--device=cpu" in typed else call_in_child("gpu_probe", why_no_gpu)
     hardware = describe_hardware()
-    found = {"hardware": hardware, "seconds": flags.seconds, "flags": typed, "versions": versions()}
+    found = {"hardware": hardware, "seconds": own.seconds, "flags": typed, "versions": versions()}
     results: list[Row] = []
     with guarded(), tempfile.TemporaryDirectory(prefix="sample_factory_benchmark_") as folder:
         for number, row in enumerate(rows, start=1):
             print(f"{number}/{len(rows)} {row.name} ... ", end="", flush=True)
-            results.append(_with_result(row, typed, flags, Path(folder, str(number)), no_gpu))
+            results.append(_with_result(row, typed, own.seconds, Path(folder, str(number)), no_gpu))
             print(results[-1].text(), flush=True)
-            if flags.json is not None:  # each time, so that a suite that is interrupted leaves results
+            if own.json is not None:  # each time, so that a suite that is interrupted leaves results
                 done = {result.name: result.fields() for result in results}
-                text = json.dumps({**found, "rows": done}, indent=4)
-                Path(flags.json).expanduser().write_text(f"{text}\n")
-    print("\n".join(report(results, hardware, flags)))
+                own.json.write_text(json.dumps({**found, "rows": done}, indent=4) + "\n")
+    print("\n".join(report(results, hardware, own.seconds)))
     failed = [result.name for result in results if result.failure is not None]
     if failed:
         raise CommandFailed(f"{len(failed)} of {len(rows)} rows failed: {', '.join(failed)}")
 
 
-def report(results: Sequence[Row], hardware: Mapping[str, Any], flags: BenchmarkFlags) -> list[str]:
+def report(results: Sequence[Row], hardware: Mapping[str, Any], seconds: float) -> list[str]:
     """Returns the lines that are printed at the end: the table and notes."""
     stages = [result.stage for result in results if result.stage is not None]
-    lines = aligned([HEADINGS, *(cells(result) for result in results if result.stage)], "<>>>>>>")
+    lines = aligned([HEADINGS, *(cells(row, row.stage) for row in results if row.stage)], "<>>><")
     notes = []
     for result in results:
         faults = [result.text().splitlines()[0]] if result.stage is None else result.stage.warnings
@@ -143,83 +144,44 @@ def report(results: Sequence[Row], hardware: Mapping[str, Any], flags: Benchmark
         notes.append(f"{size}, instead of {WORKERS} x 8 where there are as many cores")
     notes += filter(None, [used_by_others(stages)])
     gpus = ", ".join(hardware["gpus"]) or "no GPU"
-    machine = f"{hardware['cpu']}, {hardware['cores']} cores, {gpus}; {flags.seconds:g} s each"
+    machine = f"{hardware['cpu']}, {hardware['cores']} cores, {gpus}; {seconds:g} s each"
     return ["", machine, "", *lines, "", *(f"note: {note}" for note in notes)]
 
 
-def _with_result(
-    row: Row, typed: Sequence[str], flags: BenchmarkFlags, folder: Path, no_gpu: str | None
-) -> Row:
+def _with_result(row: Row, typed: Sequence[str], seconds: float, folder: Path, no_gpu: str | None) -> Row:
     """Measures a row. no_gpu: why there is no GPU; None if there is one."""
     if row.needs_gpu and no_gpu is not None:
-        return row._replace(why=f"it needs a GPU, and there is none because {no_gpu}")
+        return row._replace(left_out=f"it needs a GPU, and there is none because {no_gpu}")
     if row.package is not None and not is_installed(row.package):
-        return row._replace(why=f"the package {row.package} is not installed")
+        return row._replace(left_out=f"the package {row.package} is not installed")
     try:
-        return _measured(row, typed, flags, folder)
+        return row._replace(stage=_measure(row, typed, seconds, folder))
     except (StageFailed, ChildFailed, ConfigError, ImportError) as failure:
         return row._replace(failure=str(failure))
 
 
-def _measured(row: Row, typed: Sequence[str], flags: BenchmarkFlags, folder: Path) -> Row:
-    """Measures a row. Raises StageFailed and ChildFailed."""
-    config, plan = with_chosen_values(parse_arguments([*row.flags, *typed], WITHOUT_REPORT))
-    seconds = (flags.warmup_seconds, flags.seconds)
+def _measure(row: Row, typed: Sequence[str], seconds: float, folder: Path) -> Stage:
+    """Raises StageFailed and ChildFailed."""
+    plan = plan_of(parse_arguments([*row.flags, *typed]))
     if row.is_learner:
         sent = plan.to_send()._replace(config=replace(plan.config, family=None, extra={}), family=None)
-        stage: Stage = call_in_child("learner", learner_alone, (sent, *seconds), 120 + 3 * sum(seconds))
-    else:
-        folder.mkdir()
-        stage = run_stage(config, "training", seconds, folder)
-    if stage.device == "cpu":
-        return row._replace(stage=stage)
-    copied = copied_mb(plan, stage.fps, stage.num_parameters, acts=not row.is_learner)
-    return row._replace(stage=stage, copied=copied)
+        limit = 120 + 3 * (WARMUP_SECONDS + seconds)
+        stage: Stage = call_in_child("learner", learner_alone, (sent, WARMUP_SECONDS, seconds), limit)
+        return stage
+    folder.mkdir()
+    return run_stage(plan.config, "training", (WARMUP_SECONDS, seconds), folder)
 
 
-def copied_mb(plan: RunPlan, fps: float, num_parameters: int, acts: bool) -> dict[str, float]:
-    """Returns MB/s that are copied "to_gpu" and "from_gpu" at a speed of `fps`, computed from the shapes.
-
-    acts: whether there is inference.
-
-    Inference: observation and recurrent state of each step, and back its outputs and the next state. Learner:
-    whole trajectories. Weights: out of the learner after each iteration, and into each policy worker.
-    """
-    topology = plan.topology
-    layout = kind_layouts(plan.info.kinds)[0]
-    boxes = [box for box in layout.observation_space.spaces.values() if isinstance(box, gym.spaces.Box)]
-    observation = sum(box.dtype.itemsize * int(np.prod(box.shape)) for box in boxes)
-    state, outputs = 4 * plan.state_size, 4 * layout.size
-    steps = fps / topology.frameskip  # of agents, per second
-    learning = plan.config.learning
-    iterations = steps / (learning.batch_size * learning.num_batches_per_iteration)
-    trajectory = observation * (topology.rollout + 1) + state * topology.chunks_per_trajectory
-    trajectory += topology.rollout * (outputs + OTHER_BYTES)
-    weights = 4 * num_parameters * iterations
-    inferring = topology.num_inline_samplers or topology.policy_workers_per_policy
-    to_gpu = steps * trajectory / topology.rollout
-    from_gpu = weights
-    if acts:
-        to_gpu += steps * (observation + state) + weights * inferring
-        from_gpu += steps * (outputs + state)
-    return {"to_gpu": to_gpu / 1e6, "from_gpu": from_gpu / 1e6}
-
-
-def cells(row: Row) -> list[str]:
+def cells(row: Row, stage: Stage) -> list[str]:
     """Returns the row of the table, see HEADINGS."""
-    stage, copied = row.stage, row.copied
-    assert stage is not None, "only what was measured is in the table"
     limits = bottlenecks(stage.waits)
     limit = " and ".join(PARTS[part][0] for part in limits) if 0 < len(limits) < len(PARTS) else "none"
-    if len(stage.waits) < 2:
-        limit = "n/a"
     return [
         row.name,
         f"{stage.fps:,.0f}",
         "n/a" if stage.gpu_busy is None else f"{stage.gpu_busy:.0%}",
-        *(["-", "-"] if copied is None else [f"{copied['to_gpu']:,.0f}", f"{copied['from_gpu']:,.0f}"]),
         "n/a" if stage.cores is None else f"{stage.cores['ours']:.1f}",
-        "learner" if row.is_learner else limit,
+        "learner" if row.is_learner else limit if len(stage.waits) > 1 else "n/a",
     ]
 
 
@@ -303,3 +265,7 @@ def hand_over_free(buffers: TrajectoryBuffers, tickets: list[int]) -> None:
         while (taken := buffers.acquire(worker, agent)) is not None:
             buffers.hand_over(worker, taken, agent, acted)
             tickets.append(int(taken[0]))
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(run_suite))
