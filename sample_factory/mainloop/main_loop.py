@@ -21,7 +21,7 @@ from sample_factory.mainloop.observed_run import ObservedRun, TrainingInfoSubscr
 from sample_factory.mainloop.observing import FamilyMetricsSubscriber, ObserversSubscriber
 from sample_factory.mainloop.subscribers import Evolution, LeagueSubscriber
 from sample_factory.monitoring.best_policies import BestPolicies
-from sample_factory.monitoring.console import short_summary_lines, summary_lines
+from sample_factory.monitoring.console import summary_lines
 from sample_factory.monitoring.figures import FiguresWriter, RunProcess
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.run_progress import RunProgress
@@ -287,16 +287,10 @@ class MainLoop(Loop):
             return
         least = min(policy.env_frames for policy in summary.policies)
         commands = next_commands(self._config, sys.orig_argv, self._monitor.progress.is_done, least)
-        folder = self._config.experiment_dir
         first, *others = summary_lines(summary, outcome)
-        others.append(f"Checkpoints: {folder / 'checkpoint_p*'}")
-        others += [f"{purpose.capitalize()}: {command}" for purpose, command in commands]
-        lines = short_summary_lines(summary, outcome)
-        table = [("files", relative_path(folder)), *commands]
-        short = "\n".join([*lines, *footer(table, columns_of(sys.stderr))])
-        log.info(first, extra={"short": short, "bold": lines[0].partition(":")[0]})
-        for line in others:
-            log.info(line, extra={"short": ""})  # on a terminal they are part of the first text
+        table = [("files", relative_path(self._config.experiment_dir)), *commands]
+        text = "\n".join([first, *others, *footer(table, columns_of(sys.stderr))])
+        log.info(text, extra={"bold": first.partition(":")[0]})
 
 
 def footer(table: Sequence[tuple[str, str]], columns: int) -> list[str]:

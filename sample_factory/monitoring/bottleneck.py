@@ -83,10 +83,6 @@ class BottleneckWatch:
         self._shown: list[str] = []  # what limited the run when it was described last
         self._last: list[str] = []  # in the last call
 
-    def text(self, waits: Mapping[str, float]) -> str:
-        """Returns the whole text in one line, as `describe_bottleneck`, or with the advice about envs."""
-        return self._few_envs(waits).replace("\n", "; ") or describe_bottleneck(waits)
-
     def news(self, waits: Mapping[str, float]) -> str:
         """Returns a short text if the bottleneck has changed and was the same in the last two calls."""
         if len(waits.keys() & PARTS.keys()) < 2:

@@ -1,4 +1,4 @@
-"""Texts about a run: long ones for files and pipes, and lines of at most 76 characters for terminals."""
+"""Texts about a run: lines of at most 76 characters, the same ones for terminals and files."""
 
 import math
 import re
@@ -16,37 +16,6 @@ SEPARATORS = ("   ", "  ")
 DROP_ORDER = ("lag", "objective", "eval", "progress", "left")
 
 
-def status_text(progress: RunProgress, bottleneck: str) -> str:
-    """Returns the state of a run in one line, followed by one line for each policy if there are several.
-
-    bottleneck: a text; may be empty.
-    """
-    shares = [] if progress.share_done is None else [f"{100 * progress.share_done:.1f} %"]
-    seconds_left = progress.seconds_left()
-    if seconds_left is not None:
-        shares.append(f"{duration_text(seconds_left)} left")
-    frames = f"env frames {progress.total_frames:,}" + (f" ({', '.join(shares)})" if shares else "")
-    first_batch = "" if progress.new_frames else first_batch_text(progress)
-    rates = progress.shown_fps().items()
-    texts = [f"{rate:,.0f} ({window:.0f} s)" for window, rate in rates if math.isfinite(rate)]
-    fps = f"FPS {', '.join(texts)}" if texts else ""
-    policies = progress.policies
-    only = _policy_parts(policies[0]) if len(policies) == 1 else []
-    rows = [[frames, first_batch, fps, *only, bottleneck]]
-    for policy_id, policy in enumerate(policies if len(policies) > 1 else ()):
-        rows.append([f"policy {policy_id}: env frames {policy.env_frames:,}", *_policy_parts(policy)])
-    return "\n    ".join(" | ".join(filter(None, row)) for row in rows)
-
-
-def _policy_parts(policy: PolicyProgress) -> list[str]:
-    parts = [episodes_text(policy.episodes)]
-    if policy.eval_reward is not None:
-        parts.append(f"evaluated: {number_text(policy.eval_reward)}")
-    if policy.lag is not None:
-        parts.append(f"policy lag {policy.lag.mean:.1f} ({policy.lag.low:.0f} to {policy.lag.high:.0f})")
-    return parts
-
-
 def first_batch_text(progress: RunProgress) -> str:
     """Returns how much of the first batch has been sampled."""
     if progress.has_batch:  # counts of samples arrive later than batches
@@ -57,20 +26,6 @@ def first_batch_text(progress: RunProgress) -> str:
     if samples > needed:
         return f"the first batch is sampled ({samples:,} samples so far)"
     return f"collecting the first batch: {samples:,} of {needed:,} samples"
-
-
-def episodes_text(episodes: EpisodeStats) -> str:
-    """Returns the means over the last episodes, and the number of episodes."""
-    reward = episodes.spread("reward")
-    length = episodes.spread("len")
-    true_objective = episodes.spread("true_objective")
-    if reward is None or length is None or true_objective is None:
-        return "no episode has ended yet"
-    objective = f", true objective {number_text(true_objective.mean)}" if episodes.has_own_objective else ""
-    # Short episodes end first, so the first means are over short episodes.
-    first = "the first " if episodes.are_first else ""
-    number = "1 episode" if reward.num_episodes == 1 else f"{first}{reward.num_episodes} episodes"
-    return f"reward {number_text(reward.mean)}{objective}, length {length.mean:.0f} frames ({number})"
 
 
 def number_text(value: float) -> str:
@@ -208,7 +163,7 @@ def _policy_cells(policy: PolicyProgress) -> dict[str, str]:
     if policy.eval_reward is not None:
         cells["eval"] = f"eval {short_number(policy.eval_reward)}"
     if policy.lag is not None:
-        cells["lag"] = f"lag {policy.lag.mean:.1f}"
+        cells["lag"] = f"lag {policy.lag:.1f}"
     return cells
 
 
@@ -225,33 +180,21 @@ def _mean_rewards(policies: Sequence[PolicyProgress]) -> dict[int, float]:
 
 
 def summary_lines(progress: RunProgress, outcome: str) -> list[str]:
-    """Returns the results for the log file. outcome: "stopped", "failed", or begins with "finished"."""
-    fps = f"{progress.mean_fps():,.0f} FPS on average"
-    lines = [
-        f"{_outcome(progress, outcome)}: {progress.new_frames:,} env frames in "
-        f"{duration_text(progress.seconds)}, {fps}; {progress.total_frames:,} env frames in all runs of this "
-        "experiment"
-    ]
-    for policy_id, policy in enumerate(progress.policies):
-        results = f"{policy.env_frames:,} env frames, {episodes_text(policy.episodes)}"
-        lines.append(f"Policy {policy_id}: {results}{_best(policy)}")
-    return [*lines, *_incidents(progress)]
-
-
-def short_summary_lines(progress: RunProgress, outcome: str) -> list[str]:
-    """Returns the results for a terminal."""
+    """Returns the results of a run. outcome: "stopped", "failed", or begins with "finished"."""
     total = progress.total_frames
-    resumed = f" ({short_count(total)} in all)" if total > progress.new_frames else ""
+    resumed = f" ({total:,} in all)" if total > progress.new_frames else ""
     lines = [
-        f"{_outcome(progress, outcome)}: {short_count(progress.new_frames)} frames{resumed} in "
+        f"{_outcome(progress, outcome)}: {progress.new_frames:,} env frames{resumed} in "
         f"{duration_text(progress.seconds)}, {progress.mean_fps():,.0f} FPS on average"
     ]
-    best = best_policy(progress.policies)
+    policies = progress.policies
+    best = best_policy(policies)
+    if len(policies) > 1:
+        lines += [f" {row}" for row in policy_rows(policies)]
     if best is not None:
-        policy = progress.policies[best]
-        which = f"the best is policy {best}: " if len(progress.policies) > 1 else ""
-        lines.append(f"{which}{reward_text(policy.episodes)}{_best(policy)}")
-    elif len(progress.policies) == 1:
+        which = f"the best is policy {best}: " if len(policies) > 1 else ""
+        lines.append(f"{which}{reward_text(policies[best].episodes)}{_best(policies[best])}")
+    elif len(policies) == 1:
         lines.append("no episode has ended")
     return [*lines, *_incidents(progress)]
 

@@ -18,7 +18,7 @@ from sample_factory.exchange.messages import (
 from sample_factory.exchange.topology import Topology
 from sample_factory.monitoring.bottleneck import BottleneckWatch
 from sample_factory.monitoring.component_stats import ComponentStats
-from sample_factory.monitoring.console import StatusLine, duration_text, policy_rows, reward_text, status_text
+from sample_factory.monitoring.console import StatusLine, duration_text, policy_rows, reward_text
 from sample_factory.monitoring.run_progress import RunProgress
 from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.monitoring.summaries import Summaries, SummaryWriter
@@ -26,7 +26,7 @@ from sample_factory.runtime.clock import Every
 from sample_factory.runtime.log import log
 
 MEASURE_SECONDS = 1.0
-POLICY_ROWS_SECONDS = 30.0  # between the rows of several policies on a terminal
+POLICY_ROWS_SECONDS = 30.0  # between the rows of several policies
 
 
 class Monitor(Subscriber):
@@ -130,9 +130,9 @@ class Monitor(Subscriber):
         self._summaries.write(policy_id, scalars, policy.env_frames if env_frames is None else env_frames)
 
     def status(self) -> str:
-        """Returns the status of the run as text."""
+        """Returns the status of the run in one line."""
         self.progress.measure()
-        return status_text(self.progress, self._bottleneck.text(self.components.waits()))
+        return self._status_line.text(self.progress)
 
     def summary(self) -> RunProgress:
         """Returns the results of the run so far."""
@@ -144,16 +144,12 @@ class Monitor(Subscriber):
         for policy in self.policies:
             policy.update_best()
         status = self.status()
-        short = self._status_line.text(self.progress)
         if len(self.policies) > 1 and self._time_for_policy_rows():
-            short = "\n ".join([short, *policy_rows(self.policies)])
-        log.info(status, extra={"short": short, "bold": reward_text(self.policies[0].episodes)})
-        bottleneck = self._bottleneck.news(self.components.waits())
-        if bottleneck:  # elsewhere each status has it
-            log.info(bottleneck, extra={"only_on_terminals": True})
-        note = self._note_on_episodes()
-        if note:
-            log.info(note)
+            status = "\n ".join([status, *policy_rows(self.policies)])
+        log.info(status, extra={"bold": reward_text(self.policies[0].episodes)})
+        for news in (self._bottleneck.news(self.components.waits()), self._note_on_episodes()):
+            if news:
+                log.info(news)
 
     def _note_on_episodes(self) -> str:
         """Returns how long the first episode has become, each time that its length has doubled."""

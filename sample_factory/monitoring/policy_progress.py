@@ -18,12 +18,12 @@ V1_NAMES = {"true_reward": "true_objective"}  # v1's name of a metric -> name he
 
 
 class Spread(NamedTuple):
-    """Mean and range of one metric. num_episodes: the episodes that report it; 0 if it is not of episodes."""
+    """Mean and range of one metric over the `num_episodes` episodes that report it."""
 
     mean: float
     low: float
     high: float
-    num_episodes: int = 0
+    num_episodes: int
 
 
 class PolicyProgress:
@@ -31,8 +31,8 @@ class PolicyProgress:
 
     env_frames: trained on in all runs of the experiment.
     new_frames, new_samples: trained on in this run.
-    lag: SGD steps between acting and training, over the last minibatch for which the learner reported them;
-        None before the first report.
+    lag: SGD steps between acting and training, the mean over the last minibatch for which the learner
+        reported them; None before the first report.
     eval_reward: the mean of the last evaluation during training; None before the first.
     best_reward, best_at: the largest mean reward over a full window of episodes in this run, and the
         env_frames at which it was reached; None before the first full window.
@@ -44,7 +44,7 @@ class PolicyProgress:
         self.env_frames = 0
         self.new_frames = 0
         self.new_samples = 0
-        self.lag: Spread | None = None
+        self.lag: float | None = None
         self.eval_reward: float | None = None
         self.best_reward: float | None = None
         self.best_at: int | None = None
@@ -63,8 +63,7 @@ class PolicyProgress:
         self.new_frames = max(0, report.env_frames - self._first.env_frames)
         self.new_samples = max(0, report.samples - self._first.samples)
         stats = report.stats or {}
-        if "version_diff_avg" in stats:
-            self.lag = Spread(stats["version_diff_avg"], stats["version_diff_min"], stats["version_diff_max"])
+        self.lag = stats.get("version_diff_avg", self.lag)
 
     def update_best(self) -> None:
         """Compares the mean reward of the last episodes with the best so far. To be called repeatedly."""

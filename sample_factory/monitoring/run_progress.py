@@ -113,15 +113,6 @@ class RunProgress:
         """Returns length of a window in seconds -> env frames per second; NaN where they are not known."""
         return self._frame_rates.rates()
 
-    def shown_fps(self) -> Mapping[float, float]:
-        """Returns the FPS of the windows that the run has covered, and of the shortest one in any case.
-
-        None before the first batch is trained on: rollout workers report every few seconds, so a rate of
-        sampling over the first of them would be far off.
-        """
-        rates = self.fps() if self.new_frames else {}
-        return {window: rates[window] for window in rates if window <= max(self.seconds, FPS_SECONDS[0])}
-
     def steady_fps(self) -> float:
         """Returns the FPS over the last minute, or the whole run if it is shorter, up to the last batch: a
         batch may take many seconds. NaN before the first batch is trained on."""

@@ -227,7 +227,7 @@ class Summaries:
                 **components.summaries(policy_id),
             }
             if policy.lag is not None:
-                scalars["0_aux/policy_lag"] = policy.lag.mean
+                scalars["0_aux/policy_lag"] = policy.lag
             if policy_id == 0:  # as in v1, values of the whole run are written for policy 0
                 scalars["0_aux/_fps"] = progress.fps()[STEADY_SECONDS]
                 scalars["stats/master_process_memory_mb"] = rss_mb()

@@ -10,10 +10,10 @@ from sample_factory.monitoring.console import (
     MAX_WIDTH,
     StatusLine,
     clock_text,
+    duration_text,
     policy_rows,
     short_count,
     short_number,
-    short_summary_lines,
     summary_lines,
 )
 from sample_factory.monitoring.policy_progress import PolicyProgress
@@ -96,34 +96,24 @@ def test_several_policies_show_the_best_in_the_line_and_at_most_eight_in_rows():
 
 
 @pytest.mark.parametrize(
-    "count, text",
-    [(0, "0"), (999, "999"), (4096, "4.0k"), (20_480, "20k"), (1_820_000, "1.82M"), (10**9, "1.00G")],
-)
-def test_counts_are_short(count, text):
-    assert short_count(count) == text
-
-
-@pytest.mark.parametrize(
-    "value, text",
+    "form, texts",
     [
-        (0.0, "0"),
-        (0.784, "0.78"),
-        (-1.6, "-1.60"),
-        (12.34, "12.3"),
-        (1754.0, "1,754"),
-        (0.0031, "0.0031"),
-        (-2e39, "-2.00e+39"),
+        (
+            short_count,
+            {0: "0", 999: "999", 4096: "4.0k", 20_480: "20k", 1_820_000: "1.82M", 10**9: "1.00G"},
+        ),
+        (
+            short_number,
+            {0.0: "0", 0.784: "0.78", -1.6: "-1.60", 12.34: "12.3", 1754.0: "1,754", -2e39: "-2.00e+39"},
+        ),
+        (short_number, {0.0031: "0.0031"}),
+        (clock_text, {9: "0:09", 292: "4:52", 3900: "1h05m", 95_000: "26h23m", 183_600: "2d03h"}),
+        (duration_text, {0: "0 s", 59.4: "59 s", 59.6: "1 min 00 s", 61: "1 min 01 s", 3600: "1 h 00 min"}),
+        (duration_text, {7505: "2 h 05 min", 86400 * 2 + 3600 * 3: "2 d 03 h"}),
     ],
 )
-def test_numbers_have_about_three_digits(value, text):
-    assert short_number(value) == text
-
-
-@pytest.mark.parametrize(
-    "seconds, text", [(9, "0:09"), (292, "4:52"), (3900, "1h05m"), (95_000, "26h23m"), (183_600, "2d03h")]
-)
-def test_durations_are_short(seconds, text):
-    assert clock_text(seconds) == text
+def test_counts_numbers_and_durations_are_short(form, texts):
+    assert {value: form(value) for value in texts} == texts
 
 
 def trained(reward: float, episodes: int = 100) -> PolicyProgress:
@@ -141,39 +131,24 @@ def summary(*policies: PolicyProgress, total_frames: int = 450_000, incidents=No
     return SimpleNamespace(policies=policies, incidents=incidents or {}, mean_fps=lambda: 1224.0, **counts)
 
 
-def test_the_end_says_whether_the_run_is_finished_and_how_fast_and_good_it_was():
-    assert short_summary_lines(summary(trained(0.78)), "finished") == [
-        "finished: 450k frames in 6 min 12 s, 1,224 FPS on average",
+def test_the_end_says_whether_the_run_is_finished_how_fast_and_good_it_was_and_how_often_it_was_healed():
+    healed = {"worker_restarts": 2, "env_rebuilds": 1000, "broken_numbers": 0}
+    assert summary_lines(summary(trained(0.78), incidents=healed), "finished") == [
+        "finished: 450,000 env frames in 6 min 12 s, 1,224 FPS on average",
         "reward 0.78; best mean reward 0.80 at 412k frames",
+        "incidents: 2 worker restarts, 1,000 env rebuilds; see sf_log.txt",
     ]
-    assert summary_lines(summary(trained(0.78)), "finished")[1] == (
-        "Policy 0: 450,000 env frames, reward 0.780, length 96 frames (100 episodes); best mean reward 0.80 "
-        "at 412k frames"
-    )
 
 
-def test_a_run_that_is_not_finished_says_how_far_it_has_come():
-    assert summary_lines(summary(trained(0.78)), "stopped")[0].startswith(
-        "stopped at 31 %: 450,000 env frames"
-    )
-    assert short_summary_lines(summary(trained(0.78)), "failed")[0].startswith("failed at 31 %: 450k frames")
+@pytest.mark.parametrize("outcome", ["stopped", "failed"])
+def test_a_run_that_is_not_finished_says_how_far_it_has_come_with_the_frames_of_earlier_runs(outcome):
+    first, *_ = summary_lines(summary(trained(0.78), total_frames=900_000), outcome)
+    assert first.startswith(f"{outcome} at 31 %: 450,000 env frames (900,000 in all) in ")
 
 
-def test_frames_of_earlier_runs_are_added_up():
+def test_of_several_policies_each_has_a_row_and_the_best_is_named():
+    _, *rows, best = summary_lines(summary(trained(0.1), trained(0.78), trained(0.3)), "finished")
+    assert [row.split()[:5] for row in rows][1] == ["policy", "1", "450k", "reward", "0.78"]
     assert (
-        "450k frames (900k in all) in"
-        in short_summary_lines(summary(trained(0.7), total_frames=900_000), "")[0]
+        len(rows) == 3 and best == "the best is policy 1: reward 0.78; best mean reward 0.80 at 412k frames"
     )
-
-
-def test_of_several_policies_the_best_is_named():
-    lines = short_summary_lines(summary(trained(0.1), trained(0.78), trained(0.3)), "finished")
-    assert lines[1] == "the best is policy 1: reward 0.78; best mean reward 0.80 at 412k frames"
-
-
-def test_incidents_are_counted():
-    found = summary(
-        trained(0.78), incidents={"worker_restarts": 2, "env_rebuilds": 1000, "broken_numbers": 0}
-    )
-    line = "incidents: 2 worker restarts, 1,000 env rebuilds; see sf_log.txt"
-    assert line in summary_lines(found, "finished") and line in short_summary_lines(found, "finished")

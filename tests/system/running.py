@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -87,6 +88,10 @@ def kill_started() -> None:
         process.communicate()
 
 
+# The beginning of a status: "180k / 450k   40 %", or "180k   1,224 FPS" without a limit.
+STATUS = re.compile(r"\[main\] INFO +([\d.]+)([kM]?)(?: / \S+)?  ")
+
+
 def wait_for_line(process: subprocess.Popen, text: str) -> str:
     """Reads the output up to a line with `text` and returns it; fails if the output ends before."""
     lines = []
@@ -98,10 +103,13 @@ def wait_for_line(process: subprocess.Popen, text: str) -> str:
 
 
 def wait_for_frames(process: subprocess.Popen, beyond: int) -> int:
-    """Reads the output up to a status with more than `beyond` env frames; returns their number."""
+    """Reads the output up to a status with more than `beyond` env frames; returns their number, in which only
+    three digits are exact."""
     while True:
-        line = wait_for_line(process, "env frames ")
-        frames = int(line.split("env frames ")[1].split(" ")[0].replace(",", ""))
+        status = STATUS.search(wait_for_line(process, "[main] INFO "))
+        if status is None:
+            continue
+        frames = round(float(status[1]) * {"": 1, "k": 1e3, "M": 1e6}[status[2]])
         if frames > beyond:
             return frames
 

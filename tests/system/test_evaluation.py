@@ -11,7 +11,7 @@ from tests.system.running import (
     scalars,
     start,
     stop,
-    wait_for_line,
+    wait_for_frames,
 )
 
 CARTPOLE = ["--env=gym_CartPole-v1", "--experiment=a", *SMALL, "--inline_samplers=1", "--use_rnn=False"]
@@ -34,7 +34,7 @@ def test_a_run_evaluates_its_policy_and_keeps_the_best_which_eval_measures(tmp_p
 def test_ctrl_c_ends_an_evaluation_with_the_run(tmp_path):
     flags = ["--eval_every_env_steps=1000", "--eval_episodes=1000000"]
     process = start("train", tmp_path, *CARTPOLE, *flags, FOREVER)
-    wait_for_line(process, "env frames ")
+    wait_for_frames(process, 0)
 
     def is_evaluated():
         try:

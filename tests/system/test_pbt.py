@@ -159,7 +159,7 @@ def test_a_run_killed_during_a_takeover_has_changed_nothing_and_decides_again(tm
     # While one learner is suspended, the other needs buffers to continue.
     flags = [*FLAGS, FOREVER, "--pbt_period_env_steps=1000"]
     process = start(SCRIPT, tmp_path, *flags, "--traj_buffers_excess_ratio=30")
-    wait_for_line(process, "policy 1: env frames")
+    wait_for_line(process, "policy 1   ")
     family = descendants(process)
     donor, receiver = child(family, "learner_0"), child(family, "learner_1")
     donor.suspend()

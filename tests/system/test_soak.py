@@ -14,7 +14,7 @@ from tests.system.running import (
     kill,
     scalars,
     start,
-    wait_for_line,
+    wait_for_frames,
 )
 
 FLAGS = ["--env=doom_basic", "--experiment=a", "--num_workers=2", "--num_envs_per_worker=8", "--device=cpu"]
@@ -40,7 +40,7 @@ def test_training_learns_and_nothing_accumulates_while_workers_and_engines_are_k
         pytest.skip("takes minutes; ask for it by --soak=SECONDS")
     dice = random.Random(1)
     run = start("train", tmp_path, *FLAGS, f"--train_for_seconds={seconds}")
-    wait_for_line(run, "env frames ")
+    wait_for_frames(run, 0)
     started = time.monotonic()
     next_kill = 0.0
     kills = {"worker": 0, "engine": 0}

@@ -60,4 +60,4 @@ def test_a_run_at_a_terminal_is_short_lines_from_what_it_checks_to_the_next_comm
     assert [text.strip() for text in purposes] == ["files", "watch", "continue", "curves", "tensorboard"]
     assert max(len(line) for line in lines[:end] if str(tmp_path) not in line) < 80
     log = (tmp_path / "a" / "sf_log.txt").read_text()
-    assert "| FPS " in log and "[main] INFO finished: 3," in log, "the file has the whole lines"
+    assert " FPS   reward " in log and "[main] INFO finished: 3," in log, "the file has the same lines"
