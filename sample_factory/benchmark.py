@@ -5,23 +5,13 @@ python -m sample_factory.benchmark --env=doom_benchmark --num_workers=8 --num_en
 It takes all flags of training, and some of its own, which --help lists.
 """
 
+import functools
 import sys
-from collections.abc import Sequence
 
-from sample_factory.launch.exit_codes import run_command
+from sample_factory.benchmarking.benchmark_flags import BENCHMARK as COMMAND
+from sample_factory.launch.command_line import run
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 done, 1 a stage failed, 2 bad input, 130 interrupted."""
-
-    def command(arguments: Sequence[str]) -> None:
-        from sample_factory.benchmarking.benchmark import benchmark
-        from sample_factory.benchmarking.benchmark_flags import parse_arguments
-
-        benchmark(parse_arguments(arguments))
-
-    return run_command(command, argv)
-
+main = functools.partial(run, COMMAND)
 
 if __name__ == "__main__":
     sys.exit(main())

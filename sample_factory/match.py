@@ -5,26 +5,13 @@ python -m sample_factory.match --env=my_duel --experiment=new --opponent_experim
 Past against present: --opponent_checkpoint=milestone:12345 of the same experiment.
 """
 
+import functools
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
 
-from sample_factory.launch.exit_codes import run_command
+from sample_factory.evaluation.match import MATCH as COMMAND
+from sample_factory.launch.command_line import run
 
-
-def main(argv: Sequence[str] | None = None, env: Callable[..., Any] | None = None) -> int:
-    """Returns the exit code: 0 done or stopped, 1 a checkpoint cannot be used, 2 bad input."""
-
-    def command(arguments: Sequence[str]) -> None:
-        from sample_factory.evaluation.match import parse_arguments, run_match
-        from sample_factory.runtime.log import setup_logging
-
-        setup_logging("match")
-        contestants = parse_arguments(arguments)
-        run_match(contestants)
-
-    return run_command(command, argv, env)
-
+main = functools.partial(run, COMMAND)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,16 +1,12 @@
 """Starts TensorBoard on the experiments that match masks: python -m sample_factory.tb '*doom*' 'battle_?'"""
 
+import functools
 import sys
-from collections.abc import Sequence
 
-from sample_factory.launch.exit_codes import run_command
-from sample_factory.runner.watch_curves import watch
+from sample_factory.launch.command_line import run
+from sample_factory.runner.watch_curves import TB as COMMAND
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 ended by Ctrl+C, 2 bad input, otherwise the exit code of TensorBoard."""
-    return run_command(watch, argv)
-
+main = functools.partial(run, COMMAND)
 
 if __name__ == "__main__":
     sys.exit(main())

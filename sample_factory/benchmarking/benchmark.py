@@ -39,7 +39,6 @@ ROLES = {
 def benchmark(config: Config) -> None:
     """Measures, prints the report and writes the files that the flags name.
 
-    config: from `benchmark_flags.parse_arguments`.
     Raises StageFailed, KeyboardInterrupt, and ConfigError for a file that cannot be written.
     """
     flags: BenchmarkFlags = config.extra["benchmark"]

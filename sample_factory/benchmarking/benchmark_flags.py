@@ -1,14 +1,13 @@
 """The flags of `benchmark`. Imports neither torch nor matplotlib, so that bad flags are reported at once."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from sample_factory.config.commands import BENCHMARK, DUMMY_SAMPLER
+from sample_factory.benchmarking.random_sampler import DUMMY_SAMPLER
+from sample_factory.config.command import ENV_FAMILIES, TRAIN, Command
 from sample_factory.config.config import Config
-from sample_factory.config.flags import flag, make_parser, parse_known
-from sample_factory.config.parsing import as_arguments, parse_config
+from sample_factory.config.flags import flag
+from sample_factory.config.parsing import as_arguments
 from sample_factory.plotting.drawing import house_style
 from sample_factory.plotting.plot_command import check_out, named_number
 
@@ -30,13 +29,14 @@ class BenchmarkFlags:
         (),
         "speed of another program on this machine, for the table and the chart; may be repeated",
         metavar="NAME=FPS",
+        repeats=True,
     )
 
     def __post_init__(self) -> None:
         """Finds before the measurement what would otherwise fail after it. Raises ConfigError."""
         _ = self.others
         if self.chart is not None:
-            check_out(Path(self.chart), "--chart")
+            check_out(self.chart, "--chart")
             house_style()  # raises if matplotlib is missing
 
     @property
@@ -46,23 +46,31 @@ class BenchmarkFlags:
         return dict(named_number("--compare", text, form, least=0.0) for text in self.compare)
 
 
-def parse_arguments(argv: Sequence[str]) -> Config:
-    """Returns the configuration of training with the extra section `benchmark`, BenchmarkFlags.
-
-    Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help.
-    """
-    from sample_factory.envs.env_registry import resolve_family
-
-    extra = {"benchmark": BenchmarkFlags}
-    return parse_config(_join_repeated(argv), resolve_family, extra_sections=extra, command=BENCHMARK)
-
-
-def _join_repeated(argv: Sequence[str]) -> list[str]:
-    """--compare=A=1 --compare=B=2 becomes --compare A=1 B=2."""
-    parser = make_parser()
-    parser.add_argument("--compare", action="extend", nargs="*", default=[])
-    found, rest = parse_known(parser, argv)
-    return [*rest, "--compare", *found.compare] if found.compare else rest
+BENCHMARK = Command(
+    module="benchmark",
+    usage="--env=ENV [--flag=value ...]",
+    description="Measures simulation, sampling and training one after the other, a minute each, and reports "
+    "what limits the speed. It sets the flags that decide when training stops and where it writes; it changes"
+    " no experiment.",
+    examples="""
+    # Measure the flags that a run will have.
+    --env=doom_battle --num_envs_per_worker=16
+    # Beside the speed of another program on this machine.
+    --env=doom_battle --compare=other=1400
+    # Write all figures to a file, and a chart.
+    --env=gym_CartPole-v1 --seconds=20 --json=speed.json --chart=speed.png
+    """,
+    run="sample_factory.benchmarking.benchmark:benchmark",
+    experiment="new",
+    sections={"benchmark": BenchmarkFlags},
+    common="env num_workers num_envs_per_worker worker_num_splits policy_workers_per_policy inline_samplers "
+    "batch_size rollout device precision",
+    envs=ENV_FAMILIES,
+    reads=f"{TRAIN.reads} -experiment -experiments_root -train_dir -restart_behavior -benchmark "
+    "-sampler_only -figures_file -status_interval -decorrelate_envs_on_one_worker "
+    "-decorrelate_experience_max_seconds",
+    instead=dict.fromkeys(("train_for_env_steps", "train_for_seconds"), "write --seconds=N"),
+)
 
 
 def training_flags(config: Config) -> list[str]:

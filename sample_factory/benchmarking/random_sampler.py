@@ -1,6 +1,5 @@
 """Steps envs with random actions on every core, without a network."""
 
-import dataclasses
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -8,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sample_factory.config.commands import DUMMY_SAMPLER
+from sample_factory.config.command import ENV_FAMILIES, READS_EXPERIMENT, Command
 from sample_factory.config.config import Config
 from sample_factory.config.flags import flag
-from sample_factory.config.parsing import parse_config
 from sample_factory.config.sampling_flags import ROLLOUT_WORKER_NICENESS
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_registry import resolve_family
@@ -109,20 +107,40 @@ class RandomSampler:
         return self._table[(sweep + 37 * env) % NUM_RANDOM_ACTIONS]
 
 
-def parse_arguments(argv: Sequence[str]) -> Config:
-    """Returns the configuration, with the extra section `random_sampler`.
-
-    Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help.
-    """
-    own = {"random_sampler": RandomSamplerFlags}
-    return parse_config(argv, _family_in_one_split, extra_sections=own, command=DUMMY_SAMPLER)
+def run_sampler(config: Config) -> None:
+    """The command: samples, and prints the lines. Raises as `sample`."""
+    print("\n".join(sample(config)))
 
 
-def _family_in_one_split(env: str) -> EnvFamily:
+DUMMY_SAMPLER = Command(
+    module="dummy_sampler",
+    usage="--env=ENV [--flag=value ...]",
+    description="Steps envs with random actions on every core, without a network. The speed is the upper "
+    "bound for training.",
+    examples="""
+    # How fast is Doom on this machine? Half a minute.
+    --env=doom_benchmark --num_envs_per_worker=16 --timeout_seconds=30
+    # How fast is a Gymnasium env? Ten seconds.
+    --env=gym_CartPole-v1 --timeout_seconds=10
+    # On a single core.
+    --env=doom_battle --num_workers=1 --timeout_seconds=10
+    """,
+    run=run_sampler,
+    experiment="new",
+    sections={"random_sampler": RandomSamplerFlags},
+    common="env num_workers num_envs_per_worker env_frameskip seed",
+    envs=ENV_FAMILIES,
     # There is no inference to overlap with, so the envs form one split, and any number of them is allowed.
-    family = resolve_family(env)
-    defaults = {**family.defaults, "num_envs_per_worker": 1, "worker_num_splits": 1}
-    return dataclasses.replace(family, defaults=defaults)
+    defaults={"num_envs_per_worker": 1, "worker_num_splits": 1},
+    reads=READS_EXPERIMENT + "seed env_frameskip env_framestack num_workers num_envs_per_worker "
+    "reset_timeout_seconds set_workers_cpu_affinity force_envs_single_thread default_niceness "
+    "status_interval figures_file",
+    instead={
+        "train_for_env_steps": "write --sample_env_frames=N",
+        "train_for_seconds": "write --timeout_seconds=N",
+        "actor_worker_gpus": "write --sampler_worker_gpus",
+    },
+)
 
 
 def sample(config: Config) -> list[str]:

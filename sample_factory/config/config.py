@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from sample_factory.config.command import TRAIN, Command
 from sample_factory.config.experiment_folder import SAVED_NAMES, experiment_folder, write_atomically
 from sample_factory.config.flags import section_fields, shortened
 from sample_factory.config.learning_flags import LearningFlags
@@ -121,6 +122,7 @@ class Config:
     is_foreign: whether values come from a cfg.json of another account, which --trust_code has not accepted;
         `save` does not sign them.
     is_of_script: whether a script for version 2 starts it, which also finds cfg.json as config.json.
+    command: what the flags were parsed for.
     """
 
     run: RunFlags
@@ -142,6 +144,7 @@ class Config:
     resumed: Resumed | None = None
     is_foreign: bool = False
     is_of_script: bool = False
+    command: Command = TRAIN
 
     @property
     def sections(self) -> dict[str, Any]:

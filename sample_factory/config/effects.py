@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sample_factory.config.algorithms import BUILT_IN
-from sample_factory.config.commands import Command
 from sample_factory.config.config import Config, as_text
 from sample_factory.config.flags import ConfigError, Not, default_of
 from sample_factory.config.observation_defaults import FOLLOWING
@@ -28,14 +27,15 @@ class _Fault(NamedTuple):
     needs: str
 
 
-def report_without_effect(config: Config, command: Command) -> None:
-    """Logs the typed flags that have no effect in a command.
+def report_without_effect(config: Config) -> None:
+    """Logs the typed flags that have no effect in the command of a configuration.
 
     The env is not known yet: what depends on its spaces is logged later, see `flags_without_effect` in
     launch/checks.py.
 
     Raises ConfigError for a flag that has a counterpart in this command.
     """
+    command = config.command
     if command.reads is None:
         return
     unread = [name for name in changed_flags(config) if not command.uses(name, config.section_of(name))]
@@ -48,7 +48,7 @@ def report_without_effect(config: Config, command: Command) -> None:
         log.warning(text, _no_effect(unread), command.name)
     for name in config.typed.keys() & RETIRED_FLAGS.keys():
         log.warning("--%s has no effect: %s", name, RETIRED_FLAGS[name])
-    for line in without_effect(config, command):
+    for line in without_effect(config):
         log.warning("%s", line)
 
 
@@ -58,22 +58,23 @@ def changed_flags(config: Config) -> list[str]:
     return [name for name in config.typed if name in fields and values[name] != default_of(fields[name])]
 
 
-def without_effect(config: Config, command: Command, facts: Facts | None = None) -> list[str]:
+def without_effect(config: Config, facts: Facts | None = None) -> list[str]:
     """Returns lines about typed flags that have no effect because of the values of other flags, or because
     of the env. Flags with the same reason share a line; flags that the command never reads are left out.
 
     facts: properties of the env, if they are known.
     """
-    names = [name for name in changed_flags(config) if command.uses(name, config.section_of(name))]
+    uses = config.command.uses
+    names = [name for name in changed_flags(config) if uses(name, config.section_of(name))]
     flags_of: dict[tuple[_Fault, ...], list[str]] = {}
     for name in names:
-        faults = why_without_effect(config, command, name, facts or {})
+        faults = why_without_effect(config, name, facts or {})
         if faults:
             flags_of.setdefault(faults, []).append(name)
     return [_line(names, faults) for faults, names in flags_of.items()]
 
 
-def why_without_effect(config: Config, command: Command, name: str, facts: Facts) -> tuple[_Fault, ...]:
+def why_without_effect(config: Config, name: str, facts: Facts) -> tuple[_Fault, ...]:
     """Returns what a flag lacks to have an effect, by the first of the dicts in its `only_with`.
 
     An empty tuple: it has an effect, or that is not known.
@@ -82,7 +83,7 @@ def why_without_effect(config: Config, command: Command, name: str, facts: Facts
     reason: tuple[_Fault, ...] = ()
 
     def is_read(other: str) -> bool:
-        return other in fields and command.uses(other, config.section_of(other))
+        return other in fields and config.command.uses(other, config.section_of(other))
 
     for needed in fields[name].metadata["only_with"]:
         if all(other in fields and not is_read(other) for other in needed):

@@ -19,7 +19,7 @@ from sample_factory.runtime.failures import Explained
 MAX_INT = 2**63 - 1  # of an int64
 MAX_FLOAT = 3.4e38  # of a float32
 MAX_SHOWN = 200  # characters of a value in a message
-BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le}
+BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
 NEVER = int(1e10)  # a limit that is never reached
 
 
@@ -64,6 +64,9 @@ def flag(
     between: tuple[float, float] | None = None,
     only_with: OnlyWith = (),
     chosen_if: Mapping[str, Sequence[Any]] = types.MappingProxyType({}),
+    short: str = "",
+    repeats: bool = False,
+    is_positional: bool = False,
     **checks: float,
 ) -> Any:
     """Returns a dataclass field that is also a command-line flag of the same name.
@@ -82,7 +85,11 @@ def flag(
         several such dicts if one of them is enough. See effects.py, which also has names for properties of
         the env in place of a flag.
     chosen_if: another flag of the section -> its values with which `choices` are all; else any value will do.
-    between: the smallest and the largest number. checks: other bounds: `at_least`, `above`, `at_most`.
+    short: another name with one dash, such as -r.
+    repeats: a list to which each mention of the flag adds.
+    is_positional: the value or list is typed without a name.
+    between: the smallest and the largest number. checks: other bounds: `at_least`, `above`, `at_most`,
+        `below`.
     """
     if between is not None:
         checks |= {"at_least": between[0], "at_most": between[1]}
@@ -99,6 +106,9 @@ def flag(
         "never_foreign": never_foreign,
         "only_with": (only_with,) if isinstance(only_with, Mapping) else tuple(only_with),
         "chosen_if": dict(chosen_if),
+        "short": short,
+        "repeats": repeats,
+        "is_positional": is_positional,
         "actions": None,
     }
     return dataclasses.field(default=default, metadata=metadata)
@@ -204,10 +214,16 @@ def make_parser() -> argparse.ArgumentParser:
     return FlagParser(add_help=False, allow_abbrev=False, exit_on_error=False)
 
 
-def parse_known(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Returns the known arguments, and the list of unknown ones. Raises ConfigError for a bad value."""
+def parse_known(
+    parser: argparse.ArgumentParser, argv: Sequence[str], intermixed: bool = False
+) -> tuple[argparse.Namespace, list[str]]:
+    """Returns the known arguments, and the list of unknown ones. Raises ConfigError for a bad value.
+
+    intermixed: flags may stand between positional arguments.
+    """
+    parse = parser.parse_known_intermixed_args if intermixed else parser.parse_known_args
     try:
-        return parser.parse_known_args(list(argv))
+        return parse(list(argv))
     except argparse.ArgumentError as error:
         raise ConfigError(explain(error)) from None
 
@@ -223,14 +239,25 @@ def explain(error: argparse.ArgumentError) -> str:
 
 def add_flags(parser: argparse.ArgumentParser, section: type) -> None:
     """Adds every flag of a section to the parser. Flags that are not typed are not set in the namespace."""
-    for field, kind in section_fields(section):
-        add_flag(parser, field, kind)
+    fields = section_fields(section)
+    has_positional = any(field.metadata["is_positional"] for field, _ in fields)
+    for field, kind in fields:
+        # Where there are positional arguments, a flag must not take them for further values of its own.
+        add_flag(parser, field, kind, several=1 if has_positional else "*")
 
 
 def add_flag(
-    parser: argparse._ActionsContainer, field: dataclasses.Field[Any], kind: FlagType, **explained: Any
+    parser: argparse._ActionsContainer,
+    field: dataclasses.Field[Any],
+    kind: FlagType,
+    several: int | str = "*",
+    **explained: Any,
 ) -> None:
-    """Adds a flag to a parser or to a group of one. explained: its `help` and its `metavar`, if wanted."""
+    """Adds a flag to a parser or to a group of one.
+
+    several: how many values a list takes at each mention, as argparse's nargs. explained: `help` and
+    `metavar` of the flag, if wanted.
+    """
     if field.metadata["actions"] is not None:
         for action in field.metadata["actions"]:
             own = copy.copy(action)
@@ -240,16 +267,17 @@ def add_flag(
         return
     parsers: dict[type, Callable[[str], Any]] = {bool: parse_bool, int: parse_int, float: parse_float}
     parse = parse_limit if field.default == NEVER else parsers.get(kind.scalar, str)
-    is_switch = kind.scalar is bool and not kind.is_list
-    parser.add_argument(
-        *(f"--{name}" for name in (field.name, *field.metadata["aliases"])),
-        dest=field.name,
-        type=(lambda text: None if text == "None" else parse(text)) if kind.is_optional else parse,
-        nargs="*" if kind.is_list else "?" if is_switch else None,
-        const=True if is_switch else None,  # a bare --no_render means True
-        default=argparse.SUPPRESS,
-        **explained,
-    )
+    how: dict[str, Any] = {"default": argparse.SUPPRESS, **explained}
+    how["type"] = (lambda text: None if text == "None" else parse(text)) if kind.is_optional else parse
+    if field.metadata["is_positional"]:
+        parser.add_argument(field.name, nargs="*" if kind.is_list else "?", **how)
+        return
+    if kind.scalar is bool and not kind.is_list:
+        how |= {"nargs": "?", "const": True}  # a bare --no_render means True
+    elif kind.is_list:
+        how |= {"nargs": several, "action": "extend" if field.metadata["repeats"] else "store"}
+    names = [f"--{name}" for name in (field.name, *field.metadata["aliases"])]
+    parser.add_argument(*filter(None, [field.metadata["short"]]), *names, dest=field.name, **how)
 
 
 def coerce(section: type, values: Mapping[str, Any], source: str) -> dict[str, Any]:

@@ -7,10 +7,10 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from sample_factory.config.commands import COMMANDS, ENJOY, PLOT_CURVES, TRAIN, Command
+from sample_factory.config.command import Command
 from sample_factory.config.flags import NEVER, add_flag, default_of, section_fields
 from sample_factory.config.observation_defaults import SETS
 from sample_factory.config.sections import TRAINING_SECTIONS
@@ -33,10 +33,15 @@ def show(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def overview(version: str) -> str:
-    """Returns the help of `python -m sample_factory`: all commands, and how to begin."""
+def overview(version: str, commands: Mapping[str, str], first_steps: Sequence[Command]) -> str:
+    """Returns the help of `python -m sample_factory`: all commands, and how to begin.
+
+    commands: name -> what it does. first_steps: commands whose first examples are shown; the first one also
+    with its common flags and envs.
+    """
     first = f"Sample Factory {version}: fast asynchronous reinforcement learning on one machine."
-    steps = [line for command in (TRAIN, ENJOY, PLOT_CURVES) for line in _examples(command)[:2]]
+    train = first_steps[0]
+    steps = [line for command in first_steps for line in _examples(command)[:2]]
     more = [
         ("COMMAND --help", "the common flags and three examples of a command"),
         ("COMMAND --env=ENV --help", "the defaults for an env, and the flags that only it has"),
@@ -45,11 +50,11 @@ def overview(version: str) -> str:
     parser = _make_parser(
         f"python -m {PACKAGE}",
         "COMMAND [--flag=value ...]",
-        [first, *_rows("Commands", [(command.name, command.purpose) for command in COMMANDS])],
-        [*_rows("Envs", TRAIN.envs), "", "How to begin:", *steps, *_rows("More help", more)],
+        [first, *_rows("Commands", commands.items())],
+        [*_rows("Envs", train.envs), "", "How to begin:", *steps, *_rows("More help", more)],
     )
-    title = f"Common flags of {TRAIN.name}{OTHER_DEFAULTS}"
-    _add_group(parser, title, TRAINING_SECTIONS.values(), None, TRAIN.common)
+    title = f"Common flags of {train.name}{OTHER_DEFAULTS}"
+    _add_group(parser, title, TRAINING_SECTIONS.values(), None, train.common)
     return parser.format_help().rstrip()
 
 
@@ -62,7 +67,7 @@ def command_help(
     everything: bool = False,
     follows_observation: bool = False,
 ) -> str:
-    """Returns the help of a command that takes the flags of an experiment.
+    """Returns the help of a command.
 
     sections: name -> section, all that the command accepts; "family" is the section of the env's family.
     env_name: None: the help for all envs.
@@ -105,15 +110,6 @@ def _by_observation() -> dict[str, Any]:
         **texts,
         "async_rl": "False for continuous actions, and for pictures without a GPU, where possible; else True",
     }
-
-
-def make_command_parser(command: Command) -> argparse.ArgumentParser:
-    """Returns a parser, without arguments, for a command that does not take the flags of an experiment."""
-    after = ["Examples:", *_examples(command), *_more_help(command, None, everything=True)]
-    program = f"python -m {PACKAGE}.{command.module}"
-    parser = _make_parser(program, command.usage, [_filled(command.description)], after)
-    parser.add_argument("-h", "--help", action="help", help="show this help message and exit")
-    return parser
 
 
 def _make_parser(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from sample_factory.config.algorithms import algorithm_info
-from sample_factory.config.commands import EVAL_FLAGS, TRAIN, Command
+from sample_factory.config.command import EVAL_FLAGS, TRAIN, Command
 from sample_factory.config.config import Change, Config, Resumed
 from sample_factory.config.consistency import check_consistency
 from sample_factory.config.effects import report_without_effect
@@ -57,6 +57,7 @@ NOT_RESUMED_FLAGS = (
 # They name the experiment or say how to run this time, so they are no change of an experiment.
 NOT_COMPARED = ("env", "experiment", "experiments_root", "train_dir", "transfer_from")
 COMMAND_LINE = "command line"
+HELP_FLAGS = {"-h", "--help", f"--help={EVERYTHING}"}
 SCRIPT = "the script"
 
 
@@ -88,7 +89,8 @@ def parse_config(
     """Turns a command line into a Config.
 
     Precedence: default of the flag < default by the observation, see observation_defaults.py < default of
-    the family < default of the algorithm < --cfg file < saved cfg.json < command line.
+    the family < default of the command < default of the algorithm < --cfg file < saved cfg.json < command
+    line.
 
     argv: the flags as typed; `as_arguments` makes them from keywords of Python.
     resolve_family: returns the family of a full env name.
@@ -118,8 +120,9 @@ def parse_config(
     sections = _sections(family, own_sections)
     of_family = Layer(f"defaults of {env_name}", {} if family is None else dict(family.defaults))
     of_algo = Layer(f"defaults of --algo={algo}", algorithm_info(str(algo or RunFlags.algo)).defaults)
+    of_command = Layer(f"defaults of {command.name}", command.defaults)
     if "help" in first:
-        defaults = {**of_family.values, **of_algo.values}
+        defaults = {**of_family.values, **of_command.values, **of_algo.values}
         follows = family is not None and family.follows_observation
         everything = first["help"] == EVERYTHING
         show(command_help(command, sections, env_name, defaults, own_sections, everything, follows))
@@ -137,7 +140,9 @@ def parse_config(
     flags = _parse_typed(argv, sections)
     typed, script = Layer(COMMAND_LINE, {**flags, "env": env_name}), Layer(SCRIPT, changes)
 
-    config = build_config(sections, [of_family, of_algo, file, saved, typed, script], {**flags, **changes})
+    config = build_config(
+        sections, [of_family, of_command, of_algo, file, saved, typed, script], {**flags, **changes}
+    )
     given_now = typed._replace(values={**typed.values, **changes})
     resumed = _changes(sections, saved, given_now, file) if saved.values and not evaluation else None
     is_foreign = saved.foreign is not None or file.foreign is not None
@@ -150,9 +155,28 @@ def parse_config(
         resumed=resumed,
         is_foreign=is_foreign,
         is_of_script=is_of_script,
+        command=command,
     )
-    report_without_effect(config, command)
+    report_without_effect(config)
     return config
+
+
+def parse_own_flags(argv: Sequence[str], command: Command) -> Any:
+    """Returns the section of a command that takes no flags of an experiment.
+
+    Raises ConfigError. Prints the help and exits with 0 on --help.
+    """
+    if HELP_FLAGS & set(argv):
+        show(command_help(command, command.sections, own_sections=command.sections, everything=True))
+        raise SystemExit(0)
+    (section,) = command.sections.values()
+    parser = make_parser()
+    add_flags(parser, section)
+    typed, rest = parse_known(parser, argv, intermixed=True)
+    refuse_unknown_flags(parser, rest)
+    flags = section(**coerce(section, vars(typed), COMMAND_LINE))
+    check_values(flags)
+    return flags
 
 
 def _parse_first(argv: Sequence[str]) -> dict[str, Any]:
@@ -263,9 +287,13 @@ def with_flags(config: Config, argv: Sequence[str], resolve_family: Callable[[st
     ]
     changed = build_config(sections, layers, flags)
     changed = dataclasses.replace(
-        changed, argv=config.argv, open_flags=frozenset(), is_foreign=config.is_foreign
+        changed,
+        argv=config.argv,
+        open_flags=frozenset(),
+        is_foreign=config.is_foreign,
+        command=EVAL_FLAGS,
     )
-    report_without_effect(changed, EVAL_FLAGS)
+    report_without_effect(changed)
     return changed
 
 

@@ -5,8 +5,8 @@ import difflib
 from collections.abc import Collection, Sequence
 from typing import NoReturn
 
-from sample_factory.config.commands import Command
-from sample_factory.config.flags import ConfigError, explain
+from sample_factory.config.command import Command
+from sample_factory.config.flags import ConfigError
 
 CUTOFF = 0.7  # similarity below which a word is no suggestion
 # Our flag, or what to write, and its names in Stable-Baselines3, CleanRL, RLlib, PufferLib, version 2 and
@@ -118,20 +118,6 @@ def suggestion(name: str, known: Collection[str]) -> str:
         return f": here it is {flag}"
     text = _WITHOUT_COUNTERPART.get(plain)
     return f": {text}" if text else nearest(plain, known, "--")
-
-
-def parse_words(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
-    """Parses the arguments of a command that does not take the flags of an experiment.
-
-    parser: from `make_command_parser`. Raises ConfigError. Prints the help and exits with 0 on --help.
-    """
-    try:
-        given = ["--help" if word == "--help=all" else word for word in argv]  # there is only one help
-        arguments, rest = parser.parse_known_intermixed_args(given)
-    except argparse.ArgumentError as error:
-        raise ConfigError(explain(error)) from None
-    refuse_unknown_flags(parser, rest)
-    return arguments
 
 
 def refuse_unknown_flags(parser: argparse.ArgumentParser, rest: Sequence[str], hint: str = "") -> None:

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from sample_factory.config.commands import ENV_FAMILIES
+from sample_factory.config.command import ENV_FAMILIES
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_family import (
     Defaults,

@@ -2,10 +2,17 @@
 
 import os
 import sys
-from collections.abc import Sequence
 from typing import Any
 
-from sample_factory.config.commands import EVAL
+from sample_factory.config.command import (
+    COMMON_TO_PLAY,
+    EVALUATED_ENVS,
+    FILMS,
+    READS_TO_PLAY_IN_PARALLEL,
+    Command,
+    counts_episodes,
+)
+from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
 from sample_factory.envs.env_family import UnknownEnvError
@@ -15,21 +22,17 @@ from sample_factory.evaluation.results import Evaluation, ResultFlags, left_to_m
 from sample_factory.launch.exit_codes import describe
 from sample_factory.launch.objects_of_call import with_names
 from sample_factory.runtime.failures import ChildFailed, describe_exception
-from sample_factory.runtime.log import setup_logging
 
 
-def run_eval(argv: Sequence[str]) -> None:
+def run_eval(config: Config) -> None:
     """The command: measures, prints each result when it is complete, and writes the files.
 
     When a checkpoint fails, the files have the results of the checkpoints before it, and the failure.
 
-    Raises ConfigError for a wrong flag, a missing checkpoint or a file that cannot be written,
-    UnknownEnvError, CheckpointError for an unusable checkpoint, ChildFailed for an env or a process that
+    Raises ConfigError for a missing checkpoint or a file that cannot be written,
+    CheckpointError for an unusable checkpoint, ChildFailed for an env or a process that
     fails.
     """
-    setup_logging("eval")
-    own = {"results": ResultFlags}
-    config = parse_config(argv, resolve_trained_family, evaluation=True, extra_sections=own, command=EVAL)
     # Not at the top of the file: it imports much that --help does not need.
     from sample_factory.evaluation.measure import measure_checkpoints
 
@@ -53,6 +56,28 @@ def run_eval(argv: Sequence[str]) -> None:
                 print(f"error: {unwritten}", file=sys.stderr)  # `error` has a line of its own
         raise
     write_results(config, evaluations)
+
+
+EVAL = Command(
+    module="eval",
+    description="Plays episodes with one or several checkpoints, in as many envs and processes as the "
+    "training has, and reports mean, spread and confidence interval. Ctrl+C prints the results so far.",
+    examples="""
+    # Measure the latest checkpoint.
+    --experiment=basic --eval_episodes=1000
+    # Measure the best checkpoint, with all results in files.
+    --experiment=basic --checkpoint=best --json=eval.json --csv=eval.csv
+    # The most likely actions in place of random ones, in four processes.
+    --experiment=basic --eval_deterministic=True --num_workers=4
+    """,
+    run=run_eval,
+    experiment="saved",
+    sections={"results": ResultFlags},
+    common=COMMON_TO_PLAY,
+    envs=EVALUATED_ENVS,
+    reads=READS_TO_PLAY_IN_PARALLEL + "eval_episodes",
+    instead={**counts_episodes("eval_episodes"), **FILMS},
+)
 
 
 def evaluate(

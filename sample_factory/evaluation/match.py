@@ -12,7 +12,14 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from sample_factory.config.commands import MATCH, Command
+from sample_factory.config.command import (
+    EVALUATED_ENVS,
+    FILMS,
+    READS_CHOICE,
+    READS_TO_PLAY,
+    Command,
+    counts_episodes,
+)
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
@@ -149,17 +156,17 @@ class MatchSeries(NamedTuple):
         }
 
 
-def parse_arguments(argv: Sequence[str]) -> tuple[Contestant, Contestant]:
+def contestants_of(config: Config) -> tuple[Contestant, Contestant]:
     """Returns the policy and its opponent. The config of the policy has the flags of the command.
 
-    Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help.
+    Raises ConfigError and UnknownEnvError.
     """
-    config = _parse(argv)
     flags: MatchFlags = config.extra["match"]
     opponent_config = config
     if flags.opponent_experiment is not None:
-        typed = [*argv, f"--experiment={flags.opponent_experiment}"]
-        opponent_config = _parse(typed, MATCH._replace(reads=None))
+        typed = [*config.argv, f"--experiment={flags.opponent_experiment}"]
+        silent = MATCH._replace(reads=None)
+        opponent_config = parse_config(typed, resolve_trained_family, True, MATCH.sections, silent)
     _check(config, opponent_config, flags)
     (choice,) = chosen_policies(config)
     if flags.opponent_player is not None:
@@ -173,11 +180,6 @@ def parse_arguments(argv: Sequence[str]) -> tuple[Contestant, Contestant]:
             "--opponent_policy_index or --opponent_checkpoint"
         )
     return Contestant(config, choice), Contestant(opponent_config, opponent_choice)
-
-
-def _parse(argv: Sequence[str], command: Command = MATCH) -> Config:
-    own = {"match": MatchFlags}
-    return parse_config(argv, resolve_trained_family, evaluation=True, extra_sections=own, command=command)
 
 
 def _check(config: Config, opponent_config: Config, flags: MatchFlags) -> None:
@@ -205,7 +207,6 @@ def _check(config: Config, opponent_config: Config, flags: MatchFlags) -> None:
 def run_match(contestants: tuple[Contestant, Contestant]) -> MatchSeries:
     """Plays the matches in the env of the first contestant, prints the result and writes the --json file.
 
-    contestants: from `parse_arguments`.
 
     A signal ends the series after the last complete match. With --seed, it can be repeated if the env is
     deterministic.
@@ -224,7 +225,7 @@ def run_match(contestants: tuple[Contestant, Contestant]) -> MatchSeries:
         with explains_other_env(config):
             env = closed_at_end.enter_context(contextlib.closing(_make_env(config)))
         _check_teams(config.env_name, env)
-        log_flags_without_effect(config, MATCH, env.kinds)
+        log_flags_without_effect(config, env.kinds)
         teams = [_load(contestant, env) for contestant in contestants]
         series = MatchSeries(contestants, [])
         _play(env, teams, series, flags.num_matches, lambda: signals.requested is not None)
@@ -326,3 +327,37 @@ def _play_match(runner: EpisodeRunner, is_stopped: Callable[[], bool]) -> np.nda
             f"the env reports true objectives {objectives.tolist()}, so no winner can be determined"
         )
     return objectives
+
+
+def match(config: Config) -> None:
+    """The command. Raises as `contestants_of` and `run_match`."""
+    run_match(contestants_of(config))
+
+
+MATCH = Command(
+    module="match",
+    usage="--experiment=NAME --opponent_experiment=OTHER [--flag=value ...]",
+    description="Plays matches between two policies in an env with two teams, and reports the win rate with "
+    "its confidence interval.",
+    examples="""
+    # Two experiments against each other.
+    --experiment=new --opponent_experiment=old --num_matches=200
+    # The latest checkpoint of a policy against an earlier one.
+    --experiment=duel --opponent_checkpoint=milestone:12345
+    # A policy against a bot of the env.
+    --experiment=generals --opponent_player=expander
+    """,
+    run=match,
+    experiment="saved",
+    sections={"match": MatchFlags},
+    common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_deterministic device "
+    "seed",
+    envs=EVALUATED_ENVS,
+    reads=READS_TO_PLAY + READS_CHOICE + "device",
+    instead={
+        **counts_episodes("num_matches"),
+        **FILMS,
+        "save_video": "a match is not drawn; sample_factory.enjoy shows several policies",
+        "vector_env_copies": "a match has one copy of the env",
+    },
+)

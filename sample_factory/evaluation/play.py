@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import torch
 
-from sample_factory.config.commands import ENJOY
 from sample_factory.config.config import Config
 from sample_factory.config.flags import NEVER, ConfigError
 from sample_factory.config.monitoring_flags import EvaluationFlags
@@ -56,7 +55,7 @@ def play(config: Config, family: EnvFamily) -> Evaluation:
         with explains_other_env(config):
             env = closed_at_end.enter_context(contextlib.closing(make_env(config, family, draws)))
             choices = choices_of_agents(config, env.kinds)
-            log_flags_without_effect(config, ENJOY, env.kinds)
+            log_flags_without_effect(config, env.kinds)
             frameskip = (config.env.env_frameskip or 1) * family.action_repeat
             runner = EpisodeRunner(env, _load_policies(config, choices, env), frameskip)
         screen = Screen(config, family, runner, choices)

@@ -4,11 +4,16 @@ Imports neither torch nor onnx: bad flags are reported at once.
 """
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sample_factory.config.commands import EXPORT
+from sample_factory.config.command import (
+    EVALUATED_ENVS,
+    FILMS,
+    READS_TO_PLAY,
+    Command,
+    counts_episodes,
+)
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
@@ -17,7 +22,6 @@ from sample_factory.envs.env_registry import resolve_trained_family
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.evaluation.policy_choice import LATEST, flags_of_call
 from sample_factory.launch.objects_of_call import with_names
-from sample_factory.runtime.log import setup_logging
 
 if TYPE_CHECKING:
     from sample_factory.exporting.export_policies import ExportedPolicy
@@ -44,11 +48,8 @@ class ExportFlags:
     )
 
 
-def _parse_arguments(argv: Sequence[str]) -> Config:
-    """Raises ConfigError, also for a value that is not available and for a missing package, and
-    UnknownEnvError. Prints the help and exits with 0 on --help."""
-    own = {"export": ExportFlags}
-    config = parse_config(argv, resolve_trained_family, evaluation=True, extra_sections=own, command=EXPORT)
+def _check(config: Config) -> None:
+    """Raises ConfigError, also for a value that is not available and for a missing package."""
     path = config.extra["export"].export_path
     if path is not None and not path.endswith(".onnx"):
         raise ConfigError(f"--export_path={path} should end with .onnx")
@@ -61,17 +62,37 @@ def _parse_arguments(argv: Sequence[str]) -> Config:
     for package in ("onnx", "onnxscript", "onnxruntime"):
         if not is_installed(package):
             raise missing_package("exporting", package, "onnx")
-    return config
 
 
-def run_export(argv: Sequence[str]) -> None:
+def run_export(config: Config) -> None:
     """The command: exports, and prints a few lines about each file. Raises as `export_onnx`."""
-    setup_logging("export")
-    config = _parse_arguments(argv)
+    _check(config)
     from sample_factory.exporting.export_policies import export_policies  # loads torch
 
     for exported in export_policies(config):
         print(exported.summary, flush=True)
+
+
+EXPORT = Command(
+    module="export",
+    description="Writes a trained policy, with its normalisation of observations and its recurrent state, as "
+    "an ONNX file, and compares it with the trained one in episodes of the env.",
+    examples="""
+    # Export the latest checkpoint.
+    --experiment=basic --export_path=basic.onnx
+    # Export the best checkpoint of the second policy, with its values.
+    --experiment=basic --policy_index=1 --load_checkpoint_kind=best --export_value=True
+    # Compare both policies for longer.
+    --experiment=basic --export_check_steps=5000
+    """,
+    run=run_export,
+    experiment="saved",
+    sections={"export": ExportFlags},
+    common="experiment train_dir env policy_index checkpoint load_checkpoint_kind seed",
+    envs=EVALUATED_ENVS,
+    reads=READS_TO_PLAY,
+    instead={**counts_episodes("export_check_steps"), **FILMS},
+)
 
 
 def export_onnx(
@@ -111,7 +132,9 @@ def export_onnx(
             "export_value": value,
             **flags,
         }
-        config = _parse_arguments(as_arguments(with_names(keywords)))
+        argv = as_arguments(with_names(keywords))
+        config = parse_config(argv, resolve_trained_family, True, EXPORT.sections, EXPORT)
+        _check(config)
         from sample_factory.exporting.export_policies import export_policies  # loads torch and onnx
 
         return export_policies(config)

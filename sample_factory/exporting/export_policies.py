@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from sample_factory.config import VERSION
-from sample_factory.config.commands import EXPORT
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_family import EnvFamily
@@ -85,7 +84,7 @@ def export_policies(config: Config) -> list[ExportedPolicy]:
     with explains_other_env(config):
         env = make_env(config, family, draws=False)
     with contextlib.closing(env):
-        log_flags_without_effect(config, EXPORT, env.kinds)
+        log_flags_without_effect(config, env.kinds)
         num_kinds = len(env.kinds.spaces)
         if len(policies) == 1 and not names_file(checkpoints[0]):
             first = policies[0] - policies[0] % num_kinds

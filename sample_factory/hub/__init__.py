@@ -1,19 +1,24 @@
-"""The Hugging Face Hub: the flags of the commands that push an experiment. Imports no torch."""
+"""The Hugging Face Hub: the flags of the commands that push an experiment, and `enjoy`. Imports no torch."""
 
 from dataclasses import dataclass
-from typing import Any
 
-from sample_factory.config.flags import flag, parse_bool
-
-# Keywords of add_argument for a flag that may be given without a value.
-SWITCH: dict[str, Any] = {"type": parse_bool, "nargs": "?", "const": True, "default": False}
+from sample_factory.config.command import (
+    EVALUATED_ENVS,
+    READS_CHOICE,
+    READS_TO_PLAY,
+    Command,
+)
+from sample_factory.config.flags import flag
+from sample_factory.evaluation.results import ResultFlags
 
 
 @dataclass(frozen=True)
 class RepositoryFlags:
     """Hugging Face Hub."""
 
-    hf_repository: str | None = flag(None, "repository to push to", metavar="USER/NAME", never_foreign=True)
+    hf_repository: str | None = flag(
+        None, "repository to push to", metavar="USER/NAME", never_foreign=True, short="-r"
+    )
     private_repository: bool = flag(
         False, "make a repository that does not exist yet a private one", only_with={"push_to_hub": (True,)}
     )
@@ -45,7 +50,10 @@ class PushFlags(RepositoryFlags):
     """Hugging Face Hub."""
 
     experiment_dir: str | None = flag(
-        None, "folder of the experiment, instead of --experiment and --train_dir", metavar="FOLDER"
+        None,
+        "folder of the experiment, instead of --experiment and --train_dir",
+        metavar="FOLDER",
+        short="-d",
     )
     with_evaluation: bool = flag(
         True,
@@ -53,3 +61,25 @@ class PushFlags(RepositoryFlags):
         "push, if they are of the same checkpoint",
     )
     with_video: bool = flag(True, "write a video, and push it")
+
+
+ENJOY = Command(
+    module="enjoy",
+    description="Shows a trained policy in a window and prints its scores, also while the training runs.",
+    examples="""
+    # Watch the latest checkpoint in a window.
+    --experiment=basic
+    # Write a video of three episodes; needs no display.
+    --experiment=basic --no_render --save_video --max_num_episodes=3
+    # Measure the best checkpoint over 100 episodes.
+    --experiment=basic --no_render --load_checkpoint_kind=best --max_num_episodes=100
+    """,
+    run="sample_factory.hub.push_to_hub:run_enjoy",
+    experiment="saved",
+    sections={"results": ResultFlags, "hub": EnjoyHubFlags},
+    common="experiment train_dir env load_checkpoint_kind device seed",
+    envs=EVALUATED_ENVS,
+    section="evaluation",
+    reads=READS_TO_PLAY + READS_CHOICE + "device evaluation",
+    instead={"eval_episodes": "write --max_num_episodes=N"},
+)

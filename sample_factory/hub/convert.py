@@ -3,63 +3,73 @@
 python -m sample_factory.hub.convert --source=old/train_dir/doom_battle --experiment=doom_battle
 """
 
-import argparse
+import functools
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from sample_factory.config.commands import CONVERT
-from sample_factory.config.flags import ConfigError
-from sample_factory.config.help import make_command_parser
+from sample_factory.config.command import Command
+from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.sections import RunFlags
-from sample_factory.config.unknown_flags import parse_words
-from sample_factory.hub import SWITCH
 from sample_factory.hub.load_from_hub import next_commands
-from sample_factory.launch.exit_codes import run_command
-from sample_factory.runtime.log import setup_logging
+from sample_factory.launch.command_line import run
 
 
-def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Raises ConfigError. Prints the help and exits with 0 on --help."""
-    parser = make_command_parser(CONVERT)
-    add = parser.add_argument
-    add("--source", type=Path, metavar="FOLDER", help="folder of the old experiment")
-    add(
-        "--experiment",
-        metavar="NAME",
-        help="name of the new experiment (default: the old folder's name)",
+@dataclass(frozen=True)
+class ConvertFlags:
+    """Converting an experiment."""
+
+    source: str | None = flag(None, "folder of the old experiment", metavar="FOLDER")
+    experiment: str | None = flag(
+        None, "name of the new experiment; that of the old folder if left out", metavar="NAME"
     )
-    place = "where it is written (default: ./train_dir)"
-    add("--train_dir", default=RunFlags().train_dir, metavar="FOLDER", help=place)
-    add("--experiments_root", metavar="FOLDER", help="folder within --train_dir for a group of experiments")
-    add("--env", metavar="NAME", help="name of the env here, if it differs, e.g. gym_CartPole-v1")
-    trust = (
+    train_dir: str = flag(RunFlags.train_dir, "folder in which it is written", metavar="FOLDER")
+    experiments_root: str | None = flag(
+        None, "folder within --train_dir for a group of experiments", metavar="FOLDER"
+    )
+    env: str | None = flag(None, "name of the env here, if it differs, e.g. gym_CartPole-v1", metavar="NAME")
+    trust_code: bool = flag(
+        False,
         "also import and call code that the settings name, and load checkpoints that hold more than tensors "
-        "and numbers; that can run any code of their author (default: False)"
+        "and numbers; that can run any code of their author",
     )
-    add("--trust_code", metavar="True|False", help=trust, **SWITCH)
-    arguments = parse_words(parser, argv)
-    if arguments.source is None:
+
+
+def convert(flags: ConvertFlags) -> None:
+    """The command. Raises as `convert_experiment`, and ConfigError without a source."""
+    if flags.source is None:
         raise ConfigError("the old experiment is missing: --source=FOLDER")
-    return arguments
+    from sample_factory.hub.convert_experiment import convert_experiment  # loads torch
+
+    source = Path(flags.source).expanduser().absolute()
+    destination = RunFlags(
+        experiment=flags.experiment or source.name,
+        experiments_root=flags.experiments_root,
+        train_dir=flags.train_dir,
+    )
+    folder = convert_experiment(source, destination, flags.env, trust_code=flags.trust_code)
+    print("\n".join([f"converted: {folder}", *next_commands(folder)]))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 done, 2 something cannot be converted."""
+COMMAND = Command(
+    module="hub.convert",
+    usage="--source=FOLDER [--flag=value]",
+    description="Converts an experiment of Sample Factory 1 or 2, with all its policies and checkpoints, into"
+    " one of this version, which all commands accept: enjoy, eval, train. The old folder is only read.",
+    examples="""
+    # As train_dir/doom_battle.
+    --source=old/train_dir/doom_battle
+    # Under another name.
+    --source=old/train_dir/doom_battle --experiment=from_v1
+    # An env that has another name here.
+    --source=old/cartpole --env=gym_CartPole-v1
+    """,
+    run=convert,
+    sections={"convert": ConvertFlags},
+)
 
-    def command(words: Sequence[str]) -> None:
-        given = parse_arguments(words)
-        from sample_factory.hub.convert_experiment import convert_experiment  # loads torch
 
-        setup_logging("convert")
-        source = given.source.expanduser().absolute()
-        place = {"train_dir": given.train_dir, "experiments_root": given.experiments_root}
-        destination = RunFlags(experiment=given.experiment or source.name, **place)
-        folder = convert_experiment(source, destination, given.env, trust_code=given.trust_code)
-        print("\n".join([f"converted: {folder}", *next_commands(folder)]))
-
-    return run_command(command, argv)
-
+main = functools.partial(run, COMMAND)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -3,17 +3,17 @@
 python -m sample_factory.hub.load_from_hub --hf_repository=user/name
 """
 
-import argparse
 import contextlib
+import functools
 import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sample_factory.config.commands import LOAD_FROM_HUB
+from sample_factory.config.command import Command
 from sample_factory.config.experiment_folder import (
     SAVED_NAMES,
     experiment_folder,
@@ -21,20 +21,30 @@ from sample_factory.config.experiment_folder import (
     read_json,
     saved_path,
 )
-from sample_factory.config.flags import ConfigError
-from sample_factory.config.help import make_command_parser
+from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.sections import RunFlags
 from sample_factory.config.trust import TRUST, code_named_in, foreign_file
-from sample_factory.config.unknown_flags import parse_words
 from sample_factory.envs.env_family import UnknownEnvError
-from sample_factory.hub import SWITCH
 from sample_factory.hub.hub_access import CARD, VIDEO, HubError, download, make_api
-from sample_factory.launch.exit_codes import run_command
+from sample_factory.launch.command_line import run
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
-from sample_factory.runtime.log import log, setup_logging
+from sample_factory.runtime.log import log
 
 # Made by the Hub or by the download.
 NOT_OF_THE_EXPERIMENT = (".gitattributes", ".cache", ".git")
+
+
+@dataclass(frozen=True)
+class LoadFlags:
+    """Loading an experiment."""
+
+    hf_repository: str | None = flag(None, "repository to load", metavar="USER/NAME", short="-r")
+    train_dir: str | None = flag(
+        None, "folder for the experiment; ./train_dir if left out", metavar="FOLDER", short="-d"
+    )
+    experiment: str | None = flag(None, "its name there; the name in USER/NAME if left out", metavar="NAME")
+    revision: str | None = flag(None, "branch, tag or commit; the newest commit if left out", metavar="NAME")
+    overwrite: bool = flag(False, "replace an existing experiment")
 
 
 def load_from_hub(
@@ -172,29 +182,30 @@ def next_commands(folder: Path) -> list[str]:
     ]
 
 
-def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Raises ConfigError. Prints the help and exits with 0 on --help."""
-    parser = make_command_parser(LOAD_FROM_HUB)
-    add = parser.add_argument
-    add("-r", "--hf_repository", metavar="USER/NAME", help="repository to load")
-    add("-d", "--train_dir", metavar="FOLDER", help="folder for the experiment (default: ./train_dir)")
-    add("--experiment", metavar="NAME", help="its name there (default: the name in USER/NAME)")
-    add("--revision", metavar="NAME", help="branch, tag or commit (default: the newest commit)")
-    add("--overwrite", metavar="True|False", help="replace an existing experiment", **SWITCH)
-    return parse_words(parser, argv)
+def load(flags: LoadFlags) -> None:
+    """The command. Raises as `load_from_hub`."""
+    folder = load_from_hub(**vars(flags))
+    print("\n".join([f"loaded: {folder}", *next_commands(folder)]))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 done, 1 the Hub failed, 2 bad input."""
+COMMAND = Command(
+    module="hub.load_from_hub",
+    usage="-r USER/NAME [--flag=value]",
+    description="Downloads a repository as an experiment, which all commands accept: enjoy, eval, train.",
+    examples="""
+    # As train_dir/basic.
+    --hf_repository=me/basic
+    # Under another name.
+    --hf_repository=me/basic --experiment=theirs
+    # In place of an experiment that exists.
+    --hf_repository=me/basic --overwrite
+    """,
+    run=load,
+    sections={"load": LoadFlags},
+)
 
-    def command(words: Sequence[str]) -> None:
-        arguments = vars(parse_arguments(words))
-        setup_logging("load_from_hub")
-        folder = load_from_hub(**arguments)
-        print("\n".join([f"loaded: {folder}", *next_commands(folder)]))
 
-    return run_command(command, argv)
-
+main = functools.partial(run, COMMAND)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -16,11 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sample_factory.checkpoints.milestones import SNAPSHOT
-from sample_factory.config.commands import PUSH_TO_HUB
+from sample_factory.config.command import (
+    COMMON_TO_PLAY,
+    EVALUATED_ENVS,
+    READS_TO_PLAY_IN_PARALLEL,
+    Command,
+    counts_episodes,
+)
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import SAVED_NAMES, read_json, write_atomically
-from sample_factory.config.flags import NEVER, ConfigError, make_parser, parse_known
-from sample_factory.config.parsing import parse_config
+from sample_factory.config.flags import NEVER, ConfigError, add_flags, make_parser, parse_known
 from sample_factory.config.trust import SIGNATURE
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
@@ -30,15 +35,15 @@ from sample_factory.evaluation.results import Evaluation, finite, left_to_measur
 from sample_factory.hub import PushFlags
 from sample_factory.hub.hub_access import CARD, RESULTS, VIDEO, HubError, prepare_push, upload
 from sample_factory.hub.model_card import model_card, results_section
+from sample_factory.launch.command_line import run
 from sample_factory.launch.exit_codes import run_command
 from sample_factory.runtime.failures import one_line
 from sample_factory.runtime.folder_lock import NAME as LOCK
-from sample_factory.runtime.log import log, setup_logging
+from sample_factory.runtime.log import log
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-SHORT_FLAGS = {"-r": "--hf_repository", "-d": "--experiment_dir"}  # of version 2
 STAGING = ".push_to_hub"
 WRITTEN = (CARD, RESULTS, "*.mp4")  # by the push itself
 # Without a meaning on another machine, or unfinished.
@@ -87,13 +92,19 @@ def push(config: Config) -> str:
     return _push(api, config, family, checkpoint, kept, newest)
 
 
-def play_and_push(config: Config, family: EnvFamily) -> Evaluation:
+def run_enjoy(config: Config) -> None:
+    """The command `enjoy`. Raises as `play_and_push`."""
+    play_and_push(config)
+
+
+def play_and_push(config: Config) -> Evaluation:
     """Plays as `enjoy` does; then, with --push_to_hub, pushes with the results of these episodes.
 
     config: may have a section "hub". Raises what `play` and `push` raise.
     """
     from sample_factory.evaluation.play import play
 
+    family = resolve_trained_family(config.env_name)
     flags = config.extra.get("hub")
     if flags is None or not flags.push_to_hub:
         if flags is not None and flags.hf_repository is not None:  # before the games are played
@@ -245,22 +256,48 @@ def _copy(source: Path, target: Path) -> None:
     shutil.copyfile(source, target)
 
 
-def command(words: Sequence[str]) -> None:
-    """The command. Raises as `push`, and UnknownEnvError. Prints the help and exits with 0 on --help."""
-    setup_logging("push_to_hub")
-    parser = make_parser()
-    parser.add_argument("--experiment_dir")
-    given, rest = parse_known(parser, [SHORT_FLAGS.get(word, word) for word in words])
-    if given.experiment_dir is not None:
-        folder = Path(given.experiment_dir).expanduser().absolute()
-        rest += [f"--experiment={folder.name}", f"--train_dir={folder.parent}"]
-    config = parse_config(rest, resolve_trained_family, True, {"hub": PushFlags}, PUSH_TO_HUB)
+def run_push(config: Config) -> None:
+    """The command. Raises as `push`."""
     print(f"pushed: {push(config)}")
+
+
+COMMAND = Command(
+    module="hub.push_to_hub",
+    usage="--experiment=NAME --hf_repository=USER/NAME [--flag=value ...]",
+    description="Plays episodes, writes a video, and pushes both with a model card and all files of the "
+    "experiment. Needs a token: log in with `hf auth login`, or set HF_TOKEN.",
+    examples="""
+    # Measure over 50 episodes, and push.
+    --experiment=basic --hf_repository=me/basic --eval_episodes=50
+    # The best checkpoint, into a private repository.
+    --experiment=basic --hf_repository=me/basic --checkpoint=best --private_repository
+    # Push once more without playing.
+    --experiment=basic --hf_repository=me/basic --with_evaluation=False
+    """,
+    run=run_push,
+    experiment="saved",
+    sections={"hub": PushFlags},
+    common=COMMON_TO_PLAY,
+    envs=EVALUATED_ENVS,
+    reads=READS_TO_PLAY_IN_PARALLEL + "eval_episodes fps overlay video_frames render_action_repeat",
+    instead=counts_episodes("eval_episodes"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done, 1 the Hub, an env or a process failed, 2 bad input."""
-    return run_command(command, argv)
+    return run_command(_run, argv)
+
+
+def _run(words: Sequence[str]) -> int:
+    """Runs the command; --experiment_dir stands for --experiment and --train_dir."""
+    parser = make_parser()
+    add_flags(parser, PushFlags)
+    folder = vars(parse_known(parser, words)[0]).get("experiment_dir")
+    if folder is not None:
+        path = Path(folder).expanduser().absolute()
+        words = [*words, f"--experiment={path.name}", f"--train_dir={path.parent}"]
+    return run(COMMAND, words)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import torch
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.store import Checkpoints
 from sample_factory.config.algorithms import registered_algorithm
-from sample_factory.config.commands import IMITATE
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.learning_flags import LearningFlags
@@ -208,7 +207,7 @@ class Cloner:
 def imitate(config: Config) -> Score:
     """Returns the score of the saved policy on episodes that it was not trained on.
 
-    config: of `parse_arguments`. Raises ConfigError for games that do not fit, CheckpointError if the
+    Raises ConfigError for games that do not fit, CheckpointError if the
     checkpoint cannot be written. Without a checkpoint, it leaves no folder.
     """
     flags: ImitateFlags = config.extra["imitate"]
@@ -219,7 +218,7 @@ def imitate(config: Config) -> Score:
     kinds = AgentKinds.one(*spaces, 1)
     parsed = config
     config, notes = with_defaults_for(config, kinds)
-    log_flags_without_effect(config, IMITATE, kinds, parsed)
+    log_flags_without_effect(config, kinds, parsed)
     check_critic_only_keys(config, kinds)
     for note in notes:
         log.info("%s", note.text)

@@ -2,7 +2,6 @@
 
 import collections
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,16 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from sample_factory.config.commands import RECORD
+from sample_factory.config.command import (
+    EVALUATED_ENVS,
+    FILMS,
+    READS_TO_PLAY_IN_PARALLEL,
+    Command,
+    counts_episodes,
+)
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
-from sample_factory.config.parsing import parse_config
-from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.headless import has_display, prepare_mujoco
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
 from sample_factory.evaluation.measure import Measurement, plan_measurement
@@ -29,7 +33,7 @@ from sample_factory.imitation.games import ONLY_KEY, SCREEN, UNFINISHED, Episode
 from sample_factory.imitation.recording import RecordedEnv
 from sample_factory.launch.checks import probe_env
 from sample_factory.runtime import cpu
-from sample_factory.runtime.log import log, setup_logging
+from sample_factory.runtime.log import log
 from sample_factory.runtime.supervisor import StopSignals
 from sample_factory.spaces.observations import image_layout, is_image
 
@@ -74,15 +78,16 @@ def episode_name(env: int, agent: int, number: int) -> str:
     return f"{env}_{agent}_{number}"
 
 
-def record(argv: Sequence[str]) -> None:
+def record(config: Config) -> None:
     """The command: plays, writes the data set and the video, and prints the results. A signal ends it early.
 
-    Raises ConfigError for a wrong flag and an env that cannot be recorded, UnknownEnvError, CheckpointError
-    for an unusable checkpoint, NotWritten for a folder that cannot be written, and ChildFailed when an env or
+    Raises ConfigError for a wrong flag and an env that cannot be recorded, CheckpointError for an unusable
+    checkpoint, NotWritten for a folder that cannot be written, and ChildFailed when an env or
     a process fails. The episodes until then are in the data set.
     """
-    setup_logging("record")
-    config, flags, folder = _parse_arguments(argv)
+    flags: RecordFlags = config.extra["record"]
+    folder = _check(config, flags)
+    config = replace(config, evaluation=replace(config.evaluation, eval_episodes=flags.episodes))
     cpu.raise_open_files_limit()
     with StopSignals() as signals:
         plan = _plan(config, flags, folder)
@@ -111,11 +116,8 @@ def record(argv: Sequence[str]) -> None:
     print(evaluation.summary())
 
 
-def _parse_arguments(argv: Sequence[str]) -> tuple[Config, RecordFlags, Path]:
-    """Returns the configuration, its flags that only this command has, and the folder of the data set."""
-    own = {"record": RecordFlags}
-    config = parse_config(argv, resolve_trained_family, evaluation=True, extra_sections=own, command=RECORD)
-    flags: RecordFlags = config.extra["record"]
+def _check(config: Config, flags: RecordFlags) -> Path:
+    """Returns the folder of the data set. Raises ConfigError for what would otherwise fail later."""
     if flags.out is None:
         raise ConfigError("--out=FOLDER is missing: the folder of the data set")
     check_data_set("out", flags.out)
@@ -123,8 +125,7 @@ def _parse_arguments(argv: Sequence[str]) -> tuple[Config, RecordFlags, Path]:
     if len(chosen) > 1:
         raise ConfigError(f"{len(chosen)} checkpoints are chosen; a data set has the games of one")
     find_checkpoint(config, chosen[0])  # raises
-    config = replace(config, evaluation=replace(config.evaluation, eval_episodes=flags.episodes))
-    return config, flags, Path(flags.out).expanduser().absolute()
+    return Path(flags.out).expanduser().absolute()
 
 
 def _plan(config: Config, flags: RecordFlags, folder: Path) -> RunPlan:
@@ -193,3 +194,31 @@ def rgb(image: np.ndarray) -> np.ndarray:
         image = image.transpose(1, 2, 0)
     newest = image[..., -3:] if image.shape[-1] % 3 == 0 else image[..., -1:]
     return np.ascontiguousarray(np.broadcast_to(newest, (*newest.shape[:2], 3)))
+
+
+RECORD = Command(
+    module="record",
+    usage="--experiment=NAME --out=FOLDER [--flag=value ...]",
+    description="Plays episodes with a checkpoint, as eval does, and writes what it saw, did and got as a "
+    "Minari data set, for offline RL, world models and debugging. Ctrl+C keeps the episodes so far.",
+    examples="""
+    # Record the latest checkpoint.
+    --experiment=basic --episodes=100 --out=games
+    # With the pictures that a person would see, in the data set and in the video.
+    --experiment=basic --episodes=20 --out=games --screens=True
+    # The best checkpoint's most likely actions, without a video.
+    --experiment=basic --checkpoint=best --eval_deterministic=True --out=games --video_episodes=0
+    """,
+    run=record,
+    experiment="saved",
+    sections={"record": RecordFlags},
+    common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_deterministic "
+    "num_workers num_envs_per_worker device seed",
+    envs=EVALUATED_ENVS,
+    reads=READS_TO_PLAY_IN_PARALLEL + "fps",
+    instead={
+        **counts_episodes("episodes"),
+        **{name: text for name, text in FILMS.items() if name != "fps"},
+        "save_video": "--video_episodes=N writes a video",
+    },
+)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from sample_factory.config.algorithms import BUILT_IN, registered_algorithm
-from sample_factory.config.commands import Command
 from sample_factory.config.config import Config
 from sample_factory.config.effects import Facts, without_effect
 from sample_factory.config.flags import ConfigError
@@ -188,23 +187,19 @@ def _critic_flags(config: Config) -> str:
     return ", ".join(flag for flag, is_set in flags.items() if is_set)
 
 
-def flags_without_effect(
-    config: Config, command: Command, kinds: AgentKinds, parsed: Config | None = None
-) -> list[str]:
+def flags_without_effect(config: Config, kinds: AgentKinds, parsed: Config | None = None) -> list[str]:
     """Returns lines about the typed flags that have no effect with these agents, besides the lines that
     `parse_config` has logged.
 
     parsed: the configuration before it got the defaults for the observations of the env.
     """
-    known = without_effect(config if parsed is None else parsed, command)
-    return [line for line in without_effect(config, command, _facts(kinds)) if line not in known]
+    known = without_effect(config if parsed is None else parsed)
+    return [line for line in without_effect(config, _facts(kinds)) if line not in known]
 
 
-def log_flags_without_effect(
-    config: Config, command: Command, kinds: AgentKinds, parsed: Config | None = None
-) -> None:
+def log_flags_without_effect(config: Config, kinds: AgentKinds, parsed: Config | None = None) -> None:
     """Logs the lines of `flags_without_effect`."""
-    for line in flags_without_effect(config, command, kinds, parsed):
+    for line in flags_without_effect(config, kinds, parsed):
         log.warning("%s", line)
 
 

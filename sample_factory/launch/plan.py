@@ -3,7 +3,6 @@
 import random
 from dataclasses import replace
 
-from sample_factory.config.commands import EVAL, TRAIN
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.observation_defaults import follow_observation
@@ -61,7 +60,7 @@ def plan_run(
         info = probe_env(config, family)
     parsed = config
     config, notes = with_defaults_for(config, info.kinds)
-    lines = flags_without_effect(config, TRAIN if trains else EVAL, info.kinds, parsed)
+    lines = flags_without_effect(config, info.kinds, parsed)
     notes += [Note(line, is_warning=True) for line in lines]
     if trains:
         notes += note_bounds(config, info.kinds)

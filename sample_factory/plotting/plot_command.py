@@ -1,36 +1,31 @@
-"""Arguments, tables and exit codes of the commands that draw a picture."""
+"""Flags and tables of the commands that draw a picture."""
 
-import argparse
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from sample_factory.config.flags import ConfigError
-from sample_factory.launch.exit_codes import run_command
+from sample_factory.config.flags import ConfigError, flag
 from sample_factory.runtime.log import escaped
 
 OUT_SUFFIXES = (".png", ".svg", ".pdf")
 
 
-def add_out(parser: argparse.ArgumentParser, default: str) -> None:
-    """Adds the option --out."""
-    suffixes = ", ".join(OUT_SUFFIXES)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        default=Path(default),
-        help=f"picture to write; its name ends in one of {suffixes} (default: {default})",
+def out_flag(default: str) -> Any:
+    """Returns the flag --out, the picture that is written."""
+    return flag(
+        default, f"picture to write; its name ends in one of {', '.join(OUT_SUFFIXES)}", metavar="FILE"
     )
 
 
-def check_out(path: Path, flag: str = "--out") -> None:
+def check_out(path: str | Path, name: str = "--out") -> None:
     """Raises ConfigError unless the name ends in one of OUT_SUFFIXES."""
-    if path.suffix.lower() not in OUT_SUFFIXES:
-        raise ConfigError(f"{flag}={path} should end in one of {', '.join(OUT_SUFFIXES)}")
+    if Path(path).suffix.lower() not in OUT_SUFFIXES:
+        raise ConfigError(f"{name}={path} should end in one of {', '.join(OUT_SUFFIXES)}")
 
 
-def named_number(flag: str, text: str, form: str, least: float = -math.inf) -> tuple[str, float]:
+def named_number(flag_name: str, text: str, form: str, least: float = -math.inf) -> tuple[str, float]:
     """Returns the name and the number of NAME=NUMBER. form: describes the text, for the ConfigError."""
     name, _, number = text.rpartition("=")
     try:
@@ -38,29 +33,22 @@ def named_number(flag: str, text: str, form: str, least: float = -math.inf) -> t
     except ValueError:
         value = math.nan
     if not name or not math.isfinite(value) or value < least:
-        raise ConfigError(f"{flag}={text}: should be {form}")
+        raise ConfigError(f"{flag_name}={text}: should be {form}")
     return name, value
 
 
-def run(
-    argv: Sequence[str] | None,
-    parse_arguments: Callable[[Sequence[str]], argparse.Namespace],
-    plot: Callable[[argparse.Namespace], list[str]],
-) -> int:
-    """Runs the command; returns the exit code: 0 done, 2 bad input.
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Raises ConfigError for a file that cannot be used."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"cannot use {error.filename}: {error.strerror}") from error
 
-    plot: writes the picture --out and returns the lines to print.
-    """
 
-    def command(given: Sequence[str]) -> None:
-        arguments = parse_arguments(given)
-        try:
-            rows = plot(arguments)
-        except OSError as error:
-            raise ConfigError(f"cannot use {error.filename}: {error.strerror}") from error
-        print(escaped("\n".join([*rows, f"written: {arguments.out}"])))
-
-    return run_command(command, argv)
+def report(rows: Sequence[str], out: str) -> None:
+    """Prints the lines about a picture, and its name."""
+    print(escaped("\n".join([*rows, f"written: {out}"])))
 
 
 def aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:

@@ -6,16 +6,17 @@ One panel per env and tag; experiments that differ in nothing but their seed are
 grouped in another way.
 """
 
-import argparse
+import functools
 import glob
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from sample_factory.config.commands import PLOT_CURVES
-from sample_factory.config.flags import ConfigError
-from sample_factory.config.help import make_command_parser
-from sample_factory.config.unknown_flags import nearest, parse_words
+from sample_factory.config.command import Command
+from sample_factory.config.flags import ConfigError, flag
+from sample_factory.config.unknown_flags import nearest
+from sample_factory.launch.command_line import run
 from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting import plot_command
 from sample_factory.plotting.plot_groups import (
@@ -28,82 +29,48 @@ from sample_factory.plotting.plot_groups import (
 )
 
 
-def _flag_names(text: str) -> list[str]:
-    return [name.strip().lstrip("-") for name in text.split(",")]
+@dataclass(frozen=True)
+class CurveFlags:
+    """Learning curves."""
 
-
-def _make_parser() -> argparse.ArgumentParser:
-    parser = make_command_parser(PLOT_CURVES)
-    parser.add_argument(
-        "folders",
-        nargs="*",
+    folders: tuple[str, ...] = flag(
+        (),
+        "folder of an experiment, train_dir/experiment, or one in which experiments lie; with a label, it "
+        "and the folders after it are one line",
         metavar="[LABEL=]FOLDER",
-        help="folder of an experiment, train_dir/experiment, or one in which experiments lie; with a label, "
-        "it and the folders after it are one line",
+        is_positional=True,
     )
-    plot_command.add_out(parser, "curves.png")
-    parser.add_argument(
-        "--tag",
-        action="append",
-        metavar="TAG",
-        help=f"TensorBoard tag to draw (default: {TAGS['reward']}); repeated: a panel for each",
+    out: str = plot_command.out_flag("curves.png")
+    tag: tuple[str, ...] = flag(
+        (TAGS["reward"],), "TensorBoard tag to draw; repeated: a panel for each", metavar="TAG", repeats=True
     )
-    parser.add_argument(
-        "--against",
-        choices=("frames", "seconds"),
-        default="frames",
-        help="x axis: env frames, or seconds of training (default: frames)",
-    )
-    parser.add_argument(
-        "--group_by",
-        type=_flag_names,
+    against: str = flag("frames", "x axis: env frames, or seconds of training", choices=("frames", "seconds"))
+    group_by: str | None = flag(
+        None,
+        "one line for each value of these flags; of all flags that differ, without the seed, if left out",
         metavar="FLAG[,FLAG]",
-        help="one line for each value of these flags (default: of all flags that differ, without the seed)",
     )
-    parser.add_argument(
-        "--band",
-        choices=BANDS,
-        default="range",
-        help="shaded area of several runs: lowest to highest, standard deviation, or 95 %% confidence "
-        "interval of the mean (default: range)",
+    band: str = flag(
+        "range",
+        "shaded area of several runs: lowest to highest, standard deviation, or 95 % confidence interval of "
+        "the mean",
+        choices=tuple(BANDS),
     )
-    parser.add_argument(
-        "--smooth",
-        type=float,
-        default=0.0,
+    smooth: float = flag(
+        0.0,
+        "average each run over this share of the x axis before each point, e.g. 0.05",
         metavar="SHARE",
-        help="average each run over this share of the x axis before each point, e.g. 0.05 (default: 0)",
+        at_least=0,
+        below=1,
     )
-    parser.add_argument("--title", help="title above the panels")
-    parser.add_argument(
-        "--policy_index",
-        type=int,
-        metavar="INT",
-        default=0,
-        help="policy whose curves are drawn (default: 0)",
-    )
-    parser.add_argument(
-        "--level",
-        action="append",
-        default=[],
+    title: str | None = flag(None, "title above the panels")
+    policy_index: int = flag(0, "policy whose curves are drawn")
+    level: tuple[str, ...] = flag(
+        (),
+        "dashed line in the panel of an env, e.g. at a published figure; may be repeated",
         metavar="ENV=NUMBER",
-        help="dashed line in the panel of an env, e.g. at a published figure; may be repeated",
+        repeats=True,
     )
-    return parser
-
-
-def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Raises ConfigError. Prints the help and exits with 0 on --help."""
-    arguments = parse_words(_make_parser(), argv)
-    plot_command.check_out(arguments.out)
-    if not arguments.folders:
-        raise ConfigError("no experiment was given: name at least one folder like train_dir/my_experiment")
-    if not 0 <= arguments.smooth < 1:
-        raise ConfigError(f"--smooth={arguments.smooth} should be a share of the x axis, e.g. 0.05")
-    form = "ENV=NUMBER, e.g. doom_basic=0.75"
-    arguments.level = [plot_command.named_number("--level", text, form) for text in arguments.level]
-    arguments.tag = list(dict.fromkeys(arguments.tag or [TAGS["reward"]]))
-    return arguments
 
 
 def labelled_folders(words: Sequence[str]) -> dict[str, list[str]]:
@@ -123,33 +90,61 @@ def labelled_folders(words: Sequence[str]) -> dict[str, list[str]]:
     return labelled
 
 
-def plot(arguments: argparse.Namespace) -> list[str]:
-    """Writes the picture; returns the table and notes. Raises ConfigError."""
-    labelled = labelled_folders(arguments.folders)
+def plot(flags: CurveFlags) -> None:
+    """Writes the picture; prints the table and notes. Raises ConfigError."""
+    plot_command.check_out(flags.out)
+    form = "ENV=NUMBER, e.g. doom_basic=0.75"
+    levels = [plot_command.named_number("--level", text, form) for text in flags.level]
+    labelled = labelled_folders(flags.folders)
     has_labels = list(labelled) != [""]
+    if not labelled:
+        raise ConfigError("no experiment was given: name at least one folder like train_dir/my_experiment")
     if has_labels and "" in labelled:
         raise ConfigError(f"{labelled[''][0]} has no label, and others have: write LABEL={labelled[''][0]}")
-    if has_labels and arguments.group_by:
+    if has_labels and flags.group_by:
         raise ConfigError("--group_by has no effect on folders with labels: leave out one of them")
     notes: list[str] = []
-    found = {
-        label: read_runs(folders, arguments.tag, arguments.policy_index, False, notes)
-        for label, folders in labelled.items()
-    }
-    groups = group_labelled(found) if has_labels else group_by_flags(found[""], arguments.group_by)
-    envs = list(dict.fromkeys(group.env for group in groups))
-    for env, _ in arguments.level:
-        if env not in envs:
-            raise ConfigError(f"--level={env}=...: no experiment has that env{nearest(env, envs)}")
-    averaging = Averaging(arguments.against, arguments.band, arguments.smooth)
-    lines = draw_picture(groups, arguments.out, arguments.tag, averaging, arguments.title, arguments.level)
-    return [*lines, *notes]
+    tags = list(dict.fromkeys(flags.tag))
+    with plot_command.explained():
+        found = {
+            label: read_runs(folders, tags, flags.policy_index, False, notes)
+            for label, folders in labelled.items()
+        }
+        names = None if flags.group_by is None else _flag_names(flags.group_by)
+        groups = group_labelled(found) if has_labels else group_by_flags(found[""], names)
+        envs = list(dict.fromkeys(group.env for group in groups))
+        for env, _ in levels:
+            if env not in envs:
+                raise ConfigError(f"--level={env}=...: no experiment has that env{nearest(env, envs)}")
+        averaging = Averaging(flags.against, flags.band, flags.smooth)
+        lines = draw_picture(groups, Path(flags.out), tags, averaging, flags.title, levels)
+    plot_command.report([*lines, *notes], flags.out)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 done, 2 bad input."""
-    return plot_command.run(argv, parse_arguments, plot)
+def _flag_names(text: str) -> list[str]:
+    return [name.strip().lstrip("-") for name in text.split(",")]
 
+
+COMMAND = Command(
+    module="plotting.plot_curves",
+    usage="FOLDER ... [--out=FILE]",
+    description="Draws learning curves from the TensorBoard files of experiments, also of versions 1 and 2, "
+    "and prints their last values. Each env and tag has a panel; runs that differ only in their seed are one "
+    "line, with their range.",
+    examples="""
+    # Draw the reward of a run into curves.png.
+    train_dir/basic
+    # Two groups of runs over time, with a published figure as a dashed line.
+    new=train_dir/a1 train_dir/a2 old=train_dir/b1 --against=seconds --level=doom_basic=0.75
+    # One line for each value of a flag, over all runs in a folder.
+    train_dir/grid --group_by=learning_rate --band=ci --smooth=0.05 --out=grid.svg
+    """,
+    run=plot,
+    sections={"curves": CurveFlags},
+)
+
+
+main = functools.partial(run, COMMAND)
 
 if __name__ == "__main__":
     sys.exit(main())

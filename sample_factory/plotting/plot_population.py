@@ -5,18 +5,18 @@ python -m sample_factory.plotting.plot_population train_dir/experiment --out=pbt
 The objective and the settings of each policy over its env frames; takeovers are marked.
 """
 
-import argparse
+import functools
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from sample_factory.config.commands import PLOT_POPULATION
-from sample_factory.config.flags import ConfigError
-from sample_factory.config.help import make_command_parser
+from sample_factory.config.command import Command
+from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.population_flags import FLAG_TAG, REPLACED_BY_TAG, SHAPING_TAG
-from sample_factory.config.unknown_flags import parse_words
+from sample_factory.launch.command_line import run
 from sample_factory.monitoring.policy_progress import TAGS, tag_of
 from sample_factory.plotting import plot_command
 from sample_factory.plotting.drawing import MAX_COLUMNS, Line, Panel, draw_panels
@@ -27,6 +27,23 @@ TAKEOVER_NOTE = "marker on a line: the policy was replaced by the one that has t
 WIDE_RANGE = 10.0  # positive values with a larger ratio of largest to smallest get a logarithmic axis
 
 Policies = Sequence[Mapping[str, Curve]]  # curves by tag
+
+
+@dataclass(frozen=True)
+class PopulationFlags:
+    """Objective and settings of a population."""
+
+    folder: str | None = flag(
+        None,
+        "folder of an experiment: train_dir/experiment",
+        metavar="FOLDER",
+        is_positional=True,
+    )
+    out: str = plot_command.out_flag("pbt.png")
+    tag: str | None = flag(
+        None, "TensorBoard tag of the objective; that of --pbt_target_objective if left out"
+    )
+    title: str | None = flag(None, "title above the panels; env and folder if left out")
 
 
 def make_panels(policies: Policies, objective: str, stats_avg: int) -> list[Panel]:
@@ -107,41 +124,42 @@ def _table(panels: Sequence[Panel], policies: Policies) -> list[str]:
     return aligned(rows, "<>")
 
 
-def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Raises ConfigError. Prints the help and exits with 0 on --help."""
-    parser = make_command_parser(PLOT_POPULATION)
-    parser.add_argument(
-        "folder", nargs="?", type=Path, metavar="FOLDER", help="folder of an experiment: train_dir/experiment"
-    )
-    plot_command.add_out(parser, "pbt.png")
-    parser.add_argument(
-        "--tag", help="TensorBoard tag of the objective (default: that of --pbt_target_objective)"
-    )
-    parser.add_argument("--title", help="title above the panels (default: env and folder)")
-    arguments = parse_words(parser, argv)
-    plot_command.check_out(arguments.out)
-    if arguments.folder is None:
+def plot(flags: PopulationFlags) -> None:
+    """Writes the picture; prints the table. Raises ConfigError."""
+    plot_command.check_out(flags.out)
+    if flags.folder is None:
         raise ConfigError("no experiment was given: name a folder like train_dir/my_experiment")
-    return arguments
+    with plot_command.explained():
+        values, policies = read_policies(Path(flags.folder).expanduser())
+        if not any(tag.startswith(FLAG_TAG) for curves in policies for tag in curves):
+            raise ConfigError(f"{flags.folder} was not trained with --with_pbt=True: no setting evolved")
+        objective = flags.tag or tag_of(values["pbt_target_objective"])
+        panels = make_panels(policies, objective, values["stats_avg"])
+        note = TAKEOVER_NOTE if any(REPLACED_BY_TAG in curves for curves in policies) else ""
+        title = flags.title or f"{values['env']}: {flags.folder}"
+        draw_panels(panels, MAX_COLUMNS, title, note).savefig(flags.out, dpi="figure")
+    plot_command.report(_table(panels, policies), flags.out)
 
 
-def plot(arguments: argparse.Namespace) -> list[str]:
-    """Writes the picture; returns the table. Raises ConfigError, and OSError if a file cannot be used."""
-    values, policies = read_policies(arguments.folder.expanduser())
-    if not any(tag.startswith(FLAG_TAG) for curves in policies for tag in curves):
-        raise ConfigError(f"{arguments.folder} was not trained with --with_pbt=True: no setting evolved")
-    objective = arguments.tag or tag_of(values["pbt_target_objective"])
-    panels = make_panels(policies, objective, values["stats_avg"])
-    note = TAKEOVER_NOTE if any(REPLACED_BY_TAG in curves for curves in policies) else ""
-    title = arguments.title or f"{values['env']}: {arguments.folder}"
-    draw_panels(panels, MAX_COLUMNS, title, note).savefig(arguments.out, dpi="figure")
-    return _table(panels, policies)
+COMMAND = Command(
+    module="plotting.plot_population",
+    usage="FOLDER [--out=FILE]",
+    description="Draws the objective and the evolved settings of every policy of an experiment that was "
+    "trained with --with_pbt=True, with a mark for each takeover, and prints their last values.",
+    examples="""
+    # One run.
+    train_dir/population
+    # As a vector graphic with a title.
+    train_dir/population --out=pbt.svg --title=Duel
+    # By another objective.
+    train_dir/population --tag=0_aux/avg_reward
+    """,
+    run=plot,
+    sections={"population": PopulationFlags},
+)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 done, 2 bad input."""
-    return plot_command.run(argv, parse_arguments, plot)
-
+main = functools.partial(run, COMMAND)
 
 if __name__ == "__main__":
     sys.exit(main())

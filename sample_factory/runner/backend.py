@@ -1,6 +1,5 @@
 """Backends, which run the jobs of a grid: their interface, their names, and processes of this machine."""
 
-import argparse
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ from typing import Protocol
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.unknown_flags import nearest
 from sample_factory.runner.run_job import Job
+from sample_factory.runner.runner_flags import RunnerFlags
 from sample_factory.runtime.child import kill_group
 from sample_factory.runtime.files import open_file
 from sample_factory.runtime.registry import WrongPath, import_attribute
@@ -51,7 +51,7 @@ class Backend(Protocol):
 
 
 # arguments: of the command. files: folder for the files of the runner. Raises ConfigError, or ImportError.
-BackendFactory = Callable[[argparse.Namespace, Path], Backend]
+BackendFactory = Callable[[RunnerFlags, Path], Backend]
 BACKENDS: Mapping[str, str] = {
     "processes": "sample_factory.runner.backend:ProcessBackend",
     "slurm": "sample_factory.runner.slurm:SlurmBackend",
@@ -78,15 +78,15 @@ class ProcessBackend:
 
     outlives_runner = False
 
-    def __init__(self, arguments: argparse.Namespace, files: Path):
+    def __init__(self, flags: RunnerFlags, files: Path):
         """Raises ConfigError if fewer GPUs are visible than --num_gpus."""
-        self._max_parallel: int = arguments.max_parallel
-        self._per_gpu: int = arguments.experiments_per_gpu  # not positive: each run sees all GPUs
+        self._max_parallel: int = flags.max_parallel
+        self._per_gpu: int = flags.experiments_per_gpu  # not positive: each run sees all GPUs
         visible = os.environ.get(GPUS)
-        names = visible.split(",") if visible else list(map(str, range(arguments.num_gpus)))
-        if self._per_gpu > 0 and len(names) < arguments.num_gpus:
-            raise ConfigError(f"--num_gpus={arguments.num_gpus}: {GPUS}={visible} has only {len(names)}")
-        self._gpus = names[: arguments.num_gpus]
+        names = visible.split(",") if visible else list(map(str, range(flags.num_gpus)))
+        if self._per_gpu > 0 and len(names) < flags.num_gpus:
+            raise ConfigError(f"--num_gpus={flags.num_gpus}: {GPUS}={visible} has only {len(names)}")
+        self._gpus = names[: flags.num_gpus]
         self._gpu_of: dict[str, str] = {}  # the names of running jobs -> their GPUs
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 

@@ -1,6 +1,5 @@
 """Runs jobs as tasks of Ray: on a cluster, or on this machine."""
 
-import argparse
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from typing import Any
 
 from sample_factory.runner.backend import GPUS
 from sample_factory.runner.run_job import Job
+from sample_factory.runner.runner_flags import RunnerFlags
 from sample_factory.runtime.local_ray import LocalRay, find_cluster
 
 STORE_BYTES = 80 * 2**20  # near Ray's minimum; no data goes through Ray
@@ -28,7 +28,7 @@ class RayBackend:
 
     outlives_runner = False
 
-    def __init__(self, arguments: argparse.Namespace, files: Path):
+    def __init__(self, flags: RunnerFlags, files: Path):
         """Raises CommandFailed if the cluster cannot be reached or Ray does not start here, ImportError if
         Ray is not installed."""
         try:
@@ -36,17 +36,17 @@ class RayBackend:
         except ImportError as error:
             raise ImportError(f"--runner=ray needs Ray ({error}): pip install -e '.[ray]'") from None
         self._ray: Any = ray
-        self._cpus: float = arguments.ray_cpus_per_job
-        per_gpu = arguments.experiments_per_gpu
+        self._cpus: float = flags.ray_cpus_per_job
+        per_gpu = flags.experiments_per_gpu
         self._gpus = 1 / per_gpu if per_gpu > 0 else 0.0
         self._tasks: dict[str, Any] = {}
         self._own: LocalRay | None = None
-        cluster = find_cluster(arguments.ray_address)
+        cluster = find_cluster(flags.ray_address)
         if cluster is not None:
             cluster.connect(QUIET)
             return
-        num_cpus = max(1, round(arguments.max_parallel * self._cpus))
-        num_gpus = arguments.num_gpus if self._gpus else None
+        num_cpus = max(1, round(flags.max_parallel * self._cpus))
+        num_gpus = flags.num_gpus if self._gpus else None
         options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "object_store_memory": STORE_BYTES, **QUIET}
         self._own = LocalRay("--runner=ray", files, options)
 

@@ -1,15 +1,15 @@
 """Searches flags: python -m sample_factory.runner.search --run=my_package.my_search"""
 
 import csv
+import functools
 import json
 import sys
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from sample_factory.config.commands import SEARCH
+from sample_factory.config.command import Command
 from sample_factory.config.experiment_folder import (
     EXPECT,
     IDENTITY,
@@ -17,11 +17,13 @@ from sample_factory.config.experiment_folder import (
     read_json,
     write_atomically,
 )
-from sample_factory.launch.exit_codes import FAILED, INTERRUPTED, run_command
+from sample_factory.launch.command_line import run
+from sample_factory.launch.exit_codes import FAILED, INTERRUPTED
 from sample_factory.plotting.plot_command import aligned
 from sample_factory.runner.grid import Grid
-from sample_factory.runner.run import open_backend, parse_arguments
+from sample_factory.runner.run import open_backend
 from sample_factory.runner.run_job import FOLDER
+from sample_factory.runner.runner_flags import RunnerFlags
 from sample_factory.runner.search_description import NOTE, VALUES, SearchDescription, load_search, short
 from sample_factory.runtime.files import new_file, refuse_special
 
@@ -36,20 +38,20 @@ NUM_PRINTED = 10  # trials
 NOT_IN_RECIPE = (*IDENTITY, "seed", "cfg")
 
 
-def run_search(argv: Sequence[str]) -> int:
-    """Runs the search that the arguments describe; returns the exit code."""
-    arguments = parse_arguments(argv, SEARCH)
+def run_search(flags: RunnerFlags) -> int:
+    """The command: runs the search that a module describes; returns the exit code."""
+    module = flags.module
     try:
         from sample_factory.runner.search_trials import Search, open_study
     except ImportError as error:
         raise ImportError(f"a search needs Optuna ({error}): pip install -e '.[search]'") from None
-    description = load_search(arguments.run)
-    train_dir = arguments.train_dir.expanduser().absolute()
+    description = load_search(module)
+    train_dir = Path(flags.train_dir).expanduser().absolute()
     folder = train_dir / description.search_name
-    with open_backend(arguments, folder) as backend:
+    with open_backend(flags, folder) as backend:
         study = open_study(description, folder)
-        grid = Grid(backend, arguments.pause_between)
-        search = Search(description, study, train_dir, grid, arguments.max_parallel)
+        grid = Grid(backend, flags.pause_between)
+        search = Search(description, study, train_dir, grid, flags.max_parallel)
         ended = sum(trial.state.is_finished() for trial in study.trials)
         grid.board.print(f"{ended} of {description.num_trials} trials have ended; logs: {folder / FOLDER}")
         has_ended = search.run()
@@ -134,10 +136,26 @@ def draw(study: "Study", folder: Path) -> list[str]:
     return lines
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 done, 1 no trial is complete, 2 bad input, 130 stopped."""
-    return run_command(run_search, argv)
+COMMAND = Command(
+    module="runner.search",
+    usage="--run=MODULE [--flag=value ...]",
+    description="Tries flags of a space that a Python module describes, in several envs and with several "
+    "seeds. Ctrl+C saves and stops; the same command continues. At the end it writes the best flags for "
+    "train --cfg, a table and pictures. The module is explained in sample_factory/runner/README.md.",
+    examples="""
+    # Two runs at a time on this machine.
+    --run=examples/search.py --max_parallel=2
+    # A job for each run on a Slurm cluster.
+    --run=my_package.my_search --runner=slurm --max_parallel=16
+    # On a Ray cluster.
+    --run=my_package.my_search --runner=ray --ray_address=auto --max_parallel=16
+    """,
+    run=run_search,
+    sections={"search": RunnerFlags},
+)
 
+
+main = functools.partial(run, COMMAND)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,6 +1,5 @@
 """Runs jobs on a Slurm cluster: one sbatch job each."""
 
-import argparse
 import getpass
 import shlex
 import shutil
@@ -15,6 +14,7 @@ from sample_factory.config.experiment_folder import write_atomically
 from sample_factory.config.flags import ConfigError
 from sample_factory.runner.backend import CannotStart
 from sample_factory.runner.run_job import Job
+from sample_factory.runner.runner_flags import RunnerFlags
 from sample_factory.runtime.failures import CommandFailed
 from sample_factory.runtime.files import open_file
 from sample_factory.runtime.log import log
@@ -42,26 +42,26 @@ class SlurmBackend:
 
     outlives_runner = True
 
-    def __init__(self, arguments: argparse.Namespace, files: Path):
+    def __init__(self, flags: RunnerFlags, files: Path):
         """Raises ConfigError if Slurm is not installed, or the template cannot be read.
 
         files: not used, since each Job knows its folder.
         """
-        self._arguments = arguments
-        workdir = arguments.slurm_workdir
+        self._flags = flags
+        workdir = flags.slurm_workdir
         self._workdir = Path(workdir).expanduser().absolute() if workdir else None
-        path = arguments.slurm_sbatch_template
+        path = flags.slurm_sbatch_template
         try:
             self._template = None if path is None else Path(path).expanduser().read_text()
         except OSError as error:
             raise ConfigError(f"--slurm_sbatch_template={path}: {error.strerror}") from None
         missing = [name for name in ("sbatch", "squeue", "scancel") if shutil.which(name) is None]
-        if missing and not arguments.slurm_print_only:
+        if missing and not flags.slurm_print_only:
             raise ConfigError(
                 f"--runner=slurm: there is no {missing[0]} on this machine; start it on a login node of the "
                 "cluster, or see the scripts with --slurm_print_only=True"
             )
-        self._num_cpus = int(arguments.slurm_cpus_per_gpu * max(1, arguments.slurm_gpus_per_job))
+        self._num_cpus = int(flags.slurm_cpus_per_gpu * max(1, flags.slurm_gpus_per_job))
         self._jobs: dict[str, Job] = {}
         self._seen: dict[str, float] = {}  # name -> when it was submitted, or listed by squeue
         self._listed: Collection[str] = ()  # ids, as squeue has listed them last
@@ -139,7 +139,7 @@ class SlurmBackend:
 
     def sbatch(self, job: Job) -> Sequence[str]:
         """Returns the command that submits a job."""
-        a = self._arguments
+        a = self._flags
         partition = ["-p", a.slurm_partition] if a.slurm_partition else []
         gpus = [f"--gres=gpu:{a.slurm_gpus_per_job}"] if a.slurm_gpus_per_job else []
         script = str(self._file(job, "sh"))
@@ -154,7 +154,7 @@ class SlurmBackend:
         template = DEFAULT_TEMPLATE.format(cwd=cwd) if self._template is None else self._template
         if "$CMD" not in template and "${CMD}" not in template:  # as in version 1
             return f"{template.rstrip()}\n{command}\n"
-        a = self._arguments
+        a = self._flags
         return Template(template).safe_substitute(
             CMD=command,
             FILENAME=shlex.quote(str(self._file(job, "sh"))),

@@ -1,35 +1,39 @@
 """Starts TensorBoard on some of the experiments in a folder."""
 
-import argparse
 import fnmatch
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from sample_factory.config.commands import TB
+from sample_factory.config.command import Command
 from sample_factory.config.experiment_folder import NUM_LISTED
-from sample_factory.config.flags import ConfigError
-from sample_factory.config.help import make_command_parser
-from sample_factory.config.unknown_flags import parse_words
+from sample_factory.config.flags import ConfigError, flag
 
 
-def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Raises ConfigError. Prints the help and exits with 0 on --help."""
-    parser = make_command_parser(TB)
-    add = parser.add_argument
-    masks = "experiments to show, by name or path below --dir, with * and ?; without one: all of them"
-    add("filters", nargs="*", metavar="MASK", help=masks)
-    add("--dir", type=Path, default="train_dir", help="folder of experiments (default: ./train_dir)")
-    add("--port", type=int, default=6006, help="port of TensorBoard (default: 6006)")
-    add("--bind_all", action="store_true", help="reachable from other machines")
-    add("-q", "--quiet", action="store_true", help="without TensorBoard's own messages")
-    restart = "time after which TensorBoard starts again, also with new experiments (default: 36000)"
-    add("-r", "--refresh_every", type=int, default=36000, metavar="SECONDS", help=restart)
-    interval = "seconds between two looks for new data (default: 60)"
-    add("--reload_interval", type=int, default=60, help=interval)
-    return parse_words(parser, argv)
+@dataclass(frozen=True)
+class TensorBoardFlags:
+    """TensorBoard."""
+
+    filters: tuple[str, ...] = flag(
+        (),
+        "experiments to show, by name or path below --dir, with * and ?; without one: all of them",
+        metavar="MASK",
+        is_positional=True,
+    )
+    dir: str = flag("train_dir", "folder of experiments", metavar="FOLDER")
+    port: int = flag(6006, "port of TensorBoard")
+    bind_all: bool = flag(False, "reachable from other machines")
+    quiet: bool = flag(False, "without TensorBoard's own messages", short="-q")
+    refresh_every: int = flag(
+        36_000,
+        "time after which TensorBoard starts again, also with new experiments",
+        metavar="SECONDS",
+        short="-r",
+    )
+    reload_interval: int = flag(60, "seconds between two looks for new data")
 
 
 def find_experiments(folder: Path, masks: Sequence[str]) -> list[Path]:
@@ -53,31 +57,30 @@ def find_experiments(folder: Path, masks: Sequence[str]) -> list[Path]:
     return found
 
 
-def tensorboard_command(arguments: argparse.Namespace) -> list[str]:
+def tensorboard_command(flags: TensorBoardFlags) -> list[str]:
     """Returns the command. Raises ConfigError if no experiment matches."""
-    folder = arguments.dir.expanduser()
+    folder = Path(flags.dir).expanduser()
     where = f"--logdir={folder}"
-    found = find_experiments(folder, arguments.filters)
-    if arguments.filters:
+    found = find_experiments(folder, flags.filters)
+    if flags.filters:
         unusable = [path for path in found if "," in str(path) or ":" in str(path)]  # its own separators
         if unusable:
             fault = "TensorBoard cannot select a folder with a comma or colon in its name"
             raise ConfigError(f"{unusable[0]}: {fault}")
         where = "--logdir_spec=" + ",".join(f"{path.relative_to(folder)}:{path}" for path in found)
-    network = "--bind_all" if arguments.bind_all else "--host=localhost"
-    options = [f"--port={arguments.port}", network, f"--reload_interval={arguments.reload_interval}"]
+    network = "--bind_all" if flags.bind_all else "--host=localhost"
+    options = [f"--port={flags.port}", network, f"--reload_interval={flags.reload_interval}"]
     return [sys.executable, "-m", "tensorboard.main", where, *options, "--samples_per_plugin=scalars=1000"]
 
 
-def watch(argv: Sequence[str]) -> int:
-    """Runs TensorBoard until Ctrl+C; returns its exit code. Raises ConfigError."""
-    arguments = parse_arguments(argv)
+def watch(flags: TensorBoardFlags) -> int:
+    """The command: runs TensorBoard until Ctrl+C; returns its exit code. Raises ConfigError."""
     while True:
-        command = tensorboard_command(arguments)
+        command = tensorboard_command(flags)
         print(" ".join(command), flush=True)
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL if arguments.quiet else None)
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL if flags.quiet else None)
         try:
-            return process.wait(arguments.refresh_every)
+            return process.wait(flags.refresh_every)
         except subprocess.TimeoutExpired:
             pass
         except KeyboardInterrupt:
@@ -85,3 +88,20 @@ def watch(argv: Sequence[str]) -> int:
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait()
+
+
+TB = Command(
+    module="tb",
+    usage="[MASK ...] [--dir=FOLDER]",
+    description="Starts TensorBoard on experiments that are selected by the names of their folders.",
+    examples="""
+    # All experiments in train_dir.
+    
+    # Those with battle in their names, also in folders of grids.
+    '*battle*'
+    # The runs of a grid with seed 0.
+    'my_grid/*_see_0*' --dir=train_dir --port=6007
+    """,
+    run=watch,
+    sections={"tensorboard": TensorBoardFlags},
+)

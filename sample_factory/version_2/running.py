@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sample_factory.config.commands import ENJOY, TRAIN
+from sample_factory.config.command import TRAIN
 from sample_factory.config.config import Config, FlagNamespace, with_lists
 from sample_factory.config.experiment_folder import PROVENANCE_KEYS, experiment_folder
 from sample_factory.config.flags import ConfigError, add_flags, coerce, make_parser, parse_known
@@ -31,10 +31,10 @@ from sample_factory.config.sections import (
 from sample_factory.config.trust import TRUST
 from sample_factory.envs.doom.doom_family import DOOM_SPECS, DoomSpec
 from sample_factory.envs.env_family import EnvFamily, UnknownEnvError
-from sample_factory.envs.env_registry import extend_family, extension_of, resolve_trained_family
+from sample_factory.envs.env_registry import extend_family, extension_of
 from sample_factory.envs.v1_registration import ParserRecorder, joined, values_of_script
 from sample_factory.envs.v2_registration import add_to_family, family_of_script
-from sample_factory.hub import EnjoyHubFlags
+from sample_factory.hub import ENJOY, EnjoyHubFlags
 from sample_factory.launch.exit_codes import DONE, FAILED, run_command
 from sample_factory.models.network_registry import BUILT_IN_ENCODERS, register_encoder
 from sample_factory.runtime import gpu
@@ -227,7 +227,7 @@ def enjoy(cfg: Any) -> Played:
     with restored_logging():
         setup_logging("enjoy")
         config = config_of(cfg, "enjoy", evaluation=True)
-        result: Evaluation = play_and_push(config, resolve_trained_family(config.env_name))
+        result: Evaluation = play_and_push(config)
     played = Played(ExperimentStatus.SUCCESS)
     played.reward = result.reward.mean
     return played

@@ -12,7 +12,8 @@ import pytest
 from sample_factory import benchmark
 from sample_factory.benchmarking import benchmark as benchmark_module
 from sample_factory.benchmarking.benchmark import report
-from sample_factory.benchmarking.benchmark_flags import parse_arguments, training_flags
+from sample_factory.benchmarking.benchmark_flags import BENCHMARK, training_flags
+from sample_factory.launch.command_line import parse
 from sample_factory.benchmarking.stages import Stage
 from tests.processes import alive
 
@@ -21,7 +22,7 @@ CARTPOLE = ["--env=gym_CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4
 
 def test_flags_of_training_are_passed_on():
     typed = [*CARTPOLE, "--encoder_mlp_layers", "16", "8", "--normalize_input=False", "--seed=3"]
-    config = parse_arguments(["--seconds=5", *typed, "--compare", "v1=1e3", "--compare=v2 (a=b)=20"])
+    config = parse(BENCHMARK, ["--seconds=5", *typed, "--compare", "v1=1e3", "--compare=v2 (a=b)=20"])
     assert training_flags(config) == typed
     flags = config.extra["benchmark"]
     assert (flags.seconds, flags.warmup_seconds) == (5.0, 15.0)
@@ -32,7 +33,7 @@ def test_flags_of_training_are_passed_on():
 def test_a_saved_experiment_of_the_same_name_is_ignored(tmp_path):
     (tmp_path / "default_experiment").mkdir()
     (tmp_path / "default_experiment" / "cfg.json").write_text('{"env": "doom_basic", "batch_size": 64}')
-    assert parse_arguments([*CARTPOLE, f"--train_dir={tmp_path}"]).learning.batch_size == 1024
+    assert parse(BENCHMARK, [*CARTPOLE, f"--train_dir={tmp_path}"]).learning.batch_size == 1024
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_an_env_that_cannot_be_made_is_found_before_the_first_stage(capsys):
 def reported(runs, *flags):
     own = ["--inline_samplers=0", "--num_batches_per_iteration=2", "--compare=v1=2000"]
     machine = {"cpu": "a CPU", "cores": 8, "memory_gb": 9.7, "gpus": []}
-    lines = report(parse_arguments([*CARTPOLE, *own, *flags]), runs, machine)
+    lines = report(parse(BENCHMARK, [*CARTPOLE, *own, *flags]), runs, machine)
     assert max(map(len, lines)) <= 80, "readable on a small terminal"
     return [re.split(r"\s{2,}", line.strip()) for line in lines], " ".join(lines)
 

@@ -9,7 +9,8 @@ import psutil
 import pytest
 
 from sample_factory import dummy_sampler, run_algorithm
-from sample_factory.benchmarking.random_sampler import parse_arguments, sample
+from sample_factory.benchmarking.random_sampler import DUMMY_SAMPLER, sample
+from sample_factory.launch.command_line import parse
 from sample_factory.monitoring.figures import read_figures
 from tests.processes import alive
 
@@ -17,7 +18,7 @@ from tests.processes import alive
 def run(env, *typed):
     """Returns the frames of each worker, the frames of all, their seconds, and their FPS."""
     flags = [f"--env={env}", "--num_workers=2", "--worker_num_splits=1", *typed]
-    *workers, total = sample(parse_arguments(flags))
+    *workers, total = sample(parse(DUMMY_SAMPLER, flags))
     frames, seconds, fps = (float(number) for number in re.findall(r"[0-9.]+", total))
     return [int(line.split()[2]) for line in workers], int(frames), seconds, fps
 

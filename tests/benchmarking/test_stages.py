@@ -5,7 +5,8 @@ import sys
 import pytest
 
 from sample_factory.benchmarking import stages
-from sample_factory.benchmarking.benchmark_flags import parse_arguments
+from sample_factory.benchmarking.benchmark_flags import BENCHMARK
+from sample_factory.launch.command_line import parse
 from sample_factory.benchmarking.stages import (
     StageFailed,
     Usage,
@@ -36,7 +37,7 @@ def line(time, env_frames=0, policies=(), components=None, learners=()):
 def config():
     flags = ["--num_workers=3", "--num_policies=2", "--policy_workers_per_policy=2", "--env_frameskip=4"]
     flags += ["--batch_size=512", "--num_batches_per_iteration=2", "--rollout=32", "--inline_samplers=0"]
-    return parse_arguments(["--env=gym_CartPole-v1", *flags])
+    return parse(BENCHMARK, ["--env=gym_CartPole-v1", *flags])
 
 
 def test_simulation_counts_from_the_first_figures_after_the_warmup(config):
@@ -157,7 +158,7 @@ def test_a_usage_has_the_memory_of_each_process_by_its_id():
 
 
 def test_flags_that_do_not_fit_together_are_found_by_the_stage_itself(tmp_path):
-    config = parse_arguments(["--env=gym_CartPole-v1", "--async_rl=False", "--batch_size=96"])
+    config = parse(BENCHMARK, ["--env=gym_CartPole-v1", "--async_rl=False", "--batch_size=96"])
     with pytest.raises(StageFailed, match="exit code 2") as failure:
         run_stage(config, "training", (0.0, 2.0), tmp_path)
     lines = str(failure.value).splitlines()

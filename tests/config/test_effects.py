@@ -7,14 +7,17 @@ import json
 import pytest
 
 import sample_factory
-from sample_factory.config.commands import COMMANDS, EVAL, LOAD_POLICY, TRAIN
+from sample_factory.config.command import TRAIN
 from sample_factory.config.effects import report_without_effect, without_effect
 from sample_factory.config.flags import ConfigError, Not, flag, section_fields
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.envs.env_registry import register_env, resolve_family
+from sample_factory.evaluation.evaluate import EVAL
+from sample_factory.evaluation.load_policy import LOAD_POLICY
+from tests.config.declared_commands import DECLARED
 
-TAKE_FLAGS = {command.name: command for command in (*COMMANDS, LOAD_POLICY) if command.reads is not None}
+TAKE_FLAGS = {command.name: command for command in (*DECLARED, LOAD_POLICY) if command.reads is not None}
 
 
 def parse(*argv, command=TRAIN, env="gym_CartPole-v1", **options):
@@ -97,9 +100,9 @@ def test_a_condition_that_depends_on_the_env_is_checked_once_the_env_is_known(ca
     assert warnings(caplog, *argv) == []
     config = parse(*argv)
     pictures = {"observations": ["image"], "actions": ["continuous"], "agents": ["one"]}
-    assert without_effect(config, TRAIN, pictures) == []
+    assert without_effect(config, pictures) == []
     vectors = {"observations": ["vector"], "actions": ["discrete"], "agents": ["one"]}
-    assert without_effect(config, TRAIN, vectors) == [
+    assert without_effect(config, vectors) == [
         "--env_framestack has no effect with vector observations: it needs image observations",
         "--initial_stddev, --adaptive_stddev have no effect with discrete actions: they need continuous "
         "actions",
@@ -182,29 +185,29 @@ def with_changed(config, names):
 def test_every_flag_that_a_command_does_not_read_is_named_by_it(caplog, name):
     """Every command x every flag of the shared sections, from the declarations."""
     command = TAKE_FLAGS[name]
-    config = parse(command=command._replace(reads=None))
+    config = dataclasses.replace(parse(command=command._replace(reads=None)), command=command)
     flags = {
         f.name: section for section, kinds in TRAINING_SECTIONS.items() for f, _ in section_fields(kinds)
     }
     unread = {flag for flag, section in flags.items() if not command.uses(flag, section)}
     assert unread >= command.instead.keys() & flags.keys()
     caplog.clear()
-    report_without_effect(with_changed(config, unread - command.instead.keys()), command)
+    report_without_effect(with_changed(config, unread - command.instead.keys()))
     (line,) = caplog.messages or [""]
     assert set(line.split(" ha")[0].split(", ")) - {""} == {
         f"--{flag}" for flag in unread - command.instead.keys()
     }
     for replaced in command.instead.keys() & flags.keys():
         with pytest.raises(ConfigError, match=f"^--{replaced}=.* has no effect in {command.name}: "):
-            report_without_effect(with_changed(config, {replaced}), command)
+            report_without_effect(with_changed(config, {replaced}))
 
 
 def test_every_flag_that_needs_others_says_so_in_one_line_and_is_silent_with_them(caplog):
-    config = parse(command=TRAIN._replace(reads=None))
+    config = dataclasses.replace(parse(command=TRAIN._replace(reads=None)), command=TRAIN)
     fields = {f.name: f for kinds in TRAINING_SECTIONS.values() for f, _ in section_fields(kinds)}
     for name, field in fields.items():
         given = with_changed(config, {name})
-        lines = without_effect(given, TRAIN)
+        lines = without_effect(given)
         assert len(lines) <= 1
         for line in lines:
             (needed, *_) = field.metadata["only_with"]

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sample_factory.config.commands import COMMANDS
 from sample_factory.config.effects import why_without_effect
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
+from tests.config.declared_commands import COMMAND_OF
 from tests.config.traced_commands import FAST, RUNS, arguments_of
 
-COMMAND_OF = {command.name: command for command in COMMANDS}
 # Read by `parse_config` itself, before there are sections.
 READ_FIRST = {"cfg", "trust_code", "restart_behavior"}
 
@@ -30,13 +29,14 @@ def unread_flags(name: str, folder: Path) -> list[str]:
     words = [word for word in argv if word not in own]
     # A training has saved the defaults that follow the observation.
     config = parse_config(words, resolve_family, run.command in PLAYING, command=command._replace(reads=None))
+    config = dataclasses.replace(config, command=command)
     read = {*(folder / f"{name}.reads").read_text().split(), *READ_FIRST}
     return [
         field.name
         for section, values in config.sections.items()
         for field in dataclasses.fields(values)
         if command.uses(field.name, section)
-        and not why_without_effect(config, command, field.name, facts)
+        and not why_without_effect(config, field.name, facts)
         and field.name not in read
     ]
 

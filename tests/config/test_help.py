@@ -8,15 +8,16 @@ import sys
 import pytest
 
 from sample_factory import __main__, __version__
-from sample_factory.config.commands import COMMANDS, ENJOY, TRAIN
 from sample_factory.config.flags import NEVER
-from sample_factory.config.help import overview
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import RunFlags
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.hub import ENJOY
+from sample_factory.training.command import COMMAND as TRAIN
+from tests.config.declared_commands import COMMAND_OF, DECLARED
 
-WITH_ENV = [command for command in COMMANDS if command.common]
-BY_NAME = pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+WITH_ENV = [command for command in DECLARED if command.common]
+BY_NAME = pytest.mark.parametrize("command", DECLARED, ids=lambda command: command.name)
 ENVS = ["doom_battle", "gym_CartPole-v1"]
 
 
@@ -55,7 +56,7 @@ def test_help_alone_has_usage_common_flags_envs_three_examples_and_the_way_to_th
 @BY_NAME
 def test_no_line_is_wider_than_the_terminal(command, columns, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
-    for text in [*all_helps(command, capsys), overview(__version__)]:
+    for text in all_helps(command, capsys):
         assert [line for line in text.splitlines() if len(line) > columns] == []
 
 
@@ -91,8 +92,7 @@ def test_defaults_are_those_of_the_env(capsys):
 
 @pytest.mark.parametrize("name", ["enjoy", "match"])
 def test_the_help_needs_no_experiment(name, capsys):
-    command = next(command for command in COMMANDS if command.name == name)
-    assert "usage: " in help_of(command, capsys, "--experiment=none", "--help")
+    assert "usage: " in help_of(COMMAND_OF[name], capsys, "--experiment=none", "--help")
 
 
 @pytest.mark.parametrize("command", WITH_ENV, ids=lambda command: command.name)
@@ -118,7 +118,7 @@ def test_the_help_alone_is_not_that_of_an_experiment_with_the_default_name(
 def test_help_loads_neither_torch_nor_a_simulator():
     """Tools that play or record load gymnasium."""
     with_gymnasium = ["match", "record", "hub.push_to_hub"]
-    modules = [command.module for command in COMMANDS if command.module not in with_gymnasium]
+    modules = [command.module for command in DECLARED if command.module not in with_gymnasium]
     program = (
         "import importlib, sys\n"
         f"last_without_gymnasium = {modules[-1]!r}\n"
@@ -141,7 +141,7 @@ def test_help_loads_neither_torch_nor_a_simulator():
 def test_the_package_lists_its_commands_and_how_to_begin(argv, capsys):
     assert __main__.main(argv) == 0
     text = capsys.readouterr().out
-    assert all(f"\n  {command.name} " in text for command in COMMANDS)
+    assert all(f"\n  {command.name} " in text for command in DECLARED)
     assert all(f"\n  --{name}" in text for name in TRAIN.common.split())
     assert text.count("\n  # ") == 3
 

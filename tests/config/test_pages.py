@@ -11,7 +11,6 @@ import pytest
 
 from sample_factory.benchmarking.benchmark_flags import parse_arguments as parse_benchmark
 from sample_factory.benchmarking.random_sampler import RandomSamplerFlags
-from sample_factory.config.commands import SEARCH
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import RETIRED_FLAGS, TRAINING_SECTIONS
@@ -40,17 +39,6 @@ CODE_CHARACTERS = 88
 TABLE_PIXELS = 830
 CHARACTER_PIXELS = 8
 CELL_PIXELS = 27
-PARSERS = {
-    "hub.convert": convert.parse_arguments,
-    "plotting.plot_curves": plot_curves.parse_arguments,
-    "plotting.plot_population": plot_population.parse_arguments,
-    "hub.load_from_hub": load_from_hub.parse_arguments,
-    "runner.run": parse_run_grid,
-    "runner.search": lambda argv: parse_run_grid(argv, SEARCH),
-    "tb": parse_tb,
-    "benchmark": parse_benchmark,
-}
-
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 
 
@@ -149,29 +137,19 @@ def test_there_are_commands():
 
 @pytest.mark.parametrize("module, flags", commands())
 def test_every_command_of_the_pages_is_parsed(module, flags, tmp_path):
-    if module in PARSERS:
-        PARSERS[module](shlex.split(flags))
+    command = COMMAND_OF[module.rpartition(".")[2]]
+    argv = shlex.split(flags)
+    if not command.experiment:
+        parse(command, argv)
         return
-    extra = {
-        "dummy_sampler": {"random_sampler": RandomSamplerFlags},
-        "eval": {"results": ResultFlags},
-        "enjoy": {"results": ResultFlags, "hub": EnjoyHubFlags},
-        "hub.push_to_hub": {"hub": PushFlags},
-        "export": {"export": ExportFlags},
-        "imitate": {"imitate": ImitateFlags},
-        "match": {"match": MatchFlags},
-        "record": {"record": RecordFlags},
-        "play_doom": {"human_game": HumanGameFlags},
-    }.get(module)
-    argv = [*shlex.split(flags), f"--train_dir={tmp_path}"]
+    argv.append(f"--train_dir={tmp_path}")
     experiment = re.search(r"--experiment=(\S+)", flags)
-    is_evaluation = (
-        module in ("enjoy", "eval", "export", "record", "hub.push_to_hub") and experiment is not None
-    )
-    if is_evaluation:
+    if command.experiment == "saved" and experiment is None:
+        command = command._replace(experiment="new")
+    elif command.experiment == "saved":
         (tmp_path / experiment[1]).mkdir()
         (tmp_path / experiment[1] / "cfg.json").write_text('{"env": "doom_duel"}')
-    assert parse_config(argv, resolve_family, is_evaluation, extra_sections=extra).unknown == {}
+    assert parse(command, argv).unknown == {}
 
 
 def table(*column_names: str) -> list[list[str]]:

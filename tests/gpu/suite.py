@@ -21,7 +21,8 @@ import numpy as np
 import torch
 
 from sample_factory.benchmarking.benchmark import guarded, plan_of
-from sample_factory.benchmarking.benchmark_flags import parse_arguments
+from sample_factory.benchmarking.benchmark_flags import BENCHMARK
+from sample_factory.launch.command_line import parse
 from sample_factory.benchmarking.machine import describe_hardware, used_by_others, versions
 from sample_factory.benchmarking.stages import Stage, StageFailed, run_stage
 from sample_factory.config.flags import ConfigError
@@ -111,7 +112,7 @@ def run_suite(argv: Sequence[str]) -> None:
     rows = make_rows(cpu.num_usable_cores())
     for row in rows:  # finds what is wrong with the flags before anything runs
         if row.package is None or is_installed(row.package):
-            parse_arguments([*row.flags, *typed])
+            parse(BENCHMARK, [*row.flags, *typed])
     no_gpu = "of --device=cpu" if "--device=cpu" in typed else call_in_child("gpu_probe", why_no_gpu)
     hardware = describe_hardware()
     found = {"hardware": hardware, "seconds": own.seconds, "flags": typed, "versions": versions()}
@@ -162,7 +163,7 @@ def _with_result(row: Row, typed: Sequence[str], seconds: float, folder: Path, n
 
 def _measure(row: Row, typed: Sequence[str], seconds: float, folder: Path) -> Stage:
     """Raises StageFailed and ChildFailed."""
-    plan = plan_of(parse_arguments([*row.flags, *typed]))
+    plan = plan_of(parse(BENCHMARK, [*row.flags, *typed]))
     if row.is_learner:
         sent = plan.to_send()._replace(config=replace(plan.config, family=None, extra={}), family=None)
         limit = 120 + 3 * (WARMUP_SECONDS + seconds)

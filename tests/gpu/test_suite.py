@@ -4,7 +4,8 @@ import re
 import pytest
 
 from sample_factory.benchmarking.benchmark import plan_of
-from sample_factory.benchmarking.benchmark_flags import parse_arguments
+from sample_factory.benchmarking.benchmark_flags import BENCHMARK
+from sample_factory.launch.command_line import parse
 from sample_factory.benchmarking.stages import Stage, StageFailed
 from sample_factory.config.flags import ConfigError
 from sample_factory.launch.exit_codes import run_command
@@ -22,11 +23,11 @@ def test_doom_has_a_worker_for_each_core_and_at_most_64_and_all_flags_are_valid(
     rows = make_rows(cores)
     assert len({row.name for row in rows}) == len(rows)
     for row in rows:
-        assert parse_arguments([*row.flags, "--device=cpu"]).run.device == "cpu"
+        assert parse(BENCHMARK, [*row.flags, "--device=cpu"]).run.device == "cpu"
 
 
 def test_a_learner_alone_trains_on_all_samples_of_made_up_trajectories():
-    plan = plan_of(parse_arguments(["--env=gym_CartPole-v1", "--use_rnn=True", *SMALL]))
+    plan = plan_of(parse(BENCHMARK, ["--env=gym_CartPole-v1", "--use_rnn=True", *SMALL]))
     sent = plan.to_send()._replace(family=None)
     stage = learner_alone(sent, 0.0, 0.2)
     assert stage.fps > 0 and stage.learner == "on cpu in fp32" and stage.num_parameters > 100

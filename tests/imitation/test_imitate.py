@@ -15,7 +15,8 @@ from sample_factory.envs.abilities import ScriptedPlayers
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.policy import load_trained_policy
 from sample_factory.evaluation.policy_choice import PolicyChoice
-from sample_factory.imitation import parse_arguments
+from sample_factory.imitation import IMITATE, check
+from sample_factory.launch.command_line import parse
 from sample_factory.imitation.games import Episode, save_games
 from sample_factory.imitation.imitate import Cloner, Recording, discounted_returns, imitate, split
 from sample_factory.spaces.agent_kinds import KindSpaces
@@ -93,7 +94,9 @@ def run(tmp_path):
 
     def imitated(*flags):
         identity = ["--env=follow", "--experiment=clone", f"--train_dir={tmp_path}"]
-        return imitate(parse_arguments([*identity, *SMALL, *flags]))
+        config = parse(IMITATE, [*identity, *SMALL, *flags])
+        check(config)
+        return imitate(config)
 
     return imitated
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from sample_factory import register_algorithm, register_core
-from sample_factory.config.commands import TRAIN
 from sample_factory.config.config import Resumed
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
@@ -133,7 +132,7 @@ def test_both_encoders_are_logged_where_the_critic_gets_more():
 def without_effect(config, *boxes):
     """Returns the lines about flags without effect with an env that observes these boxes."""
     kinds = info(S.Dict({str(number): box for number, box in enumerate(boxes)})).kinds
-    return flags_without_effect(config, TRAIN, kinds)
+    return flags_without_effect(config, kinds)
 
 
 def test_what_the_env_observes_decides_whether_flags_of_images_and_vectors_have_an_effect():

@@ -1,6 +1,5 @@
 """The Ray backend, with a real Ray on this machine."""
 
-import argparse
 import subprocess
 import sys
 import types
@@ -9,6 +8,7 @@ import pytest
 
 from sample_factory.runner.ray_tasks import RayBackend
 from sample_factory.runner.run import main
+from sample_factory.runner.runner_flags import RunnerFlags
 from sample_factory.runner.run_job import Job
 from tests.processes import wait_until
 
@@ -67,8 +67,7 @@ def test_a_job_that_asked_for_no_gpu_sees_the_gpus_of_the_runner(monkeypatch, tm
         return types.SimpleNamespace(poll=lambda: 0)
 
     monkeypatch.setattr(subprocess, "Popen", start)
-    flags = {"ray_cpus_per_job": 1.0, "experiments_per_gpu": -1, "num_gpus": 1, "max_parallel": 1}
-    backend = RayBackend(argparse.Namespace(ray_address=None, **flags), tmp_path)
+    backend = RayBackend(RunnerFlags(max_parallel=1), tmp_path)
     backend.start(Job([], tmp_path / "run", tmp_path, {}))
     backend.close()
     assert seen == [visible]

@@ -13,7 +13,7 @@ import pytest
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.monitoring.summaries import TensorboardWriter
-from sample_factory.runner.watch_curves import find_experiments, parse_arguments, tensorboard_command
+from sample_factory.runner.watch_curves import TensorBoardFlags, find_experiments, tensorboard_command
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("battle_1", "battle_2", "grid/a/00_a_see_1", "grid/a/01_a_see_2", "other/duel")
@@ -53,7 +53,7 @@ def test_no_match_names_the_experiments_that_there_are(train_dir):
 def test_a_folder_that_tensorboard_cannot_select_is_one_line(train_dir):
     (train_dir / "grid/a/02_a_lay_512,256/.summary").mkdir(parents=True)
     with pytest.raises(ConfigError, match="with a comma or colon"):
-        tensorboard_command(parse_arguments(["*lay*", f"--dir={train_dir}"]))
+        tensorboard_command(TensorBoardFlags(("*lay*",), str(train_dir)))
 
 
 @pytest.mark.timeout(200)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from sample_factory.config.command import READS_EXPERIMENT, Command
 from sample_factory.config.flags import flag
 
 
@@ -14,3 +15,24 @@ class HumanGameFlags:
         "address of a match that waits for humans, printed by `enjoy --num_humans=1`; play alone if left out",
         metavar="HOST:PORT",
     )
+
+
+PLAY_DOOM = Command(
+    module="play_doom",
+    usage="--env=doom_NAME [--flag=value ...]",
+    description="Opens a window in which a human plays Doom.",
+    examples="""
+    # Play alone.
+    --env=doom_basic
+    # Play against the engine's bots.
+    --env=doom_duel_bots --timelimit=2
+    # Join a match that `enjoy --num_humans=1` has opened; it prints the address.
+    --env=doom_duel --join=127.0.0.1:5029
+    """,
+    run="sample_factory.envs.doom.human_player:play_doom",
+    experiment="new",
+    sections={"human_game": HumanGameFlags},
+    common="env seed",
+    envs=(("doom_NAME", "Doom, e.g. doom_basic, doom_duel_bots; --env=doom lists all of them"),),
+    reads=READS_EXPERIMENT + "seed env_frameskip -num_agents -num_humans",
+)

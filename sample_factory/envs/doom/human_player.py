@@ -1,6 +1,7 @@
 """The command `play_doom`: a human plays at keyboard and mouse, alone or in a match with trained agents."""
 
 import atexit
+import contextlib
 import os
 import signal
 import sys
@@ -21,6 +22,7 @@ from sample_factory.envs.doom.game_configuration import EngineSettings
 from sample_factory.envs.doom.lockstep import ANSWER_SECONDS, CLOSE_SECONDS, POLL_SECONDS, EngineThread
 from sample_factory.envs.doom.player_score import PlayerScore
 from sample_factory.envs.env_family import EnvFamily
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.runtime.failures import CommandFailed
 
@@ -42,6 +44,12 @@ KEYS: Mapping[str, tuple[str, Sequence[str]]] = {
 
 class NotPlayed(CommandFailed):
     """The game did not begin, or has stopped answering."""
+
+
+def play_doom(config: Config) -> None:
+    """The command. Raises as `run`, without KeyboardInterrupt."""
+    with contextlib.suppress(KeyboardInterrupt):
+        run(config, resolve_family(config.env_name))
 
 
 def run(config: Config, family: EnvFamily) -> None:

@@ -1,0 +1,141 @@
+"""How a command is declared: the words of its help, its flags, what it reads, and its function.
+
+A command is declared beside its code, and listed in `sample_factory/__main__.py`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from sample_factory.config.sections import TRAINING_SECTIONS
+
+
+class Command(NamedTuple):
+    """A command of this package: `python -m sample_factory.<module>`.
+
+    description: what it does, in a few sentences.
+    examples: pairs of lines: a comment, and the arguments of a command to copy.
+    run: the function, or its "module:attribute", which is imported once the flags are right. Gets the Config,
+        or the command's own section if it takes no flags of an experiment; returns an exit code, None for 0.
+    usage: the arguments that are nearly always given.
+    experiment: "": it takes only its own flags, which are one section. "new": also the flags of an
+        experiment, which need not exist. "saved": the experiment must exist, and its cfg.json has the env.
+    sections: name -> section of the flags that only this command has.
+    section: the section of `Config` that belongs to this command, if there is one.
+    common: names of the flags that its short help shows.
+    envs: (name, explanation) of the envs that it works with.
+    defaults: flag -> default in this command, in place of the default of the flag and of the env.
+    reads: names of the sections and flags that have an effect in it, and names of flags with a minus for
+        exceptions; its own sections and the flags of the env always have. None: nothing is said about flags
+        without effect.
+    instead: flag -> what to write, for flags that another one has taken the place of in this command.
+    """
+
+    module: str
+    description: str = ""
+    examples: str = ""
+    run: Callable[[Any], int | None] | str = ""
+    usage: str = "--experiment=NAME [--flag=value ...]"
+    experiment: Literal["", "new", "saved"] = ""
+    sections: Mapping[str, type] = {}
+    section: str | None = None
+    common: str = ""
+    envs: Sequence[tuple[str, str]] = ()
+    defaults: Mapping[str, Any] = {}
+    reads: str | None = None
+    instead: Mapping[str, str] = {}
+
+    def uses(self, flag: str, section: str | None) -> bool:
+        """Returns whether a flag can have an effect in this command.
+
+        section: name of the section that has the flag; None for a flag that no section has.
+        """
+        if self.reads is None:
+            return True
+        words = self.reads.split()
+        if flag in self.instead or f"-{flag}" in words:
+            return False
+        return section not in TRAINING_SECTIONS or section in words or flag in words
+
+    @property
+    def name(self) -> str:
+        """The name after `python -m sample_factory`."""
+        return self.module.rpartition(".")[2]
+
+
+# (name, explanation) of the families of envs; the registry of envs adds those that it knows.
+ENV_FAMILIES = [
+    (
+        "your own",
+        'in a script: register_env("my_", make_env), then sample_factory.train.main(); see '
+        "sample_factory/envs/README.md",
+    )
+]
+EVALUATED_ENVS = (("any", "the env that the experiment was trained in; --env can be left out"),)
+# Parts of `Command.reads` and `Command.instead` that several commands share.
+READS_EXPERIMENT = "env experiment experiments_root train_dir cfg trust_code "
+# Of the network, everything that decides which weights it has and what it computes from them.
+_READS_NETWORK = (
+    "model normalize_returns -policy_initialization -policy_init_gain -initial_stddev -episodic_slots "
+    "-centralized_critic -centralized_critic_sees "
+)
+# To play a checkpoint in an env of this process.
+READS_TO_PLAY = (
+    f"{READS_EXPERIMENT}{_READS_NETWORK}env_frameskip env_framestack load_checkpoint_kind policy_index "
+    "checkpoint seed "
+)
+# How actions are chosen.
+READS_CHOICE = "eval_deterministic continuous_actions_sample eval_env_frameskip "
+# Common flags of commands that play in parallel.
+COMMON_TO_PLAY = (
+    "experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_episodes eval_deterministic "
+    "eval_env_frameskip num_workers num_envs_per_worker device seed"
+)
+# To play in many envs in worker processes, without learners.
+READS_TO_PLAY_IN_PARALLEL = (
+    f"{READS_TO_PLAY}{READS_CHOICE}device precision cuda_graphs rollout heartbeat_reporting_interval "
+    "serial_mode queue num_workers num_envs_per_worker worker_num_splits policy_workers_per_policy "
+    "inline_samplers traj_buffers_excess_ratio reset_timeout_seconds actor_worker_gpus "
+    "set_workers_cpu_affinity force_envs_single_thread default_niceness "
+)
+FILMS = dict.fromkeys(
+    ("save_video", "video_frames", "video_name", "overlay", "fps", "render_action_repeat"),
+    "sample_factory.enjoy draws and writes videos",
+)
+
+
+def counts_episodes(flag: str) -> dict[str, str]:
+    """Returns `Command.instead` of a command whose number of episodes is another flag."""
+    names = ("eval_episodes", "max_num_episodes", "max_num_frames")
+    return {name: f"write --{flag}=N" for name in names if name != flag}
+
+
+# The command whose flags the shared sections are; its function is in training/command.py.
+TRAIN = Command(
+    module="train",
+    description="Trains agents. Checkpoints, curves (for TensorBoard) and the log of a run are written to "
+    "train_dir/NAME. Ctrl+C saves and stops; the same command resumes the run.",
+    examples="""
+    # Doom: shoot one monster. Two to four minutes on two cores.
+    --env=doom_basic --experiment=basic --num_workers=2 --num_envs_per_worker=8 --batch_size=512 \
+      --train_for_env_steps=450_000
+    # Gymnasium: balance a pole. Half a minute.
+    --env=gym_CartPole-v1 --experiment=cartpole --num_workers=2 --num_envs_per_worker=20 \
+      --train_for_env_steps=400_000
+    # Resume a run: its flags are saved in its folder.
+    --experiment=basic
+    """,
+    usage="--env=ENV --experiment=NAME [--flag=value ...]",
+    experiment="new",
+    common="env experiment train_dir train_for_env_steps num_workers num_envs_per_worker batch_size "
+    "learning_rate device seed",
+    envs=ENV_FAMILIES,
+    reads="run sampling learning model env monitoring population selfplay cluster "
+    "eval_episodes eval_deterministic continuous_actions_sample eval_env_frameskip",
+)
+# What the flags in --eval_flags are for.
+EVAL_FLAGS = Command(
+    "evaluations during training",
+    reads=f"{READS_EXPERIMENT}{_READS_NETWORK}{READS_CHOICE}env_frameskip env_framestack seed rollout "
+    "num_envs_per_worker worker_num_splits eval_episodes",
+    instead={**counts_episodes("eval_episodes"), **FILMS},
+)

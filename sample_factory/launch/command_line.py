@@ -1,0 +1,41 @@
+"""Runs commands: reads their flags, and calls their functions."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sample_factory.config.command import Command
+from sample_factory.config.parsing import parse_config, parse_own_flags
+from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
+from sample_factory.launch.exit_codes import run_command
+from sample_factory.runtime.log import setup_logging
+from sample_factory.runtime.registry import resolve
+
+
+def parse(command: Command, argv: Sequence[str]) -> Any:
+    """Returns the Config, or the command's own section if it takes no flags of an experiment.
+
+    Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help.
+    """
+    if not command.experiment:
+        return parse_own_flags(argv, command)
+    is_saved = command.experiment == "saved"
+    has_env = any(word.partition("=")[0] == "--env" for word in argv)  # otherwise it is in a cfg.json
+    find = resolve_family if has_env and not is_saved else resolve_trained_family
+    return parse_config(argv, find, is_saved, command.sections, command)
+
+
+def run(command: Command, argv: Sequence[str] | None = None, env: Callable[..., Any] | None = None) -> int:
+    """Runs a command and returns its exit code, see `run_command`: the `main` of its module.
+
+    argv: flags; None: those of the command line. env: a class of envs or a function, in place of --env.
+    """
+    return run_command(functools.partial(_run, command), argv, env)
+
+
+def _run(command: Command, argv: Sequence[str]) -> int | None:
+    setup_logging(command.name)
+    given = parse(command, argv)
+    # Not before: it may load torch, and wrong flags are reported at once.
+    function: Callable[[Any], int | None] = resolve(command.run)
+    return function(given)

@@ -1,0 +1,22 @@
+"""The commands `train` and `run_algorithm`."""
+
+from sample_factory.config.command import TRAIN
+from sample_factory.config.config import Config
+from sample_factory.launch.exit_codes import DONE, FAILED
+from sample_factory.launch.shared_imports import shared_imports
+
+
+def train(config: Config) -> int:
+    """Runs the experiment; returns the exit code of the command."""
+    with shared_imports(config):
+        from sample_factory.training.run import train_config  # imports much, meanwhile
+
+        return FAILED if train_config(config).status == "failed" else DONE
+
+
+COMMAND = TRAIN._replace(run=train)
+RUN_ALGORITHM = COMMAND._replace(
+    module="run_algorithm",
+    description="The command of version 1. With --algo=APPO (the default) it is sample_factory.train, with "
+    "--algo=DUMMY_SAMPLER it is sample_factory.dummy_sampler.",
+)
