@@ -8,7 +8,7 @@ python -m sample_factory.imitate --env=generals_8x8 --experiment=clone --teacher
 import functools
 import sys
 
-from sample_factory.imitation import IMITATE as COMMAND
+from sample_factory.imitation.command import COMMAND
 from sample_factory.launch.command_line import run
 
 main = functools.partial(run, COMMAND)

@@ -8,7 +8,7 @@ Past against present: --opponent_checkpoint=milestone:12345 of the same experime
 import functools
 import sys
 
-from sample_factory.evaluation.match import MATCH as COMMAND
+from sample_factory.evaluation.match_command import COMMAND
 from sample_factory.launch.command_line import run
 
 main = functools.partial(run, COMMAND)

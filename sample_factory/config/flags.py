@@ -66,6 +66,7 @@ def flag(
     chosen_if: Mapping[str, Sequence[Any]] = types.MappingProxyType({}),
     short: str = "",
     repeats: bool = False,
+    takes: int | str = "*",
     is_positional: bool = False,
     **checks: float,
 ) -> Any:
@@ -87,6 +88,7 @@ def flag(
     chosen_if: another flag of the section -> its values with which `choices` are all; else any value will do.
     short: another name with one dash, such as -r.
     repeats: a list to which each mention of the flag adds.
+    takes: how many values of a list follow a mention, as argparse's nargs.
     is_positional: the value or list is typed without a name.
     between: the smallest and the largest number. checks: other bounds: `at_least`, `above`, `at_most`,
         `below`.
@@ -108,6 +110,7 @@ def flag(
         "chosen_if": dict(chosen_if),
         "short": short,
         "repeats": repeats,
+        "takes": takes,
         "is_positional": is_positional,
         "actions": None,
     }
@@ -239,25 +242,17 @@ def explain(error: argparse.ArgumentError) -> str:
 
 def add_flags(parser: argparse.ArgumentParser, section: type) -> None:
     """Adds every flag of a section to the parser. Flags that are not typed are not set in the namespace."""
-    fields = section_fields(section)
-    has_positional = any(field.metadata["is_positional"] for field, _ in fields)
-    for field, kind in fields:
-        # Where there are positional arguments, a flag must not take them for further values of its own.
-        add_flag(parser, field, kind, several=1 if has_positional else "*")
+    for field, kind in section_fields(section):
+        add_flag(parser, field, kind)
 
 
 def add_flag(
     parser: argparse._ActionsContainer,
     field: dataclasses.Field[Any],
     kind: FlagType,
-    several: int | str = "*",
     **explained: Any,
 ) -> None:
-    """Adds a flag to a parser or to a group of one.
-
-    several: how many values a list takes at each mention, as argparse's nargs. explained: `help` and
-    `metavar` of the flag, if wanted.
-    """
+    """Adds a flag to a parser or to a group of one. explained: its `help` and its `metavar`, if wanted."""
     if field.metadata["actions"] is not None:
         for action in field.metadata["actions"]:
             own = copy.copy(action)
@@ -275,7 +270,10 @@ def add_flag(
     if kind.scalar is bool and not kind.is_list:
         how |= {"nargs": "?", "const": True}  # a bare --no_render means True
     elif kind.is_list:
-        how |= {"nargs": several, "action": "extend" if field.metadata["repeats"] else "store"}
+        how |= {
+            "nargs": field.metadata["takes"],
+            "action": "extend" if field.metadata["repeats"] else "store",
+        }
     names = [f"--{name}" for name in (field.name, *field.metadata["aliases"])]
     parser.add_argument(*filter(None, [field.metadata["short"]]), *names, dest=field.name, **how)
 

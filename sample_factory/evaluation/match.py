@@ -6,57 +6,25 @@ Torch is loaded by `run_match`, not before: bad flags are reported at once.
 import contextlib
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
-from sample_factory.config.command import (
-    EVALUATED_ENVS,
-    FILMS,
-    READS_CHOICE,
-    READS_TO_PLAY,
-    Command,
-    counts_episodes,
-)
 from sample_factory.config.config import Config
-from sample_factory.config.flags import ConfigError, flag
+from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
 from sample_factory.evaluation.episode_runner import EpisodeRunner, Player, ScriptedPolicy
+from sample_factory.evaluation.match_command import COMMAND, MatchFlags
 from sample_factory.evaluation.played_env import explains_other_env, with_eval_frameskip
 from sample_factory.evaluation.policy_choice import PolicyChoice, chosen_policies
 from sample_factory.evaluation.result_statistics import MeanAndStd, WinRate, mean_and_std, win_rate
 from sample_factory.evaluation.results import EpisodeCount, Progress, write_json
 from sample_factory.launch.checks import log_flags_without_effect
 from sample_factory.runtime.supervisor import StopSignals
-
-
-@dataclass(frozen=True)
-class MatchFlags:
-    """The opponent, and the number of matches."""
-
-    num_matches: int = flag(100, "number of matches; after each, the two policies swap sides", at_least=1)
-    opponent_experiment: str | None = flag(
-        None, "run of the opponent; the same run if left out", metavar="NAME"
-    )
-    opponent_policy_index: int | None = flag(
-        None,
-        "number of the opponent's policy, in a run with several; --policy_index if left out",
-        between=(0, 1000),
-    )
-    opponent_checkpoint: str | None = flag(
-        None,
-        "checkpoint of the opponent: latest, best, milestone:VERSION or the path of a file; "
-        "--load_checkpoint_kind if left out",
-    )
-    opponent_player: str | None = flag(
-        None, "scripted player of the env as the opponent, e.g. a bot, in place of a policy", metavar="NAME"
-    )
-    json: str | None = flag(None, "file for all figures and the result of each match", is_output=True)
 
 
 class Contestant(NamedTuple):
@@ -165,8 +133,8 @@ def contestants_of(config: Config) -> tuple[Contestant, Contestant]:
     opponent_config = config
     if flags.opponent_experiment is not None:
         typed = [*config.argv, f"--experiment={flags.opponent_experiment}"]
-        silent = MATCH._replace(reads=None)
-        opponent_config = parse_config(typed, resolve_trained_family, True, MATCH.sections, silent)
+        silent = COMMAND._replace(reads=None)
+        opponent_config = parse_config(typed, resolve_trained_family, True, COMMAND.sections, silent)
     _check(config, opponent_config, flags)
     (choice,) = chosen_policies(config)
     if flags.opponent_player is not None:
@@ -204,20 +172,19 @@ def _check(config: Config, opponent_config: Config, flags: MatchFlags) -> None:
             )
 
 
-def run_match(contestants: tuple[Contestant, Contestant]) -> MatchSeries:
+def run_match(config: Config) -> MatchSeries:
     """Plays the matches in the env of the first contestant, prints the result and writes the --json file.
-
 
     A signal ends the series after the last complete match. With --seed, it can be repeated if the env is
     deterministic.
 
-    Raises ConfigError when a checkpoint is missing, the env has no two teams or the file cannot be written,
-    CheckpointError for an unusable checkpoint, and what the env raises.
+    Raises ConfigError for wrong flags, a missing checkpoint, an env without two teams and a file that cannot
+    be written, CheckpointError for an unusable checkpoint, and what the env raises.
     """
+    contestants = contestants_of(config)
     import torch
 
     torch.set_num_threads(1)  # for a row or two, several threads only wait for each other
-    config = contestants[0].config
     flags: MatchFlags = config.extra["match"]
     if config.run.seed is not None:
         torch.manual_seed(config.run.seed)
@@ -330,34 +297,5 @@ def _play_match(runner: EpisodeRunner, is_stopped: Callable[[], bool]) -> np.nda
 
 
 def match(config: Config) -> None:
-    """The command. Raises as `contestants_of` and `run_match`."""
-    run_match(contestants_of(config))
-
-
-MATCH = Command(
-    module="match",
-    usage="--experiment=NAME --opponent_experiment=OTHER [--flag=value ...]",
-    description="Plays matches between two policies in an env with two teams, and reports the win rate with "
-    "its confidence interval.",
-    examples="""
-    # Two experiments against each other.
-    --experiment=new --opponent_experiment=old --num_matches=200
-    # The latest checkpoint of a policy against an earlier one.
-    --experiment=duel --opponent_checkpoint=milestone:12345
-    # A policy against a bot of the env.
-    --experiment=generals --opponent_player=expander
-    """,
-    run=match,
-    experiment="saved",
-    sections={"match": MatchFlags},
-    common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_deterministic device "
-    "seed",
-    envs=EVALUATED_ENVS,
-    reads=READS_TO_PLAY + READS_CHOICE + "device",
-    instead={
-        **counts_episodes("num_matches"),
-        **FILMS,
-        "save_video": "a match is not drawn; sample_factory.enjoy shows several policies",
-        "vector_env_copies": "a match has one copy of the env",
-    },
-)
+    """The command. Raises as `run_match`."""
+    run_match(config)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sample_factory.checkpoints.milestones import find_checkpoints
-from sample_factory.config.command import READS_EXPERIMENT, Command
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs.packages import is_installed, missing_package
@@ -42,14 +41,6 @@ class ImitateFlags:
     )
 
 
-def run_imitate(config: Config) -> None:
-    """The command. Raises as `check` and `imitate`."""
-    check(config)
-    from sample_factory.imitation.imitate import imitate  # loads torch
-
-    imitate(config)
-
-
 def check(config: Config) -> None:
     """Raises ConfigError for what would otherwise fail after the last game."""
     flags: ImitateFlags = config.extra["imitate"]
@@ -76,35 +67,3 @@ def check_data_set(flag: str, new: str | None = None) -> None:
         folder = Path(new).expanduser().absolute()
         if folder.exists() or not folder.parent.is_dir():
             raise ConfigError(f"--{flag}={new} should be a new folder, in a folder that exists")
-
-
-IMITATE = Command(
-    module="imitate",
-    usage="--env=ENV --experiment=NAME [--flag=value ...]",
-    description="Records games of an env's scripted players, or reads a Minari data set, and trains a policy "
-    "to choose the same actions. `train --transfer_from=NAME` then starts with its weights.",
-    examples="""
-    # Imitate a bot of Generals, then train by self-play from there.
-    --env=generals_8x8 --experiment=clone --teachers=expander
-    # Keep the games, to train other networks on them.
-    --env=generals_8x8 --experiment=clone --save_games=games
-    # Imitate recorded games.
-    --env=generals_8x8 --experiment=other --games=games
-    """,
-    run=run_imitate,
-    experiment="new",
-    sections={"imitate": ImitateFlags},
-    common="env experiment train_dir batch_size learning_rate device seed",
-    envs=(("generals_NAME", "Generals, e.g. generals_8x8"), ("any", "with --games=FOLDER")),
-    reads=READS_EXPERIMENT + "restart_behavior algo device compile seed learner_main_loop_num_cores rollout "
-    "recurrence batch_size gamma reward_scale reward_clip normalize_returns value_loss_coeff use_cpc "
-    "cpc_forward_steps optimizer learning_rate adam_eps adam_beta1 adam_beta2 rmsprop_alpha rmsprop_eps "
-    "max_grad_norm model -centralized_critic_sees env_frameskip env_framestack "
-    "keep_checkpoints log_to_file",
-    instead={
-        "centralized_critic": "each recorded episode is of one agent; use it with sample_factory.train",
-        "train_for_env_steps": "write --imitate_epochs=N",
-        "train_for_seconds": "write --imitate_epochs=N",
-        "ppo_epochs": "write --imitate_epochs=N",
-    },
-)

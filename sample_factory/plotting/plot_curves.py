@@ -42,7 +42,11 @@ class CurveFlags:
     )
     out: str = plot_command.out_flag("curves.png")
     tag: tuple[str, ...] = flag(
-        (TAGS["reward"],), "TensorBoard tag to draw; repeated: a panel for each", metavar="TAG", repeats=True
+        (TAGS["reward"],),
+        "TensorBoard tag to draw; repeated: a panel for each",
+        metavar="TAG",
+        repeats=True,
+        takes=1,
     )
     against: str = flag("frames", "x axis: env frames, or seconds of training", choices=("frames", "seconds"))
     group_by: str | None = flag(
@@ -70,6 +74,7 @@ class CurveFlags:
         "dashed line in the panel of an env, e.g. at a published figure; may be repeated",
         metavar="ENV=NUMBER",
         repeats=True,
+        takes=1,
     )
 
 

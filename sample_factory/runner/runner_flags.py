@@ -29,24 +29,24 @@ class RunnerFlags:
     experiments_per_gpu: int = flag(
         -1, "runs that share a GPU; -1: GPUs are not assigned, each run sees all of them"
     )
-    slurm_gpus_per_job: int = flag(1, "GPUs of each job")
-    slurm_cpus_per_gpu: int = flag(14, "CPU cores per GPU; of a job without one")
+    slurm_gpus_per_job: int = flag(1, "Slurm: GPUs of each job")
+    slurm_cpus_per_gpu: int = flag(14, "Slurm: CPU cores per GPU; of a job without one")
     slurm_workdir: str | None = flag(
-        None, "folder for scripts and Slurm's logs; beside the logs if left out", metavar="FOLDER"
+        None, "Slurm: folder for scripts and logs; beside the logs if left out", metavar="FOLDER"
     )
-    slurm_partition: str | None = flag(None, "partition of the cluster")
+    slurm_partition: str | None = flag(None, "Slurm: partition of the cluster")
     slurm_sbatch_template: str | None = flag(
         None,
-        "script that prepares the environment; $CMD in it, or its end, is where the experiment runs",
+        "Slurm: script that prepares the environment; $CMD in it, or its end, is where the experiment runs",
         metavar="FILE",
     )
     slurm_timeout: str = flag(
-        "0", "time after which a job saves, stops and is queued again, e.g. 8h; 0: never"
+        "0", "Slurm: time after which a job saves, stops and is queued again, e.g. 8h; 0: never"
     )
     ray_address: str | None = flag(
-        None, "a running cluster, e.g. auto; without it, that in RAY_ADDRESS, or one on this machine"
+        None, "Ray: a running cluster, e.g. auto; without it, that in RAY_ADDRESS, or one on this machine"
     )
-    ray_cpus_per_job: float = flag(1.0, "CPUs of each run")
+    ray_cpus_per_job: float = flag(1.0, "Ray: CPUs of each run")
 
     slurm_print_only = False  # a flag of grids
 
@@ -65,4 +65,4 @@ class GridFlags(RunnerFlags):
     """How runs are started."""
 
     experiment_suffix: str = flag("", "appended to the name of the folder of each Experiment")
-    slurm_print_only: bool = flag(False, "print the script and commands, submit nothing")
+    slurm_print_only: bool = flag(False, "Slurm: print the script and commands, submit nothing")

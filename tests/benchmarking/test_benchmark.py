@@ -13,8 +13,8 @@ from sample_factory import benchmark
 from sample_factory.benchmarking import benchmark as benchmark_module
 from sample_factory.benchmarking.benchmark import report
 from sample_factory.benchmarking.benchmark_flags import BENCHMARK, training_flags
-from sample_factory.launch.command_line import parse
 from sample_factory.benchmarking.stages import Stage
+from sample_factory.launch.command_line import parse
 from tests.processes import alive
 
 CARTPOLE = ["--env=gym_CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4"]

@@ -6,7 +6,6 @@ import pytest
 
 from sample_factory.benchmarking import stages
 from sample_factory.benchmarking.benchmark_flags import BENCHMARK
-from sample_factory.launch.command_line import parse
 from sample_factory.benchmarking.stages import (
     StageFailed,
     Usage,
@@ -20,6 +19,7 @@ from sample_factory.benchmarking.stages import (
     usage_of,
 )
 from sample_factory.exchange.messages import LearnerReady
+from sample_factory.launch.command_line import parse
 from sample_factory.monitoring.figures import Figures, PolicyCounters
 from tests.runtime.waiting import eventually, is_running
 

@@ -9,22 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from sample_factory.benchmarking.benchmark_flags import parse_arguments as parse_benchmark
-from sample_factory.benchmarking.random_sampler import RandomSamplerFlags
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import RETIRED_FLAGS, TRAINING_SECTIONS
-from sample_factory.envs.doom import HumanGameFlags, doom_family
+from sample_factory.envs.doom import doom_family
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.evaluation.match import MatchFlags
-from sample_factory.evaluation.results import ResultFlags
-from sample_factory.exporting import ExportFlags
-from sample_factory.hub import EnjoyHubFlags, PushFlags, convert, load_from_hub
-from sample_factory.imitation import ImitateFlags
-from sample_factory.imitation.record_policy import RecordFlags
-from sample_factory.plotting import plot_curves, plot_population
-from sample_factory.runner.run import parse_arguments as parse_run_grid
-from sample_factory.runner.watch_curves import parse_arguments as parse_tb
+from sample_factory.launch.command_line import parse
+from tests.config.declared_commands import COMMAND_OF
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "sample_factory"

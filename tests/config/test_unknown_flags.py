@@ -12,7 +12,7 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import RETIRED_FLAGS, TRAINING_SECTIONS
 from sample_factory.config.unknown_flags import refuse_unknown_flags, suggestion
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.evaluation.match import MatchFlags
+from sample_factory.evaluation.match_command import MatchFlags
 
 KNOWN = [
     name

@@ -11,7 +11,8 @@ from sample_factory import match as program
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.evaluation.match import MATCH, contestants_of, run_match
+from sample_factory.evaluation.match import run_match
+from sample_factory.evaluation.match_command import COMMAND
 from sample_factory.launch.command_line import parse
 from tests.evaluation.conftest import SMALL, always
 from tests.evaluation.playable_envs import Cards, CardsWithBots, Undrawable, UnevenAgents
@@ -41,7 +42,7 @@ def play(tmp_path):
     """Returns play(*flags), which plays matches of experiment "tiny"."""
 
     def run(*typed):
-        return run_match(contestants_of(parse(MATCH, ["--experiment=tiny", f"--train_dir={tmp_path}", *typed])))
+        return run_match(parse(COMMAND, ["--experiment=tiny", f"--train_dir={tmp_path}", *typed]))
 
     return run
 

@@ -22,13 +22,13 @@ import torch
 
 from sample_factory.benchmarking.benchmark import guarded, plan_of
 from sample_factory.benchmarking.benchmark_flags import BENCHMARK
-from sample_factory.launch.command_line import parse
 from sample_factory.benchmarking.machine import describe_hardware, used_by_others, versions
 from sample_factory.benchmarking.stages import Stage, StageFailed, run_stage
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.packages import is_installed
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, kind_layouts
+from sample_factory.launch.command_line import parse
 from sample_factory.launch.exit_codes import run_command
 from sample_factory.launch.workers import CORES_PER_LEARNER_THREAD
 from sample_factory.learning.batch import Batch, Batcher

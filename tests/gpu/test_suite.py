@@ -5,9 +5,9 @@ import pytest
 
 from sample_factory.benchmarking.benchmark import plan_of
 from sample_factory.benchmarking.benchmark_flags import BENCHMARK
-from sample_factory.launch.command_line import parse
 from sample_factory.benchmarking.stages import Stage, StageFailed
 from sample_factory.config.flags import ConfigError
+from sample_factory.launch.command_line import parse
 from sample_factory.launch.exit_codes import run_command
 from tests.counting import counts
 from tests.gpu import suite

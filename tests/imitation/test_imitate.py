@@ -15,10 +15,11 @@ from sample_factory.envs.abilities import ScriptedPlayers
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.policy import load_trained_policy
 from sample_factory.evaluation.policy_choice import PolicyChoice
-from sample_factory.imitation import IMITATE, check
-from sample_factory.launch.command_line import parse
+from sample_factory.imitation import check
+from sample_factory.imitation.command import COMMAND
 from sample_factory.imitation.games import Episode, save_games
 from sample_factory.imitation.imitate import Cloner, Recording, discounted_returns, imitate, split
+from sample_factory.launch.command_line import parse
 from sample_factory.spaces.agent_kinds import KindSpaces
 
 NUM_CARDS = 4
@@ -94,7 +95,7 @@ def run(tmp_path):
 
     def imitated(*flags):
         identity = ["--env=follow", "--experiment=clone", f"--train_dir={tmp_path}"]
-        config = parse(IMITATE, [*identity, *SMALL, *flags])
+        config = parse(COMMAND, [*identity, *SMALL, *flags])
         check(config)
         return imitate(config)
 

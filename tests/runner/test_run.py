@@ -117,7 +117,7 @@ def test_a_description_that_raises_shows_the_users_frames_and_starts_nothing(gri
         (["--run=program"], "RUN_DESCRIPTION is missing"),
         (["--runner=slrm"], "--runner=slrm: no such backend; did you mean slurm?"),
         (["--runner=my_backend:Mine"], "No module named 'my_backend'"),
-        (["--max_parallel=0"], "--max_parallel=0 should be at least 1"),
+        (["--max_parallel=0"], "--max_parallel=0: must be at least 1"),
         (["--max_paralel=3"], "--max_parallel"),
         (["--num_gpus=4", "--experiments_per_gpu=1"], "--num_gpus=4: CUDA_VISIBLE_DEVICES=5 has only 1"),
     ],

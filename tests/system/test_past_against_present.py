@@ -6,7 +6,8 @@ import numpy as np
 from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import enjoy
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.evaluation.match import MATCH, contestants_of, run_match
+from sample_factory.evaluation.match import run_match
+from sample_factory.evaluation.match_command import COMMAND
 from sample_factory.launch.command_line import parse
 from sample_factory.training.run import train_config
 from tests.system.running import SMALL
@@ -48,7 +49,7 @@ def test_a_trained_policy_beats_an_untrained_one(tmp_path):
     early, late = train(tmp_path, "early", 128), train(tmp_path, "late", 32_000)
     identity = ["--experiment=late", f"--train_dir={tmp_path}"]
 
-    series = run_match(contestants_of(parse(MATCH, [*identity, "--opponent_experiment=early", "--num_matches=40"])))
+    series = run_match(parse(COMMAND, [*identity, "--opponent_experiment=early", "--num_matches=40"]))
     assert sum(series.tally) == 40 and series.win_rate.low > 0.6
     ours, theirs = series.objectives
     assert ours.mean == -theirs.mean > 2.0
@@ -60,6 +61,6 @@ def test_a_trained_policy_beats_an_untrained_one(tmp_path):
 
     version = min(path.name for path in (late / "milestones").iterdir()).split("_")[1]
     series = run_match(
-        contestants_of(parse(MATCH, [*identity, f"--opponent_checkpoint=milestone:{version}", "--num_matches=3"]))
+        parse(COMMAND, [*identity, f"--opponent_checkpoint=milestone:{version}", "--num_matches=3"])
     )
     assert sum(series.tally) == 3
