@@ -15,7 +15,7 @@ from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.models import towers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.queues import MAX_MESSAGE_BYTES
-from sample_factory.sampling.inference import policy_worker
+from sample_factory.sampling.inference import number_reports
 from sample_factory.sampling.inference.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout import rollout_worker
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
@@ -225,7 +225,7 @@ def test_every_observation_with_nan_is_counted_and_the_first_logged_with_worker_
 def test_observations_outside_of_their_space_are_counted_and_the_first_logged_with_worker_env_and_agent(
     monkeypatch,
 ):
-    monkeypatch.setattr(policy_worker, "CHECK_EVERY", 1)
+    monkeypatch.setattr(number_reports, "CHECK_EVERY", 1)
     with Sampler(monkeypatch, num_agents=2, env_class=ShowsTooMuch) as sampler:
         held = sampler.trajectories(16)
         own = sampler.buffers.obs["obs"][held, :-1, LAST_ACTION] == -2000

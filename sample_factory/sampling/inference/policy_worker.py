@@ -1,10 +1,8 @@
 """A process that answers action requests in batches, one forward pass each."""
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import gymnasium as gym
 import numpy as np
 import torch
 from torch import nn
@@ -29,6 +27,7 @@ from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
 from sample_factory.sampling.inference.acting_models import FrozenModels, LiveModel, UnreadableOpponent
 from sample_factory.sampling.inference.devices import RowShapes, make_inference
+from sample_factory.sampling.inference.number_reports import NumberReports
 
 # After the first request, a policy worker waits for more: up to GATHER_ANSWERS times as long as the last
 # answer took, within limits. Larger batches gain more with slow networks, for which simulators wait anyway.
@@ -39,8 +38,6 @@ MIN_GATHER_SECONDS = 0.004
 MAX_GATHER_SECONDS = 0.02
 REPORT_SECONDS = 5.0
 MAX_MIN_REQUESTS = 8
-CHECK_EVERY = 100  # batches
-TOLERANCE = 1e-3  # relative to a bound above 1: rounding is no mistake
 
 
 class PolicyWorker:
@@ -81,7 +78,8 @@ class PolicyWorker:
         self._frozen = FrozenModels(policy.model, config.experiment_dir, max_past_selves)
         self._lost: set[Milestone] = set()  # past selves that could not be loaded
         shapes = RowShapes(self._storage.row_shapes(), buffers.rnn_state_size)
-        self._space_check = SpaceCheck(plan.policies[policy_id].observation_space)
+        space = plan.policies[policy_id].observation_space
+        self._numbers = NumberReports(policy_id, space, buffers, self._report)
         flags = None if plan.topology.num_episodes is None else config.evaluation
         self._inference = make_inference(policy, shapes, config.run.cuda_graphs, flags)
         self.clock = Clock()
@@ -89,7 +87,6 @@ class PolicyWorker:
         self._num_batches = 0  # since the last report
         self._num_rows = 0
         self._gather_seconds = MIN_GATHER_SECONDS
-        self._logged_causes: set[str] = set()  # of broken and implausible numbers
         answers = f"policy {policy_id} answers requests on {self._inference.describe()}"
         self._report(ComponentReady("policy_worker", answers, short=""))
 
@@ -161,10 +158,7 @@ class PolicyWorker:
         finite = zero_non_finite(inputs.obs, num_axes=1)
         self._buffers.rnn_state.take(indices, axis=0, out=inputs.rnn_state, mode="clip")
         self._store_chunk_rnn_states(indices, steps, inputs.rnn_state)
-        outside = self._space_check.outside(inputs.obs)
-        if outside is not None:
-            is_outside, example = outside
-            self._report_outside(indices[is_outside & finite], example)
+        self._numbers.check_observations(inputs.obs, indices, finite)
         self.clock.lap("gather")
         packed, rnn_state = self._inference.answer(model, inputs)
         is_finite = np.isfinite(packed)
@@ -172,7 +166,7 @@ class PolicyWorker:
             good = finite & is_finite.all(axis=1)
             # A state after non-finite numbers must not be used. The learner resets it at the same steps.
             rnn_state[~good] = 0.0
-            self._report_broken(indices, finite, good)
+            self._numbers.report_broken(indices, finite, good)
         self.clock.lap("forward")
         self._storage.outputs[indices, steps] = packed
         self._buffers.versions[indices, steps] = stamp.version
@@ -193,36 +187,6 @@ class PolicyWorker:
             chunks = steps[is_first] // chunk_length
             self._buffers.chunk_rnn_states[indices[is_first], chunks] = rnn_state[is_first]
 
-    def _report_outside(self, indices: np.ndarray, example: str) -> None:
-        """Counts the rows of these buffers: their observations are finite, but outside of their space."""
-        if len(indices):
-            counts = f"(health/implausible_numbers counts them in one batch of {CHECK_EVERY})"
-            text = f"{example}; such steps are trained on {counts}"
-            self._report_rows("implausible_numbers", indices, "outside", text)
-
-    def _report_broken(self, indices: np.ndarray, finite: np.ndarray, good: np.ndarray) -> None:
-        """Counts the rows with NaN or inf. finite: [n] bool, there is none in the observation of a row.
-        good: [n] bool, nor is there any in its outputs."""
-        answered = f"policy {self._policy_id} answered its finite observation with NaN or inf"
-        for broken, cause in ((~finite, "its observation had NaN or inf"), (finite & ~good, answered)):
-            if broken.any():
-                text = f"{cause}; such steps are not trained on (health/broken_numbers counts them)"
-                self._report_rows("broken_numbers", indices[broken], cause, text)
-
-    def _report_rows(self, kind: str, indices: np.ndarray, cause: str, fault: str) -> None:
-        """Counts the rows of these buffers; logs only the first of each cause, since every step may have one.
-
-        kind: of the incident. fault: a text for the log.
-        """
-        text = ""
-        if cause not in self._logged_causes:
-            self._logged_causes.add(cause)
-            topology = self._buffers.topology
-            worker, agent = divmod(self._buffers.owner_of(indices[0]), topology.agents_per_worker)
-            env, agent = divmod(agent, topology.agents_per_env)
-            text = f"worker {worker}: env {env}, agent {agent}: {fault}"
-        self._report(Incident(kind, text, len(indices)))
-
     def _report_stats(self) -> None:
         shares = self.clock.take_shares()
         shares["memory_mb"] = cpu.rss_mb()
@@ -242,45 +206,3 @@ def _min_requests(topology: Topology) -> int:
     """
     num_requests = topology.num_workers * topology.num_splits // (2 * topology.policy_workers_per_policy)
     return max(1, min(MAX_MIN_REQUESTS, num_requests))
-
-
-class SpaceCheck:
-    """Compares the observations of the first batch, and of each CHECK_EVERYth after it, with their space.
-
-    Checking an observation takes as long as copying it, and a mistake of an env seldom occurs only once.
-    """
-
-    def __init__(self, space: gym.spaces.Dict):
-        """space: a Dict of Box."""
-        boxes = {key: box for key, box in space.spaces.items() if isinstance(box, gym.spaces.Box)}
-        self._bounds = {key: _bounds(box) for key, box in boxes.items() if not _allows_all(box)}
-        self._num_batches = 0
-
-    def outside(self, obs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, str] | None:
-        """Returns ([B] bool, True for observations outside of their space; a text about one of them).
-
-        Returns None if there are none, or if the batch is not checked. obs: [B, *shape] by key.
-        """
-        is_due = self._num_batches % CHECK_EVERY == 0
-        self._num_batches += 1
-        if is_due:
-            for key, (low, high) in self._bounds.items():
-                wrong = (obs[key] < low) | (obs[key] > high)
-                if wrong.any():
-                    value = obs[key][wrong][0]
-                    example = f"its observation {key!r} has the value {value}, outside of its space"
-                    return np.any(wrong.reshape(len(wrong), -1), axis=1), example
-        return None
-
-
-def _allows_all(box: gym.spaces.Box) -> bool:
-    """Returns whether the bounds exclude no number of the dtype."""
-    dtype: np.dtype[Any] = box.dtype
-    limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
-    return bool((box.low <= limits.min).all() and (box.high >= limits.max).all())
-
-
-def _bounds(box: gym.spaces.Box) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (low, high) with a tolerance, each [*shape] float64."""
-    low, high = box.low.astype(float), box.high.astype(float)
-    return low - TOLERANCE * np.maximum(1.0, np.abs(low)), high + TOLERANCE * np.maximum(1.0, np.abs(high))

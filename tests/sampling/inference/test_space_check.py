@@ -2,7 +2,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from sample_factory.sampling.inference.policy_worker import CHECK_EVERY, SpaceCheck
+from sample_factory.sampling.inference.number_reports import CHECK_EVERY, SpaceCheck
 from sample_factory.spaces.observations import Indices
 
 BOX = gym.spaces.Box(np.array([-1, -np.inf], np.float32), np.array([1, 5000], np.float32))

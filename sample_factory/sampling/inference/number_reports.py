@@ -1,0 +1,115 @@
+"""Reports numbers that an env or a network should not return: NaN, inf, and observations outside of their
+space."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from sample_factory.exchange.messages import Incident
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+
+CHECK_EVERY = 100  # batches
+TOLERANCE = 1e-3  # relative to a bound above 1: rounding is no mistake
+
+
+class NumberReports:
+    """Counts the steps of one policy with bad numbers. Logs only the first of each cause: every step may have
+    one."""
+
+    def __init__(
+        self,
+        policy_id: int,
+        space: gym.spaces.Dict,
+        buffers: TrajectoryBuffers,
+        report: Callable[[Incident], None],
+    ):
+        """space: of the observations, a Dict of Box. report: sends an incident."""
+        self._policy_id = policy_id
+        self._space_check = SpaceCheck(space)
+        self._buffers = buffers
+        self._report = report
+        self._logged_causes: set[str] = set()
+
+    def check_observations(
+        self, obs: Mapping[str, np.ndarray], indices: np.ndarray, finite: np.ndarray
+    ) -> None:
+        """Reports finite observations outside of their space; looks at one batch in CHECK_EVERY.
+
+        obs: [n, *shape] by key. indices: [n], the buffers of these rows. finite: [n] bool, whether a row had
+        no NaN and no inf.
+        """
+        outside = self._space_check.outside(obs)
+        if outside is None:
+            return
+        is_outside, example = outside
+        indices = indices[is_outside & finite]
+        if len(indices):
+            counts = f"(health/implausible_numbers counts them in one batch of {CHECK_EVERY})"
+            text = f"{example}; such steps are trained on {counts}"
+            self._report_rows("implausible_numbers", indices, "outside", text)
+
+    def report_broken(self, indices: np.ndarray, finite: np.ndarray, good: np.ndarray) -> None:
+        """Reports the rows with NaN or inf.
+
+        indices, finite: as in `check_observations`. good: [n] bool, nor is there any in a row's outputs.
+        """
+        answered = f"policy {self._policy_id} answered its finite observation with NaN or inf"
+        for broken, cause in ((~finite, "its observation had NaN or inf"), (finite & ~good, answered)):
+            if broken.any():
+                text = f"{cause}; such steps are not trained on (health/broken_numbers counts them)"
+                self._report_rows("broken_numbers", indices[broken], cause, text)
+
+    def _report_rows(self, kind: str, indices: np.ndarray, cause: str, fault: str) -> None:
+        """kind: of the incident. fault: a text for the log."""
+        text = ""
+        if cause not in self._logged_causes:
+            self._logged_causes.add(cause)
+            topology = self._buffers.topology
+            worker, agent = divmod(self._buffers.owner_of(indices[0]), topology.agents_per_worker)
+            env, agent = divmod(agent, topology.agents_per_env)
+            text = f"worker {worker}: env {env}, agent {agent}: {fault}"
+        self._report(Incident(kind, text, len(indices)))
+
+
+class SpaceCheck:
+    """Compares the observations of the first batch, and of each CHECK_EVERYth after it, with their space.
+
+    Checking an observation takes as long as copying it, and a mistake of an env seldom occurs only once.
+    """
+
+    def __init__(self, space: gym.spaces.Dict):
+        """space: a Dict of Box."""
+        boxes = {key: box for key, box in space.spaces.items() if isinstance(box, gym.spaces.Box)}
+        self._bounds = {key: _bounds(box) for key, box in boxes.items() if not _allows_all(box)}
+        self._num_batches = 0
+
+    def outside(self, obs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, str] | None:
+        """Returns ([B] bool, True for observations outside of their space; a text about one of them).
+
+        Returns None if there are none, or if the batch is not checked. obs: [B, *shape] by key.
+        """
+        is_due = self._num_batches % CHECK_EVERY == 0
+        self._num_batches += 1
+        if is_due:
+            for key, (low, high) in self._bounds.items():
+                wrong = (obs[key] < low) | (obs[key] > high)
+                if wrong.any():
+                    value = obs[key][wrong][0]
+                    example = f"its observation {key!r} has the value {value}, outside of its space"
+                    return np.any(wrong.reshape(len(wrong), -1), axis=1), example
+        return None
+
+
+def _allows_all(box: gym.spaces.Box) -> bool:
+    """Returns whether the bounds exclude no number of the dtype."""
+    dtype: np.dtype[Any] = box.dtype
+    limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    return bool((box.low <= limits.min).all() and (box.high >= limits.max).all())
+
+
+def _bounds(box: gym.spaces.Box) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (low, high) with a tolerance, each [*shape] float64."""
+    low, high = box.low.astype(float), box.high.astype(float)
+    return low - TOLERANCE * np.maximum(1.0, np.abs(low)), high + TOLERANCE * np.maximum(1.0, np.abs(high))
