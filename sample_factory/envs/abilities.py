@@ -155,28 +155,37 @@ def find_ability(env: Any, ability: type[Ability]) -> Ability:
     return found if isinstance(found, ability) else ability()
 
 
-def find_reward_shaping(env: Any) -> RewardShaping:
-    """Returns what has the reward shaping of an env; for a SyncVectorEnv, its envs together."""
+def find_abilities(env: Any, ability: type[Ability]) -> list[Ability]:
+    """Returns what `find_ability` finds in an env, else what it finds in each env of a SyncVectorEnv, in their
+    order; an empty list if nothing has the ability."""
     import gymnasium as gym  # here, see _wrapper_classes
 
-    found = find_ability(env, RewardShaping)
-    if type(found) is not RewardShaping or not isinstance(env, gym.vector.VectorEnv):
-        return found
-    inner = env.unwrapped
-    return _ShapedCopies(inner.envs) if isinstance(inner, gym.vector.SyncVectorEnv) else found
+    found = [find_ability(env, ability)]
+    if type(found[0]) is ability and isinstance(env, gym.vector.VectorEnv):
+        inner = env.unwrapped
+        copies = inner.envs if isinstance(inner, gym.vector.SyncVectorEnv) else ()
+        found = [find_ability(copy, ability) for copy in copies]
+    return found if any(type(own) is not ability for own in found) else []
+
+
+def find_reward_shaping(env: Any) -> RewardShaping:
+    """Returns what has the reward shaping of an env; for a SyncVectorEnv, its envs together."""
+    found = find_abilities(env, RewardShaping)
+    return found[0] if len(found) == 1 else _ShapedCopies(found)
 
 
 class _ShapedCopies(RewardShaping):
-    """The reward shaping of copies of an env, each of which is an agent."""
+    """The reward shaping of copies of an env, each of which is an agent; of none, no shaping."""
 
-    def __init__(self, copies: Sequence[Any]):
-        self._copies = [find_ability(copy, RewardShaping) for copy in copies]
+    def __init__(self, copies: Sequence[RewardShaping]):
+        self._copies = copies
 
     def get_default_reward_shaping(self) -> dict[str, Any]:
-        return self._copies[0].get_default_reward_shaping()
+        return self._copies[0].get_default_reward_shaping() if self._copies else {}
 
     def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
-        self._copies[agent].set_reward_shaping(shaping, 0)
+        if self._copies:
+            self._copies[agent].set_reward_shaping(shaping, 0)
 
 
 def _wrapper_classes() -> tuple[type, ...]:

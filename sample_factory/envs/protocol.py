@@ -3,18 +3,17 @@
 import contextlib
 import dataclasses
 import os
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from sample_factory.config.flags import ConfigError
+from sample_factory.envs.abilities import TrainingInfo, find_abilities
 from sample_factory.runtime.child_side import end_forked_copy, pass_on
 from sample_factory.runtime.failures import Explained, PermanentFailure, one_line
 from sample_factory.spaces.agent_kinds import AgentKinds
-
-if TYPE_CHECKING:
-    from sample_factory.envs.adapters.adapter import TrainingInfoBox
 
 Info = Mapping[str, Any]
 EndInfos = Mapping[int, Info]  # by agent
@@ -196,6 +195,44 @@ def active_agents(infos: Iterable[Info]) -> np.ndarray | None:
     return None if all(active) else np.array(active, bool)
 
 
+class TrainingInfoBox:
+    """The newest values of the run for an env, until its adapter delivers them; see TrainingInfo."""
+
+    def __init__(self, env: Any, resets_itself: bool):
+        """resets_itself: whether the env begins episodes without a call: it gets values at once."""
+        self._receivers = find_abilities(env, TrainingInfo)
+        self._resets_itself = resets_itself
+        self._waiting: Mapping[str, Any] | None = None
+
+    @property
+    def has_receiver(self) -> bool:
+        """Whether the env does anything with the values."""
+        return bool(self._receivers)
+
+    def put(self, training_info: Mapping[str, Any]) -> None:
+        """Stores the values for the next episode. Raises as `deliver` if the env resets itself."""
+        self._waiting = training_info
+        if self._resets_itself:
+            self.deliver()
+
+    def deliver(self) -> None:
+        """Hands stored values to the env. To be called before each reset.
+
+        Raises EnvContractError if the env rejects them.
+        """
+        if self._waiting is None:
+            return
+        training_info = self._waiting
+        self._waiting = None
+        for receiver in self._receivers:
+            try:
+                receiver.set_training_info(training_info)
+            except Exception as error:  # any error of a user's env
+                raise EnvContractError(
+                    f"set_training_info({reprlib.repr(dict(training_info))}) raised {one_line(error)}"
+                ) from error
+
+
 class MultiAgentEnv(Protocol):
     """The env inside the framework. Auto-resets: when an agent's episode ends, the observation that the same
     call to `step` writes is the first one of its next episode.
@@ -210,7 +247,7 @@ class MultiAgentEnv(Protocol):
     env: Any
     num_agents: int
     kinds: AgentKinds
-    training_info: "TrainingInfoBox"
+    training_info: TrainingInfoBox
     next_seeds: list[int]
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
