@@ -156,8 +156,8 @@ def find_ability(env: Any, ability: type[Ability]) -> Ability:
 
 
 def find_abilities(env: Any, ability: type[Ability]) -> list[Ability]:
-    """Returns what `find_ability` finds in an env, else what it finds in each env of a SyncVectorEnv, in their
-    order; an empty list if nothing has the ability."""
+    """Returns what `find_ability` finds in an env, else what it finds in each env of a SyncVectorEnv, in the
+    order of these; an empty list if nothing has the ability."""
     import gymnasium as gym  # here, see _wrapper_classes
 
     found = [find_ability(env, ability)]
