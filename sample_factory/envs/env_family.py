@@ -95,7 +95,7 @@ class EnvFamily:
         return {name: values[name] for name in names if name not in own and name not in others}
 
     def make(self, cfg: Any, env_config: EnvConfig, render_mode: str | None = None) -> Any:
-        """Returns the env as its author wrote it; `adapters.adapt` turns it into a MultiAgentEnv.
+        """Makes the env as its author wrote it; `adapters.adapt` turns it into a MultiAgentEnv.
 
         The first parameter of make_env gets the name of the env if it has no default, and is none of the
         others, which are passed by name. A class with **kwargs, which it may hand on, gets render_mode only.

@@ -178,7 +178,7 @@ class _SpacesProbe(EnvProbe):
 
 
 def probe_env_info(family: EnvFamily, cfg: Any) -> EnvInfo:
-    """In the parent: returns the EnvInfo of a family's env, made in a child process.
+    """In the parent: makes an env of the family in a child process, tries it out, and returns its EnvInfo.
 
     Raises ChildFailed with the child's traceback.
     """
@@ -187,7 +187,7 @@ def probe_env_info(family: EnvFamily, cfg: Any) -> EnvInfo:
 
 
 def probe_own_spaces(family: EnvFamily, cfg: Any, policy_id: int) -> OwnSpaces:
-    """In the parent: returns the spaces of the agents that a policy plays, from an env made in a child.
+    """In the parent: makes an env in a child process; returns the spaces of the agents that a policy plays.
 
     With K kinds of agents, policy p plays kind p % K. Raises ChildFailed.
     """

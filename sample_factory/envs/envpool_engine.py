@@ -59,7 +59,7 @@ def make_envpool(
     render_mode: str | None = None,
     **options: Any,
 ) -> "EnvPoolVectorEnv":
-    """Returns `num_envs` copies of EnvPool's env `task_id` as one vector env, also if it is a single copy.
+    """Makes `num_envs` copies of EnvPool's env `task_id` as one vector env, also if it is a single copy.
 
     cfg: has the flags of EnvPoolFlags, and those that say how many processes step envs.
     num_envs: None: --vector_env_copies.

@@ -27,7 +27,7 @@ class EnvPoolIdFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
 def make_envpool_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> Any:
-    """Returns copies of the env with the id after `envpool_`, as one vector env."""
+    """Makes copies of the env with the id after `envpool_`, as one vector env."""
     task_id = full_env_name.removeprefix(PREFIX)
     options = family_flags.parse_env_kwargs(cfg.env_kwargs)
     if suite_of(task_id) not in SKIPS_FRAMES:

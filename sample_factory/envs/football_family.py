@@ -66,7 +66,7 @@ class FootballFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
 def make_football_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> "FootballMatches":
-    """Returns --vector_env_copies matches of the scenario after `football_`, as one vector env."""
+    """Makes --vector_env_copies matches of the scenario after `football_`, as one vector env."""
     family_flags.refuse_frameskip(
         cfg,
         "in football, an action lasts 10 steps of the simulator; "

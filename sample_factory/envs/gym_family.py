@@ -150,7 +150,7 @@ class GymFlags(family_flags.EnvKwargsFlags):
 def make_gym_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> gym.Env | gym.vector.VectorEnv:
-    """Returns the env with the id after `gym_`; "module:id" imports the module that registers it."""
+    """Makes the env with the id after `gym_`; "module:id" imports the module that registers it."""
     spec = find_spec(full_env_name)
     kwargs = family_flags.parse_env_kwargs(cfg.env_kwargs)
     # With the argument None, envs that have no such parameter could not be made.
@@ -226,7 +226,7 @@ def parse_name(full_env_name: str) -> tuple[str | None, str]:
 
 
 def find_spec(full_env_name: str) -> EnvSpec:
-    """Returns what is registered for the env, after an import of its module.
+    """Imports the module of the env, and returns what it has registered.
 
     Raises UnknownEnvError, with the nearest id, and ImportError.
     """

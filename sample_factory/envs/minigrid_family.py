@@ -102,7 +102,7 @@ class MinigridFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
 def make_minigrid_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> gym.Env | gym.vector.VectorEnv:
-    """Returns one env, or a vector env of --vector_env_copies.
+    """Makes one env, or a vector env of --vector_env_copies.
 
     The observation is a Dict of `obs`, indices of types, colours and states of cells, [size, size, 3], or a
     picture; `direction`, an index; and `mission`, word tokens.

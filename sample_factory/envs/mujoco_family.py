@@ -57,7 +57,7 @@ class MujocoFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
 def make_mujoco_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> gym.Env | gym.vector.VectorEnv:
-    """Returns the copies of a task as a vector env; with one copy, Gymnasium's plain env.
+    """Makes the copies of a task as a vector env; with one copy, Gymnasium's plain env.
 
     Pictures always come from a single env of Gymnasium, which has the same tasks: EnvPool's need a display,
     and a vector env draws all copies.

@@ -31,7 +31,7 @@ MAKER = (
 def make_pettingzoo_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> Any:
-    """Returns the ParallelEnv of `parallel_env` in the module, or of the function after a colon."""
+    """Imports the module and makes the env, by its function `parallel_env` or the one after a colon."""
     family_flags.refuse_frameskip(
         cfg,
         "PettingZoo envs skip no frames; use a function of your own that wraps the env "
@@ -101,7 +101,7 @@ def _makes_envs(candidate: Any) -> bool:
 
 
 def checked_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns no defaults; raises UnknownEnvError for an unknown name.
+    """Checks the name; returns no defaults. Raises UnknownEnvError.
 
     Runs in the main process before anything starts.
     """

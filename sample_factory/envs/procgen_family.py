@@ -39,7 +39,7 @@ class ProcgenFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
 def make_procgen_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> Any:
-    """Returns --vector_env_copies copies of the game after `procgen_`, as one vector env."""
+    """Makes --vector_env_copies copies of the game after `procgen_`, as one vector env."""
     family_flags.refuse_frameskip(cfg, "Procgen skips no frames; leave it out")
     game = full_env_name.removeprefix(PREFIX)
     return make_envpool(

@@ -114,8 +114,8 @@ class LearnerWorker:
 
 
 def _trainer_thread(num_threads: int) -> ThreadPoolExecutor:
-    """Returns an executor with one thread, in which torch computes with `num_threads` threads. In the calling
-    thread, torch then computes with one.
+    """Makes an executor with one thread, in which torch computes with `num_threads` threads; limits torch to
+    one thread in the calling thread.
 
     OpenMP has a pool of threads for each thread that computes with several. If all pools together have more
     threads than there are cores, the threads sleep at every barrier. Measured with doom_battle on two cores:

@@ -65,7 +65,7 @@ class Handover:
     # Called by the trainer thread
 
     def take_batch(self, timeout: float) -> Batch | None:
-        """Returns the oldest batch, or None if there is none within `timeout` seconds."""
+        """Takes the oldest batch out; returns None if there is none within `timeout` seconds."""
         try:
             batch = self._batches.get(block=timeout > 0, timeout=timeout or None)
         except queue.Empty:
@@ -74,11 +74,11 @@ class Handover:
         return batch
 
     def take_request(self) -> Request | None:
-        """Returns the oldest request that is not a SaveRequest, or None."""
+        """Takes the oldest request out that is not a SaveRequest; returns None if there is none."""
         return None if self._requests.empty() else self._requests.get()
 
     def take_save_request(self) -> SaveRequest | None:
-        """Returns the newest SaveRequest unless it was taken before, or None."""
+        """Takes the newest SaveRequest out; returns None if there is none."""
         request, self._save_request = self._save_request, None
         return request
 

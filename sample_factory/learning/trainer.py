@@ -154,7 +154,8 @@ class LateWeights:
         self._held: deque[Weights] = deque()  # the oldest, which act now, first
 
     def newest_to_act(self, learned: Weights) -> Weights:
-        """Returns the newest weights that are at least `lag` SGD steps old; the oldest until there are any.
+        """Holds weights back; returns the newest that are at least `lag` SGD steps old, or the oldest until
+        there are any.
 
         learned: the learner's present weights. Must be called after each iteration of training.
         """

@@ -52,7 +52,7 @@ class PackedWeight:
 
 
 def _packable(weight: Tensor, x: Tensor) -> bool:
-    """Whether x and a weight that is not trained are multiplied on the CPU in the weight's dtype.
+    """Returns whether x and a weight that is not trained are multiplied on the CPU in the weight's dtype.
 
     Weights that are trained are not packed: fused optimizers change them without changing their version.
     """
@@ -144,7 +144,7 @@ def conv2d(
 
 
 def _multiplies_patches(weight: Tensor, x: Tensor, padding: tuple[int, ...]) -> bool:
-    """Whether `_conv2d_by_patches` is faster: in float32, with a gradient, on a CPU without AVX-512."""
+    """Returns whether `_conv2d_by_patches` is faster: in float32, with a gradient, on a CPU with AVX2."""
     return (
         weight.requires_grad
         and torch.is_grad_enabled()

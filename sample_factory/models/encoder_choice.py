@@ -108,7 +108,7 @@ def choose_encoder(flags: ModelFlags, key: str, space: gym.spaces.Box) -> Encode
 
 
 def _has_pixels(space: gym.spaces.Box, image: ImageLayout) -> bool:
-    """Whether an observation has the channels or the numbers of a picture, unlike the planes of a board."""
+    """Returns whether an observation has the channels or the numbers of a picture, unlike a board."""
     has_bytes = space.dtype == np.uint8 and bool(space.high.max() > 1)
     return image.is_stack or image.size.channels in CHANNELS or has_bytes
 
@@ -314,7 +314,7 @@ def describe_encoders(flags: ModelFlags, observation_space: gym.spaces.Dict, typ
 
 
 def _contradicts(choice: EncoderChoice, typed: Mapping[str, Any]) -> bool:
-    """Whether the choice of another network than the flags name contradicts the typed flags."""
+    """Returns whether the choice of another network than the flags name contradicts the typed flags."""
     return typed.get("encoder_subtype", AUTO) != AUTO or (
         typed.get("encoder_type") == "conv" and choice.preset == MLP
     )

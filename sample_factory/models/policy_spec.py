@@ -33,8 +33,8 @@ class BuiltPolicy(NamedTuple):
     """A network on its device.
 
     autocast: whether callers have to run it under bfloat16 autocast.
-    total: in a learner, sums a tensor over all learners of the policy (--learners_per_policy), which must
-        call it equally often. With one learner it returns the tensor.
+    total: in a learner, sums a tensor over all learners of the policy, which must call it equally often. With
+        one learner it returns the tensor.
     """
 
     model: "ActorCritic"
@@ -108,8 +108,8 @@ class PolicySpec(NamedTuple):
         return replace(flags, normalize_input_keys=own, normalize_input=flags.normalize_input and bool(own))
 
     def _wants_bf16(self, device: Any) -> bool:
-        """Whether to use bfloat16. --precision=auto: if the hardware supports it and there are images to
-        encode; an MLP gains nothing by it."""
+        """Returns whether to use bfloat16. --precision=auto: if the hardware supports it and there are images
+        to encode; an MLP gains nothing by it."""
         if self.precision != "auto":
             return self.precision == "bf16"
         shapes = [space.shape for space in self.observation_space.spaces.values()]

@@ -27,7 +27,7 @@ class Clock:
         self._last = now
 
     def take_shares(self) -> dict[str, float]:
-        """Returns each name's fraction of the total time (they sum to 1; empty without laps), and resets.
+        """Resets, and returns each name's fraction of the total time (they sum to 1; empty without laps).
 
         The next lap starts at the last one.
         """

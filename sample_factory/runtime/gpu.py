@@ -120,6 +120,6 @@ class GpuWatch:
                 return
 
     def take_mean(self) -> float | None:
-        """Returns the mean since the last call; None if nothing was measured."""
+        """Forgets what was measured, and returns its mean; None if nothing was measured."""
         shares, self._shares = self._shares, []
         return sum(shares) / len(shares) if shares else None

@@ -91,7 +91,8 @@ class Supervisor:
             child.start()
 
     def check(self, restarts: bool = True) -> dict[Child, ChildFailed]:
-        """Returns the restartable children that have died, with their failures. The caller restarts them.
+        """Kills children that are stuck. Returns the restartable children that have died, and why; the caller
+        restarts them.
 
         restarts: False: no child may die, e.g. while the run starts.
 

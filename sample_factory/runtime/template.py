@@ -91,7 +91,7 @@ class Template:
         return ForkedProcess(pid, self)
 
     def exit_code(self, pid: int) -> int:
-        """Returns the exit code of a child that has ended, and releases its process id; LOST if the template
+        """Releases the process id of a child that has ended; returns its exit code, or LOST if the template
         has ended before."""
         code = self._receive(ANSWER_SECONDS) if not self._is_useless and self._send(pid) else None
         return LOST if code is None else code
@@ -105,7 +105,7 @@ class Template:
         return True
 
     def _receive(self, timeout: float) -> Any:
-        """Returns an answer of the process; None, and gives up, if there is none."""
+        """Waits for an answer of the process and returns it; gives up and returns None if there is none."""
         self._socket.settimeout(timeout)
         try:
             answer = self._socket.recv(1024)
@@ -146,7 +146,8 @@ class ForkedProcess:
         return bool(poller.poll(0))
 
     def wait(self) -> int:
-        """Returns the exit code of the process, which has ended; minus the number of a signal that ended it.
+        """Releases the id of the process, which has ended, and returns its exit code; minus the number of a
+        signal that ended it.
 
         Called once.
         """

@@ -70,7 +70,7 @@ def batch_layout(space: spaces.Space[Any]) -> ObservationLayout:
 
 
 def without_entries(space: spaces.Dict, keys: Collection[str], prefix: str = "") -> spaces.Dict:
-    """Returns a space without some of its entries, e.g. what the actor observes with --critic_only_keys.
+    """Returns a space without some of its entries, e.g. what the actor observes.
 
     keys: as in `observation_layout`: "outer/inner" is an entry of a nested Dict. prefix: for the recursion.
     """

@@ -116,7 +116,7 @@ def train_config(config: Config, keeps_process: bool = False) -> RunResult:
 
 
 def _plan(config: Config, signals: StopSignals) -> RunPlan | RunResult:
-    """Returns the plan of a training, or its result if it ends here: there is nothing left to train, a signal
+    """Plans a training. Returns its result instead if it ends here: there is nothing left to train, a signal
     has stopped it, or the env or a network cannot be made."""
     setup_logging("main")
     cpu.raise_open_files_limit()  # every queue and every child needs file descriptors

@@ -183,7 +183,7 @@ def _git(*words: str) -> str:
 
 
 def ended_by(error: Exception) -> SystemExit:
-    """Prints an error; returns the exception that ends the process."""
+    """Prints an error, and returns the exception that ends the process."""
     print(f"error: {error}", file=sys.stderr)
     return SystemExit(2)
 

@@ -16,6 +16,7 @@ import pytest
 from sample_factory.config.flags import ConfigError
 from sample_factory.runtime import child as child_module
 from sample_factory.runtime import child_side, cpu, failures
+from sample_factory.runtime import template as template_module
 from sample_factory.runtime.child import Child, ChildFailed, ChildOptions, call_in_child, run_in_child
 from sample_factory.runtime.log import log
 from sample_factory.runtime.marked_processes import unmarked_environment
@@ -43,15 +44,30 @@ from tests.runtime.waiting import eventually, is_running, kill_9, wait_ready
 ROOT = Path(__file__).parents[2]
 
 
+BODIES = ["tests.runtime.bodies"]
+
+
+@pytest.fixture(scope="module")
+def template_of_all_tests():
+    with template(BODIES, cpu.ONE_THREAD):
+        yield
+
+
 @pytest.fixture(params=[False, True], ids=["executed", "forked"])
-def start(request):
+def start(request, monkeypatch):
     """Returns a function that starts a child: start(factory, *args, **options). All are killed at the end."""
+    # A template writes to the stderr that it was started with, which has to be the one that a test reads.
+    has_own_template = request.param and "capfd" in request.fixturenames
+    if has_own_template:
+        monkeypatch.setattr(template_module, "_current", None)
+    elif request.param:
+        request.getfixturevalue("template_of_all_tests")
     children = []
     with contextlib.ExitStack() as stack:
 
         def start_child(factory, *args, **options):
-            if request.param and current() is None:
-                stack.enter_context(template(["tests.runtime.bodies"], cpu.ONE_THREAD))
+            if has_own_template and current() is None:
+                stack.enter_context(template(BODIES, cpu.ONE_THREAD))
             options = ChildOptions(**options, from_template=request.param)
             children.append(Child(factory.__name__, factory, args, options))
             children[-1].start()
@@ -512,7 +528,8 @@ def test_no_process_outlives_its_parent_however_that_ends(ended_parents, forked,
 def test_a_childs_start_adds_no_other_process_except_its_template(start):
     child = start(Idle)
     wait_ready(child, 15)
+    own = set() if child.options.from_template else {child.pid}
+    templates = set() if current() is None else {current()._process.pid}
     with open(f"/proc/self/task/{os.getpid()}/children") as children:
-        expected = child.pid if current() is None else current()._process.pid
-        assert [int(pid) for pid in children.read().split()] == [expected]
+        assert {int(pid) for pid in children.read().split()} == own | templates
     child.kill()

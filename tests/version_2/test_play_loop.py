@@ -80,18 +80,20 @@ class Nested(Mixed):
         return super().step((action["bits"].sum(), action["vector"]))
 
 
-@pytest.fixture
-def trained(tmp_path):
-    """Returns train(env, *flags), which trains a little and returns the cfg of a script that plays."""
+def train(folder, env, *flags):
+    """Trains a little, and returns the cfg of a script that plays."""
+    argv = [f"--env={env}", "--experiment=a", f"--train_dir={folder}"]
+    parser, _ = parse_sf_args([*argv, *SMALL, *flags])
+    assert run_rl(parse_full_cfg(parser, [*argv, *SMALL, *flags])) == 0
+    parser, _ = parse_sf_args(argv, evaluation=True)
+    return parse_full_cfg(parser, argv)
 
-    def train(env, *flags):
-        argv = [f"--env={env}", "--experiment=a", f"--train_dir={tmp_path}"]
-        parser, _ = parse_sf_args([*argv, *SMALL, *flags])
-        assert run_rl(parse_full_cfg(parser, [*argv, *SMALL, *flags])) == 0
-        parser, _ = parse_sf_args(argv, evaluation=True)
-        return parse_full_cfg(parser, argv)
 
-    return train
+@pytest.fixture(scope="module")
+def cartpole(tmp_path_factory):
+    """Returns the cfg of a run of CartPole, and its folder; no test changes them."""
+    folder = tmp_path_factory.mktemp("cartpole")
+    return train(folder, "gym_CartPole-v1"), folder / "a"
 
 
 def loaded(cfg):
@@ -131,8 +133,8 @@ def play(cfg, env, actor_critic, num_steps, is_deterministic):
 
 
 @pytest.mark.parametrize("env", ["gym_CartPole-v1", "gym_Pendulum-v1"])
-def test_a_loop_acts_as_load_policy_does_and_remembers(trained, tmp_path, env):
-    cfg, batched, actor_critic = loaded(trained(env, "--use_rnn=True"))
+def test_a_loop_acts_as_load_policy_does_and_remembers(tmp_path, env):
+    cfg, batched, actor_critic = loaded(train(tmp_path, env, "--use_rnn=True"))
     assert get_rnn_size(cfg) == 8
     policy = load_policy(tmp_path / "a", deterministic=True)
     num_ends = 0
@@ -148,31 +150,32 @@ def test_a_loop_acts_as_load_policy_does_and_remembers(trained, tmp_path, env):
     assert num_ends > 0
 
 
-def test_masked_actions_are_never_chosen_and_infos_of_ended_episodes_are_returned(trained):
+def test_masked_actions_are_never_chosen_and_infos_of_ended_episodes_are_returned(tmp_path):
     register_env("forbidding", lambda name: Forbidding())
-    steps = list(play(*loaded(trained("forbidding")), 40, False))  # the env asserts that the mask is obeyed
+    steps = list(
+        play(*loaded(train(tmp_path, "forbidding")), 40, False)
+    )  # the env asserts that the mask is obeyed
     ends = [infos for _, _, (_, _, terminated, _, infos) in steps if terminated.any()]
     assert ends and all(info["true_objective"] == 7.0 for [info] in ends)
 
 
-def test_a_tuple_with_a_box_is_a_list_of_parts(trained):
-    register_env("parts", lambda name: Mixed())
-    for _, (choice, vector), (_, reward, _, truncated, _) in play(*loaded(trained("parts")), 5, False):
-        assert (choice.shape, choice.dtype, vector.shape) == ((1,), np.int32, (1, 2))
-        assert reward.item() == pytest.approx(choice[0] + vector.clip(-1, 1).sum(), abs=1e-5)
-        assert truncated.all()
+@pytest.mark.parametrize(
+    ("env", "shapes", "total"),
+    [
+        (Mixed, [(1,), (1, 2)], lambda choice, vector: choice[0] + vector.clip(-1, 1).sum()),
+        (Nested, [(1, 2), (1, 2)], lambda bits, vector: bits.sum() + vector.clip(-1, 1).sum()),
+    ],
+)
+def test_an_action_with_a_box_is_a_list_of_its_parts_in_the_order_of_the_space(tmp_path, env, shapes, total):
+    register_env("parts", lambda name: env())
+    for _, parts, (_, reward, _, truncated, _) in play(*loaded(train(tmp_path, "parts")), 5, False):
+        parts = parts if env is Mixed else parts[::-1]  # its vector is the first
+        assert [part.shape for part in parts] == shapes and parts[0].dtype == np.int32
+        assert reward.item() == pytest.approx(total(*parts), abs=1e-5) and truncated.all()
 
 
-def test_a_dict_with_a_box_is_a_list_of_parts_in_the_order_of_its_keys(trained):
-    register_env("nested", lambda name: Nested())
-    for _, (vector, bits), (_, reward, *_) in play(*loaded(trained("nested")), 5, False):
-        assert (bits.shape, bits.dtype, vector.shape) == ((1, 2), np.int32, (1, 2))
-        assert reward.item() == pytest.approx(bits.sum() + vector.clip(-1, 1).sum(), abs=1e-5)
-
-
-def test_a_cfg_that_a_script_has_read_from_cfg_json_is_one(trained, tmp_path):
-    trained("gym_CartPole-v1")
-    values = json.loads(Path(tmp_path, "a", "cfg.json").read_text())
+def test_a_cfg_that_a_script_has_read_from_cfg_json_is_one(cartpole):
+    values = json.loads((cartpole[1] / "cfg.json").read_text())
     cfg = AttrDict({**values, "of a script": [1], "lambda": 2, "grid": {"size": 3}})
     env = make_env_func_batched(cfg, env_config=None)
     actor_critic = create_actor_critic(cfg, env.observation_space, env.action_space)
@@ -186,11 +189,10 @@ def test_a_cfg_that_a_script_has_read_from_cfg_json_is_one(trained, tmp_path):
     env.close()
 
 
-def test_code_that_such_a_cfg_names_is_not_imported(trained, tmp_path, monkeypatch):
-    trained("gym_CartPole-v1")
+def test_code_that_such_a_cfg_names_is_not_imported(cartpole, tmp_path, monkeypatch):
     Path(tmp_path, "evil_code.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(tmp_path)
-    saved = json.loads(Path(tmp_path, "a", "cfg.json").read_text())
+    saved = json.loads((cartpole[1] / "cfg.json").read_text())
     spaces = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
     for name, value in {"encoder_custom": "evil_code:E", "env": "gym_evil_code:E-v0"}.items():
         with pytest.raises(ConfigError, match=r"^the cfg is not signed.*evil_code"):
@@ -204,8 +206,8 @@ class _Code:
         return exec, ("raise SystemExit('executed')",)
 
 
-def test_a_checkpoint_with_code_or_of_another_network_is_refused(trained, tmp_path):
-    cfg, env, _ = loaded(trained("gym_CartPole-v1"))
+def test_a_checkpoint_with_code_or_of_another_network_is_refused(cartpole, tmp_path):
+    cfg, env, _ = loaded(cartpole[0])
     torch.save({"model": _Code()}, tmp_path / "code.pth", pickle_module=pickle)
     with pytest.raises(CheckpointError, match="could run code"):
         Learner.load_checkpoint([str(tmp_path / "code.pth")], "cpu")
@@ -217,8 +219,8 @@ def test_a_checkpoint_with_code_or_of_another_network_is_refused(trained, tmp_pa
     env.close()
 
 
-def test_what_is_not_here_says_what_to_write(trained):
-    cfg, env, actor_critic = loaded(trained("gym_CartPole-v1"))
+def test_what_is_not_here_says_what_to_write(cartpole):
+    cfg, env, actor_critic = loaded(cartpole[0])
     with pytest.raises(AttributeError, match=r"write \.model"):
         actor_critic.forward_head({})
     with pytest.raises(ImportError, match="register_algorithm"):

@@ -81,7 +81,7 @@ class AtariFlags(EnvPoolFlags):
 def make_atari_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]:
-    """Returns a game, or --vector_env_copies of it. An observation is a grey image of 84x84 pixels.
+    """Makes a game, or --vector_env_copies of it. An observation is a grey image of 84x84 pixels.
 
     An env that draws is a single game.
     """

@@ -93,7 +93,7 @@ def dmlab_defaults(full_env_name: str) -> Mapping[str, Any]:
 def make_dmlab_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> "DmlabEnv":
-    """Returns the env of one task: with several, it is chosen by env_id or, with a flag, by worker.
+    """Makes the env of one task: with several, it is chosen by env_id or, with a flag, by worker.
 
     Raises UnknownEnvError, and ConfigError if the engine or a data set is missing.
     """

@@ -56,7 +56,7 @@ class LevelCache:
         self._lists_used = True
 
     def next_seed(self, random: np.random.Generator) -> int:
-        """Returns the seed of the next episode, which has not been used, and lists it as used."""
+        """Chooses a seed that has not been used for the next episode, and lists it as used."""
         if not self._is_shuffled:
             random.shuffle(self._cached)
             self._is_shuffled = True
@@ -97,7 +97,7 @@ class LevelCache:
         return seed
 
     def fetch(self, key: str, pk3_path: str) -> bool:
-        """Copies the map with this key to `pk3_path`. Returns whether there is one."""
+        """Copies the map with this key to `pk3_path`. Returns False if there is none."""
         try:
             shutil.copyfile(self._folder / key, pk3_path)
         except FileNotFoundError:

@@ -115,7 +115,7 @@ class _Reaper:
         self._process: subprocess.Popen[bytes] | None = None
 
     def add_folder(self) -> Path:
-        """Returns a new empty folder; starts the shell if this is the first one."""
+        """Makes an empty folder and returns it; starts the shell if this is the first one."""
         with self._lock:
             if not self._folders:
                 self._start()
@@ -203,7 +203,7 @@ class PortClaim:
 
 
 def is_free(port: int) -> bool:
-    """Whether no program uses this UDP port."""
+    """Returns whether no program uses this UDP port."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         return _binds(probe, "", port)
 

@@ -73,7 +73,7 @@ class GeneralsFlags:
 def make_generals_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> Any:
-    """Returns a PettingZoo ParallelEnv, or a Gymnasium env with --generals_opponent.
+    """Makes a PettingZoo ParallelEnv, or a Gymnasium env with --generals_opponent.
 
     Raises ConfigError for flags that do not fit the name.
     """
