@@ -1,4 +1,7 @@
-"""An env and a model in which every step, action and state is an integer that must line up."""
+"""An env in which every step and action is an integer that must line up, and what tests of its parts need.
+
+Its model is in counting_model.py: processes that make the env must not have to import torch.
+"""
 
 import queue
 import types
@@ -6,7 +9,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
 
 from sample_factory.config.algorithms import registered_algorithm
 from sample_factory.config.config import Config
@@ -23,11 +25,11 @@ from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import NO_AGENT, KindLayout, TrajectoryBuffers
-from sample_factory.models.actor_critic import PolicyOutput
 from sample_factory.models.policy_spec import make_policy_spec
 from sample_factory.sampling.matchmaking.matchmaking import registered_matchmaking
 
 NUM_ACTIONS = 1000
+STATE_SIZE = 1  # of CountingModel
 RAW_REWARDS = LearningFlags(reward_scale=1.0, reward_clip=1e9)  # rewards are stored as they are
 ENV, EPISODE, STEP, LAST_ACTION = range(4)  # columns of the observation
 
@@ -88,25 +90,6 @@ class CountingEnv:
         pass
 
 
-class CountingModel(torch.nn.Module):
-    """Counts its own calls in the recurrent state; the value is the state before the step.
-
-    The action is the step of the episode plus ten times the episode, modulo NUM_ACTIONS.
-    """
-
-    state_size = 1
-
-    def __init__(self, *_: Any):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(1))
-
-    def act(self, observations, state, deterministic=False) -> PolicyOutput:
-        obs = observations["obs"]
-        actions = ((obs[:, STEP] + 10 * obs[:, EPISODE]) % NUM_ACTIONS)[:, None]
-        zeros = torch.zeros(len(obs))
-        return PolicyOutput(actions, zeros, state[:, 0], torch.zeros(len(obs), 1), state + 1)
-
-
 def make_config(**typed: Any) -> Config:
     """Returns a configuration from flags, with small defaults for the others."""
     small = {
@@ -144,7 +127,7 @@ def make_plan(config: Config, env: Any, family: EnvFamily | None = None, **choic
             make_policy_spec(config, *info.kinds.spaces[policy_id % len(info.kinds.spaces)])
             for policy_id in range(config.sampling.num_policies)
         ),
-        state_size=CountingModel.state_size,
+        state_size=STATE_SIZE,
         seed=1,
         algorithm=registered_algorithm(config.run.algo),
         matchmaking=registered_matchmaking(config.selfplay.matchmaking),
@@ -187,7 +170,7 @@ def make_shared(config: Config, env: Any, num_logits: int = 1) -> tuple[Trajecto
     info = env_info(adapt(env), types.SimpleNamespace(env_frameskip=None))
     topology = make_topology(config, info)
     layouts = [KindLayout(spaces.observation, 1, num_logits) for spaces in info.kinds.spaces]
-    buffers = TrajectoryBuffers(topology, layouts, CountingModel.state_size)
+    buffers = TrajectoryBuffers(topology, layouts, STATE_SIZE)
     poison(buffers)
     policies = range(topology.num_policies)
     channels = Channels(

@@ -231,19 +231,19 @@ def _is_picture(box: Any) -> bool:
 
 def probe_networks(config: Config, policies: Sequence[PolicySpec], algorithm: Any) -> int:
     """Returns the number of floats in the recurrent state of an agent. Tries out a network and an algorithm
-    of the user's own in a child process, since this process does not load torch.
+    of the user's own in a child process, since this process does not load torch; the template has loaded it.
 
     Raises ConfigError or ChildFailed if they cannot be used.
     """
     try:
         size: int = (
-            call_in_child("network_probe", probe_state_size, (policies,))
+            call_in_child("network_probe", probe_state_size, (policies,), from_template=True)
             if users_parts(config.model)
             else state_size(config.model, policies[0].has_critic)
         )
         if algorithm not in {info.factory for info in BUILT_IN.values()}:
             args = (config.run.algo, algorithm, policies[0], config.learning)
-            call_in_child("algorithm_probe", _probe_algorithm, args)
+            call_in_child("algorithm_probe", _probe_algorithm, args, from_template=True)
     except ChildFailed as failure:
         if failure.is_a(ConfigError):
             raise ConfigError(failure.message) from None

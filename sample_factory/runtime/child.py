@@ -330,14 +330,22 @@ def _describe_exit(exit_code: int) -> str:
     return f"ended by signal {-exit_code} ({name}{hint})"
 
 
-def run_in_child(name: str, factory: Factory, args: tuple[Any, ...] = (), timeout: float = 60.0) -> Any:
+def run_in_child(
+    name: str,
+    factory: Factory,
+    args: tuple[Any, ...] = (),
+    timeout: float = 60.0,
+    from_template: bool = False,
+) -> Any:
     """In the parent: builds `factory(*args, context)` in a process of its own, and returns the result of its
     `run()`.
+
+    from_template: see ChildOptions.
 
     Raises ChildFailed, also when building and running take more than `timeout` seconds. Closing
     `context.cleanup` may then take END_SECONDS more.
     """
-    child = Child(name, factory, args, ChildOptions(one_shot=True))
+    child = Child(name, factory, args, ChildOptions(one_shot=True, from_template=from_template))
     child.start()
     try:
         if not child._wait_for(lambda: child.finished or child.failure is not None, timeout):
@@ -352,14 +360,20 @@ def run_in_child(name: str, factory: Factory, args: tuple[Any, ...] = (), timeou
 
 
 def call_in_child(
-    name: str, function: Callable[..., Any], args: tuple[Any, ...] = (), timeout: float = 60.0
+    name: str,
+    function: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    timeout: float = 60.0,
+    from_template: bool = False,
 ) -> Any:
     """In the parent: calls `function(*args)` in a process of its own, and returns the result.
 
     For calls that must not happen in this process: loading an engine that cannot be unloaded, or code that
     may crash. Raises ChildFailed, also when the call takes more than `timeout` seconds.
+
+    from_template: see ChildOptions; for calls that import torch.
     """
-    return run_in_child(name, _Call, (function, args), timeout)
+    return run_in_child(name, _Call, (function, args), timeout, from_template)
 
 
 class _Call:

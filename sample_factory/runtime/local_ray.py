@@ -92,6 +92,9 @@ class LocalRay:
 
         self._ray: Any = ray
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        # Ray's default of 15 would add to the niceness of workers: beside two busy processes of the same
+        # session, a worker of niceness 19 gets 1.5 % of a core, and takes minutes to import torch.
+        os.environ.setdefault("RAY_worker_niceness", "0")
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex())  # otherwise Ray writes one to ~/.ray
         is_short = len(str(files)) < MAX_FOLDER - len("/r12345678")
         if is_short:

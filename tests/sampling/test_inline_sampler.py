@@ -8,7 +8,8 @@ from sample_factory.monitoring.bottleneck import describe_bottleneck
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.sampling import inline_sampler
 from sample_factory.sampling.inline_sampler import InlineSampler
-from tests.counting import CountingEnv, CountingModel, make_config, make_plan, make_shared
+from tests.counting import CountingEnv, make_config, make_plan, make_shared
+from tests.counting_model import CountingModel
 
 
 def test_pauses_of_a_sampler_that_waits_for_the_learner_count_as_waiting(monkeypatch):

@@ -23,13 +23,13 @@ from tests.counting import (
     LAST_ACTION,
     STEP,
     CountingEnv,
-    CountingModel,
     assert_lines_up,
     counts,
     make_config,
     make_plan,
     make_shared,
 )
+from tests.counting_model import CountingModel
 
 
 def family(num_agents, env):

@@ -20,7 +20,8 @@ from sample_factory.exchange.messages import (
 from sample_factory.exchange.trajectory_buffers import INACTIVE
 from sample_factory.sampling.matchmaking.matchmaking import PastSelves
 from sample_factory.sampling.rollout import rollout_worker
-from tests.counting import EPISODE, LAST_ACTION, STEP, CountingModel
+from tests.counting import EPISODE, LAST_ACTION, STEP
+from tests.counting_model import CountingModel
 from tests.sampling.test_sampling_in_threads import Sampler
 
 LIVE_WEIGHT, PAST_WEIGHTS = 0, (2, 3)

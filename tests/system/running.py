@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import torch
 
 from tests.runtime.waiting import eventually
 
@@ -224,6 +223,8 @@ def checkpoints(experiment: Path, policy: int = 0) -> list[Path]:
 
 def newest_state(experiment: Path, policy: int = 0) -> dict[str, Any]:
     """Returns what the newest checkpoint holds."""
+    import torch  # not above: processes import the test modules whose envs they make
+
     return torch.load(checkpoints(experiment, policy)[-1], weights_only=True)
 
 

@@ -37,7 +37,7 @@ def build_counting_policy_worker(*args):
     """In the child: a policy worker whose network is the counting model."""
     from sample_factory.models import towers
     from sample_factory.sampling.inference.policy_worker import PolicyWorker
-    from tests.counting import CountingModel
+    from tests.counting_model import CountingModel
 
     towers.make_actor_critic = CountingModel
     return PolicyWorker(*args)

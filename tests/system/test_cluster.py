@@ -36,6 +36,7 @@ def test_a_node_samples_is_replaced_when_it_dies_and_ends_with_the_run(tmp_path)
     wait_for_line(run, "info of an episode: own_parts")
     wait_for_line(run, ARRIVED)
     node = node_of(run)
+    assert node.nice() == psutil.Process(run.pid).nice(), "not Ray's own, with which its workers would starve"
     workers = node.children(recursive=True)
     assert len(workers) >= 3, "a rollout worker and two policy workers"
     kill(node)

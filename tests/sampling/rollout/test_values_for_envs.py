@@ -19,7 +19,8 @@ from sample_factory.sampling.inline_sampler import InlineSampler
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
-from tests.counting import RAW_REWARDS, CountingModel, make_config, make_plan, make_shared
+from tests.counting import RAW_REWARDS, make_config, make_plan, make_shared
+from tests.counting_model import CountingModel
 
 STEPS = 3  # of an episode
 
