@@ -14,7 +14,7 @@ from sample_factory.config.algorithms import registered_algorithm
 from sample_factory.config.config import Config
 from sample_factory.config.flags import Layer
 from sample_factory.config.learning_flags import LearningFlags
-from sample_factory.config.parsing import build_config
+from sample_factory.config.merging import build_config
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_family import EnvFamily

@@ -1,24 +1,22 @@
-"""From the command line, files of flags and defaults to a Config."""
+"""From the command line, files of flags and defaults to a Config.
+
+`parse_config` reads what the person, the files and the env's family say (`_read`), leaves out or refuses what
+a file of another account must not decide (`_trusted`), and merges the rest (merging.py).
+"""
 
 import argparse
 import dataclasses
+import functools
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.command import EVAL_FLAGS, TRAIN, Command
-from sample_factory.config.config import Change, Config, Resumed
-from sample_factory.config.consistency import check_consistency
+from sample_factory.config.config import Config
 from sample_factory.config.effects import report_without_effect
-from sample_factory.config.experiment_folder import (
-    PROVENANCE_KEYS,
-    SAVED,
-    read_file_of_flags,
-    read_saved,
-    was_saved,
-)
+from sample_factory.config.experiment_folder import SAVED, read_file_of_flags, read_saved, was_saved
 from sample_factory.config.flags import (
     ConfigError,
     Layer,
@@ -30,16 +28,10 @@ from sample_factory.config.flags import (
     shortened,
 )
 from sample_factory.config.help import EVERYTHING, command_help, show
-from sample_factory.config.sections import (
-    OWN_FOLDER,
-    RETIRED_FLAGS,
-    TRAINING_SECTIONS,
-    RetiredFlags,
-    RunFlags,
-    flat_values,
-)
+from sample_factory.config.merging import COMMAND_LINE, all_sections, build_config, changes_of
+from sample_factory.config.sections import OWN_FOLDER, RetiredFlags, RunFlags, flat_values
 from sample_factory.config.trust import TRUST, WANDB_RUN_ID, refuse_code, without_foreign_paths
-from sample_factory.config.unknown_flags import refuse_missing_env, refuse_unknown_flags, suggestion
+from sample_factory.config.unknown_flags import refuse_missing_env, refuse_unknown_flags
 
 # These flags say how to run this time, not what the experiment is: they are never taken from a saved
 # cfg.json, neither of the experiment itself nor of another run. A folder that was overwritten once must not
@@ -54,19 +46,16 @@ NOT_RESUMED_FLAGS = (
     "figures_file",
     TRUST,
 )
-# They name the experiment or say how to run this time, so they are no change of an experiment.
-NOT_COMPARED = ("env", "experiment", "experiments_root", "train_dir", "transfer_from")
-COMMAND_LINE = "command line"
-HELP_FLAGS = {"-h", "--help", f"--help={EVERYTHING}"}
 SCRIPT = "the script"
+HELP_FLAGS = {"-h", "--help", f"--help={EVERYTHING}"}
 
 
 class Family(Protocol):
-    """The part of an env family that the configuration uses."""
+    """What parsing needs of an env family. `EnvFamily` has it."""
 
     @property
     def flags(self) -> type | None:
-        """A dataclass whose fields are `flag(...)`."""
+        """A section of the family's own flags, a frozen dataclass with fields `name = flag(...)`."""
 
     @property
     def defaults(self) -> Mapping[str, Any]:
@@ -75,6 +64,24 @@ class Family(Protocol):
     @property
     def follows_observation(self) -> bool:
         """Whether flags that are left out get defaults that suit the observation of the env."""
+
+
+class _Given(NamedTuple):
+    """What was given, by source.
+
+    first: the typed flags of RunFlags, and "help". typed: names of all typed flags. file, saved: the --cfg
+    file and cfg.json of the experiment; no values without them.
+    """
+
+    first: Mapping[str, Any]
+    typed: Collection[str]
+    file: Layer
+    saved: Layer
+
+    def find(self, flag: str) -> Any:
+        """Returns the value of a flag of RunFlags; None if nothing sets it."""
+        layers = (self.first, self.saved.values, self.file.values)
+        return next(filter(None, (values.get(flag) for values in layers)), None)
 
 
 def parse_config(
@@ -105,60 +112,128 @@ def parse_config(
     Raises ConfigError. Prints the help and exits with 0 on --help.
     """
     own_sections = extra_sections or {}
-    is_of_script, changes = changes is not None, changes or {}
-    of_run = {name: value for name, value in changes.items() if name in flat_values(RunFlags())}
-    first = {**_parse_first(argv), **coerce(RunFlags, of_run, SCRIPT)}
-    typed_names = {word[2:].partition("=")[0] for word in argv if word.startswith("--")} | changes.keys()
-    has_experiment = evaluation or not own_sections
-    file = _read_file_of_flags(first, typed_names, cfg_is_saved)
-    saved = Layer(SAVED, {})
-    if has_experiment:
-        saved = _read_saved(first, file.values, typed_names, evaluation, resolve_family)
-    given = (first, saved.values, file.values)
-    env_name, algo = (next(filter(None, (v.get(name) for v in given)), None) for name in ("env", "algo"))
+    given = _read_typed_first(argv, changes or {})
+    given = given._replace(file=_read_file_of_flags(given, cfg_is_saved))
+    if evaluation or not own_sections:
+        given = given._replace(saved=_read_saved(given, evaluation, resolve_family))
+    env_name = given.find("env")
     family = resolve_family(env_name) if env_name else None
-    sections = _sections(family, own_sections)
-    of_family = Layer(f"defaults of {env_name}", {} if family is None else dict(family.defaults))
-    of_algo = Layer(f"defaults of --algo={algo}", algorithm_info(str(algo or RunFlags.algo)).defaults)
-    of_command = Layer(f"defaults of {command.name}", command.defaults)
-    if "help" in first:
-        defaults = {**of_family.values, **of_command.values, **of_algo.values}
-        follows = family is not None and family.follows_observation
-        everything = first["help"] == EVERYTHING
-        show(command_help(command, sections, env_name, defaults, own_sections, everything, follows))
+    sections = all_sections(None if family is None else family.flags, own_sections)
+    defaults = _defaults(given, env_name, family, command)
+    follows = family is not None and family.follows_observation
+    if "help" in given.first:
+        of_env = {name: value for layer in defaults for name, value in layer.values.items()}
+        everything = given.first["help"] == EVERYTHING
+        show(command_help(command, sections, env_name, of_env, own_sections, everything, follows))
         raise SystemExit(0)
     if family is None:
         refuse_missing_env(argv, command)
     if not evaluation:
-        _refuse_other_env(saved.values, first, file.values)
-    own_values = {**of_family.values, **(file.values if file.foreign is None else {})}
-    for layer in (saved, file):
-        refuse_code(layer, typed_names, own_values)
-    file, saved = (
-        without_foreign_paths(layer, sections, own_sections, typed_names) for layer in (file, saved)
-    )
-    flags = _parse_typed(argv, sections)
-    typed, script = Layer(COMMAND_LINE, {**flags, "env": env_name}), Layer(SCRIPT, changes)
+        _refuse_other_env(given)
+    given = _trusted(given, family.defaults, sections, own_sections)
 
-    config = build_config(
-        sections, [of_family, of_command, of_algo, file, saved, typed, script], {**flags, **changes}
-    )
-    given_now = typed._replace(values={**typed.values, **changes})
-    resumed = _changes(sections, saved, given_now, file) if saved.values and not evaluation else None
-    is_foreign = saved.foreign is not None or file.foreign is not None
-    is_new = not evaluation and not saved.values
-    open_flags = config.open_flags if is_new and family and family.follows_observation else frozenset()
+    flags = _parse_typed(argv, sections)
+    typed, script = Layer(COMMAND_LINE, {**flags, "env": env_name}), Layer(SCRIPT, changes or {})
+    layers = [*defaults, given.file, given.saved, typed, script]
+    config = build_config(sections, layers, {**flags, **script.values})
+    resumed = None
+    if given.saved.values and not evaluation:
+        now = typed._replace(values={**typed.values, **script.values})
+        resumed = changes_of(sections, given.saved, now, given.file)
+    is_new = not evaluation and not given.saved.values
     config = dataclasses.replace(
         config,
         argv=tuple(argv),
-        open_flags=open_flags,
+        open_flags=config.open_flags if is_new and follows else frozenset(),
         resumed=resumed,
-        is_foreign=is_foreign,
-        is_of_script=is_of_script,
+        is_foreign=given.saved.foreign is not None or given.file.foreign is not None,
+        is_of_script=changes is not None,
         command=command,
     )
     report_without_effect(config)
     return config
+
+
+def _read_typed_first(argv: Sequence[str], changes: Mapping[str, Any]) -> _Given:
+    """Returns the typed flags that decide which files are read and which other flags exist."""
+    of_run = {name: value for name, value in changes.items() if name in flat_values(RunFlags())}
+    first = {**_parse_first(argv), **coerce(RunFlags, of_run, SCRIPT)}
+    typed = {word[2:].partition("=")[0] for word in argv if word.startswith("--")} | changes.keys()
+    return _Given(first, typed, Layer("", {}), Layer(SAVED, {}))
+
+
+def _read_file_of_flags(given: _Given, cfg_is_saved: bool) -> Layer:
+    """Returns the flags in the --cfg file; none without one. Raises ConfigError for an env that names code,
+    since resolving its family would import it."""
+    if given.first.get("cfg") is None:
+        return given.file
+    file = read_file_of_flags(given.first["cfg"], cfg_is_saved, bool(given.first.get(TRUST)))
+    if file.foreign is not None or cfg_is_saved or was_saved(file.values):
+        # Two experiments must not write into one run of W&B; `saved` has the id if it is the same one.
+        file = file.without(*NOT_RESUMED_FLAGS, WANDB_RUN_ID)
+    if file.foreign is not None:
+        file = file.without(*OWN_FOLDER)
+    refuse_code(file, given.typed)
+    return file
+
+
+def _read_saved(given: _Given, must_exist: bool, resolve_family: Callable[[str], Family]) -> Layer:
+    """Returns the flags in cfg.json of the experiment, which the command line, the --cfg file or the defaults
+    of the env's family name; none without one. Raises ConfigError as `_read_file_of_flags`."""
+    first = given.first
+    named = {**given.file.values, **first}
+    if named.get("env"):
+        named = {**resolve_family(named["env"]).defaults, **named}
+    # The help is not the help of an experiment that only has the default name.
+    if "help" in first and "experiment" not in named:
+        return given.saved
+    saved = read_saved(named, must_exist, "help" not in first, bool(first.get(TRUST)))
+    saved = saved.without(*NOT_RESUMED_FLAGS)
+    refuse_code(saved, given.typed)
+    return saved
+
+
+def _defaults(given: _Given, env_name: str | None, family: Family | None, command: Command) -> list[Layer]:
+    """Returns the defaults that stand above those of the flags; later ones win."""
+    algo = given.find("algo")
+    return [
+        Layer(f"defaults of {env_name}", {} if family is None else dict(family.defaults)),
+        Layer(f"defaults of {command.name}", command.defaults),
+        Layer(f"defaults of --algo={algo}", algorithm_info(str(algo or RunFlags.algo)).defaults),
+    ]
+
+
+def _refuse_other_env(given: _Given) -> None:
+    """Raises ConfigError if an experiment is to be resumed with another env than it was trained on."""
+    saved, typed = given.saved.values, given.first
+    env = typed.get("env", given.file.values.get("env"))
+    if "env" not in saved or env in (None, saved["env"]):
+        return
+    name, trained = saved["experiment"], shortened(str(saved["env"]))
+    source, mend = f"env={env} in --cfg={typed.get('cfg')}", "Choose"
+    if "env" in typed:
+        source, mend = f"--env={env}", "Leave --env out, or choose"
+    raise ConfigError(
+        f"experiment {name} was trained on {trained}, and {source} was given: its curves would be mixed. "
+        f"{mend} another --experiment; --transfer_from={name} starts that one with these weights"
+    )
+
+
+def _trusted(
+    given: _Given, of_family: Mapping[str, Any], sections: Mapping[str, type], own: Collection[str]
+) -> _Given:
+    """Returns what was given, without what a file of another account must not decide. Raises ConfigError if
+    such a file names code that neither the person nor the family has named.
+
+    of_family: the family's defaults. own: names of the sections that only this program has.
+    """
+    known = {**of_family, **(given.file.values if given.file.foreign is None else {})}
+    for layer in (given.saved, given.file):
+        refuse_code(layer, given.typed, known)
+    file, saved = (
+        without_foreign_paths(layer, sections, own, given.typed) for layer in (given.file, given.saved)
+    )
+    return given._replace(file=file, saved=saved)
 
 
 def parse_own_flags(argv: Sequence[str], command: Command) -> Any:
@@ -170,8 +245,7 @@ def parse_own_flags(argv: Sequence[str], command: Command) -> Any:
         show(command_help(command, command.sections, own_sections=command.sections, everything=True))
         raise SystemExit(0)
     (section,) = command.sections.values()
-    parser = make_parser()
-    add_flags(parser, section)
+    parser = _parser_of((section,))
     typed, rest = parse_known(parser, argv, intermixed=True)
     refuse_unknown_flags(parser, rest)
     flags = section(**coerce(section, vars(typed), COMMAND_LINE))
@@ -180,7 +254,7 @@ def parse_own_flags(argv: Sequence[str], command: Command) -> Any:
 
 
 def _parse_first(argv: Sequence[str]) -> dict[str, Any]:
-    """Returns the flags that decide which files are read and which other flags exist, and "help"."""
+    """Returns the typed flags of RunFlags, and "help"."""
     parser = make_parser()
     add_flags(parser, RunFlags)
     parser.add_argument(
@@ -189,87 +263,23 @@ def _parse_first(argv: Sequence[str]) -> dict[str, Any]:
     return vars(parse_known(parser, argv)[0])
 
 
-def _read_file_of_flags(first: Mapping[str, Any], typed_names: Collection[str], cfg_is_saved: bool) -> Layer:
-    """Returns the flags in the --cfg file; none without one. Raises ConfigError for an env that names code,
-    since resolving its family would import it."""
-    if first.get("cfg") is None:
-        return Layer("", {})
-    file = read_file_of_flags(first["cfg"], cfg_is_saved, bool(first.get(TRUST)))
-    if file.foreign is not None or cfg_is_saved or was_saved(file.values):
-        # Two experiments must not write into one run of W&B; `saved` has the id if it is the same one.
-        file = file.without(*NOT_RESUMED_FLAGS, WANDB_RUN_ID)
-    if file.foreign is not None:
-        file = file.without(*OWN_FOLDER)
-    refuse_code(file, typed_names)
-    return file
-
-
-def _read_saved(
-    first: Mapping[str, Any],
-    file_values: Mapping[str, Any],
-    typed_names: Collection[str],
-    must_exist: bool,
-    resolve_family: Callable[[str], Family],
-) -> Layer:
-    """Returns the flags in cfg.json of the experiment, which the command line, the --cfg file or the defaults
-    of the env's family name; none without one. Raises ConfigError as `_read_file_of_flags`."""
-    named = {**file_values, **first}
-    if named.get("env"):
-        named = {**resolve_family(named["env"]).defaults, **named}
-    # The help is not the help of an experiment that only has the default name.
-    if "help" in first and "experiment" not in named:
-        return Layer(SAVED, {})
-    saved = read_saved(named, must_exist, "help" not in first, bool(first.get(TRUST)))
-    saved = saved.without(*NOT_RESUMED_FLAGS)
-    refuse_code(saved, typed_names)
-    return saved
-
-
-def _refuse_other_env(
-    saved: Mapping[str, Any], typed: Mapping[str, Any], file_values: Mapping[str, Any]
-) -> None:
-    """Raises ConfigError if an experiment is to be resumed with another env than it was trained on.
-
-    saved, typed, file_values: flag -> value in cfg.json of the experiment (empty if there is none), on the
-    command line and in the --cfg file.
-    """
-    given = typed.get("env", file_values.get("env"))
-    if "env" not in saved or given in (None, saved["env"]):
-        return
-    name, trained = saved["experiment"], shortened(str(saved["env"]))
-    source, mend = f"env={given} in --cfg={typed.get('cfg')}", "Choose"
-    if "env" in typed:
-        source, mend = f"--env={given}", "Leave --env out, or choose"
-    raise ConfigError(
-        f"experiment {name} was trained on {trained}, and {source} was given: its curves would be mixed. "
-        f"{mend} another --experiment; --transfer_from={name} starts that one with these weights"
-    )
-
-
-def _changes(sections: Mapping[str, type], saved: Layer, typed: Layer, file: Layer) -> Resumed:
-    """Returns which flags on the command line and in the --cfg file differ from the saved ones."""
-    flag_of = _flag_table(sections)
-    old, given, recipe = (_read_layer(layer, flag_of)[0] for layer in (saved, typed, file))
-
-    def differences(values: Mapping[str, Any]) -> tuple[Change, ...]:
-        changed = (Change(flag, old[flag], value) for flag, value in values.items() if flag in old)
-        return tuple(one for one in changed if one.given != one.saved and one.flag not in NOT_COMPARED)
-
-    untyped = {flag: value for flag, value in recipe.items() if flag not in given}
-    return Resumed(differences(given), differences(untyped))
-
-
 def _parse_typed(argv: Sequence[str], sections: Mapping[str, type]) -> dict[str, Any]:
     """Returns flag -> value for the flags on the command line, aliases resolved.
 
     Raises ConfigError for an unknown flag and for a value of the wrong type.
     """
-    parser = make_parser()
-    for section in (*sections.values(), RetiredFlags):
-        add_flags(parser, section)
+    parser = _parser_of((*sections.values(), RetiredFlags))
     typed, rest = parse_known(parser, argv)
     refuse_unknown_flags(parser, rest, " (--help=all lists every flag)")
     return vars(typed)
+
+
+@functools.lru_cache(maxsize=8)  # making it takes longer than parsing
+def _parser_of(sections: tuple[type, ...]) -> argparse.ArgumentParser:
+    parser = make_parser()
+    for section in sections:
+        add_flags(parser, section)
+    return parser
 
 
 def with_flags(config: Config, argv: Sequence[str], resolve_family: Callable[[str], Family]) -> Config:
@@ -277,7 +287,7 @@ def with_flags(config: Config, argv: Sequence[str], resolve_family: Callable[[st
     another env. Logs the flags without effect there. Raises ConfigError."""
     env_name = _parse_first(argv).get("env", config.env_name)
     family = resolve_family(env_name)
-    sections = _sections(family, {})
+    sections = all_sections(family.flags, {})
     flags = _parse_typed(argv, sections)
     # Another family has flags of its own, with its defaults.
     layers = [
@@ -295,93 +305,6 @@ def with_flags(config: Config, argv: Sequence[str], resolve_family: Callable[[st
     )
     report_without_effect(changed)
     return changed
-
-
-def build_config(sections: Mapping[str, type], layers: Sequence[Layer], typed: Mapping[str, Any]) -> Config:
-    """Builds the sections from layers of values; later layers win.
-
-    typed: flag -> value, for the flags on the command line. Raises ConfigError for a bad value.
-    """
-    flag_of = _flag_table(sections)
-    values: dict[str, Any] = {}
-    unknown: dict[str, Any] = {}
-    sources: dict[str, str] = {}
-    for layer in layers:
-        known, rest = _read_layer(layer, flag_of)
-        values.update(known)
-        unknown.update(rest)
-        sources.update(dict.fromkeys(known, "" if layer.source == COMMAND_LINE else layer.source))
-    built = {}
-    for name, section in sections.items():
-        flags = [field.name for field in dataclasses.fields(section) if field.name in values]
-        try:
-            built[name] = section(**{flag: values[flag] for flag in flags})
-        except ValueError as error:  # of a check that the section makes itself
-            raise ConfigError(str(error)) from None
-    for section_values in built.values():
-        check_values(section_values, sources)
-    for key in PROVENANCE_KEYS:
-        unknown.pop(key, None)
-    fields = {field.name for field in dataclasses.fields(Config)}
-    extra = {name: built.pop(name) for name in list(built) if name not in fields}
-    open_flags = frozenset(flag for _, flag in flag_of.values()) - sources.keys()
-    config = Config(**built, typed=dict(typed), unknown=unknown, extra=extra, open_flags=open_flags)
-    check_consistency(config)
-    return config
-
-
-def _read_layer(
-    layer: Layer, flag_of: Mapping[str, tuple[type, str]]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the flags of a layer, with their own names and types, and its other keys.
-
-    flag_of: from `_flag_table`. Raises ConfigError for a bad value, and for a key that is no flag, unless
-    another version or program may have written it, as in any cfg.json that a run has saved.
-    """
-    is_saved = layer.source.startswith(SAVED) or was_saved(layer.values)
-    values: dict[str, Any] = {}
-    unknown: dict[str, Any] = {}
-    for key, value in layer.values.items():
-        if key in flag_of:
-            section, flag = flag_of[key]
-            values.update(coerce(section, {flag: value}, layer.source))
-        elif is_saved or key in RETIRED_FLAGS:
-            unknown[key] = value
-        else:
-            hint = suggestion(key, flag_of).replace("--", "")  # the keys of a file have no dashes
-            raise ConfigError(f"{layer.source}: unknown flag {key}{hint}")
-    return values, unknown
-
-
-def _sections(family: Family | None, own_sections: Mapping[str, type]) -> dict[str, type]:
-    """Returns name -> section of all flags of a program. Raises ConfigError, see `_flag_table`."""
-    of_family = {} if family is None or family.flags is None else {"family": family.flags}
-    sections = {**TRAINING_SECTIONS, **own_sections, **of_family}
-    _flag_table(sections)
-    return sections
-
-
-def _flag_table(sections: Mapping[str, type]) -> dict[str, tuple[type, str]]:
-    """Returns flag or alias -> (section, flag).
-
-    Raises ConfigError for a field that is not a flag, and for two flags of one name.
-    """
-    table: dict[str, tuple[type, str]] = {}
-    aliases: dict[str, tuple[type, str]] = {}
-    for section in sections.values():
-        for field in dataclasses.fields(section):
-            if "aliases" not in field.metadata:
-                raise ConfigError(
-                    f"{section.__name__}.{field.name} is no flag; write {field.name} = flag(default, help)"
-                )
-            if field.name in table or field.name in RETIRED_FLAGS:
-                raise ConfigError(
-                    f"{section.__name__}.{field.name}: there is a flag --{field.name} already; choose "
-                    "another name, or give it a default through register_env(defaults=...)"
-                )
-            table[field.name] = section, field.name
-            aliases.update(dict.fromkeys(field.metadata["aliases"], table[field.name]))
-    return {**aliases, **table}
 
 
 # A command, in which flags keep their dashes; or the dashes of a flag.

@@ -26,7 +26,7 @@ from sample_factory.config.experiment_folder import (
     saved_path,
 )
 from sample_factory.config.flags import ConfigError, Layer
-from sample_factory.config.parsing import build_config
+from sample_factory.config.merging import build_config
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS, RunFlags
 from sample_factory.config.trust import foreign_file, refuse_code, without_foreign_paths
 from sample_factory.envs.env_family import UnknownEnvError

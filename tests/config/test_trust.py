@@ -10,9 +10,8 @@ import sys
 import pytest
 
 from sample_factory.config.experiment_folder import MAX_TEXT
-from sample_factory.config.flags import ConfigError, section_fields
+from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
-from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.config.trust import is_signed, key_file, signed
 from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.envs.env_registry import register_env, resolve_family
@@ -20,6 +19,7 @@ from sample_factory.evaluation.results import ResultFlags
 from sample_factory.exporting import ExportFlags
 from sample_factory.hub import EnjoyHubFlags
 from sample_factory.runtime.folder_lock import FolderLock
+from tests.config.flag_classes import BY_NAME, REPRESENTATIVES, flags
 from tests.foreign import ENV, MODULE, ForeignFolder, foreign_copy, train_briefly
 
 # Texts that name code, and paths; with a folder that exists outside that of the run.
@@ -27,11 +27,8 @@ CODE = (f"{MODULE}:X", f"gym_{MODULE}:X-v0", f"pettingzoo_{MODULE}", f"pettingzo
 PATHS = ("../../x", "{outside}/x", "~/x")
 OTHERS = ("x" * (MAX_TEXT + 1), float("nan"), {}, [[1]], -1)
 NUMBERS = (f"{MODULE}:X", *OTHERS, float("inf"), 2**70, True, None)
-# One env of each family with flags of its own.
-ENVS = ("doom_basic", ENV, "envpool_CartPole-v1", "pettingzoo_butterfly.pistonball_v6", "dmlab_30")
-ENVS += ("minigrid_Empty-5x5-v0", "mujoco_ant", "atari_pong", "generals_8x8", "football_academy_corner")
-ENVS += ("procgen_coinrun",)
 OWN_SECTIONS = {"results": ResultFlags, "export": ExportFlags, "hub": EnjoyHubFlags}
+KINDS = {field.name: kind for _, field, kind in flags()}
 
 
 @pytest.fixture(scope="session")
@@ -313,29 +310,20 @@ def hostile_values(kind, outside):
     return [*CODE, *(path.format(outside=outside) for path in PATHS), *OTHERS, True, None, "\x1b[2J\n"]
 
 
-@pytest.mark.parametrize("env", ENVS)
-def test_any_hostile_value_of_any_flag_is_one_line_or_has_its_normal_effect(env, foreign, monkeypatch):
+@pytest.mark.parametrize("name", dict.fromkeys([*REPRESENTATIVES.values(), *BY_NAME]))
+def test_any_hostile_value_of_any_flag_is_one_line_or_has_its_normal_effect(name, foreign, monkeypatch):
+    """One flag of each class, and those that have rules of their own."""
     outside = foreign.root / "outside"
     outside.mkdir()
     monkeypatch.setenv("HOME", str(outside))
     foreign = ForeignFolder(foreign.root)
-    foreign.write(env=env)
     assert refusal(own=OWN_SECTIONS) == "", "only the hostile values are to be refused"
-    flags = resolve_family(env).flags
-    sections = [] if flags is None else [flags]
-    if env == ENV:  # those that all envs have
-        sections += [*TRAINING_SECTIONS.values(), *OWN_SECTIONS.values()]
-    number = 0  # each flag gets a third of the numbers, and every text is tried in one of the two programs
-    for section in sections:
-        for field, kind in section_fields(section):
-            number += 1
-            is_text = kind.scalar is str
-            values = hostile_values(kind, outside)
-            for place, value in enumerate(values if is_text else values[number % 3 :: 3], number):
-                foreign.write(**{"env": env, field.name: [value] if kind.is_list else value})
-                message = refusal(own=None if is_text and place % 2 else OWN_SECTIONS)
-                assert len(message) < 1000 and message.isprintable(), (field.name, message)
-            foreign.check_harmless()
+    kind = KINDS[name]
+    for place, value in enumerate(hostile_values(kind, outside)):
+        foreign.write(**{name: [value] if kind.is_list else value})
+        message = refusal(own=None if place % 2 else OWN_SECTIONS)
+        assert len(message) < 1000 and message.isprintable(), message
+    foreign.check_harmless()
 
 
 def test_links_in_an_own_folder_are_refused_where_others_may_have_put_them(trained, tmp_path, monkeypatch):

@@ -1,0 +1,118 @@
+"""Merges layers of flags into a Config: the defaults, files, the command line."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sample_factory.config.config import Change, Config, Resumed
+from sample_factory.config.consistency import check_consistency
+from sample_factory.config.experiment_folder import PROVENANCE_KEYS, SAVED, was_saved
+from sample_factory.config.flags import ConfigError, Layer, check_values, coerce
+from sample_factory.config.sections import RETIRED_FLAGS, TRAINING_SECTIONS
+from sample_factory.config.unknown_flags import suggestion
+
+COMMAND_LINE = "command line"
+# They name the experiment or say how to run this time, so they are no change of an experiment.
+NOT_COMPARED = ("env", "experiment", "experiments_root", "train_dir", "transfer_from")
+
+
+def build_config(sections: Mapping[str, type], layers: Sequence[Layer], typed: Mapping[str, Any]) -> Config:
+    """Builds the sections from layers of values; later layers win.
+
+    typed: flag -> value, for the flags on the command line. Raises ConfigError for a bad value.
+    """
+    flag_of = _flag_table(sections)
+    values: dict[str, Any] = {}
+    unknown: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for layer in layers:
+        known, rest = _read_layer(layer, flag_of)
+        values.update(known)
+        unknown.update(rest)
+        sources.update(dict.fromkeys(known, "" if layer.source == COMMAND_LINE else layer.source))
+    built = {}
+    for name, section in sections.items():
+        flags = [field.name for field in dataclasses.fields(section) if field.name in values]
+        try:
+            built[name] = section(**{flag: values[flag] for flag in flags})
+        except ValueError as error:  # of a check that the section makes itself
+            raise ConfigError(str(error)) from None
+    for section_values in built.values():
+        check_values(section_values, sources)
+    for key in PROVENANCE_KEYS:
+        unknown.pop(key, None)
+    fields = {field.name for field in dataclasses.fields(Config)}
+    extra = {name: built.pop(name) for name in list(built) if name not in fields}
+    open_flags = frozenset(flag for _, flag in flag_of.values()) - sources.keys()
+    config = Config(**built, typed=dict(typed), unknown=unknown, extra=extra, open_flags=open_flags)
+    check_consistency(config)
+    return config
+
+
+def changes_of(sections: Mapping[str, type], saved: Layer, typed: Layer, file: Layer) -> Resumed:
+    """Returns which flags on the command line and in the --cfg file differ from the saved ones."""
+    flag_of = _flag_table(sections)
+    old, given, recipe = (_read_layer(layer, flag_of)[0] for layer in (saved, typed, file))
+
+    def differences(values: Mapping[str, Any]) -> tuple[Change, ...]:
+        changed = (Change(flag, old[flag], value) for flag, value in values.items() if flag in old)
+        return tuple(one for one in changed if one.given != one.saved and one.flag not in NOT_COMPARED)
+
+    untyped = {flag: value for flag, value in recipe.items() if flag not in given}
+    return Resumed(differences(given), differences(untyped))
+
+
+def _read_layer(
+    layer: Layer, flag_of: Mapping[str, tuple[type, str]]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the flags of a layer, with their own names and types, and its other keys.
+
+    flag_of: from `_flag_table`. Raises ConfigError for a bad value, and for a key that is no flag, unless
+    another version or program may have written it, as in any cfg.json that a run has saved.
+    """
+    is_saved = layer.source.startswith(SAVED) or was_saved(layer.values)
+    values: dict[str, Any] = {}
+    unknown: dict[str, Any] = {}
+    for key, value in layer.values.items():
+        if key in flag_of:
+            section, flag = flag_of[key]
+            values.update(coerce(section, {flag: value}, layer.source))
+        elif is_saved or key in RETIRED_FLAGS:
+            unknown[key] = value
+        else:
+            hint = suggestion(key, flag_of).replace("--", "")  # the keys of a file have no dashes
+            raise ConfigError(f"{layer.source}: unknown flag {key}{hint}")
+    return values, unknown
+
+
+def all_sections(of_family: type | None, own_sections: Mapping[str, type]) -> dict[str, type]:
+    """Returns name -> section of all flags of a program.
+
+    of_family: section of the flags of the env's family, if it has any. own_sections: of the program.
+
+    Raises ConfigError for a field that is not a flag, and for two flags of one name.
+    """
+    family = {} if of_family is None else {"family": of_family}
+    sections = {**TRAINING_SECTIONS, **own_sections, **family}
+    _flag_table(sections)
+    return sections
+
+
+def _flag_table(sections: Mapping[str, type]) -> dict[str, tuple[type, str]]:
+    """Returns flag or alias -> (section, flag). Raises as `all_sections`."""
+    table: dict[str, tuple[type, str]] = {}
+    aliases: dict[str, tuple[type, str]] = {}
+    for section in sections.values():
+        for field in dataclasses.fields(section):
+            if "aliases" not in field.metadata:
+                raise ConfigError(
+                    f"{section.__name__}.{field.name} is no flag; write {field.name} = flag(default, help)"
+                )
+            if field.name in table or field.name in RETIRED_FLAGS:
+                raise ConfigError(
+                    f"{section.__name__}.{field.name}: there is a flag --{field.name} already; choose "
+                    "another name, or give it a default through register_env(defaults=...)"
+                )
+            table[field.name] = section, field.name
+            aliases.update(dict.fromkeys(field.metadata["aliases"], table[field.name]))
+    return {**aliases, **table}
