@@ -1,8 +1,6 @@
-"""Runs the jobs of a grid to their end with a backend, and shows them: a live table on a terminal, lines
-otherwise."""
+"""Runs the jobs of a grid to their end with a backend, and shows how far they have come."""
 
 import math
-import shutil
 import sys
 import time
 from collections import Counter
@@ -18,6 +16,7 @@ from sample_factory.plotting.plot_command import aligned
 from sample_factory.plotting.read_summaries import EventFile
 from sample_factory.runner.backend import Backend, CannotStart
 from sample_factory.runner.run_job import ENDS, FAILED, FINISHED, QUEUED, RUNNING, STOPPED, WAITING, Job
+from sample_factory.runtime.clock import Every, Now
 from sample_factory.runtime.supervisor import StopSignals
 
 FRAMES = "0_aux/env_frames"
@@ -25,13 +24,11 @@ FPS = "0_aux/_fps"
 REWARD = TAGS["reward"]
 EVENT_FILES = ".summary/0/*tfevents*"
 ACTIVE = (QUEUED, RUNNING)  # with the backend
-ORDER = (RUNNING, FAILED, STOPPED, QUEUED, WAITING, FINISHED)  # where the table has no room for all
+ORDER = (RUNNING, FAILED, STOPPED, QUEUED, WAITING, FINISHED)  # of the counts
 HEADING = ("run", "state", "frames", "of", "FPS", "reward", "time")
 SIDES = "<<>>>>>"
 MAX_NAME = 48  # characters
-DRAW_SECONDS = 1.0
-LINE_SECONDS = 60.0  # between two lines about running jobs where the output is no terminal
-MARGIN = 3  # rows of the terminal: heading, counts, cursor
+TABLE_SECONDS = 60.0  # between two tables of the running jobs
 POLL_SECONDS = 0.5
 
 
@@ -112,55 +109,31 @@ class Row:
 
 
 class Board:
-    """Shows the rows of all runs as they change."""
+    """Prints a line for each change of a run's state, and from time to time a table of those that run."""
 
-    def __init__(self, rows: Sequence[Row], stream: TextIO = sys.stdout):
+    def __init__(self, rows: Sequence[Row], stream: TextIO = sys.stdout, now: Now = time.monotonic):
         self._rows = rows
         self._stream = stream
-        self._is_live = stream.isatty()
-        self._num_drawn = 0
-        self._drawn_at = -LINE_SECONDS
+        self._is_due = Every(TABLE_SECONDS, now=now)
         self._states: dict[str, str] = {}
 
     def show(self) -> None:
-        """Draws the table again; elsewhere than on a terminal, prints a line for each change of a state, and
-        from time to time one for each run."""
-        if not self._is_live:
-            for row in self._rows:
-                if row.state != QUEUED and self._states.get(row.job.name, WAITING) != row.state:
-                    self._states[row.job.name] = row.state
-                    self.print(row.sentence())
+        """Prints what has changed, and the table if it is due."""
+        for row in self._rows:
+            if row.state != QUEUED and self._states.get(row.job.name, WAITING) != row.state:
+                self._states[row.job.name] = row.state
+                self.print(row.sentence())
         running = [row for row in self._rows if row.state == RUNNING]
-        now = time.monotonic()
-        is_due = now - self._drawn_at >= (DRAW_SECONDS if self._is_live else LINE_SECONDS)
-        if is_due and (self._is_live or running):
-            self._drawn_at = now
-            if self._is_live:
-                self._draw()
-            else:
-                known = [row.sentence() for row in running if row.figures[FRAMES]]
-                self.print("\n".join([*known, self.counts()]))
+        if running and self._is_due():
+            self.print("\n".join(self.lines(running)))
 
     def print(self, text: str) -> None:
-        """Prints lines above the table."""
-        if self._num_drawn:
-            self._stream.write(f"\x1b[{self._num_drawn}F\x1b[J")  # cursor up, then erase what is below it
-            self._num_drawn = 0
+        """Prints lines at once."""
         print(text, file=self._stream, flush=True)
 
     def close(self) -> None:
-        """Replaces the live table by one of all runs."""
+        """Prints the table of all runs."""
         self.print("\n".join(self.lines(self._rows)))
-
-    def _draw(self) -> None:
-        size = shutil.get_terminal_size()
-        shown = self._rows
-        room = max(1, size.lines - MARGIN)
-        if len(shown) > room:
-            shown = sorted(shown, key=lambda row: ORDER.index(row.state))[:room]
-        lines = self.lines(shown)
-        self.print("\n".join(line[: size.columns - 1] for line in lines))
-        self._num_drawn = len(lines)
 
     def lines(self, shown: Sequence[Row]) -> list[str]:
         """Returns a heading, a line for each of these runs, and the counts of all."""
@@ -194,7 +167,7 @@ class Grid:
         return [row for row in self.rows if row.state in ACTIVE]
 
     def run(self, rows: Sequence[Row], more: Callable[[], Sequence[Row]] = tuple) -> bool:
-        """Returns whether all jobs have ended: not if a signal has stopped the grid.
+        """Runs the jobs. Returns False if a signal has stopped the grid.
 
         more: called several times a second; returns rows to add. The grid ends when there are none.
         """

@@ -1,11 +1,9 @@
-"""The table of a grid: live on a terminal, lines elsewhere; and where its figures are from."""
+"""The lines and the table of a grid, and where its figures are from."""
 
 import io
 import json
 import math
 from pathlib import Path
-
-import pytest
 
 from sample_factory.monitoring.summaries import TensorboardWriter
 from sample_factory.runner.grid import FPS, FRAMES, REWARD, Board, Row
@@ -26,20 +24,6 @@ def training(name, state):
     return result
 
 
-class Screen(io.StringIO):
-    """A terminal of 60 x 6 characters."""
-
-    def isatty(self):
-        return True
-
-
-@pytest.fixture
-def screen(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setenv("LINES", "6")
-    return Screen()
-
-
 def test_a_row_has_frames_speed_and_reward_as_far_as_they_are_known():
     rows = [training("00_a_see_1", "running"), row("01_a_see_2", "waiting")]
     board = Board(rows)
@@ -51,33 +35,24 @@ def test_a_row_has_frames_speed_and_reward_as_far_as_they_are_known():
     assert board.counts() == "2 runs: 1 running, 1 waiting"
 
 
-def test_a_table_that_does_not_fit_shows_what_runs_and_what_has_failed_first(screen):
-    states = ["finished", "waiting", "waiting", "failed", "running", "waiting"]
-    Board([row(f"run{i}", state) for i, state in enumerate(states)], screen).show()
-    lines = screen.getvalue().splitlines()
-    assert [line.split()[0] for line in lines[1:-1]] == ["run4", "run3", "run1"]
-    assert lines[-1] == "6 runs: 1 running, 1 failed, 3 waiting, 1 finished"
-    assert all(len(line) < 60 for line in lines)
-
-
-def test_the_next_table_replaces_the_one_before_it(screen):
-    board = Board([row("a", "running")], screen)
-    board.show()
-    before = screen.tell()
-    board.close()
-    assert screen.getvalue()[before:].startswith("\x1b[3F\x1b[J")  # heading, row, counts
-
-
-def test_elsewhere_each_change_of_a_state_is_one_line():
+def test_each_change_of_a_state_is_one_line_and_what_runs_is_a_table_from_time_to_time():
     stream = io.StringIO()
+    clock = iter([0.0, 1.0, 2.0, 61.0])  # of the construction, and while the run is running
     run = training("a", "waiting")
-    board = Board([run], stream)
+    board = Board([run, row("b", "queued")], stream, now=lambda: next(clock))
     board.show()
+    run.state = "running"
+    for _ in range(3):
+        board.show()
     run.state = "failed"
     run.note = "exit code 1"
     for _ in range(2):
         board.show()
-    assert stream.getvalue() == "a: failed, exit code 1, 31k frames, reward 44.0\n"
+    first, *table, last = stream.getvalue().splitlines()
+    assert first == "a: running, 31k frames, reward 44.0"
+    assert [line.split()[0] for line in table] == ["run", "a", "2"] and "b" not in table[1]
+    assert table[-1] == "2 runs: 1 running, 1 queued"
+    assert last == "a: failed, exit code 1, 31k frames, reward 44.0"
 
 
 def test_figures_are_read_from_the_summaries_as_they_grow(tmp_path):
