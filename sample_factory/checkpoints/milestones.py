@@ -20,6 +20,7 @@ NAMES = {
 NAME = re.compile(r"checkpoint_(\d{9}|[1-9]\d{9,14})_(0|[1-9]\d{0,14})\.pth\.milestone", re.ASCII)
 BEST_NAME = re.compile(r"best_\d{1,15}_\d{1,15}_(.+)_(-?\d+\.\d+)\.pth")
 SNAPSHOT = "evaluated.pth"  # the file of weights that are being evaluated
+BEST_SNAPSHOT = f"best_{SNAPSHOT}"  # of weights that become the best checkpoint
 RETRY_SECONDS = 30.0  # after a milestone that could not be saved, for example because the disk is full
 
 
@@ -76,7 +77,7 @@ def resumed_env_frames(experiment_dir: Path, policy_id: int, kind: str) -> int |
 
 
 def delete_snapshots(experiment_dir: Path) -> None:
-    """Deletes files of weights to be evaluated, which a killed run may have left. Raises OSError."""
+    """Deletes the files of snapshots, which a killed run may have left. Raises OSError."""
     for file in Path(experiment_dir).glob(f"checkpoint_p*/*{SNAPSHOT}"):
         file.unlink(missing_ok=True)
 

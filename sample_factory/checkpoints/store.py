@@ -10,22 +10,15 @@ from typing import Any
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.file_format import read_state, why_not_written, write_state
 from sample_factory.checkpoints.milestones import (
-    BEST_NAME,
-    SNAPSHOT,
     Milestone,
-    best_name,
-    best_value,
     checkpoint_folder,
     checkpoint_name,
     find_checkpoints,
     find_milestones,
     version_of,
 )
-from sample_factory.runtime.clock import Every
 from sample_factory.runtime.log import log
 
-# Between log lines about best checkpoints: early in a training, the best reward changes all the time.
-LOG_BEST_SECONDS = 60.0
 TEMPORARY_NAME = ".temp_checkpoint"  # no glob for checkpoints matches it
 
 
@@ -33,7 +26,7 @@ class Checkpoints:
     """The folder checkpoint_p<policy> of an experiment. Promises:
 
     1. A file with the name of a checkpoint is complete: it was written under another name, synced, renamed.
-    2. The newest `keep` checkpoints, every milestone and the best checkpoint are kept.
+    2. The newest `keep` checkpoints and every milestone are kept.
     3. If there are checkpoints, `load` never returns None: it falls back to an older one, or raises.
     """
 
@@ -41,7 +34,6 @@ class Checkpoints:
         self._experiment_dir = Path(experiment_dir)
         self._policy_id = policy_id
         self._keep = keep
-        self._time_to_log_best = Every(LOG_BEST_SECONDS, at_first=True)
         self.folder = checkpoint_folder(experiment_dir, policy_id)
 
     def save(self, state: Mapping[str, Any], version: int, env_frames: int) -> Path | None:
@@ -59,22 +51,9 @@ class Checkpoints:
         milestone = Milestone(self._policy_id, version, env_frames)
         return self._write(state, milestone.path(self._experiment_dir))
 
-    def save_best(
-        self, state: Mapping[str, Any], version: int, env_frames: int, metric: str, value: float
-    ) -> Path | None:
-        """Writes best_<version>_<env frames>_<metric>_<value>.pth and deletes the previous best one.
-
-        The log has a line about it at most every LOG_BEST_SECONDS.
-        """
-        name = best_name(version, env_frames, metric, value)
-        path = self._write(state, self.folder / name, is_logged=self._time_to_log_best())
-        if path is not None:
-            _delete(old for old in self._sorted("best") if old != path)
-        return path
-
-    def save_snapshot(self, state: Mapping[str, Any]) -> Path | None:
-        """Writes, or replaces, the file of weights to be evaluated. A run does not resume from it."""
-        return self._write(state, self.folder / SNAPSHOT, is_logged=False)
+    def save_snapshot(self, state: Mapping[str, Any], name: str) -> Path | None:
+        """Writes, or replaces, a file for the main process. A run does not resume from it."""
+        return self._write(state, self.folder / name, is_logged=False)
 
     def save_donation(self, state: Mapping[str, Any]) -> Path | None:
         """Writes, or replaces, the file that another policy takes over. A run does not resume from it."""
@@ -138,17 +117,6 @@ class Checkpoints:
             "of milestones/ without the ending .milestone, or try --load_checkpoint_kind=best. To train from "
             "scratch, choose another --experiment, or --restart_behavior=restart"
         )
-
-    def best_value(self, metric: str, loaded: float | None) -> float | None:
-        """Returns the value by a metric of the best checkpoint; None if it is the best by another metric.
-
-        loaded: the value in the loaded checkpoint, which may be older than the best one, and by another
-            metric. Returned if there is no best checkpoint, or its name tells no value.
-        """
-        found = self._sorted("best")
-        if not found or BEST_NAME.fullmatch(found[-1].name) is None:
-            return loaded
-        return best_value(found[-1], metric)
 
     def is_empty(self) -> bool:
         """Whether nothing has been saved yet."""

@@ -5,15 +5,12 @@ The child's half, which plays the episodes, is `SnapshotMeasurement` in measure.
 
 import collections
 import math
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
 
 from sample_factory.checkpoints.milestones import (
     SNAPSHOT,
-    best_name,
-    best_value,
     checkpoint_folder,
     delete_snapshots,
     env_frames_of,
@@ -26,6 +23,7 @@ from sample_factory.evaluation.result_statistics import MeanAndStd
 from sample_factory.exchange.channels import Channels, send
 from sample_factory.exchange.messages import Incident, Report, Snapshot, SnapshotRequest, TrainReport
 from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.monitoring.best_policies import BestCheckpoints
 from sample_factory.monitoring.console import number_text
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.subscriber import Subscriber
@@ -77,13 +75,13 @@ class Evaluations(Subscriber):
             silent_seconds=silent_seconds,
         )
         self._has_logged_skip = False
-        self._has_warned = False
+        self._best = BestCheckpoints(config.experiment_dir, config.monitoring.save_best_metric)
 
     def handle(self, report: Report) -> None:
         match report:
             case TrainReport():
                 self._request_if_due(report.policy_id, report.env_frames)
-            case Snapshot() if report.policy_id in self._requested:
+            case Snapshot(name=name) if name == SNAPSHOT and report.policy_id in self._requested:
                 self._requested.discard(report.policy_id)
                 if report.path is not None:  # otherwise the learner has logged why
                     self._waiting.append(report)
@@ -140,7 +138,7 @@ class Evaluations(Subscriber):
                     "be too (a larger --eval_every_env_steps or fewer --eval_episodes avoid this)",
                     policy_id,
                 )
-        elif send(self._learners[policy_id], SnapshotRequest()):
+        elif send(self._learners[policy_id], SnapshotRequest(SNAPSHOT)):
             self._requested.add(policy_id)
             self._skipped.discard(policy_id)
 
@@ -208,33 +206,14 @@ class Evaluations(Subscriber):
             self._keep_if_best(snapshot, metric, statistics)
 
     def _keep_if_best(self, snapshot: Snapshot, metric: str, statistics: Mapping[str, MeanAndStd]) -> None:
-        """Moves the snapshot to the best checkpoint if its mean is the best so far."""
-        name = metric.removeprefix(EVALUATED)
-        if name not in statistics:
-            if not self._has_warned:
-                self._has_warned = True
-                log.warning(
-                    "No best checkpoint: the evaluations do not have --save_best_metric=%s; choose one of %s",
-                    metric,
-                    ", ".join(f"{EVALUATED}{known}" for known in statistics),
-                )
-            return
-        value = statistics[name].mean
-        old = find_checkpoints(self._config.experiment_dir, snapshot.policy_id, "best")
-        values = [found for found in (best_value(path, metric) for path in old) if found is not None]
-        if not math.isfinite(value) or any(round(value, 3) <= found for found in values):
-            return
-        assert snapshot.path is not None, "without a file there is no evaluation"
-        folder = checkpoint_folder(self._config.experiment_dir, snapshot.policy_id)
-        best = folder / best_name(snapshot.version, snapshot.env_frames, metric, value)
-        try:
-            os.replace(snapshot.path, best)
-            for path in old:
-                path.unlink(missing_ok=True)
-        except OSError as error:
-            log.error("COULD NOT KEEP %s: %s; training continues", best, error.strerror)
-            return
-        log.info("Best policy %d so far by --save_best_metric=%s: %s", snapshot.policy_id, metric, best.name)
+        """Makes the snapshot the best checkpoint if its mean is the best so far."""
+        found = statistics.get(metric.removeprefix(EVALUATED))
+        if found is None:
+            self._best.warn_of_missing_metric(
+                "the evaluations", (f"{EVALUATED}{name}" for name in statistics)
+            )
+        elif self._best.is_better(snapshot.policy_id, found.mean):
+            self._best.keep(snapshot, found.mean)
 
     def _add_last_checkpoint(self, policy_id: int) -> None:
         """Has the last checkpoint of a policy evaluated, if it has one."""
@@ -250,7 +229,9 @@ class Evaluations(Subscriber):
         except OSError as error:
             log.error("The last weights are not evaluated: cannot write %s: %s", file, error.strerror)
             return
-        self._waiting.append(Snapshot(policy_id, version_of(newest), env_frames_of(newest), str(file)))
+        self._waiting.append(
+            Snapshot(SNAPSHOT, policy_id, version_of(newest), env_frames_of(newest), str(file))
+        )
 
 
 def _weights(snapshot: Snapshot) -> str:

@@ -98,20 +98,17 @@ class Opponents(NamedTuple):
 # Main process -> learners
 
 
-class SaveRequest(NamedTuple):
-    """Main process -> learner: save a checkpoint of the current policy as the best so far."""
-
-    metric: str
-    value: float
-
-
 class SnapshotRequest(NamedTuple):
-    """Main process -> learner: write a file with the policy's current state, for an evaluation."""
+    """Main process -> learner: write a file with the policy's current state, for an evaluation or as the best
+    checkpoint. name: of the file."""
+
+    name: str
 
 
 class Snapshot(NamedTuple):
     """Learner -> main process: the answer to SnapshotRequest. path: None if it could not be written."""
 
+    name: str
     policy_id: int
     version: int  # number of SGD steps
     env_frames: int
@@ -252,7 +249,6 @@ class TrainReport(NamedTuple):
     env_frames: int
     samples: int  # valid samples trained on since the start of the experiment
     stats: Mapping[str, float] | None  # train/ summaries; None in most reports
-    best_value: float | None = None  # of --save_best_metric, for the best checkpoint; None: there is none
 
 
 class MilestoneSaved(NamedTuple):
@@ -262,7 +258,7 @@ class MilestoneSaved(NamedTuple):
 
 
 RolloutMessage = ActionsReady | NewShaping | NewTrainingInfo | Opponents
-LearnerMessage = Trajectories | SaveRequest | SnapshotRequest | DonateRequest | NewSettings
+LearnerMessage = Trajectories | SnapshotRequest | DonateRequest | NewSettings
 Report = (
     ComponentReady
     | LearnerReady

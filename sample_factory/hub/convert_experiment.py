@@ -73,7 +73,6 @@ V1_VALUES: Mapping[str, Any] = {
     "optimizer": "adam",
 }
 COPIES = "vector_env_copies"
-WORST_BEST = -1e8  # the value of old checkpoints before there was a best one
 
 
 def convert_experiment(
@@ -171,13 +170,11 @@ def _convert_state(
         log.warning("The moments of the optimizer are not converted; it starts without")
     # Counters are env frames here; old ones may be env steps.
     frames_per_count = 1 if values.get("summaries_use_frameskip", True) else values.get("env_frameskip") or 1
-    best = state.get("best_performance")
     return {
         "train_step": int(state["train_step"]),
         "env_steps": int(state["env_steps"]) * frames_per_count,
         "samples": 0,
         "curr_lr": float(state.get("curr_lr") or config.learning.learning_rate),
-        "best_performance": None if best is None or float(best) < WORST_BEST else float(best),
         **descent,
     }
 

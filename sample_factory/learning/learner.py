@@ -79,7 +79,6 @@ class Learner:
         self._generation = 0  # number of takeovers in this run
         self.env_frames = 0
         self.samples = 0
-        self.best_value: float | None = None
         self.newest_diverged = NO_VERSION
 
     def _make_algorithm(self) -> tuple[Algorithm, GradientDescent]:
@@ -225,7 +224,6 @@ class Learner:
             "env_steps": self.env_frames,
             "samples": self.samples,
             "curr_lr": self._lr.value,
-            "best_performance": self.best_value,
             "minibatch_rng": self._rng.bit_generator.state,
             **self._descent.state_dict(),
         }
@@ -243,7 +241,6 @@ class Learner:
         self.version = state["train_step"]
         self.env_frames = state["env_steps"]
         self.samples = state.get("samples", 0)
-        self.best_value = state.get("best_performance")
         if "minibatch_rng" in state:
             self._rng.bit_generator.state = state["minibatch_rng"]
         if self.flags.lr_schedule.startswith("kl_adaptive"):

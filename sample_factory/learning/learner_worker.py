@@ -104,12 +104,13 @@ class LearnerWorker:
         return self._trainer.train_once(timeout)
 
     def save(self) -> bool:
-        """After the last step: saves a checkpoint, and the best policy if the main process has asked for it.
+        """After the last step: saves a checkpoint, and the snapshots that the main process has asked for.
 
         Returns False if the checkpoint could not be written.
         """
         self._receiver.receive(0.0)
-        self._trainer.save_best()
+        if self._learns:
+            self._trainer.write_last_snapshots()
         return self._saver.save()
 
 

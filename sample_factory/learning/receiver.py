@@ -13,7 +13,6 @@ from sample_factory.exchange.messages import (
     ComponentReady,
     DonateRequest,
     NewSettings,
-    SaveRequest,
     SnapshotRequest,
     Trajectories,
 )
@@ -37,7 +36,6 @@ class Handover:
         self._batches: queue.Queue[Batch] = queue.Queue(max_ready_batches)
         self._batch_taken = threading.Event()
         self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
-        self._save_request: SaveRequest | None = None  # the newest; set and swapped in one operation
 
     # Called by the batching thread
 
@@ -55,12 +53,9 @@ class Handover:
     def put_batch(self, batch: Batch) -> None:
         self._batches.put(batch)
 
-    def put_request(self, request: Request | SaveRequest) -> None:
-        """Adds a request of the main process. A SaveRequest replaces an earlier one."""
-        if isinstance(request, SaveRequest):
-            self._save_request = request
-        else:
-            self._requests.put(request)
+    def put_request(self, request: Request) -> None:
+        """Adds a request of the main process."""
+        self._requests.put(request)
 
     # Called by the trainer thread
 
@@ -74,13 +69,8 @@ class Handover:
         return batch
 
     def take_request(self) -> Request | None:
-        """Takes the oldest request out that is not a SaveRequest; returns None if there is none."""
+        """Takes the oldest request out; returns None if there is none."""
         return None if self._requests.empty() else self._requests.get()
-
-    def take_save_request(self) -> SaveRequest | None:
-        """Takes the newest SaveRequest out; returns None if there is none."""
-        request, self._save_request = self._save_request, None
-        return request
 
 
 class Receiver:
@@ -161,7 +151,7 @@ class Receiver:
             match message:
                 case Trajectories(buffer_indices):
                     self._tickets.extend(buffer_indices)
-                case SaveRequest() | SnapshotRequest() | DonateRequest() | NewSettings():
+                case SnapshotRequest() | DonateRequest() | NewSettings():
                     self._handover.put_request(message)
         if len(messages) < MAX_MESSAGES:  # the inbox was read to its end
             self._forget_copied()

@@ -15,7 +15,6 @@ from sample_factory.exchange.messages import (
     MilestoneSaved,
     NewSettings,
     Report,
-    SaveRequest,
     SettingsTaken,
     Snapshot,
     SnapshotRequest,
@@ -29,7 +28,7 @@ from sample_factory.runtime.log import log
 
 
 class Saver:
-    """Saves the checkpoints of a learner: regular ones, milestones, and the best one. Resumes from them.
+    """Saves the checkpoints of a learner: regular ones and milestones. Resumes from them. Writes snapshots.
 
     With population-based training, it also writes the weights for another policy, or takes over the weights
     of another policy; between two batches, so that neither weights nor flags change within a batch.
@@ -47,7 +46,7 @@ class Saver:
         self._checkpoints = checkpoints
         self._is_enabled = not config.sampling.sampler_only
         self._time_to_save = Every(config.monitoring.save_every_sec)
-        self._resume(config.monitoring.load_checkpoint_kind, config.monitoring.save_best_metric)
+        self._resume(config.monitoring.load_checkpoint_kind)
         if args.transfer_from is not None and checkpoints.is_empty():
             self._transfer(args.transfer_from)
         has_league = config.selfplay.selfplay_past_share > 0
@@ -58,7 +57,7 @@ class Saver:
             has_milestone=bool(checkpoints.milestones()),
         )
 
-    def _resume(self, kind: str, metric: str) -> None:
+    def _resume(self, kind: str) -> None:
         state = self._checkpoints.load(kind, check=self._learner.load_state_dict)
         if state is None and not self._checkpoints.is_empty():
             other = "best" if kind == "latest" else "latest"
@@ -67,7 +66,6 @@ class Saver:
             )
         if state is not None:
             self._checkpoints.supersede(self._learner.version)
-            self._learner.best_value = self._checkpoints.best_value(metric, self._learner.best_value)
             log.info("Policy %d resumes at %d SGD steps, %d env frames", *self._counts())
 
     def _transfer(self, path: Path) -> None:
@@ -105,27 +103,12 @@ class Saver:
         if path is not None:
             send(MilestoneSaved(Milestone(*self._counts())))
 
-    def save_best(self, request: SaveRequest) -> None:
-        """Saves the best checkpoint if the value is better than `Learner.best_value`.
-
-        Does nothing without learning (--sampler_only): the weights are those of the start.
-        `best_value`, which the file contains, does not change if the file cannot be written.
-        """
-        if not self._is_enabled:
-            return
-        best = self._learner.best_value
-        if best is not None and request.value <= best:
-            return
-        self._learner.best_value = request.value
-        if not self._checkpoints.save_best(*self._state(), request.metric, request.value):
-            self._learner.best_value = best
-
     def answer(self, request: Request) -> Snapshot | Donated | SettingsTaken:
         """Carries out a request. A failure is described in the answer; the learner then stays unchanged."""
         match request:
-            case SnapshotRequest():  # for an evaluation during training
-                path = self._checkpoints.save_snapshot(self._learner.state_dict())
-                return Snapshot(*self._counts(), None if path is None else str(path))
+            case SnapshotRequest(name):
+                path = self._checkpoints.save_snapshot(self._learner.state_dict(), name)
+                return Snapshot(name, *self._counts(), None if path is None else str(path))
             case DonateRequest():
                 path = self._checkpoints.save_donation(self._learner.state_dict())
                 if path is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from sample_factory.exchange.channels import Channels
-from sample_factory.exchange.messages import Report, SettingsTaken, StatsReport, TrainReport
+from sample_factory.exchange.messages import Report, SettingsTaken, SnapshotRequest, StatsReport, TrainReport
 from sample_factory.learning.learner import Learner, Weights
 from sample_factory.learning.learner_group import Order
 from sample_factory.learning.receiver import Handover
@@ -77,19 +77,12 @@ class Trainer:
         self._begin("other")
         self.report(summaries)
         self._saver.save_when_due(self._send)
-        self.save_best()
         return True
 
     def _begin(self, activity: str) -> None:
         with self._clock_lock:
             self._clock.lap(self._activity)
             self._activity = activity
-
-    def save_best(self) -> None:
-        """Saves the best policy if the main process has asked for it."""
-        save_request = self._handover.take_save_request()
-        if save_request is not None:
-            self._saver.save_best(save_request)
 
     def _give_order(self, trains: bool) -> None:
         """Tells the other learners of the policy to do the same, and sends this learner's state if they need
@@ -114,6 +107,13 @@ class Trainer:
                 self.publish()
             self._send(answer)
 
+    def write_last_snapshots(self) -> None:
+        """After the last iteration: writes the snapshots that the main process has asked for. Its other
+        requests come too late."""
+        while (request := self._handover.take_request()) is not None:
+            if isinstance(request, SnapshotRequest):
+                self._send(self._saver.answer(request))
+
     def count_frames(self, env_frames: int) -> None:
         """Counts and reports frames as if they had been trained on, for --sampler_only."""
         self._learner.env_frames += env_frames
@@ -128,7 +128,6 @@ class Trainer:
             learner.env_frames,
             learner.samples,
             summaries or None,
-            learner.best_value,
         )
         self._send(report)
         if summaries:

@@ -148,8 +148,9 @@ class MainLoop(Loop):
         monitor = self._monitor
         channels = resources.channels
         subscribers: list[Subscriber] = [monitor]
-        if not flags.save_best_metric.startswith(EVALUATED):
-            subscribers.append(BestPolicies(flags, monitor.policies, channels.learners))
+        if not (flags.save_best_metric.startswith(EVALUATED) or config.sampling.sampler_only):
+            folder = config.experiment_dir
+            subscribers.append(BestPolicies(flags, folder, monitor.policies, channels.learners))
         if plan.family.metrics is not None:
             metrics = plan.family.metrics
             subscribers.append(FamilyMetricsSubscriber(metrics, config.env_name, monitor, self.publish))

@@ -1,12 +1,21 @@
-"""Which policy is the best so far, for --save_best_every_sec and --save_best_metric."""
+"""The best checkpoint of each policy: --save_best_every_sec and --save_best_metric."""
 
 import math
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
+from sample_factory.checkpoints.milestones import (
+    BEST_SNAPSHOT,
+    best_name,
+    best_value,
+    delete_snapshots,
+    find_checkpoints,
+)
 from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.exchange.channels import send
-from sample_factory.exchange.messages import Report, SaveRequest, TrainReport
+from sample_factory.exchange.messages import Report, Snapshot, SnapshotRequest
 from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.runtime.clock import Every
@@ -15,44 +24,104 @@ from sample_factory.runtime.queues import Queue
 
 MIN_IMPROVEMENT = 0.001
 RETRY_SECONDS = 30.0
+LOG_SECONDS = 60.0  # between lines about better policies: early in a training, the best changes all the time
+
+
+class BestCheckpoints:
+    """In the main process: the best checkpoint of each policy by one metric, also over several runs.
+
+    It is a snapshot that is renamed. Its value is in its name.
+    """
+
+    def __init__(self, experiment_dir: Path, metric: str, log_seconds: float = 0.0):
+        """log_seconds: between lines in the log; 0: a line for each checkpoint."""
+        self._experiment_dir = experiment_dir
+        self._metric = metric
+        self._log_seconds = log_seconds
+        self._logged_at = -math.inf
+        self._has_warned = False
+
+    def is_better(self, policy_id: int, value: float) -> bool:
+        """Returns whether a value is finite, and better than that of the best checkpoint by this metric."""
+        found = find_checkpoints(self._experiment_dir, policy_id, "best")
+        values = [best_value(path, self._metric) for path in found]
+        return math.isfinite(value) and all(best is None or value > best + MIN_IMPROVEMENT for best in values)
+
+    def keep(self, snapshot: Snapshot, value: float) -> None:
+        """Makes a snapshot the best checkpoint of its policy. An OSError is logged."""
+        assert snapshot.path is not None, "it has been written"
+        file = Path(snapshot.path)
+        name = best_name(snapshot.version, snapshot.env_frames, self._metric, value)
+        old = find_checkpoints(self._experiment_dir, snapshot.policy_id, "best")
+        try:
+            os.replace(file, file.with_name(name))
+            for path in old:
+                if path.name != name:
+                    path.unlink(missing_ok=True)
+        except OSError as error:
+            log.error("COULD NOT KEEP %s: %s; training continues", name, error.strerror)
+            return
+        if time.monotonic() - self._logged_at >= self._log_seconds:
+            self._logged_at = time.monotonic()
+            log.info(
+                "Best policy %d so far by --save_best_metric=%s: %s", snapshot.policy_id, self._metric, name
+            )
+
+    def warn_of_missing_metric(self, source: str, known: Iterable[str]) -> None:
+        """Warns once. source: what should report the metric. known: the metrics that it reports."""
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "No best checkpoint: %s do not report --save_best_metric=%s; choose one of %s",
+                source,
+                self._metric,
+                ", ".join(known),
+            )
 
 
 class BestPolicies(Subscriber):
-    """In the main process: asks a learner for a checkpoint whenever its policy is the best so far. Promises:
+    """In the main process: asks a learner for a snapshot whenever the mean of its policy's last episodes is
+    the best so far. Promises:
 
     1. Only means over a full window of episodes count. A mean over fewer episodes varies more, and the best
        of many such means would be luck.
-    2. A mean has to exceed the value of the last best checkpoint, which the learner reports, also in a
-       resumed run.
+    2. A mean has to exceed the value of the last best checkpoint, also in a resumed run.
     3. A request without a result, for example because the disk is full, is repeated after RETRY_SECONDS.
     """
 
     def __init__(
         self,
         flags: MonitoringFlags,
+        experiment_dir: Path,
         policies: Sequence[PolicyProgress],
         learners: Sequence[Queue],
         now: Callable[[], float] = time.monotonic,
     ):
         self._flags = flags
+        self._experiment_dir = experiment_dir
+        self._best = BestCheckpoints(experiment_dir, flags.save_best_metric, LOG_SECONDS)
         self._policies = policies
         self._learners = learners
         self._now = now
-        self._best_values: dict[int, float | None] = {}  # by policy; no entry until its learner has reported
+        self._requested: dict[int, float] = {}  # policy -> the mean for which a snapshot was requested
         self._not_before = [now()] * len(policies)  # time of the next request
         self._time_to_test = [Every(flags.save_best_every_sec, now=now) for _ in policies]
-        self._has_warned = [False] * len(policies)
 
     def handle(self, report: Report) -> None:
-        if isinstance(report, TrainReport):
-            if report.best_value != self._best_values.get(report.policy_id):
+        if isinstance(report, Snapshot) and report.name == BEST_SNAPSHOT:
+            mean = self._requested.pop(report.policy_id, None)
+            if report.path is not None and mean is not None:
+                self._best.keep(report, mean)
                 self._not_before[report.policy_id] = self._now()
-            self._best_values[report.policy_id] = report.best_value
 
     def tick(self) -> None:
         for policy_id, time_to_test in enumerate(self._time_to_test):
             if time_to_test():
                 self._test(policy_id)
+
+    def close(self) -> None:
+        """Deletes snapshots that were written too late."""
+        delete_snapshots(self._experiment_dir)
 
     def _test(self, policy_id: int) -> None:
         """Sends a request if the mean of --save_best_metric is the best so far."""
@@ -60,23 +129,12 @@ class BestPolicies(Subscriber):
         episodes = policy.episodes
         if policy.env_frames <= self._flags.save_best_after or len(episodes) < episodes.window:
             return
-        if policy_id not in self._best_values or self._now() < self._not_before[policy_id]:
-            return  # the learner has not reported yet, or the last request has no result yet
-        metric = self._flags.save_best_metric
-        mean = episodes.mean(metric, at_least=1)
-        if mean is None:
-            if not self._has_warned[policy_id]:
-                log.warning(
-                    "No best checkpoint of policy %d: its episodes do not report --save_best_metric=%s; "
-                    "choose one of %s",
-                    policy_id,
-                    metric,
-                    ", ".join(episodes.metrics),
-                )
-            self._has_warned[policy_id] = True
+        if not policy.has_started or self._now() < self._not_before[policy_id]:
             return
-        best_value = self._best_values[policy_id]
-        is_best = best_value is None or mean > best_value + MIN_IMPROVEMENT
-        if is_best and math.isfinite(mean):  # no later value could exceed infinity
+        mean = episodes.mean(self._flags.save_best_metric, at_least=1)
+        if mean is None:
+            self._best.warn_of_missing_metric(f"the episodes of policy {policy_id}", episodes.metrics)
+        elif self._best.is_better(policy_id, mean):
             self._not_before[policy_id] = self._now() + RETRY_SECONDS
-            send(self._learners[policy_id], SaveRequest(metric, mean))
+            if send(self._learners[policy_id], SnapshotRequest(BEST_SNAPSHOT)):
+                self._requested[policy_id] = mean

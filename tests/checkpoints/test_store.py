@@ -1,4 +1,3 @@
-import logging
 import shlex
 import subprocess
 
@@ -44,23 +43,21 @@ def test_the_newest_are_kept_by_version_not_by_name(checkpoints):
 
 def test_copies_that_a_user_made_are_neither_deleted_nor_loaded(checkpoints):
     newest = checkpoints.save(state(9), 1, 4)
-    best = checkpoints.save_best(state(9), 1, 4, "reward", 0.5)
+    best = checkpoints.save_snapshot(state(9), "best_000000001_4_reward_0.500.pth")
     copies = [path.with_stem(path.stem + end) for path in (newest, best) for end in ("_good", " (copy)")]
     for copy, original in zip(copies, (newest, newest, best, best)):
         copy.write_bytes(original.read_bytes())
     for version in range(2, 5):
         checkpoints.save(state(version), version, version * 4)
-        checkpoints.save_best(state(version), version, version * 4, "reward", float(version))
-    assert all(copy.exists() for copy in copies) and not newest.exists() and not best.exists()
-    for path in checkpoints.folder.glob("*_00000000[234]_*"):
+    assert all(copy.exists() for copy in copies) and not newest.exists()
+    for path in (best, *checkpoints.folder.glob("*_00000000[234]_*")):
         path.unlink()
     assert checkpoints.load() is None and checkpoints.load("best") is None
 
 
 def test_milestones_and_the_best_outlive_the_others(checkpoints):
     checkpoints.save_milestone(state(1), 1, 4)
-    checkpoints.save_best(state(2), 2, 8, "reward", 0.5)
-    checkpoints.save_best(state(3), 3, 12, "reward", 0.75)
+    checkpoints.save_snapshot(state(3), "best_000000003_12_reward_0.750.pth")
     for version in range(4, 9):
         checkpoints.save(state(version), version, version)
     assert (checkpoints.folder / "milestones" / "checkpoint_000000001_4.pth.milestone").exists()
@@ -72,7 +69,9 @@ def test_milestones_and_the_best_outlive_the_others(checkpoints):
 def test_a_checkpoint_that_is_replaced_while_it_is_read_is_looked_for_again(checkpoints, kind, monkeypatch):
     def save(version):
         checkpoints.save(state(version), version, version * 4)
-        checkpoints.save_best(state(version), version, version * 4, "reward", float(version))
+        for path in checkpoints.folder.glob("best_*"):
+            path.unlink()
+        checkpoints.save_snapshot(state(version), f"best_{version:09d}_{version * 4}_reward_1.000.pth")
 
     def read_late(path):
         if "000000001_" in path.name:
@@ -223,7 +222,7 @@ def test_on_a_full_disk_the_message_says_how_much_is_missing(small_disk, caplog)
     assert [path.name for path in checkpoints.folder.iterdir()] == ["checkpoint_000000001_4.pth"]
     assert checkpoints.load()["train_step"] == 1
     assert checkpoints.save_milestone(large, 2, 8) is None
-    assert checkpoints.save_best(large, 2, 8, "reward", 1.0) is None
+    assert checkpoints.save_snapshot(large, "evaluated.pth") is None
     (small_disk / "filler").write_bytes(bytes(1_000_000))
     assert checkpoints.save(state(3), 3, 12) is not None, "a smaller one still fits"
 
@@ -240,12 +239,6 @@ def test_an_old_checkpoint_that_cannot_be_deleted_is_logged_and_stops_nothing(ch
     for version in (1, 2):
         assert checkpoints.save(state(version), version, 4 * version) is not None
     assert "Could not delete" in caplog.text
-
-
-def test_a_metric_with_a_slash_names_a_file_all_the_same(checkpoints):
-    path = checkpoints.save_best(state(2), 2, 8, "win/rate %", 0.5)
-    assert path.name == "best_000000002_8_win_rate___0.500.pth" and path.parent == checkpoints.folder
-    assert checkpoints.load("best")["train_step"] == 2
 
 
 def test_what_was_just_saved_is_never_deleted(checkpoints):
@@ -272,11 +265,3 @@ def test_files_of_the_users_own_are_left_alone(checkpoints):
     for version in (2, 3, 4):
         checkpoints.save(state(version), version, version)
     assert checkpoints.load()["train_step"] == 4 and (checkpoints.folder / "checkpoint_backup.pth").exists()
-
-
-def test_several_best_checkpoints_a_minute_are_one_line_of_the_log(checkpoints, caplog, monkeypatch):
-    monkeypatch.setattr(store.log, "propagate", True)
-    monkeypatch.setattr(store.log, "level", logging.INFO)
-    for version in (1, 2, 3):
-        checkpoints.save_best(state(version), version, version * 4, "reward", float(version))
-    assert caplog.text.count("Saved") == 1 and checkpoints.load("best")["train_step"] == 3

@@ -7,7 +7,7 @@ import types
 import gymnasium as gym
 import pytest
 
-from sample_factory.checkpoints.milestones import best_value
+from sample_factory.checkpoints.milestones import SNAPSHOT, best_value
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
@@ -47,7 +47,7 @@ class FakeInbox:
         self.requests = requests
 
     def put(self, message, keep_waiting):
-        assert message == SnapshotRequest()
+        assert message == SnapshotRequest(SNAPSHOT)
         self.requests.append(self.policy_id)
         return True
 
@@ -84,7 +84,7 @@ class Run:
         """The learner writes a snapshot, whose evaluation will have these rewards."""
         path = self.folder.parent / f"checkpoint_p{policy}" / "evaluated.pth"
         path.write_text(rewards)
-        self.evaluations.handle(Snapshot(policy, env_frames // 10, env_frames, str(path)))
+        self.evaluations.handle(Snapshot(SNAPSHOT, policy, env_frames // 10, env_frames, str(path)))
 
     def evaluate(self, rewards, env_frames):
         """Trains up to these frames, and finishes the evaluation."""

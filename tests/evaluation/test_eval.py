@@ -267,7 +267,7 @@ def test_an_evaluation_during_training_plays_a_snapshot_in_one_process(choosing,
     family = resolve_family("cards")
     (path,) = checkpoints.folder.glob("*.pth")
     plan = plan_evaluation(make_plan(config, Cards(), family, state_size=0))
-    snapshot = Snapshot(0, 1, 4, str(path))
+    snapshot = Snapshot("evaluated.pth", 0, 1, 4, str(path))
     statistics = SnapshotMeasurement(plan, snapshot, ChildContext("evaluation")).run()
     assert statistics["true_objective"].mean == 3.0, "the card that the snapshot chooses"
     stopped = SnapshotMeasurement(plan, snapshot, ChildContext("evaluation"))

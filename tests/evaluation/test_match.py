@@ -132,7 +132,7 @@ def test_past_plays_against_present(choosing, play, tmp_path):
     checkpoints = choosing("cards", 3)
     config = parse_config(["--experiment=tiny", f"--train_dir={tmp_path}"], resolve_family, evaluation=True)
     checkpoints.save_milestone(always(config, 2), 12345, 8)
-    checkpoints.save_best(always(config, 4), 20000, 9, "reward", 1.0)
+    checkpoints.save_snapshot(always(config, 4), "best_000020000_9_reward_1.000.pth")
     assert objectives(play("--opponent_checkpoint=milestone:12345", "--num_matches=1")) == [(3.0, 2.0)]
     assert objectives(play("--opponent_checkpoint=milestone:000012345", "--num_matches=1")) == [(3.0, 2.0)]
     best_against_past = ("--checkpoint=best", "--opponent_checkpoint=milestone:12345")

@@ -14,14 +14,12 @@ import torch
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.file_format import check_fits, read_state, write_state
 from sample_factory.checkpoints.milestones import find_checkpoints
-from sample_factory.checkpoints.store import TEMPORARY_NAME, Checkpoints
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import probe_env_info
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.exchange.channels import Channels, make_progress
 from sample_factory.exchange.messages import (
     ComponentReady,
-    SaveRequest,
     Snapshot,
     SnapshotRequest,
     StatsReport,
@@ -35,11 +33,9 @@ from sample_factory.launch.workers import worker_specs
 from sample_factory.learning import trainer
 from sample_factory.learning.algorithms.ppo import PPO
 from sample_factory.learning.batch import Batcher
-from sample_factory.learning.learner import Learner
 from sample_factory.learning.learner_args import LearnerArgs
 from sample_factory.learning.learner_worker import LearnerWorker
 from sample_factory.learning.receiver import Handover, Receiver
-from sample_factory.learning.saver import Saver
 from sample_factory.runtime.child_side import ChildContext
 from tests.counting import ThreadQueue, counts
 
@@ -217,47 +213,6 @@ def test_weights_that_do_not_fit_are_refused_with_what_differs_first(parts, tmp_
         trained_with(parts, path, experiment="b", policy=policy)
 
 
-def test_the_best_value_advances_only_with_its_file(parts, tmp_path):
-    args = parts.args
-    learner = Learner(args)
-    saver = Saver(learner, Checkpoints(tmp_path, 0, keep=1), args)
-    in_the_way = tmp_path / "checkpoint_p0" / TEMPORARY_NAME
-    in_the_way.mkdir(parents=True)
-    saver.save_best(SaveRequest("reward", 5.0))
-    assert learner.best_value is None and not find_checkpoints(tmp_path, 0, "best")
-    in_the_way.rmdir()
-    saver.save_best(SaveRequest("reward", 4.0))
-    saver.save_best(SaveRequest("reward", 3.0))
-    [best] = find_checkpoints(tmp_path, 0, "best")
-    assert best.name.endswith("_reward_4.000.pth")
-    assert learner.best_value == read_state(best)["best_performance"] == 4.0
-
-
-@pytest.mark.parametrize("metric, value", [("reward", 4.0), ("len", None)])
-def test_a_resumed_run_replaces_the_best_checkpoint_by_a_better_one_by_its_metric(
-    parts, tmp_path, metric, value
-):
-    """The run was killed after it had saved the best policy, and before it saved the newest one again."""
-    checkpoints = Checkpoints(tmp_path, 0, keep=1)
-    killed = Saver(Learner(parts.args), checkpoints, parts.args)
-    killed.save_best(SaveRequest("reward", 3.0))
-    killed.save()
-    killed.save_best(SaveRequest("reward", 4.0))
-    monitoring = replace(parts.args.config.monitoring, save_best_metric=metric)
-    args = parts.args._replace(config=replace(parts.args.config, monitoring=monitoring))
-    resumed = Learner(args)
-    Saver(resumed, checkpoints, args)
-    assert resumed.best_value == value
-
-
-def test_without_a_value_in_the_name_of_the_best_checkpoint_the_loaded_one_counts(tmp_path):
-    checkpoints = Checkpoints(tmp_path, 0, keep=1)
-    assert checkpoints.best_value("reward", 2.0) == 2.0
-    checkpoints.folder.mkdir()
-    (checkpoints.folder / "best_000000001_100.pth").touch()
-    assert checkpoints.best_value("reward", 2.0) == 2.0
-
-
 class WithTarget(PPO):
     """Has a frozen copy of the network, made at its construction."""
 
@@ -288,22 +243,24 @@ def test_a_learner_that_has_learned_nothing_saves_nothing_at_its_end(parts, tmp_
     assert not list(tmp_path.rglob("*.pth"))
 
 
-def test_a_request_to_save_the_best_policy_is_carried_out_even_if_the_run_ends(parts, tmp_path):
+def test_a_snapshot_is_written_even_if_the_run_ends(parts):
     context = ChildContext("learner")
     worker = LearnerWorker(parts.args, parts.buffers, parts.channels, context)
     hand_over(parts, np.arange(4))
     assert worker.step(timeout=0.0) and worker.train_once(PATIENCE)
     context.stopping.set()
-    parts.channels.learners[0].put(SaveRequest("reward", 5.0))
+    parts.channels.learners[0].put(SnapshotRequest("best_evaluated.pth"))
     worker.run()
-    assert len(list(tmp_path.rglob("best_*.pth"))) == 1
+    reports = reports_in(parts.channels.reports.get_many(timeout=PATIENCE))
+    [snapshot] = [report for report in reports if isinstance(report, Snapshot)]
+    assert read_state(Path(snapshot.path))["train_step"] == snapshot.version > 0
 
 
-def test_without_learning_no_policy_is_saved_as_the_best(tmp_path):
+def test_without_learning_no_snapshot_is_written(tmp_path):
     parts = make_parts(tmp_path, "--sampler_only=True")
     context = ChildContext("learner")
     worker = LearnerWorker(parts.args, parts.buffers, parts.channels, context)
-    parts.channels.learners[0].put(SaveRequest("reward", 5.0))
+    parts.channels.learners[0].put(SnapshotRequest("best_evaluated.pth"))
     context.stopping.set()
     worker.run()
     assert not list(tmp_path.rglob("*.pth"))
@@ -327,7 +284,7 @@ def test_a_snapshot_holds_the_weights_and_frames_of_its_moment_and_is_no_checkpo
     worker = trained_with(parts, None)
     hand_over(parts, np.arange(parts.buffers.topology.trajectories_per_batch))
     assert worker.step(timeout=0.0) and worker.train_once(PATIENCE)
-    parts.channels.learners[0].put(SnapshotRequest())
+    parts.channels.learners[0].put(SnapshotRequest("evaluated.pth"))
     worker.step(timeout=0.0)
     worker.train_once(0.0)
     reports = reports_in(parts.channels.reports.get_many(timeout=PATIENCE))

@@ -17,7 +17,7 @@ from sample_factory.exchange.messages import (
     NewShaping,
     Opponents,
     PolicyReplaced,
-    SaveRequest,
+    SnapshotRequest,
     TrainReport,
 )
 from sample_factory.launch.resources import make_league, make_population
@@ -304,13 +304,13 @@ def test_the_learner_is_asked_for_a_checkpoint_of_the_best_policy(make_loop):
     )
     channels.reports.put(TrainReport(0, 1, 100, 100, None))
     channels.reports.put(EpisodeReport(0, 5.0, 10, 5.0, {}))
-    requests: list[SaveRequest] = []
+    requests: list[SnapshotRequest] = []
     for _ in range(40):
         loop.turn(0.1)
-        requests += received(channels.learners[0], SaveRequest)
+        requests += received(channels.learners[0], SnapshotRequest)
         if requests:
             break
-    assert requests == [SaveRequest("reward", 5.0)]
+    assert requests == [SnapshotRequest("best_evaluated.pth")]
     loop.close()
 
 

@@ -1,7 +1,8 @@
 import pytest
 
+from sample_factory.checkpoints.milestones import BEST_SNAPSHOT
 from sample_factory.config.monitoring_flags import MonitoringFlags
-from sample_factory.exchange.messages import EpisodeReport, SaveRequest, TrainReport
+from sample_factory.exchange.messages import EpisodeReport, Snapshot, SnapshotRequest, TrainReport
 from sample_factory.monitoring.best_policies import RETRY_SECONDS, BestPolicies
 from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.runtime.queues import LocalQueue
@@ -10,35 +11,44 @@ INTERVAL = 5  # --save_best_every_sec
 
 
 class Run:
-    """One policy, its BestPolicies and what is sent to its learner."""
+    """One policy, its BestPolicies, and a learner that writes the snapshots that are asked for."""
 
-    def __init__(self, fake_time, **flags):
+    def __init__(self, folder, fake_time, **flags):
         self._fake_time = fake_time
+        self._folder = folder
         all_flags = MonitoringFlags(**{"save_best_every_sec": INTERVAL, **flags})
         self.policy = PolicyProgress(all_flags.stats_avg)
         self.learner = LocalQueue()
-        self.best = BestPolicies(all_flags, [self.policy], [self.learner], now=fake_time)
+        self.best = BestPolicies(all_flags, folder, [self.policy], [self.learner], now=fake_time)
 
-    def train(self, env_frames, best_value=None):
-        report = TrainReport(0, 7, env_frames, 0, None, best_value)
-        self.policy.trained(report)
-        self.best.handle(report)
+    def train(self, env_frames):
+        self.policy.trained(TrainReport(0, 7, env_frames, 0, None))
 
     def end_episodes(self, *rewards, objective=None, **extra_stats):
         for reward in rewards:
             report = EpisodeReport(0, reward, 300, reward if objective is None else objective, extra_stats)
             self.policy.episodes.add(report)
 
-    def requests(self, seconds=INTERVAL):
-        """The requests that are sent in a tick after so many seconds."""
+    def saved(self, seconds=INTERVAL, is_written=True):
+        """Returns the names of the best checkpoints after a tick after so many seconds, in which the learner
+        has answered; None if no snapshot was asked for. is_written: whether the learner can write it."""
         self._fake_time.seconds += seconds
         self.best.tick()
-        return self.learner.get_many(0)
+        requests = self.learner.get_many(0)
+        if not requests:
+            return None
+        assert requests == [SnapshotRequest(BEST_SNAPSHOT)]
+        path = self._folder / "checkpoint_p0" / BEST_SNAPSHOT
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"weights")
+        place = str(path) if is_written else None
+        self.best.handle(Snapshot(BEST_SNAPSHOT, 0, 7, self.policy.env_frames, place))
+        return [file.name for file in sorted(path.parent.glob("best_0*"))]
 
 
 @pytest.fixture
-def make_run(fake_time):
-    return lambda **flags: Run(fake_time, **flags)
+def make_run(fake_time, tmp_path):
+    return lambda **flags: Run(tmp_path, fake_time, **flags)
 
 
 @pytest.fixture
@@ -49,76 +59,93 @@ def run(make_run):
     return run
 
 
-def test_the_first_full_window_is_the_best_so_far(run):
+def test_the_first_full_window_is_the_best_so_far_and_is_replaced_by_a_better_one_only(run):
     run.end_episodes(1.0, 2.0, 3.0)
-    assert run.requests() == []
+    assert run.saved() is None
     run.end_episodes(4.0)
-    assert run.requests() == [SaveRequest("reward", 2.5)]
-
-
-def test_only_a_better_value_is_saved(run):
-    run.end_episodes(*[1.0] * 4)
-    assert run.requests() == [SaveRequest("reward", 1.0)]
-    run.train(200, best_value=1.0)
+    assert run.saved() == ["best_000000007_101_reward_2.500.pth"]
+    run.train(200)
     run.end_episodes(1.003)  # the mean grows by less than 0.001
-    assert run.requests() == []
-    run.end_episodes(2.0)
-    (request,) = run.requests()
-    assert request.value == pytest.approx(1.25075)
+    assert run.saved() is None
+    run.end_episodes(*[9.0] * 4)
+    assert run.saved() == ["best_000000007_200_reward_9.000.pth"]
 
 
-def test_a_value_counts_once_its_file_is_written_and_is_requested_again_until_then(run):
+def test_a_snapshot_that_was_not_written_changes_nothing_and_is_requested_again(run):
     run.end_episodes(*[2.0] * 4)
-    assert run.requests() == [SaveRequest("reward", 2.0)]
-    run.train(200)  # the learner could not write the file
+    assert run.saved(is_written=False) == []
     run.end_episodes(*[1.0] * 4)
-    assert run.requests() == [], "the learner may not have answered yet"
-    assert run.requests(RETRY_SECONDS) == [SaveRequest("reward", 1.0)]
-    run.train(300, best_value=1.0)
-    assert run.requests(RETRY_SECONDS) == []
+    assert run.saved() is None, "the learner may not have answered yet"
+    assert run.saved(RETRY_SECONDS) == ["best_000000007_101_reward_1.000.pth"]
     run.end_episodes(*[1.5] * 4)
-    assert run.requests() == [SaveRequest("reward", 1.5)], "no wait after a success"
+    assert run.saved() == ["best_000000007_101_reward_1.500.pth"], "no wait after a success"
+    run.best.close()
+    assert not list(run._folder.rglob(BEST_SNAPSHOT))
 
 
 def test_an_infinite_mean_is_never_the_best(run):
     run.end_episodes(*[float("inf")] * 4)
-    assert run.requests() == []
+    assert run.saved() is None
     run.end_episodes(*[1.0] * 4)
-    assert run.requests() == [SaveRequest("reward", 1.0)]
+    assert run.saved() is not None
 
 
-def test_nothing_is_saved_before_save_best_after(make_run):
+@pytest.mark.parametrize("reports", [[], [100]])
+def test_nothing_is_saved_before_the_learner_has_reported_and_before_save_best_after(make_run, reports):
     run = make_run(stats_avg=1, save_best_after=100)
-    run.train(100)
+    for env_frames in reports:
+        run.train(env_frames)
     run.end_episodes(1.0)
-    assert run.requests() == []
-
-
-def test_the_best_value_of_an_earlier_run_has_to_be_exceeded(make_run):
-    run = make_run(stats_avg=1, save_best_after=0)
-    run.train(100, best_value=5.0)
-    run.train(200, best_value=5.0)
-    run.end_episodes(4.0)
-    assert run.requests() == []
-    run.end_episodes(6.0)
-    assert run.requests() == [SaveRequest("reward", 6.0)]
+    assert run.saved() is None
 
 
 @pytest.mark.parametrize(
-    "metric, value", [("true_objective", 7.0), ("true_reward", 7.0), ("len", 300.0), ("kills", 3.0)]
+    "best, value", [("reward_5.000", 6.0), ("len_900.000", 4.0), ("eval_reward_9.000", 4.0), ("good", 4.0)]
+)
+def test_the_best_value_of_an_earlier_run_by_the_same_metric_has_to_be_exceeded(
+    make_run, tmp_path, best, value
+):
+    (tmp_path / "checkpoint_p0").mkdir()
+    (tmp_path / "checkpoint_p0" / f"best_000000001_4_{best}.pth").touch()
+    run = make_run(stats_avg=1, save_best_after=0)
+    run.train(200)
+    if value > 5.0:
+        run.end_episodes(4.0)
+        assert run.saved() is None
+    run.end_episodes(value)
+    kept = [f"best_000000007_200_reward_{value:.3f}.pth"]
+    assert run.saved() == ([f"best_000000001_4_{best}.pth", *kept] if best == "good" else kept)
+
+
+@pytest.mark.parametrize(
+    "metric, value",
+    [("true_objective", 7.0), ("true_reward", 7.0), ("len", 300.0), ("kills", 3.0), ("win/rate %", 0.5)],
 )
 def test_any_statistic_can_be_the_metric(make_run, metric, value):
     run = make_run(stats_avg=1, save_best_after=0, save_best_metric=metric)
     run.train(1)
-    run.end_episodes(1.0, objective=7.0, kills=3.0)
-    assert run.requests() == [SaveRequest(metric, value)]
-    assert run.policy.episodes.mean(metric, 1) == value
+    run.end_episodes(1.0, objective=7.0, kills=3.0, **{"win/rate %": 0.5})
+    name = metric.replace("/", "_").replace(" %", "__")
+    assert run.saved() == [f"best_000000007_1_{name}_{value:.3f}.pth"]
 
 
 def test_an_unknown_metric_is_reported_once(make_run, logged):
     run = make_run(stats_avg=1, save_best_after=0, save_best_metric="kils")
     run.train(1)
     run.end_episodes(1.0, kills=3.0)
-    assert [run.requests() for _ in range(3)] == [[], [], []]
+    assert [run.saved() for _ in range(3)] == [None, None, None]
     (warning,) = logged()
     assert "kils" in warning and "reward, true_objective, len, kills" in warning
+
+
+def test_several_best_checkpoints_a_minute_are_one_line_of_the_log_and_a_failure_is_one_too(
+    run, logged, monkeypatch
+):
+    for reward in (1.0, 2.0, 3.0):
+        run.end_episodes(*[reward] * 4)
+        assert run.saved() is not None
+    assert len(logged()) == 1 and "best_000000007_101_reward_1.000.pth" in logged()[0]
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+    run.end_episodes(*[4.0] * 4)
+    assert run.saved() == ["best_000000007_101_reward_3.000.pth"]
+    assert "COULD NOT KEEP best_000000007_101_reward_4.000.pth: No space left" in logged()[1]
