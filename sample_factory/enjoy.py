@@ -1,16 +1,10 @@
-"""Shows and measures a trained policy.
+"""Shows and measures a trained policy: python -m sample_factory.enjoy --experiment=my_experiment"""
 
-python -m sample_factory.enjoy --env=doom_battle --experiment=my_experiment
-
-With --save_video --no_render it writes a video on a machine without a display.
-"""
-
-import functools
 import sys
 from typing import TYPE_CHECKING
 
 from sample_factory.hub import ENJOY as COMMAND
-from sample_factory.launch.command_line import run
+from sample_factory.launch.command_line import main_of
 
 if TYPE_CHECKING:
     from sample_factory.config.config import Config, FlagNamespace
@@ -36,7 +30,7 @@ def enjoy(config: "Config | FlagNamespace") -> "Evaluation | Played":
     return play_and_push(config)
 
 
-main = functools.partial(run, COMMAND)
+main = main_of(COMMAND)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,11 @@
-"""Writes a trained policy as an ONNX file, which plays without this package and without torch.
+"""Writes a policy as an ONNX file: python -m sample_factory.export --experiment=my_experiment"""
 
-python -m sample_factory.export --experiment=my_experiment --export_path=agent.onnx
-"""
-
-import functools
 import sys
 
 from sample_factory.exporting import EXPORT as COMMAND
-from sample_factory.launch.command_line import run
+from sample_factory.launch.command_line import main_of
 
-main = functools.partial(run, COMMAND)
+main = main_of(COMMAND)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,15 +1,11 @@
-"""Records games of a trained policy as a Minari data set, with many envs in parallel.
+"""Records a Minari data set: python -m sample_factory.record --experiment=my_experiment --out=games"""
 
-python -m sample_factory.record --experiment=my_experiment --episodes=100 --out=games
-"""
-
-import functools
 import sys
 
 from sample_factory.imitation.record_policy import RECORD as COMMAND
-from sample_factory.launch.command_line import run
+from sample_factory.launch.command_line import main_of
 
-main = functools.partial(run, COMMAND)
+main = main_of(COMMAND)
 
 if __name__ == "__main__":
     sys.exit(main())

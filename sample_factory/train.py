@@ -1,14 +1,13 @@
 """Trains agents: python -m sample_factory.train --env=doom_battle --experiment=my_experiment"""
 
-import functools
 import sys
 import types
 from typing import Any
 
-from sample_factory.launch.command_line import run
+from sample_factory.launch.command_line import main_of
 from sample_factory.training.command import COMMAND
 
-main = functools.partial(run, COMMAND)
+main = main_of(COMMAND)
 
 
 class _CallableModule(types.ModuleType):

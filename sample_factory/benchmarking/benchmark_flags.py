@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sample_factory.benchmarking.random_sampler import DUMMY_SAMPLER
-from sample_factory.config.command import ENV_FAMILIES, TRAIN, Command
+from sample_factory.config.command import TRAIN
 from sample_factory.config.config import Config
 from sample_factory.config.flags import flag
 from sample_factory.config.parsing import as_arguments
@@ -46,7 +46,7 @@ class BenchmarkFlags:
         return dict(named_number("--compare", text, form, least=0.0) for text in self.compare)
 
 
-BENCHMARK = Command(
+BENCHMARK = TRAIN.but(
     module="benchmark",
     usage="--env=ENV [--flag=value ...]",
     description="Measures simulation, sampling and training one after the other, a minute each, and reports "
@@ -61,12 +61,10 @@ BENCHMARK = Command(
     --env=gym_CartPole-v1 --seconds=20 --json=speed.json --chart=speed.png
     """,
     run="sample_factory.benchmarking.benchmark:benchmark",
-    experiment="new",
     sections={"benchmark": BenchmarkFlags},
     common="env num_workers num_envs_per_worker worker_num_splits policy_workers_per_policy inline_samplers "
     "batch_size rollout device precision",
-    envs=ENV_FAMILIES,
-    reads=f"{TRAIN.reads} -experiment -experiments_root -train_dir -restart_behavior -benchmark "
+    reads=" -experiment -experiments_root -train_dir -restart_behavior -benchmark "
     "-sampler_only -figures_file -status_interval -decorrelate_envs_on_one_worker "
     "-decorrelate_experience_max_seconds",
     instead=dict.fromkeys(("train_for_env_steps", "train_for_seconds"), "write --seconds=N"),

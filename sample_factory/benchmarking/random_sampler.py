@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sample_factory.config.command import ENV_FAMILIES, READS_EXPERIMENT, Command
+from sample_factory.config.command import NEW
 from sample_factory.config.config import Config
 from sample_factory.config.flags import flag
 from sample_factory.config.sampling_flags import ROLLOUT_WORKER_NICENESS
@@ -112,9 +112,8 @@ def run_sampler(config: Config) -> None:
     print("\n".join(sample(config)))
 
 
-DUMMY_SAMPLER = Command(
+DUMMY_SAMPLER = NEW.but(
     module="dummy_sampler",
-    usage="--env=ENV [--flag=value ...]",
     description="Steps envs with random actions on every core, without a network. The speed is the upper "
     "bound for training.",
     examples="""
@@ -126,13 +125,11 @@ DUMMY_SAMPLER = Command(
     --env=doom_battle --num_workers=1 --timeout_seconds=10
     """,
     run=run_sampler,
-    experiment="new",
     sections={"random_sampler": RandomSamplerFlags},
     common="env num_workers num_envs_per_worker env_frameskip seed",
-    envs=ENV_FAMILIES,
     # There is no inference to overlap with, so the envs form one split, and any number of them is allowed.
     defaults={"num_envs_per_worker": 1, "worker_num_splits": 1},
-    reads=READS_EXPERIMENT + "seed env_frameskip env_framestack num_workers num_envs_per_worker "
+    reads="seed env_frameskip env_framestack num_workers num_envs_per_worker "
     "reset_timeout_seconds set_workers_cpu_affinity force_envs_single_thread default_niceness "
     "status_interval figures_file",
     instead={

@@ -56,6 +56,10 @@ class Command(NamedTuple):
             return False
         return section not in TRAINING_SECTIONS or section in words or flag in words
 
+    def but(self, *, reads: str = "", **fields: Any) -> "Command":
+        """Returns a command with other fields. reads: is added to what this one reads."""
+        return self._replace(reads=f"{self.reads or ''}{reads}", **fields)
+
     @property
     def name(self) -> str:
         """The name after `python -m sample_factory`."""
@@ -70,33 +74,13 @@ ENV_FAMILIES = [
         "sample_factory/envs/README.md",
     )
 ]
-EVALUATED_ENVS = (("any", "the env that the experiment was trained in; --env can be left out"),)
-# Parts of `Command.reads` and `Command.instead` that several commands share.
-READS_EXPERIMENT = "env experiment experiments_root train_dir cfg trust_code "
+_READS_EXPERIMENT = "env experiment experiments_root train_dir cfg trust_code "
 # Of the network, everything that decides which weights it has and what it computes from them.
 _READS_NETWORK = (
     "model normalize_returns -policy_initialization -policy_init_gain -initial_stddev -episodic_slots "
     "-centralized_critic -centralized_critic_sees "
 )
-# To play a checkpoint in an env of this process.
-READS_TO_PLAY = (
-    f"{READS_EXPERIMENT}{_READS_NETWORK}env_frameskip env_framestack load_checkpoint_kind policy_index "
-    "checkpoint seed "
-)
-# How actions are chosen.
-READS_CHOICE = "eval_deterministic continuous_actions_sample eval_env_frameskip "
-# Common flags of commands that play in parallel.
-COMMON_TO_PLAY = (
-    "experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_episodes eval_deterministic "
-    "eval_env_frameskip num_workers num_envs_per_worker device seed"
-)
-# To play in many envs in worker processes, without learners.
-READS_TO_PLAY_IN_PARALLEL = (
-    f"{READS_TO_PLAY}{READS_CHOICE}device precision cuda_graphs rollout heartbeat_reporting_interval "
-    "serial_mode queue num_workers num_envs_per_worker worker_num_splits policy_workers_per_policy "
-    "inline_samplers traj_buffers_excess_ratio reset_timeout_seconds actor_worker_gpus "
-    "set_workers_cpu_affinity force_envs_single_thread default_niceness "
-)
+_READS_CHOICE = "eval_deterministic continuous_actions_sample eval_env_frameskip "
 FILMS = dict.fromkeys(
     ("save_video", "video_frames", "video_name", "overlay", "fps", "render_action_repeat"),
     "sample_factory.enjoy draws and writes videos",
@@ -109,6 +93,34 @@ def counts_episodes(flag: str) -> dict[str, str]:
     return {name: f"write --{flag}=N" for name in names if name != flag}
 
 
+# What commands have in common, to be used with `Command.but`. Those that need no experiment:
+NEW = Command(
+    "", usage="--env=ENV [--flag=value ...]", experiment="new", envs=ENV_FAMILIES, reads=_READS_EXPERIMENT
+)
+# Those that play a checkpoint.
+PLAYS = Command(
+    "",
+    experiment="saved",
+    envs=(("any", "the env that the experiment was trained in; --env can be left out"),),
+    common="experiment train_dir env policy_index checkpoint load_checkpoint_kind seed",
+    reads=f"{_READS_EXPERIMENT}{_READS_NETWORK}env_frameskip env_framestack load_checkpoint_kind "
+    "policy_index checkpoint seed ",
+)
+# Those in which the person can say how actions are chosen.
+CHOOSES = PLAYS.but(
+    common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_deterministic device "
+    "seed",
+    reads=f"{_READS_CHOICE}device ",
+)
+# Those that play in many envs in worker processes, without learners.
+PLAYS_IN_PARALLEL = CHOOSES.but(
+    common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_episodes "
+    "eval_deterministic eval_env_frameskip num_workers num_envs_per_worker device seed",
+    reads="precision cuda_graphs rollout heartbeat_reporting_interval serial_mode queue num_workers "
+    "num_envs_per_worker worker_num_splits policy_workers_per_policy inline_samplers "
+    "traj_buffers_excess_ratio reset_timeout_seconds actor_worker_gpus set_workers_cpu_affinity "
+    "force_envs_single_thread default_niceness ",
+)
 # The command whose flags the shared sections are; its function is in training/command.py.
 TRAIN = Command(
     module="train",
@@ -135,7 +147,7 @@ TRAIN = Command(
 # What the flags in --eval_flags are for.
 EVAL_FLAGS = Command(
     "evaluations during training",
-    reads=f"{READS_EXPERIMENT}{_READS_NETWORK}{READS_CHOICE}env_frameskip env_framestack seed rollout "
+    reads=f"{_READS_EXPERIMENT}{_READS_NETWORK}{_READS_CHOICE}env_frameskip env_framestack seed rollout "
     "num_envs_per_worker worker_num_splits eval_episodes",
     instead={**counts_episodes("eval_episodes"), **FILMS},
 )

@@ -4,14 +4,7 @@ import os
 import sys
 from typing import Any
 
-from sample_factory.config.command import (
-    COMMON_TO_PLAY,
-    EVALUATED_ENVS,
-    FILMS,
-    READS_TO_PLAY_IN_PARALLEL,
-    Command,
-    counts_episodes,
-)
+from sample_factory.config.command import FILMS, PLAYS_IN_PARALLEL, counts_episodes
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
@@ -58,7 +51,7 @@ def run_eval(config: Config) -> None:
     write_results(config, evaluations)
 
 
-EVAL = Command(
+EVAL = PLAYS_IN_PARALLEL.but(
     module="eval",
     description="Plays episodes with one or several checkpoints, in as many envs and processes as the "
     "training has, and reports mean, spread and confidence interval. Ctrl+C prints the results so far.",
@@ -71,11 +64,8 @@ EVAL = Command(
     --experiment=basic --eval_deterministic=True --num_workers=4
     """,
     run=run_eval,
-    experiment="saved",
     sections={"results": ResultFlags},
-    common=COMMON_TO_PLAY,
-    envs=EVALUATED_ENVS,
-    reads=READS_TO_PLAY_IN_PARALLEL + "eval_episodes",
+    reads="eval_episodes",
     instead={**counts_episodes("eval_episodes"), **FILMS},
 )
 

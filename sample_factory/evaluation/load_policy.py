@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from sample_factory.config.command import READS_TO_PLAY, Command
+from sample_factory.config.command import PLAYS
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
@@ -27,9 +27,9 @@ from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import batch_layout, observation_layout, without_entries
 
 SINGLE = ""  # name of the agent, if `act` takes a single observation
-LOAD_POLICY = Command(
-    "load_policy",
-    reads=READS_TO_PLAY + "eval_deterministic continuous_actions_sample device -seed",
+LOAD_POLICY = PLAYS.but(
+    module="load_policy",
+    reads="eval_deterministic continuous_actions_sample device -seed",
     instead=dict.fromkeys(("eval_episodes", "max_num_episodes"), "the loop that calls `act` decides"),
 )
 

@@ -2,14 +2,7 @@
 
 from dataclasses import dataclass
 
-from sample_factory.config.command import (
-    EVALUATED_ENVS,
-    FILMS,
-    READS_CHOICE,
-    READS_TO_PLAY,
-    Command,
-    counts_episodes,
-)
+from sample_factory.config.command import CHOOSES, FILMS, counts_episodes
 from sample_factory.config.flags import flag
 
 
@@ -37,7 +30,7 @@ class MatchFlags:
     json: str | None = flag(None, "file for all figures and the result of each match", is_output=True)
 
 
-COMMAND = Command(
+COMMAND = CHOOSES.but(
     module="match",
     usage="--experiment=NAME --opponent_experiment=OTHER [--flag=value ...]",
     description="Plays matches between two policies in an env with two teams, and reports the win rate with "
@@ -51,12 +44,7 @@ COMMAND = Command(
     --experiment=generals --opponent_player=expander
     """,
     run="sample_factory.evaluation.match:match",
-    experiment="saved",
     sections={"match": MatchFlags},
-    common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_deterministic device "
-    "seed",
-    envs=EVALUATED_ENVS,
-    reads=READS_TO_PLAY + READS_CHOICE + "device",
     instead={
         **counts_episodes("num_matches"),
         **FILMS,

@@ -7,13 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sample_factory.config.command import (
-    EVALUATED_ENVS,
-    FILMS,
-    READS_TO_PLAY,
-    Command,
-    counts_episodes,
-)
+from sample_factory.config.command import FILMS, PLAYS, counts_episodes
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
@@ -73,7 +67,7 @@ def run_export(config: Config) -> None:
         print(exported.summary, flush=True)
 
 
-EXPORT = Command(
+EXPORT = PLAYS.but(
     module="export",
     description="Writes a trained policy, with its normalisation of observations and its recurrent state, as "
     "an ONNX file, and compares it with the trained one in episodes of the env.",
@@ -86,11 +80,7 @@ EXPORT = Command(
     --experiment=basic --export_check_steps=5000
     """,
     run=run_export,
-    experiment="saved",
     sections={"export": ExportFlags},
-    common="experiment train_dir env policy_index checkpoint load_checkpoint_kind seed",
-    envs=EVALUATED_ENVS,
-    reads=READS_TO_PLAY,
     instead={**counts_episodes("export_check_steps"), **FILMS},
 )
 

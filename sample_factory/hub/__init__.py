@@ -2,12 +2,7 @@
 
 from dataclasses import dataclass
 
-from sample_factory.config.command import (
-    EVALUATED_ENVS,
-    READS_CHOICE,
-    READS_TO_PLAY,
-    Command,
-)
+from sample_factory.config.command import CHOOSES
 from sample_factory.config.flags import flag
 from sample_factory.evaluation.results import ResultFlags
 
@@ -63,7 +58,7 @@ class PushFlags(RepositoryFlags):
     with_video: bool = flag(True, "write a video, and push it")
 
 
-ENJOY = Command(
+ENJOY = CHOOSES.but(
     module="enjoy",
     description="Shows a trained policy in a window and prints its scores, also while the training runs.",
     examples="""
@@ -75,11 +70,9 @@ ENJOY = Command(
     --experiment=basic --no_render --load_checkpoint_kind=best --max_num_episodes=100
     """,
     run="sample_factory.hub.push_to_hub:run_enjoy",
-    experiment="saved",
     sections={"results": ResultFlags, "hub": EnjoyHubFlags},
     common="experiment train_dir env load_checkpoint_kind device seed",
-    envs=EVALUATED_ENVS,
     section="evaluation",
-    reads=READS_TO_PLAY + READS_CHOICE + "device evaluation",
+    reads="evaluation",
     instead={"eval_episodes": "write --max_num_episodes=N"},
 )

@@ -4,7 +4,6 @@ python -m sample_factory.hub.load_from_hub --hf_repository=user/name
 """
 
 import contextlib
-import functools
 import os
 import shlex
 import shutil
@@ -26,7 +25,7 @@ from sample_factory.config.sections import RunFlags
 from sample_factory.config.trust import TRUST, code_named_in, foreign_file
 from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.hub.hub_access import CARD, VIDEO, HubError, download, make_api
-from sample_factory.launch.command_line import run
+from sample_factory.launch.command_line import main_of
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
 from sample_factory.runtime.log import log
 
@@ -205,7 +204,7 @@ COMMAND = Command(
 )
 
 
-main = functools.partial(run, COMMAND)
+main = main_of(COMMAND)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -16,13 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sample_factory.checkpoints.milestones import SNAPSHOT
-from sample_factory.config.command import (
-    COMMON_TO_PLAY,
-    EVALUATED_ENVS,
-    READS_TO_PLAY_IN_PARALLEL,
-    Command,
-    counts_episodes,
-)
+from sample_factory.config.command import PLAYS_IN_PARALLEL, counts_episodes
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import SAVED_NAMES, read_json, write_atomically
 from sample_factory.config.flags import NEVER, ConfigError, add_flags, make_parser, parse_known
@@ -261,7 +255,7 @@ def run_push(config: Config) -> None:
     print(f"pushed: {push(config)}")
 
 
-COMMAND = Command(
+COMMAND = PLAYS_IN_PARALLEL.but(
     module="hub.push_to_hub",
     usage="--experiment=NAME --hf_repository=USER/NAME [--flag=value ...]",
     description="Plays episodes, writes a video, and pushes both with a model card and all files of the "
@@ -275,11 +269,8 @@ COMMAND = Command(
     --experiment=basic --hf_repository=me/basic --with_evaluation=False
     """,
     run=run_push,
-    experiment="saved",
     sections={"hub": PushFlags},
-    common=COMMON_TO_PLAY,
-    envs=EVALUATED_ENVS,
-    reads=READS_TO_PLAY_IN_PARALLEL + "eval_episodes fps overlay video_frames render_action_repeat",
+    reads="eval_episodes fps overlay video_frames render_action_repeat",
     instead=counts_episodes("eval_episodes"),
 )
 

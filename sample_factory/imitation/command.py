@@ -1,6 +1,6 @@
 """The command `imitate`."""
 
-from sample_factory.config.command import READS_EXPERIMENT, Command
+from sample_factory.config.command import NEW
 from sample_factory.config.config import Config
 from sample_factory.imitation import ImitateFlags, check
 
@@ -13,7 +13,7 @@ def run_imitate(config: Config) -> None:
     imitate(config)
 
 
-COMMAND = Command(
+COMMAND = NEW.but(
     module="imitate",
     usage="--env=ENV --experiment=NAME [--flag=value ...]",
     description="Records games of an env's scripted players, or reads a Minari data set, and trains a policy "
@@ -27,11 +27,10 @@ COMMAND = Command(
     --env=generals_8x8 --experiment=other --games=games
     """,
     run=run_imitate,
-    experiment="new",
     sections={"imitate": ImitateFlags},
     common="env experiment train_dir batch_size learning_rate device seed",
     envs=(("generals_NAME", "Generals, e.g. generals_8x8"), ("any", "with --games=FOLDER")),
-    reads=READS_EXPERIMENT + "restart_behavior algo device compile seed learner_main_loop_num_cores rollout "
+    reads="restart_behavior algo device compile seed learner_main_loop_num_cores rollout "
     "recurrence batch_size gamma reward_scale reward_clip normalize_returns value_loss_coeff use_cpc "
     "cpc_forward_steps optimizer learning_rate adam_eps adam_beta1 adam_beta2 rmsprop_alpha rmsprop_eps "
     "max_grad_norm model -centralized_critic_sees env_frameskip env_framestack "

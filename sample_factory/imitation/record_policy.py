@@ -9,13 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from sample_factory.config.command import (
-    EVALUATED_ENVS,
-    FILMS,
-    READS_TO_PLAY_IN_PARALLEL,
-    Command,
-    counts_episodes,
-)
+from sample_factory.config.command import FILMS, PLAYS_IN_PARALLEL, counts_episodes
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs.env_registry import resolve_family
@@ -196,7 +190,7 @@ def rgb(image: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.broadcast_to(newest, (*newest.shape[:2], 3)))
 
 
-RECORD = Command(
+RECORD = PLAYS_IN_PARALLEL.but(
     module="record",
     usage="--experiment=NAME --out=FOLDER [--flag=value ...]",
     description="Plays episodes with a checkpoint, as eval does, and writes what it saw, did and got as a "
@@ -210,12 +204,10 @@ RECORD = Command(
     --experiment=basic --checkpoint=best --eval_deterministic=True --out=games --video_episodes=0
     """,
     run=record,
-    experiment="saved",
     sections={"record": RecordFlags},
     common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_deterministic "
     "num_workers num_envs_per_worker device seed",
-    envs=EVALUATED_ENVS,
-    reads=READS_TO_PLAY_IN_PARALLEL + "fps",
+    reads="fps",
     instead={
         **counts_episodes("episodes"),
         **{name: text for name, text in FILMS.items() if name != "fps"},

@@ -25,8 +25,13 @@ def parse(command: Command, argv: Sequence[str]) -> Any:
     return parse_config(argv, find, is_saved, command.sections, command)
 
 
+def main_of(command: Command) -> Callable[..., int]:
+    """Returns the `main(argv=None, env=None)` of a command's module, see `run`."""
+    return functools.partial(run, command)
+
+
 def run(command: Command, argv: Sequence[str] | None = None, env: Callable[..., Any] | None = None) -> int:
-    """Runs a command and returns its exit code, see `run_command`: the `main` of its module.
+    """Runs a command and returns its exit code, see `run_command`.
 
     argv: flags; None: those of the command line. env: a class of envs or a function, in place of --env.
     """

@@ -6,7 +6,6 @@ One panel per env and tag; experiments that differ in nothing but their seed are
 grouped in another way.
 """
 
-import functools
 import glob
 import sys
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from pathlib import Path
 from sample_factory.config.command import Command
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.unknown_flags import nearest
-from sample_factory.launch.command_line import run
+from sample_factory.launch.command_line import main_of
 from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting import plot_command
 from sample_factory.plotting.plot_groups import (
@@ -149,7 +148,7 @@ COMMAND = Command(
 )
 
 
-main = functools.partial(run, COMMAND)
+main = main_of(COMMAND)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,7 +5,6 @@ python -m sample_factory.plotting.plot_population train_dir/experiment --out=pbt
 The objective and the settings of each policy over its env frames; takeovers are marked.
 """
 
-import functools
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import numpy as np
 from sample_factory.config.command import Command
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.population_flags import FLAG_TAG, REPLACED_BY_TAG, SHAPING_TAG
-from sample_factory.launch.command_line import run
+from sample_factory.launch.command_line import main_of
 from sample_factory.monitoring.policy_progress import TAGS, tag_of
 from sample_factory.plotting import plot_command
 from sample_factory.plotting.drawing import MAX_COLUMNS, Line, Panel, draw_panels
@@ -159,7 +158,7 @@ COMMAND = Command(
 )
 
 
-main = functools.partial(run, COMMAND)
+main = main_of(COMMAND)
 
 if __name__ == "__main__":
     sys.exit(main())

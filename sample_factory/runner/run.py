@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import functools
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from sample_factory.config.command import Command
 from sample_factory.config.experiment_folder import saved_path
 from sample_factory.config.flags import ConfigError
-from sample_factory.launch.command_line import run
+from sample_factory.launch.command_line import main_of
 from sample_factory.launch.exit_codes import FAILED as EXIT_FAILED
 from sample_factory.launch.exit_codes import INTERRUPTED
 from sample_factory.plotting.plot_groups import plot_groups
@@ -145,7 +144,7 @@ COMMAND = Command(
 )
 
 
-main = functools.partial(run, COMMAND)
+main = main_of(COMMAND)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,7 +1,6 @@
 """Searches flags: python -m sample_factory.runner.search --run=my_package.my_search"""
 
 import csv
-import functools
 import json
 import sys
 import warnings
@@ -17,7 +16,7 @@ from sample_factory.config.experiment_folder import (
     read_json,
     write_atomically,
 )
-from sample_factory.launch.command_line import run
+from sample_factory.launch.command_line import main_of
 from sample_factory.launch.exit_codes import FAILED, INTERRUPTED
 from sample_factory.plotting.plot_command import aligned
 from sample_factory.runner.grid import Grid
@@ -155,7 +154,7 @@ COMMAND = Command(
 )
 
 
-main = functools.partial(run, COMMAND)
+main = main_of(COMMAND)
 
 if __name__ == "__main__":
     sys.exit(main())

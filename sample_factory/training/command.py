@@ -14,8 +14,8 @@ def train(config: Config) -> int:
         return FAILED if train_config(config).status == "failed" else DONE
 
 
-COMMAND = TRAIN._replace(run=train)
-RUN_ALGORITHM = COMMAND._replace(
+COMMAND = TRAIN.but(run=train)
+RUN_ALGORITHM = COMMAND.but(
     module="run_algorithm",
     description="The command of version 1. With --algo=APPO (the default) it is sample_factory.train, with "
     "--algo=DUMMY_SAMPLER it is sample_factory.dummy_sampler.",

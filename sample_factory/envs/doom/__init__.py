@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sample_factory.config.command import READS_EXPERIMENT, Command
+from sample_factory.config.command import NEW
 from sample_factory.config.flags import flag
 
 
@@ -17,7 +17,7 @@ class HumanGameFlags:
     )
 
 
-PLAY_DOOM = Command(
+PLAY_DOOM = NEW.but(
     module="play_doom",
     usage="--env=doom_NAME [--flag=value ...]",
     description="Opens a window in which a human plays Doom.",
@@ -30,9 +30,8 @@ PLAY_DOOM = Command(
     --env=doom_duel --join=127.0.0.1:5029
     """,
     run="sample_factory.envs.doom.human_player:play_doom",
-    experiment="new",
     sections={"human_game": HumanGameFlags},
     common="env seed",
     envs=(("doom_NAME", "Doom, e.g. doom_basic, doom_duel_bots; --env=doom lists all of them"),),
-    reads=READS_EXPERIMENT + "seed env_frameskip -num_agents -num_humans",
+    reads="seed env_frameskip -num_agents -num_humans",
 )
