@@ -7,25 +7,25 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from sample_factory.config import VERSION
-from sample_factory.config.algorithms import register_algorithm
-from sample_factory.config.flags import ConfigError
-from sample_factory.envs.env_registry import register_env
-from sample_factory.mainloop.observer import Observer, register_observer
-from sample_factory.models.network_registry import (
-    register_actor_critic,
-    register_core,
-    register_decoder,
-    register_encoder,
-)
-from sample_factory.sampling.matchmaking.matchmaking import register_matchmaking
 from sample_factory.version_2 import finder
 
 if TYPE_CHECKING:
+    from sample_factory.config.algorithms import register_algorithm
+    from sample_factory.config.flags import ConfigError
+    from sample_factory.envs.env_registry import register_env
     from sample_factory.evaluation.evaluate import evaluate
     from sample_factory.evaluation.load_policy import load_policy
     from sample_factory.exporting import export_onnx
+    from sample_factory.mainloop.observer import Observer, register_observer
     from sample_factory.mainloop.run_result import RunResult, TrainingFailed
+    from sample_factory.models.network_registry import (
+        register_actor_critic,
+        register_core,
+        register_decoder,
+        register_encoder,
+    )
     from sample_factory.plotting.read_summaries import read_metrics
+    from sample_factory.sampling.matchmaking.matchmaking import register_matchmaking
     from sample_factory.training.run import run
 
 __all__ = [
@@ -49,12 +49,22 @@ __all__ = [
     "run",
 ]
 _MODULES = {
+    "ConfigError": "sample_factory.config.flags",
+    "Observer": "sample_factory.mainloop.observer",
     "RunResult": "sample_factory.mainloop.run_result",
     "TrainingFailed": "sample_factory.mainloop.run_result",
     "evaluate": "sample_factory.evaluation.evaluate",
     "export_onnx": "sample_factory.exporting",
     "load_policy": "sample_factory.evaluation.load_policy",
     "read_metrics": "sample_factory.plotting.read_summaries",
+    "register_actor_critic": "sample_factory.models.network_registry",
+    "register_algorithm": "sample_factory.config.algorithms",
+    "register_core": "sample_factory.models.network_registry",
+    "register_decoder": "sample_factory.models.network_registry",
+    "register_encoder": "sample_factory.models.network_registry",
+    "register_env": "sample_factory.envs.env_registry",
+    "register_matchmaking": "sample_factory.sampling.matchmaking.matchmaking",
+    "register_observer": "sample_factory.mainloop.observer",
     "run": "sample_factory.training.run",
     "train": "sample_factory.train",
 }

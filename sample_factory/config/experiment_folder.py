@@ -22,6 +22,7 @@ from sample_factory.runtime.files import new_file, open_file, refuse_special
 IDENTITY = ("env", "experiment", "experiments_root", "train_dir", "restart_behavior")
 SAVED = "saved cfg.json"
 SAVED_NAMES = ("cfg.json", "config.json")
+RESULT_FILE = "result.json"  # how the last run of an experiment has ended
 CHECKPOINT_ENDINGS = (".pth", ".milestone")
 MAX_TEXT = 100_000  # characters of a value
 MAX_BYTES = 20_000_000  # of a JSON file

@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
-from sample_factory.config.experiment_folder import write_atomically
+from sample_factory.config.experiment_folder import RESULT_FILE, write_atomically
 from sample_factory.monitoring.console import duration_text, short_number
 from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.run_progress import RunProgress
@@ -15,7 +15,6 @@ from sample_factory.runtime.log import log
 DONE = "done"
 STOPPED = "stopped"
 FAILED = "failed"
-RESULT_FILE = "result.json"  # in the experiment folder: how its last run has ended
 
 
 class PolicyResult(NamedTuple):

@@ -178,7 +178,8 @@ class Grid:
                 if signals.requested is not None:
                     self._stop()
                     break
-                self._start_next()
+                while self._start_next():
+                    pass
                 self._follow()
                 time.sleep(POLL_SECONDS)
         return signals.requested is None
@@ -216,12 +217,13 @@ class Grid:
                 f"queue, {resumed} were begun and are resumed, {len(waiting) - resumed} are new"
             )
 
-    def _start_next(self) -> None:
-        """Starts the next job if there is room and the pause since the last start is over."""
+    def _start_next(self) -> bool:
+        """Starts the next job if there is room and the pause since the last start is over. Returns False if
+        there is nothing to start now."""
         row = next((row for row in self.rows if row.state == WAITING), None)
         is_too_early = time.monotonic() - self._last_start < self._pause
         if row is None or is_too_early or not self._backend.has_room():
-            return
+            return False
         self._last_start = time.monotonic()
         row.job.write_order()
         try:
@@ -230,6 +232,7 @@ class Grid:
             row.change(FAILED, str(error))
         else:
             row.change(QUEUED)
+        return True
 
     def _follow(self) -> None:
         """Updates the rows of the active jobs."""

@@ -20,9 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sample_factory.config.experiment_folder import read_json, write_atomically
+from sample_factory.config.experiment_folder import RESULT_FILE, read_json, write_atomically
 from sample_factory.config.flags import ConfigError
-from sample_factory.mainloop.run_result import RESULT_FILE
 from sample_factory.runtime.files import open_file
 
 FOLDER = "runner"  # in the folder of the grid: orders, states and logs
