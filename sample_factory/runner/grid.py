@@ -178,7 +178,7 @@ class Grid:
                 if signals.requested is not None:
                     self._stop()
                     break
-                while self._start_next():
+                while signals.requested is None and self._start_next():
                     pass
                 self._follow()
                 time.sleep(POLL_SECONDS)
