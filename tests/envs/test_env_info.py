@@ -24,7 +24,6 @@ from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.runtime import child_side
 from sample_factory.runtime.log import log
-from tests.counting import make_config
 
 POSITION = spaces.Discrete(3, start=1)
 SPEED = spaces.Box(-1, 1, (2,), np.float64)
@@ -150,6 +149,8 @@ class NeverCloses(gym.Env):
 
 def test_an_env_whose_close_never_returns_is_probed_with_a_line_that_names_it(monkeypatch, caplog):
     monkeypatch.setattr(log, "propagate", True)
+    from tests.counting import make_config  # not above: it loads torch, and the children import this module
+
     family = EnvFamily("never_closes", lambda name: NeverCloses(), None, {})
     cfg = make_config().namespace()
     assert probe_env_info(family, cfg).num_agents == 1

@@ -18,11 +18,11 @@ from sample_factory.runtime.child import call_in_child
 CFG = SimpleNamespace(vector_env_copies=1, env_frameskip=None, env_kwargs="{}")
 
 
-def size_in_child(name):
-    def make(family, cfg):
-        return family.make(cfg, EnvConfig(0, 0, 0)).unwrapped.size
+def sizes_in_child(*names):
+    def make(families, cfg):
+        return [family.make(cfg, EnvConfig(0, 0, 0)).unwrapped.size for family in families]
 
-    return call_in_child("make", make, (resolve_family(name), CFG))
+    return call_in_child("make", make, ([resolve_family(name) for name in names], CFG))
 
 
 def script_env():
@@ -54,8 +54,7 @@ def test_classes_functions_and_names_of_the_main_script_reach_children(registry,
     gym.register("Lambda-v0", lambda: ScriptEnv(4))
     gym.register("Partial-v0", functools.partial(ScriptEnv, 5))
     gym.register("Path-v0", "__main__:ScriptEnv", kwargs={"size": 6})
-    names = ["gym_Class-v0", "gym_Lambda-v0", "gym_Partial-v0", "gym_Path-v0"]
-    assert [size_in_child(name) for name in names] == [3, 4, 5, 6]
+    assert sizes_in_child("gym_Class-v0", "gym_Lambda-v0", "gym_Partial-v0", "gym_Path-v0") == [3, 4, 5, 6]
 
 
 def test_an_id_that_is_registered_by_an_import_of_the_script_needs_no_import_in_the_child(registry):
@@ -79,13 +78,13 @@ def test_a_function_that_its_module_has_replaced_is_sent_itself(registry):
 
     make.__module__, make.__qualname__ = "gymnasium.envs.classic_control", "CartPoleEnv"  # another object
     gym.register("Replaced-v0", make)
-    assert size_in_child("gym_Replaced-v0") == 7
+    assert sizes_in_child("gym_Replaced-v0") == [7]
 
 
 def test_an_object_that_cannot_be_pickled_does_not_stop_runs_on_other_ids(registry):
     gym.register("Locked-v0", script_env(), kwargs={"size": threading.Lock()})
     gym.register("Class-v0", script_env(), kwargs={"size": 3})
-    assert size_in_child("gym_Class-v0") == 3
+    assert sizes_in_child("gym_Class-v0") == [3]
 
 
 def test_a_package_that_registers_in_the_child_what_the_script_has_registered_prints_no_warning(registry):

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sample_factory.runtime import cpu
 from sample_factory.runtime import supervisor as supervisor_module
-from sample_factory.runtime.child import Child, ChildFailed
+from sample_factory.runtime.child import Child, ChildFailed, ChildOptions
 from sample_factory.runtime.log import log
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 from sample_factory.runtime.supervisor import (
@@ -25,6 +26,7 @@ from sample_factory.runtime.supervisor import (
     Supervisor,
     stop_all,
 )
+from sample_factory.runtime.template import template
 from tests.runtime.bodies import (
     ExitsWith,
     FailsForGood,
@@ -42,6 +44,17 @@ from tests.runtime.waiting import eventually, is_running, kill_9, wait_ready
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def template_of_all_tests():
+    with template(["tests.runtime.bodies"], cpu.ONE_THREAD):
+        yield
+
+
+def forked(name, factory, args=()):
+    """Returns a child that starts quickly. It writes to the stderr of the first test."""
+    return Child(name, factory, args, ChildOptions(from_template=True))
+
+
 def await_check(supervisor: Supervisor) -> list[Child]:
     """Calls check() until it returns dead children; returns them."""
     dead = {}
@@ -55,7 +68,7 @@ def await_ready(supervisor: Supervisor) -> None:
 
 
 def test_all_children_become_ready_and_stop_in_their_stages():
-    learner, workers = Child("learner", Idle), [Child(f"worker_{i}", Idle) for i in range(2)]
+    learner, workers = forked("learner", Idle), [forked(f"worker_{i}", Idle) for i in range(2)]
     with Supervisor([learner, *workers]) as supervisor:
         supervisor.start_all()
         await_ready(supervisor)
@@ -66,7 +79,7 @@ def test_all_children_become_ready_and_stop_in_their_stages():
 
 
 def test_the_first_failure_to_build_is_raised_while_others_are_still_not_ready():
-    with Supervisor([Child("good", Idle), Child("bad", FailsInFactory)]) as supervisor:
+    with Supervisor([forked("good", Idle), forked("bad", FailsInFactory)]) as supervisor:
         supervisor.start_all()
         with pytest.raises(ChildFailed, match="bad: LookupError: no such map"):
             await_ready(supervisor)
@@ -74,7 +87,7 @@ def test_the_first_failure_to_build_is_raised_while_others_are_still_not_ready()
 
 
 def test_a_restartable_child_that_dies_while_the_run_starts_ends_it():
-    child = Child("bad", FailsInFactory)
+    child = forked("bad", FailsInFactory)
     with Supervisor([child], restartable=[child]) as supervisor:
         supervisor.start_all()
         with pytest.raises(ChildFailed, match="bad: LookupError: no such map"):
@@ -82,7 +95,7 @@ def test_a_restartable_child_that_dies_while_the_run_starts_ends_it():
 
 
 def test_a_death_ends_the_run_unless_the_child_is_restartable():
-    learner, worker = Child("learner", Idle), Child("worker", Idle)
+    learner, worker = forked("learner", Idle), forked("worker", Idle)
     with Supervisor([learner, worker], restartable=[worker]) as supervisor:
         supervisor.start_all()
         await_ready(supervisor)
@@ -99,7 +112,7 @@ def test_a_death_ends_the_run_unless_the_child_is_restartable():
 
 
 def test_a_child_that_has_lost_another_one_is_not_named_before_it():
-    first, other, worker = Child("first", LosesPeer), Child("other", Idle), Child("worker", Idle)
+    first, other, worker = forked("first", LosesPeer), forked("other", Idle), forked("worker", Idle)
     with Supervisor([first, other, worker], restartable=[worker]) as supervisor:
         supervisor.start_all()
         assert eventually(lambda: first.error is not None and other.ready and worker.ready)
@@ -111,14 +124,14 @@ def test_a_child_that_has_lost_another_one_is_not_named_before_it():
 
 def test_a_lost_connection_is_the_failure_if_no_other_child_has_failed(monkeypatch):
     monkeypatch.setattr(supervisor_module, "PEER_SECONDS", 0.1)
-    with Supervisor([Child("first", LosesPeer), Child("other", Idle)]) as supervisor:
+    with Supervisor([forked("first", LosesPeer), forked("other", Idle)]) as supervisor:
         supervisor.start_all()
         with pytest.raises(ChildFailed, match="first: lost the connection to another child"):
             await_check(supervisor)
 
 
 def test_repeated_deaths_of_a_restartable_child_end_the_run():
-    worker = Child("worker", ExitsWith, (4,))
+    worker = forked("worker", ExitsWith, (4,))
     with Supervisor([worker], restartable=[worker], limits=Limits(deaths=2)) as supervisor:
         supervisor.start_all()
         with pytest.raises(ChildFailed, match="worker: died 3 times in a row, .* exit code 4"):
@@ -127,7 +140,7 @@ def test_repeated_deaths_of_a_restartable_child_end_the_run():
 
 
 def test_a_child_that_was_useful_for_long_may_die_again():
-    worker = Child("worker", GetsStuck)  # ready, and useful for 0.1 seconds
+    worker = forked("worker", GetsStuck)  # ready, and useful for 0.1 seconds
     limits = Limits(deaths=1, useful_seconds=0.05, silent_seconds=0.6)
     with Supervisor([worker], restartable=[worker], limits=limits) as supervisor:
         supervisor.start_all()
@@ -136,7 +149,7 @@ def test_a_child_that_was_useful_for_long_may_die_again():
 
 
 def test_a_permanent_failure_ends_the_run_at_once():
-    worker = Child("worker", FailsForGood)
+    worker = forked("worker", FailsForGood)
     with Supervisor([worker], restartable=[worker]) as supervisor:
         supervisor.start_all()
         with pytest.raises(ChildFailed, match="worker: no such map, ever"):
@@ -156,7 +169,7 @@ def test_a_child_that_is_stuck_prints_where_and_counts_as_dead(capfd):
 
 
 def test_a_stuck_child_that_is_not_restartable_ends_the_run():
-    stuck = Child("stuck", GetsStuck)
+    stuck = forked("stuck", GetsStuck)
     with Supervisor([stuck], limits=Limits(silent_seconds=0.6)) as supervisor:
         supervisor.start_all()
         assert eventually(lambda: supervisor.is_ready)
@@ -165,7 +178,7 @@ def test_a_stuck_child_that_is_not_restartable_ends_the_run():
 
 
 def test_a_successor_that_never_gets_ready_counts_as_dead_too():
-    child = Child("slow", NeverReady)
+    child = forked("slow", NeverReady)
     with Supervisor([child], restartable=[child], limits=Limits(start_seconds=0.5)) as supervisor:
         supervisor.start_all()
         assert await_check(supervisor) == [child]
@@ -173,7 +186,7 @@ def test_a_successor_that_never_gets_ready_counts_as_dead_too():
 
 
 def test_a_child_that_does_not_stop_is_killed_and_named():
-    idle, stubborn = Child("idle", Idle), Child("stubborn", Stubborn)
+    idle, stubborn = forked("idle", Idle), forked("stubborn", Stubborn)
     with Supervisor([idle, stubborn]) as supervisor:
         supervisor.start_all()
         await_ready(supervisor)
@@ -197,7 +210,7 @@ def test_a_child_that_is_busy_is_waited_for_and_killed_without_stacks(capfd, cap
 
 
 def test_the_failure_of_a_child_that_was_asked_to_stop_before_its_stage_is_reported():
-    idle, failing = Child("idle", Idle), Child("failing", FailsWhenStopped)
+    idle, failing = forked("idle", Idle), forked("failing", FailsWhenStopped)
     with Supervisor([idle, failing]) as supervisor:
         supervisor.start_all()
         await_ready(supervisor)
@@ -208,7 +221,7 @@ def test_the_failure_of_a_child_that_was_asked_to_stop_before_its_stage_is_repor
 
 
 def test_a_child_that_is_not_ready_is_not_waited_for_when_it_is_to_stop():
-    child = Child("slow", NeverReady)
+    child = forked("slow", NeverReady)
     with Supervisor([child]) as supervisor:
         supervisor.start_all()
         assert stop_all([child], grace_seconds=600) == ([], [])
@@ -217,7 +230,7 @@ def test_a_child_that_is_not_ready_is_not_waited_for_when_it_is_to_stop():
 
 def test_leaving_the_block_kills_children_and_their_simulators():
     pids = SharedArrays({"pids": ArraySpec((3,), np.int64)})
-    with pytest.raises(KeyError), Supervisor([Child("child", WithSimulator, (pids, True))]) as supervisor:
+    with pytest.raises(KeyError), Supervisor([forked("child", WithSimulator, (pids, True))]) as supervisor:
         supervisor.start_all()
         await_ready(supervisor)
         raise KeyError
@@ -275,7 +288,7 @@ def test_repeats_of_a_signal_are_one_request_and_a_later_one_kills_all_children_
 
 def test_a_second_interrupt_of_a_process_with_other_work_raises_and_kills_all_children(monkeypatch):
     monkeypatch.setattr(supervisor_module, "REPEAT_SECONDS", 0.0)
-    child = Child("child", Idle)
+    child = forked("child", Idle)
     former = signal.getsignal(signal.SIGINT)
     message = "SIGINT received again: ended at once. Level 3 is lost."
     signals = StopSignals(lambda: "Level 3 is lost.", keeps_process=True)

@@ -130,15 +130,14 @@ def _flat(value):
     return [np.asarray(part) for entry in value for part in (entry if isinstance(entry, tuple) else [entry])]
 
 
-@pytest.mark.parametrize("is_batched", [True, False])
-def test_a_wrapper_that_names_its_experiment_late_trains_and_plays(tmp_path, is_batched):
+def test_a_wrapper_that_names_its_experiment_late_trains_and_plays(tmp_path):
     register_env("simulator", make(gym.spaces.Tuple([MOVE, JUMP])))
     small = ["--env=simulator", "--serial_mode=True", "--num_workers=1", "--rollout=8", "--batch_size=64"]
 
     def parse(argv, evaluation):
         parser, _ = parse_sf_args(argv=argv, evaluation=evaluation)
         parser.add_argument("--base_port", default=11008, type=int)
-        parser.set_defaults(batched_sampling=is_batched, use_rnn=False, encoder_mlp_layers=[8])
+        parser.set_defaults(batched_sampling=True, use_rnn=False, encoder_mlp_layers=[8])
         cfg = parse_full_cfg(parser, argv)
         cfg.train_dir, cfg.experiment = str(tmp_path), "late"
         return cfg

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -400,19 +399,25 @@ def traces_of(instance: str, folder: Path) -> list[str]:
     return found
 
 
+@pytest.fixture(scope="module")
+def ended_scripts(tmp_path_factory):
+    """Returns the folder and the output of a script by how it ends; all run side by side."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    options["env"] = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    folders = {end: tmp_path_factory.mktemp(end) for end in ("close", "exit", "kill")}
+    scripts = {
+        end: subprocess.Popen([sys.executable, "-c", SCRIPT, end], cwd=folder, **options)
+        for end, folder in folders.items()
+    }
+    return {end: (folders[end], script.communicate()[0]) for end, script in scripts.items()}
+
+
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("end", ["close", "exit", "kill"])
-def test_nothing_is_left_of_the_engines(tmp_path, end):
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-    result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(SCRIPT), end],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    words = [line.split() for line in result.stdout.split("\n")]
-    assert list(tmp_path.iterdir()) == [], result.stderr
+def test_nothing_is_left_of_the_engines(ended_scripts, end):
+    folder, output = ended_scripts[end]
+    words = [line.split() for line in output.split("\n")]
+    assert list(folder.iterdir()) == [], output
     if end == "close":
         assert ["left", "0"] in words
     engines = [(line[1], Path(line[2])) for line in words if line[:1] == ["engine"]]

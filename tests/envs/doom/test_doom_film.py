@@ -57,7 +57,7 @@ def test_pictures_show_the_game_that_is_played(make_env, caplog, monkeypatch, na
     env = make_env(name, "rgb_array_list", **flags)
     env.action_space.seed(1)
     env.reset(seed=1)
-    for _ in range(100):
+    for _ in range(50):
         if any(env.step(env.action_space.sample())[2:4]):
             env.reset()
         env.render()
