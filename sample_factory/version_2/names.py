@@ -7,8 +7,7 @@ PAGE = "see sample_factory/config/README.md, Coming from Sample Factory 1 or 2"
 RUNNING = "sample_factory.version_2.running"
 PLAY_LOOP = "sample_factory.version_2.play_loop"
 RUNNER = "sample_factory.version_2.runner"
-ENCODER = "sample_factory.version_2.encoder"
-TENSORS = "sample_factory.version_2.tensors"
+CLASSES = "sample_factory.version_2.classes"
 
 
 BUILT_IN_ENVS = (
@@ -53,7 +52,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     },
     "model.encoder": {
         # Also what the module imports: scripts write `from sample_factory.model.encoder import *`.
-        **_in(ENCODER, "Encoder", "calc_num_elements", "create_mlp", "nonlinearity", "torch"),
+        **_in(CLASSES, "Encoder", "calc_num_elements", "create_mlp", "nonlinearity", "torch"),
         **_in("typing", "Dict", "List", "Optional"),
         **_in("torch", "nn", "Tensor"),
         **_all("Config ObsSpace", "typing:Any"),
@@ -62,7 +61,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "make_img_encoder": "leave it out: pictures have an encoder without it, see --encoder_subtype",
     },
     "model.model_utils": {
-        **_in(ENCODER, "create_mlp", "nonlinearity"),
+        **_in(CLASSES, "create_mlp", "nonlinearity"),
         **_in(PLAY_LOOP, "get_rnn_size"),
         "fc_layer": "torch.nn:Linear",
     },
@@ -76,19 +75,19 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "ActorCritic": f"{PLAY_LOOP}:PlayedActorCritic",
         **_in(PLAY_LOOP, "create_actor_critic"),
     },
-    "algo.utils.torch_utils": _in(ENCODER, "calc_num_elements"),
+    "algo.utils.torch_utils": _in(CLASSES, "calc_num_elements"),
     "algo.utils.gymnasium_utils": {
         "convert_space": "sample_factory.envs.adapters.old_gym:to_gymnasium",
         "patch_non_gymnasium_env": "return the env itself from make_env: envs of the old gym are adapted",
     },
-    "algo.utils.tensor_dict": _in(TENSORS, "TensorDict"),
-    "algo.utils.running_mean_std": _in(TENSORS, "RunningMeanStdInPlace"),
+    "algo.utils.tensor_dict": _in(CLASSES, "TensorDict"),
+    "algo.utils.running_mean_std": _in(CLASSES, "RunningMeanStdInPlace"),
     "algo.utils.misc": _in(RUNNING, "ExperimentStatus"),
     "algo.utils.rl_utils": {**_in(PLAY_LOOP, "prepare_and_normalize_obs"), "make_dones": "torch:logical_or"},
     "algo.utils.tensor_utils": {"unsqueeze_tensor": "torch:unsqueeze"},
     "algo.utils.action_distributions": {
         **_in(PLAY_LOOP, "argmax_actions"),
-        **_in(TENSORS, "ContinuousActionDistribution"),
+        **_in(CLASSES, "ContinuousActionDistribution"),
     },
     "algo.utils.env_info": _in(PLAY_LOOP, "EnvInfo", "extract_env_info"),
     "algo.sampling.batched_sampling": _in(PLAY_LOOP, "preprocess_actions"),
@@ -114,7 +113,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "StatusCode": "builtins:int",
     },
     "utils.attr_dict": _in(RUNNING, "AttrDict"),
-    "utils.timing": {"Timing": "sample_factory.version_2.timing:Timing"},
+    "utils.timing": _in(CLASSES, "Timing"),
     "launcher.launcher_utils": _in(RUNNING, "seeds"),
     "launcher.run_description": {
         name: f"sample_factory.runner.run_description:{name}"

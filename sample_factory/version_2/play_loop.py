@@ -29,8 +29,8 @@ from sample_factory.models.action_distributions import (
 from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.models.policy_spec import state_size
 from sample_factory.spaces.actions import ACTION_MASK, action_layout, action_leaves
+from sample_factory.version_2.classes import ContinuousActionDistribution
 from sample_factory.version_2.running import config_of_values, experiment_dir
-from sample_factory.version_2.tensors import ContinuousActionDistribution
 
 
 class PlayedActorCritic(nn.Module):

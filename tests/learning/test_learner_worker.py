@@ -1,6 +1,7 @@
 """The process around a Learner, its two threads driven by hand."""
 
 import copy
+import functools
 import threading
 import time
 from dataclasses import replace
@@ -57,10 +58,15 @@ def parts(tmp_path):
     return make_parts(tmp_path)
 
 
+@functools.cache
+def info_of_env():
+    config = parse_config(FLAGS, resolve_family)
+    return probe_env_info(resolve_family(config.run.env), config.namespace())
+
+
 def make_parts(tmp_path, *flags):
     config = parse_config([*FLAGS, f"--train_dir={tmp_path}", *flags], resolve_family)
-    family = resolve_family(config.run.env)
-    plan = plan_run(config, family, info=probe_env_info(family, config.namespace()))
+    plan = plan_run(config, resolve_family(config.run.env), info=info_of_env())
     resources = allocate(plan)
     [args] = worker_specs(plan, resources)[0].args
     return Parts(resources.buffers, resources.channels._replace(learners=[ThreadQueue()]), args)

@@ -227,8 +227,15 @@ def test_the_default_transport_does_not_import_the_other():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def template_of_all_tests():
+    with template(["tests.runtime.bodies"], cpu.ONE_THREAD):
+        yield
+
+
 def start(*recipe) -> Child:
-    child = Child(recipe[0].__name__, recipe[0], recipe[1:], ChildOptions(one_shot=True))
+    options = ChildOptions(one_shot=True, from_template=True)
+    child = Child(recipe[0].__name__, recipe[0], recipe[1:], options)
     child.start()
     return child
 

@@ -37,15 +37,6 @@ class Countdown(gym.Env):
         return np.array([self.episode, self.time], float)
 
 
-class EndsTwice(Countdown):
-    """Ends every episode terminated and truncated at once, as a time limit on the last step does."""
-
-    def step(self, action):
-        observation, reward, terminated, truncated, info = super().step(action)
-        ended = terminated or truncated
-        return observation, reward, ended, ended, info
-
-
 def drive(env, num_steps):
     """Steps an adapted env with actions of zeros.
 

@@ -35,28 +35,6 @@ def test_each_agent_has_its_rewards_ends_and_infos():
     assert rows.arrays["obs"][:, 0, [EPISODE, STEP]].tolist() == [[1, 1], [1, 0]]
 
 
-def test_an_agent_that_is_terminated_and_truncated_is_terminated():
-    class EndsTwice(CountingEnv):
-        def _step_agent(self, agent, action):
-            observation, reward, _, _, info = super()._step_agent(agent, action)
-            return observation, reward, True, agent == 0, info
-
-    result = step_of(adapt(EndsTwice(num_agents=2)))
-    assert result.terminated == [True, True] and result.truncated == [False, False]
-    assert set(result.end_infos) == {0, 1}
-
-
-def test_a_reward_and_a_flag_may_be_arrays_of_one():
-    class InArrays(CountingEnv):
-        def _step_agent(self, agent, action):
-            observation, reward, _, _, info = super()._step_agent(agent, action)
-            return observation, np.array([reward]), np.array([agent == 0]), np.array([True]), info
-
-    result = step_of(adapt(InArrays(num_agents=2)))
-    numbers = np.array([result.rewards, result.terminated, result.truncated], float)
-    assert numbers.tolist() == [[1, 1], [1, 0], [0, 1]]
-
-
 def test_agents_with_equal_spaces_are_of_one_kind():
     env = adapt(MixedCounting())
     assert env.kinds.of_agent == (0, 1, 0)

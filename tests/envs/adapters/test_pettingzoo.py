@@ -46,16 +46,6 @@ def test_agents_are_numbered_as_in_possible_agents_and_act_in_their_own_space():
     assert result.rewards == [1.0, 2.0, 3.0] and driven.active == [True] * 3
 
 
-def test_a_reward_may_be_an_array_of_one():
-    class InArrays(Scripted):
-        def step(self, actions):
-            observations, rewards, *others = super().step(actions)
-            return observations, {agent: np.array([reward]) for agent, reward in rewards.items()}, *others
-
-    result = Driven(InArrays([Turn("abc")] * 2)).step()
-    assert np.array(result.rewards).tolist() == [1.0, 2.0, 3.0]
-
-
 def test_an_agent_that_ended_is_inactive_until_the_episode_of_the_env_is_over():
     turns = [Turn("ac", terminated="b"), Turn("ac"), Turn("a", truncated="c"), Turn("", terminated="a")]
     driven = Driven(Scripted(turns))
@@ -114,11 +104,6 @@ def test_an_agent_that_never_took_part_has_no_end():
     driven = Driven(Scripted([Turn("", terminated="abc")], begin="ab"))
     result = driven.step()
     assert result.terminated == [True, True, False] and result.truncated == [False] * 3
-
-
-def test_terminated_and_truncated_at_once_is_terminated():
-    result = Driven(Scripted([Turn("", terminated="ab", truncated="abc")])).step()
-    assert result.terminated == [True, True, False] and result.truncated == [False, False, True]
 
 
 def test_the_infos_of_an_end_are_those_of_the_step_also_where_the_env_is_reset():

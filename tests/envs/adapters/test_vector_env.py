@@ -19,7 +19,7 @@ from sample_factory.envs.protocol import EMPTY_INFO, ObservationRows
 from sample_factory.envs.random_actions import RandomActions
 from sample_factory.spaces.actions import action_encoder
 from tests.crowd import CountingCrowd
-from tests.envs.adapters.countdown import Countdown, EndsTwice, drive
+from tests.envs.adapters.countdown import Countdown, drive
 
 MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
 KINDS = pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
@@ -232,12 +232,6 @@ def test_agents_may_be_inactive_as_the_infos_say():
     assert env.step(np.zeros((3, 1), np.float32), rows).active.tolist() == [False, True, True]
 
 
-def test_a_step_that_is_terminated_and_truncated_is_terminated():
-    pair = SyncVectorEnv([EndsTwice, EndsTwice], autoreset_mode=AutoresetMode.SAME_STEP)
-    _, results = drive(adapt(pair), 3)
-    assert np.all(results[2].terminated) and not np.any(results[2].truncated)
-
-
 def test_reward_shaping_is_found_inside_wrappers_of_vector_envs():
     class Shaped(CountingCrowd, RewardShaping):
         def get_default_reward_shaping(self):
@@ -363,28 +357,6 @@ def test_observations_of_a_vector_env_are_those_of_single_envs(space):
         for key, array in row.arrays.items():
             assert np.array_equal(rows.arrays[key][agent], array[0])
         assert env.kinds.spaces == single.kinds.spaces
-
-
-class OwnArrays(Native):
-    """Returns arrays of its own, which a reset clears."""
-
-    metadata = {"autoreset_mode": AutoresetMode.DISABLED}
-
-    def step(self, actions):
-        observations, self.rewards, self.terminated, self.truncated, infos = super().step(actions)
-        return observations, self.rewards, self.terminated, self.truncated, infos
-
-    def reset(self, *, seed=None, options=None):
-        if options is not None:
-            for array in (self.rewards, self.terminated, self.truncated):
-                array[options["reset_mask"]] = 0
-        return super().reset()
-
-
-def test_a_reset_of_ended_copies_may_clear_the_results_of_the_step():
-    _, (result,) = drive(adapt(OwnArrays({})), 1)
-    assert result.rewards.tolist() == [1.0, 1.0, 1.0]
-    assert result.terminated.tolist() == [True, False, True]
 
 
 class Remembers(gym.Env):

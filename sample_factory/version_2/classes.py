@@ -1,0 +1,123 @@
+"""Classes of version 2 that scripts derive from or use, and functions that its encoders call."""
+
+import collections
+import contextlib
+import itertools
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sample_factory.models.action_distributions import GaussianActions
+from sample_factory.models.encoders import ACTIVATIONS
+from sample_factory.models.normalizers import RunningNormalizer
+from sample_factory.version_2.running import AttrDict
+
+
+class Encoder(nn.Module):
+    """Base class of encoders: one that returns its width from a method."""
+
+    def __init__(self, cfg: Any):
+        super().__init__()
+        self.cfg = cfg
+
+    def get_out_size(self) -> int:
+        """Returns the width of the output."""
+        raise NotImplementedError
+
+    @property
+    def out_size(self) -> int:
+        """Width of the output."""
+        return self.get_out_size()
+
+
+def nonlinearity(cfg: Any, inplace: bool = False) -> nn.Module:
+    """Returns the activation function of --nonlinearity."""
+    return ACTIVATIONS[cfg.nonlinearity]()
+
+
+def create_mlp(layer_sizes: Sequence[int], input_size: int, activation: nn.Module) -> nn.Module:
+    """Returns fully connected layers with an activation after each; nn.Identity without sizes."""
+    pairs = itertools.pairwise([input_size, *layer_sizes])
+    layers = [layer for pair in pairs for layer in (nn.Linear(*pair), activation)]
+    return nn.Sequential(*layers) if layers else nn.Identity()
+
+
+def calc_num_elements(module: nn.Module, shape: Sequence[int]) -> int:
+    """Returns the number of outputs of a module for one input of a shape."""
+    with torch.no_grad():
+        return int(module(torch.zeros(1, *shape)).numel())
+
+
+class TensorDict(dict[str, Any]):
+    """Tensors or arrays by key, also nested. An index that is no text is one into each of them."""
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, str):
+            return super().__getitem__(index)
+        parts = {key: TensorDict(part) if isinstance(part, dict) else part for key, part in self.items()}
+        return TensorDict({key: part[index] for key, part in parts.items()})
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if isinstance(index, str):
+            super().__setitem__(index, value)
+            return
+        for key, part in value.items():
+            own = TensorDict(self[key]) if isinstance(part, dict) else self[key]
+            own[index] = torch.as_tensor(part) if isinstance(own, Tensor) else part
+
+
+class RunningMeanStdInPlace(RunningNormalizer):
+    """Normalises tensors [B, *shape] float32 in place; in training mode, adds them to the statistics."""
+
+    def forward(self, x: Tensor, denormalize: bool = False) -> None:
+        if self.training and not denormalize:
+            self.update(x)
+        x.copy_(self.denormalize(x) if denormalize else self.normalize(x))
+
+
+class ContinuousActionDistribution(GaussianActions):
+    """Independent normal variables. params: their means, then the logarithms of their standard deviations,
+    [B, 2 D]."""
+
+    def __init__(self, params: Tensor):
+        super().__init__(*params.chunk(2, dim=-1))
+
+    @property
+    def stddevs(self) -> Tensor:
+        return self.log_stds.exp()
+
+    kl_divergence = GaussianActions.kl
+
+
+class Timing(AttrDict):
+    """Seconds by name: `with timing.timeit("step"): ...` keeps the last measurement, `add_time` their sum,
+    `time_avg` the mean of the last ones."""
+
+    def __init__(self, name: str = "Profile"):
+        super().__init__()
+        vars(self).update(name=name, recent={})  # not among the entries
+
+    @contextlib.contextmanager
+    def timeit(self, key: str, start: float = 0.0) -> Iterator[None]:
+        self.setdefault(key, 0.0)
+        begin = time.perf_counter()
+        yield
+        self[key] = start + time.perf_counter() - begin
+
+    def add_time(self, key: str) -> contextlib.AbstractContextManager[None]:
+        return self.timeit(key, self.get(key, 0.0))
+
+    @contextlib.contextmanager
+    def time_avg(self, key: str, average: int = 10) -> Iterator[None]:
+        recent = vars(self)["recent"].setdefault(key, collections.deque(maxlen=average))
+        with self.timeit(key):
+            yield
+        recent.append(self[key])
+        self[key] = statistics.fmean(recent)
+
+    def __str__(self) -> str:
+        return f"{vars(self)['name']}: " + ", ".join(f"{key}: {value:.4f}" for key, value in self.items())
