@@ -16,9 +16,10 @@ from dataclasses import fields
 import pytest
 
 from sample_factory.config.sampling_flags import SamplingFlags
-from sample_factory.runtime import queues
+from sample_factory.runtime import cpu, queues
 from sample_factory.runtime.child import Child, ChildOptions
 from sample_factory.runtime.queues import MAX_MESSAGE_BYTES, FasterFifoQueue, LocalQueue, SocketQueue
+from sample_factory.runtime.template import template
 from tests.runtime.bodies import Consumes, Hammers, Produces, WithoutInheritedFiles
 from tests.runtime.waiting import eventually, kill_9, wait_ready
 
