@@ -134,36 +134,6 @@ def all_finite(learner):
     return all(tensor.isfinite().all() for tensor in [*state["model"].values(), *optimizer])
 
 
-@pytest.mark.parametrize("flags", [{}, {"lr_schedule": "kl_adaptive_minibatch"}, {"with_vtrace": False}])
-def test_a_minibatch_without_a_valid_sample_moves_nothing_not_even_by_momentum(flags):
-    learner = make_learner(normalize_returns=True, **flags)
-    learner.train(make_batch(seed=1))
-    before = learner.state_dict()["model"]
-    before, lr = {name: tensor.clone() for name, tensor in before.items()}, learner._lr.value
-    batch = make_batch(seed=2)
-    summaries = learner.train(batch._replace(own=torch.zeros_like(batch.own)), want_summaries=True)
-    assert all(torch.equal(learner.model.state_dict()[name], tensor) for name, tensor in before.items())
-    assert (learner._lr.value, learner.env_frames) == (lr, T * B * 4)
-    assert all(np.isfinite(number) for number in summaries.values())
-
-
-@pytest.mark.parametrize("with_vtrace", [True, False])
-@pytest.mark.parametrize("use_rnn", [True, False])
-def test_a_batch_of_one_sample_keeps_everything_finite(use_rnn, with_vtrace):
-    learner = make_learner(use_rnn, rollout=1, batch_size=1, with_vtrace=with_vtrace, normalize_returns=True)
-    batch = make_batch(columns=1, state_size=H if use_rnn else 0)
-    one = Batch(
-        {"obs": batch.obs["obs"][:2]},
-        *(tensor[:1] for tensor in batch[1:-2]),
-        chunk_rnn_states=batch.chunk_rnn_states,
-        resets=batch.resets[:2],
-    )
-    for _version in range(3):
-        summaries = learner.train(one, want_summaries=True)
-    assert all_finite(learner) and learner.samples == 3
-    assert all(np.isfinite(number) for number in summaries.values())
-
-
 @pytest.mark.parametrize("with_vtrace", [True, False])
 def test_a_constant_reward_keeps_everything_finite(with_vtrace):
     learner = make_learner(with_vtrace=with_vtrace, normalize_returns=True, exploration_loss_coeff=0)
@@ -175,17 +145,6 @@ def test_a_constant_reward_keeps_everything_finite(with_vtrace):
     for _ in range(50):
         learner.train(batch)
     assert all_finite(learner) and learner.model.returns_normalizer.variance < 0.1
-
-
-@pytest.mark.parametrize("extreme", [float("inf"), -float("inf"), 1e30])
-@pytest.mark.parametrize("with_vtrace", [True, False])
-def test_an_infinite_log_prob_moves_the_weights_by_finite_numbers_only(with_vtrace, extreme):
-    learner, batch = make_learner(with_vtrace=with_vtrace), make_batch()
-    batch.log_probs[3, 2] = extreme
-    before = weights(learner).clone()
-    learner.train(batch, want_summaries=True)
-    assert all_finite(learner)
-    assert learner.state_dict()["skipped_steps"] == 0 and not torch.equal(weights(learner), before)
 
 
 def test_nan_in_rewards_or_observations_does_not_stay_in_the_statistics():
@@ -263,24 +222,6 @@ def test_a_row_of_skipped_steps_stops_with_a_clear_error():
     with pytest.raises(NumericalError, match="20 steps in a row"):
         for version in range(30):
             learner.train(batch._replace(versions=torch.full_like(batch.versions, version)))
-
-
-@pytest.mark.parametrize(
-    "flags", [{}, {"ppo_epochs": 2, "num_batches_per_iteration": 2}, {"optimizer": "lamb"}]
-)
-def test_save_load_and_one_more_step_equals_no_interruption(flags):
-    straight, first = (
-        make_learner(normalize_returns=True, **flags),
-        make_learner(normalize_returns=True, **flags),
-    )
-    for learner in (straight, first):
-        learner.train(make_batch(seed=1))
-    resumed = make_learner(normalize_returns=True, **flags)
-    resumed.load_state_dict(first.state_dict())
-    straight.train(make_batch(seed=2))
-    resumed.train(make_batch(seed=2))
-    assert torch.equal(weights(straight), weights(resumed))
-    assert straight.version == resumed.version and straight.env_frames == resumed.env_frames
 
 
 def test_weights_of_another_model_are_refused_with_what_differs_first_and_nothing_changes():

@@ -1,4 +1,4 @@
-"""Rules for every algorithm beside PPO: masks, memory, several kinds of actions, resuming, taking over."""
+"""Rules for every algorithm: masks, memory, several kinds of actions, resuming, taking over."""
 
 import numpy as np
 import pytest
@@ -14,13 +14,23 @@ from tests.learning.algorithms.learners import ACTIONS, make_batch, make_learner
 from tests.learning.test_learner import all_finite, join
 
 OTHERS = [name for name in BUILT_IN if name != "APPO"]
-EVERY = pytest.mark.parametrize("algo", OTHERS)
+EVERY_OTHER = pytest.mark.parametrize("algo", OTHERS)
+VARIANTS = {
+    "APPO": {},
+    "APPO, GAE": {"with_vtrace": False},
+    "APPO, adaptive rate": {"lr_schedule": "kl_adaptive_minibatch"},
+    "APPO, LAMB": {"optimizer": "lamb", "ppo_epochs": 2},
+    **{name: {} for name in OTHERS},
+}
+EVERY = pytest.mark.parametrize(
+    ("algo", "flags"), [(name.partition(",")[0], flags) for name, flags in VARIANTS.items()], ids=VARIANTS
+)
 
 
 @EVERY
 @pytest.mark.parametrize("actions", ACTIONS)
-def test_masked_trajectories_and_what_they_hold_change_nothing(algo, actions):
-    alone, mixed = (make_learner(algo, actions) for _ in range(2))
+def test_masked_trajectories_and_what_they_hold_change_nothing(algo, flags, actions):
+    alone, mixed = (make_learner(algo, actions, **flags) for _ in range(2))
     for seed in range(2):
         mine = make_batch(alone, seed, masked=0.0)
         other = make_batch(alone, seed + 10)
@@ -36,21 +46,22 @@ def test_masked_trajectories_and_what_they_hold_change_nothing(algo, actions):
 
 
 @EVERY
-def test_a_batch_without_a_valid_sample_moves_nothing_not_even_by_momentum(algo):
-    learner = make_learner(algo)
+def test_a_batch_without_a_valid_sample_moves_nothing_not_even_by_momentum(algo, flags):
+    learner = make_learner(algo, **flags)
     learner.train(make_batch(learner, 1))
     batch = make_batch(learner, 2)
-    before = state_of(learner)
+    before, rate = state_of(learner), learner._lr.value
     summaries = learner.train(batch._replace(own=torch.zeros_like(batch.own)), want_summaries=True)
     trained = {name: value for name, value in state_of(learner).items() if not name.startswith("target.")}
     assert same(trained, {name: before[name] for name in trained})
+    assert learner._lr.value == rate or not learner._lr.needs_kl
     assert all(np.isfinite(number) for number in summaries.values())
 
 
 @EVERY
-@pytest.mark.parametrize("extreme", [float("inf"), -float("inf")])
-def test_an_infinite_log_prob_moves_the_weights_by_finite_numbers_only(algo, extreme):
-    learner = make_learner(algo)
+@pytest.mark.parametrize("extreme", [float("inf"), -float("inf"), 1e30])
+def test_an_infinite_log_prob_moves_the_weights_by_finite_numbers_only(algo, flags, extreme):
+    learner = make_learner(algo, **flags)
     batch = make_batch(learner)
     batch.log_probs[3, 2] = extreme
     before = state_of(learner)
@@ -60,8 +71,9 @@ def test_an_infinite_log_prob_moves_the_weights_by_finite_numbers_only(algo, ext
 
 
 @EVERY
-def test_a_batch_of_one_sample_keeps_everything_finite(algo):
-    learner = make_learner(algo)
+@pytest.mark.parametrize("use_rnn", [True, False])
+def test_a_batch_of_one_sample_keeps_everything_finite(algo, flags, use_rnn):
+    learner = make_learner(algo, use_rnn=use_rnn, **flags)
     batch = make_batch(learner, columns=1)
     own = torch.zeros_like(batch.own)
     own[0] = True
@@ -72,8 +84,8 @@ def test_a_batch_of_one_sample_keeps_everything_finite(algo):
 
 @EVERY
 @pytest.mark.parametrize("actions", ["tuple"])
-def test_a_resumed_run_continues_with_the_same_numbers(algo, actions):
-    flags = {"num_batches_per_iteration": 2, "recurrence": 4, "impact_buffer_batches": 1}
+def test_a_resumed_run_continues_with_the_same_numbers(algo, flags, actions):
+    flags = {**flags, "num_batches_per_iteration": 2, "recurrence": 4, "impact_buffer_batches": 1}
     straight, first = (make_learner(algo, actions, **flags) for _ in range(2))
     batches = [make_batch(straight, seed, num_chunks=2) for seed in range(4)]
     for learner in (straight, first):
@@ -85,9 +97,10 @@ def test_a_resumed_run_continues_with_the_same_numbers(algo, actions):
     straight.train(batches[3])
     resumed.train(batches[3])
     assert same(state_of(resumed), state_of(straight))
+    assert (resumed.version, resumed.env_frames) == (straight.version, straight.env_frames)
 
 
-@EVERY
+@EVERY_OTHER
 def test_a_policy_takes_over_all_modules_and_new_hyperparameters(algo):
     donor, receiver = (make_learner(algo) for _ in range(2))
     donor.train(make_batch(donor, 1))
@@ -102,7 +115,7 @@ def test_a_policy_takes_over_all_modules_and_new_hyperparameters(algo):
     assert not same(state_of(receiver), state_of(donor)), "they are in use"
 
 
-@EVERY
+@EVERY_OTHER
 def test_training_that_continues_with_another_algorithm_starts_with_copies_of_the_trained_network(algo):
     before = make_learner("APPO", optimizer=make_learner(algo).flags.optimizer, normalize_returns=False)
     before.train(make_batch(before, 1))
@@ -116,7 +129,7 @@ def test_training_that_continues_with_another_algorithm_starts_with_copies_of_th
     )
 
 
-@EVERY
+@EVERY_OTHER
 def test_the_action_that_pays_is_learned(algo):
     """Choice 2 is rewarded; the others are not."""
     learner = make_learner(algo, use_rnn=False, learning_rate=1e-2, lr_schedule="constant", gamma=0.0)
