@@ -148,7 +148,7 @@ class EnvProbe:
         context.cleanup.callback(self._close)
 
     def run(self) -> Any:
-        """Returns an EnvInfo. Raises EnvError for whatever is wrong with the env."""
+        """Tries the env out, and returns its EnvInfo. Raises EnvError for whatever is wrong with the env."""
         env, name = self._env, self._family.env_name
         with named_faults(name, "make"):
             info = env_info(env, self._cfg)

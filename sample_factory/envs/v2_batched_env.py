@@ -27,7 +27,7 @@ class BatchedVecEnv:
         return getattr(vars(self)["_env"].env, name)
 
     def reset(self, seed: int | None = None, **kwargs: Any) -> tuple[dict[str, Tensor], list[Any]]:
-        """Returns observations [A, ...] by key, and empty infos."""
+        """Begins an episode; returns observations [A, ...] by key, and empty infos."""
         self._env.reset(seed, self._rows)
         return self._observations(), [EMPTY_INFO] * self.num_agents
 

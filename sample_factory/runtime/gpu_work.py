@@ -34,7 +34,7 @@ class Uploads:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def __call__(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-        """Returns complete copies for use on the default stream. On a CPU they share the arrays' memory.
+        """Copies arrays to the device, for use on the default stream. On a CPU they share the arrays' memory.
 
         Large arrays should come from `host_array`: copies of other memory do not overlap.
         """
@@ -58,7 +58,7 @@ class Downloads:
         self._host: dict[str, Tensor] = {}
 
     def __call__(self, tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-        """Returns contiguous arrays. On a CPU they share the memory of the tensors.
+        """Copies tensors to contiguous arrays. On a CPU they share the memory of the tensors.
 
         On a GPU they are valid until the next call, and every call must have the same shapes.
         """
@@ -85,8 +85,8 @@ class GraphCapture:
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, run: Callable[[], Result]) -> Callable[[], Result]:
-        """Returns a function that replays the kernels of `run` with the same input and output memory, and
-        returns the same tensors, overwritten. Each replay draws new random numbers.
+        """Captures the kernels of `run`. Returns a function that replays them with the same input and output
+        memory, and returns the same tensors, overwritten. Each replay draws new random numbers.
 
         Raises RuntimeError if `run` does something that a graph cannot do, such as waiting for the device.
         """

@@ -119,7 +119,7 @@ def launch(
 def _write_payload(
     settings: Mapping[str, Any], factory: Factory, args: tuple[Any, ...]
 ) -> tuple[int, list[int]]:
-    """Returns (a file with all that the child needs, the file descriptors to pass with it).
+    """Writes all that the child needs to a file; returns (the file, the file descriptors to pass with it).
 
     A file rather than the connection: writing to the connection would wait for the child's interpreter.
     """

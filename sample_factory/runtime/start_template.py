@@ -60,7 +60,7 @@ def main(socket_fd: int, modules: Sequence[str]) -> None:
 
 
 def _receive(parent: socket.socket) -> tuple[bytes, list[int]]:
-    """Returns a request and file descriptors; empty if the parent has closed its end, or has died."""
+    """Waits for a request and file descriptors; both are empty if the parent has closed its end or died."""
     try:
         request, fds, _, _ = socket.recv_fds(parent, 65_536, MAX_FDS)
     except ConnectionError:  # an answer was not read
@@ -81,7 +81,7 @@ def _read_settings(payload_fd: int) -> Mapping[str, Any]:
 
 
 def _fork(own_session: bool) -> int:
-    """Returns the process id of a child that leads a process group already, so that it can be killed; 0 in
+    """Forks a child, and returns its process id once it leads a process group, so that it can be killed; 0 in
     the child."""
     reader, writer = os.pipe()
     pid = os.fork()

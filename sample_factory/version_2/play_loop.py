@@ -158,7 +158,7 @@ class Learner:
 
     @staticmethod
     def load_checkpoint(checkpoints: Sequence[str], device: Any = None) -> dict[str, Any] | None:
-        """Returns the contents of the last file, on the CPU; None without files. Raises CheckpointError for a
+        """Reads the last file, on the CPU; returns None without files. Raises CheckpointError for a
         damaged file, and for one with more than tensors and numbers."""
         return read_checkpoint(Path(checkpoints[-1])) if checkpoints else None
 

@@ -121,7 +121,7 @@ class ScriptParser(ParserRecorder):
 def parse_sf_args(
     argv: Sequence[str] | None = None, evaluation: bool = False
 ) -> tuple[ScriptParser, FlagNamespace]:
-    """Returns a parser for the script's own arguments, and the flags so far, without the flags of the env.
+    """Makes a parser for the script's own arguments, and reads the flags so far, without those of the env.
 
     argv: None: the arguments of this process.
     """
@@ -142,7 +142,7 @@ def parse_sf_args(
 
 
 def parse_full_cfg(parser: ScriptParser, argv: Sequence[str] | None = None) -> FlagNamespace:
-    """Returns all flags, for `run_rl` and `enjoy`; `cfg.cli_args` has the typed ones.
+    """Reads all flags, for `run_rl` and `enjoy`; `cfg.cli_args` has the typed ones.
 
     The env family of --env gets the arguments and defaults that the script has added to the parser. Envs and
     encoders may be registered later. An error is printed in one line, and ends the process with exit code 2,
@@ -234,7 +234,7 @@ def enjoy(cfg: Any) -> Played:
 
 
 def load_from_checkpoint(cfg: Any) -> FlagNamespace:
-    """Returns the flags of the cfg's experiment, under the typed ones. Raises ConfigError."""
+    """Reads the flags of the cfg's experiment, under the typed ones. Raises ConfigError."""
     loaded = config_of(cfg, "load_from_checkpoint", evaluation=True).namespace()
     if loaded.device == "auto":  # scripts take every other value than cpu for a GPU
         loaded.device = "gpu" if gpu.resolve_device("auto") != "cpu" else "cpu"

@@ -151,7 +151,7 @@ def _are_infos(value: Any) -> bool:
 
 
 def reset_with_seed(env: Any, seed: int | None) -> Any:
-    """Returns what `reset` returns; the seed reaches the env in the way that it accepts, if there is one."""
+    """Resets an env, with the seed in the way that it accepts, if there is one; returns what `reset` does."""
     if accepts_seed(env):
         return env.reset(seed=seed)
     if seed is not None and hasattr(env, "seed"):

@@ -20,7 +20,7 @@ Step = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
 def make_ale_env(
     game: str, cfg: Any, max_frames: int, render_mode: Literal["rgb_array"] | None = None
 ) -> gym.Env[Any, Any]:
-    """Returns a game with grey images of SIDE x SIDE pixels as observations.
+    """Makes a game with grey images of SIDE x SIDE pixels as observations.
 
     game: name of the ROM. cfg: has the flags of AtariFlags. max_frames: after which a game is cut.
     """

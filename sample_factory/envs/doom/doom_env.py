@@ -63,18 +63,18 @@ class DoomAgent:
         return ", ".join(pressed).lower().replace("_", " ")
 
     def start(self) -> Observation:
-        """Returns the first observation of an episode that the engine has begun."""
+        """Begins the score of an episode that the engine has begun; returns the first observation."""
         observation, values = self._observe()
         self.score.start(values)
         return observation
 
     def step(self, engine_reward: float) -> tuple[Observation, float]:
-        """Returns the observation and the training reward of a step that did not end the episode."""
+        """Scores a step that did not end the episode; returns the observation and the training reward."""
         observation, values = self._observe()
         return observation, self.score.step(engine_reward, values)
 
     def end(self, engine_reward: float) -> tuple[float, dict[str, Any]]:
-        """Returns the training reward and the info of the step that ended the episode."""
+        """Ends the score; returns the training reward and the info of the step that ended the episode."""
         return self.score.end(engine_reward, self.engine.variable_values())
 
     def default_shaping(self) -> dict[str, Any]:

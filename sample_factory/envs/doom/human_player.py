@@ -221,7 +221,7 @@ def _exit_at_once() -> None:
 
 
 def _play_episode(human: HumanEngine, spec: DoomSpec, score: PlayerScore, frameskip: int) -> dict[str, float]:
-    """Returns the results that `enjoy` prints for an agent: the training reward, length and objective."""
+    """Plays an episode; returns what `enjoy` prints for an agent: training reward, length and objective."""
     engine = human.engine
     game = engine.game
     limit = spec.time_limit_frames or float("inf")

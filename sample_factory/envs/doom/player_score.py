@@ -93,7 +93,7 @@ class VariableShaping:
         self._num_readings = 0  # of the weapon now in hand, in a row
 
     def step(self, values: Sequence[float]) -> float:
-        """Returns the reward for the change since the last step.
+        """Takes the next values, and returns the reward for the change since the last ones.
 
         `values` is kept until the next step: pass a new list each time.
         """
@@ -157,7 +157,7 @@ class PlayerScore:
         self._is_fresh = True
 
     def step(self, engine_reward: float, values: Sequence[float]) -> float:
-        """Returns the training reward of a step that did not end the episode."""
+        """Adds a step that did not end the episode; returns its training reward."""
         self._is_fresh = False
         self._engine_return += engine_reward
         reward = engine_reward
@@ -169,7 +169,7 @@ class PlayerScore:
         return reward * self._spec.reward_scale
 
     def end(self, engine_reward: float, values: Sequence[float]) -> tuple[float, dict[str, Any]]:
-        """Returns the training reward, without shaping, and the info of the step that ended the episode.
+        """Ends the episode; returns the training reward, without shaping, and the info of its last step.
 
         values: those at the end; read for a match only.
         """
