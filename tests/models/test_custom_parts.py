@@ -260,49 +260,9 @@ class NaNs(Decaying):
         return outputs / 0.0 - outputs / 0.0, rnn_state
 
 
-@pytest.mark.parametrize(
-    ("core", "message"),
-    [
-        (IgnoresResets, r"core mine .*differ by .* unrolling: where resets \[T, B\] is True"),
-        (BatchFirst, "differ by .* unrolling: forward over T steps of B rows should give the same"),
-        (KeepsStateInside, "differ by .* between acting and unrolling: forward over T steps"),
-        (NaNs, "differ by nan between acting and unrolling"),
-        (TooSmallState, r"state_size 4: forward for \[4, 3, 8\], \[3, 4\] raised RuntimeError"),
-        (LargerOutput, r"outputs of shape \[4, 3, 5\]; it should be \[4, 3, 6\] for .*: \[T, B, out_size\]"),
-        (LargerState, r"an rnn_state of shape \[3, 10\]; it should be \[3, 5\] for .*: \[B, state_size\]"),
-        (OutputsOnly, "raised TypeError: it should return a tuple of outputs and rnn_state"),
-        (Stateless, "core Stateless needs an int attribute state_size"),
-        (
-            lambda flags, in_size: "core",
-            r"core mine: .*<lambda>\(\) returned a str; it should be a factory\(fl",
-        ),
-        (lambda flags: None, r"<lambda>\(\) raised TypeError: .*; it should be a factory\(flags, in_size\)"),
-    ],
-)
-def test_a_faulty_core_is_an_error_of_one_line_that_says_what_it_should_give(core, message):
-    with pytest.raises(NetworkError, match=message) as error:
-        build(core_custom=core)
-    assert "\n" not in str(error.value)
-
-
 class Truncating(Doubling):
     def forward(self, x):
         return x
-
-
-@pytest.mark.parametrize(
-    ("decoder", "message"),
-    [
-        (
-            Truncating,
-            r"decoder mine: forward returned features of shape \[4, 3, 8\]; it should be \[4, 3, 16\]",
-        ),
-        (lambda flags, in_size: nn.Linear(in_size, 3), "decoder Linear needs an int attribute out_size"),
-    ],
-)
-def test_a_faulty_decoder_is_an_error_that_says_what_it_should_give(decoder, message):
-    with pytest.raises(NetworkError, match=message):
-        build(decoder_custom=decoder)
 
 
 class Sizeless(Own):
@@ -330,23 +290,102 @@ class WithoutForward(ActorCritic):
         self.head = nn.Linear(1, 1)
 
 
-@pytest.mark.parametrize(
-    ("network", "message"),
-    [
-        (Sizeless, "actor-critic Sizeless needs an int attribute state_size, .*, not '5'"),
-        (SwapsAxes, r"values of shape \[3, 4\]; it should be \[4, 3\] for \[T, B\]"),
-        (ForgetsResets, "actor-critic mine: its logits differ by .*: where resets"),
-        (WithoutParameters, "actor-critic mine has no parameters to train"),
-        (WithoutForward, "actor-critic mine: forward.* raised NotImplementedError"),
-        (
-            lambda *_: nn.Linear(2, 2),
-            "returned a Linear; it should be a factory.* that returns a .*ActorCritic",
-        ),
-    ],
-)
-def test_a_faulty_network_is_an_error_that_says_what_it_should_give(network, message):
-    with pytest.raises(NetworkError, match=message):
-        build(actor_critic_custom=network)
+class Features(nn.Module):
+    """An encoder of 3 features per row."""
+
+    def __init__(self, flags, observation_space, out_size=3):
+        super().__init__()
+        self.out_size = out_size
+
+    def forward(self, observations):
+        return observations["obs"]
+
+
+class BadProperty(nn.Module):
+    def __init__(self, flags, observation_space):
+        super().__init__()
+
+    @property
+    def out_size(self):
+        return self.width
+
+
+class BadConstructor(nn.Module):
+    def __init__(self, flags, observation_space):
+        observation_space["pixels"]
+
+
+class Raising(Features):
+    def forward(self, observations):
+        return observations["pixels"]
+
+
+class ReturningTuple(Features):
+    def forward(self, observations):
+        return observations["obs"], None
+
+
+FAULTS = [
+    ("core", IgnoresResets, r"core mine .*differ by .* unrolling: where resets \[T, B\] is True"),
+    ("core", BatchFirst, "differ by .* unrolling: forward over T steps of B rows should give the same"),
+    ("core", KeepsStateInside, "differ by .* between acting and unrolling: forward over T steps"),
+    ("core", NaNs, "differ by nan between acting and unrolling"),
+    ("core", TooSmallState, r"state_size 4: forward for \[4, 3, 8\], \[3, 4\] raised RuntimeError"),
+    ("core", LargerOutput, r"outputs of shape \[4, 3, 5\]; .* \[4, 3, 6\] for .*: \[T, B, out_size\]"),
+    ("core", LargerState, r"an rnn_state of shape \[3, 10\]; .* \[3, 5\] for .*: \[B, state_size\]"),
+    ("core", OutputsOnly, "raised TypeError: it should return a tuple of outputs and rnn_state"),
+    ("core", Stateless, "core Stateless needs an int attribute state_size"),
+    (
+        "core",
+        lambda flags, in_size: "core",
+        r"core mine: .*<lambda>\(\) returned a str; .*factory\(flags, in_size",
+    ),
+    (
+        "core",
+        lambda flags: None,
+        r"<lambda>\(\) raised TypeError: .*; it should be a factory\(flags, in_size\)",
+    ),
+    ("decoder", Truncating, r"decoder mine: .* features of shape \[4, 3, 8\]; it should be \[4, 3, 16\]"),
+    (
+        "decoder",
+        lambda flags, in_size: nn.Linear(in_size, 3),
+        "decoder Linear needs an int attribute out_size",
+    ),
+    ("actor_critic", Sizeless, "actor-critic Sizeless needs an int attribute state_size, .*, not '5'"),
+    ("actor_critic", SwapsAxes, r"values of shape \[3, 4\]; it should be \[4, 3\] for \[T, B\]"),
+    ("actor_critic", ForgetsResets, "actor-critic mine: its logits differ by .*: where resets"),
+    ("actor_critic", WithoutParameters, "actor-critic mine has no parameters to train"),
+    ("actor_critic", WithoutForward, "actor-critic mine: forward.* raised NotImplementedError"),
+    (
+        "actor_critic",
+        lambda *_: nn.Linear(2, 2),
+        "returned a Linear; .* factory.* that returns a .*ActorCritic",
+    ),
+    (
+        "encoder",
+        lambda *_: Features(*_, 64),
+        r"features of shape \[2, 3\]; it should be \[2, 64\] for 2 rows",
+    ),
+    ("encoder", lambda *_: Features(*_, "5"), "an int attribute out_size, the width of its output, not '5'"),
+    ("encoder", BadProperty, "out_size, the width of its output; its property raises AttributeError"),
+    ("encoder", BadConstructor, r"encoder mine: BadConstructor\(\) raised KeyError: 'pixels'; .* a factory"),
+    ("encoder", lambda *_: "encoder", r"returned a str; it should be a factory\(flags, obs.*Module"),
+    ("encoder", "json:__name__", "encoder mine is a str; it should be a factory"),
+    (
+        "encoder",
+        lambda *_: nn.Linear(3, 3),
+        "encoder Linear needs an int attribute out_size, the width of its .*t$",
+    ),
+    ("encoder", Raising, "encoder mine: forward raised KeyError: 'pixels'"),
+    ("encoder", ReturningTuple, "encoder mine: forward returned a tuple, not a tensor"),
+]
+
+
+@pytest.mark.parametrize(("part", "factory", "message"), FAULTS)
+def test_a_faulty_part_is_an_error_of_one_line_that_says_what_it_should_give(part, factory, message):
+    with pytest.raises(NetworkError, match=message) as error:
+        build(**{f"{part}_custom": factory})
+    assert "\n" not in str(error.value)
 
 
 def test_a_whole_network_acts_on_every_kind_of_observation_and_masks_actions():
