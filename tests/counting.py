@@ -3,8 +3,10 @@
 Its model is in counting_model.py: processes that make the env must not have to import torch.
 """
 
+import argparse
 import queue
 import types
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -13,7 +15,6 @@ import numpy as np
 from sample_factory.config.algorithms import registered_algorithm
 from sample_factory.config.config import Config
 from sample_factory.config.flags import Layer
-from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.merging import build_config
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.envs.adapters.adapt import adapt
@@ -22,15 +23,17 @@ from sample_factory.envs.env_info import env_info
 from sample_factory.exchange.channels import Channels, make_progress
 from sample_factory.exchange.messages import Incident
 from sample_factory.exchange.policy_weights import PolicyWeights
-from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.exchange.run_plan import EnvPlan, RunPlan, SamplingPlan
 from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import NO_AGENT, KindLayout, TrajectoryBuffers
+from sample_factory.launch.plan import plan_acting, plan_envs
 from sample_factory.models.policy_spec import make_policy_spec
 from sample_factory.sampling.matchmaking.matchmaking import registered_matchmaking
 
 NUM_ACTIONS = 1000
 STATE_SIZE = 1  # of CountingModel
-RAW_REWARDS = LearningFlags(reward_scale=1.0, reward_clip=1e9)  # rewards are stored as they are
+# Of an EnvVector in which rewards are stored as they are.
+RAW_REWARDS = EnvPlan(lambda config: CountingEnv(), argparse.Namespace(), print, seed=1, reward_clip=1e9)
 ENV, EPISODE, STEP, LAST_ACTION = range(4)  # columns of the observation
 
 
@@ -112,28 +115,35 @@ def dead_worker(index: int) -> tuple[int, list[int], Incident]:
     return index, [index], Incident("worker_restarts", f"rollout_worker_{index} died")
 
 
-def make_plan(config: Config, env: Any, family: EnvFamily | None = None, **choices: Any) -> RunPlan:
-    """Returns the plan of a run with this env, and with `choices` in place of what `plan_run` would choose.
+def make_plan(
+    config: Config,
+    env: Any,
+    family: EnvFamily | None = None,
+    state_size: int = STATE_SIZE,
+    reports_infos: bool = False,
+    observers: Mapping[str, Any] = {},
+) -> RunPlan:
+    """Returns the plan of a run with this env.
 
     family: how workers make the env; None: always CountingEnv.
     """
+    family = family or EnvFamily("counting", lambda full_env_name: CountingEnv(0, 1), None, {})
     info = env_info(adapt(env), types.SimpleNamespace(env_frameskip=None))
-    plan = RunPlan(
-        config=config,
-        family=family or EnvFamily("counting", lambda full_env_name: CountingEnv(0, 1), None, {}),
+    kinds = info.kinds.spaces
+    num_policies = config.sampling.num_policies
+    policies = [make_policy_spec(config, *kinds[policy % len(kinds)]) for policy in range(num_policies)]
+    matchmaking = registered_matchmaking(config.selfplay.matchmaking)
+    sampling = SamplingPlan(
+        envs=plan_envs(config, family, matchmaking, 1, reports_infos),
+        acting=plan_acting(config, policies, 1),
         info=info,
-        topology=make_topology(config, info, num_inline_samplers=config.sampling.inline_samplers or 0),
-        policies=tuple(
-            make_policy_spec(config, *info.kinds.spaces[policy_id % len(info.kinds.spaces)])
-            for policy_id in range(config.sampling.num_policies)
-        ),
-        state_size=STATE_SIZE,
-        seed=1,
-        algorithm=registered_algorithm(config.run.algo),
-        matchmaking=registered_matchmaking(config.selfplay.matchmaking),
-        transfer_from=(None,) * config.sampling.num_policies,
+        topology=make_topology(config, info, config.sampling.inline_samplers or 0),
+        state_size=state_size,
+        flags=config.sampling,
+        niceness=config.sampling.default_niceness,
     )
-    return plan._replace(**choices)
+    algorithm = registered_algorithm(config.run.algo)
+    return RunPlan(config, family, sampling, algorithm, (None,) * num_policies, observers)
 
 
 class ThreadQueue:
@@ -168,7 +178,7 @@ def poison(buffers: TrajectoryBuffers) -> None:
 def make_shared(config: Config, env: Any, num_logits: int = 1) -> tuple[TrajectoryBuffers, Channels]:
     """Returns poisoned buffers, and queues for threads. num_logits: of one action."""
     info = env_info(adapt(env), types.SimpleNamespace(env_frameskip=None))
-    topology = make_topology(config, info)
+    topology = make_topology(config, info, config.sampling.inline_samplers or 0)
     layouts = [KindLayout(spaces.observation, 1, num_logits) for spaces in info.kinds.spaces]
     buffers = TrajectoryBuffers(topology, layouts, STATE_SIZE)
     poison(buffers)

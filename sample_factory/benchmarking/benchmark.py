@@ -78,7 +78,9 @@ def plan_of(config: Config) -> "RunPlan":
     from sample_factory.launch.plan import plan_run
 
     plan = plan_run(config, resolve_family(config.env_name))
-    sampling = dataclasses.replace(plan.config.sampling, inline_samplers=plan.topology.num_inline_samplers)
+    sampling = dataclasses.replace(
+        plan.config.sampling, inline_samplers=plan.sampling.topology.num_inline_samplers
+    )
     return plan._replace(config=dataclasses.replace(plan.config, sampling=sampling))
 
 

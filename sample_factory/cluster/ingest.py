@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from sample_factory.cluster.node import NodeFailed, Pulled
 from sample_factory.cluster.packing import THREADS, Packed, unpack
 from sample_factory.cluster.ray_cluster import Machine, NodeDied, NodeLink, NodeUnavailable, RayCluster
 from sample_factory.cluster.traffic import Traffic, are_weights_due
+from sample_factory.config.sampling_flags import ClusterFlags
 from sample_factory.exchange.channels import Channels, LatestMessages
 from sample_factory.exchange.messages import (
     ComponentReady,
@@ -21,7 +23,7 @@ from sample_factory.exchange.messages import (
     Trajectories,
 )
 from sample_factory.exchange.policy_weights import NOTHING_PUBLISHED, Stamp
-from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.exchange.run_plan import SamplingPlan
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Every
@@ -73,9 +75,18 @@ class Ingest:
     Back-pressure: a node is called again only when its last trajectories have found free buffers.
     """
 
-    def __init__(self, plan: RunPlan, buffers: TrajectoryBuffers, channels: Channels, context: ChildContext):
-        """plan: of the run on the learner's machine."""
+    def __init__(
+        self,
+        plan: SamplingPlan,
+        flags: ClusterFlags,
+        experiment_dir: Path,
+        buffers: TrajectoryBuffers,
+        channels: Channels,
+        context: ChildContext,
+    ):
+        """plan: of the samplers on the learner's machine."""
         self._plan = plan
+        self._flags = flags
         self._buffers = buffers
         self._channels = channels
         self._context = context
@@ -90,7 +101,7 @@ class Ingest:
         self._num_missing = 0
         inboxes = channels.inboxes[len(channels.inboxes) - plan.topology.num_nodes :]
         self._places = [Place(number, inbox) for number, inbox in enumerate(inboxes, start=1)]
-        self._cluster = RayCluster(plan.config)
+        self._cluster = RayCluster(flags.ray_address, experiment_dir)
 
     def run(self) -> None:
         """Pulls until asked to stop, then stops the nodes."""
@@ -149,7 +160,7 @@ class Ingest:
     def _start_node(self, place: Place, machine: Machine) -> None:
         has_machine = not self._cluster.is_local
         in_use = self._cluster.resources_in_use(machine) if has_machine else ""
-        link = NodeLink(place.number, self._plan, machine, has_machine)
+        link = NodeLink(place.number, self._plan, self._flags, machine, has_machine)
         if in_use:
             log.warning("%s waits for its whole machine: other jobs of Ray use %s", link.name, in_use)
         place.connect(link)
@@ -171,8 +182,7 @@ class Ingest:
 
     def _due_weights(self, link: NodeLink) -> dict[int, tuple[Stamp, Any]]:
         """Returns the weights that the node is to get now, by policy: stamp and reference."""
-        flags = self._plan.config.cluster
-        max_policy_lag = self._plan.config.sampling.max_policy_lag
+        max_policy_lag = self._plan.flags.max_policy_lag
         due = {}
         for policy_id, channel in enumerate(self._channels.weights):
             newest = channel.newest
@@ -180,7 +190,7 @@ class Ingest:
             if newest.version == NOTHING_PUBLISHED or newest == held:
                 continue
             diverged = int(self._channels.progress["diverged"][policy_id])
-            is_due = are_weights_due(flags, max_policy_lag, held, newest, diverged)
+            is_due = are_weights_due(self._flags, max_policy_lag, held, newest, diverged)
             if is_due:
                 due[policy_id] = self._put(policy_id)
             if is_due or link.offered.get(policy_id) != newest:

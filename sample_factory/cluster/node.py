@@ -22,8 +22,8 @@ from sample_factory.exchange.messages import (
     reports_in,
 )
 from sample_factory.exchange.policy_weights import Stamp
-from sample_factory.exchange.run_plan import RunPlan
-from sample_factory.exchange.topology import TRAJECTORIES_IN_A_PART, make_topology
+from sample_factory.exchange.run_plan import SamplingPlan
+from sample_factory.exchange.topology import TRAJECTORIES_IN_A_PART
 from sample_factory.launch.arrangement import num_inline_samplers
 from sample_factory.launch.processes import ProcessRun
 from sample_factory.launch.resources import allocate
@@ -60,9 +60,9 @@ class Node:
     workers. Only `pull` touches the tickets.
     """
 
-    def __init__(self, number: int, plan: RunPlan, package_version: str):
+    def __init__(self, number: int, plan: SamplingPlan, flags: ClusterFlags, package_version: str):
         """number: 1 for the first node beside the learner's machine.
-        plan, package_version: the plan of the run and the version of this package on that machine.
+        plan, package_version: the plan of the samplers, and the version of this package, on that machine.
 
         Raises NodeFailed if another version of this package is installed here.
         """
@@ -74,7 +74,7 @@ class Node:
         setup_logging(f"node_{number}")
         cpu.raise_open_files_limit()
         self._name = f"node {number}"
-        self._plan = plan_of_node(number, plan)
+        self._plan = plan_of_node(number, plan, flags)
         self._resources = allocate(self._plan)
         num_policies = self._plan.topology.num_policies
         self._tickets: dict[int, list[int]] = {policy_id: [] for policy_id in range(num_policies)}
@@ -167,35 +167,36 @@ class Node:
         self._supervisor.join(STOP_SECONDS)
 
 
-def plan_of_node(number: int, run: RunPlan) -> RunPlan:
-    """Returns the plan of the workers of this node alone, without a learner. number, run: see Node."""
-    flags = run.config.cluster
-    sampling = run.config.sampling
+def plan_of_node(number: int, plan: SamplingPlan, flags: ClusterFlags) -> SamplingPlan:
+    """Returns the plan of the workers of this node. number, plan: see Node."""
+    policies = {
+        policy_id: policy._replace(device=_device(policy.device))
+        for policy_id, policy in plan.acting.policies.items()
+    }
     num_workers = flags.node_workers or cpu.num_usable_cores()
-    config = replace(
-        run.config,
-        run=replace(run.config.run, device=_device(run.config.run.device)),
-        sampling=replace(
-            sampling,
-            num_workers=num_workers,
-            num_envs_per_worker=flags.node_envs_per_worker or sampling.envs_per_worker,
-            inline_samplers=num_workers if sampling.inline_samplers else sampling.inline_samplers,
-            learners_per_policy=1,
-        ),
-        cluster=ClusterFlags(),
-    )
-    topology = make_topology(config, run.info, num_inline_samplers=num_inline_samplers(config))
+    own_flags = plan.flags
+    if own_flags.inline_samplers:
+        own_flags = replace(own_flags, inline_samplers=num_workers)
+    own_flags = replace(own_flags, num_workers=num_workers)
+    topology = plan.topology
+    envs_per_worker = flags.node_envs_per_worker or topology.envs_per_split * topology.num_splits
     topology = replace(
         topology,
+        num_workers=num_workers,
+        envs_per_split=envs_per_worker // topology.num_splits,
         # One buffer of each agent is filled, and one waits to be sent. More would only make samples older.
-        buffers_per_worker=2 * topology.agents_per_worker,
+        buffers_per_worker=2 * envs_per_worker * topology.agents_per_env,
+        num_nodes=0,
+        buffers_for_nodes=0,
         learners_per_policy=0,
+        num_inline_samplers=num_inline_samplers(own_flags, policies[0].device, are_separate=False),
     )
-    return run._replace(
-        config=config,
+    seed = plan.seed + SEEDS_OF_A_NODE * number
+    return plan._replace(
+        envs=plan.envs._replace(seed=seed),
+        acting=plan.acting._replace(seed=seed, policies=policies),
         topology=topology,
-        policies=tuple(policy._replace(device=_device(policy.device)) for policy in run.policies),
-        seed=run.seed + SEEDS_OF_A_NODE * number,
+        flags=own_flags,
     )
 
 

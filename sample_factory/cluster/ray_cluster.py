@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import ray
@@ -13,10 +14,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from sample_factory.cluster.node import Node, NodeFailed, Pulled
 from sample_factory.cluster.packing import Packed
 from sample_factory.config import VERSION
-from sample_factory.config.config import Config
+from sample_factory.config.sampling_flags import ClusterFlags
 from sample_factory.exchange.messages import RolloutMessage
 from sample_factory.exchange.policy_weights import Stamp
-from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.exchange.run_plan import SamplingPlan
 from sample_factory.runtime.local_ray import LocalRay, find_cluster
 
 # Ray keeps what nodes log in files on their machines; what concerns the run arrives as reports.
@@ -36,15 +37,15 @@ class Machine(NamedTuple):
 class RayCluster:
     """The connection of this process to a Ray cluster."""
 
-    def __init__(self, config: Config):
+    def __init__(self, ray_address: str | None, experiment_dir: Path):
         """Connects to the cluster of --ray_address, or starts Ray on this machine alone if there is none.
 
         Raises CommandFailed if the cluster cannot be reached, or Ray does not start.
         """
         self._local_ray: LocalRay | None = None
-        cluster = find_cluster(config.cluster.ray_address)
+        cluster = find_cluster(ray_address)
         if cluster is None:
-            self._local_ray = LocalRay("--num_nodes", config.experiment_dir, OPTIONS)
+            self._local_ray = LocalRay("--num_nodes", experiment_dir, OPTIONS)
         else:
             cluster.connect(OPTIONS)
         self._own_id = ray.get_runtime_context().get_node_id()
@@ -111,8 +112,10 @@ class NodeLink:
     silent_since: time.monotonic() of its last answer, of its start, or of the last warning about it.
     """
 
-    def __init__(self, number: int, plan: RunPlan, machine: Machine, has_machine: bool):
-        """number: 1 for the first node beside the learner's machine. plan: of the run on that machine.
+    def __init__(
+        self, number: int, plan: SamplingPlan, flags: ClusterFlags, machine: Machine, has_machine: bool
+    ):
+        """number: 1 for the first node beside the learner's machine. plan: of the samplers on that machine.
 
         has_machine: whether the node reserves the whole machine, or shares it with other nodes.
         """
@@ -137,7 +140,7 @@ class NodeLink:
             num_gpus=resources.get("GPU", 0),
             max_restarts=0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(machine.ray_id, soft=False),
-        ).remote(number, plan, VERSION)
+        ).remote(number, plan, flags, VERSION)
 
     @property
     def calls(self) -> list[Any]:

@@ -15,6 +15,7 @@ from sample_factory.envs.abilities import (
     LimitsEpisodes,
     OwnsProcess,
     PlaysInTeams,
+    ScriptedPlayers,
     find_ability,
     find_reward_shaping,
 )
@@ -63,6 +64,8 @@ class EnvInfo(NamedTuple):
     num_simulators: number of its processes.
     teams: the team of each agent, [num_agents].
     state_space: of what `state()` of a PettingZoo env returns; None if it has none.
+    are_copies: whether its agents are the copies of a VectorEnv, which never meet.
+    scripted_players: names of its players, see ScriptedPlayers.
     """
 
     kinds: AgentKinds
@@ -74,6 +77,8 @@ class EnvInfo(NamedTuple):
     num_simulators: int = 0
     teams: tuple[int, ...] = ()
     state_space: gym.spaces.Box | None = None
+    are_copies: bool = False
+    scripted_players: tuple[str, ...] = ()
 
     @property
     def num_agents(self) -> int:
@@ -101,6 +106,8 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
         teams=_teams(env),
         # PettingZoo leaves it to the env whether it has this attribute.
         state_space=getattr(env.env, "state_space", None) if is_pettingzoo(env.env, "ParallelEnv") else None,
+        are_copies=isinstance(env.env, gym.vector.VectorEnv),
+        scripted_players=tuple(find_ability(env.env, ScriptedPlayers).scripted_players()),
     )
 
 

@@ -1,29 +1,32 @@
-"""`match`: two policies play against each other, match after match.
+"""`match`: two policies play against each other, many matches at once."""
 
-Torch is loaded by `run_match`, not before: bad flags are reported at once.
-"""
-
-import contextlib
+import functools
+import math
 import statistics
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
-
-import gymnasium as gym
-import numpy as np
 
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
-from sample_factory.envs.env_info import make_adapted_env
+from sample_factory.envs.env_info import EnvInfo, make_adapted_env
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
-from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
-from sample_factory.evaluation.episode_runner import EpisodeRunner, Player, ScriptedPolicy
 from sample_factory.evaluation.match_command import COMMAND, MatchFlags
 from sample_factory.evaluation.played_env import explains_other_env, with_eval_frameskip
-from sample_factory.evaluation.policy_choice import PolicyChoice, chosen_policies
+from sample_factory.evaluation.policy_choice import PolicyChoice, chosen_policies, find_checkpoint
 from sample_factory.evaluation.result_statistics import MeanAndStd, WinRate, mean_and_std, win_rate
-from sample_factory.evaluation.results import EpisodeCount, Progress, write_json
-from sample_factory.launch.checks import log_flags_without_effect
+from sample_factory.evaluation.results import Progress, write_json
+from sample_factory.evaluation.session import (
+    ONE_ENV,
+    Cast,
+    Events,
+    SavedPolicy,
+    Session,
+    plan_session,
+    size_for,
+)
+from sample_factory.exchange.messages import MatchEnded
+from sample_factory.launch.checks import check_machine, log_flags_without_effect, probe_env
+from sample_factory.runtime import cpu
 from sample_factory.runtime.supervisor import StopSignals
 
 
@@ -175,125 +178,120 @@ def _check(config: Config, opponent_config: Config, flags: MatchFlags) -> None:
 def run_match(config: Config) -> MatchSeries:
     """Plays the matches in the env of the first contestant, prints the result and writes the --json file.
 
-    A signal ends the series after the last complete match. With --seed, it can be repeated if the env is
-    deterministic.
+    Matches are played in parallel, in as many envs as `eval` has. A worker or an env that fails is replaced,
+    and its matches are played again. A signal ends the series after the last complete match. With
+    --serial_mode and --seed, it can be repeated if the env is deterministic.
 
     Raises ConfigError for wrong flags, a missing checkpoint, an env without two teams and a file that cannot
-    be written, CheckpointError for an unusable checkpoint, and what the env raises.
+    be written, CheckpointError for an unusable checkpoint, and ChildFailed when an env or a process fails for
+    good.
     """
     contestants = contestants_of(config)
-    import torch
-
-    torch.set_num_threads(1)  # for a row or two, several threads only wait for each other
     flags: MatchFlags = config.extra["match"]
-    if config.run.seed is not None:
-        torch.manual_seed(config.run.seed)
-    with StopSignals() as signals, contextlib.ExitStack() as closed_at_end:
-        with explains_other_env(config):
-            env = closed_at_end.enter_context(contextlib.closing(_make_env(config)))
-        _check_teams(config.env_name, env)
-        log_flags_without_effect(config, env.kinds)
-        teams = [_load(contestant, env) for contestant in contestants]
-        series = MatchSeries(contestants, [])
-        _play(env, teams, series, flags.num_matches, lambda: signals.requested is not None)
+    cpu.raise_open_files_limit()
+    series = MatchSeries(contestants, [])
+    for policy_config, player in contestants:
+        if not isinstance(player, str):
+            find_checkpoint(policy_config, player)  # raises
+    with StopSignals() as signals:
+        session = _make_session(contestants, series, flags)
+        matches = session.play(signals)
+    series.results[:] = map(_result, matches)
     print(series.summary())
     write_json(flags.json, series.figures())
     return series
 
 
-def _make_env(config: Config) -> MultiAgentEnv:
-    """Makes the env, in a single copy: the agents of different copies never meet."""
-    config, family = with_eval_frameskip(config, resolve_family(config.env_name))
+def _make_session(
+    contestants: tuple[Contestant, Contestant], series: MatchSeries, flags: MatchFlags
+) -> Session:
+    """Returns the session that plays the matches, and adds their results to a series as they end."""
+    config, family = with_eval_frameskip(
+        contestants[0].config, resolve_family(contestants[0].config.env_name)
+    )
     cfg = config.namespace()
-    if "vector_env_copies" in cfg:
+    if "vector_env_copies" in cfg:  # the agents of different copies never meet
         cfg.vector_env_copies = 1
-    env = make_adapted_env(family, cfg, EnvConfig(0, 0, 0))
-    if isinstance(env.env, gym.vector.VectorEnv) and "vector_env_copies" not in cfg:
-        env.close()
-        raise ConfigError(
-            f"--env={config.env_name} is a VectorEnv; its {env.num_agents} agents are copies that never meet"
-        )
-    return env
-
-
-def _check_teams(env_name: str, env: MultiAgentEnv) -> None:
-    if len(env.kinds.spaces) > 1:
-        raise ConfigError(
-            f"--env={env_name} has agents with different spaces; in a match, any policy must be able to play "
-            "any agent"
-        )
-    if env.num_agents < 2 or env.num_agents % 2:
-        raise ConfigError(
-            f"--env={env_name} has {env.num_agents} agent{'s' * (env.num_agents > 1)}; a match needs two "
-            "teams of equal size"
-        )
-
-
-def _load(contestant: Contestant, env: MultiAgentEnv) -> Player:
-    config, player = contestant
-    if isinstance(player, str):
-        return ScriptedPolicy(player, env)
-    from sample_factory.evaluation.policy import load_trained_policy
-
+    make_env = functools.partial(make_adapted_env, family, cfg)
     with explains_other_env(config):
-        return load_trained_policy(config, player, *env.kinds.spaces[0])
-
-
-def _play(
-    env: MultiAgentEnv,
-    teams: Sequence[Player],
-    series: MatchSeries,
-    num_matches: int,
-    is_stopped: Callable[[], bool],
-) -> None:
-    """Adds matches to a series and shows the progress.
-
-    A team is one half of the agents; after each match they swap halves.
-    """
-    config, results = series.contestants[0].config, series.results
-    half = env.num_agents // 2
-    first, second = teams
-    agents = [first] * half + [second] * half
-    runner = EpisodeRunner(env, agents, config.env.env_frameskip or 1)
-    runner.start(config.run.seed)
-    progress = Progress(num_matches)
-    while len(results) < num_matches:
-        objectives = _play_match(runner, is_stopped)
-        if objectives is None:
-            break
-        # fmean rounds once, so that teams of equal objectives have equal means in any order of the agents.
-        means = [statistics.fmean(part) for part in np.split(objectives, 2)]
-        has_first_half = agents[0] is first
-        ours, theirs = means if has_first_half else reversed(means)
-        results.append(MatchResult(ours, theirs, has_first_half))
-        agents.reverse()
-        runner.assign(agents)
-        progress.update(len(results), series.tally_text)
-    progress.close()
-
-
-def _play_match(runner: EpisodeRunner, is_stopped: Callable[[], bool]) -> np.ndarray | None:
-    """Plays one episode of each agent; returns their true objectives, [num_agents]; None if it was stopped.
-
-    Raises ConfigError when the episodes do not end together, and for an objective that is nan.
-    """
-    count = EpisodeCount(np.ones((1, runner.num_agents), np.int64))
-    for finished in runner.play(is_stopped):
-        for episode in finished:
-            count.add(episode)
-        if count.is_complete:
-            break
-        # An agent whose episode ends early has to stay inactive until the match ends.
-        if (count.have_ended[0] & runner.active).any():
-            raise ConfigError("the episodes of the env's agents do not end together, so they are no matches")
-    if not count.is_complete:
-        return None
-    objectives = np.array([episode.true_objective for episode in count.episodes])
-    if np.isnan(objectives).any():
-        raise ConfigError(
-            f"the env reports true objectives {objectives.tolist()}, so no winner can be determined"
+        check_machine(config)
+        info = probe_env(config, family, cfg)
+        _check_teams(config, info, "vector_env_copies" in cfg)
+        log_flags_without_effect(config, info.kinds)
+        cast = _cast(contestants, info)
+        size = size_for(config, info.num_agents, flags.num_matches)
+        if config.sampling.serial_mode:
+            size = ONE_ENV
+        num_episodes = flags.num_matches * info.num_agents
+        is_single = size == ONE_ENV
+        plan = plan_session(
+            config,
+            make_env,
+            info,
+            cast,
+            size,
+            num_episodes,
+            is_single=is_single,
+            reports_matches=True,
         )
-    return objectives
+
+    def add(ended: MatchEnded, number: int) -> None:
+        series.results.append(_result(ended))
+
+    events = Events(add, describe=series.tally_text)
+    with explains_other_env(config, warns=False):
+        return Session(plan, cast, events, Progress(flags.num_matches))
+
+
+def _check_teams(config: Config, info: EnvInfo, has_one_copy: bool) -> None:
+    """Raises ConfigError unless the env has two teams of equal agents."""
+    if info.are_copies and not has_one_copy:
+        raise ConfigError(
+            f"--env={config.env_name} is a VectorEnv; its {info.num_agents} agents are copies that never meet"
+        )
+    if len(info.kinds.spaces) > 1:
+        raise ConfigError(
+            f"--env={config.env_name} has agents with different spaces; in a match, any policy must be able "
+            "to play any agent"
+        )
+    if info.num_agents < 2 or info.num_agents % 2:
+        raise ConfigError(
+            f"--env={config.env_name} has {info.num_agents} agent{'s' * (info.num_agents > 1)}; a match "
+            "needs two teams of equal size"
+        )
+
+
+def _cast(contestants: tuple[Contestant, Contestant], info: EnvInfo) -> Cast:
+    """Returns who plays: at first, contestant 0 the first half of the agents; they swap after each match."""
+    scripts = [player for _, player in contestants if isinstance(player, str)]
+    for player in scripts:
+        known = info.scripted_players
+        if player not in known:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise ConfigError(f"--opponent_player={player}: the env has no such player; {has}")
+    players = [
+        player if isinstance(player, str) else SavedPolicy(config, player) for config, player in contestants
+    ]
+    half = info.num_agents // 2
+    return Cast(players, seats=[0] * half + [1] * half, swaps=True)
+
+
+def _result(ended: MatchEnded) -> MatchResult:
+    """Returns the result from the point of view of contestant 0. Raises ConfigError when the episodes of the
+    agents do not end together, and for an objective that is nan."""
+    if any(count != 1 for count in ended.num_episodes):
+        raise ConfigError("the episodes of the env's agents do not end together, so they are no matches")
+    objectives = [ended.objectives[agent] for agent in range(len(ended.num_episodes))]
+    if any(map(math.isnan, objectives)):
+        raise ConfigError(f"the env reports true objectives {objectives}, so no winner can be determined")
+    # fmean rounds once, so that teams of equal objectives have equal means in any order of the agents.
+    ours, theirs = (
+        statistics.fmean(
+            objectives[agent] for agent in range(len(objectives)) if ended.policies[agent] == team
+        )
+        for team in (0, 1)
+    )
+    return MatchResult(ours, theirs, has_first_half=ended.policies[0] == 0)
 
 
 def match(config: Config) -> None:

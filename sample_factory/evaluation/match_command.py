@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sample_factory.config.command import CHOOSES, FILMS, counts_episodes
+from sample_factory.config.command import FILMS, PLAYS_IN_PARALLEL, counts_episodes
 from sample_factory.config.flags import flag
 
 
@@ -30,7 +30,7 @@ class MatchFlags:
     json: str | None = flag(None, "file for all figures and the result of each match", is_output=True)
 
 
-COMMAND = CHOOSES.but(
+COMMAND = PLAYS_IN_PARALLEL.but(
     module="match",
     usage="--experiment=NAME --opponent_experiment=OTHER [--flag=value ...]",
     description="Plays matches between two policies in an env with two teams, and reports the win rate with "
@@ -45,6 +45,8 @@ COMMAND = CHOOSES.but(
     """,
     run="sample_factory.evaluation.match:match",
     sections={"match": MatchFlags},
+    common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_deterministic "
+    "num_workers num_envs_per_worker device seed",
     instead={
         **counts_episodes("num_matches"),
         **FILMS,

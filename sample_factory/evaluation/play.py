@@ -1,20 +1,17 @@
-"""`enjoy`: plays one env, shows or films it, and collects the results of the episodes."""
+"""`enjoy`: plays one env in this process, shows or films it, and collects the results of the episodes."""
 
 import contextlib
 import dataclasses
-import time
+import functools
 from collections.abc import Sequence
-
-import torch
 
 from sample_factory.config.config import Config
 from sample_factory.config.flags import NEVER, ConfigError
 from sample_factory.config.monitoring_flags import EvaluationFlags
 from sample_factory.envs.env_family import EnvFamily
-from sample_factory.envs.protocol import MultiAgentEnv
-from sample_factory.evaluation.episode_runner import EpisodeRunner
+from sample_factory.envs.env_info import env_info
+from sample_factory.envs.headless import has_display
 from sample_factory.evaluation.played_env import explains_other_env, make_env, with_eval_frameskip
-from sample_factory.evaluation.policy import TrainedPolicy, load_trained_policy
 from sample_factory.evaluation.policy_choice import PolicyChoice, choices_of_agents
 from sample_factory.evaluation.results import (
     EpisodeCount,
@@ -25,10 +22,22 @@ from sample_factory.evaluation.results import (
     write_results,
 )
 from sample_factory.evaluation.screen import EPISODES_UNSEEN, Screen, drawn_agents, find_drawing
+from sample_factory.evaluation.session import (
+    ONE_ENV,
+    Cast,
+    Events,
+    FirstEnv,
+    SavedPolicy,
+    Session,
+    in_this_process,
+    plan_session,
+)
+from sample_factory.evaluation.watch import Watch
 from sample_factory.exchange.topology import episode_shares
 from sample_factory.launch.checks import log_flags_without_effect
 from sample_factory.runtime.log import log
 from sample_factory.runtime.supervisor import StopRequested, StopSignals
+from sample_factory.spaces.agent_kinds import AgentKinds
 
 MIN_VIDEO_SECONDS = 10.0  # a single episode may be too short to see anything
 
@@ -36,7 +45,7 @@ MIN_VIDEO_SECONDS = 10.0  # a single episode may be too short to see anything
 def play(config: Config, family: EnvFamily) -> Evaluation:
     """Plays until a limit, a closed window or a signal; prints each episode and a summary.
 
-    Raises ConfigError, CheckpointError, VideoError, and what the env raises.
+    Raises ConfigError, CheckpointError, VideoError, and EnvBroken for an env that raises again and again.
     """
     flags = config.evaluation
     if flags.render_action_repeat is not None:
@@ -49,95 +58,122 @@ def play(config: Config, family: EnvFamily) -> Evaluation:
     if flags.no_render and not (flags.has_limit or flags.save_video):
         log.info("Playing without pictures and without a limit: Ctrl+C ends it, or --max_num_episodes=N")
     draws = find_drawing(config)
-    if config.run.seed is not None:
-        torch.manual_seed(config.run.seed)
     with StopSignals() as signals, contextlib.ExitStack() as closed_at_end:
         with explains_other_env(config):
-            env = closed_at_end.enter_context(contextlib.closing(make_env(config, family, draws)))
-            choices = choices_of_agents(config, env.kinds)
-            log_flags_without_effect(config, env.kinds)
-            frameskip = (config.env.env_frameskip or 1) * family.action_repeat
-            runner = EpisodeRunner(env, _load_policies(config, choices, env), frameskip)
-        screen = Screen(config, family, runner, choices)
-        session = _Session(flags, runner, screen, signals)
-        began = time.monotonic()
+            first = FirstEnv(functools.partial(make_env, config, family, draws))
+            closed_at_end.enter_context(contextlib.closing(first))
+            info = env_info(first.env, config.namespace())
+            info = info._replace(frameskip=info.frameskip * family.action_repeat)
+            choices = choices_of_agents(config, info.kinds)
+            log_flags_without_effect(config, info.kinds)
+            cast = _cast(config, choices, info.kinds)
+            watch = Watch(first.env)
+            plan = plan_session(
+                in_this_process(config), first, info, cast, ONE_ENV, NEVER, is_single=True, around=(watch,)
+            )
+            show = _Show(flags, watch, info.frameskip)
+            session = Session(plan, cast, show.events, show.progress)
+        show.screen = screen = Screen(config, family, watch, info.frameskip, choices)
         try:
             with signals.interrupting():  # a match may wait for humans
-                runner.start(config.run.seed)
-            screen.show(is_start=True)
-            episodes = session.play()
+                session.make_envs()
+            session.play(signals)
         except StopRequested:
-            episodes = []
+            first.env.close()
         finally:
             video = screen.close()
-    seconds = time.monotonic() - began
+    num_frames = watch.num_steps * info.frameskip
     result = Evaluation(
-        tuple(choices), tuple(episodes), runner.env_frames, seconds, video, session.num_wanted
+        tuple(choices), tuple(show.episodes), num_frames, session.seconds, video, show.num_wanted
     )
     print(result.summary())
     write_results(config, [result])
     return result
 
 
-def _load_policies(
-    config: Config, choices: Sequence[PolicyChoice], env: MultiAgentEnv
-) -> list[TrainedPolicy]:
-    """Returns a policy for each agent; agents with the same choice share one object."""
-    kinds = dict(zip(choices, env.kinds.of_agent))
-    loaded = {
-        choice: load_trained_policy(config, choice, *env.kinds.spaces[kind]) for choice, kind in kinds.items()
-    }
-    return [loaded[choice] for choice in choices]
+def _cast(config: Config, choices: Sequence[PolicyChoice], kinds: AgentKinds) -> Cast:
+    """Returns who plays. choices: the policy of each agent.
+
+    With K kinds of agents, policy id p plays kind p % K. Where a kind has fewer policies than another one,
+    its last policy has several ids.
+    """
+    num_kinds = len(kinds.spaces)
+    of_kind: list[list[PolicyChoice]] = [[] for _ in range(num_kinds)]
+    for choice, kind in zip(choices, kinds.of_agent):
+        if choice not in of_kind[kind]:
+            of_kind[kind].append(choice)
+    rounds = max(map(len, of_kind))
+    policies = [
+        SavedPolicy(config, own[min(number, len(own) - 1)]) for number in range(rounds) for own in of_kind
+    ]
+    seats = [of_kind[kind].index(choice) * num_kinds + kind for choice, kind in zip(choices, kinds.of_agent)]
+    return Cast(policies, seats=seats)
 
 
-class _Session:
-    """Plays, shows and prints episodes, and decides when that ends.
+class _Show:
+    """Shows and prints episodes, and decides when that ends.
 
-    `num_wanted`: number of episodes that are to be played; None: another limit ends it.
+    episodes: the ones that count, in the order in which they ended.
+    num_wanted: number of episodes that are to be played; None: another limit ends it.
+    screen: to be set before the session plays.
     """
 
-    def __init__(self, flags: EvaluationFlags, runner: EpisodeRunner, screen: Screen, signals: StopSignals):
-        self._runner = runner
-        self._screen = screen
-        self._signals = signals
-        self._num_frames = flags.max_num_frames
+    screen: Screen
+
+    def __init__(self, flags: EvaluationFlags, watch: Watch, frameskip: int):
+        self._flags = flags
+        self._watch = watch
+        self._frameskip = frameskip
         self._ends_with_video = flags.save_video and not flags.has_limit
         # A video without any limit has whole episodes, for at least MIN_VIDEO_SECONDS.
         self._has_whole_episodes = self._ends_with_video and flags.video_frames < 0
         self._last_episode_has_ended = False
+        self._num_shown = -1  # steps; -1: not even the first reset
+        self._ended: list[EpisodeResult] = []  # in the last step
+        self.episodes: list[EpisodeResult] = []
+        has_number = flags.max_num_episodes < NEVER
+        self.num_wanted = flags.max_num_episodes if has_number and flags.max_num_frames == NEVER else None
+        shows_progress = has_number and (flags.no_render or not has_display()) and not flags.save_video
+        self.progress = Progress(flags.max_num_episodes if shows_progress else None)
+
+    @functools.cached_property
+    def _count(self) -> EpisodeCount:
+        """The episodes that are still wanted. Not before the screen is known."""
+        flags = self._flags
         num_episodes = flags.max_num_episodes
-        has_number = num_episodes < NEVER
-        self.num_wanted = num_episodes if has_number and flags.max_num_frames == NEVER else None
-        if not flags.has_limit and not flags.no_render and not screen.has_pictures:
+        if not flags.has_limit and not flags.no_render and not self.screen.has_pictures:
             num_episodes = EPISODES_UNSEEN
-        wanted = episode_shares(num_episodes, runner.num_agents)
+        wanted = episode_shares(num_episodes, self._watch.env.num_agents)
         if self._has_whole_episodes:
-            wanted[len(drawn_agents(runner.env)) :] = 0
-        self._count = EpisodeCount(wanted[None])
-        self._progress = Progress(num_episodes if has_number and not screen.has_pictures else None)
+            wanted[len(drawn_agents(self._watch.env)) :] = 0
+        return EpisodeCount(wanted[None])
 
-    def play(self) -> list[EpisodeResult]:
-        """Plays until `is_over`; returns the episodes that count, in the order in which they ended."""
-        episodes: list[EpisodeResult] = []
-        for finished in self._runner.play(self.is_over):
-            self._screen.show(finished)
-            for episode in filter(self._count.add, finished):
-                episodes.append(episode)
-                self._progress.close()  # the line takes the place of the bar
-                print(episode_line(episodes, self._runner.num_agents), flush=True)
-                if self._has_whole_episodes:
-                    self._last_episode_has_ended = self._screen.video_seconds >= MIN_VIDEO_SECONDS
-            self._progress.update(len(episodes))
-        self._progress.close()
-        return episodes
+    @property
+    def events(self) -> Events:
+        """What the session calls."""
+        return Events(lambda episode, number: self._ended.append(episode), self._is_over, self._show_step)
 
-    def is_over(self) -> bool:
-        """Returns whether a signal, a limit, the end of the video or a closed window ends it."""
+    def _show_step(self) -> None:
+        if self._watch.num_steps == self._num_shown:
+            return
+        self._num_shown = self._watch.num_steps
+        ended, self._ended = self._ended, []
+        self.screen.show(ended, is_start=self._num_shown == 0)
+        for episode in ended:
+            if self._count.add(episode, 0, episode.agent) is None:
+                continue
+            self.episodes.append(episode)
+            self.progress.close()  # the line takes the place of the bar
+            print(episode_line(self.episodes, self._watch.env.num_agents), flush=True)
+            if self._has_whole_episodes:
+                self._last_episode_has_ended = self.screen.video_seconds >= MIN_VIDEO_SECONDS
+
+    def _is_over(self) -> bool:
+        """Returns whether a limit, the end of the video or a closed window ends it."""
         return (
-            self._signals.requested is not None
-            or self._runner.env_frames >= self._num_frames
+            self._watch.num_steps * self._frameskip >= self._flags.max_num_frames
             or self._count.is_complete
             or self._last_episode_has_ended
-            or self._screen.is_closed
-            or (self._ends_with_video and self._screen.video_is_complete)
+            or self.screen.is_closed
+            or (self._ends_with_video and self.screen.video_is_complete)
         )

@@ -68,8 +68,8 @@ def explains_other_env(config: Config, warns: bool = True) -> Iterator[None]:
         log.warning("The %s, and plays in %s now", known, played)
 
 
-def make_env(config: Config, family: EnvFamily, draws: bool) -> MultiAgentEnv:
-    """Makes the env of this process. draws: whether it is to draw; in the render mode with most pictures.
+def make_env(config: Config, family: EnvFamily, draws: bool, env_config: EnvConfig) -> MultiAgentEnv:
+    """Makes an env in this process. draws: whether it is to draw; in the render mode with most pictures.
 
     An env that was trained in many copies has one copy if it draws, otherwise no more than episodes.
     """
@@ -77,7 +77,6 @@ def make_env(config: Config, family: EnvFamily, draws: bool) -> MultiAgentEnv:
     if "vector_env_copies" in cfg and "vector_env_copies" not in config.typed:
         most = 1 if draws else config.evaluation.max_num_episodes
         cfg.vector_env_copies = min(cfg.vector_env_copies, most)
-    env_config = EnvConfig(0, 0, 0)
     if not draws:
         return make_adapted_env(family, cfg, env_config)
     try:

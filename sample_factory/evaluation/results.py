@@ -49,7 +49,7 @@ class EpisodeResult(NamedTuple):
 class EpisodeCount:
     """Collects the episodes that count: each agent plays a number of episodes that is fixed in advance.
 
-    Counting the first N episodes that end would favour short ones.
+    Counting the first N episodes that end would favour short ones. Matches count as episodes of agent 0.
     """
 
     def __init__(self, wanted: np.ndarray):
@@ -57,13 +57,13 @@ class EpisodeCount:
         self._wanted = wanted
         self._num_wanted = int(wanted.sum())
         self._num_ended = np.zeros_like(wanted)
-        self._found: dict[tuple[int, int, int], EpisodeResult] = {}  # by (number, env, agent)
+        self._found: dict[tuple[int, int, int], Any] = {}  # by (number, env, agent)
 
     def __len__(self) -> int:
         return len(self._found)
 
     @property
-    def episodes(self) -> tuple[EpisodeResult, ...]:
+    def ended(self) -> tuple[Any, ...]:
         """The first episodes of all agents, then the second ones, and so on: the same order in each run."""
         return tuple(self._found[key] for key in sorted(self._found))
 
@@ -71,21 +71,16 @@ class EpisodeCount:
     def is_complete(self) -> bool:
         return len(self._found) == self._num_wanted
 
-    @property
-    def have_ended(self) -> np.ndarray:
-        """Which agents have played all their episodes, bool [num_envs, num_agents]."""
-        return self._num_ended >= self._wanted
-
-    def add(self, episode: EpisodeResult) -> bool:
-        """Takes an episode that has ended; returns whether it counts."""
-        place = episode.env, episode.agent
-        number = int(self._num_ended[place])
-        self._num_ended[place] += 1
-        key = (number, *place)
-        if number >= self._wanted[place] or key in self._found:
-            return False
-        self._found[key] = episode
-        return True
+    def add(self, ended: Any, env: int, agent: int) -> int | None:
+        """Takes an episode that has ended. Returns its number among those of its agent; None if it does not
+        count."""
+        number = int(self._num_ended[env, agent])
+        self._num_ended[env, agent] += 1
+        key = (number, env, agent)
+        if number >= self._wanted[env, agent] or key in self._found:
+            return None
+        self._found[key] = ended
+        return number
 
     def repeat(self, envs: slice) -> None:
         """Expects the episodes of some envs once more, from the first one, with the same seeds.

@@ -16,11 +16,11 @@ from sample_factory.envs.adapters.old_gym import OldListEnv
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.headless import has_display, prepare_mujoco
 from sample_factory.envs.protocol import MultiAgentEnv
-from sample_factory.evaluation.episode_runner import EpisodeRunner
 from sample_factory.evaluation.played_env import draws_every_frame
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.evaluation.results import EpisodeResult
 from sample_factory.evaluation.video import VideoWriter, resize, to_rgb, video_size
+from sample_factory.evaluation.watch import Watch
 from sample_factory.runtime.failures import one_line
 from sample_factory.runtime.log import log
 from sample_factory.spaces.actions import action_decoder, action_layout
@@ -80,16 +80,24 @@ class Screen:
     """
 
     def __init__(
-        self, config: Config, family: EnvFamily, runner: EpisodeRunner, choices: Sequence[PolicyChoice]
+        self,
+        config: Config,
+        family: EnvFamily,
+        watch: Watch,
+        frameskip: int,
+        choices: Sequence[PolicyChoice],
     ):
-        """Opens the window and the video that the flags ask for. choices: the policy of each agent."""
-        self._env = runner.env
-        self._drawn = drawn_agents(runner.env)
+        """Opens the window and the video that the flags ask for.
+
+        watch: follows the env. choices: the policy of each agent.
+        """
+        self._watch = watch
+        self._drawn = drawn_agents(watch.env)
         flags = config.evaluation
-        fps = flags.fps or family.defaults.get("fps") or _render_fps(runner.env.env)  # env frames
+        fps = flags.fps or family.defaults.get("fps") or _render_fps(watch.env.env)  # env frames
         rate = float(fps or DEFAULT_FPS)  # pictures per second
-        if not draws_every_frame(runner.env):
-            rate /= runner.frameskip
+        if not draws_every_frame(watch.env):
+            rate /= frameskip
         self._window: Window | None = None
         if has_display() and not flags.no_render:
             try:
@@ -103,7 +111,7 @@ class Screen:
         self._num_still = round(STILL_SECONDS * rate)
         self._overlay = None
         if flags.overlay:
-            self._overlay = Overlay(config.run.experiment, runner, choices, self._drawn)
+            self._overlay = Overlay(config.run.experiment, watch, choices, self._drawn)
         self._first_of_next: list[np.ndarray] = []  # episode: shown when it has had a step
         self._last: np.ndarray | None = None
         self.has_pictures = self._window is not None or self._video is not None
@@ -128,7 +136,7 @@ class Screen:
             self._overlay.update(finished)
         if self._window is None and (self._video is None or self.video_is_complete):
             return
-        pictures = _render(self._env)
+        pictures = _render(self._watch.env)
         if pictures is None:
             self._close_window()
             self.video_is_complete = True
@@ -172,12 +180,10 @@ class Overlay:
     Small pictures are enlarged. In a split screen, the text of each agent is in its part.
     """
 
-    def __init__(
-        self, experiment: str, runner: EpisodeRunner, choices: Sequence[PolicyChoice], agents: Sequence[int]
-    ):
+    def __init__(self, experiment: str, watch: Watch, choices: Sequence[PolicyChoice], agents: Sequence[int]):
         """choices: the policy of each agent. agents: the agents that are drawn."""
-        env = runner.env
-        self._runner = runner
+        env = watch.env
+        self._watch = watch
         self._grid = find_ability(env.env, SplitsScreen).screen_grid()
         self._is_split = self._grid != (1, 1)
         self._agents = agents if self._is_split else agents[:MAX_AGENTS]
@@ -191,16 +197,15 @@ class Overlay:
         self._texts = [[title, "episode 1  reward 0.00", ""] for title in self._titles]
 
     def update(self, finished: Sequence[EpisodeResult]) -> None:
-        """Describes the runner's last step. finished: the episodes that ended in it."""
-        rewards = {episode.agent: episode.reward for episode in finished}
+        """Describes the last step. finished: the episodes that ended in it."""
         self._texts = []
         for agent, title, (decode, size) in zip(self._agents, self._titles, self._decoders):
-            reward = rewards.get(agent, self._runner.returns[agent])
+            reward = self._watch.returns[agent]
             result = f"episode {self._num_ended[agent] + 1}  reward {reward:.2f}"
-            action = decode(self._runner.actions[agent, :size])  # the row is as wide as the widest action
+            action = decode(self._watch.actions[agent, :size])  # the row is as wide as the widest action
             self._texts.append([title, result, self._namer.action_text(action)])
-        for agent in rewards:
-            self._num_ended[agent] += 1
+        for episode in finished:
+            self._num_ended[episode.agent] += 1
 
     def draw(self, picture: np.ndarray) -> np.ndarray:
         """Returns a copy of the picture, at least 480 rows high, with the text."""

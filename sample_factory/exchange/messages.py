@@ -215,6 +215,19 @@ class MatchReport(NamedTuple):
     score: float  # of the live policy: 1 won, 0.5 drawn, 0 lost
 
 
+class MatchEnded(NamedTuple):
+    """Rollout worker -> main process of `match`: a match has ended.
+
+    env: its number in the run. policies, objectives: of each agent that has ended an episode, by agent.
+    num_episodes: how many each agent has ended in this match.
+    """
+
+    env: int
+    policies: Mapping[int, int]
+    objectives: Mapping[int, float]
+    num_episodes: tuple[int, ...]
+
+
 class OpponentLost(NamedTuple):
     """Policy worker -> main process: a past self cannot be loaded, so the live policy plays instead."""
 
@@ -266,6 +279,7 @@ Report = (
     | Incident
     | EpisodeReport
     | MatchReport
+    | MatchEnded
     | OpponentLost
     | TrainReport
     | MilestoneSaved

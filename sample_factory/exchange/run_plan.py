@@ -1,13 +1,25 @@
-"""RunPlan: everything that is decided about a run before its processes start."""
+"""Plans: everything that is decided about a run before its processes start.
 
-from collections.abc import Mapping, Sequence
+A process gets only the part that it uses: rollout workers an EnvPlan, policy workers an ActingPlan, inline
+samplers both. So no process has to import what only another one needs, such as torch or the env's modules.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sample_factory.config.config import Config
+from sample_factory.config.sampling_flags import SamplingFlags
+from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvInfo
+from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
 from sample_factory.exchange.topology import Topology
 from sample_factory.models.policy_spec import PolicySpec
+
+AroundEnv = Callable[[MultiAgentEnv, EnvConfig], MultiAgentEnv]
+
+RANDOM_PLAYER = "random actions"  # a scripted player that every env has
 
 
 class Note(NamedTuple):
@@ -18,44 +30,123 @@ class Note(NamedTuple):
     is_warning: bool = False
 
 
-class RunPlan(NamedTuple):
-    """Every choice of a run, made in one pass by `launch.plan.plan_run`; nothing is looked up again later.
+class EnvPlan(NamedTuple):
+    """How rollout workers make and step their envs.
 
-    Shared memory and processes are made from the plan, and each worker receives it with its index.
-
-    config: the flags, with a number for --num_envs_per_worker.
-    family: the EnvFamily that makes the envs; None in policy workers. info: what an env looks like.
-    topology: all counts of processes, envs, agents and buffers.
-    policies: by policy, the specification of its network.
-    state_size: floats in the recurrent state of an agent.
+    make_env: makes an env of the run, adapted. around: called in turn with each env that was made, and its
+        EnvConfig; each returns the env to step in its place.
+    cfg: all flags as attributes, for a user's matchmaking.
+    matchmaking: called with the MatchSetup of each env; returns its CheckedMatchmaking.
+    scripts: policy id -> name of the scripted player of the env that chooses the actions of this "policy",
+        which has no network. Empty in a training.
     seed: --seed, or a random number in its place.
-    algorithm, matchmaking: the factories that --algo and --matchmaking name. The plan carries them, and those
-        of the networks, because the registries of child processes know only what is built in.
-    transfer_from: by policy, the checkpoint that provides its first weights (--transfer_from), or None.
-    observers: name -> Observer; for the main process only.
-    writers: SummaryWriters beside those for files, e.g. of W&B; for the main process only.
+    is_single: the run has one env, which is reset with `seed` itself. Otherwise each env has a seed of its
+        own, which follows from `seed`.
+    mix_policies: --pbt_mix_policies_in_one_env. past_share: --selfplay_past_share.
+    reward_scale, reward_clip: see the flags; for what is stored, not for the rewards that are reported.
+    max_random_steps, max_random_seconds: limits of the random first steps of an env, and of all random steps
+        of a worker.
+    pause_seconds: longest pause of a worker after its first rollout.
     reports_infos: whether an observer reads the infos of episodes.
+    reports_matches: whether the result of each match is sent (MatchEnded).
+    """
+
+    make_env: Callable[[EnvConfig], MultiAgentEnv]
+    cfg: argparse.Namespace
+    matchmaking: Callable[[Any], Any]
+    seed: int
+    around: tuple[AroundEnv, ...] = ()
+    scripts: Mapping[int, str] = {}
+    is_single: bool = False
+    mix_policies: bool = True
+    past_share: float = 0.0
+    reward_scale: float = 1.0
+    reward_clip: float = 1000.0
+    max_random_steps: int = 0
+    max_random_seconds: float = 0.0
+    pause_seconds: float = 0.0
+    reports_infos: bool = False
+    reports_matches: bool = False
+
+
+class ActionChoice(NamedTuple):
+    """How an action follows from the policy's distribution. In a training, it is drawn.
+
+    deterministic: the most likely action. samples_continuous: False: the mean of continuous actions, while
+        all others are drawn.
+    """
+
+    deterministic: bool = False
+    samples_continuous: bool = True
+
+
+DRAWN = ActionChoice()
+
+
+class ActingPlan(NamedTuple):
+    """How policy workers answer requests.
+
+    policies: the networks, by policy id.
+    seed: as in EnvPlan.
+    cuda_graphs: --cuda_graphs.
+    experiment_dir, max_past_selves: where the files of past selves are, and how many are kept in memory.
+    """
+
+    policies: Mapping[int, PolicySpec]
+    seed: int
+    choice: ActionChoice = DRAWN
+    cuda_graphs: bool = True
+    experiment_dir: Path = Path()
+    max_past_selves: int = 1
+
+
+class SamplingPlan(NamedTuple):
+    """Plan of all rollout and policy workers on one machine.
+
+    info: what an env looks like.
+    topology: all counts of processes, envs, agents and buffers.
+    state_size: floats in the recurrent state of an agent.
+    flags: how the processes are started; the counts that were chosen are in the topology.
+    niceness: of all processes, to which that of their role is added.
+    silent_seconds: --heartbeat_reporting_interval.
+    """
+
+    envs: EnvPlan
+    acting: ActingPlan
+    info: EnvInfo
+    topology: Topology
+    state_size: int
+    flags: SamplingFlags
+    niceness: int = 0
+    silent_seconds: float = 120.0
+
+    @property
+    def seed(self) -> int:
+        """--seed, or a random number in its place."""
+        return self.envs.seed
+
+
+class RunPlan(NamedTuple):
+    """Every choice of a training, made in one pass by `launch.plan.plan_run`; nothing is looked up again
+    later. For the main process only.
+
+    config: the flags, with the defaults that follow the observation, and a number for --num_envs_per_worker.
+    family: makes the envs.
+    algorithm: the factory that --algo names. The plan carries it, and those of the networks and of the
+        matchmaking, because the registries of child processes know only what is built in.
+    transfer_from: by policy, the checkpoint that provides its first weights (--transfer_from), or None.
+    observers: name -> Observer.
+    writers: SummaryWriters beside those for files, e.g. of W&B.
     notes: lines for the log of the run.
     evaluation: the plan of the evaluations during training (--eval_every_env_steps).
     """
 
     config: Config
-    family: Any
-    info: EnvInfo
-    topology: Topology
-    policies: tuple[PolicySpec, ...]
-    state_size: int
-    seed: int
+    family: EnvFamily
+    sampling: SamplingPlan
     algorithm: Any
-    matchmaking: Any
     transfer_from: tuple[Path | None, ...]
     observers: Mapping[str, Any] = {}
     writers: Sequence[Any] = ()
-    reports_infos: bool = False
     notes: tuple[Note, ...] = ()
-    evaluation: "RunPlan | None" = None
-
-    def to_send(self) -> "RunPlan":
-        """Returns the plan without the parts that only the main process uses: children might not be able to
-        unpickle them."""
-        return self._replace(observers={}, writers=(), notes=(), evaluation=None)
+    evaluation: Any = None

@@ -102,10 +102,45 @@ def episode_shares(num_episodes: int, num_agents: int) -> np.ndarray:
     return shares
 
 
-def make_topology(
-    config: Config, info: "EnvInfo", num_episodes: int | None = None, num_inline_samplers: int = 0
+def playing_topology(
+    info: "EnvInfo",
+    config: Config,
+    num_policies: int,
+    num_workers: int,
+    num_envs: int,
+    num_splits: int,
+    num_episodes: int,
+    num_inline_samplers: int = 0,
 ) -> Topology:
-    """Returns the topology of a run. num_episodes, num_inline_samplers: see Topology.
+    """Returns the topology of an evaluation or of matches: no learner, and full buffers become free at once.
+
+    num_envs: of a worker, a multiple of num_splits. num_episodes, num_inline_samplers: see Topology.
+    """
+    sampling = config.sampling
+    agents_per_split = num_envs // num_splits * info.num_agents
+    return Topology(
+        num_workers=num_workers,
+        num_splits=num_splits,
+        envs_per_split=num_envs // num_splits,
+        agents_per_env=info.num_agents,
+        num_policies=num_policies,
+        policy_workers_per_policy=1 if sampling.serial_mode else sampling.policy_workers_per_policy,
+        rollout=config.learning.rollout,
+        chunk_length=config.chunk_length,
+        frameskip=info.frameskip,
+        trajectories_per_batch=1,
+        max_ready_batches=1,
+        buffers_per_worker=agents_per_split * (num_splits + 1),
+        rollouts_per_iteration=None,
+        kind_of_agent=info.kinds.of_agent,
+        learners_per_policy=0,
+        num_inline_samplers=num_inline_samplers,
+        num_episodes=num_episodes,
+    )
+
+
+def make_topology(config: Config, info: "EnvInfo", num_inline_samplers: int = 0) -> Topology:
+    """Returns the topology of a training. num_inline_samplers: see Topology.
 
     Raises ConfigError for flags that contradict each other, for a number of policies that does not suit the
     kinds of agents, for a batch that several learners cannot share out, and for sizes with which sampling and
@@ -125,13 +160,12 @@ def make_topology(
             f"spaces ({info.kinds}), and policy p plays kind p % {num_kinds}; use {num_kinds} or "
             f"{2 * num_kinds}"
         )
-    if num_episodes is None:
-        _check_learners(config)
-        _check_nodes(config)
+    _check_learners(config)
+    _check_nodes(config)
     trajectories = learning.batch_size * learning.num_batches_per_iteration // learning.rollout
     if config.population.pbt_optimize_batch_size:
         trajectories = math.ceil(trajectories * MAX_BATCH_GROWTH)  # the most that PBT allows
-    num_nodes = config.cluster.num_nodes - 1 if num_episodes is None else 0
+    num_nodes = config.cluster.num_nodes - 1
     # If more buffers than these wait at the learners, one of the learners has a full batch.
     at_learners = sampling.num_policies * trajectories
     num_workers = 1 if sampling.serial_mode else sampling.num_workers
@@ -157,9 +191,8 @@ def make_topology(
         kind_of_agent=info.kinds.of_agent,
         num_nodes=num_nodes,
         buffers_for_nodes=at_learners + max(at_learners, TRAJECTORIES_IN_A_PART) if num_nodes else 0,
-        learners_per_policy=sampling.learners_per_policy if num_episodes is None else 0,
+        learners_per_policy=sampling.learners_per_policy,
         num_inline_samplers=num_inline_samplers,
-        num_episodes=num_episodes,
     )
 
 

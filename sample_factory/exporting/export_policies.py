@@ -1,12 +1,14 @@
 """Exports the policies of an experiment: loads, converts, compares, writes."""
 
 import contextlib
+import functools
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import gymnasium as gym
 import numpy as np
@@ -17,15 +19,25 @@ from torch import Tensor
 
 from sample_factory.config import VERSION
 from sample_factory.config.config import Config
-from sample_factory.config.flags import ConfigError
+from sample_factory.config.flags import NEVER, ConfigError
 from sample_factory.envs.env_family import EnvFamily
-from sample_factory.envs.env_info import own_spaces
+from sample_factory.envs.env_info import env_info, own_spaces
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.envs.protocol import MultiAgentEnv, ObservationRows
-from sample_factory.envs.random_actions import RandomActions
+from sample_factory.envs.protocol import EnvAround, EnvConfig, MultiAgentEnv, ObservationRows, StepResult
 from sample_factory.evaluation.played_env import explains_other_env, make_env
 from sample_factory.evaluation.policy import build_model, load_weights
 from sample_factory.evaluation.policy_choice import PolicyChoice, find_checkpoint, names_file
+from sample_factory.evaluation.session import (
+    ONE_ENV,
+    Cast,
+    Events,
+    FirstEnv,
+    SavedPolicy,
+    Session,
+    in_this_process,
+    plan_session,
+)
+from sample_factory.exchange.run_plan import RANDOM_PLAYER
 from sample_factory.exporting.network import (
     NEXT_RNN_STATE,
     RNN_STATE,
@@ -37,6 +49,7 @@ from sample_factory.exporting.network import (
 from sample_factory.launch.checks import log_flags_without_effect
 from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.runtime.files import new_file
+from sample_factory.runtime.supervisor import StopSignals
 from sample_factory.spaces.actions import choices, clipping_bounds
 from sample_factory.spaces.observations import without_entries
 
@@ -82,10 +95,11 @@ def export_policies(config: Config) -> list[ExportedPolicy]:
         find_checkpoint(config, PolicyChoice(policy, checkpoints[0]))  # raises, before the env is made
     family = resolve_family(config.env_name)
     with explains_other_env(config):
-        env = make_env(config, family, draws=False)
+        env = FirstEnv(functools.partial(make_env, config, family, False))
     with contextlib.closing(env):
-        log_flags_without_effect(config, env.kinds)
-        num_kinds = len(env.kinds.spaces)
+        kinds = env.env.kinds
+        log_flags_without_effect(config, kinds)
+        num_kinds = len(kinds.spaces)
         if len(policies) == 1 and not names_file(checkpoints[0]):
             first = policies[0] - policies[0] % num_kinds
             policies = tuple(range(first, first + num_kinds)) if num_kinds > 1 else policies
@@ -109,13 +123,13 @@ def _paths(config: Config, policies: Sequence[int]) -> list[Path]:
 
 
 def _export(
-    config: Config, family: EnvFamily, env: MultiAgentEnv, choice: PolicyChoice, path: Path
+    config: Config, family: EnvFamily, env: FirstEnv, choice: PolicyChoice, path: Path
 ) -> ExportedPolicy:
     flags = config.extra["export"]
-    kind = choice.policy_index % len(env.kinds.spaces)
-    agents = np.flatnonzero(np.array(env.kinds.of_agent) == kind)
-    own = own_spaces(env)[agents[0]]
-    spaces = env.kinds.spaces[kind]
+    kinds = env.env.kinds
+    kind = choice.policy_index % len(kinds.spaces)
+    own = own_spaces(env.env)[kinds.of_agent.index(kind)]
+    spaces = kinds.spaces[kind]
     with explains_other_env(config, warns=False):
         model = build_model(config, choice.policy_index, *spaces)
         state = load_weights(config, choice, model)
@@ -123,8 +137,14 @@ def _export(
     view = without_entries(spaces.observation, config.model.critic_only_keys)
     network = ExportedNetwork(model, own, view, flags.export_value)
     exported = to_onnx(network)
-    seed = config.run.seed or 0
-    check = compare(model, network, exported, env, agents, flags.export_check_steps, seed)
+    actions: list[dict[str, Any]] = []
+
+    def describe() -> None:
+        if not actions:  # after the first reset
+            actions.extend(describe_actions(env.env, own, network.actions))
+
+    steps = play_steps(config, env, choice, flags.export_check_steps, describe)
+    check = compare(model, network, exported, steps)
     texts = {
         "sample_factory": VERSION,
         "env": config.env_name,
@@ -137,7 +157,7 @@ def _export(
         "env_frames": state.get("env_steps", 0),
         "rnn_state_size": model.state_size,
         "observations": json.dumps([entry.describe() for entry in network.observations]),
-        "actions": json.dumps(describe_actions(env, own, network.actions)),
+        "actions": json.dumps(actions),
     }
     onnx.helper.set_model_props(exported, {name: str(value) for name, value in texts.items()})
     contents: bytes = exported.SerializeToString()
@@ -159,29 +179,93 @@ def _export(
     return ExportedPolicy(path, check, summary)
 
 
-def compare(
-    model: ActorCritic,
-    network: ExportedNetwork,
-    exported: onnx.ModelProto,
-    env: MultiAgentEnv,
-    agents: np.ndarray,
-    num_steps: int,
-    seed: int,
-) -> CheckResult:
-    """Plays `num_steps` steps of the env with both policies, and compares all their outputs.
+class PlayedStep(NamedTuple):
+    """A step of the agents that a policy plays. stored: their observations, [A, ...] by key.
 
-    Each policy has a recurrent state of its own. The actions are drawn from the distribution of the trained
-    policy; agents that it does not play act at random.
+    keeps: bool [A], whether the recurrent state goes on: False for an agent that was inactive, or whose
+    episode ended in this step. ended: bool [A].
+    """
+
+    stored: Arrays
+    keeps: np.ndarray
+    ended: np.ndarray
+
+
+class _KeepingEnv(EnvAround):
+    """Keeps the first steps of some agents."""
+
+    def __init__(self, env: MultiAgentEnv, agents: np.ndarray, num_steps: int, steps: list[PlayedStep]):
+        super().__init__(env)
+        self._agents = agents
+        self._num_steps = num_steps
+        self._steps = steps
+
+    def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
+        active = self._env.reset(seed, into)
+        if self._steps:  # the env was replaced after an exception
+            self._steps[-1].keeps[:] = False
+        self._see(active, into)
+        return active
+
+    def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
+        result = self._env.step(actions, into)
+        if len(self._steps) < self._num_steps:
+            ended = np.logical_or(result.terminated, result.truncated)[self._agents]
+            # The networks run on the rows of inactive agents too: in training, they do not.
+            self._steps.append(PlayedStep(self._seen, self._active & ~ended, ended))
+        self._see(result.active, into)
+        return result
+
+    def _see(self, active: np.ndarray | None, rows: ObservationRows) -> None:
+        views = [rows.view(int(agent)) for agent in self._agents]
+        self._seen = {key: np.stack([view[key] for view in views]) for key in views[0]}
+        everyone = np.ones(len(self._agents), bool)
+        self._active = everyone if active is None else active[self._agents].copy()
+
+
+def play_steps(
+    config: Config, env: FirstEnv, choice: PolicyChoice, num_steps: int, on_step: Callable[[], None]
+) -> list[PlayedStep]:
+    """Plays with a policy, and returns the steps of its agents; agents of another kind act at random.
+
+    on_step: called after the first reset, and after each step.
+    """
+    info = env_info(env.env, config.namespace())
+    kinds = info.kinds
+    num_kinds = len(kinds.spaces)
+    kind = choice.policy_index % num_kinds
+    agents = np.flatnonzero(np.array(kinds.of_agent) == kind)[:MAX_AGENTS]
+    players = [SavedPolicy(config, choice) if other == kind else RANDOM_PLAYER for other in range(num_kinds)]
+    seated = Cast(players, seats=kinds.of_agent)
+    steps: list[PlayedStep] = []
+
+    def keep(env: MultiAgentEnv, env_config: EnvConfig) -> MultiAgentEnv:
+        return _KeepingEnv(env, agents, num_steps, steps)
+
+    own = in_this_process(config)
+    own = replace(own, run=replace(own.run, seed=config.run.seed or 0, device="cpu"))
+    plan = plan_session(own, env, info, seated, ONE_ENV, NEVER, is_single=True, around=(keep,))
+    session = Session(plan, seated, Events(is_over=lambda: len(steps) >= num_steps, on_step=on_step))
+    session.play(StopSignals())  # without handlers: Ctrl+C ends the command
+    return steps
+
+
+def compare(
+    model: ActorCritic, network: ExportedNetwork, exported: onnx.ModelProto, steps: Sequence[PlayedStep]
+) -> CheckResult:
+    """Compares all outputs of both policies in steps that were played.
+
+    Each policy has a recurrent state of its own.
 
     model: the trained policy, on the CPU in float32. network: made from it. exported: made from `network`.
-    agents: indices of agents, all of the policy's kind. Raises ExportFailed for a difference above 1e-4.
+    Raises ExportFailed for a difference above 1e-4.
     """
     session = onnxruntime.InferenceSession(exported.SerializeToString(), providers=["CPUExecutionProvider"])
     parts = {part.action: part for part in network.actions}
     worst = (0.0, network.outputs[0])
 
-    def check(stored: Arrays, state: Tensor, memory: np.ndarray, place: str) -> tuple[Tensor, Tensor, Arrays]:
-        """Returns the trained policy's logits and next state [B, ...], and the exported one's outputs."""
+    def check(stored: Arrays, state: Tensor, memory: np.ndarray, place: str) -> tuple[Tensor, Arrays]:
+        """Returns the trained policy's next state [B, H], and the exported one's outputs."""
         nonlocal worst
         inputs = {entry.name: entry.as_given(stored[entry.key]) for entry in network.observations}
         if model.state_size:
@@ -210,41 +294,22 @@ def compare(
                 fault = f"{name} {fault or f'by {difference:.2g}, where {TOLERANCE:g} is allowed'}"
                 raise ExportFailed(f"the exported policy differs in {place}: {fault}; nothing was written")
             worst = max(worst, (difference, name))
-        return output.logits, output.rnn_state, outputs
+        return output.rnn_state, outputs
 
-    agents = agents[:MAX_AGENTS]
-    env_rows = ObservationRows.allocate(env.kinds)
-    others = RandomActions(env.kinds, seed)
-    everyone = np.ones(env.num_agents, bool)
-    active = env.reset(seed, env_rows)
-    active = everyone if active is None else active
-    state = torch.zeros(len(agents), model.state_size)
+    state = torch.zeros(len(steps[0].keeps), model.state_size)
     own_state = state.numpy().copy()
-    played: list[tuple[Arrays, Tensor]] = []
-    episodes = 0
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(seed)
-        for step in range(num_steps):
-            stored = {key: array[agents, 0] for key, array in env_rows.arrays_of(int(agents[0])).items()}
-            logits, next_state, outputs = check(stored, state, own_state, f"step {step}")
-            played.append((stored, state))
-            actions = others(env_rows)
-            drawn = model.distribution(logits).sample().numpy()
-            actions[agents, : drawn.shape[1]] = drawn
-            actions[~active] = 0.0
-            result = env.step(actions, env_rows)
-            ended = np.asarray(result.terminated) | np.asarray(result.truncated)
-            # The networks have run on the rows of inactive agents too: in training, they do not.
-            keeps = (active & ~ended)[agents, None]
-            active = everyone if result.active is None else result.active
-            state = next_state * torch.from_numpy(keeps)
-            own_state = outputs.get(NEXT_RNN_STATE, own_state) * keeps
-            episodes += int(ended[agents].sum())
-    several = played[:: max(1, len(played) // MANY_ROWS)]
-    stored = {key: np.concatenate([arrays[key] for arrays, _ in several]) for key in several[0][0]}
-    state = torch.cat([state for _, state in several])
+    states = []
+    for number, step in enumerate(steps):
+        states.append(state)
+        next_state, outputs = check(step.stored, state, own_state, f"step {number}")
+        state = next_state * torch.from_numpy(step.keeps[:, None])
+        own_state = outputs.get(NEXT_RNN_STATE, own_state) * step.keeps[:, None]
+    chosen = range(0, len(steps), max(1, len(steps) // MANY_ROWS))
+    stored = {key: np.concatenate([steps[i].stored[key] for i in chosen]) for key in steps[0].stored}
+    state = torch.cat([states[i] for i in chosen])
     check(stored, state, state.numpy(), f"a batch of {len(state)}")
-    return CheckResult(*worst, num_steps * len(agents), episodes)
+    num_episodes = sum(int(step.ended.sum()) for step in steps)
+    return CheckResult(*worst, len(steps) * len(steps[0].keeps), num_episodes)
 
 
 def _difference(exported: np.ndarray, expected: np.ndarray) -> float:

@@ -5,6 +5,7 @@ Behaviour cloning: Pomerleau 1991, Efficient Training of Artificial Neural Netwo
 
 import contextlib
 import copy
+import functools
 import random
 import time
 from collections.abc import Iterable, Iterator
@@ -21,7 +22,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.envs.protocol import EnvConfig
+from sample_factory.evaluation.session import FirstEnv
 from sample_factory.imitation import ImitateFlags
 from sample_factory.imitation.games import Episode, load_games, save_games
 from sample_factory.imitation.recording import record_players
@@ -254,14 +255,15 @@ def imitate(config: Config) -> Score:
 
 def _games(config: Config, flags: ImitateFlags, seed: int) -> tuple[Recording, KindSpaces]:
     """Returns the games to imitate, and the spaces of their agents."""
-    env = make_adapted_env(resolve_family(config.env_name), config.namespace(), EnvConfig(0, 0, 0))
+    family = resolve_family(config.env_name)
+    env = FirstEnv(functools.partial(make_adapted_env, family, config.namespace()))
     with contextlib.closing(env):
-        spaces = env.kinds.spaces[0]
+        spaces = env.env.kinds.spaces[0]
         started = time.monotonic()
         if flags.games is not None:
             recording, verb = join(load_games(flags.games, spaces)), "Read"
         else:
-            episodes = record_players(env, flags.teachers, flags.imitate_samples, seed)
+            episodes = record_players(config, env, flags.teachers, flags.imitate_samples, seed)
             recording, verb = join(episodes), "Recorded"
             if flags.save_games is not None:
                 about = {"algorithm_name": ", ".join(flags.teachers), "env": config.env_name}

@@ -15,17 +15,16 @@ from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.headless import has_display, prepare_mujoco
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
-from sample_factory.evaluation.measure import Measurement, plan_measurement
+from sample_factory.evaluation.measure import Measurement, MeasurementPlan, plan_measurement
 from sample_factory.evaluation.played_env import explains_other_env, with_eval_frameskip
 from sample_factory.evaluation.policy_choice import chosen_policies, find_checkpoint
 from sample_factory.evaluation.results import EpisodeResult, Progress
 from sample_factory.evaluation.screen import DEFAULT_FPS
 from sample_factory.evaluation.video import VideoWriter
-from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.imitation import check_data_set
 from sample_factory.imitation.games import ONLY_KEY, SCREEN, UNFINISHED, Episode, EpisodeStore, GameWriter
 from sample_factory.imitation.recording import RecordedEnv
-from sample_factory.launch.checks import probe_env
+from sample_factory.launch.checks import check_machine, probe_env
 from sample_factory.runtime import cpu
 from sample_factory.runtime.log import log
 from sample_factory.runtime.supervisor import StopSignals
@@ -85,27 +84,24 @@ def record(config: Config) -> None:
     cpu.raise_open_files_limit()
     with StopSignals() as signals:
         plan = _plan(config, flags, folder)
-        (choice,) = chosen_policies(config)
-        about = {"algorithm_name": config.run.algo, "env": config.env_name, "frameskip": plan.info.frameskip}
-        writer = GameWriter(folder, plan.info.kinds.spaces[0], about)
-        num_episodes: collections.Counter[tuple[int, int]] = collections.Counter()
+        info = plan.session.info
+        about = {"algorithm_name": config.run.algo, "env": config.env_name, "frameskip": info.frameskip}
+        writer = GameWriter(folder, info.kinds.spaces[0], about)
 
-        def add(result: EpisodeResult) -> None:
-            place = result.env, result.agent
-            name = episode_name(*place, num_episodes[place])
+        def add(result: EpisodeResult, number: int) -> None:
+            name = episode_name(result.env, result.agent, number)
             writer.add(name, env=result.env, agent=result.agent, policy_version=measurement.versions[0])
-            num_episodes[place] += 1
 
         try:
-            measurement = Measurement(plan, choice, Progress(flags.episodes))
-            measurement.loop.on_episode = add
+            with explains_other_env(config, warns=False):
+                measurement = Measurement(plan, Progress(flags.episodes), add)
             evaluation = measurement.play(signals)
         finally:
             writer.close()
             log.info("%d episodes are in %s", writer.num_episodes, folder)
     if writer.num_episodes:
-        fps = config.evaluation.fps or plan.family.defaults.get("fps") or DEFAULT_FPS  # of env frames
-        video = write_video(folder, flags.video_episodes, fps / plan.info.frameskip)
+        fps = config.evaluation.fps or resolve_family(config.env_name).defaults.get("fps") or DEFAULT_FPS
+        video = write_video(folder, flags.video_episodes, fps / info.frameskip)
         evaluation = evaluation._replace(video=video)
     print(evaluation.summary())
 
@@ -122,21 +118,23 @@ def _check(config: Config, flags: RecordFlags) -> Path:
     return Path(flags.out).expanduser().absolute()
 
 
-def _plan(config: Config, flags: RecordFlags, folder: Path) -> RunPlan:
+def _plan(config: Config, flags: RecordFlags, folder: Path) -> MeasurementPlan:
     """Returns the plan of an evaluation whose envs are recorded. Raises as `record`."""
     if flags.screens and not has_display():
         prepare_mujoco()
     config, family = with_eval_frameskip(config, resolve_family(config.env_name))
+    family = replace(family, render_mode="rgb_array" if flags.screens else None)
+    (choice,) = chosen_policies(config)
     with explains_other_env(config):
-        plan = plan_measurement(config, family, probe_env(config, family))
-    kinds = plan.info.kinds
+        check_machine(config)
+        info = probe_env(config, replace(family, render_mode=None))
+        plan = plan_measurement(config, family, info, choice, [Recorder(folder, flags.screens)])
+    kinds = info.kinds
     if len(kinds.spaces) > 1:
         raise ConfigError("the agents of the env have different spaces; a data set has one kind of agents")
     if flags.screens and len(kinds.of_agent) > 1:
         raise ConfigError("--screens: the env has several agents; only an env of one agent is drawn")
-    recorder = Recorder(folder, flags.screens)
-    render_mode = "rgb_array" if flags.screens else None
-    return plan._replace(family=replace(family, wrap=recorder, render_mode=render_mode))
+    return plan
 
 
 def write_video(folder: Path, num_episodes: int, pictures_per_second: float) -> Path | None:

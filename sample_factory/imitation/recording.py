@@ -2,25 +2,38 @@
 
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sample_factory.config.flags import ConfigError
-from sample_factory.envs.abilities import ScriptedPlayers, find_ability
+from sample_factory.config.config import Config
+from sample_factory.config.flags import NEVER, ConfigError
+from sample_factory.envs.env_info import env_info
 from sample_factory.envs.protocol import (
     EMPTY_INFO,
     EPISODE_CONTINUES,
     EnvAround,
+    EnvConfig,
     EnvContractError,
     MultiAgentEnv,
     ObservationRows,
     StepResult,
 )
+from sample_factory.evaluation.session import (
+    ONE_ENV,
+    Cast,
+    Events,
+    FirstEnv,
+    Session,
+    in_this_process,
+    plan_session,
+)
 from sample_factory.evaluation.video import to_rgb
 from sample_factory.imitation.games import Episode, writing_to
-from sample_factory.spaces.actions import action_encoder, action_layout
+from sample_factory.runtime.supervisor import StopSignals
+from sample_factory.sampling.matchmaking.matchmaking import MatchSetup
 
 SEED_LIMIT = 2**31  # every env accepts numbers below
 SEEN = "seen/"  # beginning of the names of observations in a step
@@ -123,39 +136,49 @@ class RecordedEnv(EnvAround):
 
 
 def record_players(
-    env: MultiAgentEnv, teachers: Sequence[str], num_samples: int, seed: int | None
+    config: Config, env: FirstEnv, teachers: Sequence[str], num_samples: int, seed: int
 ) -> list[Episode]:
     """Lets scripted players play until `num_samples` actions of whole episodes are recorded.
 
-    teachers: names of scripted players; all if empty. One is drawn for each agent and episode.
+    teachers: names of scripted players; all if empty. One is drawn for each agent and match.
     Raises ConfigError if the env has no such players.
     """
-    players = find_ability(env.env, ScriptedPlayers)
-    known = players.scripted_players()
+    info = env_info(env.env, config.namespace())
+    known = info.scripted_players
     if not known:
         raise ConfigError("the env has no scripted players to imitate; use --games=FOLDER")
     unknown = [name for name in teachers if name not in known]
     if unknown:
         raise ConfigError(f"--teachers: the env has no player {unknown[0]}; it has {', '.join(known)}")
-    if len(env.kinds.spaces) > 1:
+    if len(info.kinds.spaces) > 1:
         raise ConfigError("the agents have different spaces; imitation needs one policy that plays them all")
-    rng = np.random.default_rng(seed)
-    names = list(teachers or known)
-    teacher_of = [str(rng.choice(names)) for _ in range(env.num_agents)]
     episodes: list[Episode] = []
+    num_actions = 0
 
     def add(agent: int, episode: Episode) -> None:
+        nonlocal num_actions
         episodes.append(episode)
-        teacher_of[agent] = str(rng.choice(names))
+        num_actions += len(episode.actions)
 
-    recorded = RecordedEnv(env, add)
-    rows = ObservationRows.allocate(env.kinds)
-    encode = action_encoder(env.kinds.spaces[0].action)
-    num_values = action_layout(env.kinds.spaces[0].action).num_action_values
-    active: Any = recorded.reset(seed, rows)
-    while sum(len(episode.actions) for episode in episodes) < num_samples:
-        actions = np.zeros((env.num_agents, num_values), np.float32)
-        for agent in range(env.num_agents) if active is None else np.flatnonzero(active).tolist():
-            actions[agent] = encode(players.scripted_action(teacher_of[agent], agent))
-        active = recorded.step(actions, rows).active
+    def record(env: MultiAgentEnv, env_config: EnvConfig) -> MultiAgentEnv:
+        return RecordedEnv(env, add)
+
+    own = in_this_process(config)
+    own = replace(own, run=replace(own.run, seed=seed))
+    cast = Cast(teachers or known, matchmaking=DrawnPlayers)
+    plan = plan_session(own, env, info, cast, ONE_ENV, NEVER, is_single=True, around=(record,))
+    session = Session(plan, cast, Events(is_over=lambda: num_actions >= num_samples))
+    session.play(StopSignals())  # without handlers: Ctrl+C ends the command
     return episodes
+
+
+class DrawnPlayers:
+    """Matchmaking: draws one of the players for each agent, for each match."""
+
+    def __init__(self, setup: MatchSetup):
+        self._setup = setup
+
+    def next_match(self) -> Sequence[int]:
+        """Returns the number of a player for each agent."""
+        numbers = self._setup.rng.integers(self._setup.num_policies, size=self._setup.num_agents)
+        return [int(number) for number in numbers]

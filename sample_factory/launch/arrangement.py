@@ -6,6 +6,7 @@ from dataclasses import replace
 import psutil
 
 from sample_factory.config.config import Config
+from sample_factory.config.sampling_flags import SamplingFlags
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.exchange.run_plan import Note
 from sample_factory.runtime.cpu import memory_limit_mb, num_usable_cores
@@ -22,30 +23,30 @@ SAMPLER_MB = 300.0  # memory of an inline sampler, with torch and a network
 MEMORY_SHARE = 0.5  # of the machine's memory for samplers, and of the free memory for simulators
 
 
-def num_inline_samplers(config: Config) -> int:
-    """Returns --inline_samplers. If it is left out: one per core if the rollout workers occupy all cores and
-    the network runs on the CPU too; otherwise 0.
+def num_inline_samplers(flags: SamplingFlags, device: str, are_separate: bool) -> int:
+    """Returns --inline_samplers; 0 in serial mode. If it is left out: one per core if the rollout workers
+    occupy all cores and the network runs on the CPU too; otherwise 0.
 
     With fewer switches between processes, doom_benchmark is sampled 32 % faster on two cores without bf16,
     and trained 7 to 16 % faster. With a GPU, batches of all workers together are faster; with cores to spare,
-    simulation overlaps with inference in another process. In serial mode there is only one process anyway.
+    simulation overlaps with inference in another process.
+
+    device: --device. are_separate: another flag needs rollout and policy workers in processes of their own.
     """
-    sampling = config.sampling
-    if sampling.serial_mode:
+    if flags.serial_mode:
         return 0
-    if sampling.inline_samplers is not None:
-        return sampling.inline_samplers
+    if flags.inline_samplers is not None:
+        return flags.inline_samplers
     cores = num_usable_cores()
     needs_separate_processes = (
-        config.population.with_pbt
-        or config.selfplay.selfplay_past_share > 0
-        or sampling.num_policies > 1
-        or sampling.policy_workers_per_policy > 1
-        or bool(sampling.actor_worker_gpus)
+        are_separate
+        or flags.num_policies > 1
+        or flags.policy_workers_per_policy > 1
+        or bool(flags.actor_worker_gpus)
     )
     # Of the total memory: the free memory changes while a run starts.
     has_memory = cores * SAMPLER_MB <= MEMORY_SHARE * memory_limit_mb(psutil.virtual_memory().total)
-    if needs_separate_processes or sampling.num_workers < cores or may_have_gpu(config.run.device):
+    if needs_separate_processes or flags.num_workers < cores or may_have_gpu(device):
         return 0
     return cores if has_memory else 0
 
@@ -53,7 +54,8 @@ def num_inline_samplers(config: Config) -> int:
 def arrange(config: Config, info: EnvInfo) -> tuple[Config, int, list[Note]]:
     """Returns the configuration with a number for --num_envs_per_worker, the number of inline samplers, and
     lines for the log about the choice of the first."""
-    num_inline = num_inline_samplers(config)
+    evolves = config.population.with_pbt or config.selfplay.selfplay_past_share > 0
+    num_inline = num_inline_samplers(config.sampling, config.run.device, evolves)
     if config.sampling.num_envs_per_worker is not None:
         return config, num_inline, []
     num_envs = _choose_num_envs(config, info)

@@ -45,20 +45,32 @@ def check_names(config: Config) -> tuple[Any, Any]:
 
     Raises ConfigError for a name that is not registered, also of a network or its parts.
     """
+    check_parts(config)
     try:
-        network_registry.check_names(config.model)
         return registered_algorithm(config.run.algo), registered_matchmaking(config.selfplay.matchmaking)
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
 
+def check_parts(config: Config) -> None:
+    """Raises ConfigError if the flags of the model name a network, or a part, that is not registered."""
+    try:
+        network_registry.check_names(config.model)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
 def check_machine(config: Config) -> None:
-    """Raises ConfigError if --device=gpu cannot be used, ImportError if a package for --queue or --num_nodes
-    is missing, and CommandFailed if the Ray cluster cannot be reached."""
+    """Raises ConfigError if --device=gpu cannot be used, ImportError if a package for --queue is missing."""
     why = call_in_child("gpu_probe", why_no_gpu) if config.run.device == "gpu" else None
     if why is not None:
         raise ConfigError(f"--device=gpu, but {why}. Use --device=cpu or auto")
     check_transport(config.sampling.queue)
+
+
+def check_cluster(config: Config) -> None:
+    """Raises ImportError if a package for --num_nodes is missing, and CommandFailed if the Ray cluster cannot
+    be reached."""
     if config.cluster.num_nodes == 1:
         return
     for package in ("ray", "zstandard"):
@@ -69,10 +81,13 @@ def check_machine(config: Config) -> None:
         cluster.check()
 
 
-def probe_env(config: Config, family: EnvFamily) -> EnvInfo:
-    """Makes the env in a child process and returns its properties. Raises ConfigError and ChildFailed."""
+def probe_env(config: Config, family: EnvFamily, cfg: Any = None) -> EnvInfo:
+    """Makes the env in a child process and returns its properties. Raises ConfigError and ChildFailed.
+
+    cfg: the flags as attributes, in place of those of `config`.
+    """
     try:
-        return probe_env_info(family, config.namespace())
+        return probe_env_info(family, config.namespace() if cfg is None else cfg)
     except ChildFailed as failure:
         if failure.is_a(ConfigError) or failure.is_a(UnknownEnvError):
             raise ConfigError(failure.message) from None
@@ -80,8 +95,8 @@ def probe_env(config: Config, family: EnvFamily) -> EnvInfo:
 
 
 def check_env(config: Config, info: EnvInfo) -> None:
-    """Raises ConfigError for flags that do not fit the spaces or the agents of the env."""
-    _check_normalized_keys(config, info)
+    """Before a training: raises ConfigError for flags that do not fit the spaces or the agents of the env."""
+    check_normalized_keys(config, info)
     learning = config.learning
     has_box = any(action_layout(spaces.action).box_actions for spaces in info.kinds.spaces)
     if has_box and learning.exploration_loss == "symmetric_kl" and learning.exploration_loss_coeff:
@@ -102,7 +117,7 @@ def check_env(config: Config, info: EnvInfo) -> None:
         )
 
 
-def _check_normalized_keys(config: Config, info: EnvInfo) -> None:
+def check_normalized_keys(config: Config, info: EnvInfo) -> None:
     """Raises ConfigError if --normalize_input_keys names no observation, or an index."""
     named = config.model.normalize_input_keys
     observed = {key: space for kind in info.kinds.spaces for key, space in kind.observation.spaces.items()}
@@ -236,11 +251,7 @@ def probe_networks(config: Config, policies: Sequence[PolicySpec], algorithm: An
     Raises ConfigError or ChildFailed if they cannot be used.
     """
     try:
-        size: int = (
-            call_in_child("network_probe", probe_state_size, (policies,), from_template=True)
-            if users_parts(config.model)
-            else state_size(config.model, policies[0].has_critic)
-        )
+        size = probe_state(config, policies)
         if algorithm not in {info.factory for info in BUILT_IN.values()}:
             args = (config.run.algo, algorithm, policies[0], config.learning)
             call_in_child("algorithm_probe", _probe_algorithm, args, from_template=True)
@@ -248,6 +259,15 @@ def probe_networks(config: Config, policies: Sequence[PolicySpec], algorithm: An
         if failure.is_a(ConfigError):
             raise ConfigError(failure.message) from None
         raise
+    return size
+
+
+def probe_state(config: Config, policies: Sequence[PolicySpec]) -> int:
+    """Returns the number of floats in the recurrent state of an agent; tries out a network of the user's own
+    in a child process. Raises ChildFailed if it cannot be used."""
+    if not users_parts(config.model):
+        return state_size(config.model, policies[0].has_critic)
+    size: int = call_in_child("network_probe", probe_state_size, (policies,), from_template=True)
     return size
 
 

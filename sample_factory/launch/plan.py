@@ -1,18 +1,23 @@
-"""The plan of a run: every check and every choice, in one pass, before any worker starts."""
+"""The plan of a training: every check and every choice, in one pass, before any worker starts."""
 
+import functools
+import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.observation_defaults import follow_observation
 from sample_factory.envs.env_family import EnvFamily
-from sample_factory.envs.env_info import EnvInfo
+from sample_factory.envs.env_info import EnvInfo, make_adapted_env
 from sample_factory.envs.wrappers.team_view import ADDED, view_of_state, view_of_team
-from sample_factory.exchange.run_plan import Note, RunPlan
+from sample_factory.exchange.run_plan import ActingPlan, EnvPlan, Note, RunPlan, SamplingPlan
 from sample_factory.exchange.topology import make_topology
 from sample_factory.launch.arrangement import arrange
 from sample_factory.launch.checks import (
+    check_cluster,
     check_critic_only_keys,
     check_env,
     check_machine,
@@ -26,70 +31,103 @@ from sample_factory.launch.start_from import transfer_files
 from sample_factory.mainloop.observing import follows_episodes, make_observers
 from sample_factory.models.encoder_choice import MIN_SMALL_SIDE
 from sample_factory.models.network_registry import READ_ONLY_OWN_KEYS
-from sample_factory.models.policy_spec import make_policy_spec
+from sample_factory.models.policy_spec import PolicySpec, make_policy_spec
+from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking
 from sample_factory.spaces.actions import ACTION_MASK, action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import image_layout, is_image
 
+MAX_RANDOM_ROLLOUTS = 8  # decorrelation: upper limit of the random first steps of an env, in rollouts
+MAX_RANDOM_SECONDS = 10.0  # for the random first steps of all envs of a worker
 FAR = 10.0  # numbers of actions above it, or below its inverse, are far from the 1 of a new network
 
 
-def plan_run(
-    config: Config,
-    family: EnvFamily,
-    num_episodes: int | None = None,
-    info: EnvInfo | None = None,
-    state_size: int | None = None,
-) -> RunPlan:
-    """Returns the plan of a training, without its evaluations, or of an evaluation.
+def plan_run(config: Config, family: EnvFamily, info: EnvInfo | None = None) -> RunPlan:
+    """Returns the plan of a training, without its evaluations.
 
-    num_episodes: of an evaluation. None: a training.
-    info, state_size: the properties of the env and the size of a recurrent state, if the caller knows them.
-        Otherwise an env, and a network of the user's own, are tried out in child processes.
+    config: as parsed. info: the properties of the env, if the caller knows them. Otherwise an env is tried
+        out in a child process, and so is a network of the user's own.
 
     Raises ConfigError with what is wrong and what would be right, ImportError for a missing package,
     CommandFailed if the Ray cluster cannot be reached, and ChildFailed if the env, or a network or algorithm
     of the user's own, cannot be made.
     """
-    trains = num_episodes is None
     algorithm, matchmaking = check_names(config)
     check_machine(config)
+    check_cluster(config)
     transfer_from = transfer_files(config)
-    observers = make_observers(config) if trains else {}
+    observers = make_observers(config)
     if info is None:
         info = probe_env(config, family)
-    parsed = config
-    config, notes = with_defaults_for(config, info.kinds)
-    lines = flags_without_effect(config, info.kinds, parsed)
+    followed, notes = with_defaults_for(config, info.kinds)
+    lines = flags_without_effect(followed, info.kinds, config)
     notes += [Note(line, is_warning=True) for line in lines]
-    if trains:
-        notes += note_bounds(config, info.kinds)
-        config, family, info = with_centralized_critic(config, family, info)
-        check_critic_only_keys(config, info.kinds)
-    check_env(config, info)
-    config, num_inline_samplers, more_notes = arrange(config, info)
-    topology = make_topology(config, info, num_episodes, num_inline_samplers)
+    notes += note_bounds(followed, info.kinds)
+    central, family, info = with_centralized_critic(followed, family, info)
+    check_critic_only_keys(central, info.kinds)
+    check_env(central, info)
+    complete, num_inline_samplers, more_notes = arrange(central, info)
+    topology = make_topology(complete, info, num_inline_samplers)
     kinds = [topology.kind_of_policy(policy_id) for policy_id in range(topology.num_policies)]
-    policies = tuple(make_policy_spec(config, *info.kinds.spaces[kind]) for kind in kinds)
-    if not trains:
-        policies = tuple(policy.to_act() for policy in policies)
-    notes += [*more_notes, *describe_networks(config, info)]
-    if state_size is None:
-        state_size = probe_networks(config, policies, algorithm)
-    return RunPlan(
-        config=config,
-        family=family,
+    policies = [make_policy_spec(complete, *info.kinds.spaces[kind]) for kind in kinds]
+    notes += [*more_notes, *describe_networks(complete, info)]
+    seed = random.SystemRandom().randrange(2**31) if config.run.seed is None else config.run.seed
+    sampling = SamplingPlan(
+        envs=plan_envs(complete, family, matchmaking, seed, follows_episodes(observers)),
+        acting=plan_acting(complete, policies, seed),
         info=info,
         topology=topology,
-        policies=policies,
-        state_size=state_size,
-        seed=random.SystemRandom().randrange(2**31) if config.run.seed is None else config.run.seed,
+        state_size=probe_networks(complete, policies, algorithm),
+        flags=complete.sampling,
+        niceness=complete.sampling.default_niceness,
+        silent_seconds=complete.monitoring.heartbeat_reporting_interval,
+    )
+    return RunPlan(
+        config=complete,
+        family=family,
+        sampling=sampling,
         algorithm=algorithm,
-        matchmaking=matchmaking,
         transfer_from=transfer_from,
         observers=observers,
-        reports_infos=follows_episodes(observers),
         notes=tuple(notes),
+    )
+
+
+def plan_envs(
+    config: Config, family: EnvFamily, matchmaking: Any, seed: int, reports_infos: bool = False
+) -> EnvPlan:
+    """Returns how the rollout workers of a training make and step their envs.
+
+    matchmaking: the factory that --matchmaking names. seed, reports_infos: see EnvPlan.
+    """
+    sampling = config.sampling
+    cfg = config.namespace()
+    decorrelates = sampling.decorrelate_envs_on_one_worker and not sampling.benchmark
+    return EnvPlan(
+        make_env=functools.partial(make_adapted_env, family, cfg),
+        cfg=cfg,
+        matchmaking=functools.partial(CheckedMatchmaking, config.selfplay.matchmaking, matchmaking),
+        seed=seed,
+        mix_policies=sampling.pbt_mix_policies_in_one_env,
+        past_share=config.selfplay.selfplay_past_share,
+        reward_scale=config.learning.reward_scale,
+        reward_clip=config.learning.reward_clip,
+        max_random_steps=MAX_RANDOM_ROLLOUTS * config.learning.rollout if decorrelates else 0,
+        # A serial run must be repeatable, so it depends on no time.
+        max_random_seconds=math.inf if sampling.serial_mode else MAX_RANDOM_SECONDS,
+        pause_seconds=0.0 if sampling.benchmark else sampling.decorrelate_experience_max_seconds,
+        reports_infos=reports_infos,
+    )
+
+
+def plan_acting(config: Config, policies: Sequence[PolicySpec], seed: int) -> ActingPlan:
+    """Returns how the policy workers of a training answer requests."""
+    return ActingPlan(
+        dict(enumerate(policies)),
+        seed,
+        cuda_graphs=config.run.cuda_graphs,
+        experiment_dir=config.experiment_dir,
+        max_past_selves=config.selfplay.selfplay_max_opponents,
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from sample_factory.exchange.channels import NO_ENV, in_close
 from sample_factory.exchange.messages import Incident
-from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.exchange.run_plan import SamplingPlan
 from sample_factory.launch.workers import (
     INGEST,
     INLINE_SAMPLER,
@@ -19,13 +19,14 @@ from sample_factory.launch.workers import (
     OTHER_LEARNER,
     POLICY_WORKER,
     ROLLOUT_WORKER,
-    worker_specs,
+    WorkerSpec,
+    sampling_specs,
 )
 from sample_factory.mainloop.main_loop import Loop, Resources
 from sample_factory.monitoring.figures import RunProcess
 from sample_factory.runtime.child import Child, ChildFailed
 from sample_factory.runtime.failures import collected
-from sample_factory.runtime.local_ray import Cluster, find_cluster
+from sample_factory.runtime.local_ray import Cluster
 from sample_factory.runtime.log import log
 from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor, stop_all
 
@@ -56,21 +57,27 @@ STARTING = {
 class ProcessRun:
     """In the parent: the child processes of one run. `run` starts them, runs the main loop, stops them."""
 
-    def __init__(self, plan: RunPlan, resources: Resources, ingest: str | None = None):
-        """ingest: see `worker_specs`."""
+    def __init__(
+        self,
+        plan: SamplingPlan,
+        resources: Resources,
+        learners: Sequence[WorkerSpec] = (),
+        ray: Cluster | None = None,
+    ):
+        """learners: of a training, from `training_specs`. ray: the cluster of --num_nodes, if one runs."""
         self._buffers = resources.buffers
         self._stepping = resources.channels.progress["stepping"]
-        specs = worker_specs(plan, resources, ingest)
+        specs = [*learners, *sampling_specs(plan)]
         # By the name of the child: the successor of a dead worker has the same name.
         self._specs = {spec.name: spec for spec in specs}
         limits = Limits(
-            start_seconds=plan.config.sampling.reset_timeout_seconds,
-            silent_seconds=plan.config.monitoring.heartbeat_reporting_interval,
+            start_seconds=plan.flags.reset_timeout_seconds,
+            silent_seconds=plan.silent_seconds,
         )
         children = [spec.make_child(resources) for spec in specs]
         restartable = [child for child in children if self._specs[child.name].rollout_workers]
         self._supervisor = Supervisor(children, restartable, limits)
-        self._ray = find_cluster(plan.config.cluster.ray_address)
+        self._ray = ray
         self._are_ready = False
         self.stuck = ""  # the workers that were stuck when the loop was done, for the result
         self._began = time.monotonic()

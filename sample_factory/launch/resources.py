@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sample_factory.exchange.channels import Channels, make_progress
 from sample_factory.exchange.policy_weights import PolicyWeights
-from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.exchange.run_plan import RunPlan, SamplingPlan
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, kind_layouts
 from sample_factory.mainloop.main_loop import Resources
 from sample_factory.population.league import League
@@ -13,14 +13,15 @@ from sample_factory.runtime.log import log
 from sample_factory.runtime.queues import LocalQueue, Queue, make_queue
 
 
-def allocate(plan: RunPlan) -> Resources:
-    """Allocates the shared memory and the queues of a run; for a training, also makes the population and the
-    league, or loads those of an earlier run.
+def allocate(plan: SamplingPlan) -> Resources:
+    """Allocates the shared memory and the queues of a run."""
+    buffers = TrajectoryBuffers(plan.topology, kind_layouts(plan.info.kinds), plan.state_size)
+    return Resources(buffers, _make_channels(plan))
 
-    Raises ConfigError if files in the experiment folder cannot be read.
-    """
+
+def log_start(plan: SamplingPlan, num_bytes: int) -> None:
+    """Logs what is about to start. num_bytes: of the shared memory."""
     topology = plan.topology
-    buffers = TrajectoryBuffers(topology, kind_layouts(plan.info.kinds), plan.state_size)
     log.info(
         "%d workers x %d envs x %d agents, %d inline samplers; %d trajectory buffers of %d steps, "
         "%.0f MB shared; seed %d",
@@ -30,17 +31,21 @@ def allocate(plan: RunPlan) -> Resources:
         topology.num_inline_samplers,
         topology.num_buffers,
         topology.rollout,
-        buffers.nbytes / 2**20,
+        num_bytes / 2**20,
         plan.seed,
         extra={"short": _starting_text(plan)},
     )
-    resources = Resources(buffers, _make_channels(plan))
-    if topology.learners_per_policy == 0:
-        return resources
+
+
+def allocate_training(plan: RunPlan) -> Resources:
+    """Allocates the resources of a training: also makes the population and the league, or loads those of an
+    earlier run. Raises ConfigError if files in the experiment folder cannot be read."""
+    resources = allocate(plan.sampling)
+    log_start(plan.sampling, resources.buffers.nbytes)
     return resources._replace(population=make_population(plan), league=make_league(plan))
 
 
-def _starting_text(plan: RunPlan) -> str:
+def _starting_text(plan: SamplingPlan) -> str:
     """Returns a line for terminals, e.g. "Starting 16 envs in 2 workers, and a learner (seed 1) ..."."""
     topology = plan.topology
     num_envs = topology.num_agents // topology.agents_per_env
@@ -51,7 +56,7 @@ def _starting_text(plan: RunPlan) -> str:
     return f"Starting {num_envs} envs{agents} in {workers}{learning} (seed {plan.seed}) ..."
 
 
-def _make_channels(plan: RunPlan) -> Channels:
+def _make_channels(plan: SamplingPlan) -> Channels:
     topology = plan.topology
     num_inline = topology.num_inline_samplers  # each has queues for the rollout and policy workers in it
     return Channels(
@@ -68,11 +73,10 @@ def _make_channels(plan: RunPlan) -> Channels:
     )
 
 
-def _make_queues(plan: RunPlan, count: int) -> Sequence[Queue]:
-    sampling = plan.config.sampling
-    if sampling.serial_mode:
+def _make_queues(plan: SamplingPlan, count: int) -> Sequence[Queue]:
+    if plan.flags.serial_mode:
         return [LocalQueue() for _ in range(count)]
-    return [make_queue(sampling.queue) for _ in range(count)]
+    return [make_queue(plan.flags.queue) for _ in range(count)]
 
 
 def make_population(plan: RunPlan) -> Population | None:
@@ -84,9 +88,9 @@ def make_population(plan: RunPlan) -> Population | None:
     if not flags.with_pbt or config.sampling.sampler_only:
         return None
     names = tuned_hyperparameters(flags, config.run.algo)
-    default = Member({name: getattr(learning, name) for name in names}, plan.info.reward_shaping)
+    default = Member({name: getattr(learning, name) for name in names}, plan.sampling.info.reward_shaping)
     return Population(
-        flags, default, learning, config.experiment_dir, config.sampling.num_policies, plan.seed
+        flags, default, learning, config.experiment_dir, config.sampling.num_policies, plan.sampling.seed
     )
 
 

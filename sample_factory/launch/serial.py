@@ -2,10 +2,11 @@
 
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from sample_factory.exchange.run_plan import RunPlan
-from sample_factory.launch.workers import LEARNER, POLICY_WORKER, ROLLOUT_WORKER, worker_specs
+from sample_factory.exchange.run_plan import SamplingPlan
+from sample_factory.launch.workers import LEARNER, POLICY_WORKER, ROLLOUT_WORKER, WorkerSpec, sampling_specs
 from sample_factory.mainloop.main_loop import Loop, Resources
 from sample_factory.monitoring.figures import RunProcess
 from sample_factory.runtime.child_side import ChildContext
@@ -25,17 +26,17 @@ class SerialRun:
 
     def __init__(
         self,
-        plan: RunPlan,
+        plan: SamplingPlan,
         resources: Resources,
-        ingest: str | None = None,
+        learners: Sequence[WorkerSpec] = (),
         context: ChildContext | None = None,
     ):
         """Builds the learners and the policy workers.
 
-        ingest: as for ProcessRun; not used, since --num_nodes is refused in serial mode.
+        learners: of a training, from `training_specs`.
         context: gets the heartbeats of the rollout worker.
         """
-        self._plan = plan
+        self._specs = [*learners, *sampling_specs(plan)]
         self._resources = resources
         self._context = ChildContext("serial") if context is None else context
         self._learners = self._build(LEARNER)
@@ -45,7 +46,7 @@ class SerialRun:
 
     def _build(self, role: str) -> list[Any]:
         shared = self._resources.buffers, self._resources.channels, self._context
-        specs = [spec for spec in worker_specs(self._plan, self._resources) if spec.role == role]
+        specs = [spec for spec in self._specs if spec.role == role]
         return [resolve(spec.factory)(*spec.args, *shared) for spec in specs]
 
     def processes(self) -> list[RunProcess]:
@@ -71,7 +72,7 @@ class SerialRun:
                 if loop.is_busy:  # the run must be repeatable, so its workers wait
                     time.sleep(POLL_SECONDS)
                 else:
-                    self._step()
+                    self._step(loop)
                 with collected(failures):
                     loop.turn(0.0)
         finally:
@@ -84,8 +85,11 @@ class SerialRun:
                 loop.close(lambda: loop.is_done and not signals.requested)
         return failures
 
-    def _step(self) -> None:
-        for worker in (*self._rollout_workers, *self._policy_workers, *self._learners):
+    def _step(self, loop: Loop) -> None:
+        for worker in self._rollout_workers:
+            worker.step(timeout=0.0)
+        loop.stepped()
+        for worker in (*self._policy_workers, *self._learners):
             worker.step(timeout=0.0)
         for learner in self._learners:
             learner.train_once(timeout=0.0)

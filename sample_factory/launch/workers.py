@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sample_factory.config.sampling_flags import POLICY_WORKER_NICENESS, ROLLOUT_WORKER_NICENESS
-from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.exchange.run_plan import RunPlan, SamplingPlan
 from sample_factory.learning.learner_args import LearnerArgs
 from sample_factory.mainloop.main_loop import Resources
 from sample_factory.runtime import cpu
@@ -72,88 +72,86 @@ class WorkerSpec(NamedTuple):
         return Child(self.name, self.factory, args, self.options)
 
 
-def worker_specs(plan: RunPlan, resources: Resources, ingest: str | None = None) -> list[WorkerSpec]:
-    """Returns how all workers of a run are started, in the order of their start.
+def training_specs(plan: RunPlan, resources: Resources, ingest: str) -> list[WorkerSpec]:
+    """Returns how the learners of a training are started, in the order of their start, and with --num_nodes
+    the process that stores the trajectories of other machines.
 
-    ingest: with --num_nodes, the class of the process that stores the trajectories of other machines, as
-        "module:attribute".
+    ingest: the class of that process, as "module:attribute".
     """
-    topology = plan.topology
-    sent = plan.to_send()
-    policies = range(topology.num_policies)
+    topology = plan.sampling.topology
     learners = [
-        _learner(sent, resources, policy_id, rank)
+        _learner(plan, resources, policy_id, rank)
         for rank in range(topology.learners_per_policy)
-        for policy_id in policies
+        for policy_id in range(topology.num_policies)
     ]
-    others = [_ingest(sent, ingest)] if topology.num_nodes and ingest is not None else []
+    return [*learners, _ingest(plan, ingest)] if topology.num_nodes else learners
+
+
+def sampling_specs(plan: SamplingPlan) -> list[WorkerSpec]:
+    """Returns how the workers that sample are started, in the order of their start."""
+    topology = plan.topology
     if topology.num_inline_samplers:
-        samplers = [_inline_sampler(sent, index) for index in range(topology.num_inline_samplers)]
-        return [*learners, *others, *samplers]
+        return [_inline_sampler(plan, index) for index in range(topology.num_inline_samplers)]
     policy_workers = [
-        _policy_worker(sent, policy_id, index)
-        for policy_id in policies
+        _policy_worker(plan, policy_id, index)
+        for policy_id in plan.acting.policies
         for index in range(topology.policy_workers_per_policy)
     ]
-    rollout_workers = [_rollout_worker(sent, index) for index in range(topology.num_workers)]
-    return [*learners, *others, *policy_workers, *rollout_workers]
+    return [*policy_workers, *(_rollout_worker(plan, index) for index in range(topology.num_workers))]
 
 
-def _rollout_worker(plan: RunPlan, index: int) -> WorkerSpec:
+def _rollout_worker(plan: SamplingPlan, index: int) -> WorkerSpec:
     """The worker is pinned to one core together with its simulators, which makes their round trips much
     faster."""
-    sampling = plan.config.sampling
-    cores = cpu.worker_cores(index, plan.topology.num_workers) if sampling.set_workers_cpu_affinity else None
-    gpus = sampling.actor_worker_gpus
+    flags = plan.flags
+    cores = cpu.worker_cores(index, plan.topology.num_workers) if flags.set_workers_cpu_affinity else None
+    gpus = flags.actor_worker_gpus
     environment = {"CUDA_VISIBLE_DEVICES": str(gpus[index % len(gpus)]) if gpus else ""}
-    niceness = sampling.default_niceness + ROLLOUT_WORKER_NICENESS
+    niceness = plan.niceness + ROLLOUT_WORKER_NICENESS
     options = ChildOptions(cores, niceness, environment | _thread_limits(plan), own_session=True)
-    # Without the user's networks and algorithm: the worker would have to load torch.
-    args = (plan._replace(policies=(), algorithm=None), index)
     return WorkerSpec(
-        ROLLOUT_WORKER, index, FACTORIES[ROLLOUT_WORKER], args, options, rollout_workers=[index]
+        ROLLOUT_WORKER, index, FACTORIES[ROLLOUT_WORKER], (plan.envs, index), options, rollout_workers=[index]
     )
 
 
-def _thread_limits(plan: RunPlan) -> dict[str, str]:
-    return cpu.ONE_THREAD if plan.config.sampling.force_envs_single_thread else {}
+def _thread_limits(plan: SamplingPlan) -> dict[str, str]:
+    return cpu.ONE_THREAD if plan.flags.force_envs_single_thread else {}
 
 
-def _policy_worker(plan: RunPlan, policy_id: int, index: int) -> WorkerSpec:
-    niceness = plan.config.sampling.default_niceness + POLICY_WORKER_NICENESS
+def _policy_worker(plan: SamplingPlan, policy_id: int, index: int) -> WorkerSpec:
+    niceness = plan.niceness + POLICY_WORKER_NICENESS
     options = ChildOptions(niceness=niceness, environment=cpu.HUGE_PAGES, from_template=True)
-    # Without the env and its flags: the worker would have to import their modules.
-    config = replace(plan.config, family=None, extra={})
-    sent = plan._replace(config=config, family=None, algorithm=None, matchmaking=None)
-    args = (sent, policy_id, index)
+    args = (plan.acting, policy_id, index)
     return WorkerSpec(POLICY_WORKER, index, FACTORIES[POLICY_WORKER], args, options, policy_id)
 
 
-def _inline_sampler(plan: RunPlan, index: int) -> WorkerSpec:
-    niceness = plan.config.sampling.default_niceness + POLICY_WORKER_NICENESS
+def _inline_sampler(plan: SamplingPlan, index: int) -> WorkerSpec:
+    niceness = plan.niceness + POLICY_WORKER_NICENESS
     limits = _thread_limits(plan)
     # The template's libraries are limited to one thread.
     options = ChildOptions(None, niceness, limits, own_session=True, from_template=bool(limits))
+    args = (plan.envs, plan.acting, index)
     workers = plan.topology.workers_of_sampler(index)
     return WorkerSpec(
-        INLINE_SAMPLER, index, FACTORIES[INLINE_SAMPLER], (plan, index), options, rollout_workers=workers
+        INLINE_SAMPLER, index, FACTORIES[INLINE_SAMPLER], args, options, rollout_workers=workers
     )
 
 
 def _ingest(plan: RunPlan, factory: str) -> WorkerSpec:
     options = ChildOptions(
-        niceness=plan.config.sampling.default_niceness,
+        niceness=plan.sampling.niceness,
         grace_seconds=NODES_GRACE_SECONDS,  # the nodes stop their workers first
         exit_hint="Ray ends this process when its head, or its part of this machine, has died or was stopped",
     )
-    return WorkerSpec(INGEST, 0, factory, (plan,), options)
+    args = (plan.sampling, plan.config.cluster, plan.config.experiment_dir)
+    return WorkerSpec(INGEST, 0, factory, args, options)
 
 
 def _learner(plan: RunPlan, resources: Resources, policy_id: int, rank: int) -> WorkerSpec:
     """rank: among the learners of the policy; 0 saves and publishes."""
     config = plan.config
-    sampling = config.sampling
-    cores = cpu.num_usable_cores() // plan.topology.learners_per_policy
+    flags = config.sampling
+    cores = cpu.num_usable_cores() // plan.sampling.topology.learners_per_policy
     population = resources.population
     evolved = {} if population is None else population.members[policy_id].hyperparameters
     args = LearnerArgs(
@@ -161,16 +159,16 @@ def _learner(plan: RunPlan, resources: Resources, policy_id: int, rank: int) -> 
         rank,
         # Without the flags of the env, whose modules the learner would have to import.
         replace(config, learning=replace(config.learning, **evolved), family=None, extra={}),
-        plan.policies[policy_id],
+        plan.sampling.acting.policies[policy_id],
         plan.algorithm,
-        plan.info.frameskip,
-        seed=plan.seed + policy_id,
-        num_threads=sampling.learner_main_loop_num_cores or max(1, cores // CORES_PER_LEARNER_THREAD),
+        plan.sampling.info.frameskip,
+        seed=plan.sampling.seed + policy_id,
+        num_threads=flags.learner_main_loop_num_cores or max(1, cores // CORES_PER_LEARNER_THREAD),
         transfer_from=plan.transfer_from[policy_id],
         lock=resources.lock,
     )
     options = ChildOptions(
-        niceness=sampling.default_niceness,
+        niceness=plan.sampling.niceness,
         environment=cpu.HUGE_PAGES,
         grace_seconds=LEARNER_GRACE_SECONDS,
         from_template=True,

@@ -72,6 +72,9 @@ class Loop:
         """Called repeatedly after `started`: receives reports, and does what is due."""
         self.receive(timeout)
 
+    def stepped(self) -> None:
+        """In serial mode: called after each step of the envs, before the policies choose the next actions."""
+
     def process_replaced(self, inbox: int, rollout_workers: Sequence[int], incident: Incident) -> None:
         """Called when a rollout worker or an inline sampler has died, before its successor starts.
 
@@ -124,7 +127,7 @@ class MainLoop(Loop):
         self._to_workers = LatestMessages(channels.inboxes)
         self._monitor = _make_monitor(plan)
         self._training_info: TrainingInfoSubscriber | None = None
-        if plan.info.receives_training_info:
+        if plan.sampling.info.receives_training_info:
             self._training_info = TrainingInfoSubscriber(
                 _frames_before(plan), self._to_workers, self._config.sampling.serial_mode
             )
@@ -306,7 +309,7 @@ def footer(table: Sequence[tuple[str, str]], columns: int) -> list[str]:
 def _frames_before(plan: RunPlan) -> list[int]:
     """Returns the env frames of each policy in earlier runs of the experiment."""
     folder, kind = plan.config.experiment_dir, plan.config.monitoring.load_checkpoint_kind
-    policies = range(plan.topology.num_policies)
+    policies = range(plan.sampling.topology.num_policies)
     return [resumed_env_frames(folder, policy_id, kind) or 0 for policy_id in policies]
 
 
@@ -321,4 +324,6 @@ def _make_monitor(plan: RunPlan) -> Monitor:
     }
     folder = config.experiment_dir
     writers = [*plan.writers, JsonlWriter(folder)] if flags.jsonl_summaries else plan.writers
-    return Monitor(folder, flags, plan.topology, plan.info.max_episode_steps, texts, writers=writers)
+    return Monitor(
+        folder, flags, plan.sampling.topology, plan.sampling.info.max_episode_steps, texts, writers=writers
+    )

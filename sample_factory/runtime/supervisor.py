@@ -189,8 +189,11 @@ def _still_running(children: Sequence[Child], timeout: float) -> list[Child]:
     return [child for child in children if child.is_alive]
 
 
-class StopRequested(Exception):
-    """A signal arrived before or within a `StopSignals.interrupting` block."""
+class StopRequested(BaseException):
+    """A signal arrived before or within a `StopSignals.interrupting` block.
+
+    Like KeyboardInterrupt, it is not caught where an exception of a user's code is.
+    """
 
 
 class StopSignals:

@@ -1,7 +1,7 @@
 """A process in which rollout and policy workers take turns, so that no message leaves it for an action."""
 
 from sample_factory.exchange.channels import Channels
-from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.exchange.run_plan import ActingPlan, EnvPlan
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Every
@@ -27,14 +27,15 @@ class InlineSampler:
 
     def __init__(
         self,
-        plan: RunPlan,
+        envs: EnvPlan,
+        acting: ActingPlan,
         index: int,
         buffers: TrajectoryBuffers,
         channels: Channels,
         context: ChildContext,
     ):
         """index: of this sampler and of its inbox."""
-        topology = plan.topology
+        topology = buffers.topology
         workers = topology.workers_of_sampler(index)
         self._inbox = channels.inboxes[index]
         self._time_to_read = Every(READ_SECONDS)
@@ -46,13 +47,13 @@ class InlineSampler:
         self._forward_messages()  # rollout workers need the first messages when they are built
         self._stopping = context.stopping
         self._keep_going = context.keep_going
-        self._weights = channels.weights
+        self._weights = [channels.weights[policy_id] for policy_id in acting.policies]
         self._policy_workers = [
-            PolicyWorker(plan, policy_id, index, buffers, channels, context)
-            for policy_id in range(topology.num_policies)
+            PolicyWorker(acting, policy_id, index, buffers, channels, context)
+            for policy_id in acting.policies
         ]
         self._rollout_workers = [
-            RolloutWorker(plan, worker, buffers, channels, context) for worker in workers
+            RolloutWorker(envs, worker, buffers, channels, context) for worker in workers
         ]
 
     def run(self) -> None:

@@ -19,10 +19,11 @@ from sample_factory.launch.folder import prepare_folder
 from sample_factory.launch.objects_of_call import with_names
 from sample_factory.launch.plan import plan_run
 from sample_factory.launch.processes import ProcessRun
-from sample_factory.launch.resources import allocate
+from sample_factory.launch.resources import allocate_training
 from sample_factory.launch.serial import SerialRun
 from sample_factory.launch.shared_imports import shared_imports
 from sample_factory.launch.start_from import describe_last_checkpoints, log_resumed, resumed_frames, why_done
+from sample_factory.launch.workers import training_specs
 from sample_factory.mainloop.main_loop import MainLoop, Resources
 from sample_factory.mainloop.run_result import (
     DONE,
@@ -38,6 +39,7 @@ from sample_factory.monitoring.wandb_writer import start_wandb
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildFailed
 from sample_factory.runtime.failures import collected
+from sample_factory.runtime.local_ray import find_cluster
 from sample_factory.runtime.log import log, restored_logging, setup_logging
 from sample_factory.runtime.supervisor import StopRequested, StopSignals
 
@@ -128,9 +130,9 @@ def _plan(config: Config, signals: StopSignals) -> RunPlan | RunResult:
                 return RunResult(DONE, done, config.experiment_dir, sum(resumed_frames(config)))
             log.info("Checking %s ...", config.env_name, extra={"only_on_terminals": True})
             plan = plan_run(config, resolve_family(config.env_name))
-            plan = plan._replace(evaluation=plan_evaluation(plan))
             started, wandb_writer = start_wandb(plan.config)
-            return plan._replace(config=started, writers=[] if wandb_writer is None else [wandb_writer])
+            writers = [] if wandb_writer is None else [wandb_writer]
+            return plan._replace(config=started, evaluation=plan_evaluation(plan), writers=writers)
     except StopRequested:
         log.info("Stopped before the training began")
         return RunResult(STOPPED, _why_stopped(signals), config.experiment_dir)
@@ -149,9 +151,8 @@ def _train(plan: RunPlan, signals: StopSignals) -> RunResult:
     is_complete = False
     try:
         _log_plan(plan)
-        resources = allocate(plan)._replace(lock=folder.lock)
-        make_run = SerialRun if config.sampling.serial_mode else ProcessRun
-        run = make_run(plan, resources, INGEST)
+        resources = allocate_training(plan)._replace(lock=folder.lock)
+        run = _make_run(plan, resources)
         loop = MainLoop(plan, resources, run.processes, Evaluations)
         failures = run.run(loop, signals)
         is_complete = loop.is_done and not signals.requested
@@ -175,6 +176,14 @@ def _train(plan: RunPlan, signals: StopSignals) -> RunResult:
     elif is_complete:
         status, reason = DONE, loop.stop_reason
     return result_of(status, reason, folder.path, loop.summary())
+
+
+def _make_run(plan: RunPlan, resources: Resources) -> SerialRun | ProcessRun:
+    learners = training_specs(plan, resources, INGEST)
+    if plan.config.sampling.serial_mode:
+        return SerialRun(plan.sampling, resources, learners)
+    ray = find_cluster(plan.config.cluster.ray_address)
+    return ProcessRun(plan.sampling, resources, learners, ray)
 
 
 def _log_plan(plan: RunPlan) -> None:

@@ -77,7 +77,7 @@ def test_with_continuous_actions_sampling_and_learning_alternate(tmp_path, num_w
     for step_seconds in (1e-6, 0.1):
         info = EnvInfo(AgentKinds.one(VECTOR, CONTINUOUS, num_agents), 1, step_seconds=step_seconds)
         arranged, *_ = arrange(config, info)
-        make_topology(arranged, info, None, 0)  # raises if agents could not contribute equally
+        make_topology(arranged, info)  # raises if agents could not contribute equally
 
 
 @pytest.mark.parametrize(("device", "observation"), [("cpu", PICTURE), ("gpu", PICTURE), ("cpu", VECTOR)])
@@ -106,7 +106,7 @@ def test_alternating_on_request_needs_no_other_flag_on_any_machine(tmp_path, num
     assert config.learning.ppo_epochs == (VECTORS["ppo_epochs"] if algo == "APPO" else 1)
     info = EnvInfo(AgentKinds.one(VECTOR, action_space, 1), 1, step_seconds=1e-6)
     arranged, *_ = arrange(config, info)
-    make_topology(arranged, info, None, 0)  # raises if agents could not contribute equally
+    make_topology(arranged, info)  # raises if agents could not contribute equally
 
 
 def test_a_number_of_minibatches_that_is_typed_stays_where_sampling_and_learning_alternate(tmp_path):

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.protocol import EnvContractError, ObservationRows
+from sample_factory.envs.protocol import EnvConfig, EnvContractError, ObservationRows
 from sample_factory.envs.wrappers.frame_stack import ActionRepeat, FrameSkip
 from sample_factory.envs.wrappers.potential_shaping import ParallelPotentialShaping, PotentialShaping
-from sample_factory.evaluation.episode_runner import EpisodeRunner
+from sample_factory.evaluation.watch import Watch
 from sample_factory.imitation.recording import RecordedEnv
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.version_2.play_loop import BatchedVecEnv
@@ -48,20 +48,27 @@ def entry(result) -> EpisodeEntry:
     return EpisodeEntry(result.reward, result.length, result.true_objective, dict(result.extra_stats))
 
 
-def play_rollout(env, num_random_steps=0):
-    """Plays a rollout as a rollout worker does. Returns the entries and the steps of each agent."""
+def play_rollout(env, num_random_steps=0, around=lambda adapted: adapted, on_step=lambda reports: None):
+    """Plays a rollout as a rollout worker does. Returns the entries and the steps of each agent.
+
+    around: called with the adapted env; returns the env to step. on_step: called with the reports of a step.
+    """
     buffers, _ = make_shared(CONFIG, env)
     num_agents = buffers.topology.agents_per_split
     matchmaker = random_matchmaker(1, [0] * num_agents, True, np.random.default_rng(0))
-    vector = EnvVector([Named(env, 0)], [matchmaker], buffers, 0, 0, RAW_REWARDS)
+    named = Named(env, 0)
+    named.adapted = around(named.adapted)
+    vector = EnvVector([named], [matchmaker], buffers, 0, 0, RAW_REWARDS)
     vector.reset([None], [num_random_steps], lambda rows: ACTIONS[0][: len(rows.buffers), None])
     rows = vector.memory.buffer_indices
     buffers.outputs[rows, :, 0] = ACTIONS.T[:num_agents]
+    entries = [[] for _ in rows]
     for _ in range(NUM_STEPS):
         vector.step()
-    entries = [[] for _ in rows]
-    for report in vector.log.take_reports():
-        entries[report.agent_id].append(entry(report))
+        reports = vector.log.take_reports()
+        on_step(reports)
+        for report in reports:
+            entries[report.agent_id].append(entry(report))
     steps = [
         [
             Step(*values)
@@ -79,31 +86,6 @@ def play_rollout(env, num_random_steps=0):
         for row in rows
     ]
     return entries, steps
-
-
-class Listed:
-    """A policy whose actions are listed in ACTIONS."""
-
-    def __init__(self, agents):
-        self._rows = iter(ACTIONS[:, :agents, None])
-
-    def first_rnn_state(self, num_agents):
-        return np.zeros((num_agents, 0))
-
-    def act(self, observations, rnn_state):
-        return next(self._rows), rnn_state
-
-
-def play_runner(adapted):
-    """Plays as `enjoy` and `match` do. Returns the entries of each agent."""
-    policies = [Listed(adapted.num_agents)] * adapted.num_agents  # one object, so they share its forward pass
-    runner = EpisodeRunner(adapted, policies, frameskip=1)
-    runner.start(None)
-    entries = [[] for _ in range(adapted.num_agents)]
-    for _ in range(NUM_STEPS):
-        for result in runner.step():
-            entries[result.agent].append(entry(result))
-    return entries
 
 
 def whole_episodes(steps):
@@ -133,10 +115,19 @@ def test_an_episode_that_begins_with_random_steps_is_reported_as_a_whole(make_en
 
 @few
 @given(envs)
-def test_enjoy_reports_what_happened_in_the_env(make_env):
-    env = make_env()
-    entries = play_runner(adapt(env))
-    assert entries == [life.episodes for life in lives_of(env)]
+def test_the_reward_on_the_screen_is_what_happened_in_the_env(make_env):
+    watches = []
+
+    def watch(adapted):
+        watches.append(Watch(adapted))
+        return watches[0](adapted, EnvConfig(0, 0, 0))
+
+    def compare(reports):
+        for report in reports:
+            assert watches[0].returns[report.agent_id] == report.reward
+
+    entries, _ = play_rollout(make_env(), around=watch, on_step=compare)
+    assert watches[0].num_steps == NUM_STEPS and len(entries) == len(watches[0].returns)
 
 
 @few
@@ -144,7 +135,11 @@ def test_enjoy_reports_what_happened_in_the_env(make_env):
 def test_recorded_episodes_are_what_happened_in_the_env(make_env):
     env = make_env()
     recorded = [[] for _ in lives_of(env)]
-    play_runner(RecordedEnv(adapt(env), lambda agent, episode: recorded[agent].append(episode)))
+
+    def record(adapted):
+        return RecordedEnv(adapted, lambda agent, episode: recorded[agent].append(episode))
+
+    play_rollout(env, around=record)
     for life, own in zip(lives_of(env), recorded, strict=True):
         assert len(own) == len(life.episodes)
         columns = [(e.actions[:, 0].tolist(), e.rewards, e.terminated, e.truncated) for e in own]
@@ -180,9 +175,9 @@ def test_a_loop_of_version_2_gets_what_happened_in_the_env(make_env):
 @given(scripts, habits, st.integers(1, 4))
 def test_repeated_actions_add_up_what_happened_in_the_env(script, habits, times):
     repeated = Single(script, habits)
-    entries = play_runner(ActionRepeat(adapt(repeated), times))
+    entries, _ = play_rollout(repeated, around=lambda adapted: ActionRepeat(adapted, times))
     skipping = FrameSkip(Single(script, habits), times)
-    assert play_runner(adapt(skipping)) == entries
+    assert play_rollout(skipping)[0] == entries
     for env in (repeated, skipping.unwrapped):
         (life,) = env.lives
         shorter = [episode._replace(length=-(-episode.length // times)) for episode in life.episodes]
@@ -199,7 +194,7 @@ def test_shaped_rewards_leave_the_objective_of_the_env(scripts, habits, is_paral
     else:
         inner = Single(scripts[0], habits)
         env = PotentialShaping(inner, *potential)
-    for life, own in zip(inner.lives, play_runner(adapt(env)), strict=True):
+    for life, own in zip(inner.lives, play_rollout(env)[0], strict=True):
         assert [e.objective for e in own] == [e.objective for e in life.episodes]
         # With gamma 1, the shaping adds up to the potential of the last state, which counts as 0 if terminal.
         ends = [step for step in life.steps if step.terminated or step.is_cut]

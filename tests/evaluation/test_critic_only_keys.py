@@ -55,8 +55,8 @@ def test_an_evaluation_during_training_may_use_an_env_without_the_keys(identity)
     config = parse_config([*identity, "--env=guided", *flags], resolve_family)
     training = make_plan(config, Guided(), resolve_family("guided"), state_size=16)
     plan = plan_evaluation(training)
-    assert plan.state_size == 8 and plan.config.env_name == "unguided"
-    assert not plan.policies[0].has_critic
+    assert plan.session.state_size == 8 and plan.session.envs.cfg.env == "unguided"
+    assert not plan.session.acting.policies[0].has_critic
 
 
 def test_weights_of_another_actor_are_refused(identity):

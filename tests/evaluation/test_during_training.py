@@ -267,9 +267,10 @@ def plan_for(flags):
 def test_the_flags_of_evaluations_may_name_another_env_and_leave_the_others_as_in_training():
     plan = plan_for("--env=gym_CartPole-v0 --eval_episodes=7")
     changed = plan_evaluation(plan)
-    assert changed.family.env_name == changed.config.env_name == "gym_CartPole-v0"
-    assert changed.topology.num_episodes == changed.config.evaluation.eval_episodes == 7
-    assert changed.config.model == plan.config.model
+    (policy,) = changed.cast.policies.values()
+    assert changed.session.envs.cfg.env == policy.config.env_name == "gym_CartPole-v0"
+    assert changed.session.topology.num_episodes == policy.config.evaluation.eval_episodes == 7
+    assert policy.config.model == plan.config.model
 
 
 @pytest.mark.parametrize(

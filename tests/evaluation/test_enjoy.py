@@ -10,7 +10,6 @@ import cv2
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.vector import SyncVectorEnv
 
@@ -20,9 +19,11 @@ from sample_factory.enjoy import enjoy
 from sample_factory.envs.abilities import SplitsScreen
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.evaluation.episode_runner import EpisodeRunner
+from sample_factory.envs.protocol import EnvConfig, ObservationRows
 from sample_factory.evaluation.policy_choice import LATEST, PolicyChoice
 from sample_factory.evaluation.screen import Overlay
+from sample_factory.evaluation.watch import Watch
+from sample_factory.sampling.rollout.guarded_env import EnvBroken
 from tests.envs.parallel_envs import Scripted, Turn
 from tests.evaluation.conftest import always
 from tests.evaluation.playable_envs import Cards, FilmedCards, Undrawable, UnevenAgents
@@ -282,28 +283,18 @@ def test_in_a_split_screen_each_part_has_the_text_of_its_agent(choosing, registr
     assert (red[100:] > 200).all()
 
 
-class Numbering:
-    """A policy whose action is (1, 2, ...), of the size of its kind's actions."""
-
-    def __init__(self, size):
-        self.size = size
-
-    def first_rnn_state(self, num_agents):
-        return torch.zeros(num_agents, 0)
-
-    def act(self, observations, state):
-        return np.tile(np.arange(1, self.size + 1, dtype=np.float32), (len(state), 1)), state
-
-
 def test_the_overlay_names_the_action_of_an_agent_that_has_fewer_numbers_than_others():
     class Narrow(MixedCounting):
         action_spaces = [gym.spaces.Box(-9, 9, (size,), np.float32) for size in (1, 3, 1)]
 
-    watcher, walker = Numbering(1), Numbering(3)
-    runner = EpisodeRunner(adapt(Narrow()), [watcher, walker, watcher], frameskip=1)
-    overlay = Overlay("a", runner, [PolicyChoice(0, LATEST)] * 3, range(3))
-    runner.start(None)
-    overlay.update(runner.step())
+    adapted = adapt(Narrow())
+    watch = Watch(adapted)
+    env = watch(adapted, EnvConfig(0, 0, 0))
+    overlay = Overlay("a", watch, [PolicyChoice(0, LATEST)] * 3, range(3))
+    rows = ObservationRows.allocate(env.kinds)
+    env.reset(None, rows)
+    env.step(np.tile(np.arange(1, 4, dtype=np.float32), (3, 1)), rows)
+    overlay.update([])
     assert [action for _, _, action in overlay._texts] == ["action 1", "action 1 2 3", "action 1"]
 
 
@@ -469,7 +460,7 @@ def test_an_exception_of_the_env_is_not_treated_as_the_end(saved_experiment, reg
             raise ZeroDivisionError
 
     registry("failing", lambda full_env_name, cfg, env_config: Failing())
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(EnvBroken, match="ZeroDivisionError"):
         evaluate(saved_experiment("failing"), "--max_num_episodes=1")
 
 

@@ -42,7 +42,8 @@ def play(tmp_path):
     """Returns play(*flags), which plays matches of experiment "tiny"."""
 
     def run(*typed):
-        return run_match(parse(COMMAND, ["--experiment=tiny", f"--train_dir={tmp_path}", *typed]))
+        identity = ["--experiment=tiny", f"--train_dir={tmp_path}", "--serial_mode=True"]
+        return run_match(parse(COMMAND, [*identity, *typed]))
 
     return run
 
@@ -190,6 +191,7 @@ def test_the_frameskip_of_evaluations_holds_and_actions_are_repeated_instead(reg
 
 def test_copies_of_an_env_are_no_teams(choosing, play):
     choosing("cards", 3)
+    choosing("cards", 1, policy=1)
     register_env("alone", lambda full_env_name: gym.vector.SyncVectorEnv([Undrawable] * 2))
     with pytest.raises(ConfigError, match="--env=alone is a VectorEnv; its 2 agents are copies"):
         play("--opponent_policy_index=1", "--env=alone")
@@ -238,7 +240,12 @@ def test_bad_input_is_one_line_and_exit_code_2(choosing, tmp_path, capsys, flags
         checkpoints.save_milestone({}, version, 8)
     choosing("cards", 1, policy=1)
     choosing("cards_one", 1, "elsewhere")
-    assert program.main(["--experiment=tiny", f"--train_dir={tmp_path}", "--num_matches=2", *flags]) == 2
+    assert (
+        program.main(
+            ["--experiment=tiny", f"--train_dir={tmp_path}", "--num_matches=2", "--serial_mode=True", *flags]
+        )
+        == 2
+    )
     error_lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert len(error_lines) == 1 and words in error_lines[0]
 

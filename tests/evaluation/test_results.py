@@ -16,15 +16,16 @@ def episode(env, agent, reward):
 
 
 def test_each_agent_plays_its_share_and_episodes_that_are_repeated_count_once():
+    def add(env, agent, reward):
+        return count.add(EpisodeResult(agent, reward, 1, reward, env=env), env, agent)
+
     count = EpisodeCount(np.array([[2, 1], [1, 1]]))
-    assert [count.add(episode(0, 0, reward)) for reward in (1.0, 2.0, 3.0)] == [True, True, False]
-    assert count.add(episode(1, 1, 4.0)) and not count.is_complete
-    assert count.have_ended.tolist() == [[True, False], [False, True]]
+    assert [add(0, 0, reward) for reward in (1.0, 2.0, 3.0)] == [0, 1, None]
+    assert add(1, 1, 4.0) == 0 and not count.is_complete
     count.repeat(slice(1, 2))  # the worker of env 1 is replaced
-    assert not count.have_ended[1].any()
-    assert not count.add(episode(1, 1, 5.0)), "it has counted already"
-    assert count.add(episode(1, 0, 6.0)) and count.add(episode(0, 1, 7.0)) and count.is_complete
-    places = [(found.env, found.agent, found.reward) for found in count.episodes]
+    assert add(1, 1, 5.0) is None, "it has counted already"
+    assert add(1, 0, 6.0) == add(0, 1, 7.0) == 0 and count.is_complete
+    places = [(found.env, found.agent, found.reward) for found in count.ended]
     assert places == [(0, 0, 1.0), (0, 1, 7.0), (1, 0, 6.0), (1, 1, 4.0), (0, 0, 2.0)]
 
 

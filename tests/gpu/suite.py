@@ -26,7 +26,7 @@ from sample_factory.benchmarking.machine import describe_hardware, used_by_other
 from sample_factory.benchmarking.stages import Stage, StageFailed, run_stage
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.packages import is_installed
-from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.exchange.run_plan import RunPlan, SamplingPlan
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, kind_layouts
 from sample_factory.launch.command_line import parse
 from sample_factory.launch.exit_codes import run_command
@@ -165,9 +165,9 @@ def _measure(row: Row, typed: Sequence[str], seconds: float, folder: Path) -> St
     """Raises StageFailed and ChildFailed."""
     plan = plan_of(parse(BENCHMARK, [*row.flags, *typed]))
     if row.is_learner:
-        sent = plan.to_send()._replace(config=replace(plan.config, family=None, extra={}), family=None)
+        args = learner_args(plan), synthetic_buffers(plan.sampling), WARMUP_SECONDS, seconds
         limit = 120 + 3 * (WARMUP_SECONDS + seconds)
-        stage: Stage = call_in_child("learner", learner_alone, (sent, WARMUP_SECONDS, seconds), limit)
+        stage: Stage = call_in_child("learner", learner_alone, args, limit)
         return stage
     folder.mkdir()
     return run_stage(plan.config, "training", (WARMUP_SECONDS, seconds), folder)
@@ -186,19 +186,25 @@ def cells(row: Row, stage: Stage) -> list[str]:
     ]
 
 
-def learner_alone(plan: RunPlan, warmup_seconds: float, seconds: float) -> Stage:
+def learner_args(plan: RunPlan) -> LearnerArgs:
+    """Returns the arguments of the only learner; without the env's flags, whose modules it would import."""
+    config = replace(plan.config, family=None, extra={})
+    threads = max(1, cpu.num_usable_cores() // CORES_PER_LEARNER_THREAD)
+    policy, info = plan.sampling.acting.policies[0], plan.sampling.info
+    return LearnerArgs(0, 0, config, policy, plan.algorithm, info.frameskip, plan.sampling.seed, threads)
+
+
+def learner_alone(
+    args: LearnerArgs, buffers: TrajectoryBuffers, warmup_seconds: float, seconds: float
+) -> Stage:
     """In the child: measures a learner without a run, the most that a run can reach with it.
 
     It trains on made-up trajectories, which another thread copies to the device meanwhile.
     """
     cpu.keep_freed_memory()  # as in a learner's process
-    threads = max(1, cpu.num_usable_cores() // CORES_PER_LEARNER_THREAD)
-    torch.set_num_threads(threads)
-    frameskip = plan.info.frameskip
-    learner = Learner(
-        LearnerArgs(0, 0, plan.config, plan.policies[0], plan.algorithm, frameskip, plan.seed, threads)
-    )
-    next_batch = endless_batches(plan, learner)
+    torch.set_num_threads(args.num_threads)
+    learner = Learner(args)
+    next_batch = endless_batches(buffers, learner)
     with ThreadPoolExecutor(1) as batching, GpuWatch() as gpu:
         pending = batching.submit(next_batch)
 
@@ -222,9 +228,8 @@ def learner_alone(plan: RunPlan, warmup_seconds: float, seconds: float) -> Stage
     return Stage(fps, learner=text, device=ready.device, num_parameters=ready.num_parameters, gpu_busy=share)
 
 
-def endless_batches(plan: RunPlan, learner: Learner) -> Callable[[], Batch]:
+def endless_batches(buffers: TrajectoryBuffers, learner: Learner) -> Callable[[], Batch]:
     """Returns a function that copies the next batch to the learner's device."""
-    buffers = synthetic_buffers(plan)
     batcher = Batcher(buffers, 0, learner.device)
     tickets: list[int] = []
 
@@ -238,7 +243,7 @@ def endless_batches(plan: RunPlan, learner: Learner) -> Callable[[], Batch]:
     return next_batch
 
 
-def synthetic_buffers(plan: RunPlan) -> TrajectoryBuffers:
+def synthetic_buffers(plan: SamplingPlan) -> TrajectoryBuffers:
     """Returns buffers full of random observations and rewards, in which policy 0 acted evenly at random."""
     rng = np.random.default_rng(0)
     layouts = kind_layouts(plan.info.kinds)

@@ -11,7 +11,14 @@ from sample_factory.launch.command_line import parse
 from sample_factory.launch.exit_codes import run_command
 from tests.counting import counts
 from tests.gpu import suite
-from tests.gpu.suite import doom_size, hand_over_free, learner_alone, make_rows, synthetic_buffers
+from tests.gpu.suite import (
+    doom_size,
+    hand_over_free,
+    learner_alone,
+    learner_args,
+    make_rows,
+    synthetic_buffers,
+)
 
 SMALL = ["--num_workers=2", "--num_envs_per_worker=2", "--batch_size=64", "--rollout=16", "--device=cpu"]
 SMALL += ["--hidden_size=8", "--encoder_mlp_layers", "16", "--inline_samplers=0"]
@@ -28,10 +35,9 @@ def test_doom_has_a_worker_for_each_core_and_at_most_64_and_all_flags_are_valid(
 
 def test_a_learner_alone_trains_on_all_samples_of_made_up_trajectories():
     plan = plan_of(parse(BENCHMARK, ["--env=gym_CartPole-v1", "--use_rnn=True", *SMALL]))
-    sent = plan.to_send()._replace(family=None)
-    stage = learner_alone(sent, 0.0, 0.2)
+    stage = learner_alone(learner_args(plan), synthetic_buffers(plan.sampling), 0.0, 0.2)
     assert stage.fps > 0 and stage.learner == "on cpu in fp32" and stage.num_parameters > 100
-    buffers = synthetic_buffers(sent)
+    buffers = synthetic_buffers(plan.sampling)
     tickets = []
     hand_over_free(buffers, tickets)
     assert sorted(tickets) == list(range(buffers.topology.num_buffers))

@@ -10,7 +10,7 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.launch import arrangement
-from sample_factory.launch.arrangement import arrange, num_inline_samplers
+from sample_factory.launch.arrangement import arrange
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import observation_layout
 from tests.counting import make_config
@@ -35,9 +35,14 @@ def config_with(past_share=0.0, with_pbt=False, **flags):
     return dataclasses.replace(config, selfplay=selfplay, population=population)
 
 
+def samplers_of(**flags):
+    """Returns the number of inline samplers."""
+    return arrange(config_with(**flags), EnvInfo(AgentKinds.one(SPACE, S.Discrete(2), 1), 1))[1]
+
+
 @pytest.mark.parametrize("num_workers, samplers", [(1, 0), (2, 2), (5, 2)])
 def test_inline_samplers_are_one_per_core_if_the_workers_occupy_all_cores(num_workers, samplers):
-    assert num_inline_samplers(config_with(num_workers=num_workers)) == samplers
+    assert samplers_of(num_workers=num_workers) == samplers
 
 
 @pytest.mark.parametrize(
@@ -55,14 +60,14 @@ def test_inline_samplers_are_one_per_core_if_the_workers_occupy_all_cores(num_wo
     ids=lambda flags: next(iter(flags)),
 )
 def test_there_are_no_inline_samplers_where_separate_processes_are_needed_or_asked_for(flags):
-    assert num_inline_samplers(config_with(**flags)) == 0
+    assert samplers_of(**flags) == 0
 
 
 def test_inline_samplers_need_half_of_the_memory_at_most(monkeypatch, machine):
     monkeypatch.setattr(arrangement, "num_usable_cores", lambda: 64)
-    assert num_inline_samplers(config_with(num_workers=64)) == 64
+    assert samplers_of(num_workers=64) == 64
     monkeypatch.setattr(psutil, "virtual_memory", lambda: machine._replace(total=2**35))
-    assert num_inline_samplers(config_with(num_workers=64)) == 0
+    assert samplers_of(num_workers=64) == 0
 
 
 def chosen(num_agents=1, step_seconds=None, num_simulators=0, **flags):

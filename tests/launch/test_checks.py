@@ -90,7 +90,7 @@ def test_evaluation_during_training_is_refused_where_one_policy_cannot_play_all_
     kinds = AgentKinds((*info(SPACE).kinds.spaces, *info(S.Box(-1, 1, (3,))).kinds.spaces), (0, 1))
     plan = make_plan(config("--eval_every_env_steps=100", "--num_envs_per_worker=2"), CountingEnv())
     with pytest.raises(ConfigError, match="--eval_every_env_steps"):
-        plan_evaluation(plan._replace(info=EnvInfo(kinds, 1)))
+        plan_evaluation(plan._replace(sampling=plan.sampling._replace(info=EnvInfo(kinds, 1))))
     assert plan_evaluation(make_plan(config("--num_envs_per_worker=2"), CountingEnv())) is None
 
 
@@ -171,7 +171,7 @@ def test_a_core_of_the_main_script_is_built_in_a_child_which_gives_the_size_of_i
 
     register_core("of_this_test", Core)
     own = config("--core_custom=of_this_test", "--actor_critic_share_weights=False")
-    assert plan_run(own, resolve_family(own.env_name)).state_size == 6
+    assert plan_run(own, resolve_family(own.env_name)).sampling.state_size == 6
 
 
 def test_a_faulty_algorithm_is_found_before_training():

@@ -48,6 +48,9 @@ class Evaluating:
     def started(self):
         pass
 
+    def stepped(self):
+        pass
+
     def stopping(self):
         pass
 
@@ -56,7 +59,7 @@ class Evaluating:
 def test_no_worker_steps_while_an_evaluation_is_played_and_a_signal_ends_the_wait(
     monkeypatch, end, signal, num_steps
 ):
-    monkeypatch.setattr(serial, "worker_specs", lambda plan, resources: [])
+    monkeypatch.setattr(serial, "sampling_specs", lambda plan: [])
     signals = SimpleNamespace(requested=None)
     loop = Evaluating(signals, end, signal)
     run = SerialRun(None, Resources(None, None))
@@ -90,7 +93,7 @@ class Saving(Worker):
 
 
 def test_an_exception_of_the_main_loop_ends_the_run_as_failed_after_the_learners_have_saved(monkeypatch):
-    monkeypatch.setattr(serial, "worker_specs", lambda plan, resources: [])
+    monkeypatch.setattr(serial, "sampling_specs", lambda plan: [])
     signals = SimpleNamespace(requested=None)
     loop = Failing(signals, 0, 2)
     run = SerialRun(None, Resources(None, None))
@@ -126,7 +129,7 @@ class Timed(Evaluating):
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_time_of_a_run_ends_once_before_anything_is_saved_or_closed(monkeypatch, fails):
-    monkeypatch.setattr(serial, "worker_specs", lambda plan, resources: [])
+    monkeypatch.setattr(serial, "sampling_specs", lambda plan: [])
     calls = []
     run = SerialRun(None, Resources(None, None))
     learner, worker = Saving(), Worker()

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from sample_factory.launch.workers import FACTORIES, ROLLOUT_WORKER, worker_specs
+from sample_factory.launch.workers import FACTORIES, ROLLOUT_WORKER, sampling_specs, training_specs
 from sample_factory.mainloop.main_loop import Resources
 from tests.counting import CountingEnv, make_config, make_plan, make_shared
 
@@ -14,7 +14,9 @@ from tests.counting import CountingEnv, make_config, make_plan, make_shared
 def specs_of(**flags):
     config = make_config(**flags)
     env = CountingEnv(0, 1)
-    return worker_specs(make_plan(config, env), Resources(*make_shared(config, env)))
+    plan = make_plan(config, env)
+    learners = training_specs(plan, Resources(*make_shared(config, env)), "module:Ingest")
+    return [*learners, *sampling_specs(plan.sampling)]
 
 
 def test_learners_have_priority_over_policy_workers_and_these_over_rollout_workers():

@@ -30,7 +30,7 @@ from sample_factory.exchange.messages import (
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.launch.plan import plan_run
 from sample_factory.launch.resources import allocate
-from sample_factory.launch.workers import worker_specs
+from sample_factory.launch.workers import training_specs
 from sample_factory.learning import trainer
 from sample_factory.learning.algorithms.ppo import PPO
 from sample_factory.learning.batch import Batcher
@@ -67,8 +67,8 @@ def info_of_env():
 def make_parts(tmp_path, *flags):
     config = parse_config([*FLAGS, f"--train_dir={tmp_path}", *flags], resolve_family)
     plan = plan_run(config, resolve_family(config.run.env), info=info_of_env())
-    resources = allocate(plan)
-    [args] = worker_specs(plan, resources)[0].args
+    resources = allocate(plan.sampling)
+    [args] = training_specs(plan, resources, "module:Ingest")[0].args
     return Parts(resources.buffers, resources.channels._replace(learners=[ThreadQueue()]), args)
 
 

@@ -37,7 +37,8 @@ def make_loop(tmp_path):
         buffers, channels = make_shared(config, CountingEnv(0, 1))
         config.experiment_dir.mkdir(exist_ok=True)
         plan = make_plan(config, CountingEnv(0, 1), observers=make_observers(config))
-        plan = plan._replace(info=plan.info._replace(receives_training_info=receives))
+        info = plan.sampling.info._replace(receives_training_info=receives)
+        plan = plan._replace(sampling=plan.sampling._replace(info=info))
         loop = MainLoop(plan, Resources(buffers, channels), processes=list)
         return loop, channels, config.experiment_dir
 

@@ -16,10 +16,10 @@ def test_pauses_of_a_sampler_that_waits_for_the_learner_count_as_waiting(monkeyp
     monkeypatch.setattr(inline_sampler, "IDLE_SECONDS", 0.1)
     monkeypatch.setattr(towers, "make_actor_critic", CountingModel)
     config = make_config(num_envs_per_worker=2, rollout=4, inline_samplers=1, async_rl=False)
-    plan = make_plan(config, CountingEnv())
+    plan = make_plan(config, CountingEnv()).sampling
     buffers, channels = make_shared(config, CountingEnv())
     channels.weights[0].publish({"weight": np.zeros(1, np.float32)}, Stamp(0))
-    sampler = InlineSampler(plan, 0, buffers, channels, ChildContext("sampler_0"))
+    sampler = InlineSampler(plan.envs, plan.acting, 0, buffers, channels, ChildContext("sampler_0"))
     while sampler.step():  # until its share of the first iteration is sampled, on which nobody trains
         pass
     clocks = {

@@ -87,9 +87,11 @@ class Sampler:
         context = ChildContext("test")
         self.stopping = context.stopping
         shared = self.buffers, self.channels, context
-        plan = make_plan(self.config, env, family(num_agents, env_class))
-        self.workers = [RolloutWorker(plan, i, *shared) for i in range(2)]
-        self.workers += [PolicyWorker(plan, i, 0, *shared) for i in range(self.config.sampling.num_policies)]
+        plan = make_plan(self.config, env, family(num_agents, env_class)).sampling
+        self.workers = [RolloutWorker(plan.envs, i, *shared) for i in range(2)]
+        self.workers += [
+            PolicyWorker(plan.acting, i, 0, *shared) for i in range(self.config.sampling.num_policies)
+        ]
         for weights in self.channels.weights:
             weights.publish({"weight": np.zeros(1, np.float32)}, Stamp(0))
 

@@ -14,7 +14,7 @@ from sample_factory.exchange.messages import EpisodeReport, Trajectories, report
 from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
 from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import NO_AGENT, KindLayout, TrajectoryBuffers
-from sample_factory.launch.workers import LEARNER, worker_specs
+from sample_factory.launch.workers import sampling_specs
 from sample_factory.mainloop.main_loop import Resources
 from sample_factory.runtime.queues import SocketQueue
 from sample_factory.runtime.supervisor import Limits, Supervisor, stop_all
@@ -65,8 +65,7 @@ class Sampling:
         )
         family = EnvFamily("counting", make_crowd, None, {})
         resources = Resources(self.buffers, channels)
-        specs = worker_specs(make_plan(config, CountingCrowd(0), family), resources)
-        specs = [spec for spec in specs if spec.role != LEARNER]
+        specs = sampling_specs(make_plan(config, CountingCrowd(0), family).sampling)
         policy_worker, *rollout_workers = specs
         policy_worker = policy_worker._replace(factory=build_counting_policy_worker)
         self.policy_worker = policy_worker.make_child(resources)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sample_factory.config.monitoring_flags import EvaluationFlags
+from sample_factory.exchange.run_plan import DRAWN, ActionChoice
 from sample_factory.models.policy_spec import BuiltPolicy
 from sample_factory.runtime.gpu_work import Capture, Downloads, GraphCapture, host_array
 from sample_factory.runtime.log import log
@@ -58,12 +58,12 @@ def _act(
     model: Any,
     obs: Mapping[str, Tensor],
     rnn_state: Tensor,
-    flags: EvaluationFlags | None,
+    choice: ActionChoice,
 ) -> Outputs[Tensor]:
-    """Runs one forward pass of `model`. flags: see make_inference."""
+    """Runs one forward pass of `model`."""
     with torch.autocast(rnn_state.device.type, torch.bfloat16, enabled=policy.autocast):
-        output = model.act(obs, rnn_state, flags is not None and flags.eval_deterministic)
-    if flags is not None and not flags.continuous_actions_sample:
+        output = model.act(obs, rnn_state, choice.deterministic)
+    if not choice.samples_continuous:
         boxes = list(model.layout.box_actions)
         output.actions[:, boxes] = model.distribution(output.logits).mode()[:, boxes]
     columns = output.actions, output.log_probs[:, None], output.values[:, None], output.logits
@@ -73,10 +73,10 @@ def _act(
 class CpuInference:
     """Inference on a CPU: batches of any size, without a copy of the inputs."""
 
-    def __init__(self, policy: BuiltPolicy, shapes: RowShapes, flags: EvaluationFlags | None = None):
+    def __init__(self, policy: BuiltPolicy, shapes: RowShapes, choice: ActionChoice = DRAWN):
         self._policy = policy
         self._shapes = shapes
-        self._flags = flags
+        self._choice = choice
 
     def describe(self) -> str:
         """Returns the device, for the log."""
@@ -89,7 +89,7 @@ class CpuInference:
     def answer(self, model: Any, inputs: Inputs) -> Outputs[np.ndarray]:
         """Runs one forward pass of `model`, a network with the policy's architecture."""
         obs = {key: torch.from_numpy(array) for key, array in inputs.obs.items()}
-        output = _act(self._policy, model, obs, torch.from_numpy(inputs.rnn_state), self._flags)
+        output = _act(self._policy, model, obs, torch.from_numpy(inputs.rnn_state), self._choice)
         return Outputs(output.packed.numpy(), output.rnn_state.numpy())
 
 
@@ -105,13 +105,13 @@ class GpuInference:
         policy: BuiltPolicy,
         shapes: RowShapes,
         capture: Capture[Outputs[Tensor]] | None,
-        flags: EvaluationFlags | None = None,
+        choice: ActionChoice = DRAWN,
     ):
         """capture: makes a graph of a function, e.g. GraphCapture; None: no graphs."""
         self._policy = policy
         self._shapes = shapes
         self._capture = capture
-        self._flags = flags
+        self._choice = choice
         self._batches: dict[int, _FixedBatch] = {}  # by their number of rows
 
     def describe(self) -> str:
@@ -137,7 +137,7 @@ class GpuInference:
         return Outputs(arrays["packed"][:n], arrays["rnn_state"][:n])
 
     def _act(self, model: Any, batch: "_FixedBatch") -> Outputs[Tensor]:
-        return _act(self._policy, model, batch.obs, batch.rnn_state, self._flags)
+        return _act(self._policy, model, batch.obs, batch.rnn_state, self._choice)
 
     def _batch(self, n: int) -> "_FixedBatch":
         size = max(MIN_GRAPH_ROWS, 1 << (n - 1).bit_length())
@@ -236,15 +236,12 @@ def _close(got: Tensor, wanted: Tensor, tolerance: float) -> bool:
 
 
 def make_inference(
-    policy: BuiltPolicy, shapes: RowShapes, cuda_graphs: bool, flags: EvaluationFlags | None = None
+    policy: BuiltPolicy, shapes: RowShapes, cuda_graphs: bool, choice: ActionChoice = DRAWN
 ) -> CpuInference | GpuInference:
-    """Returns inference on the policy's device.
-
-    flags: how actions are chosen in an evaluation; None: drawn from the policy's distribution, to train.
-    """
+    """Returns inference on the policy's device."""
     if policy.device.type == "cpu":
-        return CpuInference(policy, shapes, flags)
+        return CpuInference(policy, shapes, choice)
     # Continuous actions that are replaced by their mean have other log-probabilities, which a graph's check
     # would find wrong.
-    has_graphs = cuda_graphs and (flags is None or flags.continuous_actions_sample)
-    return GpuInference(policy, shapes, GraphCapture(policy.device) if has_graphs else None, flags)
+    has_graphs = cuda_graphs and choice.samples_continuous
+    return GpuInference(policy, shapes, GraphCapture(policy.device) if has_graphs else None, choice)

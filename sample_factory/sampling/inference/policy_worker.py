@@ -19,7 +19,7 @@ from sample_factory.exchange.messages import (
     StatsReport,
 )
 from sample_factory.exchange.policy_weights import Stamp
-from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.exchange.run_plan import ActingPlan
 from sample_factory.exchange.topology import Topology
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, zero_non_finite
 from sample_factory.runtime import cpu
@@ -50,7 +50,7 @@ class PolicyWorker:
 
     def __init__(
         self,
-        plan: RunPlan,
+        plan: ActingPlan,
         policy_id: int,
         index: int,
         buffers: TrajectoryBuffers,
@@ -62,7 +62,7 @@ class PolicyWorker:
         torch.set_num_threads(1)
         torch.manual_seed(plan.seed + 1000 * (policy_id + 1) + index)
         self._policy_id = policy_id
-        self._min_requests = _min_requests(plan.topology)
+        self._min_requests = _min_requests(buffers.topology)
         self._stopping = context.stopping
         self._keep_going = context.keep_going
         self._beat = context.beat
@@ -71,17 +71,18 @@ class PolicyWorker:
         self._weights = channels.weights[policy_id]
         self._buffers = buffers
         self._storage = buffers.storage_of_policy(policy_id)
-        config = plan.config
         policy = plan.policies[policy_id].build(policy_id)
         self._live = LiveModel(policy, self._weights)
-        max_past_selves = config.selfplay.selfplay_max_opponents
-        self._frozen = FrozenModels(policy.model, config.experiment_dir, max_past_selves)
+        self._frozen = FrozenModels(policy.model, plan.experiment_dir, plan.max_past_selves)
         self._lost: set[Milestone] = set()  # past selves that could not be loaded
-        shapes = RowShapes(self._storage.row_shapes(), buffers.rnn_state_size)
+        # Policies of several experiments may have states of different sizes: the buffers have the largest.
+        own_size = slice(0, policy.model.state_size)
+        self._rnn_state = buffers.rnn_state[:, own_size]
+        self._chunk_rnn_states = buffers.chunk_rnn_states[..., own_size]
+        shapes = RowShapes(self._storage.row_shapes(), policy.model.state_size)
         space = plan.policies[policy_id].observation_space
         self._numbers = NumberReports(policy_id, space, buffers, self._report)
-        flags = None if plan.topology.num_episodes is None else config.evaluation
-        self._inference = make_inference(policy, shapes, config.run.cuda_graphs, flags)
+        self._inference = make_inference(policy, shapes, plan.cuda_graphs, plan.choice)
         self.clock = Clock()
         self._time_to_report = Every(REPORT_SECONDS)
         self._num_batches = 0  # since the last report
@@ -156,7 +157,7 @@ class PolicyWorker:
         inputs = self._inference.inputs(len(indices))
         self._storage.read_observations(indices, steps, into=inputs.obs)
         finite = zero_non_finite(inputs.obs, num_axes=1)
-        self._buffers.rnn_state.take(indices, axis=0, out=inputs.rnn_state, mode="clip")
+        self._rnn_state.take(indices, axis=0, out=inputs.rnn_state, mode="clip")
         self._store_chunk_rnn_states(indices, steps, inputs.rnn_state)
         self._numbers.check_observations(inputs.obs, indices, finite)
         self.clock.lap("gather")
@@ -171,7 +172,7 @@ class PolicyWorker:
         self._storage.outputs[indices, steps] = packed
         self._buffers.versions[indices, steps] = stamp.version
         self._buffers.generations[indices, steps] = stamp.generation
-        self._buffers.rnn_state[indices] = rnn_state
+        self._rnn_state[indices] = rnn_state
         for request in requests:
             inbox = self._channels.inboxes[request.worker_index]
             inbox.put(ActionsReady(request.split, self._policy_id, request.incarnation), self._keep_going)
@@ -185,7 +186,7 @@ class PolicyWorker:
         is_first = steps % chunk_length == 0
         if is_first.any():
             chunks = steps[is_first] // chunk_length
-            self._buffers.chunk_rnn_states[indices[is_first], chunks] = rnn_state[is_first]
+            self._chunk_rnn_states[indices[is_first], chunks] = rnn_state[is_first]
 
     def _report_stats(self) -> None:
         shares = self.clock.take_shares()

@@ -1,24 +1,20 @@
 """Makes the envs of a rollout worker, with their seeds and their random first steps."""
 
-import math
 from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.protocol import EnvConfig, EnvRaised, MultiAgentEnv
 from sample_factory.envs.random_actions import RandomActions
 from sample_factory.exchange.messages import Incident, NewTrainingInfo
-from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.exchange.run_plan import EnvPlan
 from sample_factory.exchange.trajectory_buffers import FIRST_INCARNATION, TrajectoryBuffers
 from sample_factory.runtime.log import log
 from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking, MatchSetup, PastSelves
 from sample_factory.sampling.rollout.env_vector import EnvVector
-from sample_factory.sampling.rollout.guarded_env import GuardedEnv
+from sample_factory.sampling.rollout.guarded_env import SEED_LIMIT, GuardedEnv
 
 MAX_TEXT = 10_000  # characters of an error or a traceback, so that a report fits into a message
-MAX_RANDOM_ROLLOUTS = 8  # decorrelation: upper limit of the random first steps of an env, in rollouts
-MAX_RANDOM_SECONDS = 10.0  # for the random first steps of all envs of a worker
 ONE_PER_PROCESS = (
     "; the first env of this process was made: where only one can be, use --num_envs_per_worker=1 "
     "--worker_num_splits=1"
@@ -30,7 +26,7 @@ class EnvSetup:
 
     def __init__(
         self,
-        plan: RunPlan,
+        plan: EnvPlan,
         worker_index: int,
         buffers: TrajectoryBuffers,
         past_selves: PastSelves,
@@ -41,13 +37,7 @@ class EnvSetup:
         """stepping: [1] int, set to the index of the env that is being called. report: sends an incident.
         beat: called between calls on envs: making and resetting all of them can take long."""
         self._plan = plan
-        self._cfg = plan.config.namespace()
         self._worker_index = worker_index
-        sampling = plan.config.sampling
-        decorrelates = sampling.decorrelate_envs_on_one_worker and not sampling.benchmark
-        self._max_random_steps = MAX_RANDOM_ROLLOUTS * buffers.topology.rollout if decorrelates else 0
-        # A serial run must be repeatable, so it depends on no time.
-        self._max_random_seconds = math.inf if sampling.serial_mode else MAX_RANDOM_SECONDS
         self._buffers = buffers
         self._topology = buffers.topology
         self._past_selves = past_selves
@@ -56,7 +46,7 @@ class EnvSetup:
         self._beat = beat
         # Other seeds in a replaced worker: the same ones may let it die again. An evaluation repeats them.
         num_replaced = int(buffers.incarnations[worker_index]) - FIRST_INCARNATION
-        self._num_replaced = num_replaced if plan.topology.num_episodes is None else 0
+        self._num_replaced = num_replaced if self._topology.num_episodes is None else 0
         self._rng = np.random.default_rng([plan.seed, worker_index, self._num_replaced])
 
     def make_vector(self, split: int, training_info: Iterable[NewTrainingInfo] = ()) -> EnvVector:
@@ -67,15 +57,13 @@ class EnvSetup:
         configs = self._env_configs(split)
         envs = [self._make_env(config) for config in configs]
         matchmakings = [self._make_matchmaking(config) for config in configs]
-        flags = self._plan.config.learning
-        vector = EnvVector(envs, matchmakings, self._buffers, self._worker_index, split, flags)
-        vector.log.reports_infos = self._plan.reports_infos
+        vector = EnvVector(envs, matchmakings, self._buffers, self._worker_index, split, self._plan)
         for message in training_info:
             vector.values.set_training_info(message.policy_id, message.training_info)
         random_actions = RandomActions(envs[0].kinds, seed=int(self._rng.integers(2**31)))
-        limit = self._max_random_steps
+        limit = self._plan.max_random_steps
         random_steps = [int(self._rng.integers(limit)) if limit else 0 for _ in envs]
-        seconds = self._max_random_seconds / self._topology.num_splits
+        seconds = self._plan.max_random_seconds / self._topology.num_splits
         seeds = [self._env_seed(config) for config in configs]
         num_taken = vector.reset(seeds, random_steps, random_actions, self._beat, seconds)
         if self._worker_index == split == 0 and num_taken < sum(random_steps) / 2:  # once, not in all workers
@@ -84,7 +72,7 @@ class EnvSetup:
                 "%g s (--decorrelate_envs_on_one_worker=False leaves them out)",
                 num_taken,
                 sum(random_steps),
-                self._max_random_seconds,
+                self._plan.max_random_seconds,
             )
         return vector
 
@@ -98,31 +86,37 @@ class EnvSetup:
         def make() -> MultiAgentEnv:
             self._beat()
             try:
-                return make_adapted_env(self._plan.family, self._cfg, config)
+                env = self._plan.make_env(config)
             except EnvRaised as error:
                 if config.vector_index == 0:
                     raise
                 raise EnvRaised(f"{error}{ONE_PER_PROCESS}") from error.__cause__
+            for wrap in self._plan.around:
+                env = wrap(env, config)
+            return env
 
         def report_rebuild(text: str, details: str) -> None:
             self._report(Incident("env_rebuilds", text[:MAX_TEXT], details=details[-MAX_TEXT:]))
 
-        name = f"worker {self._worker_index}: env {config.vector_index} ({self._cfg.env})"
+        name = f"worker {self._worker_index}: env {config.vector_index} ({self._plan.cfg.env})"
         return GuardedEnv(make, name, config.vector_index, self._stepping, report_rebuild)
 
     def _make_matchmaking(self, config: EnvConfig) -> CheckedMatchmaking:
         setup = MatchSetup(
             self._topology.num_policies,
             self._topology.kind_of_agent,
-            self._plan.config.sampling.pbt_mix_policies_in_one_env,
+            self._plan.mix_policies,
             self._rng,
             self._past_selves,
             config.env_id,
-            self._cfg,
+            self._plan.cfg,
         )
-        return CheckedMatchmaking(self._plan.config.selfplay.matchmaking, self._plan.matchmaking, setup)
+        made: CheckedMatchmaking = self._plan.matchmaking(setup)
+        return made
 
     def _env_seed(self, config: EnvConfig) -> int:
         """Returns a number below 2**31, which every env accepts."""
+        if self._plan.is_single:
+            return self._plan.seed % SEED_LIMIT
         sequence = np.random.SeedSequence([self._plan.seed, config.env_id, self._num_replaced])
         return int(sequence.generate_state(1)[0] >> 1)

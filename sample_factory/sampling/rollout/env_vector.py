@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.envs.protocol import EMPTY_INFO, EPISODE_CONTINUES, EndInfos, ObservationRows
+from sample_factory.envs.random_actions import RandomActions
 from sample_factory.exchange.messages import PolicyRequest, rows_of_messages
+from sample_factory.exchange.run_plan import RANDOM_PLAYER, EnvPlan
 from sample_factory.exchange.topology import episode_shares
 from sample_factory.exchange.trajectory_buffers import INACTIVE, TrajectoryBuffers
 from sample_factory.sampling.matchmaking.matchmaker import PlayerAssignment
@@ -38,14 +39,17 @@ class EnvVector:
         buffers: TrajectoryBuffers,
         worker_index: int,
         split: int,
-        flags: LearningFlags,
+        plan: EnvPlan,
     ):
         """Acquires the first buffer of every agent. matchmakings: one per env."""
         topology = buffers.topology
         self.envs = envs
         self.steps_in_background = all(env.steps_in_background for env in envs)  # so `send` may be called
-        self._reward_scale = flags.reward_scale
-        self._reward_clip = flags.reward_clip
+        self._reward_scale = plan.reward_scale
+        self._reward_clip = plan.reward_clip
+        self._scripts = plan.scripts
+        has_random = RANDOM_PLAYER in plan.scripts.values()
+        self._random = RandomActions(envs[0].kinds, plan.seed) if has_random else None
         self._worker_index = worker_index
         self._split = split
         self._agents_per_env = topology.agents_per_env
@@ -60,6 +64,8 @@ class EnvVector:
         self._has_sent = False  # whether `send` was called for the current step
         first_id = topology.agent_id(worker_index, split, 0)
         self.log = EpisodeLog([env.name for env in envs], self._agents_per_env, topology.frameskip, first_id)
+        self.log.reports_infos = plan.reports_infos
+        self.log.reports_matches = plan.reports_matches
         self._stepped = list(zip(range(len(envs)), envs, self._agents_of))
         self._resting: dict[int, np.ndarray] = {}  # by env that is stepped no more: no active agents
         self._missing: np.ndarray | None = None  # in an evaluation: episodes that each agent has yet to play
@@ -112,6 +118,11 @@ class EnvVector:
         return not self._stepped
 
     @property
+    def has_scripts(self) -> bool:
+        """Whether scripted players of the env take part."""
+        return bool(self._scripts)
+
+    @property
     def is_stepping(self) -> bool:
         """Whether the envs are in the middle of a step, which `send` has started."""
         return self._has_sent
@@ -121,6 +132,8 @@ class EnvVector:
         memory = self.memory
         requests = []
         for player, agents in self._players.groups(self._active):
+            if player.policy_id in self._scripts:
+                continue
             for rows in rows_of_messages(memory.buffer_indices[agents]):
                 request = PolicyRequest(
                     self._worker_index, self._split, memory.step, rows, incarnation, player.past_self
@@ -182,7 +195,24 @@ class EnvVector:
         actions = self.memory.actions()
         if not self._all_active:
             actions[~self._active] = 0.0
+        if self._scripts:
+            self._add_scripted(actions)
         return actions
+
+    def _add_scripted(self, actions: np.ndarray) -> None:
+        """Writes the actions of the active agents that scripted players play into `actions`, [agents, K]."""
+        for _, env, own in self._stepped:
+            drawn = None if self._random is None else self._random(self.memory.rows(own, self.memory.step))
+            for agent in range(own.start, own.stop):
+                script = self._scripts.get(int(self._players.policies[agent]))
+                if script is None or not self._active[agent]:
+                    continue
+                if script == RANDOM_PLAYER:
+                    assert drawn is not None
+                    actions[agent] = drawn[agent - own.start]
+                else:
+                    row = env.scripted_action(script, agent - own.start)
+                    actions[agent, : len(row)] = row
 
     def _store(self, rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> None:
         """Writes the current step to the buffers. Sets non-finite `rewards` to 0 for the episode's return."""

@@ -16,7 +16,7 @@ from sample_factory.envs.end_infos import (
     true_objective,
 )
 from sample_factory.envs.protocol import EMPTY_INFO, EPISODE_CONTINUES, Info, StepResult
-from sample_factory.exchange.messages import EpisodeReport, Incident, MatchReport, Report
+from sample_factory.exchange.messages import EpisodeReport, Incident, MatchEnded, MatchReport, Report
 from sample_factory.runtime.log import log
 from sample_factory.sampling.matchmaking.matchmaking import Player
 
@@ -27,12 +27,14 @@ class EpisodeLog:
     """Adds up the episodes of the agents of one split, and collects reports for the main process.
 
     reports_infos: whether the report of an episode contains the info of its last step.
+    reports_matches: whether the result of each match is reported too.
     """
 
     def __init__(self, env_names: Sequence[str], agents_per_env: int, frameskip: int, first_id: int = 0):
         """first_id: see Topology.agent_id; of the first agent."""
         num_agents = len(env_names) * agents_per_env
         self.reports_infos = False
+        self.reports_matches = False
         self._env_names = env_names
         self._agents_per_env = agents_per_env
         self._frameskip = frameskip
@@ -114,6 +116,9 @@ class EpisodeLog:
         begun = self.begun
         for env in sorted({agent // self._agents_per_env for agent in agents}):
             if self._matches[env].is_over(begun[self._agents_of(env)]):
+                if self.reports_matches:
+                    number = self._first_id // self._agents_per_env + env
+                    self._reports.append(self._matches[env].whole_result(number))
                 self._reports += self._matches[env].take_results()
                 over.append(env)
         return over
@@ -176,16 +181,22 @@ class MatchLog:
 
     def __init__(self, num_agents: int):
         self._ended: dict[int, tuple[Player, float]] = {}  # by agent, in this match
-        self._has_ended = np.zeros(num_agents, bool)
+        self._num_ended = np.zeros(num_agents, np.int64)  # in this match
 
     def end(self, agent: int, player: Player, objective: float) -> None:
         """Adds an agent's episode that has ended."""
         self._ended[agent] = player, objective
-        self._has_ended[agent] = True
+        self._num_ended[agent] += 1
 
     def is_over(self, begun: np.ndarray) -> bool:
         """Returns whether the match is over. begun: [num_agents] bool, agents within an episode."""
-        return not (begun & ~self._has_ended).any()
+        return not (begun & (self._num_ended == 0)).any()
+
+    def whole_result(self, env: int) -> MatchEnded:
+        """Returns the result of all agents. env: number of the env in the run."""
+        policies = {agent: player.policy_id for agent, (player, _) in self._ended.items()}
+        objectives = {agent: objective for agent, (_, objective) in self._ended.items()}
+        return MatchEnded(env, policies, objectives, tuple(self._num_ended.tolist()))
 
     def take_results(self) -> list[MatchReport]:
         """Returns the result of each live policy against each past self, and begins a new match.
@@ -207,4 +218,4 @@ class MatchLog:
     def abandon(self) -> None:
         """Begins a new match without results of the current match."""
         self._ended = {}
-        self._has_ended[:] = False
+        self._num_ended[:] = 0

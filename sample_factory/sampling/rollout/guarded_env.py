@@ -9,7 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from sample_factory.envs.abilities import OwnsProcess, find_ability, find_reward_shaping
+from sample_factory.envs.abilities import (
+    OwnsProcess,
+    ScriptedPlayers,
+    find_ability,
+    find_reward_shaping,
+)
 from sample_factory.envs.protocol import (
     BackgroundEnv,
     EnvContractError,
@@ -23,6 +28,7 @@ from sample_factory.exchange.channels import in_close
 from sample_factory.runtime.child_side import StopFlag, end_forked_copy, pass_on
 from sample_factory.runtime.failures import PermanentFailure, one_line
 from sample_factory.runtime.log import log
+from sample_factory.spaces.actions import action_encoder
 
 MAX_REBUILDS = 3  # within REBUILD_SECONDS
 REBUILD_SECONDS = 60.0
@@ -73,7 +79,8 @@ class GuardedEnv:
         # As StepResult.active, after the last reset, by `reset` or by a rebuild.
         self.active_after_reset: np.ndarray | None = None
         self._seed: int | None = None
-        self._send_error: BaseException | None = None
+        # Raised before the step; the step then raises it again, so that the env is rebuilt.
+        self._early_error: BaseException | None = None
         self._rebuilds: list[float] = []  # their times
 
     def reset(self, seed: int | None, into: ObservationRows) -> None:
@@ -90,12 +97,24 @@ class GuardedEnv:
         """Steps the env. Returns None if it raised and has been rebuilt."""
         self._stepping[0] = self._env_index
         try:
+            self._raise_early_error()
             result = self._env.step(actions, into)
             self._end_copy("step")
             return result
         except BaseException as error:  # as in reset
             self._rebuild("step", error, into)
             return None
+
+    def scripted_action(self, player: str, agent: int) -> np.ndarray:
+        """Returns the action that a scripted player chooses for an agent now, [K] float32. If it raises, the
+        coming step does, and there is no action, [0]."""
+        encode = action_encoder(self.kinds.spaces[self.kinds.of_agent[agent]].action)
+        self._stepping[0] = self._env_index
+        try:
+            return encode(self._scripted.scripted_action(player, agent))
+        except BaseException as error:  # as in reset
+            self._early_error = self._early_error or error
+            return np.zeros(0, np.float32)
 
     @property
     def steps_in_background(self) -> bool:
@@ -110,22 +129,25 @@ class GuardedEnv:
             self._env.send(actions)
             self._end_copy("step")
         except BaseException as error:  # as in reset
-            self._send_error = error
+            self._early_error = self._early_error or error
 
     def receive(self, into: ObservationRows) -> StepResult | None:
         """Waits for the end of the step that `send` has started. Returns what `step` returns."""
         assert isinstance(self._env, BackgroundEnv)
         self._stepping[0] = self._env_index
         try:
-            if self._send_error is not None:
-                raise self._send_error
+            self._raise_early_error()
             result = self._env.receive(into)
             self._end_copy("step")
             return result
         except BaseException as error:  # as in reset
-            self._send_error = None
             self._rebuild("step", error, into)
             return None
+
+    def _raise_early_error(self) -> None:
+        error, self._early_error = self._early_error, None
+        if error is not None:
+            raise error
 
     def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
         """Sets the reward shaping of an agent, also in rebuilt envs; see RewardShaping."""
@@ -164,6 +186,7 @@ class GuardedEnv:
         # Found once: a search asks each wrapper, and each copy in a SyncVectorEnv.
         self._reward_shaping = find_reward_shaping(env.env)
         self._process = find_ability(env.env, OwnsProcess)
+        self._scripted = find_ability(env.env, ScriptedPlayers)
 
     def _end_copy(self, call: str, error: BaseException | None = None) -> None:
         """Ends this process if it is a copy that the env has forked, see `end_forked_copy`."""

@@ -21,7 +21,7 @@ from sample_factory.exchange.messages import (
     Trajectories,
     rows_of_messages,
 )
-from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.exchange.run_plan import EnvPlan
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
@@ -57,7 +57,7 @@ class RolloutWorker:
 
     def __init__(
         self,
-        plan: RunPlan,
+        plan: EnvPlan,
         index: int,
         buffers: TrajectoryBuffers,
         channels: Channels,
@@ -77,10 +77,8 @@ class RolloutWorker:
         self._time_to_report = Every(REPORT_SECONDS)
         self._watches_memory = False
         self._reference_mb: float | None = None  # memory at the first check or the last report of growth
-        self._past_selves = PastSelves(plan.config.selfplay.selfplay_past_share)
-        sampling = plan.config.sampling
-        seconds = 0.0 if sampling.benchmark else sampling.decorrelate_experience_max_seconds
-        self._pause_seconds = seconds * index / self._topology.num_workers
+        self._past_selves = PastSelves(plan.past_share)
+        self._pause_seconds = plan.pause_seconds * index / self._topology.num_workers
         self._not_before = -math.inf  # time.monotonic() before which no split takes a step
         self._in_background: collections.deque[Split] = collections.deque()  # step in background threads
         setup = EnvSetup(plan, index, buffers, self._past_selves, self._stepping, self._report, context.beat)
@@ -213,6 +211,9 @@ class RolloutWorker:
                 split.is_parked = True
                 return
             self._step_envs(split)
+            if split.vector.has_scripts:  # nobody else has a turn while scripted players alone play
+                split.is_parked = True
+                return
 
     def _can_step(self, split: Split) -> bool:
         """Finishes the rollout if it is full. Returns whether the split can take its next step."""

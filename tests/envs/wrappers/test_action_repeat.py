@@ -1,41 +1,47 @@
 """Repeated actions: --eval_env_frameskip."""
 
+import types
+
 import numpy as np
 import pytest
-import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.env_info import env_info
 from sample_factory.envs.protocol import ObservationRows
 from sample_factory.envs.wrappers.frame_stack import ActionRepeat
-from sample_factory.evaluation.episode_runner import EpisodeRunner
+from sample_factory.exchange.topology import make_topology
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, kind_layouts
+from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.rollout.guarded_env import EnvBroken, GuardedEnv
+from tests.counting import RAW_REWARDS, make_config
 from tests.envs.adapters.countdown import Countdown, drive
 from tests.envs.parallel_envs import Scripted, Turn
 from tests.evaluation.playable_envs import Cards, Undrawable
+from tests.sampling.matchmaking.matchmakers import random_matchmaker
+from tests.sampling.rollout.test_env_vector import Named
 
 MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
-
-
-class Idle:
-    """A policy that always chooses action 0."""
-
-    def first_rnn_state(self, num_agents):
-        return torch.zeros(num_agents, 0)
-
-    def act(self, observations, state):
-        return np.zeros((len(state), 2), np.float32), state
 
 
 @MODES
 @pytest.mark.parametrize("copies", [1, 2])
 @pytest.mark.parametrize("times", [2, 3, 4])
 def test_an_episode_of_a_vector_env_is_counted_from_its_first_step_to_its_last(mode, copies, times):
-    env = ActionRepeat(adapt(SyncVectorEnv([Undrawable] * copies, autoreset_mode=mode)), times)
-    runner = EpisodeRunner(env, [Idle()] * copies, frameskip=times)
-    runner.start(1)
-    finished = [episode for _ in range(10) for episode in runner.step()]
+    env = SyncVectorEnv([Undrawable] * copies, autoreset_mode=mode)
+    config = make_config(worker_num_splits=1, num_envs_per_worker=1, rollout=10, batch_size=10)
+    info = env_info(adapt(env), types.SimpleNamespace(env_frameskip=times))
+    buffers = TrajectoryBuffers(make_topology(config, info), kind_layouts(info.kinds), 0)
+    named = Named(env, 0)
+    named.adapted = ActionRepeat(named.adapted, times)
+    matchmaker = random_matchmaker(1, [0] * copies, True, np.random.default_rng(0))
+    vector = EnvVector([named], [matchmaker], buffers, 0, 0, RAW_REWARDS)
+    vector.reset([1], [0], None)
+    buffers.outputs[:] = 0.0
+    for _ in range(10):
+        vector.step()
+    finished = vector.log.take_reports()
     assert len(finished) >= 3 * copies
     assert {episode.reward for episode in finished} == {1.0 + 2.0 + 3.0}
     assert {episode.length for episode in finished} == {{2: 4, 3: 3, 4: 4}[times]}

@@ -71,7 +71,7 @@ class Inline:
         self.buffers, channels = make_shared(config, CountingCrowd(0))
         self.channels = channels._replace(inboxes=[LocalQueue(), LocalQueue()], requests=[LocalQueue()])
         family = EnvFamily("crowd", self._make_env, None, {})
-        plan = make_plan(config, CountingCrowd(0), family)
+        plan = make_plan(config, CountingCrowd(0), family).sampling.envs
         self.context = ChildContext("test")
         self.worker = RolloutWorker(plan, index, self.buffers, self.channels, self.context)
         self.finished = []

@@ -44,11 +44,10 @@ def test_where_a_process_can_have_one_env_only_the_error_names_the_flags_with_wh
 
 @pytest.mark.parametrize("max_seconds", [0.0, 10.0])
 def test_slow_envs_start_with_fewer_random_steps_and_the_log_says_so(max_seconds, caplog, monkeypatch):
-    monkeypatch.setattr(env_setup, "MAX_RANDOM_SECONDS", max_seconds)
     monkeypatch.setattr(log, "propagate", True)
     config = make_config(decorrelate_envs_on_one_worker=True)
     buffers, channels = make_shared(config, CountingEnv())
-    plan = make_plan(config, CountingEnv())
+    plan = make_plan(config, CountingEnv()).sampling.envs._replace(max_random_seconds=max_seconds)
     stepping = channels.progress["stepping"][:1]
     setup = EnvSetup(plan, 0, buffers, PastSelves(), stepping, report=print, beat=lambda: None)
     with caplog.at_level(logging.INFO, "sample_factory"):
@@ -66,7 +65,7 @@ def test_the_envs_of_a_replaced_worker_have_seeds_that_no_other_env_has(monkeypa
     monkeypatch.setattr(env_setup.EnvVector, "reset", reset)
     config = make_config(num_workers=2)
     buffers, channels = make_shared(config, CountingEnv())
-    plan = make_plan(config, CountingEnv())
+    plan = make_plan(config, CountingEnv()).sampling.envs
     for worker in (0, 1, 0):
         stepping = channels.progress["stepping"][worker : worker + 1]
         EnvSetup(plan, worker, buffers, PastSelves(), stepping, print, lambda: None).make_vector(split=0)

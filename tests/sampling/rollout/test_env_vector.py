@@ -4,7 +4,6 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.protocol import EPISODE_CONTINUES, NO_END_INFOS, StepResult
 from sample_factory.exchange.messages import EpisodeReport, Incident
@@ -59,7 +58,7 @@ def make_vector(
     num_agents=1,
     num_policies=1,
     sleeper=1000,
-    learning=RAW_REWARDS,
+    plan=RAW_REWARDS,
     num_logits=1,
     **flags,
 ):
@@ -68,7 +67,7 @@ def make_vector(
     buffers, _ = make_shared(config, envs[0].env, num_logits)
     rng = np.random.default_rng(0)
     matchmakers = [random_matchmaker(num_policies, [0] * num_agents, True, rng) for _ in envs]
-    vector = EnvVector(envs, matchmakers, buffers, 0, 0, learning)
+    vector = EnvVector(envs, matchmakers, buffers, 0, 0, plan)
     vector.reset([None] * len(envs), [0] * len(envs), no_actions)
     return vector, buffers
 
@@ -127,7 +126,7 @@ def test_the_last_observation_of_a_rollout_is_the_first_of_the_next():
 
 
 def test_rewards_are_scaled_and_then_clipped_but_reported_raw():
-    vector, buffers = make_vector(learning=LearningFlags(reward_scale=0.5, reward_clip=1.0))
+    vector, buffers = make_vector(plan=RAW_REWARDS._replace(reward_scale=0.5, reward_clip=1.0))
     finished = play(vector, buffers, 9)
     steps = buffers.obs["obs"][finished[0].buffer, :8, STEP] + 1
     assert np.array_equal(buffers.rewards[finished[0].buffer], np.minimum(steps * 0.5, 1.0))
@@ -136,7 +135,7 @@ def test_rewards_are_scaled_and_then_clipped_but_reported_raw():
 
 @pytest.mark.parametrize("broken", [np.inf, -np.inf, np.nan])
 def test_a_non_finite_reward_is_stored_as_nan(broken):
-    vector, buffers = make_vector(learning=LearningFlags(reward_scale=0.5, reward_clip=1.0))
+    vector, buffers = make_vector(plan=RAW_REWARDS._replace(reward_scale=0.5, reward_clip=1.0))
     buffers_used, shape = vector.memory.buffer_indices, vector.memory.buffer_indices.shape
     vector._store(np.full(shape, broken), np.zeros(shape, bool), np.zeros(shape, bool))
     assert np.isnan(buffers.rewards[buffers_used, 0]).all()
@@ -374,7 +373,7 @@ def test_a_non_finite_reward_is_logged_once_with_the_env_and_counted_each_time()
 
 
 def test_an_implausible_reward_is_clipped_logged_once_and_counted_each_time_beside_broken_ones():
-    vector, buffers = make_vector(learning=LearningFlags(reward_scale=0.5, reward_clip=1000.0))
+    vector, buffers = make_vector(plan=RAW_REWARDS._replace(reward_scale=0.5, reward_clip=1000.0))
     step = vector.envs[1].step
     rewards = iter([1e38, float("nan"), -3e6, 1.9e6, 1.0])
     vector.envs[1].step = lambda actions, into: step(actions, into)._replace(rewards=(next(rewards),))

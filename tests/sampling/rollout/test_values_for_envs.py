@@ -106,13 +106,13 @@ def shared():
     config = make_config(num_envs_per_worker=2, worker_num_splits=2, rollout=8, inline_samplers=1)
     family = EnvFamily("level", lambda full_env_name: Level(), None, {})
     plan = make_plan(config, Level(), family, reports_infos=True)
-    return plan, *make_shared(config, Level())
+    return plan.sampling, *make_shared(config, Level())
 
 
 def test_values_sent_before_a_worker_starts_are_in_effect_from_its_first_episodes_on(shared):
     plan, buffers, channels = shared
     channels.inboxes[0].put(message(4))
-    worker = RolloutWorker(plan, 0, buffers, channels, ChildContext("rollout_worker_0"))
+    worker = RolloutWorker(plan.envs, 0, buffers, channels, ChildContext("rollout_worker_0"))
     assert [env._env.env.level for split in worker._splits for env in split.vector.envs] == [4, 4]
     worker.close()
 
@@ -122,7 +122,7 @@ def test_an_inline_sampler_passes_values_on_before_and_after_it_is_built(shared,
     plan, buffers, channels = shared
     channels.weights[0].publish({"weight": np.zeros(1, np.float32)}, Stamp(0))
     channels.inboxes[0].put(message(4))
-    sampler = InlineSampler(plan, 0, buffers, channels, ChildContext("sampler_0"))
+    sampler = InlineSampler(plan.envs, plan.acting, 0, buffers, channels, ChildContext("sampler_0"))
     (worker,) = sampler._rollout_workers
     envs = [env._env.env for split in worker._splits for env in split.vector.envs]
     assert [env.level for env in envs] == [4, 4]
@@ -149,7 +149,7 @@ def test_numbers_of_the_last_info_are_reported_where_an_observer_reads_them(repo
 
 def test_reports_that_do_not_fit_into_one_message_are_sent_in_several_and_in_order(shared):
     plan, buffers, channels = shared
-    worker = RolloutWorker(plan, 0, buffers, channels, ChildContext("rollout_worker_0"))
+    worker = RolloutWorker(plan.envs, 0, buffers, channels, ChildContext("rollout_worker_0"))
     worker.close()
     queue = SocketQueue()
     worker._channels = channels._replace(reports=queue)

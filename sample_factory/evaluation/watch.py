@@ -1,0 +1,76 @@
+"""Follows an env that is played in this process, for its pictures and the text on them."""
+
+from typing import Any
+
+import numpy as np
+
+from sample_factory.envs.protocol import (
+    EMPTY_INFO,
+    EPISODE_CONTINUES,
+    EnvAround,
+    EnvConfig,
+    MultiAgentEnv,
+    ObservationRows,
+    StepResult,
+)
+from sample_factory.spaces.actions import action_layout
+
+
+class Watch:
+    """Is put around the env, and around the env that replaces it if it raises.
+
+    env: the env now. num_steps: how often it was stepped.
+    actions: the last actions, [num_agents, K] float32. returns: sum of the rewards of each agent's episode,
+        [num_agents]; of an episode that ended in the last step, all of them.
+    """
+
+    def __init__(self, env: MultiAgentEnv):
+        """env: the first one, before anything is put around it."""
+        self.env = env
+        row_size = max(action_layout(spaces.action).num_action_values for spaces in env.kinds.spaces)
+        self.num_steps = 0
+        self.actions = np.zeros((env.num_agents, row_size), np.float32)
+        self.restart(None)
+
+    def __call__(self, env: MultiAgentEnv, env_config: EnvConfig) -> MultiAgentEnv:
+        """Returns the env to step in place of `env`."""
+        self.env = _WatchedEnv(env, self)
+        return self.env
+
+    def restart(self, active: np.ndarray | None) -> None:
+        """The env was reset. active: as StepResult.active."""
+        self.returns = np.zeros(self.env.num_agents)
+        self._lengths = np.zeros(self.env.num_agents, np.int64)
+        self._ended = np.zeros(self.env.num_agents, bool)  # in the last step
+        self._active = active
+
+    def add(self, actions: np.ndarray, result: StepResult) -> None:
+        """The env was stepped. Rewards between two episodes of an agent do not count."""
+        self.num_steps += 1
+        self.actions = actions
+        self.returns[self._ended] = 0.0
+        self._lengths[self._ended] = 0
+        self._lengths += True if self._active is None else self._active
+        begun = self._lengths > 0
+        self.returns += np.where(begun, result.rewards, 0.0)
+        ended: np.ndarray = np.logical_or(result.terminated, result.truncated) & begun
+        self._ended = ended
+        for agent in np.flatnonzero(ended).tolist():
+            self._ended[agent] = not result.end_infos.get(agent, EMPTY_INFO).get(EPISODE_CONTINUES)
+        self._active = result.active
+
+
+class _WatchedEnv(EnvAround):
+    def __init__(self, env: MultiAgentEnv, watch: Watch):
+        super().__init__(env)
+        self._watch = watch
+
+    def reset(self, seed: int | None, into: ObservationRows) -> Any:
+        active = self._env.reset(seed, into)
+        self._watch.restart(active)
+        return active
+
+    def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
+        result = self._env.step(actions, into)
+        self._watch.add(actions, result)
+        return result

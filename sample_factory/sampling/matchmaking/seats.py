@@ -1,0 +1,23 @@
+"""The matchmaking of evaluations and matches: each agent has a fixed player, or two teams swap sides."""
+
+from collections.abc import Sequence
+
+from sample_factory.sampling.matchmaking.matchmaking import MatchSetup
+
+
+class Seats:
+    """Policy seats[i] plays agent i. With `swap`, the halves of the agents swap their policies after each
+    match; in envs with an odd number, the second half begins in the seats of the first."""
+
+    def __init__(self, seats: Sequence[int], swap: bool, setup: MatchSetup):
+        """seats: a policy id for each agent of an env."""
+        half = len(seats) // 2
+        swapped = [[*seats[half:], *seats[:half]]] if swap else []
+        self._orders = [list(seats), *swapped]
+        self._number = setup.env_id
+
+    def next_match(self) -> Sequence[int]:
+        """Returns the policy of each agent in the next match."""
+        order = self._orders[self._number % len(self._orders)]
+        self._number += 1
+        return order
