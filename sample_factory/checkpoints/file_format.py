@@ -27,7 +27,7 @@ NUMBERS = ("curr_lr", "best_performance")
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """Returns the contents of a checkpoint, on the CPU. Runs no code that the file contains.
+    """Reads the contents of a checkpoint, on the CPU. Runs no code that the file contains.
 
     Raises ValueError, OSError, or what torch raises, if the file is damaged or is no checkpoint.
     """

@@ -75,7 +75,7 @@ class Checkpoints:
     def load(
         self, kind: str = "latest", check: Callable[[dict[str, Any]], None] = lambda state: None
     ) -> dict[str, Any] | None:
-        """Returns the newest usable checkpoint of a kind ("latest" or "best"); None if there are no files.
+        """Loads the newest usable checkpoint of a kind ("latest" or "best"); None if there are no files.
 
         check: called with the contents; raises if they do not fit.
 
@@ -151,7 +151,7 @@ class Checkpoints:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Returns the contents of a file of any name. Raises CheckpointError if it cannot be used."""
+    """Reads a file of any name. Raises CheckpointError if it cannot be used."""
     try:
         state = read_state(path)
     except Exception as error:  # whatever a damaged file makes the reader raise

@@ -110,7 +110,7 @@ def export_policies(config: Config) -> list[ExportedPolicy]:
 
 
 def _paths(config: Config, policies: Sequence[int]) -> list[Path]:
-    """Returns the file of each policy. Raises ConfigError if its folder cannot be made."""
+    """Makes the folder of the files; returns the file of each policy. Raises ConfigError."""
     given: str | None = config.extra["export"].export_path
     path = config.experiment_dir / "policy.onnx" if given is None else Path(given).expanduser()
     try:

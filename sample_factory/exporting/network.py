@@ -248,7 +248,8 @@ def _conversion(part: ActionPart) -> Callable[[Tensor], Tensor]:
 
 
 def with_plain_layers(model: ActorCritic) -> ActorCritic:
-    """Returns a copy whose layers compute the same without looking at the number of rows or the memory.
+    """Copies a model; the layers of the copy compute the same without looking at the number of rows or the
+    memory.
 
     An exporter follows one path through the code; ours has several, which suit different batches.
     """
@@ -282,7 +283,7 @@ class ExportFailed(CommandFailed):
 
 
 def to_onnx(network: ExportedNetwork) -> onnx.ModelProto:
-    """Returns the network as an ONNX model with a dynamic first axis, `batch`, of all inputs and outputs.
+    """Converts the network to an ONNX model with a dynamic first axis, `batch`, of all inputs and outputs.
 
     Raises ExportFailed for a network that torch cannot export.
     """

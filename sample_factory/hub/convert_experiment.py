@@ -156,7 +156,7 @@ def _policy_spec(config: Config, spaces: OwnSpaces | None) -> PolicySpec:
 def _convert_state(
     state: Mapping[str, Any], version: int, values: Mapping[str, Any], config: Config, spec: PolicySpec
 ) -> dict[str, Any]:
-    """Returns the contents of a checkpoint of this version. version, values: of the old experiment.
+    """Converts the contents of a checkpoint to those of this version. version, values: of the old experiment.
 
     Raises ConfigError, NetworkError, or ValueError.
     """
@@ -224,7 +224,7 @@ def find_files(folder: Path) -> list[Path]:
 
 
 def read_old_state(path: Path, trust_code: bool = False) -> dict[str, Any]:
-    """Returns the contents of a checkpoint on the CPU: tensors, numbers, and scalars of NumPy.
+    """Reads a checkpoint on the CPU: tensors, numbers, and scalars of NumPy.
 
     trust_code: load whatever the file holds, which can run code of its author.
     Raises ConfigError for a file that cannot be read or that holds anything else.

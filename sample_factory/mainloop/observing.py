@@ -84,7 +84,7 @@ class _UserCode:
         self.is_on = True
 
     def call(self, method: str, function: Callable[..., Result], *args: Any) -> Result | None:
-        """Returns function(*args); None if it raises, or is switched off."""
+        """Calls function(*args) and returns its result; None if it raises, or is switched off."""
         if not self.is_on:
             return None
         try:
@@ -98,7 +98,7 @@ class _UserCode:
             return None
 
     def numbers(self, method: str, values: Any) -> dict[str, float]:
-        """Returns the finite numbers among the values that a method has returned, by name. Logs values of
+        """Selects the finite numbers among the values that a method has returned, by name. Logs values of
         other kinds, once for each name."""
         source = f"{self._name}: {method} returned"
         if not isinstance(values, Mapping):

@@ -83,7 +83,7 @@ def write_figures(file: PendingFile, figures: Figures) -> None:
 
 
 def read_figures(path: Path) -> list[Figures]:
-    """Returns the figures in a file, in the order of time; none if there is no such file."""
+    """Reads the figures in a file, in the order of time; none if there is no such file."""
     if not path.exists():
         return []
     found = []

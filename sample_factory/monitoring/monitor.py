@@ -130,12 +130,12 @@ class Monitor(Subscriber):
         self._summaries.write(policy_id, scalars, policy.env_frames if env_frames is None else env_frames)
 
     def status(self) -> str:
-        """Returns the status of the run in one line."""
+        """Measures the rates, and returns the status of the run in one line."""
         self.progress.measure()
         return self._status_line.text(self.progress)
 
     def summary(self) -> RunProgress:
-        """Returns the results of the run so far."""
+        """Updates and returns the results of the run so far."""
         for policy in self.policies:
             policy.update_best()
         return self.progress

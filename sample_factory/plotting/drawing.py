@@ -106,10 +106,10 @@ def new_figure(size: tuple[float, float]) -> "Figure":
 
 
 def draw_panels(panels: Sequence[Panel], num_columns: int, title: str = "", note: str = "") -> "Figure":
-    """Draws panels with at most `num_columns` (1 to 3) in a row, and a note beneath them.
+    """Draws panels with at most `num_columns` (1 to 3) in a row; beneath them, where it hides no curve, a
+    legend of all lines, and a note.
 
-    Legends are beneath the panels, where they hide no curve: one if all panels have the same lines, else one
-    for each. Raises ConfigError if matplotlib is missing.
+    Raises ConfigError if matplotlib is missing.
     """
     num_columns = min(num_columns, len(panels))
     num_rows = math.ceil(len(panels) / num_columns)
@@ -120,13 +120,7 @@ def draw_panels(panels: Sequence[Panel], num_columns: int, title: str = "", note
         figure = new_figure((WIDTHS[num_columns - 1], height))
         for i, panel in enumerate(panels):
             _draw_panel(figure.add_subplot(num_rows, num_columns, i + 1), panel, numbers)
-        labels = [[line.label for line in panel.lines] for panel in panels]
-        if any(labels[0]) and all(of_panel == labels[0] for of_panel in labels):
-            height += _draw_shared_legend(figure, panels, numbers, note)
-        else:
-            figure.supxlabel(note, size=8.5, color=GREY)
-            beneath = [_draw_legend(*of_panel) for of_panel in zip(figure.axes, labels)]
-            height += sum(max(beneath[i : i + num_columns]) for i in range(0, len(panels), num_columns))
+        height += _draw_legend(figure, panels, numbers, note)
         figure.set_size_inches(WIDTHS[num_columns - 1], height)
         if title:
             figure.suptitle(title)
@@ -176,29 +170,23 @@ def _set_axes(axes: "Axes", y_label: str) -> None:
             axes.yaxis.set_major_formatter(lambda y, _: short_number(y))
 
 
-def _draw_legend(axes: "Axes", labels: Sequence[str]) -> float:
-    """Draws the legend of a panel; returns the height in inches that it needs beneath the panel."""
-    if not any(labels):
+def _draw_legend(figure: "Figure", panels: Sequence[Panel], numbers: Mapping[str, int], note: str) -> float:
+    """Draws a legend of all lines with a label, and the note; returns the height of the lines in inches."""
+    keys = {line.label: line.key for panel in panels for line in panel.lines if line.label}
+    if not keys:
+        figure.supxlabel(note, size=8.5, color=GREY)
         return 0.0
-    num_lines = "\n".join(labels).count("\n") + 1
-    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), borderaxespad=0)
-    return num_lines * LEGEND_LINE_HEIGHT
-
-
-def _draw_shared_legend(
-    figure: "Figure", panels: Sequence[Panel], numbers: Mapping[str, int], note: str
-) -> float:
-    """Draws a legend with the note beneath all panels; returns the height of its lines in inches."""
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    texts = "\n".join(labels).split("\n")
+    drawn = {label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels())}
+    texts = "\n".join(keys).split("\n")
     columns = int(figure.get_figwidth() / (CHARACTER_WIDTH * (max(map(len, texts)) + 8)))
-    columns = max(1, min(len(labels), columns))
-    legend = figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=note)
+    columns = max(1, min(len(keys), columns))
+    handles = [drawn[label] for label in keys]
+    legend = figure.legend(handles, list(keys), loc="outside lower center", ncols=columns, title=note)
     legend.get_title().set(color=GREY, size=8.5)
     if any(line.marks for panel in panels for line in panel.lines):
-        for handle, line in zip(legend.legend_handles, panels[0].lines):
+        for handle, key in zip(legend.legend_handles, keys.values()):
             assert handle is not None, "every line has one"
-            handle.set(**_marker_look(numbers[line.key], numbers[line.key]))
+            handle.set(**_marker_look(numbers[key], numbers[key]))
     return LEGEND_LINE_HEIGHT * (math.ceil(len(texts) / columns) + 1)
 
 

@@ -94,7 +94,7 @@ class League:
                 self._copy_results(donor, policy_id)
 
     def take_changed(self) -> set[int]:
-        """Returns the policies whose past selves or weights have changed since the last call."""
+        """Takes the policies whose past selves or weights have changed since the last call."""
         changed = self._changed
         self._changed = set()
         return changed

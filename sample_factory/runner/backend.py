@@ -32,7 +32,7 @@ class Backend(Protocol):
     outlives_runner: bool
 
     def adopt(self, job: Job) -> bool:
-        """Returns whether the job is still queued or running since an earlier start; then it follows it."""
+        """Follows a job that is still queued or running since an earlier start; returns False otherwise."""
 
     def has_room(self) -> bool:
         """Returns whether another job may be started now."""

@@ -45,7 +45,7 @@ def run_grid(flags: GridFlags) -> int:
 
 @contextlib.contextmanager
 def open_backend(flags: RunnerFlags, folder: Path) -> Iterator[Backend]:
-    """Returns a block with the backend of --runner; keeps other runners out of the folder."""
+    """Makes the backend of --runner for a block, and keeps other runners out of the folder meanwhile."""
     # Before anything is written: its constructor finds what is missing on this machine.
     backend = find_backend(flags.runner)(flags, folder / FOLDER)
     with contextlib.closing(backend), contextlib.ExitStack() as at_end:

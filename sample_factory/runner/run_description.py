@@ -183,7 +183,7 @@ def as_typed(value: Any) -> str:
 
 
 def load_description(run: str) -> RunDescription:
-    """Returns RUN_DESCRIPTION of a module or a file. Raises what `load_variable` raises."""
+    """Loads RUN_DESCRIPTION of a module or a file. Raises what `load_variable` raises."""
     described: RunDescription = load_variable(
         run, "RUN_DESCRIPTION", RunDescription, "'my_grid', experiments=[...]"
     )
@@ -194,7 +194,7 @@ def load_description(run: str) -> RunDescription:
 
 
 def load_variable(run: str, variable: str, kind: type, arguments: str) -> Any:
-    """Returns a variable of a module, or of a file whose name ends in .py.
+    """Imports a module, or runs a file whose name ends in .py, and returns one of its variables.
 
     kind: class of the variable. arguments: those of its constructor, as an example for the message.
     Raises ConfigError if there is no such module or variable; CommandFailed if its import raises.

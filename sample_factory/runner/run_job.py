@@ -214,7 +214,8 @@ def run_job(job: Job) -> JobState:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns 0 if the run is finished or was stopped, 2 if there is no such order, otherwise 1."""
+    """Runs the job of an order file. Returns 0 if the run is finished or was stopped, 2 if there is no such
+    order, otherwise 1."""
     (path,) = sys.argv[1:] if argv is None else argv
     try:
         job = Job.read(Path(path))

@@ -112,7 +112,7 @@ def short(value: Any) -> str:
 
 
 def load_search(run: str) -> SearchDescription:
-    """Returns SEARCH of a module or a file. Raises what `load_variable` raises, and ConfigError."""
+    """Loads SEARCH of a module or a file. Raises what `load_variable` raises, and ConfigError."""
     described: SearchDescription = load_variable(run, "SEARCH", SearchDescription, "'name', cmd, space, envs")
     described.check()
     return described

@@ -85,7 +85,7 @@ class Search:
         self._num_left = description.num_trials - len(study.get_trials(states=counted))
 
     def run(self) -> bool:
-        """Returns whether all trials have ended: not if a signal has stopped the search or runs of it."""
+        """Runs the trials. Returns False if a signal stopped the search or one of its runs."""
         return self._grid.run((), self._next_rows) and self._num_open == 0
 
     def _next_rows(self) -> list[Row]:

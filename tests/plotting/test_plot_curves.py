@@ -192,19 +192,15 @@ def test_the_same_line_looks_the_same_in_all_panels_and_lines_of_a_panel_differ(
     assert len({dashes(number) for number in range(6)}) == 6, "without colours"
 
 
-@pytest.mark.parametrize("labels", [(["a", "b"],), (["a"], ["a", "b"]), (["a"], ["a"])])
-def test_no_legend_covers_a_curve(labels):
+@pytest.mark.parametrize("labels", [(["a", "b"],), (["a"], ["a", "b"]), (["a"], [""]), ([""],)])
+def test_all_lines_with_a_label_are_in_one_legend_that_covers_no_curve(labels):
     figure = draw(*(panel(labels=of_panel) for of_panel in labels))
-    legends = [*figure.legends, *filter(None, (axes.get_legend() for axes in figure.axes))]
-    assert legends
-    for legend in legends:
+    found = [[text.get_text() for text in legend.get_texts()] for legend in figure.legends]
+    expected = sorted({label for of_panel in labels for label in of_panel if label})
+    assert found == ([expected] if expected else [])
+    for legend in figure.legends:
         box = legend.get_window_extent()
         assert not any(box.overlaps(axes.patch.get_window_extent()) for axes in figure.axes)
-
-
-def test_a_line_without_a_label_has_no_legend():
-    figure = draw(panel())
-    assert not figure.legends and not figure.axes[0].get_legend()
 
 
 @pytest.mark.parametrize("num_points, marker", [(1, "o"), (4, "o"), (100, "None")])
@@ -212,15 +208,6 @@ def test_few_points_are_marked_since_the_line_between_them_is_no_data(num_points
     values = np.arange(num_points, dtype=float)
     (axes,) = draw(panel(lines=[Line("a", "a", values, values)])).axes
     assert axes.lines[0].get_marker() == marker
-
-
-def test_panels_with_the_same_lines_share_a_legend():
-    alike = draw(panel(labels=["a", "b"]), panel(labels=["a", "b"]))
-    (legend,) = alike.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["a", "b"]
-    assert not any(axes.get_legend() for axes in alike.axes)
-    different = draw(panel(labels=["a", "b"]), panel(labels=["c"]))
-    assert not different.legends and all(axes.get_legend() for axes in different.axes)
 
 
 def test_axes_are_named_have_short_numbers_and_levels_are_dashed():
