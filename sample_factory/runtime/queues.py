@@ -87,7 +87,7 @@ def check_transport(transport: str) -> None:
 
 
 class LocalQueue:
-    """A `Queue` within one process, for serial mode and inline samplers. Messages are not copied.
+    """A `Queue` whose writer and reader are the same process. Messages are not copied.
 
     It never blocks, since nothing else could end the wait: `put` finds room for any number of messages, and
     `get_many` returns an empty list at once if the queue is empty.

@@ -11,7 +11,6 @@ from sample_factory.config.sections import ModelFlags
 from sample_factory.models import towers
 from sample_factory.models.action_distributions import FORBIDDEN_LOGIT
 from sample_factory.models.encoders import IndexLinear
-from sample_factory.models.network_registry import register_encoder
 from sample_factory.models.policy_spec import state_size
 from sample_factory.models.towers import make_actor_critic
 from sample_factory.spaces.observations import Indices
@@ -366,28 +365,3 @@ def test_prepare_to_act_rounds_the_towers_but_neither_heads_nor_statistics():
     for name, tensor in model.state_dict().items():
         is_rounded = name.startswith("towers.") and ".table." not in name  # autocast does not round tables
         assert (tensor.dtype == torch.bfloat16) == is_rounded, name
-
-
-class PlainEncoder(nn.Module):
-    """An encoder of torch's modules, as users write them."""
-
-    def __init__(self, flags, observation_space):
-        super().__init__()
-        self.layers = nn.Sequential(nn.Conv2d(3, 8, 8, 4), nn.ELU(), nn.Flatten(), nn.Linear(8 * 8 * 11, 20))
-        self.out_size = 20
-
-    def forward(self, observations):
-        return self.layers(observations["obs"])
-
-
-def test_an_encoder_of_plain_modules_acts_as_well():
-    register_encoder("plain_modules", PlainEncoder)
-    model = make_model(IMAGE, encoder_custom="plain_modules").requires_grad_(False)
-    observations = random_observations(IMAGE, ROWS)
-    state = torch.randn(ROWS, model.state_size)
-    outputs = []
-    for prepare in (lambda dtype: None, model.prepare_to_act):
-        prepare(torch.bfloat16)
-        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-            outputs.append(model.act(observations, state, deterministic=True))
-    torch.testing.assert_close(*outputs, rtol=2e-3, atol=2e-3)

@@ -14,6 +14,7 @@ from sample_factory.config.sections import ModelFlags
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.models import network_registry
 from sample_factory.models.actor_critic import ActorCritic, NetworkOutput
+from sample_factory.models.network_checks import made_up_observations
 from sample_factory.models.network_registry import (
     NetworkError,
     register_actor_critic,
@@ -142,15 +143,29 @@ class Normed(nn.Module):
         return self.layers(observations["obs"])
 
 
-def test_in_bfloat16_an_encoder_with_norms_acts_as_it_learns():
-    model = build(encoder_custom=Normed)
-    observations, rnn_state = {"obs": torch.randn(4, 3)}, torch.zeros(4, model.state_size)
+class Convolving(nn.Module):
+    def __init__(self, flags, observation_space):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 8, 8, 4), nn.ELU(), nn.Flatten(), nn.Linear(8 * 8 * 11, 20))
+        self.out_size = 20
+
+    def forward(self, observations):
+        return self.layers(observations["obs"])
+
+
+@pytest.mark.parametrize(
+    ("encoder", "space"), [(Normed, VECTOR), (Convolving, S.Dict(obs=S.Box(0, 255, (3, 36, 48), np.uint8)))]
+)
+def test_in_bfloat16_an_encoder_of_plain_modules_acts_as_it_learns(encoder, space):
+    model = build(space, encoder_custom=encoder)
+    observations = made_up_observations(space, 1, 4, torch.device("cpu"))
     outputs = []
     for prepare in (lambda dtype: None, model.requires_grad_(False).prepare_to_act):
         prepare(torch.bfloat16)
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-            outputs.append(model.act(observations, rnn_state, deterministic=True))
-    assert model.each_tower()[0].encoder.layers[1].weight.dtype == torch.bfloat16
+            outputs.append(model.act(observations, torch.zeros(4, model.state_size), deterministic=True))
+    weights = [module.weight for module in model.each_tower()[0].encoder.layers if hasattr(module, "weight")]
+    assert torch.bfloat16 in {weight.dtype for weight in weights}
     torch.testing.assert_close(*outputs, rtol=2e-3, atol=2e-3)
 
 
