@@ -53,6 +53,16 @@ class Pair(Env):
         super().__init__(observation or [np.zeros(2, np.float32)] * 2, **(lists | returned))
 
 
+class ShortStep(Pair):
+    def step(self, action):
+        return super().step(action)[:4]
+
+
+class OneInfo(Pair):
+    def reset(self, *, seed=None, options=None):
+        return self.observation, {"map": "e1m1"}
+
+
 def probe(make):
     context = ChildContext("env_probe")
     with context.cleanup:
@@ -142,6 +152,7 @@ ZEROS = np.zeros(2, np.float32)
         (lambda: right(terminated=None), "step returned None for terminated; it should be True or False"),
         (lambda: right(truncated="no"), "step returned 'no' for truncated; it should be True or False"),
         (lambda: right(reward=None), "step returned None for the reward; it should be a number"),
+        (lambda: right(reward="much"), "step returned 'much' for the reward; it should be a number"),
         (lambda: right(reward=ZEROS), r"an array of shape \(2,\) for the reward; it should be a number"),
         (lambda: right(reward=np.nan), "step returned the reward nan; it should be a finite number"),
         # Observations.
@@ -161,6 +172,9 @@ ZEROS = np.zeros(2, np.float32)
             lambda: Env(np.zeros(3, np.float32)),
             r"'obs' has shape \(3,\), but its observation space says \(2,",
         ),
+        (lambda: Env(np.zeros(1)), r"'obs' has shape \(1,\), but its observation space says"),
+        (lambda: Env(0.5), r"'obs' has shape \(\), but its observation space says"),
+        (lambda: Env(np.array(["a", "b"])), "'obs' has dtype <U1, but its observation space says float32"),
         (lambda: Env(np.zeros(3), UINT8), "'obs' has dtype float64, but its observation space says uint8"),
         (lambda: Env(np.array([1, 300, 2]), UINT8), "has the value 300, .* says uint8, 0 to 255"),
         (lambda: Env(np.array([1, -5, 2]), UINT8), "has the value -5, .* says uint8, 0 to 255"),
@@ -197,6 +211,12 @@ ZEROS = np.zeros(2, np.float32)
         (lambda: Pair(info=None), "returned None for the infos; it should be a list with an entry for each"),
         (lambda: Pair(info=[{}, None]), "step returned the info None; it should be a dict"),
         (lambda: Pair(terminated=[False, None]), "step returned None for terminated; it should be True or"),
+        (
+            lambda: ShortStep(),
+            "step returned 4 values; it should return 5: .*, each a list with an entry",
+        ),
+        (lambda: OneInfo(), "for the infos; it should be a list with an entry for each of the 2 agents"),
+        (lambda: Pair(reward=[0.0]), "the env returned 1 rewards for 2 agents"),
         (lambda: Pair([ZEROS, np.zeros(3)]), r"agent 1: observation 'obs' has shape \(3,\)"),
         (lambda: Pair([ZEROS]), "the env returned 1 observations for 2 agents"),
     ],

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.protocol import EnvContractError, ObservationRows
+from sample_factory.envs.protocol import ObservationRows
 from tests.counting import EPISODE, STEP, CountingEnv
 from tests.mixed import MixedCounting
 
@@ -56,40 +56,3 @@ def test_agents_and_their_spaces_are_found_inside_gymnasiums_wrappers():
     env = adapt(gym.Wrapper(gym.Wrapper(WithBase())))
     assert env.num_agents == 3 and env.kinds == adapt(MixedCounting()).kinds
     assert step_of(env).rewards == [1.0, 1.0, 1.0]
-
-
-def altered(change):
-    """Returns an adapted env of two agents; `change` edits the list of what its step returns."""
-
-    class Altered(CountingEnv):
-        def step(self, actions):
-            returned = list(super().step(actions))
-            change(returned)
-            return returned
-
-    return adapt(Altered(num_agents=2))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda returned: returned.pop(), "step returned 4 values; .*, each a list with an entry per agent"),
-        (
-            lambda returned: returned[1].pop(),
-            "the env returned 1 rewards for 2 agents",
-        ),
-        (lambda returned: returned[0].pop(), "the env returned 1 observations for 2 agents"),
-    ],
-)
-def test_a_step_without_an_entry_per_agent_is_refused(change, message):
-    with pytest.raises(EnvContractError, match=message):
-        step_of(altered(change))
-
-
-def test_infos_of_a_reset_that_are_no_list_are_refused():
-    class OneInfo(CountingEnv):
-        def reset(self, seed=None, options=None):
-            return super().reset()[0], {"map": "e1m1"}
-
-    with pytest.raises(EnvContractError, match="should be a list with an entry for each of the 2 agents"):
-        step_of(adapt(OneInfo(num_agents=2)))

@@ -210,16 +210,6 @@ def test_the_old_api_is_recognised_whatever_the_env_inherits_from(env_class):
     adapted.close()
 
 
-def test_an_old_reset_with_a_new_step_is_a_mistake():
-    class Mixed(OldWithGymnasium):
-        def step(self, action):
-            return np.ones(2, np.float32), 1.0, True, False, {}
-
-    message = r"reset returned the observation alone; it should return two values, \(observation, info\)"
-    with pytest.raises(EnvContractError, match=message):
-        drive(adapt(Mixed()), 1)
-
-
 class Scripted(ScriptedPlayers, LimitsEpisodes):
     def scripted_players(self):
         return ("bot",)
