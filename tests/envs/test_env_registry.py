@@ -115,12 +115,6 @@ def test_defaults_may_depend_on_the_env():
     assert resolve_family("toy_12345").defaults == {"size": 9}
 
 
-@pytest.mark.parametrize("name, near", [("dom_basic", "doom_basic"), ("doom_bsic", "doom_basic")])
-def test_the_error_for_an_unknown_name_suggests_the_nearest(name, near):
-    with pytest.raises(UnknownEnvError, match=f"did you mean {near}"):
-        resolve_family(name)
-
-
 def test_v1s_registration_gives_flags_and_defaults(tmp_path):
     def add_params(env, parser):
         parser.add_argument("--toy_size", default=5, type=int, help="how large")

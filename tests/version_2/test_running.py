@@ -134,29 +134,6 @@ def test_flags_without_effect_have_the_defaults_of_version_2_or_what_the_script_
     assert set(made.typed) & set(RETIRED_FLAGS) == {"batched_sampling", *given}, "the run says so"
 
 
-def test_a_script_in_the_manner_of_godot_rl_trains_and_plays(tmp_path, capsys):
-    """Its make_env reads a flag without effect, and it names the folder after it has parsed."""
-    from sample_factory.enjoy import enjoy
-
-    def make_env(full_env_name, cfg=None, env_config=None, render_mode=None):
-        return None if cfg.batched_sampling else gym.make("CartPole-v1")
-
-    def parse_later(argv, evaluation=False):
-        parser, _ = parse_sf_args(argv, evaluation)
-        parser.set_defaults(batched_sampling=False, use_record_episode_statistics=True, hidden_size=16)
-        cfg = parse_full_cfg(parser, argv)
-        cfg.train_dir, cfg.experiment = str(tmp_path), "godot"
-        return cfg
-
-    register_env("godot_env", make_env)
-    small = ["--serial_mode=True", "--num_workers=1", "--rollout=8", "--batch_size=64", "--device=cpu"]
-    cfg = parse_later(["--env=godot_env", *small, "--train_for_env_steps=200", "--pixel_format=HWC"])
-    assert run_rl(cfg) == 0
-    assert "--pixel_format has no effect: the layout of an image" in capsys.readouterr().err
-    status, mean = enjoy(parse_later(["--env=godot_env", "--no_render", "--max_num_episodes=2"], True))
-    assert status == 0 and 5 < mean < 500
-
-
 def add_everything(parser):
     """Adds arguments of each kind that argparse has."""
     parser.add_argument("--options", default={"a": 1}, type=json.loads)
