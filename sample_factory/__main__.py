@@ -64,7 +64,7 @@ def _module(name: str) -> Any:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit code of the command; 2 if there is no such command."""
+    """Runs the command that the first argument names; returns its exit code, 2 if there is none."""
     return run_command(dispatch, argv)
 
 

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from sample_factory.config.flags import make_parser, parse_known
+from sample_factory.config.flag_parser import make_parser, parse_known
 from sample_factory.launch.command_line import run
 from sample_factory.training.command import RUN_ALGORITHM as COMMAND
 

@@ -29,7 +29,7 @@ class BenchmarkFlags:
         (),
         "speed of another program on this machine, for the table and the chart; may be repeated",
         metavar="NAME=FPS",
-        repeats=True,
+        repeats="*",
     )
 
     def __post_init__(self) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sample_factory.config.command import Command
-from sample_factory.config.flags import NEVER, add_flag, default_of, section_fields
+from sample_factory.config.flag_parser import add_flag
+from sample_factory.config.flags import NEVER, default_of, section_fields
 from sample_factory.config.observation_defaults import SETS
 from sample_factory.config.sections import TRAINING_SECTIONS
 

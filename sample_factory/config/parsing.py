@@ -17,16 +17,8 @@ from sample_factory.config.command import EVAL_FLAGS, TRAIN, Command
 from sample_factory.config.config import Config
 from sample_factory.config.effects import report_without_effect
 from sample_factory.config.experiment_folder import SAVED, read_file_of_flags, read_saved, was_saved
-from sample_factory.config.flags import (
-    ConfigError,
-    Layer,
-    add_flags,
-    check_values,
-    coerce,
-    make_parser,
-    parse_known,
-    shortened,
-)
+from sample_factory.config.flag_parser import add_flags, make_parser, parse_known
+from sample_factory.config.flags import ConfigError, Layer, check_values, coerce, shortened
 from sample_factory.config.help import EVERYTHING, command_help, show
 from sample_factory.config.merging import COMMAND_LINE, all_sections, build_config, changes_of
 from sample_factory.config.sections import OWN_FOLDER, RetiredFlags, RunFlags, flat_values
@@ -237,7 +229,7 @@ def _trusted(
 
 
 def parse_own_flags(argv: Sequence[str], command: Command) -> Any:
-    """Returns the section of a command that takes no flags of an experiment.
+    """Parses the flags of a command that takes none of an experiment; returns its section.
 
     Raises ConfigError. Prints the help and exits with 0 on --help.
     """

@@ -100,7 +100,7 @@ def _read_key() -> bytes | None:
 
 
 def _create_key() -> bytes:
-    """Returns a new key, or the key that another process has created meanwhile."""
+    """Creates the key of this account. Returns it, or the key that another process has created meanwhile."""
     path = key_file()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = secrets.token_bytes(KEY_BYTES)

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sample_factory.config.flags import ConfigError, FlagParser, check_json, explain, parse_bool, script_flag
+from sample_factory.config.flag_parser import FlagParser, explain, parse_bool
+from sample_factory.config.flags import ConfigError, check_json, script_flag
 
 
 class ParserRecorder(FlagParser):

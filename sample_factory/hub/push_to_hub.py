@@ -19,7 +19,8 @@ from sample_factory.checkpoints.milestones import SNAPSHOT
 from sample_factory.config.command import PLAYS_IN_PARALLEL, counts_episodes
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import SAVED_NAMES, read_json, write_atomically
-from sample_factory.config.flags import NEVER, ConfigError, add_flags, make_parser, parse_known
+from sample_factory.config.flag_parser import add_flags, make_parser, parse_known
+from sample_factory.config.flags import NEVER, ConfigError
 from sample_factory.config.trust import SIGNATURE
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family

@@ -13,7 +13,7 @@ from sample_factory.runtime.registry import resolve
 
 
 def parse(command: Command, argv: Sequence[str]) -> Any:
-    """Returns the Config, or the command's own section if it takes no flags of an experiment.
+    """Parses the flags of a command. Returns a Config; for a command without experiment, its own section.
 
     Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help.
     """

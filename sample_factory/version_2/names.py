@@ -103,7 +103,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "envs.pettingzoo_envs": {"PettingZooParallelEnv": "return the ParallelEnv itself from make_env"},
     "utils.utils": {
         "log": "sample_factory.runtime.log:log",
-        "str2bool": "sample_factory.config.flags:parse_bool",
+        "str2bool": "sample_factory.config.flag_parser:parse_bool",
         "is_module_available": "sample_factory.envs.packages:is_installed",
         **_in(RUNNING, "AttrDict", "debug_log_every_n", "ensure_dir_exists", "experiment_dir"),
     },

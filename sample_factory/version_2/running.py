@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from sample_factory.config.command import TRAIN
 from sample_factory.config.config import Config, FlagNamespace, with_lists
 from sample_factory.config.experiment_folder import PROVENANCE_KEYS, experiment_folder
-from sample_factory.config.flags import ConfigError, add_flags, coerce, make_parser, parse_known
+from sample_factory.config.flag_parser import add_flags, make_parser, parse_known
+from sample_factory.config.flags import ConfigError, coerce
 from sample_factory.config.parsing import as_arguments, parse_config
 from sample_factory.config.sections import (
     FLAG_NAMES,
