@@ -87,7 +87,7 @@ def starts(search):
 
 
 def test_the_best_flags_are_a_recipe_and_bad_trials_are_a_line_each(search):
-    describe(search, [0.4, 2, 1.5, 0.8], num=6)
+    describe(search, [0.4, 2, 1.5, 0.8], num=5)
     ended = search.run("--max_parallel=2")
     assert ended.returncode == 0, ended.stdout
     bad = [line for line in ended.stdout.splitlines() if line.startswith("trial ") and " fail: " in line]
@@ -97,7 +97,7 @@ def test_the_best_flags_are_a_recipe_and_bad_trials_are_a_line_each(search):
     rows = trials(search)
     assert [row["state"] for row in rows[:4]] == ["complete", "fail", "fail", "complete"]
     scores = [float(row["score"]) for row in rows if row["score"]]
-    assert len(rows) == 6 and scores[:2] == pytest.approx([0.3, 0.6])
+    assert len(rows) == 5 and scores[:2] == pytest.approx([0.3, 0.6])
     assert float(rows[3]["a"]) == float(rows[3]["b"]) == 80
     best = max((row for row in rows if row["score"]), key=lambda row: float(row["score"]))
     recipe = json.loads((search.folder / "train_dir" / "grid" / "best.json").read_text())
@@ -112,7 +112,7 @@ def test_the_best_flags_are_a_recipe_and_bad_trials_are_a_line_each(search):
 
 
 def test_after_kill_9_ended_trials_are_not_repeated_and_the_others_continue(search):
-    describe(search, [0.4, 0.8, 0.6], more="seconds=100")
+    describe(search, [0.4, 0.8], more="seconds=100")
     (search.folder / "wait_0.8").touch()
     process = search.start("--max_parallel=2")
     wait_until(lambda: starts(search).get("001") == 2)
@@ -124,26 +124,22 @@ def test_after_kill_9_ended_trials_are_not_repeated_and_the_others_continue(sear
     with open(journal, "a") as file:
         file.write('{"op_code":')  # as if it had been killed while it wrote
     assert search.run("--max_parallel=2").returncode == 0
-    assert [(row["state"], row["x"]) for row in trials(search)] == [
-        ("complete", "0.4"),
-        ("complete", "0.8"),
-        ("complete", "0.6"),
-    ]
-    assert starts(search) == {"000": 4, "001": 6, "002": 4}  # two seeds in two envs
+    assert [(row["state"], row["x"]) for row in trials(search)] == [("complete", "0.4"), ("complete", "0.8")]
+    assert starts(search) == {"000": 4, "001": 6}  # two seeds in two envs
     again = search.run()
-    assert again.returncode == 0 and sum(starts(search).values()) == 14
+    assert again.returncode == 0 and sum(starts(search).values()) == 10
 
 
 @pytest.mark.parametrize("backend", ["processes", "slurm", "ray"])
 def test_a_hopeless_trial_is_stopped_early_on_every_backend(search, cluster, places, backend):
-    describe(search, [0.8, 0.1, 0.9])
+    describe(search, [0.1, 0.9])
     (search.folder / "wait_0.1").touch()  # until it is stopped
     ended = search.run(f"--runner={backend}", "--max_parallel=2")
     assert ended.returncode == 0, ended.stdout
-    assert "trial 1 pruned: score 0.015 after 20 frames (x=0.1)" in ended.stdout
-    assert [row["state"] for row in trials(search)] == ["complete", "pruned", "complete"]
-    assert starts(search) == {"000": 4, "001": 2, "002": 4}
-    ends = [json.loads(path.read_text())["state"] for path in search.files.glob("*_trial_001_*.state.json")]
+    assert "trial 0 pruned: score 0.015 after 20 frames (x=0.1)" in ended.stdout
+    assert [row["state"] for row in trials(search)] == ["pruned", "complete"]
+    assert starts(search) == {"000": 2, "001": 4}
+    ends = [json.loads(path.read_text())["state"] for path in search.files.glob("*_trial_000_*.state.json")]
     assert ends == ["stopped", "stopped"]
 
 
