@@ -114,7 +114,10 @@ def add_flag(
     if field.metadata["is_positional"]:
         parser.add_argument(field.name, nargs="*" if kind.is_list else "?", **how)
         return
-    if kind.scalar is bool and not kind.is_list:
+    if field.metadata["is_bare"]:
+        del how["type"]
+        how |= {"action": "store_const", "const": True}
+    elif kind.scalar is bool and not kind.is_list:
         how |= {"nargs": "?", "const": True}  # a bare --no_render means True
     elif kind.is_list:
         repeats = field.metadata["repeats"]

@@ -67,6 +67,7 @@ def flag(
     short: str = "",
     repeats: int | str = 0,
     is_positional: bool = False,
+    is_bare: bool = False,
     **checks: float,
 ) -> Any:
     """Returns a dataclass field that is also a command-line flag of the same name.
@@ -88,6 +89,7 @@ def flag(
     short: another name with one dash, such as -r.
     repeats: of a list to which each mention of the flag adds values: how many, as argparse's nargs.
     is_positional: the value or list is typed without a name.
+    is_bare: a bool that is never followed by a value, since a positional argument may follow.
     between: the smallest and the largest number. checks: other bounds: `at_least`, `above`, `at_most`,
         `below`.
     """
@@ -109,6 +111,7 @@ def flag(
         "short": short,
         "repeats": repeats,
         "is_positional": is_positional,
+        "is_bare": is_bare,
         "actions": None,
     }
     return dataclasses.field(default=default, metadata=metadata)

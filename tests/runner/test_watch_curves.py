@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from sample_factory.config.flags import ConfigError
+from sample_factory.launch.command_line import parse
 from sample_factory.monitoring.summaries import TensorboardWriter
-from sample_factory.runner.watch_curves import TensorBoardFlags, find_experiments, tensorboard_command
+from sample_factory.runner.watch_curves import TB, TensorBoardFlags, find_experiments, tensorboard_command
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("battle_1", "battle_2", "grid/a/00_a_see_1", "grid/a/01_a_see_2", "other/duel")
@@ -48,6 +49,11 @@ def test_no_match_names_the_experiments_that_there_are(train_dir):
         find_experiments(train_dir, ["nothing"])
     with pytest.raises(ConfigError, match="there are no experiments"):
         find_experiments(train_dir / "no_folder", [])
+
+
+def test_masks_may_follow_flags():
+    flags = parse(TB, ["-q", "*battle*", "--bind_all", "grid", "--port=7"])
+    assert flags == TensorBoardFlags(("*battle*", "grid"), port=7, bind_all=True, quiet=True)
 
 
 def test_a_folder_that_tensorboard_cannot_select_is_one_line(train_dir):
