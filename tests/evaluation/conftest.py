@@ -49,11 +49,20 @@ def save_untrained(train_dir: Path, env_name: str, *typed: str) -> list[str]:
 
 @pytest.fixture
 def choosing(tmp_path: Path) -> Callable[..., Checkpoints]:
-    """Returns save(env, action, experiment, policy), which saves a policy that always chooses the action."""
+    """Returns save(...), which saves a policy that always chooses the same action.
 
-    def save(env_name: str, action: int, experiment: str = "tiny", policy: int = 0) -> Checkpoints:
+    flags: of its network, beside or in place of SMALL.
+    """
+
+    def save(
+        env_name: str,
+        action: int,
+        experiment: str = "tiny",
+        policy: int = 0,
+        flags: tuple[str, ...] = (),
+    ) -> Checkpoints:
         identity = [f"--env={env_name}", f"--experiment={experiment}", f"--train_dir={tmp_path}"]
-        config = parse_config([*identity, *SMALL], resolve_family)
+        config = parse_config([*identity, *SMALL, *flags], resolve_family)
         config.experiment_dir.mkdir(exist_ok=True)
         config.save()
         checkpoints = Checkpoints(config.experiment_dir, policy, keep=1)

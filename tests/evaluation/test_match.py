@@ -277,3 +277,32 @@ def test_a_signal_ends_the_series_and_the_matches_so_far_count(choosing, play):
     choosing("cards_interrupting", 3)
     choosing("cards_interrupting", 1, policy=1)
     assert play("--opponent_policy_index=1", "--num_matches=100").tally == (2, 0, 0)
+
+
+class DyingCards(Cards):
+    """Its process dies in the second match of the second env, unless a process did before."""
+
+    def __init__(self, env_id, marker):
+        super().__init__()
+        self._is_mortal = env_id == 1
+        self._marker = marker
+
+    def step(self, actions):
+        if self._is_mortal and len(self.cards) == 2 and not os.path.exists(self._marker):
+            open(self._marker, "w").close()
+            os._exit(1)
+        return super().step(actions)
+
+
+def test_parallel_matches_of_different_networks_are_all_played_though_a_worker_dies(choosing, play, tmp_path):
+    marker = str(tmp_path / "died")
+    register_env("cards_dying", lambda full_env_name, cfg, env_config: DyingCards(env_config.env_id, marker))
+    recurrent = ("--use_rnn=True", "--rnn_type=lstm", "--rnn_num_layers=2")
+    choosing("cards_dying", 3, flags=recurrent)
+    choosing("cards_dying", 1, "worse", flags=("--encoder_mlp_layers", "4", "4"))
+    flags = ["--serial_mode=False", "--num_workers=2", "--num_envs_per_worker=2"]
+    series = play("--opponent_experiment=worse", "--num_matches=9", *flags)
+    assert os.path.exists(marker)
+    assert series.tally == (9, 0, 0) and objectives(series) == [(3.0, 1.0)] * 9
+    first_halves = [result.has_first_half for result in series.results]
+    assert abs(first_halves.count(True) - first_halves.count(False)) == 1
