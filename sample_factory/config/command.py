@@ -118,7 +118,7 @@ PLAYS_IN_PARALLEL = CHOOSES.but(
     "eval_deterministic eval_env_frameskip num_workers num_envs_per_worker device seed",
     reads="precision cuda_graphs rollout heartbeat_reporting_interval serial_mode queue num_workers "
     "num_envs_per_worker worker_num_splits policy_workers_per_policy inline_samplers "
-    "traj_buffers_excess_ratio reset_timeout_seconds actor_worker_gpus set_workers_cpu_affinity "
+    "reset_timeout_seconds actor_worker_gpus set_workers_cpu_affinity "
     "force_envs_single_thread default_niceness ",
 )
 # The command whose flags the shared sections are; its function is in training/command.py.
