@@ -203,9 +203,13 @@ def test_a_match_reports_what_is_in_the_ledger(ledgers, named, tmp_path):
     shutil.copytree(tmp_path / "tiny", tmp_path / "other")
     assert match.main(flags) == 0
     found = ledgers()
-    first, second = ([episode["objective"] for episode in found[0, agent]] for agent in (0, 1))
+    ended = [
+        (first["objective"], second["objective"])
+        for env in {env for env, _ in found}
+        for first, second in zip(found[env, 0], found[env, 1])
+    ]
     matches = json.loads(file.read_text())["matches"]
     assert len(matches) == 6
     for played in matches:
-        ours, theirs = (first, second) if played["has_first_half"] else (second, first)
-        assert played["objective"] in ours and played["opponent_objective"] in theirs
+        ours, theirs = played["objective"], played["opponent_objective"]
+        assert ((ours, theirs) if played["has_first_half"] else (theirs, ours)) in ended
