@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from hypothesis import strategies as st
@@ -48,13 +47,20 @@ class Habits(NamedTuple):
     is_cleared: bool
 
 
+def tensor(values: Any, dtype: str | None = None) -> Any:
+    """Returns a tensor. dtype: by its name in torch."""
+    import torch  # not above: most processes that make such an env need no tensors
+
+    return torch.tensor(values, dtype=None if dtype is None else getattr(torch, dtype))
+
+
 NUMBERS = {
     "float": float,
     "float32": np.float32,
     "array": lambda value: np.array(value, np.float64),
     "array of one": lambda value: np.array([value], np.float32),
-    "tensor": lambda value: torch.tensor(value, dtype=torch.float32),
-    "tensor of one": lambda value: torch.tensor([value], dtype=torch.float64),
+    "tensor": lambda value: tensor(value, "float32"),
+    "tensor of one": lambda value: tensor([value], "float64"),
 }
 FLAGS = {
     "bool": bool,
@@ -62,7 +68,7 @@ FLAGS = {
     "int": int,
     "array": lambda value: np.array(value, bool),
     "array of one": lambda value: np.array([value], bool),
-    "tensor": lambda value: torch.tensor(value, dtype=torch.bool),
+    "tensor": lambda value: tensor(value, "bool"),
 }
 
 scripts = st.builds(
@@ -163,7 +169,7 @@ class Hand:
 
     def array(self, name: str, made: Any) -> Any:
         """Returns an array or a tensor, or the buffer of that name with its values."""
-        if not self.habits.reuses or not isinstance(made, (np.ndarray, torch.Tensor)):
+        if not self.habits.reuses or not (isinstance(made, np.ndarray) or type(made).__name__ == "Tensor"):
             return made
         kept = self._kept.setdefault(name, made)
         kept[...] = made
@@ -360,7 +366,7 @@ class Vector(gym.vector.VectorEnv):
             resets = [life.reset() if has_ended else {} for life, has_ended in zip(self.lives, ended)]
             if self.resets.final:
                 infos = [reset if has else info for reset, info, has in zip(resets, infos, ended)]
-        make = torch.tensor if "tensor" in self._hand.habits.number else np.array
+        make = tensor if "tensor" in self._hand.habits.number else np.array
         return (
             self._observations(),
             self._hand.array("rewards", make(rewards)),

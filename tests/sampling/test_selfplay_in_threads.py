@@ -96,7 +96,7 @@ class Steps:
 
 def test_only_the_steps_of_the_live_policy_are_trained_on(make_sampler, past_selves):
     with make_sampler(past_selves) as sampler:
-        steps = Steps(sampler, 60)
+        steps = Steps(sampler, 30)
     live, past = steps.actions == LIVE_WEIGHT, np.isin(steps.actions, PAST_WEIGHTS)
     assert (live | past).all()
     assert (steps.policy_ids[live] == 0).all() and (steps.policy_ids[past] == INACTIVE).all()
@@ -108,14 +108,14 @@ def test_the_env_gets_a_past_selfs_actions_and_its_recurrent_state_counts_its_ow
     make_sampler, past_selves
 ):
     with make_sampler(past_selves) as sampler:
-        steps = Steps(sampler, 60)
+        steps = Steps(sampler, 30)
     assert np.array_equal(steps.obs[:, 1:, LAST_ACTION], steps.actions)
     assert np.array_equal(steps.states, steps.obs[:, :-1, STEP])
 
 
 def test_a_player_changes_only_where_its_agents_episode_ends(make_sampler, past_selves):
     with make_sampler(past_selves, share=0.5) as sampler:
-        steps = Steps(sampler, 60)
+        steps = Steps(sampler, 30)
     changed = steps.actions[:, 1:] != steps.actions[:, :-1]
     assert changed.any() and steps.ended[:, :-1][changed].all()
     assert (steps.obs[:, 1:-1, EPISODE][changed] > steps.obs[:, :-2, EPISODE][changed]).all()
@@ -125,7 +125,7 @@ def test_only_live_policies_have_episodes_and_each_match_against_a_past_self_has
     make_sampler, past_selves
 ):
     with make_sampler(past_selves) as sampler:
-        Steps(sampler, 60)
+        Steps(sampler, 30)
         reports = list(reports_in(sampler.channels.reports.get_many(0.0, 100_000)))
     matches = [report for report in reports if isinstance(report, MatchReport)]
     assert {match.past_self for match in matches} == set(past_selves)
@@ -139,7 +139,7 @@ def test_an_unreadable_past_self_is_reported_once_and_its_matches_are_played_to_
     make_sampler, past_selves
 ):
     with make_sampler([past_selves[0], GONE]) as sampler:
-        steps = Steps(sampler, 60)
+        steps = Steps(sampler, 30)
         reports = list(reports_in(sampler.channels.reports.get_many(0.0, 100_000)))
     (incident,) = [report for report in reports if isinstance(report, Incident)]
     assert incident.kind == "lost_opponents" and GONE.path(Path()).name in incident.text

@@ -25,6 +25,7 @@ from sample_factory.envs.abilities import TrainingInfo
 from sample_factory.train import main
 
 STEP = 200
+STEP_SECONDS = 0.005  # a run that only goes on leaves the cores to other tests
 LEVEL = 7
 LEAKED = []
 
@@ -63,6 +64,7 @@ class Faulty(gym.Env, TrainingInfo):
         return np.zeros(2, np.float32), {}
 
     def step(self, action):
+        time.sleep(STEP_SECONDS)
         self.num_steps += 1
         observation = np.zeros(2, np.float32)
         if self.is_culprit and self.num_steps >= STEP:

@@ -1,6 +1,7 @@
 """A script with an env, an encoder and an observer of its own, as other machines get them."""
 
 import sys
+import time
 
 import gymnasium as gym
 import numpy as np
@@ -24,6 +25,7 @@ class Counter(gym.Env):
         return self._observe(), {}
 
     def step(self, action):
+        time.sleep(0.005)  # a run that is only watched leaves the cores to others
         assert action != 0 or self._step % 2 == 0, "a forbidden action"
         self._step += 1
         return self._observe(), float(action == 1), self._step == 8, False, {"where": "own_parts"}

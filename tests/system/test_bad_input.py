@@ -1,39 +1,44 @@
 """Bad input to the real commands: one error of one line on stderr, exit code 2, nothing written."""
 
+import runpy
 import subprocess
+import sys
+import warnings
 
 import pytest
 
 from sample_factory.runtime.gpu import why_no_gpu
 from tests.mounts import mount_tmpfs
-from tests.system.running import SMALL, command, environment
+from tests.system.running import SMALL
 
 ENV = "--env=gym_CartPole-v1"
 
 
-def run(module, train_dir, *flags, cwd):
-    """Runs a command; stdout and stderr of the result are separate."""
-    return subprocess.run(
-        command(module, train_dir, *flags),
-        env=environment(),
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+@pytest.fixture
+def refused(tmp_path, monkeypatch, capfd):
+    """Returns refused(module, train_dir, *flags), which runs a command in this process, as `python -m` does,
+    and returns the line with which it refuses."""
 
+    def run(module, train_dir, *flags):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", [module, f"--train_dir={train_dir}", *flags])
+        with pytest.raises(SystemExit) as ended, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the module may be imported already
+            runpy.run_module(f"sample_factory.{module}", run_name="__main__")
+        shown = capfd.readouterr()
+        assert ended.value.code == 2, shown.err
+        lines = [line for line in shown.err.splitlines() if not line.endswith(" ...")]  # "Checking ENV ..."
+        assert len(lines) == 1 and lines[0].startswith("error: ") and shown.out == "", shown
+        return lines[0]
 
-def assert_refused(done, message):
-    assert done.returncode == 2, done.stderr
-    lines = [line for line in done.stderr.splitlines() if not line.endswith(" ...")]  # "Checking ENV ..."
-    assert len(lines) == 1 and lines[0].startswith("error: "), done.stderr
-    assert message in lines[0] and done.stdout == ""
+    return run
 
 
 @pytest.mark.parametrize(
     ("module", "flags", "message"),
     [
         ("train", [ENV, "--experiment=../a"], "plain folder name"),
+        ("train", [ENV, "--experiment=a", *SMALL, "--inline_samplers=3"], "--num_workers=2"),
         (
             "train",
             [ENV, "--experiment=a", "--normalize_input_keys", "pixels"],
@@ -58,8 +63,8 @@ def assert_refused(done, message):
         ("benchmark", [ENV, "--seconds=nan"], "must be a number"),
     ],
 )
-def test_a_command_refuses_in_one_line_and_writes_nothing(tmp_path, module, flags, message):
-    assert_refused(run(module, tmp_path / "new", *flags, cwd=tmp_path), message)
+def test_a_command_refuses_in_one_line_and_writes_nothing(refused, tmp_path, module, flags, message):
+    assert message in refused(module, tmp_path / "new", *flags)
     assert not list(tmp_path.iterdir())
 
 
@@ -68,28 +73,25 @@ def test_a_command_refuses_in_one_line_and_writes_nothing(tmp_path, module, flag
     [("file", "Not a directory"), ("file/below", "Not a directory"), ("/proc/none", "No such file")],
     ids=["a file", "below a file", "a file system that takes no folders"],
 )
-def test_a_train_dir_that_cannot_be_written_to_is_refused(tmp_path, place, reason):
+def test_a_train_dir_that_cannot_be_written_to_is_refused(refused, tmp_path, place, reason):
     (tmp_path / "file").write_text("mine")
-    done = run("train", tmp_path / place, ENV, "--experiment=a", *SMALL, cwd=tmp_path)
-    assert_refused(done, f"{reason}")
-    assert f"{tmp_path / place}/a" in done.stderr
+    line = refused("train", tmp_path / place, ENV, "--experiment=a", *SMALL)
+    assert reason in line and f"{tmp_path / place}/a" in line
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_a_read_only_train_dir_is_refused(tmp_path):
+def test_a_read_only_train_dir_is_refused(refused, tmp_path):
     """A file system that is mounted so refuses root, too."""
     folder = tmp_path / "disk"
     mount_tmpfs(folder, "ro")
     try:
-        done = run("train", folder, ENV, "--experiment=a", *SMALL, cwd=tmp_path)
+        assert "Read-only file system" in refused("train", folder, ENV, "--experiment=a", *SMALL)
     finally:
         subprocess.run(["umount", str(folder)], check=True)
-    assert_refused(done, "Read-only file system")
 
 
 @pytest.mark.skipif(why_no_gpu() is None, reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_refused(tmp_path):
-    done = run("train", tmp_path / "new", ENV, "--experiment=a", "--device=gpu", cwd=tmp_path)
-    assert_refused(done, "--device=gpu, but ")
-    assert "Use --device=cpu or auto" in done.stderr
+def test_a_gpu_that_is_not_there_is_refused(refused, tmp_path):
+    line = refused("train", tmp_path / "new", ENV, "--experiment=a", "--device=gpu")
+    assert "--device=gpu, but " in line and "Use --device=cpu or auto" in line
     assert not list(tmp_path.iterdir())

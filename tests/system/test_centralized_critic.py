@@ -34,6 +34,10 @@ def test_a_run_resumes_and_its_actor_plays_alone(tmp_path):
     identity = [f"--train_dir={tmp_path}", "--experiment=a", "--env=crew"]
     (result,) = evaluate(identity, "--eval_episodes=6")
     assert len(result.episodes) == 6
+    # A run with the flags of another one may leave the critic alone.
+    of_first = f"--cfg={tmp_path / 'a' / 'cfg.json'}"
+    alone = train(tmp_path, "b", of_first, "--centralized_critic=False", *flags, "--train_for_env_steps=200")
+    assert not any(name.startswith(OF_CRITIC[0]) for name in alone["model"])
 
 
 def test_policies_of_several_kinds_of_agents_see_each_other(tmp_path):
@@ -55,13 +59,6 @@ def test_evaluations_during_a_training_go_without_the_others(tmp_path, of_evalua
     state = train(tmp_path, "a", "--env=crew", "--train_for_env_steps=600", *flags)
     (curves,) = read_policies(tmp_path / "a")[1]
     assert curves["eval/reward"].steps[-1] == state["env_steps"]
-
-
-def test_a_run_with_the_flags_of_another_one_may_leave_the_critic_alone(tmp_path):
-    flags = ["--env=crew", "--train_for_env_steps=200"]
-    train(tmp_path, "a", *flags)
-    train(tmp_path, "b", f"--cfg={tmp_path / 'a' / 'cfg.json'}", "--centralized_critic=False", *flags)
-    assert not any(name.startswith(OF_CRITIC[0]) for name in newest_state(tmp_path / "b")["model"])
 
 
 def test_an_encoder_that_would_not_read_the_others_is_refused(tmp_path):

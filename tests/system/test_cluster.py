@@ -50,7 +50,7 @@ def test_a_node_samples_is_replaced_when_it_dies_and_ends_with_the_run(tmp_path)
 
 @pytest.mark.timeout(600)
 def test_a_run_whose_ray_dies_saves_and_names_it(tmp_path):
-    run = start("train", tmp_path, "--env=gym_CartPole-v1", "--experiment=a", FOREVER, *SMALL, *NODE)
+    run = start("calm_envs.py", tmp_path, "--env=calm_pole", "--experiment=a", FOREVER, *SMALL, *NODE)
     wait_for_line(run, ARRIVED)
     family = descendants(run)
     kill(next(process for process in family if process.name() == "raylet"))

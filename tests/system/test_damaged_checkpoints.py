@@ -138,9 +138,8 @@ def fill(disk):
 
 def test_a_run_continues_while_the_disk_is_full_and_saves_once_there_is_room(small_disk):
     experiment, filler = small_disk / "a", small_disk / "filler"
-    process = start(
-        "train", small_disk, *FLAGS, FOREVER, "--save_every_sec=1", "--flush_summaries_interval=1"
-    )
+    often = ["--save_every_sec=1", "--flush_summaries_interval=1"]
+    process = start("calm_envs.py", small_disk, "--env=calm_pole", *FLAGS[1:], FOREVER, *often)
     wait_for_line(process, "Experiment folder")
     fill(small_disk)  # before cfg.json is written
     wait_for_line(process, "a/cfg.json: No space left on device. Training continues")

@@ -1,6 +1,7 @@
 """Whole runs in which policies play against their past selves."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -61,54 +62,68 @@ def test_other_algorithms_learn_from_their_steps_in_matches_against_past_selves(
     assert 0.35 < state["samples"] / HigherNumber.num_steps < 0.75 and state["skipped_steps"] == 0
 
 
-def test_results_are_in_the_folder_and_in_tensorboard_and_a_resumed_run_continues_with_them(tmp_path):
-    train_in_processes(tmp_path, 6000)
-    folder = tmp_path / "a"
-    first = json.loads((folder / "league.json").read_text())
-    assert len(first["past_selves"]) == len(milestones(folder)) >= 5
-    assert first["policies"][0]["elo"] > 1000, "the policy learns, so it beats its past"
-    curves = scalars(folder)
-    assert 3 <= curves["zz_selfplay/num_opponents"][-1][1] <= len(milestones(folder)), "those it has met"
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """An experiment of a run with processes."""
+    train_dir = tmp_path_factory.mktemp("train_dir")
+    train_in_processes(train_dir, 5000)
+    return train_dir / "a"
+
+
+def past_selves(folder):
+    """Returns the records of the league about them, by the names of their files."""
+    return json.loads((folder / "league.json").read_text())["past_selves"]
+
+
+def num_matches(past_self):
+    return past_self["against"].get("0", {"matches": 0})["matches"]
+
+
+def test_results_are_in_the_folder_and_in_tensorboard(played):
+    league = json.loads((played / "league.json").read_text())
+    assert len(league["past_selves"]) == len(milestones(played)) >= 4
+    assert league["policies"][0]["elo"] > 1000, "the policy learns, so it beats its past"
+    curves = scalars(played)
+    assert 3 <= curves["zz_selfplay/num_opponents"][-1][1] <= len(milestones(played)), "those it has met"
     assert curves["zz_selfplay/win_rate"][-1][1] > 0.5
-    train_in_processes(tmp_path, 7000)
-    second = json.loads((folder / "league.json").read_text())
-    for name, past in first["past_selves"].items():
-        before = past["against"].get("0", {"matches": 0})["matches"]
-        assert second["past_selves"][name]["against"].get("0", {"matches": 0})["matches"] >= before
-    assert len(second["past_selves"]) > len(first["past_selves"])
 
 
-def test_new_past_selves_play_in_inline_samplers_too(tmp_path):
-    train_in_processes(tmp_path, 6000, "--inline_samplers=1")
-    past = json.loads((tmp_path / "a" / "league.json").read_text())["past_selves"].values()
-    assert any(of_past["against"].get("0", {"matches": 0})["matches"] for of_past in past)
+def test_a_resumed_run_continues_with_the_results_and_new_past_selves_play_in_inline_samplers_too(
+    played, tmp_path
+):
+    shutil.copytree(played, tmp_path / "a")
+    train_in_processes(tmp_path, 8000, "--inline_samplers=1")
+    first, second = past_selves(played), past_selves(tmp_path / "a")
+    assert all(num_matches(second[name]) >= num_matches(past) for name, past in first.items())
+    new = [past for name, past in second.items() if name not in first]
+    assert new and any(map(num_matches, new))
 
 
-def test_an_experiment_that_continues_with_past_selves_has_one_at_once(tmp_path):
-    train(tmp_path, "a", "--selfplay_past_share=0", frames=1500)
-    train_in_processes(tmp_path, 2500, "--selfplay_snapshot_env_steps=1000000")
-    (first,) = find_milestones(tmp_path / "a", 0)
-    assert first.env_frames >= 1500
-
-
-def test_a_damaged_milestone_is_an_incident_and_leaves_the_league_when_it_is_drawn(tmp_path):
-    train(tmp_path, "a", frames=2000)
+def test_a_damaged_milestone_is_an_incident_and_leaves_the_league_when_it_is_drawn(played, tmp_path):
     folder = tmp_path / "a"
+    shutil.copytree(played, folder)
     victims = milestones(folder)
     for victim in victims:
         victim.write_bytes(victim.read_bytes()[:100])
-    train_in_processes(tmp_path, 7000)
+    train_in_processes(tmp_path, 8000)
     log = (folder / "sf_log.txt").read_text()
     drawn = {victim.name for victim in victims if f"no longer: cannot use {victim}" in log}
-    left = {Path(name).name for name in json.loads((folder / "league.json").read_text())["past_selves"]}
+    left = {Path(name).name for name in past_selves(folder)}
     assert len(drawn) > 2 and left == {path.name for path in milestones(folder)} - drawn
     assert scalars(folder)["health/lost_opponents"][-1][1] == len(drawn)
+
+
+def test_an_experiment_that_continues_with_past_selves_has_one_at_once(tmp_path):
+    train(tmp_path, "a", "--selfplay_past_share=0", frames=500)
+    train(tmp_path, "a", "--selfplay_snapshot_env_steps=1000000", frames=1000)
+    (first,) = find_milestones(tmp_path / "a", 0)
+    assert first.env_frames >= 500
 
 
 @pytest.mark.parametrize("extra", [["--use_rnn=True"], ["--num_policies=2", "--use_rnn=False"]])
 def test_with_prioritized_opponents_a_run_is_still_bit_for_bit_repeatable(tmp_path, extra):
     flags = ["--selfplay_sampling=prioritized", "--selfplay_max_opponents=3", "--selfplay_past_share=0.5"]
-    first, second = (train(tmp_path, name, *flags, *extra)["model"] for name in ("a", "b"))
+    first, second = (train(tmp_path, name, *flags, *extra, frames=2500)["model"] for name in ("a", "b"))
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert (tmp_path / "a" / "league.json").read_text() == (tmp_path / "b" / "league.json").read_text()
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from sample_factory.enjoy import main as enjoy
 from sample_factory.monitoring.tensorboard_pages import LEGEND
 from tests.system.running import (
     FOREVER,
@@ -87,48 +88,33 @@ def test_the_same_command_resumes_where_ctrl_c_stopped_it(resumed, train_dir):
     assert first_report <= before["env_steps"]
 
 
-def test_inline_samplers_share_the_workers_and_need_no_others(tmp_path):
-    flags = [*CARTPOLE, "--vector_env_copies=3", "--inline_samplers=2", "--num_workers=3"]
-    process = start("train", tmp_path, *flags)
-    wait_for_frames(process, 0)
-    family = descendants(process)
-    assert {child.name() for child in family} - {"template"} == {"learner_0", "sampler_0", "sampler_1"}
-    stop(process)
-    assert_all_gone(family)
-    assert newest_state(tmp_path / "a")["env_steps"] > 0
-
-
 @pytest.mark.skipif(find_spec("envpool") is None, reason="needs the extra envpool")
 def test_hundreds_of_copies_that_step_in_the_background_learn_and_one_of_them_is_filmed(tmp_path):
     flags = ["--env=envpool_CartPole-v1", "--experiment=a", *SMALL, "--num_workers=1", "--inline_samplers=1"]
-    flags += ["--num_envs_per_worker=2", "--vector_env_copies=200", "--batch_size=4096"]
-    done = run("train", tmp_path, *flags, "--train_for_env_steps=20_000")
+    flags += ["--num_envs_per_worker=2", "--vector_env_copies=200", "--batch_size=3200"]
+    done = run("train", tmp_path, *flags, "--train_for_env_steps=10_000")
     assert done.returncode == 0, done.stdout
-    assert newest_state(tmp_path / "a")["env_steps"] >= 20_000
+    assert newest_state(tmp_path / "a")["env_steps"] >= 10_000
     assert scalars(tmp_path / "a")["0_aux/avg_len"][-1][1] > 5
-    watched = run("enjoy", tmp_path, "--experiment=a", "--no_render", "--save_video", "--max_num_episodes=1")
-    assert watched.returncode == 0 and (tmp_path / "a" / "replay.mp4").is_file(), watched.stdout
+    place = [f"--train_dir={tmp_path}", "--experiment=a"]
+    assert enjoy([*place, "--no_render", "--save_video", "--max_num_episodes=1"]) == 0
+    assert (tmp_path / "a" / "replay.mp4").is_file()
 
 
 @pytest.mark.skipif(find_spec("faster_fifo") is None, reason="faster-fifo has no wheel for this Python")
 def test_a_run_works_with_the_other_queue_transport(tmp_path):
-    done = run("train", tmp_path, *CARTPOLE, "--queue=faster_fifo", "--train_for_env_steps=3000")
+    done = run("train", tmp_path, *CARTPOLE, "--queue=faster_fifo", "--train_for_env_steps=2000")
     assert done.returncode == 0, done.stdout
-    assert newest_state(tmp_path / "a")["env_steps"] >= 3000
+    assert newest_state(tmp_path / "a")["env_steps"] >= 2000
     assert json.loads((tmp_path / "a" / "cfg.json").read_text())["queue"] == "faster_fifo"
 
 
-def test_more_inline_samplers_than_workers_are_refused(tmp_path):
-    done = run("train", tmp_path, *CARTPOLE, "--inline_samplers=3")
-    assert done.returncode == 2 and "--num_workers=2" in done.stdout
-    assert not (tmp_path / "a").exists()
-
-
-def test_a_dead_inline_sampler_is_replaced(tmp_path):
-    flags = ["--num_workers=3", "--inline_samplers=2"]
+def test_inline_samplers_share_the_workers_and_need_no_others_and_a_dead_one_is_replaced(tmp_path):
+    flags = ["--vector_env_copies=3", "--inline_samplers=2", "--num_workers=3"]
     process = start("train", tmp_path, *CARTPOLE, *flags)
     wait_for_frames(process, 0)
     family = descendants(process)
+    assert {child.name() for child in family} - {"template"} == {"learner_0", "sampler_0", "sampler_1"}
     child(family, "sampler_0").kill()
     wait_for_line(process, "sampler_0 died")
     assert "of sampler_0" in wait_for_line(process, "Reclaimed ")
@@ -155,7 +141,7 @@ def test_acting_and_training_agree_between_processes(tmp_path):
     """
     flags = [
         "--async_rl=False",
-        "--train_for_env_steps=6000",
+        "--train_for_env_steps=3000",
         "--ppo_epochs=1",
         "--num_batches_per_iteration=1",
     ]
