@@ -1,5 +1,6 @@
 """`match`: two policies play against each other, many matches at once."""
 
+import contextlib
 import functools
 import math
 import statistics
@@ -22,6 +23,7 @@ from sample_factory.evaluation.session import (
     SavedPolicy,
     Session,
     plan_session,
+    prepared,
     size_for,
 )
 from sample_factory.exchange.messages import MatchEnded
@@ -60,10 +62,14 @@ class MatchResult(NamedTuple):
 
 
 class MatchSeries(NamedTuple):
-    """All matches of two contestants, from the point of view of the first one."""
+    """All matches of two contestants, from the point of view of the first one.
+
+    num_wanted: number of matches that were to be played.
+    """
 
     contestants: tuple[Contestant, Contestant]
     results: list[MatchResult]
+    num_wanted: int
 
     @property
     def tally(self) -> tuple[int, int, int]:
@@ -71,6 +77,11 @@ class MatchSeries(NamedTuple):
         wins = sum(result.objective > result.opponent_objective for result in self.results)
         losses = sum(result.objective < result.opponent_objective for result in self.results)
         return wins, len(self.results) - wins - losses, losses
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it was stopped before all matches had ended, so that too many of them are short."""
+        return len(self.results) < self.num_wanted
 
     def tally_text(self) -> str:
         wins, draws, losses = self.tally
@@ -98,6 +109,10 @@ class MatchSeries(NamedTuple):
     def summary(self) -> str:
         """Returns a text of several lines for the console."""
         lines = [f"{self.contestants[0]} against {self.contestants[1]}", self.tally_text()]
+        if self.is_partial:
+            lines.append(
+                f"PARTIAL: stopped before {self.num_wanted} matches; biased, since short ones end first"
+            )
         if not self.results:
             return "\n".join(lines)
         lines.append(f"win rate {self.win_rate}")
@@ -122,6 +137,7 @@ class MatchSeries(NamedTuple):
             "env": self.contestants[0].config.env_name,
             "contestants": [contestant.figures() for contestant in self.contestants],
             **dict(zip(("wins", "draws", "losses"), self.tally)),
+            "is_partial": self.is_partial,
             **{name: value._asdict() if value else None for name, value in known.items()},
             "matches": [result._asdict() for result in self.results],
         }
@@ -189,7 +205,7 @@ def run_match(config: Config) -> MatchSeries:
     contestants = contestants_of(config)
     flags: MatchFlags = config.extra["match"]
     cpu.raise_open_files_limit()
-    series = MatchSeries(contestants, [])
+    series = MatchSeries(contestants, [], flags.num_matches)
     for policy_config, player in contestants:
         if not isinstance(player, str):
             find_checkpoint(policy_config, player)  # raises
@@ -206,40 +222,35 @@ def _make_session(
     contestants: tuple[Contestant, Contestant], series: MatchSeries, flags: MatchFlags
 ) -> Session:
     """Returns the session that plays the matches, and adds their results to a series as they end."""
-    config, family = with_eval_frameskip(
-        contestants[0].config, resolve_family(contestants[0].config.env_name)
-    )
+    own, opponent = contestants
+    config, family = with_eval_frameskip(prepared(own.config), resolve_family(own.config.env_name))
     cfg = config.namespace()
-    if "vector_env_copies" in cfg:  # the agents of different copies never meet
+    has_copies = "vector_env_copies" in cfg
+    if has_copies:  # the agents of different copies never meet
         cfg.vector_env_copies = 1
-    make_env = functools.partial(make_adapted_env, family, cfg)
+    is_serial = config.sampling.serial_mode
     with explains_other_env(config):
         check_machine(config)
         info = probe_env(config, family, cfg)
-        _check_teams(config, info, "vector_env_copies" in cfg)
-        log_flags_without_effect(config, info.kinds)
-        cast = _cast(contestants, info)
-        size = size_for(config, info.num_agents, flags.num_matches)
-        if config.sampling.serial_mode:
-            size = ONE_ENV
-        num_episodes = flags.num_matches * info.num_agents
-        is_single = size == ONE_ENV
+    _check_teams(config, info, has_copies)
+    log_flags_without_effect(config, info.kinds)
+    cast = _cast(contestants, info)
+    with contextlib.ExitStack() as explained:
+        explained.enter_context(explains_other_env(config, warns=False))
+        explained.enter_context(explains_other_env(opponent.config, warns=opponent.config is not own.config))
         plan = plan_session(
             config,
-            make_env,
+            functools.partial(make_adapted_env, family, cfg),
             info,
             cast,
-            size,
-            num_episodes,
-            is_single=is_single,
+            ONE_ENV if is_serial else size_for(config, info.num_agents, flags.num_matches),
+            flags.num_matches * info.num_agents,
+            is_single=is_serial,
             reports_matches=True,
         )
-
-    def add(ended: MatchEnded, number: int) -> None:
-        series.results.append(_result(ended))
-
-    events = Events(add, describe=series.tally_text)
-    with explains_other_env(config, warns=False):
+        events = Events(
+            on_end=lambda ended, number: series.results.append(_result(ended)), describe=series.tally_text
+        )
         return Session(plan, cast, events, Progress(flags.num_matches))
 
 

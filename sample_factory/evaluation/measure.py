@@ -33,8 +33,8 @@ from sample_factory.evaluation.session import (
     SavedPolicy,
     Session,
     plan_session,
+    prepared,
     size_for,
-    with_seed,
 )
 from sample_factory.exchange.messages import Snapshot
 from sample_factory.exchange.run_plan import AroundEnv, RunPlan, SamplingPlan
@@ -77,7 +77,7 @@ def measure_checkpoints(
     chosen = chosen_policies(config)
     for choice in chosen:
         find_checkpoint(config, choice)  # raises
-    config, family = with_eval_frameskip(with_seed(config), family)
+    config, family = with_eval_frameskip(prepared(config), family)
     with StopSignals(keeps_process=keeps_process) as signals:
         with explains_other_env(config, warns=False):
             check_machine(config)
@@ -86,11 +86,13 @@ def measure_checkpoints(
         for choice in chosen:
             refuse_file_for_all_kinds(choice.checkpoint, num_kinds)
         distinct = _without_repetitions(chosen, num_kinds)
+        state_size = None
         for number, choice in enumerate(distinct, start=1):
             if signals.requested:
                 break
             with explains_other_env(config, warns=number == 1):
-                plan = plan_measurement(config, family, info, choice)
+                plan = plan_measurement(config, family, info, choice, state_size=state_size)
+            state_size = plan.session.state_size
             log.info("Measuring %s (%d of %d)", choice, number, len(distinct))
             with explains_other_env(config, warns=False):
                 measurement = Measurement(plan, Progress(config.evaluation.eval_episodes))
@@ -129,7 +131,7 @@ def plan_measurement(
     size = size_for(config, info.num_agents, -(-num_episodes // info.num_agents))
     make_env = functools.partial(make_adapted_env, family, config.namespace())
     plan = plan_session(
-        config, make_env, info, cast, size, num_episodes, state_size=state_size, around=tuple(around)
+        config, make_env, info, cast, size, num_episodes, state_size=state_size, around=around
     )
     return MeasurementPlan(plan, cast, tuple(of_kind[kind] for kind in kinds.of_agent))
 

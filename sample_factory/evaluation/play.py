@@ -9,10 +9,9 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import NEVER, ConfigError
 from sample_factory.config.monitoring_flags import EvaluationFlags
 from sample_factory.envs.env_family import EnvFamily
-from sample_factory.envs.env_info import env_info
-from sample_factory.envs.headless import has_display
+from sample_factory.envs.env_info import EnvInfo, env_info
 from sample_factory.evaluation.played_env import explains_other_env, make_env, with_eval_frameskip
-from sample_factory.evaluation.policy_choice import PolicyChoice, choices_of_agents
+from sample_factory.evaluation.policy_choice import PolicyChoice, choices_of_agents, find_checkpoint
 from sample_factory.evaluation.results import (
     EpisodeCount,
     EpisodeResult,
@@ -34,7 +33,7 @@ from sample_factory.evaluation.session import (
 )
 from sample_factory.evaluation.watch import Watch
 from sample_factory.exchange.topology import episode_shares
-from sample_factory.launch.checks import log_flags_without_effect
+from sample_factory.launch.checks import check_machine, log_flags_without_effect
 from sample_factory.runtime.log import log
 from sample_factory.runtime.supervisor import StopRequested, StopSignals
 from sample_factory.spaces.agent_kinds import AgentKinds
@@ -45,7 +44,7 @@ MIN_VIDEO_SECONDS = 10.0  # a single episode may be too short to see anything
 def play(config: Config, family: EnvFamily) -> Evaluation:
     """Plays until a limit, a closed window or a signal; prints each episode and a summary.
 
-    Raises ConfigError, CheckpointError, VideoError, and EnvBroken for an env that raises again and again.
+    Raises ConfigError, CheckpointError, VideoError, and what the env raises.
     """
     flags = config.evaluation
     if flags.render_action_repeat is not None:
@@ -58,30 +57,30 @@ def play(config: Config, family: EnvFamily) -> Evaluation:
     if flags.no_render and not (flags.has_limit or flags.save_video):
         log.info("Playing without pictures and without a limit: Ctrl+C ends it, or --max_num_episodes=N")
     draws = find_drawing(config)
-    with StopSignals() as signals, contextlib.ExitStack() as closed_at_end:
+    if "device" in config.typed:
+        check_machine(config)
+    with StopSignals() as signals:
         with explains_other_env(config):
             first = FirstEnv(functools.partial(make_env, config, family, draws))
-            closed_at_end.enter_context(contextlib.closing(first))
+        with contextlib.closing(first):
             info = env_info(first.env, config.namespace())
             info = info._replace(frameskip=info.frameskip * family.action_repeat)
             choices = choices_of_agents(config, info.kinds)
             log_flags_without_effect(config, info.kinds)
-            cast = _cast(config, choices, info.kinds)
+            for choice in choices:
+                find_checkpoint(config, choice)  # raises, before a window opens
             watch = Watch(first.env)
-            plan = plan_session(
-                in_this_process(config), first, info, cast, ONE_ENV, NEVER, is_single=True, around=(watch,)
-            )
-            show = _Show(flags, watch, info.frameskip)
-            session = Session(plan, cast, show.events, show.progress)
-        show.screen = screen = Screen(config, family, watch, info.frameskip, choices)
-        try:
-            with signals.interrupting():  # a match may wait for humans
-                session.make_envs()
-            session.play(signals)
-        except StopRequested:
-            first.env.close()
-        finally:
-            video = screen.close()
+            screen = Screen(config, family, watch, info.frameskip, choices)
+            show = _Show(flags, watch, screen, info.frameskip)
+            try:
+                session = _make_session(config, first, info, choices, watch, show)
+                with signals.interrupting():  # a match may wait for humans
+                    session.make_envs()
+                session.play(signals)
+            except StopRequested:
+                pass
+            finally:
+                video = screen.close()
     num_frames = watch.num_steps * info.frameskip
     result = Evaluation(
         tuple(choices), tuple(show.episodes), num_frames, session.seconds, video, show.num_wanted
@@ -89,6 +88,21 @@ def play(config: Config, family: EnvFamily) -> Evaluation:
     print(result.summary())
     write_results(config, [result])
     return result
+
+
+def _make_session(
+    config: Config,
+    first: FirstEnv,
+    info: EnvInfo,
+    choices: Sequence[PolicyChoice],
+    watch: Watch,
+    show: "_Show",
+) -> Session:
+    cast = _cast(config, choices, info.kinds)
+    own = in_this_process(config)
+    with explains_other_env(config, warns=False):
+        plan = plan_session(own, first, info, cast, ONE_ENV, NEVER, is_single=True, around=[watch])
+        return Session(plan, cast, show.events, show.progress)
 
 
 def _cast(config: Config, choices: Sequence[PolicyChoice], kinds: AgentKinds) -> Cast:
@@ -115,14 +129,12 @@ class _Show:
 
     episodes: the ones that count, in the order in which they ended.
     num_wanted: number of episodes that are to be played; None: another limit ends it.
-    screen: to be set before the session plays.
     """
 
-    screen: Screen
-
-    def __init__(self, flags: EvaluationFlags, watch: Watch, frameskip: int):
-        self._flags = flags
+    def __init__(self, flags: EvaluationFlags, watch: Watch, screen: Screen, frameskip: int):
+        self._max_num_frames = flags.max_num_frames
         self._watch = watch
+        self._screen = screen
         self._frameskip = frameskip
         self._ends_with_video = flags.save_video and not flags.has_limit
         # A video without any limit has whole episodes, for at least MIN_VIDEO_SECONDS.
@@ -131,34 +143,32 @@ class _Show:
         self._num_shown = -1  # steps; -1: not even the first reset
         self._ended: list[EpisodeResult] = []  # in the last step
         self.episodes: list[EpisodeResult] = []
-        has_number = flags.max_num_episodes < NEVER
-        self.num_wanted = flags.max_num_episodes if has_number and flags.max_num_frames == NEVER else None
-        shows_progress = has_number and (flags.no_render or not has_display()) and not flags.save_video
-        self.progress = Progress(flags.max_num_episodes if shows_progress else None)
-
-    @functools.cached_property
-    def _count(self) -> EpisodeCount:
-        """The episodes that are still wanted. Not before the screen is known."""
-        flags = self._flags
         num_episodes = flags.max_num_episodes
-        if not flags.has_limit and not flags.no_render and not self.screen.has_pictures:
+        has_number = num_episodes < NEVER
+        self.num_wanted = num_episodes if has_number and flags.max_num_frames == NEVER else None
+        self.progress = Progress(num_episodes if has_number and not screen.has_pictures else None)
+        if not flags.has_limit and not flags.no_render and not screen.has_pictures:
             num_episodes = EPISODES_UNSEEN
-        wanted = episode_shares(num_episodes, self._watch.env.num_agents)
+        wanted = episode_shares(num_episodes, watch.env.num_agents)
         if self._has_whole_episodes:
-            wanted[len(drawn_agents(self._watch.env)) :] = 0
-        return EpisodeCount(wanted[None])
+            wanted[len(drawn_agents(watch.env)) :] = 0
+        self._count = EpisodeCount(wanted[None])
 
     @property
     def events(self) -> Events:
         """What the session calls."""
-        return Events(lambda episode, number: self._ended.append(episode), self._is_over, self._show_step)
+        return Events(
+            on_end=lambda episode, number: self._ended.append(episode),
+            is_over=self._is_over,
+            on_step=self._show_step,
+        )
 
     def _show_step(self) -> None:
         if self._watch.num_steps == self._num_shown:
             return
         self._num_shown = self._watch.num_steps
         ended, self._ended = self._ended, []
-        self.screen.show(ended, is_start=self._num_shown == 0)
+        self._screen.show(ended, is_start=self._num_shown == 0)
         for episode in ended:
             if self._count.add(episode, 0, episode.agent) is None:
                 continue
@@ -166,14 +176,14 @@ class _Show:
             self.progress.close()  # the line takes the place of the bar
             print(episode_line(self.episodes, self._watch.env.num_agents), flush=True)
             if self._has_whole_episodes:
-                self._last_episode_has_ended = self.screen.video_seconds >= MIN_VIDEO_SECONDS
+                self._last_episode_has_ended = self._screen.video_seconds >= MIN_VIDEO_SECONDS
 
     def _is_over(self) -> bool:
         """Returns whether a limit, the end of the video or a closed window ends it."""
         return (
-            self._watch.num_steps * self._frameskip >= self._flags.max_num_frames
+            self._watch.num_steps * self._frameskip >= self._max_num_frames
             or self._count.is_complete
             or self._last_episode_has_ended
-            or self.screen.is_closed
-            or (self._ends_with_video and self.screen.video_is_complete)
+            or self._screen.is_closed
+            or (self._ends_with_video and self._screen.video_is_complete)
         )

@@ -49,7 +49,8 @@ class EpisodeResult(NamedTuple):
 class EpisodeCount:
     """Collects the episodes that count: each agent plays a number of episodes that is fixed in advance.
 
-    Counting the first N episodes that end would favour short ones. Matches count as episodes of agent 0.
+    Counting the first N episodes that end would favour short ones. A match of all agents
+    counts as an episode of agent 0.
     """
 
     def __init__(self, wanted: np.ndarray):

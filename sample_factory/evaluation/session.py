@@ -22,7 +22,7 @@ from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.evaluation.results import EpisodeCount, EpisodeResult, Progress
 from sample_factory.exchange.messages import EpisodeReport, Incident, MatchEnded, reports_in
 from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
-from sample_factory.exchange.run_plan import ActingPlan, ActionChoice, EnvPlan, SamplingPlan
+from sample_factory.exchange.run_plan import ActingPlan, ActionChoice, AroundEnv, EnvPlan, SamplingPlan
 from sample_factory.exchange.topology import episode_shares, playing_topology
 from sample_factory.launch.arrangement import USUAL_AGENTS, num_inline_samplers
 from sample_factory.launch.checks import probe_state
@@ -30,6 +30,7 @@ from sample_factory.launch.processes import ProcessRun
 from sample_factory.launch.resources import allocate, log_start
 from sample_factory.launch.serial import SerialRun
 from sample_factory.mainloop.main_loop import Loop, Resources
+from sample_factory.models.network_registry import users_parts
 from sample_factory.models.policy_spec import PolicySpec, make_policy_spec
 from sample_factory.monitoring.component_stats import ComponentStats
 from sample_factory.runtime.child import ChildFailed, call_in_child
@@ -44,7 +45,7 @@ Ended = EpisodeResult | MatchEnded
 
 
 class SavedPolicy(NamedTuple):
-    """A checkpoint that plays. config: of its experiment, which describes the network."""
+    """A checkpoint of an experiment. config: of the experiment, which describes the network."""
 
     config: Config
     choice: PolicyChoice
@@ -111,20 +112,23 @@ def plan_session(
     size: Size,
     num_episodes: int,
     state_size: int | None = None,
-    **of_envs: Any,
+    around: Sequence[AroundEnv] = (),
+    is_single: bool = False,
+    reports_matches: bool = False,
 ) -> SamplingPlan:
     """Returns the plan of a session.
 
     config: its flags say how processes are started and actions are chosen. make_env, info: the env.
     num_episodes: that all agents together play. state_size: floats in the recurrent state of an agent, if the
-        caller knows it. of_envs: further fields of the EnvPlan.
+        caller knows it. around, is_single, reports_matches: see EnvPlan.
 
     Raises ConfigError or ChildFailed if a network of the user's own cannot be made.
     """
     evaluation, sampling = config.evaluation, config.sampling
-    seed = with_seed(config).run.seed
+    config = prepared(config)
+    seed = config.run.seed
     assert seed is not None
-    policies = {id: _spec(config, saved, info) for id, saved in cast.policies.items()}
+    policies = {id: _spec(config, saved, info, is_single) for id, saved in cast.policies.items()}
     matchmaking = cast.matchmaking or functools.partial(Seats, cast.seats, cast.swaps)
     envs = EnvPlan(
         make_env,
@@ -132,7 +136,11 @@ def plan_session(
         functools.partial(CheckedMatchmaking, "seats", matchmaking),
         seed,
         scripts=cast.scripts,
-        **of_envs,
+        reward_scale=config.learning.reward_scale,
+        reward_clip=config.learning.reward_clip,
+        around=tuple(around),
+        is_single=is_single,
+        reports_matches=reports_matches,
     )
     choice = ActionChoice(evaluation.eval_deterministic, evaluation.continuous_actions_sample)
     return SamplingPlan(
@@ -149,7 +157,15 @@ def plan_session(
             num_episodes,
             size.num_inline_samplers,
         ),
-        state_size=max([0, *(_state_size(cast.policies[id], spec) for id, spec in policies.items())])
+        state_size=max(
+            [
+                0,
+                *(
+                    _state_size(cast.policies[id], spec, sampling.serial_mode)
+                    for id, spec in policies.items()
+                ),
+            ]
+        )
         if state_size is None
         else state_size,
         flags=sampling,
@@ -159,16 +175,20 @@ def plan_session(
     )
 
 
-def _spec(config: Config, saved: SavedPolicy, info: EnvInfo) -> PolicySpec:
-    """Returns the specification of a network. Checkpoints are trained in any precision, and play in the best
-    one. In serial mode the CPU is faster, since the batches are small."""
+def _spec(config: Config, saved: SavedPolicy, info: EnvInfo, is_single: bool) -> PolicySpec:
+    """Returns the specification of a network. Checkpoints are trained in any precision, and play in fp32,
+    unless --precision was typed for many envs. In this process they play on the CPU, unless --device was
+    typed: it is faster for small batches."""
     kind = saved.choice.policy_index % len(info.kinds.spaces)
     spec = make_policy_spec(saved.config, *info.kinds.spaces[kind]).to_act()
     device = config.run.device if "device" in config.typed or not config.sampling.serial_mode else "cpu"
-    return spec._replace(device=device, precision=config.typed.get("precision", "fp32"))
+    precision = "fp32" if is_single else config.typed.get("precision", "fp32")
+    return spec._replace(device=device, precision=precision)
 
 
-def _state_size(saved: SavedPolicy, spec: PolicySpec) -> int:
+def _state_size(saved: SavedPolicy, spec: PolicySpec, is_serial: bool) -> int:
+    if is_serial and users_parts(saved.config.model):  # this process loads torch anyway
+        return spec._replace(device="cpu").build().model.state_size
     try:
         return probe_state(saved.config, [spec])
     except ChildFailed as failure:
@@ -177,11 +197,14 @@ def _state_size(saved: SavedPolicy, spec: PolicySpec) -> int:
         raise
 
 
-def with_seed(config: Config) -> Config:
-    """Returns the configuration with a random number in place of a --seed that was left out."""
-    if config.run.seed is not None:
-        return config
-    return replace(config, run=replace(config.run, seed=random.SystemRandom().randrange(2**31)))
+def prepared(config: Config) -> Config:
+    """Returns the configuration with a random number in place of a --seed that was left out; and with any
+    device where the training had a GPU, unless --device was typed."""
+    seed = random.SystemRandom().randrange(2**31) if config.run.seed is None else config.run.seed
+    device = config.run.device
+    if device == "gpu" and "device" not in config.typed:
+        device = "auto"
+    return replace(config, run=replace(config.run, seed=seed, device=device))
 
 
 def in_this_process(config: Config) -> Config:
@@ -192,7 +215,7 @@ def in_this_process(config: Config) -> Config:
 class FirstEnv:
     """Makes the envs of sessions in this process. The first one is made at once, to learn its spaces.
 
-    env: the newest.
+    env: the newest. A session closes the env that it has played.
     """
 
     def __init__(self, make_env: MakeEnv):
@@ -208,7 +231,7 @@ class FirstEnv:
         return self.env
 
     def close(self) -> None:
-        """Closes the first env, unless the session has taken it, and closes it."""
+        """Closes the first env, unless a session has taken it."""
         if not self._is_taken:
             self.env.close()
 
@@ -250,8 +273,10 @@ class Session:
         context: gets the heartbeats in serial mode.
         Raises ConfigError for a missing checkpoint, CheckpointError for an unusable one, and ChildFailed.
         """
+        self._is_single = plan.envs.is_single
+        self._restore_torch = _restorer_of_torch() if plan.flags.serial_mode else lambda: None
         resources = allocate(plan)
-        if not plan.envs.is_single:
+        if not self._is_single:
             log_start(plan, resources.buffers.nbytes)
         weights = resources.channels.weights
         _publish(plan, cast, weights)
@@ -270,12 +295,20 @@ class Session:
         self._run.make_envs()
 
     def play(self, signals: StopSignals) -> tuple[Any, ...]:
-        """Plays until all episodes have ended, a signal arrives, or the session is over for another reason.
-        Called once. Returns the episodes that count, or the matches, in the same order in each run.
+        """Plays until all episodes have ended, a signal arrives, or `Events.is_over`. Called once.
+
+        Returns the episodes that count, or the matches, in the same order in each run.
 
         Raises ChildFailed, ConfigError from `on_end`, and in serial mode what an env or a network raises.
         """
-        failures = self._run.run(self._loop, signals)
+        try:
+            failures = self._run.run(self._loop, signals)
+        except Exception:
+            if not self._is_single or signals.requested is None:
+                raise
+            failures = []  # the signal to stop reached the simulator first
+        finally:
+            self._restore_torch()
         if self._loop.error is not None:
             raise self._loop.error
         if failures:
@@ -286,6 +319,20 @@ class Session:
     def seconds(self) -> float:
         """Seconds since the checkpoints were loaded."""
         return time.monotonic() - self._began
+
+
+def _restorer_of_torch() -> Callable[[], None]:
+    """Returns a function that gives torch the number of threads and the random state that it has now: the
+    policy workers in this process change both, and a user's program may go on."""
+    import torch
+
+    num_threads, state = torch.get_num_threads(), torch.get_rng_state()
+
+    def restore() -> None:
+        torch.set_num_threads(num_threads)
+        torch.set_rng_state(state)
+
+    return restore
 
 
 def _publish(plan: SamplingPlan, cast: Cast, weights: Sequence[PolicyWeights]) -> None:
@@ -372,6 +419,8 @@ class SessionLoop(Loop):
                     self._add(episode, env, agent)
                 case Incident():
                     self._incidents.add_incident(report)
+                    if self._counts_matches and report.kind == "broken_numbers" and report.text:
+                        self.error = ConfigError(f"{report.text}; so no winner can be determined")
 
     def _add(self, ended: Ended, env: int, agent: int) -> None:
         number = self._count.add(ended, env, agent)

@@ -219,7 +219,7 @@ class MatchEnded(NamedTuple):
     """Rollout worker -> main process of `match`: a match has ended.
 
     env: its number in the run. policies, objectives: of each agent that has ended an episode, by agent.
-    num_episodes: how many each agent has ended in this match.
+    num_episodes: how many each agent has begun in this match: 1 if their episodes end together.
     """
 
     env: int

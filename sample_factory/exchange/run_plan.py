@@ -40,8 +40,8 @@ class EnvPlan(NamedTuple):
     scripts: policy id -> name of the scripted player of the env that chooses the actions of this "policy",
         which has no network. Empty in a training.
     seed: --seed, or a random number in its place.
-    is_single: the run has one env, which is reset with `seed` itself. Otherwise each env has a seed of its
-        own, which follows from `seed`.
+    is_single: the only env, in the process of a command such as `enjoy`: it is reset with `seed` itself
+        (others get seeds that follow from it), what it raises propagates, and each of its steps is shown.
     mix_policies: --pbt_mix_policies_in_one_env. past_share: --selfplay_past_share.
     reward_scale, reward_clip: see the flags; for what is stored, not for the rewards that are reported.
     max_random_steps, max_random_seconds: limits of the random first steps of an env, and of all random steps
@@ -88,6 +88,7 @@ class ActingPlan(NamedTuple):
 
     policies: the networks, by policy id.
     seed: as in EnvPlan.
+    choice: how actions follow from the networks' outputs.
     cuda_graphs: --cuda_graphs.
     experiment_dir, max_past_selves: where the files of past selves are, and how many are kept in memory.
     """

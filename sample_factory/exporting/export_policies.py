@@ -21,7 +21,7 @@ from sample_factory.config import VERSION
 from sample_factory.config.config import Config
 from sample_factory.config.flags import NEVER, ConfigError
 from sample_factory.envs.env_family import EnvFamily
-from sample_factory.envs.env_info import env_info, own_spaces
+from sample_factory.envs.env_info import EnvInfo, env_info, own_spaces
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvAround, EnvConfig, MultiAgentEnv, ObservationRows, StepResult
 from sample_factory.evaluation.played_env import explains_other_env, make_env
@@ -97,14 +97,15 @@ def export_policies(config: Config) -> list[ExportedPolicy]:
     with explains_other_env(config):
         env = FirstEnv(functools.partial(make_env, config, family, False))
     with contextlib.closing(env):
-        kinds = env.env.kinds
+        info = env_info(env.env, config.namespace())
+        kinds = info.kinds
         log_flags_without_effect(config, kinds)
         num_kinds = len(kinds.spaces)
         if len(policies) == 1 and not names_file(checkpoints[0]):
             first = policies[0] - policies[0] % num_kinds
             policies = tuple(range(first, first + num_kinds)) if num_kinds > 1 else policies
         return [
-            _export(config, family, env, PolicyChoice(policy, checkpoints[0]), path)
+            _export(config, family, env, info, PolicyChoice(policy, checkpoints[0]), path)
             for policy, path in zip(policies, _paths(config, policies), strict=True)
         ]
 
@@ -123,10 +124,10 @@ def _paths(config: Config, policies: Sequence[int]) -> list[Path]:
 
 
 def _export(
-    config: Config, family: EnvFamily, env: FirstEnv, choice: PolicyChoice, path: Path
+    config: Config, family: EnvFamily, env: FirstEnv, info: EnvInfo, choice: PolicyChoice, path: Path
 ) -> ExportedPolicy:
     flags = config.extra["export"]
-    kinds = env.env.kinds
+    kinds = info.kinds
     kind = choice.policy_index % len(kinds.spaces)
     own = own_spaces(env.env)[kinds.of_agent.index(kind)]
     spaces = kinds.spaces[kind]
@@ -143,7 +144,7 @@ def _export(
         if not actions:  # after the first reset
             actions.extend(describe_actions(env.env, own, network.actions))
 
-    steps = play_steps(config, env, choice, flags.export_check_steps, describe)
+    steps = play_steps(config, env, info, choice, flags.export_check_steps, describe)
     check = compare(model, network, exported, steps)
     texts = {
         "sample_factory": VERSION,
@@ -224,13 +225,17 @@ class _KeepingEnv(EnvAround):
 
 
 def play_steps(
-    config: Config, env: FirstEnv, choice: PolicyChoice, num_steps: int, on_step: Callable[[], None]
+    config: Config,
+    env: FirstEnv,
+    info: EnvInfo,
+    choice: PolicyChoice,
+    num_steps: int,
+    on_step: Callable[[], None],
 ) -> list[PlayedStep]:
     """Plays with a policy, and returns the steps of its agents; agents of another kind act at random.
 
     on_step: called after the first reset, and after each step.
     """
-    info = env_info(env.env, config.namespace())
     kinds = info.kinds
     num_kinds = len(kinds.spaces)
     kind = choice.policy_index % num_kinds
@@ -244,7 +249,9 @@ def play_steps(
 
     own = in_this_process(config)
     own = replace(own, run=replace(own.run, seed=config.run.seed or 0, device="cpu"))
-    plan = plan_session(own, env, info, seated, ONE_ENV, NEVER, is_single=True, around=(keep,))
+    drawn = replace(own.evaluation, eval_deterministic=False, continuous_actions_sample=True)
+    own = replace(own, evaluation=drawn)
+    plan = plan_session(own, env, info, seated, ONE_ENV, NEVER, is_single=True, around=[keep])
     session = Session(plan, seated, Events(is_over=lambda: len(steps) >= num_steps, on_step=on_step))
     session.play(StopSignals())  # without handlers: Ctrl+C ends the command
     return steps

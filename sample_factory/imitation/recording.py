@@ -166,7 +166,7 @@ def record_players(
     own = in_this_process(config)
     own = replace(own, run=replace(own.run, seed=seed))
     cast = Cast(teachers or known, matchmaking=DrawnPlayers)
-    plan = plan_session(own, env, info, cast, ONE_ENV, NEVER, is_single=True, around=(record,))
+    plan = plan_session(own, env, info, cast, ONE_ENV, NEVER, is_single=True, around=[record])
     session = Session(plan, cast, Events(is_over=lambda: num_actions >= num_samples))
     session.play(StopSignals())  # without handlers: Ctrl+C ends the command
     return episodes

@@ -66,8 +66,8 @@ class SerialRun:
         failures: list[ChildFailed] = []
         if not self._rollout_workers:
             self.make_envs()
-        loop.started()
         try:
+            loop.started()
             while not loop.is_done and not signals.requested and not failures:
                 if loop.is_busy:  # the run must be repeatable, so its workers wait
                     time.sleep(POLL_SECONDS)

@@ -130,9 +130,10 @@ def _plan(config: Config, signals: StopSignals) -> RunPlan | RunResult:
                 return RunResult(DONE, done, config.experiment_dir, sum(resumed_frames(config)))
             log.info("Checking %s ...", config.env_name, extra={"only_on_terminals": True})
             plan = plan_run(config, resolve_family(config.env_name))
+            evaluation = plan_evaluation(plan)
             started, wandb_writer = start_wandb(plan.config)
             writers = [] if wandb_writer is None else [wandb_writer]
-            return plan._replace(config=started, evaluation=plan_evaluation(plan), writers=writers)
+            return plan._replace(config=started, evaluation=evaluation, writers=writers)
     except StopRequested:
         log.info("Stopped before the training began")
         return RunResult(STOPPED, _why_stopped(signals), config.experiment_dir)

@@ -23,7 +23,6 @@ from sample_factory.envs.protocol import EnvConfig, ObservationRows
 from sample_factory.evaluation.policy_choice import LATEST, PolicyChoice
 from sample_factory.evaluation.screen import Overlay
 from sample_factory.evaluation.watch import Watch
-from sample_factory.sampling.rollout.guarded_env import EnvBroken
 from tests.envs.parallel_envs import Scripted, Turn
 from tests.evaluation.conftest import always
 from tests.evaluation.playable_envs import Cards, FilmedCards, Undrawable, UnevenAgents
@@ -460,7 +459,7 @@ def test_an_exception_of_the_env_is_not_treated_as_the_end(saved_experiment, reg
             raise ZeroDivisionError
 
     registry("failing", lambda full_env_name, cfg, env_config: Failing())
-    with pytest.raises(EnvBroken, match="ZeroDivisionError"):
+    with pytest.raises(ZeroDivisionError):
         evaluate(saved_experiment("failing"), "--max_num_episodes=1")
 
 

@@ -1,10 +1,12 @@
 """The `match` command, between policies with known choices."""
 
 import json
+import math
 import os
 import signal
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 from sample_factory import match as program
@@ -219,7 +221,9 @@ def test_copies_of_an_env_are_no_teams(choosing, play):
         (["--opponent_policy_index=1", "--env=cards_one"], "--env=cards_one has 1 agent"),
         (["--opponent_policy_index=1", "--env=cards_three"], "--env=cards_three has 3 agents"),
         (["--opponent_policy_index=1", "--env=uneven"], "do not end together"),
+        (["--opponent_policy_index=1", "--env=drifting"], "do not end together"),
         (["--opponent_policy_index=1", "--env=cards_nan"], "[3.0, nan]"),
+        (["--opponent_policy_index=1", "--env=paid_nan"], "the reward nan"),
         (["--opponent_policy_index=1", "--num_matches=0"], "--num_matches=0"),
         (["--opponent_policy_index=1", "--json=nowhere/a.json"], "--json=nowhere/a.json"),
         (["--opponent_policy_index=1", "--save_video"], "--save_video"),
@@ -235,6 +239,8 @@ def test_bad_input_is_one_line_and_exit_code_2(choosing, tmp_path, capsys, flags
     register("cards_three", num_agents=3)
     register("cards_nan", bonuses=[0.0, float("nan")])
     register_env("uneven", lambda full_env_name, cfg, env_config: UnevenCards())
+    register_env("drifting", lambda full_env_name, cfg, env_config: DriftingCards())
+    register_env("paid_nan", lambda full_env_name, cfg, env_config: PaidNan())
     checkpoints = choosing("cards", 3)
     for version in (7, 12):
         checkpoints.save_milestone({}, version, 8)
@@ -254,6 +260,22 @@ class UnevenCards(UnevenAgents):
     """Its two agents end their episodes at different times."""
 
     action_space = Cards.action_space
+
+
+class DriftingCards(UnevenCards):
+    """The episodes of agent 0 have 3 steps, those of agent 1 have 4; both always act."""
+
+    def step(self, actions):
+        self._steps = [step + 1 for step in self._steps]
+        ended = [self._steps[0] % 3 == 0, self._steps[1] % 4 == 0]
+        return [np.zeros(3, np.float32)] * 2, [1.0, 1.0], ended, [False, False], [{}, {}]
+
+
+class PaidNan(UnevenCards):
+    """A step is an episode, and its reward is not a number."""
+
+    def step(self, actions):
+        return [np.zeros(3, np.float32)] * 2, [math.nan, 1.0], [True, True], [False, False], [{}, {}]
 
 
 def test_a_damaged_or_foreign_checkpoint_is_one_line_and_exit_code_1(choosing, tmp_path, capsys):
@@ -276,7 +298,8 @@ def test_a_signal_ends_the_series_and_the_matches_so_far_count(choosing, play):
     register_env("cards_interrupting", lambda full_env_name, cfg, env_config: Interrupting())
     choosing("cards_interrupting", 3)
     choosing("cards_interrupting", 1, policy=1)
-    assert play("--opponent_policy_index=1", "--num_matches=100").tally == (2, 0, 0)
+    series = play("--opponent_policy_index=1", "--num_matches=100")
+    assert series.tally == (2, 0, 0) and "PARTIAL: stopped before 100 matches" in series.summary()
 
 
 class DyingCards(Cards):

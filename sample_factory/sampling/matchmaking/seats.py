@@ -6,8 +6,8 @@ from sample_factory.sampling.matchmaking.matchmaking import MatchSetup
 
 
 class Seats:
-    """Policy seats[i] plays agent i. With `swap`, the halves of the agents swap their policies after each
-    match; in envs with an odd number, the second half begins in the seats of the first."""
+    """Policy seats[i] plays agent i. With `swap`, the two halves of the agents swap their policies after each
+    match; in envs with an odd env_id, they begin swapped."""
 
     def __init__(self, seats: Sequence[int], swap: bool, setup: MatchSetup):
         """seats: a policy id for each agent of an env."""

@@ -65,7 +65,11 @@ class EnvSetup:
         random_steps = [int(self._rng.integers(limit)) if limit else 0 for _ in envs]
         seconds = self._plan.max_random_seconds / self._topology.num_splits
         seeds = [self._env_seed(config) for config in configs]
-        num_taken = vector.reset(seeds, random_steps, random_actions, self._beat, seconds)
+        try:
+            num_taken = vector.reset(seeds, random_steps, random_actions, self._beat, seconds)
+        except BaseException:  # also a signal, where the process goes on
+            vector.close()
+            raise
         if self._worker_index == split == 0 and num_taken < sum(random_steps) / 2:  # once, not in all workers
             log.info(
                 "Envs are slow: they start with %d random steps in place of %d, which would take longer than "
@@ -99,7 +103,8 @@ class EnvSetup:
             self._report(Incident("env_rebuilds", text[:MAX_TEXT], details=details[-MAX_TEXT:]))
 
         name = f"worker {self._worker_index}: env {config.vector_index} ({self._plan.cfg.env})"
-        return GuardedEnv(make, name, config.vector_index, self._stepping, report_rebuild)
+        heals = not self._plan.is_single
+        return GuardedEnv(make, name, config.vector_index, self._stepping, report_rebuild, heals)
 
     def _make_matchmaking(self, config: EnvConfig) -> CheckedMatchmaking:
         setup = MatchSetup(

@@ -118,11 +118,6 @@ class EnvVector:
         return not self._stepped
 
     @property
-    def has_scripts(self) -> bool:
-        """Whether scripted players of the env take part."""
-        return bool(self._scripts)
-
-    @property
     def is_stepping(self) -> bool:
         """Whether the envs are in the middle of a step, which `send` has started."""
         return self._has_sent

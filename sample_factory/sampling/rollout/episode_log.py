@@ -118,7 +118,7 @@ class EpisodeLog:
             if self._matches[env].is_over(begun[self._agents_of(env)]):
                 if self.reports_matches:
                     number = self._first_id // self._agents_per_env + env
-                    self._reports.append(self._matches[env].whole_result(number))
+                    self._reports.append(self._matches[env].whole_result(number, begun[self._agents_of(env)]))
                 self._reports += self._matches[env].take_results()
                 over.append(env)
         return over
@@ -192,11 +192,11 @@ class MatchLog:
         """Returns whether the match is over. begun: [num_agents] bool, agents within an episode."""
         return not (begun & (self._num_ended == 0)).any()
 
-    def whole_result(self, env: int) -> MatchEnded:
-        """Returns the result of all agents. env: number of the env in the run."""
+    def whole_result(self, env: int, begun: np.ndarray) -> MatchEnded:
+        """Returns the result of all agents. env: number of the env in the run. begun: see is_over."""
         policies = {agent: player.policy_id for agent, (player, _) in self._ended.items()}
         objectives = {agent: objective for agent, (_, objective) in self._ended.items()}
-        return MatchEnded(env, policies, objectives, tuple(self._num_ended.tolist()))
+        return MatchEnded(env, policies, objectives, tuple((self._num_ended + begun).tolist()))
 
     def take_results(self) -> list[MatchReport]:
         """Returns the result of each live policy against each past self, and begins a new match.

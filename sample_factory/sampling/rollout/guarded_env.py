@@ -59,11 +59,13 @@ class GuardedEnv:
         env_index: int,
         stepping: np.ndarray,
         report_rebuild: Callable[[str, str], None],
+        heals: bool = True,
     ):
         """name: e.g. "worker 1: env 3 (doom_basic)".
         stepping: [1] int in shared memory, see make_progress; set before each call, so that the main process
             can tell in which call this process is stuck or has died.
         report_rebuild: called with a line and a traceback for each rebuild.
+        heals: False: what the env raises propagates, and nothing is rebuilt.
         """
         self._make = make
         self.name = name
@@ -71,15 +73,17 @@ class GuardedEnv:
         self._env_index = env_index
         self._stepping = stepping
         self._report_rebuild = report_rebuild
+        self._heals = heals
         self._use(make())
         self.num_agents = self._env.num_agents
         self.kinds = self._env.kinds
+        self._encoders = [action_encoder(spaces.action) for spaces in self.kinds.spaces]
         self._shaping: dict[int, Mapping[str, Any]] = {}  # by agent; absent: the env's default
         self._training_info: Mapping[str, Any] = {}
         # As StepResult.active, after the last reset, by `reset` or by a rebuild.
         self.active_after_reset: np.ndarray | None = None
         self._seed: int | None = None
-        # Raised before the step; the step then raises it again, so that the env is rebuilt.
+        # Caught before the step, which raises it again, so that the env is rebuilt.
         self._early_error: BaseException | None = None
         self._rebuilds: list[float] = []  # their times
 
@@ -108,7 +112,7 @@ class GuardedEnv:
     def scripted_action(self, player: str, agent: int) -> np.ndarray:
         """Returns the action that a scripted player chooses for an agent now, [K] float32. If it raises, the
         coming step does, and there is no action, [0]."""
-        encode = action_encoder(self.kinds.spaces[self.kinds.of_agent[agent]].action)
+        encode = self._encoders[self.kinds.of_agent[agent]]
         self._stepping[0] = self._env_index
         try:
             return encode(self._scripted.scripted_action(player, agent))
@@ -227,6 +231,8 @@ class GuardedEnv:
         """Counts a rebuild. Raises EnvBroken if there are too many."""
         self._end_copy(call, error)
         pass_on(error)
+        if not self._heals:
+            raise error
         if isinstance(error, PermanentFailure):
             raise EnvBroken(f"{self.name}: {error}") from error
         now = time.monotonic()

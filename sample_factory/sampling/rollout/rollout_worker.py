@@ -77,6 +77,8 @@ class RolloutWorker:
         self._time_to_report = Every(REPORT_SECONDS)
         self._watches_memory = False
         self._reference_mb: float | None = None  # memory at the first check or the last report of growth
+        # Each step of the only env of this process is shown, also one in which no policy acts.
+        self._takes_turns = plan.is_single
         self._past_selves = PastSelves(plan.past_share)
         self._pause_seconds = plan.pause_seconds * index / self._topology.num_workers
         self._not_before = -math.inf  # time.monotonic() before which no split takes a step
@@ -211,7 +213,7 @@ class RolloutWorker:
                 split.is_parked = True
                 return
             self._step_envs(split)
-            if split.vector.has_scripts:  # nobody else has a turn while scripted players alone play
+            if self._takes_turns:
                 split.is_parked = True
                 return
 
