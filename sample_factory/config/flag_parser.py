@@ -53,6 +53,10 @@ class FlagParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message)
 
+    def _get_option_tuples(self, option_string: str) -> list[Any]:
+        """Overrides argparse's rule that -rVALUE means -r VALUE: it could be a misspelled --rollout."""
+        return []
+
 
 def make_parser() -> argparse.ArgumentParser:
     """Returns a parser without a help of its own, to be used with `parse_known`.
@@ -82,7 +86,7 @@ def explain(error: argparse.ArgumentError) -> str:
     """Returns a message for a value that is missing or of the wrong type."""
     names = (error.argument_name or "").split("/")
     name = next((name for name in names if name.startswith("--")), names[0])
-    if "expected one argument" in str(error):
+    if "expected one argument" in str(error) or "expected 1 argument" in str(error):
         return f"{name} needs a value: {name}=VALUE"
     return f"{name}: {error.message}"
 

@@ -212,7 +212,7 @@ class Evaluations(Subscriber):
             self._best.warn_of_missing_metric(
                 "the evaluations", (f"{EVALUATED}{name}" for name in statistics)
             )
-        elif self._best.is_better(snapshot.policy_id, found.mean):
+        elif self._best.is_better(snapshot.policy_id, found.mean, margin=0.0):
             self._best.keep(snapshot, found.mean)
 
     def _add_last_checkpoint(self, policy_id: int) -> None:

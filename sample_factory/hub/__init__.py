@@ -11,9 +11,7 @@ from sample_factory.evaluation.results import ResultFlags
 class RepositoryFlags:
     """Hugging Face Hub."""
 
-    hf_repository: str | None = flag(
-        None, "repository to push to", metavar="USER/NAME", never_foreign=True, short="-r"
-    )
+    hf_repository: str | None = flag(None, "repository to push to", metavar="USER/NAME", never_foreign=True)
     private_repository: bool = flag(
         False, "make a repository that does not exist yet a private one", only_with={"push_to_hub": (True,)}
     )
@@ -44,6 +42,9 @@ class EnjoyHubFlags(RepositoryFlags):
 class PushFlags(RepositoryFlags):
     """Hugging Face Hub."""
 
+    hf_repository: str | None = flag(
+        None, "repository to push to", metavar="USER/NAME", never_foreign=True, short="-r"
+    )
     experiment_dir: str | None = flag(
         None,
         "folder of the experiment, instead of --experiment and --train_dir",

@@ -100,7 +100,7 @@ class ProcessRun:
             if signals.requested:
                 self._log_stopping(signal.Signals(signals.requested).name)
             loop.stopping()
-            unsaved = self._stop_workers(quietly=bool(failures))
+            unsaved = self._stop_workers(loop, quietly=bool(failures))
         failures += unsaved
         with collected(failures):
             loop.close(lambda: not failures and not signals.requested)
@@ -175,7 +175,7 @@ class ProcessRun:
         self._supervisor.restart(dead)
         log.info("Reclaimed %d buffers of %s.", count, dead.name)
 
-    def _stop_workers(self, quietly: bool) -> list[ChildFailed]:
+    def _stop_workers(self, loop: Loop, quietly: bool) -> list[ChildFailed]:
         """Stops all workers. Returns the failures of learners that have not saved; a failure of any other
         worker costs nothing now, and is only logged.
 
@@ -184,9 +184,13 @@ class ProcessRun:
         """
         for learner in self._children(LEARNER):  # finishes an iteration and saves while other workers stop
             learner.stop()
+        failures: list[ChildFailed] = []  # of the main loop
         unsaved: list[ChildFailed] = []
         for roles, seconds in STAGES:
             children = self._children(*roles)
+            if not quietly:
+                with collected(failures):  # makes room in the queue for what these workers report
+                    loop.receive(0.0)
             killed, failed = stop_all(children, seconds, self._describe, dump_stacks=LEARNER in roles)
             if LEARNER in roles:
                 unsaved = [ChildFailed(name, "did not save in time and was killed") for name in killed]
@@ -194,7 +198,7 @@ class ProcessRun:
             elif not quietly:
                 for error in failed:
                     log.warning("%s failed while the run was ending: %s", error.name, error.reason)
-        return unsaved
+        return failures + unsaved
 
     def _call_of(self, child: Child) -> str:
         return env_call(self._specs[child.name].rollout_workers, self._stepping)

@@ -267,8 +267,9 @@ class MainLoop(Loop):
         with contextlib.ExitStack() as closing:
             for subscriber in self._subscribers:
                 closing.callback(subscriber.close)
-            for report in reports_in(self._reports.get_many(0.0)):  # nobody reads the inboxes any more
-                self.publish(report)
+            while messages := self._reports.get_many(0.0):
+                for report in reports_in(messages):  # nobody reads the inboxes any more
+                    self.publish(report)
             for subscriber in self._subscribers:
                 subscriber.finish(may_wait)
             self._keep_flags()

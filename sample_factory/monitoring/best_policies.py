@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from sample_factory.checkpoints.milestones import (
+    BEST_NAME,
     BEST_SNAPSHOT,
     best_name,
     best_value,
@@ -34,43 +35,56 @@ class BestCheckpoints:
     """
 
     def __init__(self, experiment_dir: Path, metric: str, log_seconds: float = 0.0):
-        """log_seconds: between lines in the log; 0: a line for each checkpoint."""
+        """log_seconds: between lines in the log about a policy; 0: a line for each checkpoint."""
         self._experiment_dir = experiment_dir
         self._metric = metric
         self._log_seconds = log_seconds
-        self._logged_at = -math.inf
-        self._has_warned = False
+        self._values: dict[int, float] = {}  # by policy: the best so far
+        self._logged_at: dict[int, float] = {}
+        self._warned: set[str] = set()
 
-    def is_better(self, policy_id: int, value: float) -> bool:
-        """Returns whether a value is finite, and better than that of the best checkpoint by this metric."""
-        found = find_checkpoints(self._experiment_dir, policy_id, "best")
-        values = [best_value(path, self._metric) for path in found]
-        return math.isfinite(value) and all(best is None or value > best + MIN_IMPROVEMENT for best in values)
+    def is_better(self, policy_id: int, value: float, margin: float) -> bool:
+        """Returns whether a value is finite, and exceeds the best so far by more than a margin."""
+        return math.isfinite(value) and value > self._best_of(policy_id) + margin
 
-    def keep(self, snapshot: Snapshot, value: float) -> None:
-        """Makes a snapshot the best checkpoint of its policy. An OSError is logged."""
+    def _best_of(self, policy_id: int) -> float:
+        """Returns the best value so far; at first, of the checkpoints of earlier runs by the same metric."""
+        if policy_id not in self._values:
+            found = find_checkpoints(self._experiment_dir, policy_id, "best")
+            values = [best_value(path, self._metric) for path in found]
+            self._values[policy_id] = max((value for value in values if value is not None), default=-math.inf)
+        return self._values[policy_id]
+
+    def keep(self, snapshot: Snapshot, value: float) -> bool:
+        """Makes a snapshot the best checkpoint of its policy. Returns False if that failed, which is logged.
+
+        An older best checkpoint is deleted, unless its name has no value: it could be better.
+        """
         assert snapshot.path is not None, "it has been written"
         file = Path(snapshot.path)
         name = best_name(snapshot.version, snapshot.env_frames, self._metric, value)
-        old = find_checkpoints(self._experiment_dir, snapshot.policy_id, "best")
         try:
+            old = find_checkpoints(self._experiment_dir, snapshot.policy_id, "best")
             os.replace(file, file.with_name(name))
             for path in old:
-                if path.name != name:
+                if path.name != name and BEST_NAME.fullmatch(path.name):
                     path.unlink(missing_ok=True)
         except OSError as error:
             log.error("COULD NOT KEEP %s: %s; training continues", name, error.strerror)
-            return
-        if time.monotonic() - self._logged_at >= self._log_seconds:
-            self._logged_at = time.monotonic()
-            log.info(
-                "Best policy %d so far by --save_best_metric=%s: %s", snapshot.policy_id, self._metric, name
-            )
+            return False
+        policy_id = snapshot.policy_id
+        self._values[policy_id] = value
+        now = time.monotonic()
+        if now - self._logged_at.get(policy_id, -math.inf) >= self._log_seconds:
+            self._logged_at[policy_id] = now
+            log.info("Best policy %d so far by --save_best_metric=%s: %s", policy_id, self._metric, name)
+        return True
 
     def warn_of_missing_metric(self, source: str, known: Iterable[str]) -> None:
-        """Warns once. source: what should report the metric. known: the metrics that it reports."""
-        if not self._has_warned:
-            self._has_warned = True
+        """Warns once of each source. source: what should report the metric. known: the metrics that it
+        reports."""
+        if source not in self._warned:
+            self._warned.add(source)
             log.warning(
                 "No best checkpoint: %s do not report --save_best_metric=%s; choose one of %s",
                 source,
@@ -110,8 +124,7 @@ class BestPolicies(Subscriber):
     def handle(self, report: Report) -> None:
         if isinstance(report, Snapshot) and report.name == BEST_SNAPSHOT:
             mean = self._requested.pop(report.policy_id, None)
-            if report.path is not None and mean is not None:
-                self._best.keep(report, mean)
+            if report.path is not None and mean is not None and self._best.keep(report, mean):
                 self._not_before[report.policy_id] = self._now()
 
     def tick(self) -> None:
@@ -121,7 +134,10 @@ class BestPolicies(Subscriber):
 
     def close(self) -> None:
         """Deletes snapshots that were written too late."""
-        delete_snapshots(self._experiment_dir)
+        try:
+            delete_snapshots(self._experiment_dir)
+        except OSError as error:
+            log.warning("Could not delete the snapshots in %s: %s", self._experiment_dir, error.strerror)
 
     def _test(self, policy_id: int) -> None:
         """Sends a request if the mean of --save_best_metric is the best so far."""
@@ -134,7 +150,7 @@ class BestPolicies(Subscriber):
         mean = episodes.mean(self._flags.save_best_metric, at_least=1)
         if mean is None:
             self._best.warn_of_missing_metric(f"the episodes of policy {policy_id}", episodes.metrics)
-        elif self._best.is_better(policy_id, mean):
+        elif self._best.is_better(policy_id, mean, MIN_IMPROVEMENT):
             self._not_before[policy_id] = self._now() + RETRY_SECONDS
             if send(self._learners[policy_id], SnapshotRequest(BEST_SNAPSHOT)):
                 self._requested[policy_id] = mean

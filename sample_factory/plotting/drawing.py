@@ -172,11 +172,12 @@ def _set_axes(axes: "Axes", y_label: str) -> None:
 
 def _draw_legend(figure: "Figure", panels: Sequence[Panel], numbers: Mapping[str, int], note: str) -> float:
     """Draws a legend of all lines with a label, and the note; returns the height of the lines in inches."""
-    keys = {line.label: line.key for panel in panels for line in panel.lines if line.label}
+    drawn = {label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels())}
+    # matplotlib leaves labels that begin with _ out of legends.
+    keys = {line.label: line.key for panel in panels for line in panel.lines if line.label in drawn}
     if not keys:
         figure.supxlabel(note, size=8.5, color=GREY)
         return 0.0
-    drawn = {label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels())}
     texts = "\n".join(keys).split("\n")
     columns = int(figure.get_figwidth() / (CHARACTER_WIDTH * (max(map(len, texts)) + 8)))
     columns = max(1, min(len(keys), columns))
