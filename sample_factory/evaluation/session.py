@@ -129,6 +129,9 @@ def plan_session(
     seed = config.run.seed
     assert seed is not None
     policies = {id: _spec(config, saved, info, is_single) for id, saved in cast.policies.items()}
+    if state_size is None:
+        sizes = [_state_size(cast.policies[id], spec, is_single) for id, spec in policies.items()]
+        state_size = max(sizes, default=0)
     matchmaking = cast.matchmaking or functools.partial(Seats, cast.seats, cast.swaps)
     envs = EnvPlan(
         make_env,
@@ -157,17 +160,7 @@ def plan_session(
             num_episodes,
             size.num_inline_samplers,
         ),
-        state_size=max(
-            [
-                0,
-                *(
-                    _state_size(cast.policies[id], spec, sampling.serial_mode)
-                    for id, spec in policies.items()
-                ),
-            ]
-        )
-        if state_size is None
-        else state_size,
+        state_size=state_size,
         flags=sampling,
         # There is no learner that policy workers should leave the cores to.
         niceness=sampling.default_niceness - POLICY_WORKER_NICENESS,
@@ -186,8 +179,8 @@ def _spec(config: Config, saved: SavedPolicy, info: EnvInfo, is_single: bool) ->
     return spec._replace(device=device, precision=precision)
 
 
-def _state_size(saved: SavedPolicy, spec: PolicySpec, is_serial: bool) -> int:
-    if is_serial and users_parts(saved.config.model):  # this process loads torch anyway
+def _state_size(saved: SavedPolicy, spec: PolicySpec, is_single: bool) -> int:
+    if is_single and users_parts(saved.config.model):  # this process loads torch anyway
         return spec._replace(device="cpu").build().model.state_size
     try:
         return probe_state(saved.config, [spec])
