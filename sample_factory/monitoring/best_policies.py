@@ -119,7 +119,7 @@ class BestPolicies(Subscriber):
         self._now = now
         self._requested: dict[int, float] = {}  # policy -> the mean for which a snapshot was requested
         self._not_before = [now()] * len(policies)  # time of the next request
-        self._time_to_test = [Every(flags.save_best_every_sec, now=now) for _ in policies]
+        self._time_to_test = [Every(flags.save_best_every_sec, at_first=True, now=now) for _ in policies]
 
     def handle(self, report: Report) -> None:
         if isinstance(report, Snapshot) and report.name == BEST_SNAPSHOT:
