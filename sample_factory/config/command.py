@@ -93,11 +93,12 @@ def counts_episodes(flag: str) -> dict[str, str]:
     return {name: f"write --{flag}=N" for name in names if name != flag}
 
 
-# What commands have in common, to be used with `Command.but`. Those that need no experiment:
+# Bases of commands. A command is made from one of them by `Command.but`, with what differs.
+# For commands that begin an experiment, or need none:
 NEW = Command(
     "", usage="--env=ENV [--flag=value ...]", experiment="new", envs=ENV_FAMILIES, reads=_READS_EXPERIMENT
 )
-# Those that play a checkpoint.
+# For commands that play a checkpoint.
 PLAYS = Command(
     "",
     experiment="saved",
@@ -106,13 +107,13 @@ PLAYS = Command(
     reads=f"{_READS_EXPERIMENT}{_READS_NETWORK}env_frameskip env_framestack load_checkpoint_kind "
     "policy_index checkpoint seed ",
 )
-# Those in which the person can say how actions are chosen.
+# For commands with flags for how actions are chosen.
 CHOOSES = PLAYS.but(
     common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_deterministic device "
     "seed",
     reads=f"{_READS_CHOICE}device ",
 )
-# Those that play in many envs in worker processes, without learners.
+# For commands that play in many envs, in worker processes without learners.
 PLAYS_IN_PARALLEL = CHOOSES.but(
     common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_episodes "
     "eval_deterministic eval_env_frameskip num_workers num_envs_per_worker device seed",

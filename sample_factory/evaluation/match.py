@@ -16,12 +16,11 @@ from sample_factory.evaluation.played_env import explains_other_env, with_eval_f
 from sample_factory.evaluation.policy_choice import PolicyChoice, chosen_policies, find_checkpoint
 from sample_factory.evaluation.result_statistics import MeanAndStd, WinRate, mean_and_std, win_rate
 from sample_factory.evaluation.results import Progress, write_json
-from sample_factory.evaluation.session import (
+from sample_factory.evaluation.session import Events, Session
+from sample_factory.evaluation.session_plan import (
     ONE_ENV,
     Cast,
-    Events,
     SavedPolicy,
-    Session,
     plan_session,
     prepared,
     size_for,

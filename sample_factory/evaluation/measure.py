@@ -27,15 +27,8 @@ from sample_factory.evaluation.policy_choice import (
 )
 from sample_factory.evaluation.result_statistics import MeanAndStd
 from sample_factory.evaluation.results import EpisodeResult, Evaluation, Progress
-from sample_factory.evaluation.session import (
-    Cast,
-    Events,
-    SavedPolicy,
-    Session,
-    plan_session,
-    prepared,
-    size_for,
-)
+from sample_factory.evaluation.session import Events, Session
+from sample_factory.evaluation.session_plan import Cast, SavedPolicy, plan_session, prepared, size_for
 from sample_factory.exchange.messages import Snapshot
 from sample_factory.exchange.run_plan import AroundEnv, RunPlan, SamplingPlan
 from sample_factory.launch.checks import check_machine, check_normalized_keys, check_parts, probe_env
@@ -137,10 +130,7 @@ def plan_measurement(
 
 
 class Measurement:
-    """Plays the episodes of one checkpoint, in worker processes, or with --serial_mode in this process.
-
-    versions: of the policies that play, one for each kind of agents.
-    """
+    """Plays the episodes of one checkpoint, in worker processes, or with --serial_mode in this process."""
 
     def __init__(
         self,
@@ -155,7 +145,6 @@ class Measurement:
         self._on_end = on_end
         events = Events(self._add, describe=self._describe)
         self.session = Session(plan.session, plan.cast, events, progress, context)
-        self.versions = self.session.versions
 
     def play(self, signals: StopSignals) -> Evaluation:
         """Plays the episodes; returns the ones that count. Called once. Raises ChildFailed."""

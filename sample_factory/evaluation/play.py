@@ -21,16 +21,8 @@ from sample_factory.evaluation.results import (
     write_results,
 )
 from sample_factory.evaluation.screen import EPISODES_UNSEEN, Screen, drawn_agents, find_drawing
-from sample_factory.evaluation.session import (
-    ONE_ENV,
-    Cast,
-    Events,
-    FirstEnv,
-    SavedPolicy,
-    Session,
-    in_this_process,
-    plan_session,
-)
+from sample_factory.evaluation.session import Events, Session
+from sample_factory.evaluation.session_plan import Cast, FirstEnv, SavedPolicy, plan_single
 from sample_factory.evaluation.watch import Watch
 from sample_factory.exchange.topology import episode_shares
 from sample_factory.launch.checks import check_machine, log_flags_without_effect
@@ -99,9 +91,8 @@ def _make_session(
     show: "_Show",
 ) -> Session:
     cast = _cast(config, choices, info.kinds)
-    own = in_this_process(config)
     with explains_other_env(config, warns=False):
-        plan = plan_session(own, first, info, cast, ONE_ENV, NEVER, is_single=True, around=[watch])
+        plan = plan_single(config, first, info, cast, around=[watch])
         return Session(plan, cast, show.events, show.progress)
 
 
@@ -156,7 +147,7 @@ class _Show:
 
     @property
     def events(self) -> Events:
-        """What the session calls."""
+        """The callbacks of the session."""
         return Events(
             on_end=lambda episode, number: self._ended.append(episode),
             is_over=self._is_over,

@@ -5,228 +5,30 @@ around the envs, and in what they do when an episode ends. The main process load
 mode.
 """
 
-import functools
-import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
-from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.sampling_flags import POLICY_WORKER_NICENESS
-from sample_factory.envs.env_info import EnvInfo
-from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
-from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.evaluation.results import EpisodeCount, EpisodeResult, Progress
+from sample_factory.evaluation.session_plan import Cast, SavedPolicy
 from sample_factory.exchange.messages import EpisodeReport, Incident, MatchEnded, reports_in
 from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
-from sample_factory.exchange.run_plan import ActingPlan, ActionChoice, AroundEnv, EnvPlan, SamplingPlan
-from sample_factory.exchange.topology import episode_shares, playing_topology
-from sample_factory.launch.arrangement import USUAL_AGENTS, num_inline_samplers
-from sample_factory.launch.checks import probe_state
+from sample_factory.exchange.run_plan import SamplingPlan
+from sample_factory.exchange.topology import episode_shares
 from sample_factory.launch.processes import ProcessRun
 from sample_factory.launch.resources import allocate, log_start
 from sample_factory.launch.serial import SerialRun
 from sample_factory.mainloop.main_loop import Loop, Resources
-from sample_factory.models.network_registry import users_parts
-from sample_factory.models.policy_spec import PolicySpec, make_policy_spec
+from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.monitoring.component_stats import ComponentStats
 from sample_factory.runtime.child import ChildFailed, call_in_child
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.supervisor import StopSignals
-from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking
-from sample_factory.sampling.matchmaking.seats import Seats
 
 LOAD_TIMEOUT_SECONDS = 300.0
-MakeEnv = Callable[[EnvConfig], MultiAgentEnv]
 Ended = EpisodeResult | MatchEnded
-
-
-class SavedPolicy(NamedTuple):
-    """A checkpoint of an experiment. config: of the experiment, which describes the network."""
-
-    config: Config
-    choice: PolicyChoice
-
-
-class Cast(NamedTuple):
-    """Who plays.
-
-    players: by policy id, a checkpoint, or the name of a scripted player: of the env's own, or RANDOM_PLAYER.
-    seats: the policy id of each agent. swaps: the halves of the agents swap seats after each match.
-    matchmaking: in place of `seats`, see `register_matchmaking`.
-    """
-
-    players: Sequence[SavedPolicy | str]
-    seats: Sequence[int] = ()
-    swaps: bool = False
-    matchmaking: Callable[[Any], Any] | None = None
-
-    @property
-    def policies(self) -> dict[int, SavedPolicy]:
-        """The checkpoints, by policy id."""
-        return {id: player for id, player in enumerate(self.players) if not isinstance(player, str)}
-
-    @property
-    def scripts(self) -> dict[int, str]:
-        """The scripted players, by policy id."""
-        return {id: player for id, player in enumerate(self.players) if isinstance(player, str)}
-
-
-class Size(NamedTuple):
-    """Number of worker processes, of envs in each, and of splits of these; of inline samplers."""
-
-    num_workers: int
-    num_envs: int
-    num_splits: int = 1
-    num_inline_samplers: int = 0
-
-
-ONE_ENV = Size(1, 1)  # in this process
-
-
-def size_for(config: Config, num_agents: int, num_needed: int) -> Size:
-    """Returns as many workers and envs as the training has, but no more envs than are needed.
-
-    num_agents: of an env.
-    """
-    flags = config.sampling
-    num_workers = min(flags.num_workers, num_needed)
-    usual = flags.num_envs_per_worker or max(1, USUAL_AGENTS // num_agents)
-    num_envs = min(usual, -(-num_needed // num_workers))
-    num_splits = flags.worker_num_splits if num_envs % flags.worker_num_splits == 0 else 1
-    if flags.serial_mode:
-        return Size(1, num_envs * num_workers, num_splits)
-    inline = flags.inline_samplers and min(flags.inline_samplers, num_workers)
-    own_flags = replace(flags, num_workers=num_workers, num_policies=1, inline_samplers=inline)
-    return Size(num_workers, num_envs, num_splits, num_inline_samplers(own_flags, config.run.device, False))
-
-
-def plan_session(
-    config: Config,
-    make_env: MakeEnv,
-    info: EnvInfo,
-    cast: Cast,
-    size: Size,
-    num_episodes: int,
-    state_size: int | None = None,
-    around: Sequence[AroundEnv] = (),
-    is_single: bool = False,
-    reports_matches: bool = False,
-) -> SamplingPlan:
-    """Returns the plan of a session.
-
-    config: its flags say how processes are started and actions are chosen. make_env, info: the env.
-    num_episodes: that all agents together play. state_size: floats in the recurrent state of an agent, if the
-        caller knows it. around, is_single, reports_matches: see EnvPlan.
-
-    Raises ConfigError or ChildFailed if a network of the user's own cannot be made.
-    """
-    evaluation, sampling = config.evaluation, config.sampling
-    config = prepared(config)
-    seed = config.run.seed
-    assert seed is not None
-    policies = {id: _spec(config, saved, info, is_single) for id, saved in cast.policies.items()}
-    if state_size is None:
-        sizes = [_state_size(cast.policies[id], spec, is_single) for id, spec in policies.items()]
-        state_size = max(sizes, default=0)
-    matchmaking = cast.matchmaking or functools.partial(Seats, cast.seats, cast.swaps)
-    envs = EnvPlan(
-        make_env,
-        config.namespace(),
-        functools.partial(CheckedMatchmaking, "seats", matchmaking),
-        seed,
-        scripts=cast.scripts,
-        reward_scale=config.learning.reward_scale,
-        reward_clip=config.learning.reward_clip,
-        around=tuple(around),
-        is_single=is_single,
-        reports_matches=reports_matches,
-    )
-    choice = ActionChoice(evaluation.eval_deterministic, evaluation.continuous_actions_sample)
-    return SamplingPlan(
-        envs=envs,
-        acting=ActingPlan(policies, seed, choice, config.run.cuda_graphs),
-        info=info,
-        topology=playing_topology(
-            info,
-            config,
-            len(cast.players),
-            size.num_workers,
-            size.num_envs,
-            size.num_splits,
-            num_episodes,
-            size.num_inline_samplers,
-        ),
-        state_size=state_size,
-        flags=sampling,
-        # There is no learner that policy workers should leave the cores to.
-        niceness=sampling.default_niceness - POLICY_WORKER_NICENESS,
-        silent_seconds=config.monitoring.heartbeat_reporting_interval,
-    )
-
-
-def _spec(config: Config, saved: SavedPolicy, info: EnvInfo, is_single: bool) -> PolicySpec:
-    """Returns the specification of a network. Checkpoints are trained in any precision, and play in fp32,
-    unless --precision was typed for many envs. In this process they play on the CPU, unless --device was
-    typed: it is faster for small batches."""
-    kind = saved.choice.policy_index % len(info.kinds.spaces)
-    spec = make_policy_spec(saved.config, *info.kinds.spaces[kind]).to_act()
-    device = config.run.device if "device" in config.typed or not config.sampling.serial_mode else "cpu"
-    precision = "fp32" if is_single else config.typed.get("precision", "fp32")
-    return spec._replace(device=device, precision=precision)
-
-
-def _state_size(saved: SavedPolicy, spec: PolicySpec, is_single: bool) -> int:
-    if is_single and users_parts(saved.config.model):  # this process loads torch anyway
-        return spec._replace(device="cpu").build().model.state_size
-    try:
-        return probe_state(saved.config, [spec])
-    except ChildFailed as failure:
-        if failure.is_a(ConfigError):
-            raise ConfigError(failure.message) from None
-        raise
-
-
-def prepared(config: Config) -> Config:
-    """Returns the configuration with a random number in place of a --seed that was left out; and with any
-    device where the training had a GPU, unless --device was typed."""
-    seed = random.SystemRandom().randrange(2**31) if config.run.seed is None else config.run.seed
-    device = config.run.device
-    if device == "gpu" and "device" not in config.typed:
-        device = "auto"
-    return replace(config, run=replace(config.run, seed=seed, device=device))
-
-
-def in_this_process(config: Config) -> Config:
-    """Returns the configuration for a session in this process."""
-    return replace(config, sampling=replace(config.sampling, serial_mode=True))
-
-
-class FirstEnv:
-    """Makes the envs of sessions in this process. The first one is made at once, to learn its spaces.
-
-    env: the newest. A session closes the env that it has played.
-    """
-
-    def __init__(self, make_env: MakeEnv):
-        """make_env: see EnvPlan."""
-        self._make_env = make_env
-        self.env = make_env(EnvConfig(0, 0, 0))
-        self._is_taken = False
-
-    def __call__(self, env_config: EnvConfig) -> MultiAgentEnv:
-        if self._is_taken:
-            self.env = self._make_env(env_config)
-        self._is_taken = True
-        return self.env
-
-    def close(self) -> None:
-        """Closes the first env, unless a session has taken it."""
-        if not self._is_taken:
-            self.env.close()
 
 
 class Events(NamedTuple):
@@ -273,7 +75,7 @@ class Session:
             log_start(plan, resources.buffers.nbytes)
         weights = resources.channels.weights
         _publish(plan, cast, weights)
-        self.versions = {id: weights[id].newest.version for id in cast.policies}
+        self.versions = {policy_id: weights[policy_id].newest.version for policy_id in cast.policies}
         self._loop = SessionLoop(plan, resources, events, progress or Progress(None))
         self._began = time.monotonic()
         self._run: SerialRun | ProcessRun
@@ -331,8 +133,8 @@ def _restorer_of_torch() -> Callable[[], None]:
 def _publish(plan: SamplingPlan, cast: Cast, weights: Sequence[PolicyWeights]) -> None:
     """Publishes the weights that the policy workers act with."""
     policies = cast.policies
-    specs = [plan.acting.policies[id]._replace(device="cpu", precision="fp32") for id in policies]
-    args = (list(policies.values()), specs, [weights[id] for id in policies])
+    specs = [spec._replace(device="cpu", precision="fp32") for spec in plan.acting.policies.values()]
+    args = (list(policies.values()), specs, [weights[policy_id] for policy_id in policies])
     if plan.flags.serial_mode:
         load_and_publish(*args)
     elif specs:

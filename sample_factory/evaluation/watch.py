@@ -17,9 +17,9 @@ from sample_factory.spaces.actions import action_layout
 
 
 class Watch:
-    """Is put around the env, and around the env that replaces it if it raises.
+    """Is put around the env of a session, and keeps what its last step was.
 
-    env: the env now. num_steps: how often it was stepped.
+    env: as it is stepped. num_steps: how often it was stepped.
     actions: the last actions, [num_agents, K] float32. returns: sum of the rewards of each agent's episode,
         [num_agents]; of an episode that ended in the last step, all of them.
     """
@@ -38,14 +38,14 @@ class Watch:
         return self.env
 
     def restart(self, active: np.ndarray | None) -> None:
-        """The env was reset. active: as StepResult.active."""
+        """Begins an episode of every agent. active: who acts in the first step, as StepResult.active."""
         self.returns = np.zeros(self.env.num_agents)
         self._lengths = np.zeros(self.env.num_agents, np.int64)
         self._ended = np.zeros(self.env.num_agents, bool)  # in the last step
         self._active = active
 
     def add(self, actions: np.ndarray, result: StepResult) -> None:
-        """The env was stepped. Rewards between two episodes of an agent do not count."""
+        """Adds a step of the env. Rewards between two episodes of an agent do not count."""
         self.num_steps += 1
         self.actions = actions
         self.returns[self._ended] = 0.0

@@ -139,7 +139,7 @@ class RunPlan(NamedTuple):
     observers: name -> Observer.
     writers: SummaryWriters beside those for files, e.g. of W&B.
     notes: lines for the log of the run.
-    evaluation: the plan of the evaluations during training (--eval_every_env_steps).
+    evaluation: the MeasurementPlan of the evaluations during training (--eval_every_env_steps), or None.
     """
 
     config: Config

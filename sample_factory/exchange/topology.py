@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -102,26 +102,32 @@ def episode_shares(num_episodes: int, num_agents: int) -> np.ndarray:
     return shares
 
 
+class Size(NamedTuple):
+    """Size of an evaluation or of a series of matches.
+
+    num_envs: of each worker, a multiple of num_splits.
+    """
+
+    num_workers: int
+    num_envs: int
+    num_splits: int = 1
+    num_inline_samplers: int = 0
+
+
 def playing_topology(
-    info: "EnvInfo",
-    config: Config,
-    num_policies: int,
-    num_workers: int,
-    num_envs: int,
-    num_splits: int,
-    num_episodes: int,
-    num_inline_samplers: int = 0,
+    info: "EnvInfo", config: Config, num_policies: int, size: Size, num_episodes: int
 ) -> Topology:
     """Returns the topology of an evaluation or of matches: no learner, and full buffers become free at once.
 
-    num_envs: of a worker, a multiple of num_splits. num_episodes, num_inline_samplers: see Topology.
+    num_episodes: see Topology.
     """
     sampling = config.sampling
-    agents_per_split = num_envs // num_splits * info.num_agents
+    envs_per_split = size.num_envs // size.num_splits
+    agents_per_split = envs_per_split * info.num_agents
     return Topology(
-        num_workers=num_workers,
-        num_splits=num_splits,
-        envs_per_split=num_envs // num_splits,
+        num_workers=size.num_workers,
+        num_splits=size.num_splits,
+        envs_per_split=envs_per_split,
         agents_per_env=info.num_agents,
         num_policies=num_policies,
         policy_workers_per_policy=1 if sampling.serial_mode else sampling.policy_workers_per_policy,
@@ -130,11 +136,11 @@ def playing_topology(
         frameskip=info.frameskip,
         trajectories_per_batch=1,
         max_ready_batches=1,
-        buffers_per_worker=agents_per_split * (num_splits + 1),
+        buffers_per_worker=agents_per_split * (size.num_splits + 1),
         rollouts_per_iteration=None,
         kind_of_agent=info.kinds.of_agent,
         learners_per_policy=0,
-        num_inline_samplers=num_inline_samplers,
+        num_inline_samplers=size.num_inline_samplers,
         num_episodes=num_episodes,
     )
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sample_factory.config import VERSION
 from sample_factory.config.config import Config
-from sample_factory.config.flags import NEVER, ConfigError
+from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvInfo, env_info, own_spaces
 from sample_factory.envs.env_registry import resolve_family
@@ -27,16 +27,8 @@ from sample_factory.envs.protocol import EnvAround, EnvConfig, MultiAgentEnv, Ob
 from sample_factory.evaluation.played_env import explains_other_env, make_env
 from sample_factory.evaluation.policy import build_model, load_weights
 from sample_factory.evaluation.policy_choice import PolicyChoice, find_checkpoint, names_file
-from sample_factory.evaluation.session import (
-    ONE_ENV,
-    Cast,
-    Events,
-    FirstEnv,
-    SavedPolicy,
-    Session,
-    in_this_process,
-    plan_session,
-)
+from sample_factory.evaluation.session import Events, Session
+from sample_factory.evaluation.session_plan import Cast, FirstEnv, SavedPolicy, plan_single
 from sample_factory.exchange.run_plan import RANDOM_PLAYER
 from sample_factory.exporting.network import (
     NEXT_RNN_STATE,
@@ -203,8 +195,6 @@ class _KeepingEnv(EnvAround):
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         active = self._env.reset(seed, into)
-        if self._steps:  # the env was replaced after an exception
-            self._steps[-1].keeps[:] = False
         self._see(active, into)
         return active
 
@@ -247,11 +237,10 @@ def play_steps(
     def keep(env: MultiAgentEnv, env_config: EnvConfig) -> MultiAgentEnv:
         return _KeepingEnv(env, agents, num_steps, steps)
 
-    own = in_this_process(config)
-    own = replace(own, run=replace(own.run, seed=config.run.seed or 0, device="cpu"))
-    drawn = replace(own.evaluation, eval_deterministic=False, continuous_actions_sample=True)
-    own = replace(own, evaluation=drawn)
-    plan = plan_session(own, env, info, seated, ONE_ENV, NEVER, is_single=True, around=[keep])
+    on_cpu = replace(config.run, seed=config.run.seed or 0, device="cpu")
+    drawn = replace(config.evaluation, eval_deterministic=False, continuous_actions_sample=True)
+    own = replace(config, run=on_cpu, evaluation=drawn)
+    plan = plan_single(own, env, info, seated, around=[keep])
     session = Session(plan, seated, Events(is_over=lambda: len(steps) >= num_steps, on_step=on_step))
     session.play(StopSignals())  # without handlers: Ctrl+C ends the command
     return steps

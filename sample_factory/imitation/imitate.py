@@ -22,7 +22,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.evaluation.session import FirstEnv
+from sample_factory.evaluation.session_plan import FirstEnv
 from sample_factory.imitation import ImitateFlags
 from sample_factory.imitation.games import Episode, load_games, save_games
 from sample_factory.imitation.recording import record_players

@@ -90,7 +90,9 @@ def record(config: Config) -> None:
 
         def add(result: EpisodeResult, number: int) -> None:
             name = episode_name(result.env, result.agent, number)
-            writer.add(name, env=result.env, agent=result.agent, policy_version=measurement.versions[0])
+            writer.add(
+                name, env=result.env, agent=result.agent, policy_version=measurement.session.versions[0]
+            )
 
         try:
             with explains_other_env(config, warns=False):

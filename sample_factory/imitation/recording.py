@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sample_factory.config.config import Config
-from sample_factory.config.flags import NEVER, ConfigError
+from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import env_info
 from sample_factory.envs.protocol import (
     EMPTY_INFO,
@@ -21,15 +21,8 @@ from sample_factory.envs.protocol import (
     ObservationRows,
     StepResult,
 )
-from sample_factory.evaluation.session import (
-    ONE_ENV,
-    Cast,
-    Events,
-    FirstEnv,
-    Session,
-    in_this_process,
-    plan_session,
-)
+from sample_factory.evaluation.session import Events, Session
+from sample_factory.evaluation.session_plan import Cast, FirstEnv, plan_single
 from sample_factory.evaluation.video import to_rgb
 from sample_factory.imitation.games import Episode, writing_to
 from sample_factory.runtime.supervisor import StopSignals
@@ -163,10 +156,9 @@ def record_players(
     def record(env: MultiAgentEnv, env_config: EnvConfig) -> MultiAgentEnv:
         return RecordedEnv(env, add)
 
-    own = in_this_process(config)
-    own = replace(own, run=replace(own.run, seed=seed))
+    own = replace(config, run=replace(config.run, seed=seed))
     cast = Cast(teachers or known, matchmaking=DrawnPlayers)
-    plan = plan_session(own, env, info, cast, ONE_ENV, NEVER, is_single=True, around=[record])
+    plan = plan_single(own, env, info, cast, around=[record])
     session = Session(plan, cast, Events(is_over=lambda: num_actions >= num_samples))
     session.play(StopSignals())  # without handlers: Ctrl+C ends the command
     return episodes

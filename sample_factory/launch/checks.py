@@ -251,7 +251,7 @@ def probe_networks(config: Config, policies: Sequence[PolicySpec], algorithm: An
     Raises ConfigError or ChildFailed if they cannot be used.
     """
     try:
-        size = probe_state(config, policies)
+        size = recurrent_state_size(config, policies)
         if algorithm not in {info.factory for info in BUILT_IN.values()}:
             args = (config.run.algo, algorithm, policies[0], config.learning)
             call_in_child("algorithm_probe", _probe_algorithm, args, from_template=True)
@@ -262,7 +262,7 @@ def probe_networks(config: Config, policies: Sequence[PolicySpec], algorithm: An
     return size
 
 
-def probe_state(config: Config, policies: Sequence[PolicySpec]) -> int:
+def recurrent_state_size(config: Config, policies: Sequence[PolicySpec]) -> int:
     """Returns the number of floats in the recurrent state of an agent; tries out a network of the user's own
     in a child process. Raises ChildFailed if it cannot be used."""
     if not users_parts(config.model):

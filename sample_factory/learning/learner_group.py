@@ -43,7 +43,7 @@ class LearnerGroup:
         self._store: Any = None  # in the first learner, to which the others connect
 
     def listen(self) -> JoinGroup:
-        """In the first learner: waits for the others in the background; returns where they find it."""
+        """In the first learner: opens a port to which the other learners connect; returns it and a key."""
         self._store = TCPStore(LOOPBACK, 0, self.size, is_master=True, wait_for_workers=False)
         return JoinGroup(self._store.port, secrets.token_bytes(KEY_BYTES))
 

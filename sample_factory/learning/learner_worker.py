@@ -115,8 +115,8 @@ class LearnerWorker:
 
 
 def _trainer_thread(num_threads: int) -> ThreadPoolExecutor:
-    """Makes an executor with one thread, in which torch computes with `num_threads` threads; limits torch to
-    one thread in the calling thread.
+    """Makes an executor with a single thread, the trainer thread. There, torch computes with `num_threads`
+    threads; in the calling thread, with one.
 
     OpenMP has a pool of threads for each thread that computes with several. If all pools together have more
     threads than there are cores, the threads sleep at every barrier. Measured with doom_battle on two cores:

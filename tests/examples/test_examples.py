@@ -63,7 +63,7 @@ def succeed(*command_lines: list[str]) -> list[str]:
 
 
 def run_python(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess:
-    """Runs Python with these words of the command line; stdout is all that a terminal would show."""
+    """Runs Python with these arguments. Its stdout and stderr are in `stdout`, in the order of a terminal."""
     return subprocess.run(
         [sys.executable, *words],
         cwd=cwd,

@@ -1,5 +1,6 @@
 """An env that is rebuilt when it raises, and a watch for calls that wait for a dead simulator."""
 
+import functools
 import os
 import threading
 import time
@@ -77,7 +78,6 @@ class GuardedEnv:
         self._use(make())
         self.num_agents = self._env.num_agents
         self.kinds = self._env.kinds
-        self._encoders = [action_encoder(spaces.action) for spaces in self.kinds.spaces]
         self._shaping: dict[int, Mapping[str, Any]] = {}  # by agent; absent: the env's default
         self._training_info: Mapping[str, Any] = {}
         # As StepResult.active, after the last reset, by `reset` or by a rebuild.
@@ -109,10 +109,15 @@ class GuardedEnv:
             self._rebuild("step", error, into)
             return None
 
+    @functools.cached_property
+    def _encoders_of_scripts(self) -> list[Callable[[Any], np.ndarray]]:
+        """By kind of agents: from an action of a scripted player to its row."""
+        return [action_encoder(spaces.action) for spaces in self.kinds.spaces]
+
     def scripted_action(self, player: str, agent: int) -> np.ndarray:
         """Returns the action that a scripted player chooses for an agent now, [K] float32. If it raises, the
         coming step does, and there is no action, [0]."""
-        encode = self._encoders[self.kinds.of_agent[agent]]
+        encode = self._encoders_of_scripts[self.kinds.of_agent[agent]]
         self._stepping[0] = self._env_index
         try:
             return encode(self._scripted.scripted_action(player, agent))
