@@ -94,7 +94,7 @@ class Supervisor:
         """Kills children that are stuck. Returns the restartable children that have died, and why; the caller
         restarts them.
 
-        restarts: False: no child may die, e.g. while the run starts.
+        restarts: False: a child that has never been ready may not die, e.g. while the run starts.
 
         Raises ChildFailed for any other child that has failed. If that child has only lost the connection to
         another child (PeerLost), raises the failure of the other child, unless there is none in PEER_SECONDS.
@@ -109,7 +109,8 @@ class Supervisor:
             error = child.error
             if error is None:
                 continue
-            if not restarts or child.name not in self._restartable or child.is_permanent_failure:
+            may_die = restarts or child.ready or self._deaths[child.name] > 0
+            if not may_die or child.name not in self._restartable or child.is_permanent_failure:
                 raise self._reason(error)
             # A child that has raised may still be closing simulators, with which a successor could collide.
             child.kill()

@@ -55,10 +55,10 @@ def forked(name, factory, args=()):
     return Child(name, factory, args, ChildOptions(from_template=True))
 
 
-def await_check(supervisor: Supervisor) -> list[Child]:
+def await_check(supervisor: Supervisor, restarts: bool = True) -> list[Child]:
     """Calls check() until it returns dead children; returns them."""
     dead = {}
-    assert eventually(lambda: dead.update(supervisor.check()) or dead), "no child died"
+    assert eventually(lambda: dead.update(supervisor.check(restarts)) or dead), "no child died"
     return list(dead)
 
 
@@ -91,6 +91,20 @@ def test_a_restartable_child_that_dies_while_the_run_starts_ends_it():
     with Supervisor([child], restartable=[child]) as supervisor:
         supervisor.start_all()
         with pytest.raises(ChildFailed, match="bad: LookupError: no such map"):
+            await_ready(supervisor)
+
+
+def test_a_restartable_child_that_was_ready_is_replaced_while_others_are_still_starting():
+    slow, worker = forked("slow", NeverReady), forked("worker", Idle)
+    with Supervisor([slow, worker], restartable=[slow, worker]) as supervisor:
+        supervisor.start_all()
+        wait_ready(worker, 60)
+        kill_9(worker.pid)
+        assert await_check(supervisor, restarts=False) == [worker]
+        kill_9(supervisor.restart(worker).pid)  # a successor may die even before it is ready
+        assert [child.name for child in await_check(supervisor, restarts=False)] == ["worker"]
+        kill_9(slow.pid)
+        with pytest.raises(ChildFailed, match="slow: ended by signal 9"):
             await_ready(supervisor)
 
 
