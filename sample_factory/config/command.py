@@ -18,7 +18,8 @@ class Command(NamedTuple):
         or the command's own section if it takes no flags of an experiment; returns an exit code, None for 0.
     usage: the arguments that are nearly always given.
     experiment: "": it takes only its own flags, which are one section. "new": also the flags of an
-        experiment, which need not exist. "saved": the experiment must exist, and its cfg.json has the env.
+        experiment, and reads no cfg.json. "resumed": as "new", but reads the cfg.json of an experiment that
+        exists. "saved": the experiment must exist; its cfg.json has the env, so --env may be left out.
     sections: name -> section of the flags that only this command has.
     section: the section of `Config` that belongs to this command, if there is one.
     common: names of the flags that its short help shows.
@@ -35,7 +36,7 @@ class Command(NamedTuple):
     examples: str = ""
     run: Callable[[Any], int | None] | str = ""
     usage: str = "--experiment=NAME [--flag=value ...]"
-    experiment: Literal["", "new", "saved"] = ""
+    experiment: Literal["", "new", "resumed", "saved"] = ""
     sections: Mapping[str, type] = {}
     section: str | None = None
     common: str = ""
@@ -138,7 +139,7 @@ TRAIN = Command(
     --experiment=basic
     """,
     usage="--env=ENV --experiment=NAME [--flag=value ...]",
-    experiment="new",
+    experiment="resumed",
     common="env experiment train_dir train_for_env_steps num_workers num_envs_per_worker batch_size "
     "learning_rate device seed",
     envs=ENV_FAMILIES,

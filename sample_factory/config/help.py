@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sample_factory.config.command import Command
@@ -64,7 +64,6 @@ def command_help(
     sections: Mapping[str, type],
     env_name: str | None = None,
     defaults: Mapping[str, Any] | None = None,
-    own_sections: Collection[str] = (),
     everything: bool = False,
     follows_observation: bool = False,
 ) -> str:
@@ -73,7 +72,6 @@ def command_help(
     sections: name -> section, all that the command accepts; "family" is the section of the env's family.
     env_name: None: the help for all envs.
     defaults: flag -> default of the env, instead of the default of the section.
-    own_sections: names of the sections that only this command has.
     everything: every flag by section, not only the common ones.
     follows_observation: other flags have the defaults of observation_defaults.py.
     """
@@ -86,7 +84,7 @@ def command_help(
     else:
         usage = usage.replace("ENV", env_name)
     parser = _make_parser(_program(command), usage, [_filled(command.description)], after)
-    own = [name for name in sections if name in own_sections or name == command.section]
+    own = [name for name in sections if name in command.sections or name == command.section]
     shared = [section for name, section in sections.items() if name not in (*own, "family")]
     for name in own:
         _add_group(parser, _title(sections[name]), [sections[name]], defaults)

@@ -79,8 +79,6 @@ class _Given(NamedTuple):
 def parse_config(
     argv: Sequence[str],
     resolve_family: Callable[[str], Family],
-    evaluation: bool = False,
-    extra_sections: Mapping[str, type] | None = None,
     command: Command = TRAIN,
     cfg_is_saved: bool = False,
     changes: Mapping[str, Any] | None = None,
@@ -93,46 +91,44 @@ def parse_config(
 
     argv: the flags as typed; `as_arguments` makes them from keywords of Python.
     resolve_family: returns the family of a full env name.
-    evaluation: the experiment must exist, and --env may be left out, because its cfg.json has it.
-    extra_sections: name -> section of the flags that only this program has; stored in `Config.extra`. Without
-        `evaluation`, such a program has no experiment, and no cfg.json is read.
-    command: whose help --help prints, and whose flags without effect are reported.
+    command: its own sections are stored in `Config.extra`, its help is printed on --help, and flags that have
+        no effect in it are reported.
     cfg_is_saved: the file that --cfg names is the cfg.json of a run, and no recipe.
     changes: flag -> value that a script for version 2 has set after it has parsed the command line, which
         count as typed; None: there is no such script.
 
     Raises ConfigError. Prints the help and exits with 0 on --help.
     """
-    own_sections = extra_sections or {}
+    must_exist = command.experiment == "saved"
     given = _read_typed_first(argv, changes or {})
     given = given._replace(file=_read_file_of_flags(given, cfg_is_saved))
-    if evaluation or not own_sections:
-        given = given._replace(saved=_read_saved(given, evaluation, resolve_family))
+    if command.experiment != "new":
+        given = given._replace(saved=_read_saved(given, must_exist, resolve_family))
     env_name = given.find("env")
     family = resolve_family(env_name) if env_name else None
-    sections = all_sections(None if family is None else family.flags, own_sections)
+    sections = all_sections(None if family is None else family.flags, command.sections)
     defaults = _defaults(given, env_name, family, command)
     follows = family is not None and family.follows_observation
     if "help" in given.first:
         of_env = {name: value for layer in defaults for name, value in layer.values.items()}
         everything = given.first["help"] == EVERYTHING
-        show(command_help(command, sections, env_name, of_env, own_sections, everything, follows))
+        show(command_help(command, sections, env_name, of_env, everything, follows))
         raise SystemExit(0)
     if family is None:
         refuse_missing_env(argv, command)
-    if not evaluation:
+    if not must_exist:
         _refuse_other_env(given)
-    given = _trusted(given, family.defaults, sections, own_sections)
+    given = _trusted(given, family.defaults, sections, command.sections)
 
     flags = _parse_typed(argv, sections)
     typed, script = Layer(COMMAND_LINE, {**flags, "env": env_name}), Layer(SCRIPT, changes or {})
     layers = [*defaults, given.file, given.saved, typed, script]
     config = build_config(sections, layers, {**flags, **script.values})
     resumed = None
-    if given.saved.values and not evaluation:
+    if given.saved.values and not must_exist:
         now = typed._replace(values={**typed.values, **script.values})
         resumed = changes_of(sections, given.saved, now, given.file)
-    is_new = not evaluation and not given.saved.values
+    is_new = not must_exist and not given.saved.values
     config = dataclasses.replace(
         config,
         argv=tuple(argv),
@@ -234,7 +230,7 @@ def parse_own_flags(argv: Sequence[str], command: Command) -> Any:
     Raises ConfigError. Prints the help and exits with 0 on --help.
     """
     if HELP_FLAGS & set(argv):
-        show(command_help(command, command.sections, own_sections=command.sections, everything=True))
+        show(command_help(command, command.sections, everything=True))
         raise SystemExit(0)
     (section,) = command.sections.values()
     parser = _parser_of((section,))

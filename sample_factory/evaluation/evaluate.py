@@ -115,7 +115,7 @@ def evaluate(
             **flags,
         }
         arguments = as_arguments(with_names(keywords))
-        config = parse_config(arguments, resolve_trained_family, evaluation=True, command=EVAL)
+        config = parse_config(arguments, resolve_trained_family, EVAL)
         family = resolve_family(config.env_name)
         evaluations = list(measure_checkpoints(config, family, keeps_process=True))
     except (ConfigError, UnknownEnvError) as error:

@@ -222,13 +222,8 @@ def load_policy(
         needs_env = observation_space is None or action_space is None
         resolve = resolve_trained_family if needs_env else _family_or_none
         keywords = {**named, "eval_deterministic": deterministic, **flags}
-        config = parse_config(
-            as_arguments(with_names(keywords)),
-            resolve,
-            "cfg" not in named,
-            command=LOAD_POLICY,
-            cfg_is_saved=True,
-        )
+        command = LOAD_POLICY.but(experiment="new") if "cfg" in named else LOAD_POLICY
+        config = parse_config(as_arguments(with_names(keywords)), resolve, command, cfg_is_saved=True)
         (choice,) = chosen_policies(config)
         find_checkpoint(config, choice)  # raises, before an env is made
         family = resolve(config.env_name)

@@ -152,7 +152,7 @@ def contestants_of(config: Config) -> tuple[Contestant, Contestant]:
     if flags.opponent_experiment is not None:
         typed = [*config.argv, f"--experiment={flags.opponent_experiment}"]
         silent = COMMAND._replace(reads=None)
-        opponent_config = parse_config(typed, resolve_trained_family, True, COMMAND.sections, silent)
+        opponent_config = parse_config(typed, resolve_trained_family, silent)
     _check(config, opponent_config, flags)
     (choice,) = chosen_policies(config)
     if flags.opponent_player is not None:

@@ -123,7 +123,7 @@ def export_onnx(
             **flags,
         }
         argv = as_arguments(with_names(keywords))
-        config = parse_config(argv, resolve_trained_family, True, EXPORT.sections, EXPORT)
+        config = parse_config(argv, resolve_trained_family, EXPORT)
         _check(config)
         from sample_factory.exporting.export_policies import export_policies  # loads torch and onnx
 

@@ -19,10 +19,9 @@ def parse(command: Command, argv: Sequence[str]) -> Any:
     """
     if not command.experiment:
         return parse_own_flags(argv, command)
-    is_saved = command.experiment == "saved"
     has_env = any(word.partition("=")[0] == "--env" for word in argv)  # otherwise it is in a cfg.json
-    find = resolve_family if has_env and not is_saved else resolve_trained_family
-    return parse_config(argv, find, is_saved, command.sections, command)
+    find = resolve_family if has_env and command.experiment != "saved" else resolve_trained_family
+    return parse_config(argv, find, command)
 
 
 def main_of(command: Command) -> Callable[..., int]:

@@ -171,7 +171,7 @@ def parse_full_cfg(parser: ScriptParser, argv: Sequence[str] | None = None) -> F
 def _parse(argv: Sequence[str], evaluation: bool) -> Config:
     """Returns the flags of a script, which may name its experiment later: no cfg.json is read."""
     own = EnjoyHubFlags if evaluation else values_of_script({})
-    return parse_config(argv, family_of_script, False, {"script": own}, SILENT)
+    return parse_config(argv, family_of_script, SILENT._replace(experiment="new", sections={"script": own}))
 
 
 def _git(*words: str) -> str:
@@ -266,9 +266,9 @@ def config_of(cfg: Any, function: str, evaluation: bool) -> Config:
     family, (flags, defaults) = family_of_script(cfg.env), extension_of(cfg.env)
     own = values_of_script(family.without_flags(changed, _others(evaluation)))
     extend_family(cfg.env, joined(own, flags), defaults)
-    sections = {"hub": EnjoyHubFlags} if evaluation else None
-    command = (ENJOY if evaluation else TRAIN)._replace(instead={})  # scripts share flags between commands
-    return parse_config(argv, family_of_script, evaluation, sections, command, changes=changed)
+    command = ENJOY._replace(sections={"hub": EnjoyHubFlags}) if evaluation else TRAIN
+    command = command._replace(instead={})  # scripts share flags between commands
+    return parse_config(argv, family_of_script, command, changes=changed)
 
 
 class AttrDict(dict[str, Any]):

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from sample_factory import __main__, train
+from sample_factory.config.command import PLAYS, TRAIN
 from sample_factory.config.flags import ConfigError, Layer, check_values, flag
 from sample_factory.config.merging import build_config
 from sample_factory.config.parsing import parse_config
@@ -135,7 +136,7 @@ def test_an_experiment_is_a_plain_folder_name(tmp_path, name):
     with pytest.raises(ConfigError, match="plain folder name|File name too long"):
         parse(tmp_path, f"--experiment={name}")
     with pytest.raises(ConfigError, match="plain folder name|File name too long"):
-        parse(tmp_path, f"--experiment={name}", evaluation=True)
+        parse(tmp_path, f"--experiment={name}", command=PLAYS)
 
 
 @pytest.mark.parametrize("root", ["/elsewhere", "..", "a/../..", "a\nb"])
@@ -201,11 +202,11 @@ def test_a_file_of_flags_must_be_a_file(tmp_path, monkeypatch, file, message):
         ('{"restart_behavior": []}', "a/cfg.json: restart_behavior = .* of type str"),
     ],
 )
-@pytest.mark.parametrize("evaluation", [False, True])
-def test_a_bad_saved_cfg_json_is_named_with_the_key(tmp_path, text, message, evaluation):
+@pytest.mark.parametrize("command", [TRAIN, PLAYS])
+def test_a_bad_saved_cfg_json_is_named_with_the_key(tmp_path, text, message, command):
     saved(tmp_path, text)
     with pytest.raises(ConfigError, match=message):
-        parse(tmp_path, evaluation=evaluation)
+        parse(tmp_path, command=command)
 
 
 def test_unknown_keys_of_a_saved_cfg_json_are_kept_even_if_they_look_like_typos(tmp_path):

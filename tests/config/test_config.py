@@ -3,6 +3,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from sample_factory.config.command import PLAYS
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_family import EnvFamily
@@ -152,7 +153,7 @@ def test_the_saved_command_line_is_the_one_that_was_parsed(tmp_path):
 
 def test_evaluation_needs_the_experiment(tmp_path):
     with pytest.raises(ConfigError, match="no experiment at"):
-        parse(tmp_path, "--experiment=none", evaluation=True)
+        parse(tmp_path, "--experiment=none", command=PLAYS)
 
 
 def test_a_typo_in_a_familys_defaults_is_an_error(tmp_path):

@@ -21,7 +21,8 @@ TAKE_FLAGS = {command.name: command for command in (*DECLARED, LOAD_POLICY) if c
 
 
 def parse(*argv, command=TRAIN, env="gym_CartPole-v1", **options):
-    return parse_config([f"--env={env}", *argv], resolve_family, command=command, **options)
+    command = command._replace(experiment="resumed")  # so that no experiment is needed
+    return parse_config([f"--env={env}", *argv], resolve_family, command, **options)
 
 
 def warnings(caplog, *argv, **options):

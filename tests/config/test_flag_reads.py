@@ -28,7 +28,9 @@ def unread_flags(name: str, folder: Path) -> list[str]:
     own = {word for word in argv if word.partition("=")[0] in OWN_FLAGS}
     words = [word for word in argv if word not in own]
     # A training has saved the defaults that follow the observation.
-    config = parse_config(words, resolve_family, run.command in PLAYING, command=command._replace(reads=None))
+    is_new = command.experiment == "new"
+    silent = command._replace(reads=None, sections={}, experiment="resumed" if is_new else command.experiment)
+    config = parse_config(words, resolve_family, silent)
     config = dataclasses.replace(config, command=command)
     read = {*(folder / f"{name}.reads").read_text().split(), *READ_FIRST}
     return [
@@ -41,7 +43,6 @@ def unread_flags(name: str, folder: Path) -> list[str]:
     ]
 
 
-PLAYING = ("enjoy", "eval", "export", "record")
 OWN_FLAGS = ("--out", "--episodes", "--games", "--imitate_epochs", "--timeout_seconds")
 
 

@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from sample_factory.config.command import PLAYS
 from sample_factory.config.observation_defaults import PICTURES, SETS, VECTORS
 from sample_factory.config.parsing import as_arguments, parse_config, with_flags
 from sample_factory.envs.env_info import EnvInfo
@@ -219,7 +220,7 @@ def test_a_resumed_run_keeps_what_was_chosen(tmp_path):
     again, notes = chosen(tmp_path, {"obs": PICTURE}, "--experiment=a")
     assert again.flat() == config.flat() and not notes
     for_evaluation = parse_config(
-        as_arguments({"experiment": "a", "train_dir": str(tmp_path)}), resolve_family, evaluation=True
+        as_arguments({"experiment": "a", "train_dir": str(tmp_path)}), resolve_family, PLAYS
     )
     assert not for_evaluation.open_flags
     assert for_evaluation.flat()["learning_rate"] == VECTORS["learning_rate"]

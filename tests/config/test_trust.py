@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from sample_factory.config.command import PLAYS, TRAIN
 from sample_factory.config.experiment_folder import MAX_TEXT
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
@@ -45,7 +46,8 @@ def foreign(trained, tmp_path, monkeypatch):
 
 def parse(*argv, own=None, train_dir="train_dir"):
     argv = ["--experiment=theirs", f"--train_dir={train_dir}", *argv]
-    return parse_config(argv, resolve_family, evaluation=own is not None, extra_sections=own)
+    command = TRAIN if own is None else PLAYS._replace(sections=own)
+    return parse_config(argv, resolve_family, command)
 
 
 def refusal(*argv, **options) -> str:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from sample_factory.config.command import PLAYS
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import main as enjoy
@@ -25,7 +26,7 @@ def chosen(tmp_path, *flags):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "cfg.json").write_text("{}")
     argv = ["--env=mixed_x", f"--train_dir={tmp_path}", "--experiment=a", *flags]
-    config = parse_config(argv, resolve_family, evaluation=True)
+    config = parse_config(argv, resolve_family, PLAYS)
     return [choice.policy_index for choice in choices_of_agents(config, adapt(MixedCounting()).kinds)]
 
 

@@ -9,6 +9,7 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import enjoy
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.measure import plan_evaluation
+from sample_factory.hub import ENJOY
 from tests.counting import make_plan
 from tests.evaluation.test_eval import evaluate
 from tests.guided import Guided, Unguided
@@ -46,7 +47,7 @@ def test_the_env_that_is_played_need_not_have_the_keys(identity, env):
     own = [*identity, f"--env={env}"]
     (result,) = evaluate(own, "--eval_episodes=4")
     assert [episode.length for episode in result.episodes] == [5] * 4
-    config = parse_config([*own, "--no_render", "--max_num_episodes=2"], resolve_family, evaluation=True)
+    config = parse_config([*own, "--no_render", "--max_num_episodes=2"], resolve_family, ENJOY)
     assert len(enjoy(config).episodes) == 2
 
 

@@ -23,6 +23,7 @@ from sample_factory.envs.protocol import EnvConfig, ObservationRows
 from sample_factory.evaluation.policy_choice import LATEST, PolicyChoice
 from sample_factory.evaluation.screen import Overlay
 from sample_factory.evaluation.watch import Watch
+from sample_factory.hub import ENJOY
 from tests.envs.parallel_envs import Scripted, Turn
 from tests.evaluation.conftest import always
 from tests.evaluation.playable_envs import Cards, FilmedCards, Undrawable, UnevenAgents
@@ -32,7 +33,7 @@ CARTPOLE = "gym_CartPole-v1"
 
 
 def evaluate(identity, *typed):
-    return enjoy(parse_config([*identity, "--no_render", *typed], resolve_family, evaluation=True))
+    return enjoy(parse_config([*identity, "--no_render", *typed], resolve_family, ENJOY))
 
 
 def read(path) -> list[np.ndarray]:
@@ -331,7 +332,7 @@ def test_each_agent_has_its_own_policy_and_checkpoint(choosing, registry, tmp_pa
     registry("cards", lambda full_env_name, cfg, env_config: Cards(num_agents=3))
     checkpoints, _ = choosing("cards", 3), choosing("cards", 4, policy=1)
     identity = ["--experiment=tiny", f"--train_dir={tmp_path}", "--max_num_episodes=6"]
-    config = parse_config(identity, resolve_family, evaluation=True)
+    config = parse_config(identity, resolve_family, ENJOY)
     checkpoints.save_milestone(always(config, 2), 7, 8)
     flags = ["--policy_index", "0", "1", "0", "--checkpoint", "milestone:7", "latest", "latest"]
     result = evaluate(identity, *flags)
@@ -436,7 +437,7 @@ def test_a_window_that_is_closed_ends_the_evaluation(saved_experiment, monkeypat
             pygame.event.post(pygame.event.Event(pygame.KEYDOWN, key=pygame.K_ESCAPE))
 
     monkeypatch.setattr(pygame.display, "flip", flip)
-    result = enjoy(parse_config(identity, resolve_family, evaluation=True))
+    result = enjoy(parse_config(identity, resolve_family, ENJOY))
     assert result.env_frames == 3
 
 
@@ -446,10 +447,10 @@ def test_without_a_display_it_logs_that_once_and_plays(saved_experiment, monkeyp
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
     identity = saved_experiment(CARTPOLE)
-    config = parse_config([*identity, "--max_num_episodes=1"], resolve_family, evaluation=True)
+    config = parse_config([*identity, "--max_num_episodes=1"], resolve_family, ENJOY)
     assert len(enjoy(config).episodes) == 1
     assert caplog.text.count("no display") == 1
-    assert len(enjoy(parse_config(identity, resolve_family, evaluation=True)).episodes) == 10
+    assert len(enjoy(parse_config(identity, resolve_family, ENJOY)).episodes) == 10
     assert "no display: playing 10 episodes without pictures; --max_num_episodes=N for more" in caplog.text
 
 

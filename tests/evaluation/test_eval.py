@@ -17,6 +17,7 @@ from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.envs.protocol import ObservationRows
 from sample_factory.envs.wrappers.frame_stack import ActionRepeat
+from sample_factory.evaluation.evaluate import EVAL
 from sample_factory.evaluation.measure import (
     Measurement,
     SnapshotMeasurement,
@@ -25,6 +26,7 @@ from sample_factory.evaluation.measure import (
 )
 from sample_factory.evaluation.results import Progress
 from sample_factory.exchange.messages import Snapshot
+from sample_factory.hub import ENJOY
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.failures import ChildFailed
 from tests.counting import make_plan
@@ -41,7 +43,7 @@ def uneven(registry):
 
 
 def evaluate(identity, *typed):
-    config = parse_config([*identity, *FLAGS, *typed], resolve_family, evaluation=True)
+    config = parse_config([*identity, *FLAGS, *typed], resolve_family, EVAL)
     return list(measure_checkpoints(config, resolve_family(config.env_name)))
 
 
@@ -159,10 +161,11 @@ def test_a_process_that_fails_for_good_leaves_the_results_before_it(choosing, tm
 def test_deterministic_actions_are_those_of_enjoy(saved_experiment):
     register_env("pole", lambda full_env_name, cfg, env_config: SameStart())
     identity = saved_experiment("pole")
-    flags = ["--no_render", "--max_num_episodes=1", "--eval_episodes=4", "--eval_deterministic=True"]
-    config = parse_config([*identity, *flags, "--serial_mode=True"], resolve_family, evaluation=True)
+    identity += ["--eval_deterministic=True", "--serial_mode=True"]
+    config = parse_config([*identity, "--eval_episodes=4"], resolve_family, EVAL)
     (result,) = measure_checkpoints(config, resolve_family("pole"))
-    (shown,) = enjoy(config).episodes
+    shown_by = parse_config([*identity, "--no_render", "--max_num_episodes=1"], resolve_family, ENJOY)
+    (shown,) = enjoy(shown_by).episodes
     assert {episode.length for episode in result.episodes} == {shown.length}
 
 
@@ -224,7 +227,7 @@ def test_without_a_seed_all_checkpoints_are_evaluated_with_the_same_one(choosing
     register_env("uneven", lambda full_env_name, cfg, env_config: Seeded(env_config.env_id))
     checkpoints = choosing("uneven", 0)
     flags = ["--serial_mode=True", *both_names(checkpoints), "--eval_episodes=1"]
-    config = parse_config([*identity_of(checkpoints), *flags], resolve_family, evaluation=True)
+    config = parse_config([*identity_of(checkpoints), *flags], resolve_family, EVAL)
     assert len(list(measure_checkpoints(config, resolve_family("uneven")))) == 2
     first, second = filter(None, seeds)
     assert first == second

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from sample_factory import match as program
+from sample_factory.config.command import PLAYS
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import register_env, resolve_family
@@ -133,7 +134,7 @@ def test_an_agent_whose_episode_ends_early_waits_for_the_end_of_the_match(choosi
 
 def test_past_plays_against_present(choosing, play, tmp_path):
     checkpoints = choosing("cards", 3)
-    config = parse_config(["--experiment=tiny", f"--train_dir={tmp_path}"], resolve_family, evaluation=True)
+    config = parse_config(["--experiment=tiny", f"--train_dir={tmp_path}"], resolve_family, PLAYS)
     checkpoints.save_milestone(always(config, 2), 12345, 8)
     checkpoints.save_snapshot(always(config, 4), "best_000020000_9_reward_1.000.pth")
     assert objectives(play("--opponent_checkpoint=milestone:12345", "--num_matches=1")) == [(3.0, 2.0)]

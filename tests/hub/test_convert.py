@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from sample_factory.checkpoints.milestones import best_value
+from sample_factory.config.command import PLAYS
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import RunFlags
@@ -94,7 +95,7 @@ def load_model(folder, spaces, policy=0, kind="latest"):
 
 def read_config(folder):
     argv = [f"--experiment={folder.name}", f"--train_dir={folder.parent}"]
-    return parse_config(argv, resolve_family, evaluation=True)
+    return parse_config(argv, resolve_family, PLAYS)
 
 
 def stored_space(config, spaces):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sample_factory.config.command import PLAYS
 from sample_factory.config.flags import section_fields
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
@@ -37,7 +38,7 @@ def card_of(tmp_path):
         folder.mkdir(exist_ok=True)
         (folder / "cfg.json").write_text(json.dumps({"env": ENV, "command_line": "", **flags}))
         argv = ["--experiment=theirs", f"--train_dir={tmp_path}", "--hf_repository=me/theirs"]
-        config = parse_config(argv, resolve_family, True, {"hub": PushFlags})
+        config = parse_config(argv, resolve_family, PLAYS._replace(sections={"hub": PushFlags}))
         checkpoint = Path("checkpoint_000000001_4.pth")
         return model_card(config, resolve_family(ENV), checkpoint, evaluation, has_video=False)
 

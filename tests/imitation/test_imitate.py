@@ -7,6 +7,7 @@ import pytest
 from minari.data_collector.episode_buffer import EpisodeBuffer
 
 from sample_factory import imitate as program
+from sample_factory.config.command import PLAYS
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.parsing import parse_config
@@ -105,7 +106,7 @@ def run(tmp_path):
 def next_cards(tmp_path):
     """Returns the most likely action of the saved policy for each card."""
     argv = ["--experiment=clone", f"--train_dir={tmp_path}", "--eval_deterministic=True"]
-    config = parse_config(argv, resolve_family, evaluation=True)
+    config = parse_config(argv, resolve_family, PLAYS)
     policy = load_trained_policy(
         config, PolicyChoice(0, "latest"), Follow.observation_space, Follow.action_space
     )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sample_factory import record as program
+from sample_factory.config.command import PLAYS
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.adapters.adapt import adapt
@@ -76,7 +77,7 @@ def seeds(dataset):
 def test_recorded_actions_and_seeds_give_the_recorded_games(saved_experiment, recorded, tmp_path, env_name):
     identity = saved_experiment(env_name, *SMALL)
     dataset = recorded(*identity, "--episodes=6")
-    config = parse_config(identity, resolve_family, evaluation=True)
+    config = parse_config(identity, resolve_family, PLAYS)
     assert dataset.total_episodes == 6 and dataset.total_steps == sum(map(len, dataset))
     assert len(set(seeds(dataset))) == 6
     env = make_adapted_env(resolve_family(env_name), config.namespace(), EnvConfig(0, 0, 0))

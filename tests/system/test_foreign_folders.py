@@ -10,6 +10,7 @@ import pytest
 import sample_factory
 from sample_factory import enjoy, export, match, train
 from sample_factory import eval as eval_command
+from sample_factory.config.command import PLAYS
 from sample_factory.config.flags import ConfigError, section_fields
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
@@ -111,7 +112,7 @@ def with_all_flags(foreign, text):
             candidate = {**accepted, field.name: [text] if kind.is_list else text}
             foreign.write(**candidate)
             try:
-                parse_config(IN_FOLDER, resolve_family, evaluation=True)
+                parse_config(IN_FOLDER, resolve_family, PLAYS)
             except ConfigError:
                 continue
             accepted = candidate

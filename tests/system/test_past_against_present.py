@@ -8,6 +8,7 @@ from sample_factory.enjoy import enjoy
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.match import run_match
 from sample_factory.evaluation.match_command import COMMAND
+from sample_factory.hub import ENJOY
 from sample_factory.launch.command_line import parse
 from sample_factory.training.run import train_config
 from tests.system.running import SMALL
@@ -56,7 +57,7 @@ def test_a_trained_policy_beats_an_untrained_one(tmp_path):
 
     past = next(early.glob("checkpoint_*.pth"))
     shown = ["--checkpoint", str(past), "latest", "--no_render", "--max_num_episodes=40"]
-    evaluation = enjoy(parse_config([*identity, *shown], resolve_family, evaluation=True))
+    evaluation = enjoy(parse_config([*identity, *shown], resolve_family, ENJOY))
     assert evaluation.for_agent(0).reward.mean == -evaluation.for_agent(1).reward.mean < -2.0
 
     version = min(path.name for path in (late / "milestones").iterdir()).split("_")[1]
