@@ -87,14 +87,14 @@ def command_help(
     own = [name for name in sections if name in command.sections or name == command.section]
     shared = [section for name, section in sections.items() if name not in (*own, "family")]
     for name in own:
-        _add_group(parser, _title(sections[name]), [sections[name]], defaults)
+        _add_group(parser, title_of(sections[name]), [sections[name]], defaults)
     if not everything:
         title = "Common flags" + OTHER_DEFAULTS * (env_name is None)
         _add_group(parser, title, shared, defaults, command.common)
     if "family" in sections:
         _add_group(parser, f"Flags of envs like {env_name}", [sections["family"]], defaults)
     for section in shared if everything else ():
-        _add_group(parser, _title(section), [section], defaults)
+        _add_group(parser, title_of(section), [section], defaults)
     return parser.format_help().rstrip()
 
 
@@ -102,7 +102,7 @@ def _by_observation() -> dict[str, Any]:
     """Returns flag -> default, as a text if it depends on the observation."""
     texts = {}
     for flag in dict.fromkeys(flag for flags in SETS.values() for flag in flags):
-        values = {observed: _typed(flags[flag]) for observed, flags in SETS.items() if flag in flags}
+        values = {observed: as_typed(flags[flag]) for observed, flags in SETS.items() if flag in flags}
         listed = ", ".join(f"{value} for {observed}" for observed, value in values.items())
         texts[flag] = listed if len({*values.values()}) > 1 else next(iter(values.values()))
     return {
@@ -143,7 +143,7 @@ def _program(command: Command) -> str:
     return f"python -m {PACKAGE}.{command.module}"
 
 
-def _title(section: type) -> str:
+def title_of(section: type) -> str:
     """Returns the first words of a section's docstring, up to the first full stop or colon."""
     return re.split(r"[.:]", (section.__doc__ or section.__name__).strip())[0]
 
@@ -170,12 +170,12 @@ def _add_group(
             text += f"; one of {choices.replace('|', ', ')}"
         elif choices:
             metavar = choices
-        default = _typed((defaults or {}).get(field.name, default_of(field)))
+        default = as_typed((defaults or {}).get(field.name, default_of(field)))
         text += f" (default: {default})" if default else ""
         add_flag(group, field, kind, help=text.replace("%", "%%"), metavar=metavar)
 
 
-def _typed(value: Any) -> str:
+def as_typed(value: Any) -> str:
     """Returns a default as it would be typed; an empty string for none."""
     if value is None:
         return ""

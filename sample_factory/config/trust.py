@@ -59,7 +59,7 @@ def signed(values: Mapping[str, Any]) -> dict[str, Any]:
     except (OSError, RuntimeError) as error:
         log.warning(
             "cfg.json is not signed, because this account's key cannot be stored (%s): commands treat this "
-            "experiment like one of another account, see sample_factory/config/README.md",
+            "experiment like one of another account, see sample_factory/config/TRUST.md",
             error,
         )
         return unsigned

@@ -161,6 +161,15 @@ def resolve_family(env_name: str) -> EnvFamily:
     return family.extended(*extension_of(env_name))
 
 
+def flags_of_families() -> dict[str, type]:
+    """Imports the families of this package, and returns the flags of each by the prefix of its envs; families
+    without flags are left out. Needs none of their packages."""
+    found = {
+        name: resolve(entry.find_parts().flags) for name, entry in _FAMILIES.items() if entry.is_built_in
+    }
+    return {name: flags for name, flags in found.items() if flags is not None}
+
+
 def gym_name_of(env_name: str) -> str:
     """Returns `gym_<id>` for an id of Gymnasium that no family has; any other name as it is."""
     if _find_entry(env_name) is not None or _is_prefix_alone(env_name):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-PAGE = "see sample_factory/config/README.md, Coming from Sample Factory 1 or 2"
+PAGE = "see sample_factory/config/MIGRATING.md"
 
 RUNNING = "sample_factory.version_2.running"
 PLAY_LOOP = "sample_factory.version_2.play_loop"
