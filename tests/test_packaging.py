@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import sample_factory
+
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PINNED = PROJECT["optional-dependencies"]["test"]
@@ -28,7 +30,14 @@ def test_the_extra_test_pins_all_dependencies_exactly():
 
 
 @pytest.mark.parametrize(
-    "name", ["environment.yml", "all_tests.sh", ".pre-commit-config.yaml", ".github/workflows/tests.yml"]
+    "name",
+    [
+        "environment.yml",
+        "all_tests.sh",
+        ".pre-commit-config.yaml",
+        ".github/try_release.sh",
+        *(f".github/workflows/{name}.yml" for name in ("tests", "site", "release")),
+    ],
 )
 def test_no_other_file_pins_a_version_of_a_package(name):
     assert not re.findall(r"\w[=~]=+\s*\d", read(name))
@@ -75,6 +84,12 @@ def test_every_command_has_a_console_script():
         target.partition(":")[0].removeprefix("sample_factory.") for target in PROJECT["scripts"].values()
     }
     assert commands <= modules
+
+
+def test_the_version_has_a_section_in_the_list_of_releases():
+    (version,) = set(re.findall(r"^## \[(.*)\]", read(".github/CHANGELOG.md"), re.MULTILINE)[:1])
+    assert version == PROJECT["version"] == sample_factory.__version__
+    assert f"This is version {version}" in read("README.md")
 
 
 def test_types_are_shipped_with_the_package():

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from sample_factory.benchmarking.advice import advice, advice_for_fast_env
 from sample_factory.benchmarking.benchmark_flags import BenchmarkFlags, training_flags
-from sample_factory.benchmarking.machine import describe_hardware, used_by_others, versions
+from sample_factory.benchmarking.machine import describe_hardware, used_by_others
 from sample_factory.benchmarking.stages import OTHERS, STAGES, Stage, num_processes, run_stage
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.versions import versions
 from sample_factory.monitoring.bottleneck import PARTS, describe_bottleneck
 from sample_factory.plotting.drawing import COLOURS, LIGHT_GREY, draw_bars
 from sample_factory.plotting.plot_command import aligned
@@ -245,7 +246,7 @@ def figures(
         "stages": {name: stage._asdict() for name, stage in stages.items()},
         "bottleneck": describe_bottleneck(stages["training"].waits),
         "compare": flags.others,
-        "versions": versions(),
+        "versions": dict(versions()),
     }
 
 

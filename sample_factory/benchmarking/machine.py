@@ -1,6 +1,5 @@
 """The machine on which something is measured: its parts, its packages, and what else uses it."""
 
-import importlib.metadata
 import platform
 import sys
 from collections.abc import Iterable
@@ -10,10 +9,8 @@ from typing import Any
 import psutil
 
 from sample_factory.benchmarking.stages import Stage
-from sample_factory.config import VERSION
 from sample_factory.runtime.cpu import num_usable_cores
 
-RECORDED_PACKAGES = ("torch", "numpy", "gymnasium")
 FOREIGN_CORES = 0.25  # less than that is the usual background load of a system
 STOLEN_CORES = 0.05  # on an idle host, nothing is stolen
 
@@ -33,12 +30,6 @@ def describe_hardware() -> dict[str, Any]:
         "memory_gb": psutil.virtual_memory().total / 2**30,
         "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
     }
-
-
-def versions() -> dict[str, str]:
-    """Returns the versions for the --json file."""
-    packages = {name: importlib.metadata.version(name) for name in RECORDED_PACKAGES}
-    return {"sample_factory": VERSION, "python": platform.python_version(), **packages}
 
 
 def used_by_others(stages: Iterable[Stage]) -> str:

@@ -27,6 +27,7 @@ from sample_factory.config.sections import (
 )
 from sample_factory.config.trust import signed
 from sample_factory.config.unknown_flags import suggestion
+from sample_factory.config.versions import VERSIONS_KEY, versions
 from sample_factory.runtime.log import log
 
 
@@ -191,7 +192,11 @@ class Config:
 
         An OSError, e.g. for a full disk, is logged and does not end the run.
         """
-        provenance = {"command_line": shlex.join(self.argv), "cli_args": dict(self.typed)}
+        provenance = {
+            "command_line": shlex.join(self.argv),
+            "cli_args": dict(self.typed),
+            VERSIONS_KEY: dict(versions()),
+        }
         values = {**self.unknown, **self.flat(), **provenance}
         path, second = (self.experiment_dir / name for name in SAVED_NAMES)
         try:

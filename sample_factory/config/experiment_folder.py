@@ -17,6 +17,7 @@ from sample_factory.config.trust import (
     may_be_changed_by_others,
     refuse_links,
 )
+from sample_factory.config.versions import VERSIONS_KEY
 from sample_factory.runtime.files import new_file, open_file, refuse_special
 
 IDENTITY = ("env", "experiment", "experiments_root", "train_dir", "restart_behavior")
@@ -28,7 +29,12 @@ MAX_TEXT = 100_000  # characters of a value
 MAX_BYTES = 20_000_000  # of a JSON file
 NUM_LISTED = 5  # experiments in an error message
 EXPECT = "expect"  # what a run with a --cfg file reaches, e.g. "a reward of about 0.8 after 300k frames"
-PROVENANCE_KEYS = ("command_line", "cli_args", SIGNATURE)  # keys of cfg.json for people to read; not flags
+PROVENANCE_KEYS = (
+    "command_line",
+    "cli_args",
+    VERSIONS_KEY,
+    SIGNATURE,
+)  # keys of cfg.json for people to read; not flags
 NOTES = (EXPECT, "comment")  # keys of a --cfg file that are texts for people, not flags
 
 

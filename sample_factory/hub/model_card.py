@@ -14,6 +14,7 @@ from sample_factory.config.flags import default_of
 from sample_factory.config.parsing import as_arguments
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
 from sample_factory.config.trust import TRUST
+from sample_factory.config.versions import VERSIONS_KEY, describe_versions
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_registry import is_found_by_all_commands
 from sample_factory.hub.hub_access import LIBRARY
@@ -59,8 +60,10 @@ def model_card(
     enjoy = flags.enjoy_script or ("sample_factory.enjoy" if has_commands else "YOUR.ENJOY.MODULE")
     train = flags.train_script or ("sample_factory.train" if has_commands else "YOUR.TRAIN.MODULE")
     frames = env_frames_of(checkpoint)
-    saved = next(path for name in SAVED_NAMES if (path := config.experiment_dir / name).exists())
-    settings = "".join(f" \\\n    {flag}" for flag in training_flags(read_json(saved), family))
+    saved = read_json(next(path for name in SAVED_NAMES if (path := config.experiment_dir / name).exists()))
+    settings = "".join(f" \\\n    {flag}" for flag in training_flags(saved, family))
+    made_with = saved.get(VERSIONS_KEY)
+    with_versions = as_cell(describe_versions(made_with if isinstance(made_with, Mapping) else {}))
     env = shlex.quote(f"--env={config.env_name}")
     video = "`replay.mp4` shows the agent.\n\n" if has_video else ""
     return f"""---
@@ -69,8 +72,8 @@ def model_card(
 
 # {name}
 
-A policy for **{as_cell(config.env_name)}**, trained with **{as_cell(config.run.algo)}** of Sample Factory \
-3 for {frames:,} env frames ({version_of(checkpoint):,} SGD steps).
+A policy for **{as_cell(config.env_name)}**, trained with **{as_cell(config.run.algo)}** of {with_versions}, \
+for {frames:,} env frames ({version_of(checkpoint):,} SGD steps).
 
 {video}{results_section(results)}## Use
 

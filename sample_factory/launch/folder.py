@@ -15,6 +15,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import refuse_foreign_links
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.trust import writable_by_all
+from sample_factory.config.versions import describe_versions, versions
 from sample_factory.mainloop.next_commands import relative_path
 from sample_factory.runtime.folder_lock import NAME as LOCK_NAME
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
@@ -79,6 +80,7 @@ def prepare_folder(config: Config) -> ExperimentFolder:
     except OSError as error:
         raise ConfigError(f"cannot write to the experiment folder {path}: {error.strerror}") from None
     setup_logging("main", str(path / "sf_log.txt") if config.monitoring.log_to_file else None)
+    log.info("%s", describe_versions(versions()), extra={"short": ""})
     log.info(
         "Experiment folder: %s; flags: %s",
         path,

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "sample_factory"
 PAGES = [path for top in (".", "configs", ".github") for path in sorted((ROOT / top).glob("*.md"))]
 PAGES += sorted(PACKAGE.rglob("*.md"))
+MIGRATING = PACKAGE / "config" / "MIGRATING.md"
 COMMAND = re.compile(r"python -m sample_factory\.([\w.]+) ([^`\n#]+)")
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
@@ -84,6 +85,16 @@ def defined_names(folder: Path) -> set[str]:
     return names
 
 
+def words(text: str) -> int:
+    """Returns the number of words of a page outside of its blocks of code."""
+    return len(re.sub(r"^( *)```.*?^\1```", "", text, flags=re.MULTILINE | re.DOTALL).split())
+
+
+def test_pages_stay_short_enough_to_be_read():
+    assert sum(words(page.read_text()) for page in PAGES) <= 26_000
+    assert len((ROOT / "README.md").read_text().split()) <= 1_200
+
+
 @each_page
 def test_no_line_of_code_scrolls_sideways(page):
     too_long = [
@@ -144,8 +155,9 @@ def test_every_command_of_the_pages_is_parsed(module, flags, tmp_path):
 
 
 def table(*column_names: str) -> list[list[str]]:
-    """Returns the rows of cells, without markup, of the table with these columns on the page about flags."""
-    text = (PACKAGE / "config" / "README.md").read_text().replace("`", "")
+    """Returns the rows of cells, without markup, of the table with these columns on the page for users of
+    versions 1 and 2."""
+    text = MIGRATING.read_text().replace("`", "")
     found = [[[cell.strip() for cell in row] for row in rows] for rows in tables(text)]
     return next(rows[2:] for rows in found if rows[0] == list(column_names))
 
@@ -154,17 +166,17 @@ def flags() -> list[dataclasses.Field]:
     return [field for section in TRAINING_SECTIONS.values() for field in dataclasses.fields(section)]
 
 
-def test_the_page_about_flags_names_all_aliases():
+def test_the_page_for_older_versions_names_all_aliases():
     aliases = {f"--{alias}": f"--{field.name}" for field in flags() for alias in field.metadata["aliases"]}
     assert dict(table("name in version 2", "name here")) == aliases
 
 
-def test_the_page_about_flags_names_all_flags_without_effect():
-    text = (PACKAGE / "config" / "README.md").read_text()
+def test_the_page_for_older_versions_names_all_flags_without_effect():
+    text = MIGRATING.read_text()
     assert [name for name in RETIRED_FLAGS if f"`--{name}`" not in text] == []
 
 
-def test_the_page_about_flags_has_the_present_defaults(monkeypatch):
+def test_the_page_for_older_versions_has_the_present_defaults(monkeypatch):
     monkeypatch.setattr(doom_family, "num_usable_cores", lambda: 2)
     doom = {f"{name} (Doom)": str(value) for name, value in doom_family.doom_defaults("doom_basic").items()}
     shown = {flag: here for flag, _, _, here, _ in table("flag", "1", "2", "here", "reason")}
@@ -172,7 +184,7 @@ def test_the_page_about_flags_has_the_present_defaults(monkeypatch):
     assert shown == {name: value for name, value in (general | doom).items() if name in shown}
 
 
-def test_flags_that_the_page_calls_unknown_are_refused(tmp_path):
+def test_flags_that_this_page_calls_unknown_are_refused(tmp_path):
     names = re.findall(r"--\w+", " ".join(cell for cell, _ in table("unknown flag", "instead")))
     for name in names:
         with pytest.raises(ConfigError, match="unknown flag"):

@@ -82,3 +82,13 @@ def test_names_in_results_of_a_stranger_are_plain_text(card_of, more):
     assert card.count("```") == plain.count("```") and len(card.splitlines()) == len(plain.splitlines())
     assert not re.search(r"<img|\[click\]|`touch", card) and "a??" in card
     assert "<img" not in results_section({**results(), "checkpoints": [HOSTILE]})
+
+
+def test_the_card_names_the_versions_that_the_run_was_made_with(card_of):
+    assert "of Sample Factory 3, for" in card_of({})
+    made_with = {"sample_factory": "3.0.0", "commit": "0123456789ab", "torch": "2.13.0"}
+    assert "of Sample Factory 3.0.0 (commit 0123456789ab), torch 2.13.0, for" in card_of(
+        {"versions": made_with}
+    )
+    assert "<img" not in card_of({"versions": {"torch": HOSTILE}})
+    assert "of Sample Factory 3, for" in card_of({"versions": "3"})

@@ -1,0 +1,73 @@
+"""A run says which versions it was made with, so that it can be repeated."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from sample_factory import __version__
+from sample_factory.config import versions as module
+from sample_factory.config.parsing import parse_config
+from sample_factory.config.versions import describe_versions, versions
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.launch.folder import prepare_folder
+
+
+@pytest.fixture(autouse=True)
+def not_cached():
+    versions.cache_clear()
+    yield
+    versions.cache_clear()
+
+
+def test_the_log_begins_with_the_versions_and_cfg_json_has_them(tmp_path):
+    identity = ["--env=gym_CartPole-v1", f"--train_dir={tmp_path}", "--experiment=some"]
+    config = parse_config(identity, resolve_family)
+    folder = prepare_folder(config)
+    config.save()
+    folder.lock.release()
+    first = (tmp_path / "some" / "sf_log.txt").read_text().splitlines()[0]
+    saved = json.loads((tmp_path / "some" / "cfg.json").read_text())
+    assert first.endswith(describe_versions(versions()))
+    assert saved["versions"] == versions() and saved["versions"]["sample_factory"] == __version__
+    again = parse_config(identity, resolve_family)
+    assert again.resumed is not None
+    assert "versions" not in again.unknown, "they are of the run that writes them"
+
+
+def test_versions_are_known_without_loading_the_packages():
+    code = (
+        "import sys; from sample_factory.config.versions import versions; "
+        "assert versions()['torch'] and 'torch' not in sys.modules and 'gymnasium' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_commit_is_that_of_the_checkout_and_says_if_files_have_changed(tmp_path, monkeypatch):
+    def git(*words):
+        own = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
+        done = subprocess.run(["git", *own, *words], cwd=tmp_path, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    file = tmp_path / "sample_factory" / "config" / "versions.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("1")
+    monkeypatch.setattr(module, "__file__", str(file))
+    assert "commit" not in versions(), "installed as a package"
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "a")
+    git("tag", "v1")
+    versions.cache_clear()
+    commit = git("rev-parse", "HEAD")[:12]
+    assert versions()["commit"] == commit
+    file.write_text("2")
+    versions.cache_clear()
+    assert versions()["commit"] == f"{commit}-dirty"
+
+
+def test_versions_of_a_run_that_saved_none_are_only_the_first_number():
+    assert describe_versions({}) == "Sample Factory 3"
+    found = {"sample_factory": "3.1.0", "commit": "abc", "torch": "2.13.0"}
+    assert describe_versions(found) == "Sample Factory 3.1.0 (commit abc), torch 2.13.0"
