@@ -193,14 +193,11 @@ class Evaluations(Subscriber):
         scalars |= {"eval/reward_low": reward.low, "eval/reward_high": reward.high, "eval/seconds": seconds}
         finite = {tag: value for tag, value in scalars.items() if math.isfinite(value)}
         self._monitor.write(policy_id, finite, snapshot.env_frames)
-        log.info(
-            "Evaluated %s: reward %s (95 %% confidence: %s to %s), %.0f s",
-            _weights(snapshot),
-            number_text(reward.mean),
-            number_text(reward.low),
-            number_text(reward.high),
-            seconds,
-        )
+        interval = ""
+        if math.isfinite(reward.low):
+            interval = f" (95 % confidence: {number_text(reward.low)} to {number_text(reward.high)})"
+        text = "Evaluated %s: reward %s%s, %.0f s"
+        log.info(text, _weights(snapshot), number_text(reward.mean), interval, seconds)
         metric = self._config.monitoring.save_best_metric
         if metric.startswith(EVALUATED) and snapshot.env_frames > self._config.monitoring.save_best_after:
             self._keep_if_best(snapshot, metric, statistics)

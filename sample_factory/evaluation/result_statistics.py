@@ -9,6 +9,7 @@ import numpy as np
 from sample_factory.monitoring.console import number_text
 
 NORMAL_QUANTILE = 1.959964  # 95 % of a normal distribution lie within this many deviations of its mean
+MIN_EPISODES = 10  # of an interval
 # Of Student's t distribution with 1, 2, ... degrees of freedom, for which the series is too inaccurate.
 # fmt: off
 T_QUANTILES = (
@@ -22,7 +23,7 @@ class MeanAndStd(NamedTuple):
     """Mean and standard deviation over episodes or matches; nan without any.
 
     low, high: 95 % confidence interval of the mean, by Student's t distribution, which assumes independent
-        values; nan for fewer than two values.
+        values; nan for fewer than MIN_EPISODES values, which say too little.
     """
 
     mean: float
@@ -38,10 +39,11 @@ def mean_and_std(values: Sequence[float]) -> MeanAndStd:
     if not values:
         return MeanAndStd(math.nan, math.nan)
     mean = float(np.mean(values))
-    if len(values) == 1:
-        return MeanAndStd(mean, 0.0)
+    std = float(np.std(values))
+    if len(values) < MIN_EPISODES:
+        return MeanAndStd(mean, std)
     margin = t_quantile(len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return MeanAndStd(mean, float(np.std(values)), mean - margin, mean + margin)
+    return MeanAndStd(mean, std, mean - margin, mean + margin)
 
 
 def t_quantile(degrees: int) -> float:

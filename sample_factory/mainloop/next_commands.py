@@ -10,6 +10,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import NEVER
 from sample_factory.config.sections import RunFlags
 from sample_factory.envs.env_registry import is_found_by_all_commands
+from sample_factory.envs.packages import is_installed
 from sample_factory.models.network_registry import are_found_without_script
 
 INTERPRETER_FLAGS_WITH_VALUE = ("-W", "-X")
@@ -22,7 +23,8 @@ def next_commands(
     least_frames: int = 0,
     environment: Mapping[str, str] = os.environ,
 ) -> list[tuple[str, str]]:
-    """Returns (purpose, command) pairs. Leaves out a command that may not work after a user's own script.
+    """Returns (purpose, command) pairs. Leaves out a command that may not work after a user's own script, and
+    the one that draws curves without the package that it needs.
 
     command_line: of this process, the interpreter included (`sys.orig_argv`).
     is_done: whether the run has reached the limit of its flags.
@@ -49,8 +51,11 @@ def next_commands(
     if (commands or is_script) and typed is not None:
         commands.append(("continue", typed))
     folder = shlex.quote(relative_path(config.experiment_dir))
-    plot = f"python -m sample_factory.plotting.plot_curves {folder} --out=curves.png"
-    return [*commands, ("curves", plot), ("tensorboard", f"tensorboard --logdir={folder}")]
+    if is_installed("matplotlib"):  # of the extra `plot`
+        commands.append(
+            ("curves", f"python -m sample_factory.plotting.plot_curves {folder} --out=curves.png")
+        )
+    return [*commands, ("tensorboard", f"tensorboard --logdir={folder}")]
 
 
 def _program(command_line: Sequence[str]) -> tuple[int, str]:

@@ -119,7 +119,7 @@ def test_a_policy_is_due_whenever_its_frames_pass_a_multiple_also_in_a_resumed_r
 def test_the_results_are_written_at_the_frames_of_the_weights(tmp_path):
     run = Run(tmp_path)
     run.train(90, 110)
-    run.answer("1 2 3", 110)
+    run.answer("1 2 3 1 2 3 1 2 3 2", 110)
     run.train(150)
     run.finish()
     ((policy, env_frames, scalars),) = run.monitor.written

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from sample_factory.evaluation.policy_choice import PolicyChoice
-from sample_factory.evaluation.result_statistics import NORMAL_QUANTILE, mean_and_std, t_quantile, win_rate
+from sample_factory.evaluation.result_statistics import (
+    MIN_EPISODES,
+    NORMAL_QUANTILE,
+    mean_and_std,
+    t_quantile,
+    win_rate,
+)
 from sample_factory.evaluation.results import EpisodeCount, EpisodeResult, Evaluation, write_json
 
 
@@ -70,13 +76,17 @@ def test_the_interval_of_a_mean_holds_it_as_often_as_it_says():
     rng = np.random.default_rng(1)
     held = [
         found.low <= 3.0 <= found.high
-        for found in map(mean_and_std, rng.normal(3.0, 2.0, (2000, 5)).tolist())
+        for found in map(mean_and_std, rng.normal(3.0, 2.0, (2000, MIN_EPISODES)).tolist())
     ]
     assert np.mean(held) == pytest.approx(0.95, abs=0.015)
 
 
-def test_one_value_has_no_interval():
-    assert math.isnan(mean_and_std([3.0]).low)
+@pytest.mark.parametrize("episodes", [1, 2, MIN_EPISODES - 1])
+def test_a_few_episodes_have_no_interval(episodes):
+    found = mean_and_std([*range(episodes)])
+    assert math.isnan(found.low) and found.std == pytest.approx(np.std(range(episodes)))
+    played = tuple(episode(0, 0, float(reward)) for reward in range(episodes))
+    assert "95 %" not in Evaluation((PolicyChoice(0, "latest"),), played, 1, 0.5).summary()
 
 
 def test_numbers_that_are_not_finite_are_null_in_the_json_file_at_any_depth(tmp_path):

@@ -1,5 +1,6 @@
 """Commands at the end of a run: only those that work, with the flags that they need."""
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -31,6 +32,12 @@ def test_after_a_command_of_the_package_the_run_can_be_watched_and_continued(con
     assert found["continue"] == "python -X dev -m sample_factory.train '--experiment=my run' --seed=1"
     assert found["curves"].endswith("plot_curves 'train_dir/my run' --out=curves.png")
     assert found["tensorboard"] == "tensorboard --logdir='train_dir/my run'"
+
+
+def test_curves_are_only_offered_with_the_package_that_draws_them(config, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    found = commands(config(), "python|-m|sample_factory.train")
+    assert "curves" not in found and "tensorboard" in found
 
 
 def test_without_a_display_a_video_is_written(config):
