@@ -152,6 +152,7 @@ class Evaluations(Subscriber):
             grace_seconds=GRACE_SECONDS,
             one_shot=True,
             own_session=True,
+            from_template=True,
         )
         child = Child("evaluation", CHILD, (self._plan, snapshot), options)
         child.start()

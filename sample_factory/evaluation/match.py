@@ -27,6 +27,7 @@ from sample_factory.evaluation.session_plan import (
 )
 from sample_factory.exchange.messages import MatchEnded
 from sample_factory.launch.checks import check_machine, log_flags_without_effect, probe_env
+from sample_factory.launch.shared_imports import shared_imports
 from sample_factory.runtime import cpu
 from sample_factory.runtime.supervisor import StopSignals
 
@@ -208,7 +209,7 @@ def run_match(config: Config) -> MatchSeries:
     for policy_config, player in contestants:
         if not isinstance(player, str):
             find_checkpoint(policy_config, player)  # raises
-    with StopSignals() as signals:
+    with StopSignals() as signals, shared_imports(config):
         session = _make_session(contestants, series, flags)
         matches = session.play(signals)
     series.results[:] = map(_result, matches)

@@ -33,6 +33,7 @@ from sample_factory.exchange.messages import Snapshot
 from sample_factory.exchange.run_plan import AroundEnv, RunPlan, SamplingPlan
 from sample_factory.launch.checks import check_machine, check_normalized_keys, check_parts, probe_env
 from sample_factory.launch.plan import with_defaults_for
+from sample_factory.launch.shared_imports import shared_imports
 from sample_factory.monitoring.console import number_text
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child_side import ChildContext
@@ -71,7 +72,7 @@ def measure_checkpoints(
     for choice in chosen:
         find_checkpoint(config, choice)  # raises
     config, family = with_eval_frameskip(prepared(config), family)
-    with StopSignals(keeps_process=keeps_process) as signals:
+    with StopSignals(keeps_process=keeps_process) as signals, shared_imports(config):
         with explains_other_env(config, warns=False):
             check_machine(config)
             info = probe_env(config, family)

@@ -139,7 +139,7 @@ def _publish(plan: SamplingPlan, cast: Cast, weights: Sequence[PolicyWeights]) -
         load_and_publish(*args)
     elif specs:
         try:
-            call_in_child("checkpoint", load_and_publish, args, LOAD_TIMEOUT_SECONDS)
+            call_in_child("checkpoint", load_and_publish, args, LOAD_TIMEOUT_SECONDS, from_template=True)
         except ChildFailed as failure:
             for explained in (ConfigError, CheckpointError):
                 if failure.is_a(explained):

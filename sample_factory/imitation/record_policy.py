@@ -25,6 +25,7 @@ from sample_factory.imitation import check_data_set
 from sample_factory.imitation.games import ONLY_KEY, SCREEN, UNFINISHED, Episode, EpisodeStore, GameWriter
 from sample_factory.imitation.recording import RecordedEnv
 from sample_factory.launch.checks import check_machine, probe_env
+from sample_factory.launch.shared_imports import shared_imports
 from sample_factory.runtime import cpu
 from sample_factory.runtime.log import log
 from sample_factory.runtime.supervisor import StopSignals
@@ -82,7 +83,7 @@ def record(config: Config) -> None:
     folder = _check(config, flags)
     config = replace(config, evaluation=replace(config.evaluation, eval_episodes=flags.episodes))
     cpu.raise_open_files_limit()
-    with StopSignals() as signals:
+    with StopSignals() as signals, shared_imports(config):
         plan = _plan(config, flags, folder)
         info = plan.session.info
         about = {"algorithm_name": config.run.algo, "env": config.env_name, "frameskip": info.frameskip}

@@ -1,7 +1,7 @@
 """Checks of a configuration against registered parts, the machine and the env."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from sample_factory.models.network_registry import (
 )
 from sample_factory.models.policy_spec import PolicySpec, probe_state_size, state_size
 from sample_factory.runtime.child import ChildFailed, call_in_child
+from sample_factory.runtime.failures import describe_exception
 from sample_factory.runtime.gpu import may_have_gpu, why_no_gpu
 from sample_factory.runtime.local_ray import find_cluster
 from sample_factory.runtime.log import log
@@ -246,7 +247,7 @@ def _is_picture(box: Any) -> bool:
 
 def probe_networks(config: Config, policies: Sequence[PolicySpec], algorithm: Any) -> int:
     """Returns the number of floats in the recurrent state of an agent. Tries out a network and an algorithm
-    of the user's own in a child process, since this process does not load torch; the template has loaded it.
+    of the user's own, see `_try_out`.
 
     Raises ConfigError or ChildFailed if they cannot be used.
     """
@@ -254,7 +255,7 @@ def probe_networks(config: Config, policies: Sequence[PolicySpec], algorithm: An
         size = recurrent_state_size(config, policies)
         if algorithm not in {info.factory for info in BUILT_IN.values()}:
             args = (config.run.algo, algorithm, policies[0], config.learning)
-            call_in_child("algorithm_probe", _probe_algorithm, args, from_template=True)
+            _try_out(config, "algorithm_probe", _probe_algorithm, args)
     except ChildFailed as failure:
         if failure.is_a(ConfigError):
             raise ConfigError(failure.message) from None
@@ -263,16 +264,28 @@ def probe_networks(config: Config, policies: Sequence[PolicySpec], algorithm: An
 
 
 def recurrent_state_size(config: Config, policies: Sequence[PolicySpec]) -> int:
-    """Returns the number of floats in the recurrent state of an agent; tries out a network of the user's own
-    in a child process. Raises ChildFailed if it cannot be used."""
+    """Returns the number of floats in the recurrent state of an agent; tries out a network of the user's own.
+    Raises ChildFailed if it cannot be used."""
     if not users_parts(config.model):
         return state_size(config.model, policies[0].has_critic)
-    size: int = call_in_child("network_probe", probe_state_size, (policies,), from_template=True)
+    size: int = _try_out(config, "network_probe", probe_state_size, (policies,))
     return size
 
 
+def _try_out(config: Config, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Calls a function that loads torch: in a child, because this process does not load it; in serial mode in
+    this process, which needs it anyway. Raises ChildFailed for what the function raises."""
+    if not config.sampling.serial_mode:
+        return call_in_child(name, function, args, from_template=True)
+    try:
+        return function(*args)
+    except Exception as error:
+        failed = describe_exception(error)
+        raise ChildFailed(name, failed.error, failed) from error
+
+
 def _probe_algorithm(*args: Any) -> None:
-    """In the child: imports torch."""
+    """Imports torch."""
     from sample_factory.learning.algorithm_check import probe_algorithm
 
     probe_algorithm(*args)

@@ -1,4 +1,4 @@
-"""Imports torch while the main process plans the run, and once for all processes."""
+"""Imports torch while the main process plans a run or a session, and once for all processes."""
 
 import contextlib
 import importlib
@@ -14,15 +14,17 @@ MODULES = ("sample_factory.learning.learner_worker", "sample_factory.sampling.in
 
 
 def shared_imports(config: Config) -> AbstractContextManager[None]:
-    """Returns a block in which learners, samplers and policy workers are forked from a process that has
-    imported their modules. In serial mode, a thread of this process imports them instead.
+    """Returns a block in which learners, samplers, policy workers and evaluations are forked from a process
+    that has imported their modules. In serial mode, a thread of this process imports them instead, and only
+    evaluations are forked.
 
     Nothing is forked on other systems than Linux, nor on a machine with a GPU, where torch's libraries may
     start threads when they are imported.
     """
     if config.sampling.serial_mode:
         threading.Thread(target=_import_modules, daemon=True).start()
-        return contextlib.nullcontext()
+        if not config.monitoring.eval_every_env_steps:
+            return contextlib.nullcontext()
     if sys.platform != "linux" or gpu.may_have_gpu(config.run.device):
         return contextlib.nullcontext()
     # One thread, because a process with several cannot fork safely; each child sets its number of threads.

@@ -162,7 +162,7 @@ def state_size(flags: ModelFlags, has_critic: bool = True) -> int:
 
 
 def probe_state_size(specs: Sequence[PolicySpec]) -> int:
-    """In a child, because it loads torch: builds and checks the network of each kind of agents, on the CPU.
+    """Builds and checks the network of each kind of agents, on the CPU. Loads torch.
 
     Returns the size of the recurrent state. Raises as `PolicySpec.build`, and NetworkError if the sizes
     differ between kinds.
