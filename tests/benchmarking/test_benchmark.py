@@ -166,7 +166,7 @@ def test_all_three_stages_of_a_real_run(capsys, monkeypatch, tmp_path):
     small = ["--num_workers=1", "--num_envs_per_worker=2", "--inline_samplers=1", "--rollout=8"]
     small += ["--batch_size=16", "--encoder_mlp_layers", "16", "--hidden_size=16", "--device=cpu"]
     files = [f"--json={out / 'all.json'}", f"--chart={out / 'bars.png'}", "--compare=v1=1000"]
-    argv = ["--env=gym_CartPole-v1", *small, "--seconds=3", "--warmup_seconds=0", *files]
+    argv = ["--env=gym_CartPole-v1", *small, "--seconds=2", "--warmup_seconds=0", *files]
     assert benchmark.main(argv) == 0
     printed = capsys.readouterr().out
     found = json.loads((out / "all.json").read_text())

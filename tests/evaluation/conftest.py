@@ -1,21 +1,24 @@
 """Saved experiments with untrained or chosen weights, for the commands that play a policy."""
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
 
-from sample_factory.checkpoints.store import Checkpoints
 from sample_factory.config.config import Config
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs import env_registry
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.models.actor_critic import ActorCritic
-from sample_factory.models.towers import make_actor_critic
 
+if TYPE_CHECKING:
+    from sample_factory.checkpoints.store import Checkpoints
+
+# What loads torch is imported in the functions: worker processes import the test modules whose envs they
+# make, and those import this file.
 SMALL = ["--hidden_size=8", "--encoder_mlp_layers", "8", "--use_rnn=False"]
 
 
@@ -39,6 +42,8 @@ def saved_experiment(tmp_path: Path) -> Callable[..., list[str]]:
 def save_untrained(train_dir: Path, env_name: str, *typed: str) -> list[str]:
     """Makes an experiment with a policy for each kind of agents, and returns the flags that name it."""
     identity = [f"--env={env_name}", "--experiment=tiny", f"--train_dir={train_dir}"]
+    from sample_factory.checkpoints.store import Checkpoints
+
     config = parse_config([*identity, *typed], resolve_family)
     config.experiment_dir.mkdir()
     config.save()
@@ -48,32 +53,38 @@ def save_untrained(train_dir: Path, env_name: str, *typed: str) -> list[str]:
 
 
 @pytest.fixture
-def choosing(tmp_path: Path) -> Callable[..., Checkpoints]:
-    """Returns save(...), which saves a policy that always chooses the same action.
+def choosing(tmp_path: Path) -> "Callable[..., Checkpoints]":
+    """Returns `save_choosing` for an experiment in tmp_path."""
+    return functools.partial(save_choosing, tmp_path)
+
+
+def save_choosing(
+    train_dir: Path,
+    env_name: str,
+    action: int,
+    experiment: str = "tiny",
+    policy: int = 0,
+    flags: tuple[str, ...] = (),
+) -> "Checkpoints":
+    """Saves a policy that always chooses the same action.
 
     flags: of its network, beside or in place of SMALL.
     """
+    from sample_factory.checkpoints.store import Checkpoints
 
-    def save(
-        env_name: str,
-        action: int,
-        experiment: str = "tiny",
-        policy: int = 0,
-        flags: tuple[str, ...] = (),
-    ) -> Checkpoints:
-        identity = [f"--env={env_name}", f"--experiment={experiment}", f"--train_dir={tmp_path}"]
-        config = parse_config([*identity, *SMALL, *flags], resolve_family)
-        config.experiment_dir.mkdir(exist_ok=True)
-        config.save()
-        checkpoints = Checkpoints(config.experiment_dir, policy, keep=1)
-        checkpoints.save(always(config, action), 1, 4)
-        return checkpoints
-
-    return save
+    identity = [f"--env={env_name}", f"--experiment={experiment}", f"--train_dir={train_dir}"]
+    config = parse_config([*identity, *SMALL, *flags], resolve_family)
+    config.experiment_dir.mkdir(exist_ok=True)
+    config.save()
+    checkpoints = Checkpoints(config.experiment_dir, policy, keep=1)
+    checkpoints.save(always(config, action), 1, 4)
+    return checkpoints
 
 
 def always(config: Config, action: int) -> dict:
     """Returns the state of a policy that always chooses one of the actions of a Discrete space."""
+    import torch
+
     (model,) = _untrained(config)
     torch.nn.init.zeros_(model.action_head.linear.weight)
     torch.nn.init.zeros_(model.action_head.linear.bias)
@@ -82,8 +93,12 @@ def always(config: Config, action: int) -> dict:
     return {"model": model.state_dict()}
 
 
-def _untrained(config: Config) -> list[ActorCritic]:
-    """Returns a model for each kind of agents."""
+def _untrained(config: Config) -> list:
+    """Returns a model (ActorCritic) for each kind of agents."""
+    import torch
+
+    from sample_factory.models.towers import make_actor_critic
+
     family = resolve_family(config.run.env)
     env = make_adapted_env(family, config.namespace(), EnvConfig(0, 0, 0))
     torch.manual_seed(7)

@@ -13,11 +13,12 @@ from sample_factory import match as program
 from sample_factory.config.command import PLAYS
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
+from sample_factory.envs import env_registry
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.match import run_match
 from sample_factory.evaluation.match_command import COMMAND
 from sample_factory.launch.command_line import parse
-from tests.evaluation.conftest import SMALL, always
+from tests.evaluation.conftest import SMALL, always, save_choosing
 from tests.evaluation.playable_envs import Cards, CardsWithBots, Undrawable, UnevenAgents
 
 made: list[Cards] = []
@@ -204,6 +205,39 @@ def test_copies_of_an_env_are_no_teams(choosing, play):
         play("--opponent_policy_index=1", "--env=gym_CartPole-v1", "--vector_env_copies=2")
 
 
+def register_faulty():
+    """Registers envs, most of which cannot be played as a match."""
+    register_env("cards_bots", lambda full_env_name: CardsWithBots())
+    register("cards_one", num_agents=1)
+    register("cards_three", num_agents=3)
+    register("cards_nan", bonuses=[0.0, float("nan")])
+    register_env("uneven", lambda full_env_name, cfg, env_config: UnevenCards())
+    register_env("drifting", lambda full_env_name, cfg, env_config: DriftingCards())
+    register_env("paid_nan", lambda full_env_name, cfg, env_config: PaidNan())
+
+
+@pytest.fixture(scope="module")
+def saved_contestants(tmp_path_factory):
+    """Returns the train_dir of two experiments, of which "tiny" has two policies and two milestones."""
+    folder = tmp_path_factory.mktemp("contestants")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(env_registry, "_FAMILIES", dict(env_registry._FAMILIES))
+        register("cards")
+        register_faulty()
+        checkpoints = save_choosing(folder, "cards", 3)
+        for version in (7, 12):
+            checkpoints.save_milestone({}, version, 8)
+        save_choosing(folder, "cards", 1, policy=1)
+        save_choosing(folder, "cards_one", 1, "elsewhere")
+    return folder
+
+
+@pytest.fixture
+def contestants(saved_contestants):
+    register_faulty()
+    return saved_contestants
+
+
 @pytest.mark.parametrize(
     "flags, words",
     [
@@ -234,25 +268,9 @@ def test_copies_of_an_env_are_no_teams(choosing, play):
         (["--opponent_index=1"], "--opponent_index"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(choosing, tmp_path, capsys, flags, words):
-    register_env("cards_bots", lambda full_env_name: CardsWithBots())
-    register("cards_one", num_agents=1)
-    register("cards_three", num_agents=3)
-    register("cards_nan", bonuses=[0.0, float("nan")])
-    register_env("uneven", lambda full_env_name, cfg, env_config: UnevenCards())
-    register_env("drifting", lambda full_env_name, cfg, env_config: DriftingCards())
-    register_env("paid_nan", lambda full_env_name, cfg, env_config: PaidNan())
-    checkpoints = choosing("cards", 3)
-    for version in (7, 12):
-        checkpoints.save_milestone({}, version, 8)
-    choosing("cards", 1, policy=1)
-    choosing("cards_one", 1, "elsewhere")
-    assert (
-        program.main(
-            ["--experiment=tiny", f"--train_dir={tmp_path}", "--num_matches=2", "--serial_mode=True", *flags]
-        )
-        == 2
-    )
+def test_bad_input_is_one_line_and_exit_code_2(contestants, capsys, flags, words):
+    identity = ["--experiment=tiny", f"--train_dir={contestants}", "--num_matches=2", "--serial_mode=True"]
+    assert program.main([*identity, *flags]) == 2
     error_lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert len(error_lines) == 1 and words in error_lines[0]
 
@@ -282,8 +300,8 @@ class PaidNan(UnevenCards):
 def test_a_damaged_or_foreign_checkpoint_is_one_line_and_exit_code_1(choosing, tmp_path, capsys):
     milestone = choosing("cards", 3).save_milestone({"model": {}}, 7, 8)
     argv = ["--experiment=tiny", f"--train_dir={tmp_path}", "--opponent_checkpoint=milestone:7"]
-    for words in ("does not fit the model", "cannot use checkpoint"):
-        assert program.main(argv) == 1
+    for words, is_serial in {"does not fit the model": True, "cannot use checkpoint": False}.items():
+        assert program.main([*argv, f"--serial_mode={is_serial}"]) == 1
         last_line = capsys.readouterr().err.splitlines()[-1]
         assert last_line.startswith("error: ") and words in last_line
         milestone.write_bytes(b"")

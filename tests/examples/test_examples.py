@@ -6,17 +6,21 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import gymnasium as gym
 import pytest
 
-from examples import algorithms, doom_table, policy_lag, team_doom
+import sample_factory
+from examples import algorithms, doom_table, from_python, policy_lag, team_doom
 from sample_factory.checkpoints.milestones import best_value, env_frames_of
 from sample_factory.config.algorithms import BUILT_IN
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.training.run import train_config
+from tests.examples.run_snippets import with_tiny_keywords
+from tests.forked import run_programs
 from tests.system.running import scalars
 
 pytestmark = pytest.mark.timeout(400)  # seconds; beside other load, workers of low priority are slow
@@ -31,28 +35,13 @@ SMALL_DOOM = ["--num_workers=1", "--num_envs_per_worker=2", "--rollout=8", "--ba
 SHORT_MAZE = ["--corridor_length=4", "--rnn_type=mingru", "--rollout=16", "--batch_size=256"]
 
 
-# One process for several command lines: most of the time goes into the import of torch.
-CALL_EACH = """
-import json, runpy, sys
-for sys.argv in json.loads(sys.argv[1]):
-    code = 0
-    try:
-        runpy.run_path(sys.argv[0], run_name="__main__")
-    except SystemExit as end:
-        code = end.code
-    print("exit code", code, flush=True)
-"""
-
-
 def run(*command_lines: list[str]) -> list[str]:
     """Runs examples with their arguments, one after another; returns what each has shown, and its exit code
     in the last line."""
     lines = [[str(EXAMPLES / script), *arguments] for script, *arguments in command_lines]
-    done = run_python("-c", CALL_EACH, json.dumps(lines))
-    assert done.returncode == 0, done.stdout
-    *shown, rest = re.split(r"(?<=^exit code \d)\n", done.stdout, flags=re.MULTILINE)
-    assert rest == "" and len(shown) == len(lines), done.stdout
-    return shown
+    with tempfile.TemporaryDirectory() as folder:
+        ended = run_programs(lines, Path(folder), timeout=300)
+    return [f"{shown}exit code {code}" for code, shown in ended]
 
 
 def succeed(*command_lines: list[str]) -> list[str]:
@@ -214,10 +203,18 @@ def test_rock_paper_scissors_is_played_against_past_selves_and_prints_its_strate
     assert nothing.startswith("error: no experiment at") and nothing.endswith("exit code 2")
 
 
-def test_all_functions_for_python_work_in_one_script_and_it_learns(tmp_path):
-    [shown] = succeed(["from_python.py", str(tmp_path)])
+def test_all_functions_for_python_work_in_one_script_and_it_learns(tmp_path, monkeypatch, capsys):
+    """With fewer frames, in this process."""
+    train, evaluate = sample_factory.run, sample_factory.evaluate
+    shorter = {"train_for_env_steps": 15_000, "serial_mode": True}
+    monkeypatch.setattr(sample_factory, "run", with_tiny_keywords(train, shorter))
+    monkeypatch.setattr(sample_factory, "evaluate", with_tiny_keywords(evaluate, {"serial_mode": True}))
+    assert from_python.main(str(tmp_path)) == 0
+    shown = capsys.readouterr().out
     # Random actions get 21; the most is 500.
-    assert float(re.search(r"6 episodes: mean reward (\d+)", shown)[1]) > 110, shown
+    assert float(re.search(r"6 episodes: mean reward (\d+)", shown)[1]) > 60, shown
+    assert re.search(r"done: 15,\d+ frames, mean reward \d+, in ", shown)
+    assert re.search(r"in 100 steps of 4 envs, \d+ episodes ended\n env_frames +value\n", shown)
 
 
 def test_a_script_for_version_2_trains_unchanged(tmp_path):

@@ -1,14 +1,12 @@
 """Runs the Python code of every page."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.config.test_pages import PAGES, ROOT
 from tests.examples.run_snippets import blocks
+from tests.forked import run_programs
 
 pytestmark = pytest.mark.timeout(400)  # seconds, as in test_examples.py
 
@@ -22,13 +20,5 @@ def test_pages_have_code():
 
 @pytest.mark.parametrize("page", PAGES_WITH_CODE, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_python_code_of_a_page_runs(page, tmp_path):
-    result = subprocess.run(
-        [sys.executable, str(PROGRAM), str(page)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-    )
-    assert result.returncode == 0, result.stdout
+    [(code, shown)] = run_programs([[str(PROGRAM), str(page)]], tmp_path, timeout=300, cwd=tmp_path)
+    assert code == 0, shown

@@ -28,7 +28,7 @@ def test_each_policy_is_trained_on_exactly_the_steps_in_which_it_acted():
     learners = [make_learner(policy) for policy in POLICIES]
     batchers = [Batcher(buffers, policy, learner.device) for policy, learner in enumerate(learners)]
     acted, seen, num_mixed = collections.Counter(), set(), 0
-    for _ in range(60):
+    for _ in range(15):
         for trajectory in play(vector, buffers, 8):
             b = trajectory.buffer
             policy_of_step = buffers.policy_ids[b].copy()
@@ -45,7 +45,7 @@ def test_each_policy_is_trained_on_exactly_the_steps_in_which_it_acted():
                 learners[policy].train(batch._replace(versions=batch.versions * 0 + learners[policy].version))
                 seen.add(policy)
             assert (owners == 1).all()
-    assert num_mixed > 10 and seen == set(POLICIES)
+    assert num_mixed > 5 and seen == set(POLICIES)
     assert [learner.samples for learner in learners] == [acted[policy] for policy in POLICIES]
     assert [learner.env_frames for learner in learners] == [acted[policy] for policy in POLICIES]
     assert counts(buffers)[2] == 0, "each buffer is free when the last of its policies has copied it"

@@ -87,7 +87,7 @@ def starts(search):
 
 
 def test_the_best_flags_are_a_recipe_and_bad_trials_are_a_line_each(search):
-    describe(search, [0.4, 2, 1.5, 0.8], num=5)
+    describe(search, [0.4, 2, 1.5, 0.8], num=5, more="frames=100, seeds=(1,)")
     ended = search.run("--max_parallel=2")
     assert ended.returncode == 0, ended.stdout
     bad = [line for line in ended.stdout.splitlines() if line.startswith("trial ") and " fail: " in line]
@@ -160,7 +160,7 @@ def test_ctrl_c_stops_the_runs_and_a_changed_objective_is_refused(search):
 
 def test_a_second_start_tries_other_flags_for_trials_that_have_failed(search):
     (search.folder / "broken").touch()
-    describe(search, [0.4, 0.8])
+    describe(search, [0.4, 0.8], more="frames=100, seeds=(1,)")
     ended = search.run()
     assert ended.returncode == 1 and "no trial is complete" in ended.stdout
     (search.folder / "broken").unlink()

@@ -13,7 +13,7 @@ import torch
 from sample_factory import register_encoder, register_env
 from sample_factory.train import main
 
-LAST_GOOD_STEP = 60  # of training, before the network computes NaN for good
+LAST_GOOD_STEP = 20  # of training, before the network computes NaN for good
 
 
 class Broken(gym.Env):

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from tests.forked import run_programs
 from tests.runtime.waiting import eventually
 
 PR_SET_CHILD_SUBREAPER = 36  # of sys/prctl.h
@@ -53,14 +55,10 @@ def environment() -> dict[str, str]:
 
 def run(module: str, train_dir: Path, *flags: str) -> subprocess.CompletedProcess:
     """Runs a command to its end; `stdout` of the result holds stderr, too, as in a terminal."""
-    return subprocess.run(
-        command(module, train_dir, *flags),
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=LIMIT_SECONDS,
-    )
+    _, *words = command(module, train_dir, *flags)
+    with tempfile.TemporaryDirectory() as folder:
+        [(code, shown)] = run_programs([words], Path(folder), LIMIT_SECONDS)
+    return subprocess.CompletedProcess(words, code, shown)
 
 
 started: list[subprocess.Popen] = []

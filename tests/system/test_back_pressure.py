@@ -23,7 +23,7 @@ from tests.crowd import AGENT, EPISODE, NUM_ACTIONS, STEP, CountingCrowd, make_c
 from tests.runtime.waiting import eventually
 from tests.system.running import SMALL, descendants, scalars, start, stop, wait_for_frames
 
-STEPS = 300_000
+STEPS = 150_000
 PATIENCE_SECONDS = 120.0
 GROWTH_MB = 8.0  # of one process, beyond which its memory is not flat
 # Of one core, by a process that mostly waits: about 0.05. Unlike the share of time that a worker reports as

@@ -33,7 +33,7 @@ def test_a_run_resumes_and_starts_another(tmp_path):
 
 
 def test_a_population_takes_over_the_critic_too(tmp_path):
-    flags = ["--env=guided", "--critic_only_keys=next/card", "--train_for_env_steps=2500", *EVOLVING]
+    flags = ["--env=guided", "--critic_only_keys=next/card", "--train_for_env_steps=1500", *EVOLVING]
     train(tmp_path, "a", *flags)
     taken = [policy for policy in range(2) if "zz_pbt/replaced_by" in scalars(tmp_path / "a", policy)]
     assert taken, "one policy has the weights of the other"

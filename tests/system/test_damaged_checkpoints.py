@@ -28,13 +28,14 @@ from tests.system.running import (
 )
 
 FLAGS = ["--env=gym_CartPole-v1", "--experiment=a", *SMALL, "--num_workers=1"]
+SERIAL = "--serial_mode=True"  # where it is not about processes: their start takes most of the time
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A folder with an experiment of four checkpoints, made of the one that a run has left."""
     folder = tmp_path_factory.mktemp("trained")
-    done = run("train", folder, *FLAGS, "--train_for_env_steps=2000")
+    done = run("train", folder, *FLAGS, SERIAL, "--train_for_env_steps=1000")
     assert done.returncode == 0, done.stdout
     (newest,) = checkpoints(folder / "a")
     state = torch.load(newest, weights_only=True)
@@ -77,7 +78,7 @@ def test_where_the_newest_is_gone_and_others_are_damaged_the_newest_whole_one_is
     second.write_bytes(second.read_bytes()[:-100])
     expected = steps(first)
     # Those that are damaged have reached the limit, by their names: 200 and 300 env frames.
-    done = run("train", experiment.parent, *FLAGS, "--train_for_env_steps=150")
+    done = run("train", experiment.parent, *FLAGS, SERIAL, "--train_for_env_steps=150")
     assert done.returncode == 0, done.stdout
     assert f"{newest}: the file is damaged" in done.stdout and "checksum" in done.stdout
     assert f"{second}: the file is empty, cut off" in done.stdout
@@ -108,11 +109,11 @@ def test_when_all_are_damaged_nothing_starts_from_scratch_and_the_message_says_w
 
 def test_flags_that_do_not_fit_are_refused_and_leave_the_experiment_unchanged(experiment):
     before = {path: path.read_bytes() for path in (*checkpoints(experiment), experiment / "cfg.json")}
-    done = run("train", experiment.parent, *FLAGS, "--encoder_mlp_layers", "32", FOREVER)
+    done = run("train", experiment.parent, *FLAGS, "--encoder_mlp_layers", "32", SERIAL, FOREVER)
     assert done.returncode == 1
     assert re.search(r"\S+weight is of shape \[16, 4\] there and of shape \[32, 4\] here", done.stdout)
     alternating = ["--async_rl=False", "--batch_size=144", "--restart_behavior=overwrite"]
-    done = run("train", experiment.parent, *FLAGS, *alternating)
+    done = run("train", experiment.parent, *FLAGS, SERIAL, *alternating)
     assert done.returncode == 2 and "the nearest that works is" in done.stdout
     assert {path: path.read_bytes() for path in before} == before
 
@@ -208,5 +209,5 @@ def test_a_folder_is_locked_until_the_learner_of_a_killed_run_has_saved_and_then
         assert_all_gone(family)
     (saved,) = checkpoints(tmp_path / "a")
     state = torch.load(saved, weights_only=True)
-    done = run("train", tmp_path, *FLAGS, f"--train_for_env_steps={state['env_steps'] + 1}")
+    done = run("train", tmp_path, *FLAGS, SERIAL, f"--train_for_env_steps={state['env_steps'] + 1}")
     assert done.returncode == 0 and f"resumes at {state['train_step']} SGD steps" in done.stdout

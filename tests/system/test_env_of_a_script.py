@@ -79,7 +79,7 @@ def test_a_recording_an_export_and_an_imitation_take_the_class_of_an_env(tmp_pat
 def test_a_match_takes_the_class_of_an_env(tmp_path, capsys):
     saved(tmp_path, Game)
     (tmp_path / "tiny").rename(tmp_path / "other")
-    flags = [*saved(tmp_path, Game), "--opponent_experiment=other", "--num_matches=2"]
+    flags = [*saved(tmp_path, Game), "--opponent_experiment=other", "--num_matches=2", "--serial_mode=True"]
     assert run("match", flags) == 2
     assert "sample_factory.enjoy.main(env=MyEnv)" in capsys.readouterr().err
     assert run("match", flags, Game) == 0

@@ -30,7 +30,7 @@ def test_a_clone_trains_against_itself_and_its_past_and_meets_the_bot(tmp_path, 
     assert newest_state(tmp_path / "duel")["train_step"] > 0
     assert "num_opponents" in " ".join(scalars(tmp_path / "duel"))  # it met its past
     played = [f"--train_dir={tmp_path}", "--experiment=duel", "--seed=1"]
-    assert match([*played, "--opponent_player=random", "--num_matches=2"]) == 0
+    assert match([*played, "--opponent_player=random", "--num_matches=2", "--serial_mode=True"]) == 0
     assert "2 matches" in capsys.readouterr().out
     assert enjoy([*played, "--no_render", "--save_video", "--max_num_frames=10"]) == 0
     assert list((tmp_path / "duel").glob("*.mp4"))

@@ -47,8 +47,8 @@ def train(train_dir, name, env_steps):
 
 def test_a_trained_policy_beats_an_untrained_one(tmp_path):
     register_env(ENV, lambda full_env_name, cfg, env_config: HigherCard())
-    early, late = train(tmp_path, "early", 128), train(tmp_path, "late", 32_000)
-    identity = ["--experiment=late", f"--train_dir={tmp_path}"]
+    early, late = train(tmp_path, "early", 128), train(tmp_path, "late", 16_000)
+    identity = ["--experiment=late", f"--train_dir={tmp_path}", "--serial_mode=True"]
 
     series = run_match(parse(COMMAND, [*identity, "--opponent_experiment=early", "--num_matches=40"]))
     assert sum(series.tally) == 40 and series.win_rate.low > 0.6

@@ -139,7 +139,7 @@ def test_a_resumed_run_has_the_settings_and_decides_when_it_is_due(taken_over):
     assert PERIOD <= before.decided_at < frames
     # Without the memory of the last decision, the next one would be due at once.
     more = [f"--pbt_period_env_steps={frames}", f"--train_for_env_steps={frames + 500}"]
-    done = run(SCRIPT, taken_over.parent, *FLAGS, *more)
+    done = run(SCRIPT, taken_over.parent, *FLAGS, *more, "--serial_mode=True")
     assert done.returncode == 0, done.stdout
     last = newest_state(taken_over, 1)
     assert last["env_steps"] - before.decided_at < frames, "or the run was too long to show anything"
@@ -191,7 +191,7 @@ def test_a_run_killed_during_a_takeover_has_changed_nothing_and_decides_again(tm
 def test_batch_size_and_discount_evolve_during_a_run(tmp_path):
     prepare(tmp_path / "a")
     more = ["--pbt_optimize_batch_size=True", "--pbt_optimize_gamma=True", "--train_for_env_steps=1500"]
-    done = run(SCRIPT, tmp_path, *FLAGS, *more, "--pbt_period_env_steps=300")
+    done = run(SCRIPT, tmp_path, *FLAGS, *more, "--pbt_period_env_steps=300", "--serial_mode=True")
     assert done.returncode == 0, done.stdout
     numbers = [scalars(tmp_path / "a", policy) for policy in (0, 1)]
     sizes = {value for found in numbers for _, value in found["zz_pbt/cfg_batch_size"]}
@@ -208,7 +208,7 @@ def test_an_objective_that_no_policy_reports_is_one_warning_with_those_that_are_
     tmp_path, capfd, objective, num_warnings
 ):
     argv = ["--env=gym_CartPole-v1", "--experiment=a", f"--train_dir={tmp_path}", "--serial_mode=True"]
-    argv += ["--num_policies=2", "--with_pbt=True", "--train_for_env_steps=2000", *SMALL]
+    argv += ["--num_policies=2", "--with_pbt=True", "--train_for_env_steps=1000", *SMALL]
     config = parse_config([*argv, f"--pbt_target_objective={objective}"], resolve_family)
     assert train_config(config).status != "failed"
     warning = f"no episode has reported --pbt_target_objective={objective}"

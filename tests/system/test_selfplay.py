@@ -45,7 +45,7 @@ def test_half_of_the_steps_played_against_past_selves_are_trained_on(tmp_path):
     state = train(tmp_path, "a")
     # All steps before the first milestone are; some of the last ones come too late.
     assert 0.35 < state["samples"] / HigherNumber.num_steps < 0.65
-    state = train(tmp_path, "b", "--selfplay_past_share=0")
+    state = train(tmp_path, "b", "--selfplay_past_share=0", frames=1500)
     assert state["samples"] / HigherNumber.num_steps > 0.8
     assert (
         not (tmp_path / "b" / "league.json").exists()
@@ -92,7 +92,7 @@ def test_a_resumed_run_continues_with_the_results_and_new_past_selves_play_in_in
     played, tmp_path
 ):
     shutil.copytree(played, tmp_path / "a")
-    train_in_processes(tmp_path, 8000, "--inline_samplers=1")
+    train_in_processes(tmp_path, 7000, "--inline_samplers=1")
     first, second = past_selves(played), past_selves(tmp_path / "a")
     assert all(num_matches(second[name]) >= num_matches(past) for name, past in first.items())
     new = [past for name, past in second.items() if name not in first]
@@ -105,7 +105,7 @@ def test_a_damaged_milestone_is_an_incident_and_leaves_the_league_when_it_is_dra
     victims = milestones(folder)
     for victim in victims:
         victim.write_bytes(victim.read_bytes()[:100])
-    train_in_processes(tmp_path, 8000)
+    train(tmp_path, "a", frames=8000)
     log = (folder / "sf_log.txt").read_text()
     drawn = {victim.name for victim in victims if f"no longer: cannot use {victim}" in log}
     left = {Path(name).name for name in past_selves(folder)}
@@ -123,7 +123,8 @@ def test_an_experiment_that_continues_with_past_selves_has_one_at_once(tmp_path)
 @pytest.mark.parametrize("extra", [["--use_rnn=True"], ["--num_policies=2", "--use_rnn=False"]])
 def test_with_prioritized_opponents_a_run_is_still_bit_for_bit_repeatable(tmp_path, extra):
     flags = ["--selfplay_sampling=prioritized", "--selfplay_max_opponents=3", "--selfplay_past_share=0.5"]
-    first, second = (train(tmp_path, name, *flags, *extra, frames=2500)["model"] for name in ("a", "b"))
+    flags.append("--selfplay_snapshot_env_steps=250")
+    first, second = (train(tmp_path, name, *flags, *extra, frames=1250)["model"] for name in ("a", "b"))
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert (tmp_path / "a" / "league.json").read_text() == (tmp_path / "b" / "league.json").read_text()
 

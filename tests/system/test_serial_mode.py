@@ -19,7 +19,7 @@ def train(train_dir, name, *flags, env="gym_CartPole-v1"):
         f"--train_dir={train_dir}",
         "--serial_mode=True",
         "--seed=3",
-        "--train_for_env_steps=2048",
+        "--train_for_env_steps=1024",
         *SMALL,
         *flags,
     ]
@@ -40,12 +40,12 @@ def same(left, right):
 def test_two_runs_with_one_seed_are_bit_equal_and_another_seed_gives_other_weights(tmp_path, extra):
     first, second = (train(tmp_path, name, *extra) for name in ("first", "second"))
     assert first["train_step"] > 0 and same(first, second)
-    other = train(tmp_path, "other", *extra, "--seed=4")
+    other = train(tmp_path, "other", *extra, "--seed=4", "--train_for_env_steps=256")
     assert not same(first["model"], other["model"])
 
 
 def test_two_runs_on_envpool_with_missions_are_bit_equal(tmp_path):
-    flags = ["--vector_env_copies=2", "--recurrence=16", "--train_for_env_steps=512"]
+    flags = ["--vector_env_copies=2", "--recurrence=16", "--train_for_env_steps=256"]
     env = "minigrid_GoToDoor-5x5-v0"
     first, second = (train(tmp_path, name, *flags, env=env) for name in ("first", "second"))
     assert first["train_step"] > 0 and same(first, second)
