@@ -104,7 +104,8 @@ def _by_observation() -> dict[str, Any]:
     for flag in dict.fromkeys(flag for flags in SETS.values() for flag in flags):
         values = {observed: as_typed(flags[flag]) for observed, flags in SETS.items() if flag in flags}
         listed = ", ".join(f"{value} for {observed}" for observed, value in values.items())
-        texts[flag] = listed if len({*values.values()}) > 1 else next(iter(values.values()))
+        is_same = len({*values.values()}) == 1 and values.keys() >= {"vectors", "pictures"}
+        texts[flag] = next(iter(values.values())) if is_same else listed
     return {
         **texts,
         "async_rl": "False for continuous actions, and for pictures without a GPU, where possible; else True",

@@ -1,4 +1,5 @@
-"""Defaults that follow the observation, for envs of users: one set for vectors, one for pictures.
+"""Defaults that follow the observation, for envs of users: one set for vectors, one for pictures, and one for
+batched simulators, whatever they observe.
 
 They stand above the defaults of the flags, and below the defaults of the env's family and of the algorithm,
 a --cfg file, the saved flags of a run, and the command line. A built-in family that knows its envs has none.
@@ -6,7 +7,7 @@ a --cfg file, the saved flags of a run, and the command line. A built-in family 
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sample_factory.config.config import Config
@@ -46,9 +47,36 @@ PICTURES: Mapping[str, Any] = {
     "ppo_clip_ratio": 0.1,
     "exploration_loss_coeff": 0.01,
 }
-SETS: Mapping[str, Mapping[str, Any]] = {"vectors": VECTORS, "pictures": PICTURES}
+# About the settings of rsl_rl and rl_games. One worker steps all copies, in the process that infers.
+SIMULATORS: Mapping[str, Any] = {
+    **_SMALL_TASKS,
+    "encoder_mlp_layers": (256, 128, 64),
+    "nonlinearity": "elu",
+    "initial_stddev": 1.0,
+    "rollout": 24,
+    "num_batches_per_iteration": 4,
+    "ppo_epochs": 5,
+    "learning_rate": 1e-3,
+    "lr_schedule": "kl_adaptive_minibatch",
+    "lr_schedule_kl_threshold": 0.01,
+    "ppo_clip_ratio": 0.2,
+    "exploration_loss_coeff": 0.0,
+    "max_grad_norm": 1.0,
+    "num_workers": 1,
+    "num_envs_per_worker": 1,
+    "worker_num_splits": 1,
+    "inline_samplers": 1,
+}
+SETS: Mapping[str, Mapping[str, Any]] = {
+    "vectors": VECTORS,
+    "pictures": PICTURES,
+    "simulators": SIMULATORS,
+}
+# Groups of a simulator's observations for its critic: of Isaac Lab, mjlab and rsl_rl, MuJoCo Playground, and
+# Isaac Gym.
+CRITIC_GROUPS = ("critic", "privileged_state", "states")
 # The flags that such a set, or the alternation of sampling and learning, may choose.
-FOLLOWING = frozenset({"async_rl"}.union(*SETS.values()))
+FOLLOWING = frozenset({"async_rl", "critic_only_keys"}.union(*SETS.values()))
 # Flags that describe a memory: whoever sets one of them wants one.
 _MEMORY_FLAGS = ("rnn_type", "rnn_num_layers", "gtrxl_memory", "gtrxl_heads")
 _MANY_PASSES = ("APPO",)  # algorithms with clipped losses, which many passes over the same samples need
@@ -56,29 +84,41 @@ _MANY_PASSES = ("APPO",)  # algorithms with clipped losses, which many passes ov
 _BELONG_TOGETHER = {"rollout", "recurrence", "batch_size", "num_batches_per_iteration"}
 # In an iteration, where sampling and learning alternate by default: their number has to suit the agents.
 _MOST_BATCHES = 4 * _SMALL_TASKS["num_batches_per_iteration"]
+# In an iteration with a simulator of few copies, at least.
+_FEWEST_SAMPLES = 1024
 
 
 def follow_observation(
-    config: Config, observed: str, num_agents: int, is_continuous: bool, has_other_bounds: bool
+    config: Config,
+    observed: str,
+    num_agents: int,
+    is_continuous: bool,
+    has_other_bounds: bool,
+    groups: Collection[str] | None = None,
 ) -> tuple[Config, dict[str, Any]]:
     """Returns the configuration with the defaults of a set, and flag -> value for those that were chosen.
 
-    observed: the name of the set. num_agents: of an env. is_continuous: whether their actions are.
-    has_other_bounds: whether some of these have bounds other than -1 and 1.
+    observed: "vectors" or "pictures". num_agents: of an env. is_continuous: whether their actions are.
+    has_other_bounds: whether some of these have bounds other than -1 and 1. groups: the keys of what a
+    batched simulator observes; None: the env is none.
     Only `config.open_flags` change. Raises ConfigError if a default contradicts a flag that was set.
     """
     kept: set[str] = set()
-    if not config.open_flags.issuperset(_BELONG_TOGETHER):
+    # A simulator's other flags follow from a rollout that is set.
+    if not config.open_flags.issuperset(_BELONG_TOGETHER - ({"rollout"} if groups is not None else set())):
         kept |= _BELONG_TOGETHER
     if not config.open_flags.issuperset(_MEMORY_FLAGS):
         kept |= {"use_rnn"}
     if config.run.algo not in _MANY_PASSES:
         kept |= {"ppo_epochs"}
     changeable = config.open_flags - kept
-    defaults = dict(SETS[observed])
+    defaults = dict(SETS[observed if groups is None else "simulators"])
     learns_better = is_continuous or (observed == "pictures" and not may_have_gpu(config.run.device))
     may_alternate = learns_better and changeable >= {"async_rl", "ppo_epochs"}
-    if "num_batches_per_iteration" in changeable and (may_alternate or not config.sampling.async_rl):
+    if groups is not None:
+        defaults |= _for_simulator(config, changeable, num_agents, groups)
+        defaults |= {"encoder_subtype": "auto"} if observed == "pictures" else {}
+    elif "num_batches_per_iteration" in changeable and (may_alternate or not config.sampling.async_rl):
         defaults |= _alternation(config, num_agents)
     if has_other_bounds and config.model.actor_critic_custom is None:  # which has a scale of its own
         defaults["scale_actions"] = True
@@ -90,6 +130,32 @@ def follow_observation(
     config = dataclasses.replace(config, **sections, open_flags=frozenset())
     check_consistency(config)
     return config, chosen
+
+
+def _for_simulator(
+    config: Config, changeable: Collection[str], num_agents: int, groups: Collection[str]
+) -> dict[str, Any]:
+    """Returns flags that depend on the number of copies of a simulator and on its observations.
+
+    One rollout of all copies is an iteration, as in rsl_rl and rl_games; of few copies, several.
+    """
+    sampling = config.sampling
+    num_workers = 1 if "num_workers" in changeable else sampling.num_workers
+    chosen: dict[str, Any] = {"inline_samplers": num_workers}
+    if "worker_num_splits" not in changeable:  # refused if there are several, with a line about simulators
+        chosen["num_envs_per_worker"] = sampling.worker_num_splits
+    alternates = sampling.num_policies == 1 and not sampling.sampler_only and config.cluster.num_nodes == 1
+    if alternates and "batch_size" in changeable:
+        rollout = SIMULATORS["rollout"] if "rollout" in changeable else config.learning.rollout
+        num_batches = SIMULATORS["num_batches_per_iteration"]
+        together = num_workers * num_agents
+        unit = math.lcm(together, num_batches)
+        num_trajectories = unit * math.ceil(_FEWEST_SAMPLES / (rollout * unit))
+        chosen |= {"async_rl": False, "batch_size": num_trajectories // num_batches * rollout}
+    critics = tuple(key for key in groups if key.partition("/")[0] in CRITIC_GROUPS)
+    if critics and len(critics) < len(groups) and config.model.actor_critic_custom is None:
+        chosen["critic_only_keys"] = critics
+    return chosen
 
 
 def _alternation(config: Config, num_agents: int) -> dict[str, Any]:

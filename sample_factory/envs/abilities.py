@@ -110,6 +110,13 @@ class ScriptedPlayers:
         raise NotImplementedError
 
 
+class SpreadsEpisodes:
+    """A VectorEnv whose copies begin together, and can let their first episodes end at different times."""
+
+    def spread_episodes(self, seed: int) -> None:
+        """Called before the first reset of a training, in place of random first steps."""
+
+
 class LimitsEpisodes:
     """An env whose episodes end after a known number of steps at the latest."""
 

@@ -7,6 +7,7 @@ import keyword
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from sample_factory.envs.family_flags import FLAG_OF_PARAMETER, device_of_env
 from sample_factory.envs.gym_registrations import GymRegistrations
 from sample_factory.envs.headless import prepare_sdl
 from sample_factory.envs.protocol import EnvConfig, EnvError, MultiAgentEnv
@@ -99,6 +100,7 @@ class EnvFamily:
 
         The first parameter of make_env gets the name of the env if it has no default, and is none of the
         others, which are passed by name. A class with **kwargs, which it may hand on, gets render_mode only.
+        `num_envs` is --vector_env_copies, `device` that of --env_device for torch.
 
         Before a run has chosen --num_envs_per_worker, as in the trial of the env, cfg has the smallest number
         that it can choose: make_env may compute with it.
@@ -114,10 +116,21 @@ class EnvFamily:
             of_class = () if render_mode is None else ("render_mode",)
             accepted |= set(of_class if inspect.isclass(self.make_env) else given)
         kwargs = {name: value for name, value in given.items() if name in accepted}
+        if self.takes("num_envs"):
+            kwargs["num_envs"] = cfg.vector_env_copies
+        if self.takes("device"):
+            kwargs["device"] = device_of_env(cfg, env_config.worker_index)
         return self.make_env(*([self.env_name] if self._takes_name(parameters) else []), **kwargs)
 
+    def takes(self, parameter: str) -> bool:
+        """Returns whether make_env has a parameter of that name, for which the family has a flag."""
+        flag = FLAG_OF_PARAMETER[parameter]
+        own = () if self.flags is None else dataclasses.fields(self.flags)
+        is_parameter = parameter in inspect.signature(self.make_env).parameters
+        return is_parameter and any(field.name == flag for field in own)
+
     def _takes_name(self, parameters: Sequence[inspect.Parameter]) -> bool:
-        if not parameters or parameters[0].name in ("cfg", "env_config", "render_mode"):
+        if not parameters or parameters[0].name in ("cfg", "env_config", "render_mode", *FLAG_OF_PARAMETER):
             return False
         first = parameters[0]
         if first.kind is first.VAR_POSITIONAL:

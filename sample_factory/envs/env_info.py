@@ -3,6 +3,7 @@
 A reset and a few random steps show most mistakes of an env before a run starts.
 """
 
+import copy
 import math
 import time
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from sample_factory.envs.abilities import (
 from sample_factory.envs.adapters.adapt import adapt, is_pettingzoo
 from sample_factory.envs.adapters.list_style import spaces_by_agent
 from sample_factory.envs.adapters.old_gym import OLD_API_NOTE, OldGymEnv, OldListEnv
+from sample_factory.envs.adapters.simulator import runs_on_device
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.protocol import (
     EnvConfig,
@@ -44,6 +46,7 @@ MAX_STEPS = 100
 MAX_SECONDS = 2.0  # no further step after this
 FEW_STEPS = 4
 ENOUGH_SECONDS = 0.03  # no further step after this and FEW_STEPS
+FEW_COPIES = 2  # of an env that is made in any number
 
 
 class OwnSpaces(NamedTuple):
@@ -65,6 +68,7 @@ class EnvInfo(NamedTuple):
     teams: the team of each agent, [num_agents].
     state_space: of what `state()` of a PettingZoo env returns; None if it has none.
     are_copies: whether its agents are the copies of a VectorEnv, which never meet.
+    is_simulator: whether it is a batched simulator, see adapters/simulator.py.
     scripted_players: names of its players, see ScriptedPlayers.
     """
 
@@ -78,6 +82,7 @@ class EnvInfo(NamedTuple):
     teams: tuple[int, ...] = ()
     state_space: gym.spaces.Box | None = None
     are_copies: bool = False
+    is_simulator: bool = False
     scripted_players: tuple[str, ...] = ()
 
     @property
@@ -107,6 +112,7 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
         # PettingZoo leaves it to the env whether it has this attribute.
         state_space=getattr(env.env, "state_space", None) if is_pettingzoo(env.env, "ParallelEnv") else None,
         are_copies=isinstance(env.env, gym.vector.VectorEnv),
+        is_simulator=runs_on_device(env.env),
         scripted_players=tuple(find_ability(env.env, ScriptedPlayers).scripted_players()),
     )
 
@@ -151,6 +157,11 @@ class EnvProbe:
     def __init__(self, family: EnvFamily, cfg: Any, context: ChildContext):
         self._family = family
         self._cfg = cfg
+        # An env that is made in any number is tried out in few copies: thousands take memory and time.
+        self._num_copies = cfg.vector_env_copies if family.takes("num_envs") else None
+        if self._num_copies is not None:
+            cfg = copy.copy(cfg)
+            cfg.vector_env_copies = min(FEW_COPIES, self._num_copies)
         self._env = make_adapted_env(family, cfg, EnvConfig(0, 0, 0))
         context.cleanup.callback(self._close)
 
@@ -158,16 +169,31 @@ class EnvProbe:
         """Tries the env out, and returns its EnvInfo. Raises EnvError for whatever is wrong with the env."""
         env, name = self._env, self._family.env_name
         with named_faults(name, "make"):
-            info = env_info(env, self._cfg)
+            info = self._with_all_copies(env_info(env, self._cfg))
             info = info._replace(
                 frameskip=info.frameskip * self._family.action_repeat,
                 max_episode_steps=max_episode_steps(env.env),
             )
-        if not info.num_simulators:  # a step would start it
+        if info.is_simulator:  # its step may be compiled for minutes, and again for the run
+            _try_reset(env, name, ObservationRows.allocate(env.kinds))
+        elif not info.num_simulators:  # a step would start it
             info = info._replace(step_seconds=try_out(env, name))
         if isinstance(env.env, (OldGymEnv, OldListEnv)) and env.env.has_old_api:
             log.info(OLD_API_NOTE, name)
         return info
+
+    def _with_all_copies(self, info: EnvInfo) -> EnvInfo:
+        """Returns the EnvInfo of the env in the number of copies that the run makes."""
+        if self._num_copies is None:
+            return info
+        few, count = min(FEW_COPIES, self._num_copies), self._num_copies
+        if not info.are_copies or info.num_agents != few:
+            raise EnvContractError(
+                f"make_env(num_envs={few}) returned an env of {info.num_agents} agents; it should return a "
+                f"vector env of {few} copies"
+            )
+        kinds = AgentKinds(info.kinds.spaces, info.kinds.of_agent[:1] * count)
+        return info._replace(kinds=kinds, teams=tuple(range(count)))
 
     def _close(self) -> None:
         with named_faults(self._family.env_name, "close"):
@@ -240,9 +266,7 @@ def try_out(env: MultiAgentEnv, env_name: str) -> float:
     rows = ObservationRows.allocate(env.kinds)
     draw_actions = RandomActions(env.kinds, seed=0)
     start = time.monotonic()
-    with named_faults(env_name, "reset"):
-        active = env.reset(0, rows)
-        _check_rows(env, rows, active)
+    _try_reset(env, env_name, rows)
     seconds = []
     for number in range(1, MAX_STEPS + 1):
         actions = draw_actions(rows)
@@ -258,6 +282,13 @@ def try_out(env: MultiAgentEnv, env_name: str) -> float:
         if passed > MAX_SECONDS or (number >= FEW_STEPS and passed > ENOUGH_SECONDS):
             break
     return sorted(seconds)[len(seconds) // 4]
+
+
+def _try_reset(env: MultiAgentEnv, env_name: str, rows: ObservationRows) -> None:
+    """Resets the env. Raises EnvError for whatever is wrong."""
+    with named_faults(env_name, "reset"):
+        active = env.reset(0, rows)
+        _check_rows(env, rows, active)
 
 
 def _check_rows(env: MultiAgentEnv, rows: ObservationRows, active: np.ndarray | None) -> None:

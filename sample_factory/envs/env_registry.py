@@ -22,9 +22,10 @@ from sample_factory.envs.env_family import (
     MakeEnv,
     UnknownEnvError,
 )
+from sample_factory.envs.family_flags import flags_of_parameters
 from sample_factory.envs.name_suggestions import did_you_mean, suggest_name
 from sample_factory.envs.packages import MissingPackage, how_to_install, is_installed, missing_package
-from sample_factory.envs.v1_registration import ParserRecorder
+from sample_factory.envs.v1_registration import ParserRecorder, joined
 from sample_factory.runtime.registry import WrongPath, resolve
 
 V1ParserFunction = Callable[[str, argparse.ArgumentParser], object]
@@ -82,9 +83,11 @@ def register_env(
     name: the whole name of one env; with an underscore or a star at its end, every name that begins with it:
         "harvest" is one env, "harvest_" and "harvest*" are families. The longest name that fits wins.
     make_env(full_env_name, cfg, env_config, render_mode): returns a Gymnasium env, a Gymnasium VectorEnv, a
-        PettingZoo ParallelEnv, or a multi-agent env; may have any of these parameters, by these names, so a
-        class of envs or `lambda: MyEnv(3)` will do. cfg has every flag as an attribute. An observation with
-        the key `action_mask` forbids actions: one number for each choice of the action space; 0 forbids it.
+        PettingZoo ParallelEnv, a batched simulator, or a multi-agent env; may have any of these parameters,
+        by these names, so a class of envs or `lambda: MyEnv(3)` will do. With the parameter `num_envs`, the
+        env has the flag --vector_env_copies, which sets it, and --env_device, which sets the parameter
+        `device`. cfg has every flag as an attribute. An observation with the key `action_mask` forbids
+        actions: one number for each choice of the action space; 0 forbids it.
     flags: frozen dataclass of `sample_factory.config.flags.flag` fields, the family's own flags.
     defaults: flag overrides, or a function of the env's name that returns them.
     names: the full names of the family's envs; with them, a mistyped name is an error at once.
@@ -153,7 +156,9 @@ def resolve_family(env_name: str) -> EnvFamily:
     values = defaults(env_name) if callable(defaults) else defaults or {}
     follows = found.follows_observation
     follows = follows(env_name) if callable(follows) else follows
-    family = EnvFamily(env_name, make_env, flags, dict(values), metrics, follows)
+    family = EnvFamily(
+        env_name, make_env, joined(flags, flags_of_parameters(make_env)), dict(values), metrics, follows
+    )
     if env_name not in _EXTENSIONS:
         return family
     # A script for v2 that registers an env expects the defaults of v2.

@@ -1,6 +1,8 @@
 """Flags that several families have: --env_kwargs, --vector_env_copies and --env_engine."""
 
+import dataclasses
 import difflib
+import functools
 import inspect
 import json
 from collections.abc import Callable, Collection, Mapping
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sample_factory.config.flags import ConfigError, flag, shortened
 from sample_factory.envs.packages import is_installed
+from sample_factory.runtime import gpu
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -16,6 +19,9 @@ if TYPE_CHECKING:
 ENVPOOL = "envpool"
 GYMNASIUM = "gymnasium"
 NOT_ARGUMENTS = ("self", "render_mode", "num_envs")  # set by other means
+COPIES = 1024  # of a batched simulator
+# Parameters of a user's make_env -> the flag that gives them their values.
+FLAG_OF_PARAMETER = {"num_envs": "vector_env_copies", "device": "env_device"}
 EXAMPLE = """'{"is_slippery": false}'"""
 
 
@@ -88,6 +94,42 @@ def vector_env_copies_flag(default: int, advice: str = "") -> Any:
         at_least=1,
         at_most=100_000,
     )
+
+
+def flags_of_parameters(make_env: Callable[..., Any]) -> type | None:
+    """Returns the flags of a user's make_env that has the parameter num_envs, and of its parameter device."""
+    try:
+        parameters = inspect.signature(make_env).parameters
+    except (TypeError, ValueError):  # some functions of C extensions have no signature
+        return None
+    if "num_envs" not in parameters:
+        return None
+    default = parameters["num_envs"].default
+    return _flags_of(default if isinstance(default, int) else COPIES, "device" in parameters)
+
+
+@functools.cache  # so that the same flags are the same class
+def _flags_of(copies: int, has_device: bool) -> type:
+    fields: list[Any] = [(FLAG_OF_PARAMETER["num_envs"], int, vector_env_copies_flag(copies))]
+    if has_device:
+        text = "device of the env; auto: that of the network"
+        choices = flag("auto", text, choices=("auto", "gpu", "cpu"), synonyms={"cuda": "gpu"})
+        fields.append((FLAG_OF_PARAMETER["device"], str, choices))
+    return dataclasses.make_dataclass("SimulatorFlags", fields, frozen=True)
+
+
+def device_of_env(cfg: Any, worker_index: int) -> str:
+    """Returns the device of --env_device for torch, e.g. "cuda:0". Raises ConfigError if there is none.
+
+    worker_index: workers take the GPUs in turn.
+    """
+    device = cfg.device if cfg.env_device == "auto" else cfg.env_device
+    if not gpu.may_have_gpu(device):
+        return "cpu"
+    try:
+        return gpu.resolve_device(device, worker_index)
+    except RuntimeError as error:
+        raise ConfigError(f"the env's device: {error}") from None
 
 
 def copies_in_turn(make: "Callable[[], gym.Env[Any, Any]]", num_copies: int) -> "gym.vector.SyncVectorEnv":

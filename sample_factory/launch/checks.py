@@ -118,6 +118,27 @@ def check_env(config: Config, info: EnvInfo) -> None:
         )
 
 
+def check_simulator(config: Config, info: EnvInfo) -> None:
+    """Before a training: raises ConfigError for flags that would make several simulators in one process, or
+    one in a process without a network."""
+    sampling = config.sampling
+    if not info.is_simulator:
+        return
+    num_copies = f"make_env returns a simulator of {info.num_agents:,} envs, which one process steps together"
+    other = "--vector_env_copies=N makes" if "vector_env_copies" in config.flat() else "make_env can choose"
+    for flag in ("worker_num_splits", "num_envs_per_worker"):
+        value = getattr(sampling, flag)
+        if value is not None and value > 1:
+            raise ConfigError(
+                f"--{flag}={value}: {num_copies}; use --{flag}=1. {other} another number of them"
+            )
+    if sampling.inline_samplers == 0 and not sampling.serial_mode:
+        raise ConfigError(
+            f"--inline_samplers=0: {num_copies}, also with the network; leave it out, or use "
+            f"--inline_samplers={sampling.num_workers}"
+        )
+
+
 def check_normalized_keys(config: Config, info: EnvInfo) -> None:
     """Raises ConfigError if --normalize_input_keys names no observation, or an index."""
     named = config.model.normalize_input_keys

@@ -22,6 +22,7 @@ from sample_factory.launch.checks import (
     check_env,
     check_machine,
     check_names,
+    check_simulator,
     describe_networks,
     flags_without_effect,
     probe_env,
@@ -59,13 +60,14 @@ def plan_run(config: Config, family: EnvFamily, info: EnvInfo | None = None) -> 
     observers = make_observers(config)
     if info is None:
         info = probe_env(config, family)
-    followed, notes = with_defaults_for(config, info.kinds)
+    followed, notes = with_defaults_for(config, info.kinds, info.is_simulator)
     lines = flags_without_effect(followed, info.kinds, config)
     notes += [Note(line, is_warning=True) for line in lines]
     notes += note_bounds(followed, info.kinds)
     central, family, info = with_centralized_critic(followed, family, info)
     check_critic_only_keys(central, info.kinds)
     check_env(central, info)
+    check_simulator(central, info)
     complete, num_inline_samplers, more_notes = arrange(central, info)
     topology = make_topology(complete, info, num_inline_samplers)
     kinds = [topology.kind_of_policy(policy_id) for policy_id in range(topology.num_policies)]
@@ -131,7 +133,9 @@ def plan_acting(config: Config, policies: Sequence[PolicySpec], seed: int) -> Ac
     )
 
 
-def with_defaults_for(config: Config, kinds: AgentKinds) -> tuple[Config, list[Note]]:
+def with_defaults_for(
+    config: Config, kinds: AgentKinds, is_simulator: bool = False
+) -> tuple[Config, list[Note]]:
     """Returns the configuration with the defaults for the observations of the agents, and lines for the log.
 
     Boards of a few fields, and tables, count as vectors. Raises ConfigError if a default contradicts a flag.
@@ -145,8 +149,9 @@ def with_defaults_for(config: Config, kinds: AgentKinds) -> tuple[Config, list[N
     layouts = [action_layout(kind.action, scales=True) for kind in kinds.spaces]
     is_continuous = any(layout.box_actions for layout in layouts)
     has_other_bounds = any(layout.is_scaled for layout in layouts)
+    groups = [key for key, _ in spaces if key != ACTION_MASK] if is_simulator else None
     config, chosen = follow_observation(
-        config, observed, len(kinds.of_agent), is_continuous, has_other_bounds
+        config, observed, len(kinds.of_agent), is_continuous, has_other_bounds, groups
     )
     if not chosen:
         return config, []
@@ -155,6 +160,8 @@ def with_defaults_for(config: Config, kinds: AgentKinds) -> tuple[Config, list[N
     memory = "" if config.model.may_remember else "; --use_rnn=True adds a memory"
     keys = ", ".join(key for key, _ in spaces if key != ACTION_MASK)
     actions = " and continuous actions" if is_continuous and "async_rl" in chosen else ""
+    if is_simulator:
+        observed = f"a batched simulator of {len(kinds.of_agent):,} copies"
     text = f"Defaults for {observed}{actions}, since the env observes {keys}: {listed}"
     notes = [Note(text, f"Defaults for {observed}{memory}")]
     if (

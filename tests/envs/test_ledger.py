@@ -17,6 +17,7 @@ from sample_factory.imitation.recording import RecordedEnv
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.version_2.play_loop import BatchedVecEnv
 from tests.counting import RAW_REWARDS, make_config, make_shared
+from tests.envs import ledger_envs
 from tests.envs.ledger_envs import (
     NUM_ACTIONS,
     EpisodeEntry,
@@ -25,15 +26,16 @@ from tests.envs.ledger_envs import (
     Single,
     Step,
     Vector,
-    envs,
     habits,
     scripts,
     several,
 )
+from tests.envs.simulators import simulators
 from tests.sampling.matchmaking.matchmakers import random_matchmaker
 from tests.sampling.rollout.test_env_vector import Named
 
 NUM_STEPS = 32
+envs = st.one_of(ledger_envs.envs, simulators)
 few = settings(max_examples=settings.default.max_examples // 4)  # of a test of less variety
 CONFIG = make_config(worker_num_splits=1, num_envs_per_worker=1, rollout=NUM_STEPS, batch_size=NUM_STEPS)
 ACTIONS = np.random.default_rng(0).integers(NUM_ACTIONS, size=(NUM_STEPS, 3)).astype(np.float32)

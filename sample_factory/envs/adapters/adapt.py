@@ -9,6 +9,7 @@ from sample_factory.envs.abilities import StepsInBackground
 from sample_factory.envs.adapters.list_style import ListAdapter, is_multiagent
 from sample_factory.envs.adapters.old_gym import is_old_env
 from sample_factory.envs.adapters.pettingzoo import ParallelEnvAdapter
+from sample_factory.envs.adapters.simulator import SimulatorVectorEnv, is_simulator
 from sample_factory.envs.adapters.single_agent import SingleAgentAdapter
 from sample_factory.envs.adapters.vector_env import BackgroundVectorEnvAdapter, VectorEnvAdapter
 from sample_factory.envs.protocol import MultiAgentEnv
@@ -29,12 +30,14 @@ def adapt(env: Any) -> MultiAgentEnv:
         )
     if is_multiagent(env):
         return ListAdapter(env)
+    if is_simulator(env):
+        return VectorEnvAdapter(SimulatorVectorEnv(env))
     if isinstance(env, gym.Env) or is_old_env(env):
         return SingleAgentAdapter(env)
     raise TypeError(
         f"make_env returned {type(env).__name__}; it should return a gymnasium.Env, a "
-        "gymnasium.vector.VectorEnv, a pettingzoo.ParallelEnv, or a multi-agent env with num_agents, "
-        "observation_space(s), action_space(s), reset and step"
+        "gymnasium.vector.VectorEnv, a pettingzoo.ParallelEnv, a batched simulator with num_envs, or a "
+        "multi-agent env with num_agents, observation_space(s), action_space(s), reset and step"
     )
 
 

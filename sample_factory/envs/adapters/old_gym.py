@@ -154,7 +154,7 @@ def reset_with_seed(env: Any, seed: int | None) -> Any:
     """Resets an env, with the seed in the way that it accepts, if there is one; returns what `reset` does."""
     if accepts_seed(env):
         return env.reset(seed=seed)
-    if seed is not None and hasattr(env, "seed"):
+    if seed is not None and callable(getattr(env, "seed", None)):  # a batched simulator may have a number
         env.seed(seed)
     return env.reset()
 

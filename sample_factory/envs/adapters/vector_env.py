@@ -9,6 +9,7 @@ from gymnasium.vector import AutoresetMode
 
 from sample_factory.envs import contract
 from sample_factory.envs.adapters.adapter import Adapter
+from sample_factory.envs.adapters.tensors import Crossing, to_host
 from sample_factory.envs.end_infos import REPORTED, copy_info
 from sample_factory.envs.protocol import (
     NO_END_INFOS,
@@ -58,24 +59,28 @@ class VectorEnvAdapter(Adapter):
         observation_space, self._flatten = batch_layout(env.single_observation_space)
         self._decode = batch_action_decoder(env.single_action_space)
         self.kinds = AgentKinds.one(observation_space, env.single_action_space, self.num_agents)
-        self._mode = _declared_mode(env)  # None until an undeclared mode is known
+        self._mode = declared_mode(env)  # None until an undeclared mode is known
+        self._crossing = Crossing()
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         observations, infos = contract.unpack_reset(self.env.reset(seed=seed))
         contract.check_info(infos, "reset")
-        self._write(observations, into)
+        self._write(self._crossing.to_host(observations), into)
         return _active_agents(infos)
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
-        return self._store(self.env.step(self._decode(actions)), into)
+        return self._store(self.env.step(self._to_env(actions)), into)
+
+    def _to_env(self, actions: np.ndarray) -> Any:
+        """Returns actions as the env takes them. actions: as in `step`."""
+        return self._crossing.to_env(self._decode(actions))
 
     def _store(self, returned: Any, into: ObservationRows) -> StepResult:
         """Writes the observations of a step, and returns the rest. returned: what the env's `step` does."""
         contract.check_step(returned, "each an array with an entry per sub-env")
-        observations, *results, infos = returned
-        rewards, terminated, truncated = (
-            np.asarray(result).copy() for result in results
-        )  # the env may reuse its own
+        *arrays, infos = returned
+        observations, *results = self._crossing.to_host(tuple(arrays))
+        rewards, terminated, truncated = (np.array(result) for result in results)  # the env may reuse its own
         if self._num_unchecked:
             self._num_unchecked -= 1
             _check_result(self.num_agents, rewards, terminated, truncated, infos)
@@ -86,12 +91,13 @@ class VectorEnvAdapter(Adapter):
         if ended.any():
             end_infos = _end_infos(infos, ended)
             if self._mode is None:
-                self._mode = _recognised_mode(self.env, infos)
+                self._mode = declared_mode(self.env) or _recognised_mode(self.env, infos)
             if self._mode == AutoresetMode.NEXT_STEP:
                 # The observation is the last one of the episode; the coming step only resets.
                 active = ~ended if active is None else active & ~ended
             elif self._mode == AutoresetMode.DISABLED:
                 observations, _ = self.env.reset(options=_KeptOptions(reset_mask=ended))
+                observations = self._crossing.to_host(observations)
                 if active is not None:
                     active[ended] = True
         self._write(observations, into)
@@ -108,14 +114,14 @@ class VectorEnvAdapter(Adapter):
     def render(self) -> Picture | None:
         """Returns a copy of the picture of the first sub-env."""
         pictures = self.env.render()
-        return None if pictures is None else np.array(pictures[0])
+        return None if pictures is None else np.array(to_host(pictures[0]))
 
 
 class BackgroundVectorEnvAdapter(VectorEnvAdapter, BackgroundEnv):
     """A Gymnasium VectorEnv that StepsInBackground: `step` is `send` followed by `receive`."""
 
     def send(self, actions: np.ndarray) -> None:
-        self.env.send(self._decode(actions))
+        self.env.send(self._to_env(actions))
 
     def receive(self, into: ObservationRows) -> StepResult:
         return self._store(self.env.receive(), into)
@@ -132,7 +138,7 @@ class _KeptOptions(dict[str, Any]):
         return self.get(key, *default)
 
 
-def _declared_mode(env: "gym.vector.VectorEnv[Any, Any, Any]") -> AutoresetMode | None:
+def declared_mode(env: "gym.vector.VectorEnv[Any, Any, Any]") -> AutoresetMode | None:
     """Returns the autoreset mode in the metadata of an env; None if there is none.
 
     Raises EnvContractError for a value that is no mode.
@@ -175,8 +181,8 @@ def _active_agents(infos: Mapping[str, Any]) -> np.ndarray | None:
     """Returns a copy of `is_active` in the infos, [num_agents] bool, True where it is masked; or None."""
     if "is_active" not in infos:
         return None
-    active = np.array(infos["is_active"], bool)
-    mask = infos.get("_is_active")
+    active = np.array(to_host(infos["is_active"]), bool)
+    mask = to_host(infos.get("_is_active"))
     if mask is not None:
         active[~mask] = True
     return active
@@ -187,10 +193,12 @@ def _end_infos(infos: Mapping[str, Any], ended: np.ndarray) -> EndInfos:
     if not infos:
         return NO_END_INFOS
     final = infos.get(FINAL_INFO)
+    if final is not None:
+        final = to_host(final)
     # Beside FINAL_INFO are the infos of the reset, which say nothing about the episode that has ended, and
     # what wrappers of the vector env add (RecordEpisodeStatistics: "episode").
     left_out = FINAL_KEYS if final is None else KEYS_OF_OTHER_EPISODES
-    others = {key: value for key, value in infos.items() if key not in left_out}
+    others = to_host({key: value for key, value in infos.items() if key not in left_out})
     return {
         agent: copy_info(
             {**_info_of(others, agent, len(ended)), **(_entry_of(final, agent, len(ended)) or {})}

@@ -62,9 +62,13 @@ class EnvSetup:
             vector.values.set_training_info(message.policy_id, message.training_info)
         random_actions = RandomActions(envs[0].kinds, seed=int(self._rng.integers(2**31)))
         limit = self._plan.max_random_steps
-        random_steps = [int(self._rng.integers(limit)) if limit else 0 for _ in envs]
         seconds = self._plan.max_random_seconds / self._topology.num_splits
         seeds = [self._env_seed(config) for config in configs]
+        # Random steps would not spread the episodes of copies that begin together.
+        are_spread = [limit > 0 and env.spread_episodes(seed) for env, seed in zip(envs, seeds)]
+        random_steps = [
+            int(self._rng.integers(limit)) if limit and not is_spread else 0 for is_spread in are_spread
+        ]
         try:
             num_taken = vector.reset(seeds, random_steps, random_actions, self._beat, seconds)
         except BaseException:  # also a signal, where the process goes on

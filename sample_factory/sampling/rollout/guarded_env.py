@@ -13,6 +13,7 @@ import numpy as np
 from sample_factory.envs.abilities import (
     OwnsProcess,
     ScriptedPlayers,
+    SpreadsEpisodes,
     find_ability,
     find_reward_shaping,
 )
@@ -174,6 +175,13 @@ class GuardedEnv:
             self._env.training_info.put(training_info)
         except EnvContractError as error:  # a rebuilt env would reject them too
             raise EnvBroken(f"{self.name}: {error}") from error
+
+    def spread_episodes(self, seed: int) -> bool:
+        """Before the first reset: lets the first episodes of a batched simulator end at different times.
+        Returns False, and does nothing, for any other env."""
+        found = find_ability(self._env.env, SpreadsEpisodes)
+        found.spread_episodes(seed)
+        return type(found) is not SpreadsEpisodes
 
     def process_is_gone(self) -> bool:
         """Returns whether the env's simulator has died; see OwnsProcess."""

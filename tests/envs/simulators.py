@@ -1,0 +1,310 @@
+"""Batched simulators of every known form, in a few lines of torch each, that keep a ledger and hand out their
+own buffers."""
+
+from collections import UserDict
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from hypothesis import strategies as st
+
+from tests.envs.ledger_envs import WRONG, Habits, Hand, Life, Script, habits, several
+
+BOX = spaces.Box(-1000, 1000, (1,), np.float32)
+LIMIT = 50
+
+
+class Form(NamedTuple):
+    """What the `step` of a simulator returns, and when it resets.
+
+    groups: names of the observations of the actor and of the critic; None: no dict.
+    num_values: 4, with `done` for both ends, or 5. column: numbers have the shape [N, 1].
+    done: dtype of ends. time_outs: key in the infos; None: it is not in them.
+    age: name of the counter of steps; None: it has none. resets_late: in the step after the end.
+    starts_with: the methods that return the first observations.
+    """
+
+    groups: tuple[str, ...] | None
+    num_values: int
+    done: torch.dtype
+    time_outs: str | None
+    age: str | None
+    starts_with: tuple[str, ...]
+    column: bool = False
+    resets_late: bool = False
+
+
+FORMS = {
+    "rsl_rl": Form(
+        ("policy", "critic"), 4, torch.int64, "time_outs", "episode_length_buf", ("get_observations",)
+    ),
+    "Isaac Lab": Form(("policy", "critic"), 5, torch.bool, None, "episode_length_buf", ("reset",)),
+    "mjlab": Form(("actor", "critic"), 5, torch.bool, None, "episode_length_buf", ("reset",)),
+    "Playground": Form(
+        ("state", "privileged_state"), 4, torch.float32, "time_outs", None, ("reset", "get_observations")
+    ),
+    "Brax": Form(None, 4, torch.float32, "truncation", None, ("reset",)),
+    "Isaac Gym": Form(
+        ("obs", "states"), 4, torch.int64, "time_outs", "progress_buf", ("reset",), resets_late=True
+    ),
+    "Isaac Gym, early": Form(("obs",), 4, torch.int64, "time_outs", "progress_buf", ("reset",)),
+    "skrl": Form(None, 5, torch.int64, "time_outs", None, ("reset",), column=True),
+}
+# Which forms need a declaration, since nothing that they return shows when they reset.
+SILENT = ("skrl",)
+
+
+class Simulator:
+    """A simulator whose copies live by scripts. The observation is (step of the episode, last action); the
+    critic's one has a third number, 7."""
+
+    def __init__(self, scripts_of_copies: list[Script], habits: Habits, form: Form):
+        first = scripts_of_copies[0]
+        own = [s._replace(objective=first.objective, has_stats=first.has_stats) for s in scripts_of_copies]
+        self.lives = [Life(script) for script in own]
+        self.num_envs = len(own)
+        self.num_starts = 0
+        self.seeds: list[int | None] = []
+        self.log: dict[str, Any] = {}
+        self.max_episode_length = LIMIT
+        self._form = form
+        self._hand = Hand(habits)
+        self._waits = np.zeros(self.num_envs, bool)
+        if form.age is not None:
+            setattr(self, form.age, torch.zeros(self.num_envs, dtype=torch.int64))
+        for method in form.starts_with:
+            setattr(self, method, getattr(self, f"_{method}"))
+
+    def _reset(self):
+        return self._begin()
+
+    def _get_observations(self):
+        return self._begin()
+
+    def _begin(self):
+        self.num_starts += 1
+        self._hand.before("reset")
+        for life in self.lives:
+            life.reset()
+        return self._observations()
+
+    def _observations(self):
+        seen = np.stack([life.observation() for life in self.lives])
+        own = self._tensor("actor", seen)
+        if self._form.groups is None:
+            return own
+        critics = self._tensor("critic", np.column_stack([seen, np.full(self.num_envs, 7)]))
+        groups = dict(zip(self._form.groups, (own, critics)))
+        return UserDict(groups) if self._form.num_values == 4 else groups  # as a TensorDict, a Mapping
+
+    def _tensor(self, name: str, values: Any, dtype: torch.dtype = torch.float32) -> Any:
+        return self._hand.array(name, torch.tensor(np.asarray(values)).to(dtype))
+
+    def _numbers(self, name: str, values: Any, dtype: torch.dtype = torch.float32) -> Any:
+        tensor = self._tensor(name, values, dtype)
+        return tensor[:, None] if self._form.column else tensor
+
+    def step(self, actions):
+        assert isinstance(actions, torch.Tensor) and actions.shape == (self.num_envs, 1)
+        form = self._form
+        self._hand.before("step")
+        waited = self._waits
+        pairs = list(zip(self.lives, actions[:, 0].tolist(), waited))
+        infos = [life.reset() and {} if waits else life.step(round(action)) for life, action, waits in pairs]
+        rewards = [WRONG if waits else life.steps[-1].reward for life, _, waits in pairs]
+        ends = np.array([(False, False) if waits else life.flags for life, _, waits in pairs])
+        cut = np.array([not waits and life.steps[-1].is_cut for life, _, waits in pairs])
+        done = ends.any(axis=1)
+        extras = self._infos("infos", infos)
+        if form.resets_late:
+            self._waits = done
+        else:
+            for life, has_ended in zip(self.lives, done):
+                if has_ended:
+                    life.reset()
+        if form.age is not None:
+            ages = [life.step_of_episode for life in self.lives]
+            getattr(self, form.age)[:] = torch.tensor(ages)
+        if form.time_outs is not None:
+            extras[form.time_outs] = self._numbers("time_outs", cut, form.done)
+        extras["log"] = self.log
+        extras["first_obs"] = torch.full((self.num_envs, 5), WRONG)
+        first, second = (done, cut) if form.time_outs is not None else ends.T
+        flags = [self._numbers(f"end {i}", values, form.done) for i, values in enumerate((first, second))]
+        values = flags[: form.num_values - 3]
+        return self._observations(), self._numbers("rewards", rewards), *values, extras
+
+    def _infos(self, name: str, infos: list[dict[str, Any]]) -> dict[str, Any]:
+        """Returns the infos of all copies as a dict of tensors; copies that were reset have zeros."""
+        batch: dict[str, Any] = {}
+        for key in dict.fromkeys(key for info in infos for key in info):
+            parts = [info.get(key, 0.0) for info in infos]
+            if any(isinstance(part, dict) for part in parts):
+                batch[key] = self._infos(f"{name}/{key}", [part or {} for part in parts])
+            else:
+                batch[key] = self._numbers(f"{name}/{key}", parts)
+        return self._hand.mapping(name, batch)
+
+    def close(self):
+        pass
+
+
+class RslRl(Simulator):
+    num_actions = 1
+    cfg: Any = {}
+    device = "cpu"
+
+
+class OwnBox(NamedTuple):
+    """A space that no library has, as mjlab's."""
+
+    shape: tuple[int, ...]
+    low: float
+    high: float
+
+
+class Mjlab(Simulator):
+    is_vector_env = True
+    single_observation_space = OwnBox((2,), -np.inf, np.inf)
+    single_action_space = OwnBox((1,), -1000.0, 1000.0)
+
+    def _reset(self, *, seed=None, options=None):
+        self.seeds.append(seed)
+        return self._begin(), {}
+
+
+class IsaacLab(Simulator, gym.Env):
+    is_vector_env = True
+    single_observation_space = spaces.Dict(
+        policy=spaces.Box(-np.inf, np.inf, (2,)), critic=spaces.Box(-np.inf, np.inf, (3,))
+    )
+    single_action_space = BOX
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.action_space = gym.vector.utils.batch_space(BOX, self.num_envs)
+
+    def _reset(self, *, seed=None, options=None):
+        self.seeds.append(seed)
+        return self._begin(), {}
+
+
+class Playground(Simulator):
+    num_actions = 1
+    seed = 5  # a number, as in RSLRLBraxWrapper
+
+
+class Brax(Simulator):
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.action_space = gym.vector.utils.batch_space(BOX, self.num_envs)
+        shape = (self.num_envs, 2)
+        self.observation_space = spaces.Box(-np.inf, np.inf, shape)
+
+    def seed(self, seed):
+        self.seeds.append(seed)
+
+
+class IsaacGym(Simulator):
+    observation_space = spaces.Box(-np.inf, np.inf, (2,))
+    action_space = BOX
+    num_agents = 1
+
+
+class Skrl(Simulator):
+    observation_space = spaces.Box(-np.inf, np.inf, (2,))
+    action_space = BOX
+    metadata: Any = {"autoreset_mode": "SameStep"}
+
+    def _reset(self):
+        return self._begin(), {}
+
+
+CLASSES = {
+    "rsl_rl": RslRl,
+    "Isaac Lab": IsaacLab,
+    "mjlab": Mjlab,
+    "Playground": Playground,
+    "Brax": Brax,
+    "Isaac Gym": IsaacGym,
+    "Isaac Gym, early": IsaacGym,
+    "skrl": Skrl,
+}
+
+
+def make(name: str, scripts: list[Script], habits: Habits) -> Simulator:
+    """Returns a simulator of a form."""
+    return CLASSES[name](scripts, habits, FORMS[name])
+
+
+class ManiSkill(gym.vector.VectorEnv):
+    """A VectorEnv of torch that resets in the same step, which only `final_observation` shows."""
+
+    single_observation_space = spaces.Box(-np.inf, np.inf, (2,))
+    single_action_space = BOX
+    device = torch.device("cpu")
+
+    def __init__(self, scripts_of_copies: list[Script], habits: Habits):
+        self._simulator = Simulator(scripts_of_copies, habits, FORMS["mjlab"]._replace(groups=None, age=None))
+        self.num_envs = self._simulator.num_envs
+        self.lives = self._simulator.lives
+
+    def reset(self, *, seed=None, options=None):
+        return self._simulator.reset(), {}
+
+    def step(self, actions):
+        observations, rewards, terminated, truncated, infos = self._simulator.step(actions)
+        ended = terminated | truncated
+        if not ended.any():
+            return observations, rewards, terminated, truncated, infos
+        del infos["log"]
+        wrong = {"true_objective": torch.full((self.num_envs,), -WRONG)}  # of the reset
+        final = {"final_info": infos, "final_observation": torch.zeros(self.num_envs, 2)}
+        masks = {f"_{key}": ended.clone() for key in final}
+        return observations, rewards, terminated, truncated, {**wrong, **final, **masks}
+
+
+simulators = st.one_of(
+    st.builds(
+        lambda name, scripts, habits: lambda: make(name, scripts, habits),
+        st.sampled_from(sorted(FORMS)),
+        several,
+        habits,
+    ),
+    st.builds(lambda scripts, habits: lambda: ManiSkill(scripts, habits), several, habits),
+)
+
+
+class TorchCrowd:
+    """`tests.counting.CountingEnv` as a simulator of torch in the form of rsl_rl: episode e of copy a lasts
+    3 + (e + a) % 5 steps, every second one is cut by a time limit, and the reward is the step."""
+
+    device = "cpu"
+    max_episode_length = LIMIT
+
+    def __init__(self, num_envs: int = 8, device: str = "cpu"):
+        self.num_envs = num_envs
+        self.action_space = spaces.Discrete(1000)
+        self.episode_length_buf = torch.zeros(num_envs, dtype=torch.int64)
+        self._episodes = torch.zeros(num_envs, dtype=torch.int64)
+        self._buffer = torch.zeros(num_envs, 4)
+
+    def get_observations(self):
+        return self._observe(torch.full((self.num_envs,), -1))
+
+    def step(self, actions):
+        copies = torch.arange(self.num_envs)
+        self.episode_length_buf += 1
+        rewards = self.episode_length_buf.float()
+        done = self.episode_length_buf >= 3 + (self._episodes + copies) % 5
+        time_outs = done & (self._episodes % 2 == 1)
+        self._episodes += done
+        self.episode_length_buf[done] = 0
+        return self._observe(actions), rewards, done.long(), {"time_outs": time_outs}
+
+    def _observe(self, actions):
+        columns = [torch.zeros(self.num_envs), self._episodes, self.episode_length_buf, actions]
+        self._buffer[:] = torch.stack([column.float() for column in columns], dim=1)
+        return {"obs": self._buffer}
