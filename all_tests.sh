@@ -25,4 +25,4 @@ if (($#)); then
 fi
 # Three processes on two cores, since tests of whole runs often wait. All tests of a file run in the same
 # process and share its fixtures.
-exec python -m pytest -n 3 --dist=loadfile
+exec python -m pytest -n 3 --dist=loadfile --no-loadscope-reorder

@@ -22,9 +22,10 @@ import torch
 
 from sample_factory.benchmarking.benchmark import guarded, plan_of
 from sample_factory.benchmarking.benchmark_flags import BENCHMARK
-from sample_factory.benchmarking.machine import describe_hardware, used_by_others, versions
+from sample_factory.benchmarking.machine import describe_hardware, used_by_others
 from sample_factory.benchmarking.stages import Stage, StageFailed, run_stage
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.versions import versions
 from sample_factory.envs.packages import is_installed
 from sample_factory.exchange.run_plan import RunPlan, SamplingPlan
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, kind_layouts
@@ -115,7 +116,7 @@ def run_suite(argv: Sequence[str]) -> None:
             parse(BENCHMARK, [*row.flags, *typed])
     no_gpu = "of --device=cpu" if "--device=cpu" in typed else call_in_child("gpu_probe", why_no_gpu)
     hardware = describe_hardware()
-    found = {"hardware": hardware, "seconds": own.seconds, "flags": typed, "versions": versions()}
+    found = {"hardware": hardware, "seconds": own.seconds, "flags": typed, "versions": dict(versions())}
     results: list[Row] = []
     with guarded(), tempfile.TemporaryDirectory(prefix="sample_factory_benchmark_") as folder:
         for number, row in enumerate(rows, start=1):

@@ -5,6 +5,7 @@ import os
 import shutil
 import textwrap
 
+import onnx
 import pytest
 
 import sample_factory
@@ -15,6 +16,7 @@ from sample_factory.config.flags import ConfigError, section_fields
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.exporting import export_policies
 from sample_factory.plotting import plot_curves
 from tests.foreign import ENV, FLAGS, MODULE, foreign_copy, train_briefly
 
@@ -35,10 +37,10 @@ def foreign(trained, tmp_path, monkeypatch):
 
 IN_FOLDER = ["--experiment=theirs", "--train_dir=train_dir"]
 COMMANDS = {
+    "export": (export.main, ["--export_check_steps=4"]),  # before the weights change
     "train": (train.main, ["--train_for_env_steps=600", *FLAGS]),
     "enjoy": (enjoy.main, ["--no_render", "--max_num_frames=20", "--save_video", "--seed=1"]),
     "eval": (eval_command.main, ["--eval_episodes=2", "--serial_mode=True"]),
-    "export": (export.main, ["--export_check_steps=4"]),
     "match": (match.main, ["--num_matches=2", "--opponent_checkpoint=best"]),
 }
 CALLS = {
@@ -99,6 +101,7 @@ def with_all_flags(foreign, text):
     """Sets all flags that accept a text to it, as far as they are accepted together."""
     of_programs = {"json": "x", "csv": "x", "export_path": "x.onnx", "hf_repository": "me/x"}
     accepted = {"save_video": True, **of_programs}
+    texts = {}
     for section in TRAINING_SECTIONS.values():
         for field, kind in section_fields(section):
             # Names of parts, observations and checkpoints are looked up later, and refused in one line.
@@ -109,18 +112,43 @@ def with_all_flags(foreign, text):
             )
             if kind.scalar is not str or field.name in OWN_FOLDER or is_looked_up:
                 continue
-            candidate = {**accepted, field.name: [text] if kind.is_list else text}
-            foreign.write(**candidate)
-            try:
-                parse_config(IN_FOLDER, resolve_family, PLAYS)
-            except ConfigError:
-                continue
-            accepted = candidate
+            texts[field.name] = [text] if kind.is_list else text
+
+    def accept(names):
+        foreign.write(**accepted, **{name: texts[name] for name in names})
+        try:
+            parse_config(IN_FOLDER, resolve_family, PLAYS)
+        except ConfigError:
+            half = len(names) // 2
+            for part in (names[:half], names[half:]) if half else ():
+                accept(part)
+        else:
+            accepted.update({name: texts[name] for name in names})
+
+    accept(list(texts))
     foreign.write(**accepted)
     return accepted
 
 
+@pytest.fixture(scope="module")
+def converted():
+    """Keeps what the exporter has made of each network: it takes seconds, and reads no flags."""
+    models = {}
+    to_onnx = export_policies.to_onnx
+
+    def convert(network):
+        weights = b"".join(tensor.numpy().tobytes() for tensor in network.state_dict().values())
+        if weights not in models:
+            models[weights] = to_onnx(network).SerializeToString()
+        return onnx.load_from_string(models[weights])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(export_policies, "to_onnx", convert)
+        yield
+
+
 @pytest.mark.parametrize("text", [f"{MODULE}:X", "../../x", "x.mp4"])
+@pytest.mark.usefixtures("converted")
 def test_hostile_texts_that_are_no_error_leave_nothing_outside_with_any_command(foreign, text, capfd):
     accepted = with_all_flags(foreign, text)
     assert "video_name" in accepted and "save_best_metric" in accepted

@@ -61,7 +61,7 @@ LATER_CORES = [
 
 @pytest.mark.parametrize(
     ("model", "with_vtrace"),
-    [*itertools.product(CORES, ["True", "False"]), *itertools.product(LATER_CORES, ["True"])],
+    [*itertools.product([*CORES, *LATER_CORES], ["True"]), (CORES[-1], "False")],
 )
 def test_acting_and_training_agree_even_where_an_env_gives_broken_numbers(tmp_path, model, with_vtrace):
     """On-policy the ratio is 1 at every valid step: with the same resets and masks."""
