@@ -20,7 +20,9 @@ if [[ "${GITHUB_REF_TYPE:-}" == tag && "$GITHUB_REF_NAME" != "v$version" ]]; the
 fi
 
 torch=$(grep -o 'torch==[0-9.]*' pyproject.toml)
-cd "$work" # so that the checkout is not imported
+# The checkout must not be imported.
+unset PYTHONPATH
+cd "$work"
 for package in "$release"/*.tar.gz "$release"/*.whl; do
   python3 -m venv --clear fresh
   fresh/bin/pip install --quiet "$torch" "$package"

@@ -1,9 +1,12 @@
 """The site of the documentation: it is built without a warning, and has every flag, figure and function."""
 
+import ast
 import html
+import inspect
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -115,3 +118,19 @@ def test_links_lead_to_the_pages_of_the_site(build, tmp_path):
     assert (
         "[d](https://x.y/README.md)" in turned and "\n[e](README.md)\n" in turned and "[g](#here)" in turned
     )
+
+
+@pytest.mark.parametrize("name", sorted(set(sample_factory.__all__) - {"__version__"}))
+def test_the_docstring_of_a_public_name_has_an_example_that_is_python(name):
+    text = inspect.getdoc(getattr(sample_factory, name)).partition("For example")[2]
+    code = re.findall(r"\n\n((?:    .*\n|\n)+)", f"{text}\n") or re.findall(r"`([^`]+\))`", text)
+    ast.parse(textwrap.dedent(code[0]))
+
+
+def test_descriptions_in_a_docstring_become_a_list(build):
+    import docstrings
+
+    described = "name: of the thing,\n    in one word.\nkind, size: of it.\n"
+    text = f"Does it.\n\n{described}\nAnd of rows, or\nNone: as it is.\n"
+    items = "- **`name`**: of the thing,\n    in one word.\n- **`kind, size`**: of it.\n"
+    assert docstrings.as_markdown(text) == f"Does it.\n\n\n{items}\nAnd of rows, or\nNone: as it is.\n"

@@ -21,13 +21,14 @@ class ProjectDocstrings(griffe.Extension):
 def as_markdown(docstring: str) -> str:
     """Returns a docstring with its descriptions of parameters as lists.
 
-    A description ends before the next one, at an empty line, or at the first line that is not indented.
+    A description begins after an empty line or after another one, and ends at an empty line, or at the first
+    line that is not indented.
     """
-    lines: list[str] = []
+    lines = [""]
     is_item = False
     for line in docstring.split("\n"):
         described = DESCRIBED.match(line)
-        if described and described[1] != "http":
+        if described and (is_item or not lines[-1]):
             if not is_item:
                 lines.append("")
             line = f"- **`{described[1]}`**: {line[described.end() :]}"
@@ -35,4 +36,4 @@ def as_markdown(docstring: str) -> str:
         elif not line or (is_item and not line.startswith(" ")):
             is_item = False
         lines.append(line)
-    return "\n".join(lines)
+    return "\n".join(lines[1:])

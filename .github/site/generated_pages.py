@@ -91,7 +91,7 @@ def _flags(section: type, anchors: set[str]) -> Iterator[str]:
 def _sentence(text: str) -> str:
     """Returns the help of a flag as Markdown: flags in it are code, and stars and brackets are no markup."""
     text = re.sub(r"([*_<\[\]])", r"\\\1", f"{text[:1].upper()}{text[1:]}.")
-    return re.sub(r"(--[\w\\]+(=[\w.]+)?)", lambda flag: f"`{flag[0]}`".replace("\\", ""), text)
+    return re.sub(r"(--[\w\\]+(=[\w.]*\w)?)", lambda flag: f"`{flag[0]}`".replace("\\", ""), text)
 
 
 def _type_text(kind: FlagType) -> str:

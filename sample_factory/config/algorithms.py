@@ -77,7 +77,12 @@ def register_algorithm(
     """Makes an algorithm known as --algo=name.
 
     `factory(flags, policy, rng)`, for example a class, returns an `Algorithm`; the arguments are described
-    there, in learning/algorithms/algorithm.py. A "module:attribute" string is imported in child processes.
+    there, in learning/algorithms/algorithm.py. For example, with a class that changes one method of PPO:
+
+        sample_factory.register_algorithm("MINE", MyPPO, defaults={"learning_rate": 3e-4})
+        sample_factory.run("CartPole-v1", "mine", algo="MINE")
+
+    A "module:attribute" string is imported in child processes.
     defaults: flag -> value, instead of the defaults of the flags and of the env family.
     """
     _REGISTRY.register(name, AlgorithmInfo(factory, dict(defaults or {})))

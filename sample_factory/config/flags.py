@@ -32,7 +32,15 @@ OnlyWith = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]]
 
 
 class ConfigError(Explained, ValueError):
-    """Bad input of the user; the message says what is wrong and what would be right."""
+    """Bad input of the user; the message says what is wrong and what would be right. A ValueError.
+
+    For example:
+
+        try:
+            sample_factory.run("CartPole-v1", "cartpole", gama=0.9)
+        except sample_factory.ConfigError as error:
+            print(error)  # ... did you mean gamma?
+    """
 
 
 class Layer(NamedTuple):

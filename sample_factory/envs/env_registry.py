@@ -80,6 +80,11 @@ def register_env(
 ) -> None:
     """Registers an env by its name, or a family of envs by the beginning of their names.
 
+    For example:
+
+        sample_factory.register_env("harvest", Harvest, defaults={"gamma": 0.995})
+        sample_factory.register_env("maze_", lambda full_env_name: Maze(full_env_name.removeprefix("maze_")))
+
     name: the whole name of one env; with an underscore or a star at its end, every name that begins with it:
         "harvest" is one env, "harvest_" and "harvest*" are families. The longest name that fits wins.
     make_env(full_env_name, cfg, env_config, render_mode): returns a Gymnasium env, a Gymnasium VectorEnv, a
@@ -98,7 +103,8 @@ def register_env(
         config/observation_defaults.py; False: the general defaults.
 
     Each of make_env, flags, defaults, names and metrics may be a "module:attribute" string, imported when the
-    family is used. Registering a name again replaces the family.
+    family is used. Registering a name again replaces the family. Nothing is checked before the env is used:
+    a run then raises ConfigError for a wrong "module:attribute", and UnknownEnvError for an unknown name.
     """
     parts = FamilyParts(make_env, flags, defaults, names, metrics, example, follows_observation)
     is_prefix = name.endswith(("_", "*"))
@@ -313,13 +319,13 @@ _built_in(
     "atari_GAME",
     "atari.atari_family",
     "Atari, e.g. atari_pong; --env=atari lists all games",
-    "envpool,atari",
+    "envpool or atari",
     ("envpool", "ale_py"),
 )
 _built_in("mujoco_NAME", "mujoco_family", "MuJoCo, e.g. mujoco_ant, mujoco_halfcheetah", "envpool,mujoco")
 _MINIGRID = "MiniGrid and BabyAI, e.g. minigrid_DoorKey-5x5-v0"
-_built_in("minigrid_ID", "minigrid_family", _MINIGRID, "minigrid", ("minigrid", "envpool"))
-_built_in("MiniGrid-ID", "minigrid_family", "", "minigrid", ("minigrid", "envpool"))
+_built_in("minigrid_ID", "minigrid_family", _MINIGRID, "minigrid or envpool", ("minigrid", "envpool"))
+_built_in("MiniGrid-ID", "minigrid_family", "", "minigrid or envpool", ("minigrid", "envpool"))
 _built_in("procgen_GAME", "procgen_family", "Procgen, e.g. procgen_coinrun", "envpool")
 _built_in("football_NAME", "football_family", "Google Research Football, e.g. football_5_vs_5", "envpool")
 _built_in("generals_MAP", "generals.generals_family", "Generals, e.g. generals_8x8, generals_1v1", "generals")

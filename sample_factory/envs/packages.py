@@ -27,5 +27,9 @@ def missing_package(user: str, package: str, extra: str, alternative: str = "") 
 
 
 def how_to_install(extra: str) -> str:
-    """Returns the command that installs an extra of this project, as the end of a sentence."""
-    return f"pip install -e '.[{extra}]' in the checkout"
+    """Returns the command that installs an extra of this project, as the end of a sentence.
+
+    extra: may be several that are enough each, e.g. "envpool or atari".
+    """
+    extras = " or ".join(f"'.[{name}]'" for name in extra.split(" or "))
+    return f"pip install -e {extras} in the checkout"

@@ -82,11 +82,17 @@ def evaluate(
 ) -> Evaluation:
     """Plays episodes with a trained policy, in many envs at once, and returns their results.
 
-    For example `evaluate("cartpole", num_episodes=100).reward.mean`. Like the command `eval`: each env plays
-    a number of episodes that is fixed in advance, which favours no short ones.
+    For example:
 
-    experiment: name of an experiment in `train_dir` (by default ./train_dir), its folder, or the file of a
-        checkpoint in it.
+        evaluation = sample_factory.evaluate("cartpole", num_episodes=100, deterministic=True)
+        print(evaluation.reward.mean, evaluation.reward.low, evaluation.reward.high)
+
+    It is the command `eval`: each env plays a number of episodes that is fixed in advance, which favours no
+    short ones.
+
+    experiment: name of an experiment in `train_dir`, its folder, or the file of a checkpoint in it.
+    train_dir: folder of all experiments; by default ./train_dir.
+    num_episodes: how many are played, over all envs and agents.
     policy_index: which policy, in an experiment with several; by default 0, or the index in the name of the
         checkpoint file's folder.
     checkpoint: "latest", "best", "milestone:VERSION" or the path of a file; only if `experiment` is no file.
@@ -96,7 +102,8 @@ def evaluate(
 
     Returns an Evaluation: `episodes`, each with reward, length (in env frames), true_objective and
     extra_stats; and the statistics `reward`, `length` and `true_objective` of all of them, each with mean,
-    std, and the interval from low to high that holds the true mean with 95 % confidence.
+    std, and the interval from low to high that holds the true mean with 95 % confidence (nan below ten
+    episodes).
 
     Ctrl+C returns the episodes so far (`is_partial`), too many of which are short. Before the first episode,
     and when pressed again, it raises KeyboardInterrupt.

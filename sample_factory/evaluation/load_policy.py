@@ -41,6 +41,13 @@ class LoadedPolicy:
        `reset` forgets.
     2. It takes and returns observations and actions as the env of `make_env` has them.
 
+    For example, in a vector env that resets in the same step:
+
+        policy.reset(num_envs=8)
+        actions = policy.act(observations)  # [8, ...]
+        observations, rewards, terminated, truncated, infos = envs.step(actions)
+        policy.reset(terminated | truncated)
+
     observation_space, action_space: of one agent. Without the entries of --critic_only_keys, which `act`
         neither needs nor reads.
     """
@@ -200,10 +207,16 @@ def load_policy(
 ) -> LoadedPolicy:
     """Loads a trained policy that acts with raw observations of the env; see `LoadedPolicy`.
 
-    For example `policy = load_policy("cartpole")`, then `action = policy.act(observation)`.
+    For example:
 
-    experiment: name of an experiment in `train_dir` (by default ./train_dir), its folder, or the file of a
-        checkpoint. The settings of a file are in the cfg.json of a folder above it, or in `cfg`.
+        policy = sample_factory.load_policy("cartpole", deterministic=True)
+        env = policy.make_env()
+        observation, info = env.reset(seed=1)
+        action = policy.act(observation)
+
+    experiment: name of an experiment in `train_dir`, its folder, or the file of a checkpoint. The settings of
+        a file are in the cfg.json of a folder above it, or in `cfg`.
+    train_dir: folder of all experiments; by default ./train_dir.
     policy_index: which policy, in an experiment with several; by default 0, or the index in the name of the
         checkpoint file's folder.
     checkpoint: "latest", "best", "milestone:VERSION" or the path of a file; only if `experiment` is no file.

@@ -36,12 +36,20 @@ class ResultFlags:
 
 
 class EpisodeResult(NamedTuple):
-    """The episode of one agent. env: index of the env, where several are played side by side."""
+    """The episode of one agent.
+
+    agent: its index in the env.
+    reward: sum of the raw rewards.
+    length: env frames.
+    true_objective: the env's own score; the reward where it reports none.
+    extra_stats: the `episode_extra_stats` of the env, by name.
+    env: index of the env, where several are played side by side.
+    """
 
     agent: int
-    reward: float  # sum of the raw rewards
-    length: int  # env frames
-    true_objective: float  # the reward where the env reports no other
+    reward: float
+    length: int
+    true_objective: float
     extra_stats: Mapping[str, float] = {}
     env: int = 0
 
@@ -94,9 +102,17 @@ class EpisodeCount:
 class Evaluation(NamedTuple):
     """Result of an evaluation.
 
+    For example:
+
+        evaluation = sample_factory.evaluate("cartpole", num_episodes=100)
+        print(evaluation.summary())
+        print(max(episode.reward for episode in evaluation.episodes))
+
     choices: the policy of each agent.
+    episodes: those that count, an EpisodeResult each.
     env_frames: number of frames that were played; for `eval`, only in the episodes that count.
     seconds: duration.
+    video: the file that `enjoy` has written; else None.
     num_wanted: number of episodes that were to be played; None: no number was given.
     """
 
@@ -119,6 +135,7 @@ class Evaluation(NamedTuple):
 
     @property
     def reward(self) -> MeanAndStd:
+        """Sums of the raw rewards of the episodes."""
         return mean_and_std([episode.reward for episode in self.episodes])
 
     @property
@@ -128,6 +145,7 @@ class Evaluation(NamedTuple):
 
     @property
     def true_objective(self) -> MeanAndStd:
+        """The env's own scores of the episodes; the rewards where it reports none."""
         return mean_and_std([episode.true_objective for episode in self.episodes])
 
     @property

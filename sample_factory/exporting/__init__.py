@@ -97,12 +97,17 @@ def export_onnx(
 ) -> "list[ExportedPolicy]":
     """Writes a trained policy as an ONNX file, after comparing it with the trained one in the env.
 
-    For example `export_onnx("cartpole", "cartpole.onnx")`. It is the command `export`; inputs, outputs and
-    metadata of the file are described in sample_factory/exporting/README.md.
+    For example:
 
-    experiment: name of an experiment in `train_dir` (by default ./train_dir), its folder, or the file of a
-        checkpoint in it.
+        (exported,) = sample_factory.export_onnx("cartpole", "cartpole.onnx", value=True)
+        print(exported.path, exported.check.largest)
+
+    It is the command `export`; inputs, outputs and metadata of the file are described in
+    sample_factory/exporting/README.md.
+
+    experiment: name of an experiment in `train_dir`, its folder, or the file of a checkpoint in it.
     path: of the file, by default policy_INDEX.onnx in the experiment's folder.
+    train_dir: folder of all experiments; by default ./train_dir.
     policy_index: which policy, of an experiment with several; 0 by default. Where agents differ in their
         spaces, the policies of the other kinds get files too.
     checkpoint: "latest", "best", "milestone:VERSION" or the path of a file; not beside a file.

@@ -94,7 +94,8 @@ def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
 class ObservedRun:
     """In the main process: what observers see of a run, and how they can act on it.
 
-    cfg: all flags, as attributes. folder: of the experiment; observers may write files there.
+    cfg: all flags, as attributes.
+    folder: of the experiment; observers may write files there.
     policies: of each policy, the counters, e.g. `env_frames`, and the last episodes, e.g.
         `episodes.mean("reward", at_least=10)`; see PolicyProgress.
     stop_reason: the text given to `stop`; empty before.
@@ -116,6 +117,7 @@ class ObservedRun:
 
     @property
     def num_policies(self) -> int:
+        """Number of policies that are trained."""
         return len(self.policies)
 
     @property

@@ -13,6 +13,16 @@ if TYPE_CHECKING:
 class Observer:
     """In the main process: methods that are called during a run. A subclass overrides the ones it needs.
 
+    For example, to end a run when the last episodes were good:
+
+        class UntilSolved(sample_factory.Observer):
+            def on_episode(self, run, episode):
+                mean = run.policies[0].episodes.mean("reward", at_least=50)
+                if mean is not None and mean > 150:
+                    run.stop(f"the mean reward is {mean:.0f}")
+
+        sample_factory.run("CartPole-v1", "solved", observers=[UntilSolved()])
+
     All are called from the main thread, which also replaces dead workers and writes summaries: none may
     block. `run` shows the state of the run, and can stop it. An observer that raises is switched off with a
     line in the log, and training continues; if it raises in `on_init`, the run does not start.
@@ -67,6 +77,8 @@ def register_observer(name: str, factory: ObserverFactory | Observer | str, alwa
     always: whether it is active where --observers is left out.
 
     --observers names the active ones, or is "none". Registering a name again replaces the observer.
+
+    For example `register_observer("until_solved", UntilSolved)`.
     """
     _REGISTRY.register(name, factory)
     _ONLY_NAMED.discard(name)

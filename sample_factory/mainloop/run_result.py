@@ -36,7 +36,12 @@ class PolicyResult(NamedTuple):
 
 
 class RunResult(NamedTuple):
-    """How a run has ended.
+    """How a run has ended; what `run` returns.
+
+    For example:
+
+        if result.status == "done" and result.reward > 400:
+            print(result.experiment_dir, result.policies[0].best_reward)
 
     status: "done", "stopped" (e.g. by Ctrl+C) or "failed". A run is done when a limit of the flags is reached
         or an observer has ended it.
@@ -72,7 +77,15 @@ class RunResult(NamedTuple):
 
 
 class TrainingFailed(CommandFailed):
-    """A run has failed; the message says why, and `result` is what it had reached."""
+    """A run has failed; the message says why, and `result` is what it had reached: a RunResult.
+
+    For example:
+
+        try:
+            sample_factory.run(MyEnv, "mine")
+        except sample_factory.TrainingFailed as failed:
+            print(failed, failed.result.env_frames)
+    """
 
     def __init__(self, result: RunResult):
         super().__init__(result.reason)

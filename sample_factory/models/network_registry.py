@@ -78,6 +78,19 @@ class NetworkError(PermanentFailure):
 def register_encoder(name: str, factory: NetworkFactory | str) -> None:
     """Registers an encoder for --encoder_custom=name.
 
+    For example:
+
+        class Eyes(torch.nn.Module):
+            def __init__(self, flags, observation_space):
+                super().__init__()
+                self.layer = torch.nn.Linear(observation_space["obs"].shape[0], 64)
+                self.out_size = 64
+
+            def forward(self, observations):
+                return self.layer(observations["obs"]).relu()
+
+        sample_factory.register_encoder("eyes", Eyes)
+
     `factory(flags, observation_space)` returns a torch module with an int attribute `out_size`. Its forward
     maps a dict of float observations [B, ...] to [B, out_size]. They are those of observation_space, which
     has no action mask, and images as [channels, height, width] whatever the env has; they are normalised and
@@ -85,7 +98,8 @@ def register_encoder(name: str, factory: NetworkFactory | str) -> None:
     `spaces.observations.Indices` with `sizes`.
 
     For every part: `flags` has the flags of the model and of the env's family as attributes, frozen. A
-    factory given as a "module:attribute" string is imported when the network is built.
+    factory given as a "module:attribute" string is imported when the network is built. Before a run, the
+    part is tried on random inputs; what is wrong with it ends the run as a NetworkError.
     """
     register(ENCODER, name, factory)
 
@@ -97,6 +111,8 @@ def register_core(name: str, factory: NetworkFactory | str) -> None:
     forward(x, rnn_state, resets) returns outputs [T, B, out_size] and the rnn_state after the last step,
     [B, state_size]; for x [T, B, in_size], rnn_state [B, state_size] float32, and resets, bool [T, B] or
     None: where True, a row's rnn_state counts as 0 before that step.
+
+    For example `register_core("mean", RunningMean)`; examples/custom_core.py is a whole one.
     """
     register(CORE, name, factory)
 
@@ -106,6 +122,19 @@ def register_decoder(name: str, factory: NetworkFactory | str) -> None:
 
     `factory(flags, in_size)` returns a torch module with an int attribute `out_size`. Its forward maps
     [T, B, in_size] to [T, B, out_size].
+
+    For example:
+
+        class Gated(torch.nn.Module):
+            def __init__(self, flags, in_size):
+                super().__init__()
+                self.gate = torch.nn.Linear(in_size, in_size)
+                self.out_size = in_size
+
+            def forward(self, x):
+                return x * self.gate(x).sigmoid()
+
+        sample_factory.register_decoder("gated", Gated)
     """
     register(DECODER, name, factory)
 
@@ -115,6 +144,9 @@ def register_actor_critic(name: str, factory: NetworkFactory | str) -> None:
 
     `factory(flags, observation_space, action_space)`, for example a class, returns a
     `sample_factory.models.actor_critic.ActorCritic`; its docstring says what a subclass has to define.
+
+    For example `register_actor_critic("mine", MyActorCritic)`; examples/custom_actor_critic.py is a whole
+    one.
     """
     register(ACTOR_CRITIC, name, factory)
 

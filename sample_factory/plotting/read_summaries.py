@@ -137,13 +137,18 @@ def read_metrics(
 ) -> "DataFrame":
     """Reads all numbers that an experiment has written for TensorBoard, also while it is trained.
 
-    experiment: its name in `train_dir` (by default ./train_dir), or its folder.
+    For example:
+
+        metrics = sample_factory.read_metrics("cartpole", tags=["0_aux/avg_reward", "train/entropy"])
+        curves = metrics.pivot(index="env_frames", columns="tag", values="value")
+
+    experiment: its name in `train_dir`, or its folder.
+    train_dir: folder of all experiments; by default ./train_dir.
     tags: one tag or several, e.g. "0_aux/avg_reward"; None: all of them.
 
     Returns a table with a row for each number, in the order of policy, tag and env_frames. Columns: `policy`
     (int64), `tag` (text), `env_frames` (int64: trained on so far, in all runs), `seconds` (float64: since the
-    first number, without pauses between runs), `value` (float64). For a table with a column per tag, call
-    `.pivot(index="env_frames", columns="tag", values="value")` on the rows of one policy.
+    first number, without pauses between runs), `value` (float64). Pivot the rows of one policy only.
 
     Raises ConfigError (a ValueError) if there is no such experiment (it names its neighbours) or a tag that
     no policy has, and ImportError if pandas is not installed.

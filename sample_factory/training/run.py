@@ -51,7 +51,11 @@ def run(
 ) -> RunResult:
     """Trains agents, and returns when the run is done or stopped; the same call resumes it.
 
-    For example `run(MyEnv, "mine", train_for_env_steps=200_000)`, or `run("CartPole-v1", "cartpole")`.
+    For example:
+
+        result = sample_factory.run("CartPole-v1", "cartpole", train_for_env_steps=200_000)
+        print(result.status, result.reward)
+        sample_factory.run(MyEnv, "mine", num_workers=2, encoder_custom=MyEncoder)
 
     env: a class of envs, a function that returns an env, an id of Gymnasium, or the full name of an env; may
         be left out to resume an experiment. See `register_env` for the parameters of a class or function.

@@ -29,7 +29,7 @@ class Example(NamedTuple):
 
 
 ENVPOOL = "pip install -e '.[envpool]'"
-MINIGRID = "pip install -e '.[minigrid]'"
+MINIGRID = "pip install -e '.[minigrid]' or '.[envpool]'"
 EXAMPLES = {
     "doom_": Example("doom_basic", "doom_bsic", "vizdoom"),
     "gym_": Example("gym_Hopper-v5", "gym_Hoper-v5", "pip install -e '.[mujoco]'"),
@@ -45,7 +45,7 @@ EXAMPLES = {
     "atari_": Example(
         "atari_pong",
         "atari_pnog",
-        "envpool or ale_py, which is not installed: pip install -e '.[envpool,atari]'",
+        "envpool or ale_py, which is not installed: pip install -e '.[envpool]' or '.[atari]'",
     ),
     "dmlab_": Example("dmlab_rooms_watermaze", "dmlab_rooms_watermaz", "envs/dmlab/README.md"),
     "football_": Example("football_academy_corner", "football_academy_conrer", ENVPOOL),

@@ -118,6 +118,19 @@ def register_matchmaking(name: str, factory: MatchmakingFactory | str) -> None:
 
     factory(setup), for example a class, is called in a rollout worker for each of its envs with a
     `MatchSetup`; it returns a `Matchmaking`. A "module:attribute" string is imported in the rollout workers.
+    What it returns is checked: anything but one player for each agent ends the run as a MatchmakingError.
+
+    For example, where policy 0 always has the first seat:
+
+        class FirstSeat:
+            def __init__(self, setup):
+                self.setup = setup
+
+            def next_match(self):
+                others = self.setup.rng.integers(1, self.setup.num_policies, self.setup.num_agents - 1)
+                return [0, *others]
+
+        sample_factory.register_matchmaking("first_seat", FirstSeat)
     """
     _REGISTRY.register(name, factory)
 
