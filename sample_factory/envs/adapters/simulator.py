@@ -84,7 +84,6 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         self._first: Any = None  # observations of a reset that `reset` has not returned yet
         self._spread_seed: int | None = None
         self._waiting: np.ndarray | None = None  # NEXT_STEP: copies that the coming step resets, [N] bool
-        self._is_confirmed = False  # whether it does
         self.single_observation_space = self._observation_space()
         self.single_action_space = _action_space(env, self.num_envs)
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, self.num_envs)
@@ -197,10 +196,9 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
     def _without_resets(self, rewards: np.ndarray, waiting: np.ndarray) -> np.ndarray:
         """Returns rewards with 0 for the copies that this step has reset.
 
-        waiting: these copies, [N] bool. Raises EnvContractError the first time, if it has not.
+        waiting: these copies, [N] bool. Raises EnvContractError if it has not.
         """
-        ages = None if self._is_confirmed else self._ages()
-        self._is_confirmed = True
+        ages = self._ages()
         if ages is None or not ages[waiting].any():
             return np.where(waiting, 0, rewards)
         raise EnvContractError(
@@ -236,6 +234,8 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
 
     def render(self) -> Any:
         """Returns pictures of copies, or one of all, [1 or N, height, width, 3]; None if it draws none."""
+        if not hasattr(self.env, "render"):
+            return None
         drawn = to_host(render_old(self.env, has_mode=self.render_mode is not None))
         return drawn if drawn is None or np.ndim(drawn) == 4 else [drawn]
 

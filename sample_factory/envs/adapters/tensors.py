@@ -1,7 +1,7 @@
 """Tensors of torch and arrays of JAX on any device: to arrays of NumPy in host memory, and back."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,23 +12,32 @@ def is_tensor(value: Any) -> bool:
     return hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray)
 
 
+def to_host(value: Any) -> Any:
+    """Returns a value with arrays of NumPy in place of tensors, also within mappings and tuples.
+
+    Arrays may share the memory of the tensors. Anything else is returned as it is.
+    """
+    return _changed(value, _leaf_to_host)
+
+
+def _changed(value: Any, change: Callable[[Any, str], Any], path: str = "") -> Any:
+    """Returns a value with `change(leaf, path)` in place of each leaf of its mappings and tuples."""
+    if isinstance(value, np.ndarray):
+        return change(value, path)
+    if isinstance(value, tuple):
+        return tuple(_changed(inner, change, f"{path}/{i}") for i, inner in enumerate(value))
+    if isinstance(value, Mapping):
+        return {key: _changed(inner, change, f"{path}/{key}") for key, inner in value.items()}
+    return change(value, path)
+
+
 def _is_of_torch(value: Any) -> bool:
     # An env can return a tensor only if torch is imported, which may be under way in another thread.
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, vars(torch).get("Tensor", ()))
 
 
-def to_host(value: Any) -> Any:
-    """Returns a value with arrays of NumPy in place of tensors, also within mappings and tuples.
-
-    Arrays may share the memory of the tensors. Anything else is returned as it is.
-    """
-    if isinstance(value, np.ndarray):
-        return value
-    if isinstance(value, tuple):
-        return tuple(map(to_host, value))
-    if isinstance(value, Mapping):
-        return {key: to_host(inner) for key, inner in value.items()}
+def _leaf_to_host(value: Any, path: str = "") -> Any:
     if not is_tensor(value):
         return value
     return np.asarray(value.detach().cpu() if _is_of_torch(value) else value)
@@ -52,29 +61,24 @@ class Crossing:
 
         The first call is for observations: if they are tensors of torch, so are the actions of `to_env`.
         """
-        if not self._is_known:
-            self._is_known = True
-            self._device = _torch_device(values)
-        host = self._copy(values, "")
+        host = _changed(values, self._start)
+        self._is_known = True
         if self._stream is not None:
             self._stream.synchronize()
         return host
 
-    def _copy(self, value: Any, path: str) -> Any:
-        """Starts the copies from a GPU; `to_host` waits for them."""
-        if isinstance(value, np.ndarray):
-            return value
-        if isinstance(value, tuple):
-            return tuple(self._copy(inner, f"{path}/{i}") for i, inner in enumerate(value))
-        if isinstance(value, Mapping):
-            return {key: self._copy(inner, f"{path}/{key}") for key, inner in value.items()}
-        if not _is_of_torch(value) or not value.is_cuda:
-            return to_host(value)
+    def _start(self, value: Any, path: str) -> Any:
+        """Starts the copy of a tensor from a GPU; `to_host` waits for it."""
+        if not _is_of_torch(value):
+            return _leaf_to_host(value)
+        if not self._is_known:
+            self._device = value.device
+        if not value.is_cuda:
+            return _leaf_to_host(value)
         import torch
 
-        if self._stream is None:
-            self._stream = torch.cuda.Stream(value.device)
         if path not in self._pinned:
+            self._stream = self._stream or torch.cuda.Stream(value.device)
             self._pinned[path] = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
         self._stream.wait_stream(torch.cuda.current_stream(value.device))
         with torch.cuda.stream(self._stream):
@@ -85,20 +89,6 @@ class Crossing:
         """Returns actions as the env takes them: arrays, or tensors of torch on its device."""
         if self._device is None:
             return actions
-        if isinstance(actions, Mapping):
-            return {key: self.to_env(part) for key, part in actions.items()}
-        if isinstance(actions, tuple):
-            return tuple(map(self.to_env, actions))
         import torch
 
-        return torch.as_tensor(actions, device=self._device)
-
-
-def _torch_device(values: Any) -> Any:
-    """Returns the device of the first tensor of torch in values; None if there is none."""
-    if isinstance(values, Mapping):
-        values = tuple(values.values())
-    if isinstance(values, tuple):
-        devices = map(_torch_device, values)
-        return next((device for device in devices if device is not None), None)
-    return values.device if _is_of_torch(values) else None
+        return _changed(actions, lambda array, path: torch.as_tensor(array, device=self._device))

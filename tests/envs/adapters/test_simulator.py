@@ -1,5 +1,6 @@
 """Batched simulators as agents. What happens in them: tests/envs/test_ledger.py."""
 
+import sys
 import types
 
 import gymnasium as gym
@@ -358,3 +359,30 @@ def test_a_simulator_runs_in_one_inline_sampler(tmp_path):
     check_simulator(config, info)
     complete, num_inline, _ = arrange(config, info)
     assert num_inline == 1 and complete.sampling.envs_per_worker == 1
+
+
+def test_wrappers_of_gymnasium_around_a_simulator_are_looked_through():
+    own = simulator("Isaac Lab")
+    _, results = stepped(adapt(gym.wrappers.OrderEnforcing(own)), 4)
+    assert [result.truncated.any() for result in results] == [False, False, True, False]
+    assert own.seeds == [0] and own.num_starts == 1
+
+
+def test_a_simulator_of_brax_is_closed_although_gyms_constructor_was_not_called(monkeypatch):
+    class VectorEnv:
+        def close(self):
+            raise AttributeError("closed")
+
+    old = types.SimpleNamespace(
+        vector=types.SimpleNamespace(VectorEnv=VectorEnv), Wrapper=types.SimpleNamespace
+    )
+    monkeypatch.setitem(sys.modules, "gym", old)
+
+    class Brax(VectorEnv, TorchCrowd):
+        pass
+
+    adapt(Brax()).close()
+    with pytest.raises(AttributeError):
+        made = Brax()
+        made.closed = False
+        adapt(made).close()
