@@ -182,18 +182,17 @@ def test_an_engine_that_hangs_is_ended_with_its_worker_and_keeps_no_signal_from_
     assert_signal_saves_and_stops(run, signal.SIGHUP, tmp_path, ids, first, second)
 
 
-def test_a_killed_policy_worker_ends_the_run_and_is_named(tmp_path, temporary):
-    run = start(CALM, tmp_path, *CALM_DOOM)
+def test_a_killed_policy_worker_ends_the_run_and_is_named(tmp_path):
+    run = start(CALM, tmp_path, *POLE, "--save_every_sec=1")
     wait_for_line(run, "Saved")
     family = descendants(run)
-    ids = engine_ids(run)
     kill(child(family, "policy_worker_0_0"))
     killed = time.monotonic()
     output = run.stdout.read()
     assert run.wait(timeout=15) == 1 and time.monotonic() - killed < 15
     assert "policy_worker_0_0 failed: ended by signal 9" in output.splitlines()[-1]
     assert_saved(tmp_path)
-    assert_nothing_left(family, temporary, ids)
+    assert_all_gone(family)
 
 
 def test_several_learners_save_once_and_resume_and_a_killed_one_ends_the_run_and_is_named(tmp_path):
