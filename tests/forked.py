@@ -7,9 +7,12 @@ for programs that end by themselves, where their start is not what the test is a
 import multiprocessing
 import os
 import runpy
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
+from multiprocessing.connection import wait
 from pathlib import Path
 
 MODULES = [
@@ -48,6 +51,7 @@ def run_programs(
 
 def _run_each(command_lines, files, environment, cwd, writer) -> None:
     """In the process."""
+    threading.Thread(target=_end_with_the_tests, daemon=True).start()
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
@@ -59,6 +63,11 @@ def _run_each(command_lines, files, environment, cwd, writer) -> None:
             os.dup2(output.fileno(), 2)
         codes.append(_run(list(words)))
     writer.send(codes)
+
+
+def _end_with_the_tests() -> None:
+    wait([multiprocessing.parent_process().sentinel])
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _run(words: list[str]) -> int:
