@@ -19,6 +19,7 @@ import numpy as np
 
 from sample_factory import register_env
 from sample_factory.checkpoints.milestones import find_milestones
+from sample_factory.config.command import PLAYS
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
@@ -96,7 +97,7 @@ DEFAULTS = {
 def strategies(argv: list[str]) -> int:
     """Prints the strategies of the milestones of --policy_index, and their exploitability."""
     try:
-        config = parse_config(argv, resolve_family, evaluation=True)
+        config = parse_config(argv, resolve_family, PLAYS)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
