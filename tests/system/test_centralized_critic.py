@@ -5,6 +5,7 @@ import pytest
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import register_env, resolve_family
+from sample_factory.launch.shared_imports import shared_imports
 from sample_factory.models.towers import OF_CRITIC
 from sample_factory.plotting.read_summaries import read_policies
 from sample_factory.training.run import train_config
@@ -20,7 +21,9 @@ def train(train_dir, experiment, *flags):
     register_env("crew", lambda *args, **kwargs: CountingEnv(num_agents=3, first_sleeper=2))
     register_env("mixed_", lambda *args, **kwargs: MixedCounting())
     argv = [f"--train_dir={train_dir}", f"--experiment={experiment}", *FLAGS, *flags]
-    assert train_config(parse_config(argv, resolve_family)).status == "done"
+    config = parse_config(argv, resolve_family)
+    with shared_imports(config):  # evaluations are forked
+        assert train_config(config).status == "done"
     return newest_state(train_dir / experiment)
 
 
