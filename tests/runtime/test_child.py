@@ -525,11 +525,15 @@ def test_no_process_outlives_its_parent_however_that_ends(ended_parents, forked,
     assert eventually(lambda: not any(is_running(pid) for pid in pids))
 
 
-def test_a_childs_start_adds_no_other_process_except_its_template(start):
+def processes_of_this_thread() -> set[int]:
+    with open(f"/proc/self/task/{os.getpid()}/children") as children:
+        return {int(pid) for pid in children.read().split()}
+
+
+def test_a_childs_start_adds_no_other_process(start):
+    before = processes_of_this_thread()
     child = start(Idle)
     wait_ready(child, 15)
     own = set() if child.options.from_template else {child.pid}
-    templates = set() if current() is None else {current()._process.pid}
-    with open(f"/proc/self/task/{os.getpid()}/children") as children:
-        assert {int(pid) for pid in children.read().split()} == own | templates
+    assert processes_of_this_thread() == before | own
     child.kill()
