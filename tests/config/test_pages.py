@@ -86,8 +86,9 @@ def defined_names(folder: Path) -> set[str]:
 
 
 def words(text: str) -> int:
-    """Returns the number of words of a page outside of its blocks of code."""
-    return len(re.sub(r"^( *)```.*?^\1```", "", text, flags=re.MULTILINE | re.DOTALL).split())
+    """Returns the number of words of a page outside of its blocks of code and comments."""
+    unread = r"^( *)```.*?^\1```|<!--.*?-->"
+    return len(re.sub(unread, "", text, flags=re.MULTILINE | re.DOTALL).split())
 
 
 def test_pages_stay_short_enough_to_be_read():
