@@ -46,7 +46,9 @@ MAX_STEPS = 100
 MAX_SECONDS = 2.0  # no further step after this
 FEW_STEPS = 4
 ENOUGH_SECONDS = 0.03  # no further step after this and FEW_STEPS
-FEW_COPIES = 2  # of an env that is made in any number
+# Of an env that is made in any number. An action space does not say whether its first dimension is the number
+# of copies, so this is a number that few actions have as a size.
+FEW_COPIES = 7
 
 
 class OwnSpaces(NamedTuple):

@@ -145,6 +145,11 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         contract.check_info(infos, "step")
         observations, rewards, *ends = self._crossing.to_host(tuple(arrays))
         rewards, *ends = (self._of_copies(value) for value in (rewards, *ends))
+        if not all(((end == 0) | (end == 1)).all() for end in ends):
+            raise EnvContractError(
+                f"{_name(self.env)}: the {len(returned)} values of step should be observations, rewards, "
+                "ends of 0 and 1 (one array, or terminated and truncated), and infos"
+            )
         terminated = ends[0] != 0
         truncated = ends[1] != 0 if len(ends) == 2 else np.zeros_like(terminated)
         if self._waiting is not None:
@@ -289,7 +294,9 @@ def _action_space(env: Any, num_envs: int) -> spaces.Space[Any]:
     if isinstance(space, spaces.Box) and len(space.shape) > 1 and len(space.low) == num_envs:
         return spaces.Box(space.low[0], space.high[0], space.shape[1:], space.dtype.type)
     if isinstance(space, spaces.MultiDiscrete) and space.shape == (num_envs,) and num_actions is None:
-        return spaces.Discrete(int(space.nvec[0]), start=int(space.start[0]))
+        first = spaces.Discrete(int(space.nvec[0]), start=int(space.start[0]))
+        # Otherwise its entries are parts of one action.
+        return first if space == gym.vector.utils.batch_space(first, num_envs) else space
     return space
 
 

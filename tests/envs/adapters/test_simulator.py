@@ -14,7 +14,7 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.adapters.simulator import SimulatorVectorEnv, is_simulator, runs_on_device
 from sample_factory.envs.adapters.tensors import Crossing, to_host
-from sample_factory.envs.env_info import env_info, probe_env_info
+from sample_factory.envs.env_info import FEW_COPIES, env_info, probe_env_info
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.envs.protocol import EnvConfig, EnvContractError, ObservationRows
 from sample_factory.exchange.policy_weights import Stamp
@@ -282,7 +282,7 @@ def test_the_trial_makes_few_copies_of_an_env_that_is_made_in_any_number(tmp_pat
     assert config.flat()["vector_env_copies"] == 300, "the default of the parameter"
     info = probe_env_info(resolve_family("sized"), config.namespace())
     assert info.num_agents == 300 and info.is_simulator and info.teams == tuple(range(300))
-    assert info.kinds.spaces[0].observation["policy"].shape == (2,)
+    assert info.kinds.spaces[0].observation["policy"].shape == (FEW_COPIES,)
     made = resolve_family("sized").make(parsed(tmp_path, "--env_agents=7").namespace(), EnvConfig(0, 0, 0))
     assert made.num_envs == 7
 
@@ -293,8 +293,35 @@ def test_a_maker_that_returns_another_number_of_copies_is_refused(tmp_path):
 
     config = parsed(tmp_path, env=make_env)
     assert config.flat()["vector_env_copies"] == 1024 and "env_device" not in config.flat()
-    with pytest.raises(ChildFailed, match=r"make_env\(num_envs=2\) returned an env of 8 agents"):
+    with pytest.raises(ChildFailed, match=rf"make_env\(num_envs={FEW_COPIES}\) returned an env of 8 agents"):
         probe_env_info(resolve_family("sized"), config.namespace())
+
+
+class Composite(TorchCrowd):
+    """Its actions have as many parts as a simulator may have copies."""
+
+    def __init__(self, num_envs: int = 2):
+        super().__init__(num_envs)
+        self.action_space = spaces.MultiDiscrete([3, 5])
+
+
+def test_parts_of_an_action_are_not_taken_for_copies():
+    assert SimulatorVectorEnv(Composite(2)).single_action_space == spaces.MultiDiscrete([3, 5])
+
+
+class Privileged(TorchCrowd):
+    """Returns five values, of which the second is an observation: an older form of rsl_rl."""
+
+    def step(self, actions):
+        observations, rewards, done, infos = super().step(actions)
+        return observations, torch.full((self.num_envs, 1), 0.5), rewards + 0.5, done, infos
+
+
+def test_values_in_another_order_are_refused():
+    env = SimulatorVectorEnv(Privileged(2))
+    env.reset()
+    with pytest.raises(EnvContractError, match="5 values of step should be observations, rewards, ends"):
+        env.step(np.zeros(2, np.int64))
 
 
 def planned(tmp_path, *argv):
