@@ -168,11 +168,11 @@ def _has_pidfds() -> bool:
 def template(modules: Sequence[str], environment: Mapping[str, str]) -> Iterator[None]:
     """Returns a block in which children with `ChildOptions.from_template` are forked from a Template.
 
-    Without pidfd_open, this process could not tell when they end, so each child starts with an
-    interpreter of its own.
+    Within another such block, they are forked from the Template of that block. Without pidfd_open, this
+    process could not tell when they end, so each child starts with an interpreter of its own.
     """
     global _current
-    if not _has_pidfds():
+    if _current is not None or not _has_pidfds():
         yield
         return
     _current = Template(modules, environment)
