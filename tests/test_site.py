@@ -1,4 +1,4 @@
-"""The site of the documentation: it is built without a warning, and has every flag, figure and function."""
+"""The documentation site builds without a warning, and lists every flag, figure and function."""
 
 import ast
 import html

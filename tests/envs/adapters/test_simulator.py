@@ -1,4 +1,5 @@
-"""Batched simulators as agents. What happens in them: tests/envs/test_ledger.py."""
+"""How the adapter recognises batched simulators, and what it refuses. Whether rewards and ends are right is
+checked in tests/envs/test_ledger.py."""
 
 import sys
 import types
