@@ -46,8 +46,8 @@ MAX_STEPS = 100
 MAX_SECONDS = 2.0  # no further step after this
 FEW_STEPS = 4
 ENOUGH_SECONDS = 0.03  # no further step after this and FEW_STEPS
-# Number of copies in the trial of an env, if make_env has a parameter for that number. Not 2 or 3: the adapter
-# would take an action space of that length, e.g. MultiDiscrete([4, 4]), for one entry per copy.
+# Number of copies in the trial of an env, if make_env has a parameter for that number. Not 2 or 3: the
+# adapter would take an action space of that length, e.g. MultiDiscrete([4, 4]), for one entry per copy.
 FEW_COPIES = 7
 
 

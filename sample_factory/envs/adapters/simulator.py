@@ -127,8 +127,8 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         self._spread_seed = seed
 
     def _spread(self, seed: int) -> None:
-        """Lets each copy start at a random step of its first episode, so that the episodes do not all end together,
-        as rsl_rl does. Does nothing if the simulator does not count the steps of episodes."""
+        """Lets each copy start at a random step of its first episode, as rsl_rl does, so that episodes do not
+        all end together. Does nothing if the simulator does not count the steps of episodes."""
         ages, limit = _find(self.env, AGES[0]), self.max_episode_steps()
         if is_tensor(ages) and limit is not None:
             drawn = np.random.default_rng(seed).integers(limit, size=self.num_envs)
