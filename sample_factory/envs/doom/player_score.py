@@ -8,6 +8,7 @@ from sample_factory.envs.doom.doom_family import NUM_SLOTS, DoomSpec
 # Larger changes are clipped: a rocket into a crowd must not outweigh a frag, and a player crushed by another
 # one's respawn loses a million points of health.
 MAX_CHANGE = {"DAMAGECOUNT": 200.0, "HITCOUNT": 5.0, "HEALTH": 200.0}
+CELL = 64.0  # map units: side of the squares whose first visits are rewarded
 # A weapon held for fewer readings is skipped while the player cycles through the slots.
 MIN_READINGS_OF_SELECTED = 5
 MAX_PLAYERS = 9  # the scenarios report the frags of at most 9 players
@@ -69,10 +70,12 @@ def is_match_won(stats: Mapping[str, float]) -> bool:
 class VariableShaping:
     """Computes the shaping reward of one player during one episode, by the changes of the engine's variables.
 
-    scheme: a nested dict of floats, which population-based training may change:
-        `{"delta": {variable: {"gain": w, "loss": w}}, "selected_weapon": {"SELECTED<slot>": bonus}}`. If a
-        variable rises by d, the reward is d * gain; if it falls by d, d * loss. The bonus is paid for each
-        step with a loaded weapon of that slot in hand. Either part may be left out.
+    scheme: a nested dict of floats, which population-based training may change; each part may be left out:
+        `{"delta": {variable: {"gain": w, "loss": w}}, "selected_weapon": {"SELECTED<slot>": bonus},
+        "first_visits": {"bonus": b, "most": m}}`. If a variable rises by d, the reward is d * gain; if it
+        falls by d, d * loss. The bonus of a weapon is paid for each step with a loaded weapon of that slot in
+        hand. For each square of CELL x CELL map units that the player enters for the first time in this
+        episode, the reward is b, until they add up to m; it needs POSITION_X and POSITION_Y.
     variables: maps the names of the engine's variables to their places in the lists of values. Variables that
         the engine does not report are not shaped.
     The first step of the episode and of each new life has no shaping reward.
@@ -89,6 +92,10 @@ class VariableShaping:
         self._selected = variables.get("SELECTED_WEAPON")
         self._ammo = variables.get("SELECTED_WEAPON_AMMO")
         self._dead = variables.get("DEAD")
+        visits = scheme.get("first_visits", {})
+        self._visit_bonus, self._visits_left = visits.get("bonus", 0.0), visits.get("most", 0.0)
+        self._position = [variables[name] for name in ("POSITION_X", "POSITION_Y") if name in variables]
+        self._visited: set[tuple[int, ...]] = set()
         self._previous: Sequence[float] | None = None
         self._num_readings = 0  # of the weapon now in hand, in a row
 
@@ -99,6 +106,7 @@ class VariableShaping:
         """
         previous = self._previous
         self._previous = values
+        visited = self._first_visit(values) if self._visits_left > 0 else 0.0
         if self._selected is not None:
             is_same = previous is not None and previous[self._selected] == values[self._selected]
             self._num_readings = self._num_readings + 1 if is_same else 1
@@ -106,17 +114,27 @@ class VariableShaping:
             return 0.0
         if self._dead is not None and previous[self._dead] > 0 and values[self._dead] == 0:  # has respawned
             return 0.0
-        reward = 0.0
+        reward = visited
         is_held = self._num_readings >= MIN_READINGS_OF_SELECTED
         if is_held and self._selected is not None and self._ammo is not None and values[self._ammo] > 0:
             slot = int(values[self._selected])
-            reward = self._bonus[slot] if 0 <= slot < NUM_SLOTS else 0.0
+            reward += self._bonus[slot] if 0 <= slot < NUM_SLOTS else 0.0
         for place, gain, loss, max_change in self._weights:
             change = values[place] - previous[place]
             if change > 0:
                 reward += gain * min(change, max_change)
             elif change < 0:
                 reward += loss * min(-change, max_change)
+        return reward
+
+    def _first_visit(self, values: Sequence[float]) -> float:
+        """Returns the reward for the square that the player is in."""
+        square = tuple(int(values[place] // CELL) for place in self._position)
+        if square in self._visited:
+            return 0.0
+        self._visited.add(square)
+        reward = min(self._visit_bonus, self._visits_left)
+        self._visits_left -= reward
         return reward
 
 
