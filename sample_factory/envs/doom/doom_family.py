@@ -170,7 +170,7 @@ _SPECS = (
         "doom_my_way_home",
         "my_way_home.cfg",
         BASIC,
-        shaping={"first_visits": {"bonus": 0.005, "most": 0.2}},
+        shaping={"first_visit": 0.01},
         objective="engine_return",
         goal=HOME,
     ),

@@ -72,10 +72,10 @@ class VariableShaping:
 
     scheme: a nested dict of floats, which population-based training may change; each part may be left out:
         `{"delta": {variable: {"gain": w, "loss": w}}, "selected_weapon": {"SELECTED<slot>": bonus},
-        "first_visits": {"bonus": b, "most": m}}`. If a variable rises by d, the reward is d * gain; if it
-        falls by d, d * loss. The bonus of a weapon is paid for each step with a loaded weapon of that slot in
-        hand. For each square of CELL x CELL map units that the player enters for the first time in this
-        episode, the reward is b, until they add up to m; it needs POSITION_X and POSITION_Y.
+        "first_visit": bonus}`. If a variable rises by d, the reward is d * gain; if it falls by d, d * loss.
+        The bonus of a weapon is paid for each step with a loaded weapon of that slot in hand, that of a first
+        visit for each square of CELL x CELL map units that the player enters for the first time in the
+        episode, if the engine reports POSITION_X and POSITION_Y.
     variables: maps the names of the engine's variables to their places in the lists of values. Variables that
         the engine does not report are not shaped.
     The first step of the episode and of each new life has no shaping reward.
@@ -92,9 +92,9 @@ class VariableShaping:
         self._selected = variables.get("SELECTED_WEAPON")
         self._ammo = variables.get("SELECTED_WEAPON_AMMO")
         self._dead = variables.get("DEAD")
-        visits = scheme.get("first_visits", {})
-        self._visit_bonus, self._visits_left = visits.get("bonus", 0.0), visits.get("most", 0.0)
+        self._first_visit = scheme.get("first_visit", 0.0)
         self._position = [variables[name] for name in ("POSITION_X", "POSITION_Y") if name in variables]
+        # A player who cannot be located is always in the same square.
         self._visited: set[tuple[int, ...]] = set()
         self._previous: Sequence[float] | None = None
         self._num_readings = 0  # of the weapon now in hand, in a row
@@ -106,15 +106,17 @@ class VariableShaping:
         """
         previous = self._previous
         self._previous = values
-        visited = self._first_visit(values) if self._visits_left > 0 else 0.0
         if self._selected is not None:
             is_same = previous is not None and previous[self._selected] == values[self._selected]
             self._num_readings = self._num_readings + 1 if is_same else 1
+        square = tuple(int(values[place] // CELL) for place in self._position)
+        is_first_visit = square not in self._visited
+        self._visited.add(square)
         if previous is None:
             return 0.0
         if self._dead is not None and previous[self._dead] > 0 and values[self._dead] == 0:  # has respawned
             return 0.0
-        reward = visited
+        reward = self._first_visit if is_first_visit else 0.0
         is_held = self._num_readings >= MIN_READINGS_OF_SELECTED
         if is_held and self._selected is not None and self._ammo is not None and values[self._ammo] > 0:
             slot = int(values[self._selected])
@@ -125,16 +127,6 @@ class VariableShaping:
                 reward += gain * min(change, max_change)
             elif change < 0:
                 reward += loss * min(-change, max_change)
-        return reward
-
-    def _first_visit(self, values: Sequence[float]) -> float:
-        """Returns the reward for the square that the player is in."""
-        square = tuple(int(values[place] // CELL) for place in self._position)
-        if square in self._visited:
-            return 0.0
-        self._visited.add(square)
-        reward = min(self._visit_bonus, self._visits_left)
-        self._visits_left -= reward
         return reward
 
 
