@@ -130,7 +130,6 @@ SELF_PLAY = _scheme(
 
 MONSTER = "Kill the monster quickly, with few shots: step sideways until you face it."
 COLORS = "Survive: objects of one colour heal, those of the other one hurt."
-HOME = "Find the green vest in one of the rooms."
 CENTER = "Kill as many monsters as you can with 26 bullets, before they reach you."
 FRAGS = "Kill the other players more often than they kill you."
 CORRIDOR = "Reach the green vest at the end of the corridor, past six enemies."
@@ -142,6 +141,12 @@ _DUEL = MatchSpec(2, 0, respawn_delay_seconds=2)
 _DUEL_WITH_BOT = MatchSpec(1, 1, respawn_delay_seconds=2)
 _FULL_MATCH = MatchSpec(4, 4, respawn_delay_seconds=2)
 _GATHERING: Mapping[str, Any] = {"reward_healing": True, "objective": "engine_return"}
+# Without a reward on the way, the vest is not found in four million frames.
+_HOME: Mapping[str, Any] = {
+    "shaping": {"first_visit": 0.01},
+    "objective": "engine_return",
+    "goal": "Find the green vest in one of the rooms.",
+}
 _BATTLE: Mapping[str, Any] = {
     "actions": DISCRETIZED_NO_WEAPON,
     "time_limit_frames": 2100,
@@ -164,16 +169,9 @@ _SPECS = (
     DoomSpec("doom_two_colors_hard", "two_colors_hard.cfg", BASIC, goal=COLORS, **_GATHERING),
     DoomSpec("doom_dm", "cig.cfg", HYBRID, match=MatchSpec(8, 0), **_SELF_PLAY),
     DoomSpec("doom_dwango5", "dwango5_dm.cfg", HYBRID, match=MatchSpec(8, 0), **_SELF_PLAY),
-    DoomSpec("doom_my_way_home_flat_actions", "my_way_home.cfg", flat(5), goal=HOME),
+    DoomSpec("doom_my_way_home_flat_actions", "my_way_home.cfg", flat(5), **_HOME),
     DoomSpec("doom_defend_the_center_flat_actions", "defend_the_center.cfg", flat(4), goal=CENTER),
-    DoomSpec(
-        "doom_my_way_home",
-        "my_way_home.cfg",
-        BASIC,
-        shaping={"first_visit": 0.01},
-        objective="engine_return",
-        goal=HOME,
-    ),
+    DoomSpec("doom_my_way_home", "my_way_home.cfg", BASIC, **_HOME),
     DoomSpec("doom_deadly_corridor", "deadly_corridor.cfg", EXTENDED, reward_scale=0.01, goal=CORRIDOR),
     DoomSpec("doom_defend_the_center", "defend_the_center.cfg", TURN_AND_ATTACK, goal=CENTER),
     DoomSpec("doom_defend_the_line", "defend_the_line.cfg", TURN_AND_ATTACK, goal=LINE),

@@ -92,3 +92,14 @@ def test_variables_that_the_scenario_lacks_are_not_shaped():
     shaping = VariableShaping(AGAINST_BOTS, {"HEALTH": 0})
     shaping.step([100.0])
     assert shaping.step([90.0]) == pytest.approx(-0.03)
+
+
+def test_each_square_of_the_map_is_paid_for_once_except_the_first():
+    shaping = VariableShaping({"first_visit": 0.5}, {"POSITION_X": 0, "POSITION_Y": 1})
+    path = [(10, -10), (63, -64), (64, -64), (64, -65), (0, -1), (100, -70), (-0.5, -1)]
+    assert [shaping.step([float(x), float(y)]) for x, y in path] == [0, 0, 0.5, 0.5, 0, 0, 0.5]
+
+
+def test_a_player_who_is_not_located_gets_nothing_for_visits():
+    shaping = VariableShaping({"first_visit": 0.5}, VARIABLES)
+    assert [shaping.step(values()) for _ in range(3)] == [0, 0, 0]
