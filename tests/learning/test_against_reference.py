@@ -30,6 +30,15 @@ CASES = {
         "num_batches_per_iteration": 4,
         "ppo_epochs": 3,
     },
+    "decoupled": {"ppo_decoupled": True},
+    "decoupled_in_chunks_and_minibatches": {
+        "ppo_decoupled": True,
+        "vtrace_rho": 1.3,
+        "recurrence": 4,
+        "num_batches_per_iteration": 3,
+        "ppo_epochs": 2,
+    },
+    "decoupled_gae": {"ppo_decoupled": True, "with_vtrace": False, "ppo_epochs": 3},
     "in_order": {"shuffle_minibatches": False, "num_batches_per_iteration": 2},
     "time_limits_are_terminal": {"value_bootstrap": False, "gamma": 0.9},
     "raw_returns": {"normalize_returns": False, "with_vtrace": False},
@@ -120,7 +129,9 @@ def reference_targets(flags, trajectory, values, ratios):
             c = flags.vtrace_lambda * min(flags.vtrace_c, ratios[t])
             correction = 0.0 if is_last else results[t + 1][0] - v_next
             target = v + rho * delta + flags.gamma * c * correction
-            advantage = rho * (delta + flags.gamma * correction)
+            advantage = delta + flags.gamma * correction
+            if not flags.ppo_decoupled:
+                advantage = rho * advantage
         else:
             after = 0.0 if is_last else results[t + 1][1]
             advantage = delta + flags.gamma * flags.gae_lambda * after
@@ -134,19 +145,18 @@ def reference_loss(flags, model, trajectories, fixed):
     normalizer = model.returns_normalizer
     samples = []
     for trajectory in trajectories:
-        outputs, ratios = trajectory.forward(model), {}
-        for t in range(T):
-            action = int(trajectory.at("actions", t)[0])
-            ratios[t] = (outputs[t][0].log_softmax(-1)[action] - trajectory.at("log_probs", t)).exp()
+        outputs = trajectory.forward(model)
+        ratios = acting_ratios(trajectory, outputs)
         if fixed is None:
-            values = [reward_scale(model, value) for _, value in outputs]
-            used = {t: float(r.detach()) if trajectory.at("own", t) else 1.0 for t, r in ratios.items()}
-            targets = reference_targets(flags, trajectory, values, used)
+            targets, _ = evaluated(flags, model, trajectory, outputs)
         else:
-            targets = fixed[trajectory.column]
+            targets, proximal = fixed[trajectory.column]
         for t in range(T):
             if trajectory.at("own", t):
-                samples.append((trajectory, t, *outputs[t], ratios[t], *targets[t]))
+                ratio, weight = ratios[t], 1.0
+                if flags.ppo_decoupled:
+                    ratio, weight = ratio / proximal[t], min(proximal[t], flags.vtrace_rho)
+                samples.append((trajectory, t, *outputs[t], ratio, weight, *targets[t]))
     advantages = [sample[-1] for sample in samples]
     mean = sum(advantages) / len(samples)
     std = max(1e-3, math.sqrt(sum((a - mean) ** 2 for a in advantages) / len(samples)))
@@ -156,10 +166,25 @@ def reference_loss(flags, model, trajectories, fixed):
             normalizer.update(returns)
         returns = normalizer.normalize(returns)
     total = 0.0
-    for (trajectory, t, logits, value, ratio, _, advantage), target in zip(samples, returns):
-        advantage = (advantage - mean) / std
+    for (trajectory, t, logits, value, ratio, weight, _, advantage), target in zip(samples, returns):
+        advantage = weight * (advantage - mean) / std
         total = total + sample_loss(flags, trajectory, t, logits, value, ratio, advantage, target)
     return total / len(samples)
+
+
+def acting_ratios(trajectory, outputs):
+    """Returns pi / mu of the action of each step."""
+    actions = [int(trajectory.at("actions", t)[0]) for t in range(T)]
+    log_probs = [outputs[t][0].log_softmax(-1)[actions[t]] for t in range(T)]
+    return {t: (log_probs[t] - trajectory.at("log_probs", t)).exp() for t in range(T)}
+
+
+def evaluated(flags, model, trajectory, outputs):
+    """Returns the targets and the ratios pi / mu by these outputs of the network."""
+    values = [reward_scale(model, value) for _, value in outputs]
+    ratios = acting_ratios(trajectory, outputs)
+    used = {t: float(r.detach()) if trajectory.at("own", t) else 1.0 for t, r in ratios.items()}
+    return reference_targets(flags, trajectory, values, used), used
 
 
 def reward_scale(model, value):
@@ -186,7 +211,8 @@ def sample_loss(flags, trajectory, t, logits, value, ratio, advantage, target):
 def reference_train(flags, model, batch):
     """Trains the model in place."""
     trajectories = [Trajectory(batch, column) for column in range(B)]
-    fixed = None if flags.with_vtrace else reference_gae(flags, model, trajectories)
+    is_fixed = flags.ppo_decoupled or not flags.with_vtrace
+    fixed = reference_fixed(flags, model, trajectories) if is_fixed else None
     betas = (flags.adam_beta1, flags.adam_beta2)
     optimizer = torch.optim.Adam(model.parameters(), flags.learning_rate, betas, flags.adam_eps)
     rng = np.random.default_rng(SEED)
@@ -202,16 +228,13 @@ def reference_train(flags, model, batch):
 
 
 @torch.no_grad()
-def reference_gae(flags, model, trajectories):
-    """Returns the targets of each trajectory by the values before the first SGD step, and counts them."""
-    results = []
-    for trajectory in trajectories:
-        values = [reward_scale(model, value) for _, value in trajectory.forward(model)]
-        results.append(reference_targets(flags, trajectory, values, None))
+def reference_fixed(flags, model, trajectories):
+    """Returns what `evaluated` returns of each trajectory before the first SGD step; counts the returns."""
+    results = [evaluated(flags, model, one, one.forward(model)) for one in trajectories]
     if model.returns_normalizer is not None:
         returns = [
             targets[t][0]
-            for targets, trajectory in zip(results, trajectories)
+            for (targets, _), trajectory in zip(results, trajectories)
             for t in range(T)
             if trajectory.at("own", t)
         ]
