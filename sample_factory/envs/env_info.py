@@ -23,7 +23,7 @@ from sample_factory.envs.abilities import (
 from sample_factory.envs.adapters.adapt import adapt, is_pettingzoo
 from sample_factory.envs.adapters.list_style import spaces_by_agent
 from sample_factory.envs.adapters.old_gym import OLD_API_NOTE, OldGymEnv, OldListEnv
-from sample_factory.envs.adapters.simulator import runs_on_device
+from sample_factory.envs.adapters.simulator import is_simulator
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.protocol import (
     EnvConfig,
@@ -114,7 +114,7 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
         # PettingZoo leaves it to the env whether it has this attribute.
         state_space=getattr(env.env, "state_space", None) if is_pettingzoo(env.env, "ParallelEnv") else None,
         are_copies=isinstance(env.env, gym.vector.VectorEnv),
-        is_simulator=runs_on_device(env.env),
+        is_simulator=is_simulator(env.env),
         scripted_players=tuple(find_ability(env.env, ScriptedPlayers).scripted_players()),
     )
 

@@ -22,8 +22,12 @@ class Form(NamedTuple):
     groups: names of the observations of the actor and of the critic; None: no dict.
     num_values: 4, with `done` for both ends, or 5. column: numbers have the shape [N, 1].
     done: dtype of ends. time_outs: key in the infos; None: it is not in them.
-    age: name of the counter of steps; None: it has none. resets_late: in the step after the end.
+    age: name of the counter of steps; None: it has none.
     starts_with: the methods that return the first observations.
+    resets_late: in the step after the end, as Isaac Gym; `reset` then resets nothing.
+    first_age: what the counter shows after a reset. draws_ages: it is another number, if all reset together.
+    critic: where its observations are: in the "groups", in the infos ("infos"), or "second" of the values;
+        "none": the second value is None.
     """
 
     groups: tuple[str, ...] | None
@@ -34,6 +38,9 @@ class Form(NamedTuple):
     starts_with: tuple[str, ...]
     column: bool = False
     resets_late: bool = False
+    first_age: int = 0
+    draws_ages: bool = False
+    critic: str = "groups"
 
 
 FORMS = {
@@ -41,6 +48,9 @@ FORMS = {
         ("policy", "critic"), 4, torch.int64, "time_outs", "episode_length_buf", ("get_observations",)
     ),
     "Isaac Lab": Form(("policy", "critic"), 5, torch.bool, None, "episode_length_buf", ("reset",)),
+    "Isaac Lab, quadcopter": Form(
+        ("policy", "critic"), 5, torch.bool, None, "episode_length_buf", ("reset",), draws_ages=True
+    ),
     "mjlab": Form(("actor", "critic"), 5, torch.bool, None, "episode_length_buf", ("reset",)),
     "Playground": Form(
         ("state", "privileged_state"), 4, torch.float32, "time_outs", None, ("reset", "get_observations")
@@ -49,11 +59,29 @@ FORMS = {
     "Isaac Gym": Form(
         ("obs", "states"), 4, torch.int64, "time_outs", "progress_buf", ("reset",), resets_late=True
     ),
+    "Isaac Gym, hands": Form(
+        ("obs",), 4, torch.int64, "time_outs", "progress_buf", ("reset",), resets_late=True, first_age=1
+    ),
     "Isaac Gym, early": Form(("obs",), 4, torch.int64, "time_outs", "progress_buf", ("reset",)),
     "skrl": Form(None, 5, torch.int64, "time_outs", None, ("reset",), column=True),
+    "skrl, Isaac Lab": Form(None, 5, torch.bool, None, "episode_length_buf", ("reset",), column=True),
+    "rsl_rl 2": Form(
+        ("policy", "critic"),
+        4,
+        torch.int64,
+        "time_outs",
+        "episode_length_buf",
+        ("reset", "get_observations"),
+        critic="infos",
+    ),
+    "legged_gym": Form(
+        ("policy", "critic"), 5, torch.bool, "time_outs", "episode_length_buf", ("reset",), critic="second"
+    ),
+    "legged_gym, blind": Form(
+        None, 5, torch.bool, "time_outs", "episode_length_buf", ("reset", "get_observations"), critic="none"
+    ),
 }
-# Which forms need a declaration, since nothing that they return shows when they reset.
-SILENT = ("skrl",)
+FORMS["Playground, early"] = FORMS["rsl_rl 2"]
 
 
 class Simulator:
@@ -71,7 +99,10 @@ class Simulator:
         self.max_episode_length = LIMIT
         self._form = form
         self._hand = Hand(habits)
-        self._waits = np.zeros(self.num_envs, bool)
+        self._waits = np.full(self.num_envs, form.resets_late)
+        self._drawn_ages = np.full(self.num_envs, form.first_age)
+        if form.resets_late:
+            self.reset_buf = torch.ones(self.num_envs)
         if form.age is not None:
             setattr(self, form.age, torch.zeros(self.num_envs, dtype=torch.int64))
         for method in form.starts_with:
@@ -86,18 +117,24 @@ class Simulator:
     def _begin(self):
         self.num_starts += 1
         self._hand.before("reset")
+        if self._form.resets_late:
+            return self._observations(np.zeros((self.num_envs, 2)))
         for life in self.lives:
             life.reset()
         return self._observations()
 
-    def _observations(self):
-        seen = np.stack([life.observation() for life in self.lives])
+    def _observations(self, seen=None):
+        if seen is None:
+            seen = np.stack([life.observation() for life in self.lives])
         own = self._tensor("actor", seen)
         if self._form.groups is None:
             return own
         critics = self._tensor("critic", np.column_stack([seen, np.full(self.num_envs, 7)]))
         groups = dict(zip(self._form.groups, (own, critics)))
-        return UserDict(groups) if self._form.num_values == 4 else groups  # as a TensorDict, a Mapping
+        if self._form.critic == "second":
+            return own, critics
+        # As a TensorDict, a Mapping.
+        return UserDict(groups) if self._form.num_values == 4 and self._form.critic == "groups" else groups
 
     def _tensor(self, name: str, values: Any, dtype: torch.dtype = torch.float32) -> Any:
         return self._hand.array(name, torch.tensor(np.asarray(values)).to(dtype))
@@ -124,8 +161,10 @@ class Simulator:
             for life, has_ended in zip(self.lives, done):
                 if has_ended:
                     life.reset()
+            if done.all() and form.draws_ages:
+                self._drawn_ages += 17
         if form.age is not None:
-            ages = [life.step_of_episode for life in self.lives]
+            ages = self._drawn_ages + [life.step_of_episode for life in self.lives]
             getattr(self, form.age)[:] = torch.tensor(ages)
         if form.time_outs is not None:
             extras[form.time_outs] = self._numbers("time_outs", cut, form.done)
@@ -133,8 +172,20 @@ class Simulator:
         extras["first_obs"] = torch.full((self.num_envs, 5), WRONG)
         first, second = (done, cut) if form.time_outs is not None else ends.T
         flags = [self._numbers(f"end {i}", values, form.done) for i, values in enumerate((first, second))]
-        values = flags[: form.num_values - 3]
-        return self._observations(), self._numbers("rewards", rewards), *values, extras
+        observations = self._observations()
+        if form.critic == "infos":
+            extras["observations"] = observations
+            observations = observations["policy"]
+        has_second = form.critic in ("second", "none")
+        before = (
+            observations
+            if form.critic == "second"
+            else (observations, None)
+            if has_second
+            else (observations,)
+        )
+        values = flags[: form.num_values - 3 - has_second]
+        return *before, self._numbers("rewards", rewards), *values, extras
 
     def _infos(self, name: str, infos: list[dict[str, Any]]) -> dict[str, Any]:
         """Returns the infos of all copies as a dict of tensors; copies that were reset have zeros."""
@@ -191,6 +242,36 @@ class IsaacLab(Simulator, gym.Env):
         return self._begin(), {}
 
 
+class RslRl2(RslRl):
+    """Its `reset` may return no critic's observations, which rsl_rl reads afterwards."""
+
+    def _reset(self):
+        return self._begin()["policy"], None
+
+    def _get_observations(self):
+        observations = self._observations()
+        return observations["policy"], {"observations": observations}
+
+
+class EarlyPlayground(RslRl2):
+    def _reset(self):
+        return self._begin()["policy"]
+
+
+class LeggedGym(RslRl):
+    num_privileged_obs = 3
+
+
+class BlindLeggedGym(RslRl):
+    num_privileged_obs = None
+
+    def _reset(self):
+        return self._begin(), None
+
+    def _get_observations(self):
+        return self._observations()
+
+
 class Playground(Simulator):
     num_actions = 1
     seed = 5  # a number, as in RSLRLBraxWrapper
@@ -222,15 +303,33 @@ class Skrl(Simulator):
         return self._begin(), {}
 
 
+class SkrlIsaacLab(Simulator):
+    """A wrapper that has the spaces of what is in it, but returns the actor's observations only."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,))
+    single_observation_space = IsaacLab.single_observation_space
+    action_space = BOX
+
+    def _reset(self):
+        return self._begin(), {}
+
+
 CLASSES = {
     "rsl_rl": RslRl,
+    "rsl_rl 2": RslRl2,
+    "Playground, early": EarlyPlayground,
+    "legged_gym": LeggedGym,
+    "legged_gym, blind": BlindLeggedGym,
     "Isaac Lab": IsaacLab,
+    "Isaac Lab, quadcopter": IsaacLab,
     "mjlab": Mjlab,
     "Playground": Playground,
     "Brax": Brax,
     "Isaac Gym": IsaacGym,
     "Isaac Gym, early": IsaacGym,
+    "Isaac Gym, hands": IsaacGym,
     "skrl": Skrl,
+    "skrl, Isaac Lab": SkrlIsaacLab,
 }
 
 

@@ -41,7 +41,7 @@ def accepts_seed(env: Any) -> bool:
         return True
     while _is_old_wrapper(env):  # it passes on any argument, even one that its env refuses
         env = env.env
-    return _takes(env.reset, "seed", or_any=True)
+    return _takes(getattr(env, "reset", None), "seed", or_any=True)
 
 
 def is_observation_alone(space: spaces.Space[Any], returned: Any) -> bool:
@@ -150,13 +150,19 @@ def _are_infos(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(isinstance(info, Mapping) for info in value)
 
 
+def takes_seed(env: Any) -> bool:
+    """Returns whether a seed makes a difference to `reset_with_seed`."""
+    return accepts_seed(env) or callable(getattr(env, "seed", None))
+
+
 def reset_with_seed(env: Any, seed: int | None) -> Any:
-    """Resets an env, with the seed in the way that it accepts, if there is one; returns what `reset` does."""
+    """Resets an env, with the seed in the way that it accepts, if there is one; returns what `reset` does, or
+    `get_observations` of a batched simulator without it."""
     if accepts_seed(env):
         return env.reset(seed=seed)
-    if seed is not None and callable(getattr(env, "seed", None)):  # a batched simulator may have a number
+    if seed is not None and takes_seed(env):  # a batched simulator may have a number of this name
         env.seed(seed)
-    return env.reset()
+    return env.reset() if hasattr(env, "reset") else env.get_observations()
 
 
 def render_old(env: Any, has_mode: bool) -> Any:
@@ -211,7 +217,7 @@ def _is_old_wrapper(env: Any) -> bool:
     return old_gym is not None and isinstance(env, vars(old_gym)["Wrapper"])
 
 
-def _takes(function: Callable[..., Any], parameter: str, or_any: bool = False) -> bool:
+def _takes(function: Any, parameter: str, or_any: bool = False) -> bool:
     """Returns whether the function has that parameter. or_any: or accepts parameters of any name."""
     try:
         parameters = inspect.signature(function).parameters

@@ -1,11 +1,11 @@
-"""Batched simulators: robotics envs that step thousands of copies in one call and are no Gymnasium VectorEnv.
+"""Batched simulators: robotics envs that step thousands of envs in one call and are no Gymnasium VectorEnv.
 
 Brax, MuJoCo Playground, mjlab, Isaac Lab, Isaac Gym, and everything with the VecEnv of rsl_rl; BATCHED.md has
 what each of them returns.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -18,60 +18,76 @@ from sample_factory.envs.abilities import HoldsEnv, LimitsEpisodes, SpreadsEpiso
 from sample_factory.envs.adapters.list_style import v1_attribute
 from sample_factory.envs.adapters.old_gym import (
     CUT_BY_TIME,
-    accepts_seed,
+    is_old_env,
     render_old,
     reset_with_seed,
+    takes_seed,
     to_gymnasium,
 )
-from sample_factory.envs.adapters.tensors import Crossing, is_tensor, to_host
-from sample_factory.envs.adapters.vector_env import FINAL_KEYS, MODES, declared_mode
-from sample_factory.envs.end_infos import EXTRA_STATS, to_float
+from sample_factory.envs.adapters.tensors import Crossing, fill, to_host
+from sample_factory.envs.adapters.vector_env import MODES_OF_STEP, declared_mode, recognised_mode
+from sample_factory.envs.end_infos import EXTRA_STATS
 from sample_factory.envs.protocol import EnvContractError
 from sample_factory.spaces.observations import UnsupportedSpace
 
-# Keys of infos: which copies were cut by a time limit, [N]. rsl_rl and Isaac Gym; Brax; old gym.
+# Keys of infos: which envs were cut by a time limit, [N]. rsl_rl and Isaac Gym; Brax; old gym.
 TIME_OUTS = ("time_outs", "truncation", CUT_BY_TIME)
-# Keys of infos: means over the episodes that ended in this step.
+# Keys of infos: statistics of the episodes that ended in this step.
 LOGS = ("log", "episode")
-# Attributes: steps of the current episode of each copy, [N]. rsl_rl, Isaac Lab and mjlab; Isaac Gym.
+SUMS = ("r", "l", "t")  # of an episode, by Gymnasium's RecordEpisodeStatistics
+# Attributes: steps of the current episode of each env, [N]. rsl_rl, Isaac Lab and mjlab; Isaac Gym.
 AGES = ("episode_length_buf", "progress_buf")
+# Attributes of simulators that return the critic's observations as a second value: rsl_rl 1.
+PRIVILEGED = ("get_privileged_observations", "num_privileged_obs")
 
 
 def is_simulator(env: Any) -> bool:
-    """Returns whether an object steps `num_envs` copies in one call, without being a Gymnasium VectorEnv."""
+    """Returns whether an env is a batched simulator, which steps `num_envs` envs in one call. Of VectorEnvs,
+    these are the ones that say on which device they run, as ManiSkill's does.
+
+    What may as well be a single env of the old API, with num_envs = 1, is reset to see its observations.
+    """
+    if isinstance(env, gym.vector.VectorEnv):
+        return isinstance(env, SimulatorVectorEnv) or _find(env, "device") is not None
     num_envs = _find(env, "num_envs")
     if not isinstance(num_envs, (int, np.integer)) or not hasattr(env, "step"):
         return False
     if isinstance(env, gym.Env):
-        # ManiSkill's single env has these attributes too, but its observations are not batched.
-        is_batched = num_envs > 1 and _find(env, "single_action_space") is not None
-        return is_batched or bool(_find(env, "is_vector_env"))
+        if num_envs > 1 or _find(env, "is_vector_env"):
+            return bool(_find(env, "is_vector_env")) or _find(env, "single_action_space") is not None
+        # ManiSkill's env for a CPU has these attributes, too, but its observations are not batched.
+        single = _find(env, "single_observation_space")
+        is_space = isinstance(single, spaces.Space)
+        return is_space and env.observation_space == gym.vector.utils.batch_space(single, 1)
+    if num_envs == 1 and is_old_env(env):
+        returned = env.reset()
+        try:
+            _space_of(to_host(returned[0] if isinstance(returned, tuple) else returned), None, 1, "")
+        except EnvContractError:
+            return False
     return hasattr(env, "reset") or hasattr(env, "get_observations")
-
-
-def runs_on_device(env: Any) -> bool:
-    """Returns whether a user's env is a batched simulator: also a VectorEnv that says on which device it
-    runs, as ManiSkill's does."""
-    if isinstance(env, SimulatorVectorEnv):
-        return True
-    return isinstance(env, gym.vector.VectorEnv) and _find(env, "device") is not None
 
 
 class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEpisodes, SpreadsEpisodes):
     """A batched simulator as a Gymnasium VectorEnv with arrays of NumPy.
 
-    - `step` may return 4 values, where `dones` include the episodes that a time limit has cut; these are then
-      in the infos under one of TIME_OUTS. Rewards and ends are numbers of any dtype, [N] or [N, 1].
-    - `reset` is called once, at the start; without it, `get_observations`. A simulator resets copies itself,
-      in the step that ends their episode, or in the next one. Which it does is known from AGES. Without them,
-      a simulator of 4 values is taken to do the former, as all that are known do; one of 5 values has to say
-      it as a VectorEnv does.
-    - Spaces are those it has; otherwise they follow from its first observations and from `num_actions`.
+    - `step` may return 4 values, where `done` includes the episodes that a time limit has cut; these are then
+      in the infos under one of TIME_OUTS. Beside 5 values, these win over `terminated`. Rewards and ends are
+      numbers of any dtype, [N] or [N, 1].
+    - The observations of the critic may be a group of the others. If they are in the infos (rsl_rl 2) or are
+      the second value of 5 (rsl_rl 1, see PRIVILEGED), the groups get the names "policy" and "critic".
+    - `reset` is called at the start only; without it, `get_observations`. A simulator resets envs itself, in
+      the step that ends their episode, or in the next one. Which it does is known from AGES. Without them, a
+      simulator of 4 values is taken to do the former, as all that are known do; one of 5 values has to say it
+      as a VectorEnv does.
+    - The observation space is the declared one, where the first observations fit it; the rest follows from
+      these. Without an action space, an action has `num_actions` numbers.
     """
 
     def __init__(self, env: Any):
         self.env = env
         self.num_envs = int(_find(env, "num_envs"))
+        self._shapes = ((self.num_envs,), (self.num_envs, 1))  # of numbers by env
         declared = dict(_find(env, "metadata") or {})
         self.metadata = {
             "render_modes": declared.get("render_modes") or declared.get("render.modes") or [],
@@ -81,71 +97,85 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         self.metadata["autoreset_mode"] = declared_mode(self)
         self.render_mode = _find(env, "render_mode")
         self._crossing = Crossing()
-        self._first: Any = None  # observations of a reset that `reset` has not returned yet
+        self._is_privileged = any(_find(env, name) is not None for name in PRIVILEGED)
         self._spread_seed: int | None = None
-        self._waiting: np.ndarray | None = None  # NEXT_STEP: copies that the coming step resets, [N] bool
-        self.single_observation_space = self._observation_space()
+        self._is_proven = self.metadata["autoreset_mode"] is not None  # that it resets as the mode says
+        self._waiting = np.zeros(self.num_envs, bool)  # NEXT_STEP: envs that the coming step resets
+        self._first: Any = self._begin(None)  # observations that `reset` has not returned yet
+        self.single_observation_space = _observation_space(env, self._first, self.num_envs)
         self.single_action_space = _action_space(env, self.num_envs)
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, self.num_envs)
         self.action_space = gym.vector.utils.batch_space(self.single_action_space, self.num_envs)
 
-    def _observation_space(self) -> spaces.Space[Any]:
-        declared = _find(self.env, "single_observation_space")
-        if isinstance(declared, spaces.Space):
-            return declared
-        self._first = self._begin(None)
-        return _space_of(self._first, self.num_envs, "obs")
-
     def _begin(self, seed: int | None) -> Any:
         """Resets the simulator; returns its observations on the host."""
-        if hasattr(self.env, "reset"):
-            returned = reset_with_seed(self.env, seed)
-        else:
-            if seed is not None and self._takes_seed:
-                self.env.seed(seed)
-            returned = self.env.get_observations()
-        if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping):
-            returned = returned[0]
-        return self._crossing.to_host(returned)
+        env = self.env
+        observations, beside = self._pair(reset_with_seed(env, seed))
+        if beside is None and not isinstance(observations, Mapping):  # as rsl_rl reads the critic's
+            if hasattr(env, "reset") and hasattr(env, "get_observations"):
+                observations, beside = self._pair(env.get_observations())
+            if beside is None and hasattr(env, PRIVILEGED[0]):
+                beside = env.get_privileged_observations()
+        return self._crossing.to_host((_with_critic(observations, beside),))[0]
 
-    @property
-    def _takes_seed(self) -> bool:
-        takes = hasattr(self.env, "reset") and accepts_seed(self.env)
-        return takes or callable(v1_attribute(self.env, "seed", None))
+    def _pair(self, returned: Any) -> tuple[Any, Any]:
+        """Returns observations and what is beside them: infos, those of the critic, or None."""
+        is_pair = isinstance(returned, tuple) and len(returned) == 2
+        is_pair = is_pair and (self._is_privileged or isinstance(returned[1], Mapping | None))
+        return returned if is_pair else (returned, None)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
         if options is not None:
-            raise EnvContractError(f"{_name(self.env)} should reset copies itself, in `step`")
+            raise EnvContractError(f"{_name(self.env)} should reset envs itself, in `step`; {MODES_OF_STEP}")
         observations, self._first = self._first, None
-        if observations is None or (seed is not None and self._takes_seed):
+        if observations is None or (seed is not None and takes_seed(self.env)):
             observations = self._begin(seed)
         if self._spread_seed is not None:
             self._spread(self._spread_seed)
-        return observations, {}
+        self._waiting = self._unbegun()
+        return observations, {"is_active": ~self._waiting} if self._waiting.any() else {}
+
+    def _unbegun(self) -> np.ndarray:
+        """Returns the envs whose first episode begins in the first step, [N] bool: Isaac Gym's `reset` resets
+        nothing, and its `step` resets the envs in `reset_buf`."""
+        due = _find(self.env, "reset_buf")
+        is_isaac_gym = due is not None and _find(self.env, AGES[1]) is not None
+        if not is_isaac_gym or self.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP:
+            return np.zeros(self.num_envs, bool)
+        unbegun: np.ndarray = self._by_env("reset_buf", due) != 0
+        if unbegun.any():
+            self.metadata["autoreset_mode"] = AutoresetMode.NEXT_STEP
+        return unbegun
 
     def spread_episodes(self, seed: int) -> None:
         self._spread_seed = seed
 
     def _spread(self, seed: int) -> None:
-        """Lets each copy start at a random step of its first episode, as rsl_rl does, so that episodes do not
+        """Lets each env start at a random step of its first episode, as rsl_rl does, so that episodes do not
         all end together. Does nothing if the simulator does not count the steps of episodes."""
         ages, limit = _find(self.env, AGES[0]), self.max_episode_steps()
-        if is_tensor(ages) and limit is not None:
-            drawn = np.random.default_rng(seed).integers(limit, size=self.num_envs)
-            ages[:] = ages.new_tensor(drawn)
+        if ages is not None and limit is not None:
+            fill(ages, np.random.default_rng(seed).integers(limit, size=self.num_envs))
 
     def max_episode_steps(self) -> int | None:
-        limit = _find(self.env, "max_episode_length")
-        return None if limit is None or np.size(to_host(limit)) != 1 else int(limit)
+        limit = to_host(_find(self.env, "max_episode_length"))
+        is_one = limit is not None and np.size(limit) == 1  # rsl_rl allows a limit for each env
+        return int(limit) if is_one and 1 <= limit < np.inf else None
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        ages = None if self._is_proven else self._ages()
         returned = self.env.step(self._crossing.to_env(actions))
         if not isinstance(returned, (tuple, list)) or len(returned) not in (4, 5):
-            contract.check_step(returned, "each with an entry per copy; or 4, with one `done` for both ends")
-        *arrays, infos = returned
+            contract.check_step(returned, "each with an entry per env; or 4, with one `done` for both ends")
+        observations, *values, infos = returned
         contract.check_info(infos, "step")
-        observations, rewards, *ends = self._crossing.to_host(tuple(arrays))
-        rewards, *ends = (self._of_copies(value) for value in (rewards, *ends))
+        beside = infos
+        if len(values) == 3 and (values[0] is None or self._is_privileged):
+            beside, *values = values
+        observations, *values = self._crossing.to_host((_with_critic(observations, beside), *values))
+        self._check_groups(observations)
+        names = ("rewards", "done") if len(values) == 2 else ("rewards", "terminated", "truncated")
+        rewards, *ends = (self._by_env(name, value) for name, value in zip(names, values))
         if not all(((end == 0) | (end == 1)).all() for end in ends):
             raise EnvContractError(
                 f"{_name(self.env)}: the {len(returned)} values of step should be observations, rewards, "
@@ -153,90 +183,132 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
             )
         terminated = ends[0] != 0
         truncated = ends[1] != 0 if len(ends) == 2 else np.zeros_like(terminated)
-        if self._waiting is not None:
-            rewards = self._without_resets(rewards, self._waiting)
-            self._waiting = None
-        ended = terminated | truncated
+        if self._waiting.any():
+            rewards = np.where(self._waiting, 0, rewards)
+            self._check_resets(ages)
+        ended = self._waiting = terminated | truncated
         if not ended.any():
-            return observations, rewards, terminated, truncated, {}
+            return observations, rewards, terminated, truncated, self._kept(infos, {"is_active"})
         if self.metadata["autoreset_mode"] is None:
-            self._recognise(ended, infos, num_values=len(returned))
-        if self.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP:
-            self._waiting = ended
-        is_cut = next((self._of_copies(to_host(infos[key])) for key in TIME_OUTS if key in infos), None)
-        if is_cut is not None:
+            self._recognise(ended, ages, infos, len(ends))
+        if self.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP:
+            self._waiting = np.zeros_like(ended)
+        end_infos = self._end_infos(infos)
+        key = next((key for key in TIME_OUTS if infos.get(key) is not None), None)
+        if key is not None:
+            is_kept = isinstance(end_infos.get(key), np.ndarray)
+            is_cut = self._by_env(f"infos[{key!r}]", (end_infos if is_kept else infos)[key])
             terminated = terminated & (is_cut == 0)
             truncated = ended & ~terminated
-        return observations, rewards, terminated, truncated, self._end_infos(infos)
+        return observations, rewards, terminated, truncated, end_infos
 
-    def _of_copies(self, values: Any) -> np.ndarray:
-        """Returns an array [N]. Raises EnvContractError unless there is a number for each copy."""
-        array = np.asarray(values)
-        if array.shape not in ((self.num_envs,), (self.num_envs, 1)) or array.dtype.kind not in "biuf":
+    def _check_groups(self, observations: Any) -> None:
+        """Raises EnvContractError if `step` returned other groups of observations than `reset`."""
+        space = self.single_observation_space
+        known = space.spaces if isinstance(space, spaces.Dict) else {}
+        if isinstance(observations, Mapping) and observations.keys() != known.keys():
             raise EnvContractError(
-                f"step returned {contract.describe(array)}; it should have a number for each of the "
-                f"{self.num_envs} copies"
+                f"step returned the observations {', '.join(observations)}; the first ones of the env were "
+                f"{', '.join(known) or 'not in a dict'}"
+            )
+
+    def _by_env(self, name: str, values: Any) -> np.ndarray:
+        """Returns an array [N]. Raises EnvContractError unless there is a number for each env.
+
+        name: says which values these are, for the error.
+        """
+        array = np.asarray(to_host(values))
+        if array.shape not in self._shapes or array.dtype.kind not in "biuf":
+            raise EnvContractError(
+                f"{name} is {contract.describe(array)}; it should have a number for each of the "
+                f"{self.num_envs} envs"
             )
         return array.reshape(self.num_envs)
 
     def _ages(self) -> np.ndarray | None:
-        found = (_find(self.env, name) for name in AGES)
-        ages = next((to_host(value) for value in found if value is not None), None)
-        return None if ages is None else self._of_copies(ages)
+        """Returns a copy of the steps of each env's episode so far, [N]; None if they are not counted."""
+        for name in AGES:
+            if (ages := _find(self.env, name)) is not None:
+                return self._by_env(name, ages).copy()
+        return None
 
-    def _recognise(self, ended: np.ndarray, infos: Mapping[str, Any], num_values: int) -> None:
-        """Sets the autoreset mode by what the first end of an episode shows.
+    def _were_played(self, ages: np.ndarray | None) -> np.ndarray | None:
+        """Returns which envs this step has played on in, [N] bool, None if that is not known: a reset may set
+        any age, as Isaac Lab's quadcopter does where all envs end together. ages: before the step."""
+        now = self._ages()
+        return None if ages is None or now is None else now == ages + 1
+
+    def _recognise(
+        self, ended: np.ndarray, ages: np.ndarray | None, infos: Mapping[str, Any], num_ends: int
+    ) -> None:
+        """Sets the autoreset mode by what the first end of an episode shows. ages: before the step.
 
         Raises EnvContractError if it shows nothing: a wrong guess would lose the first step of each episode.
         """
-        ages = self._ages()
-        if ages is not None and ages[ended].any():
+        played = self._were_played(ages)
+        if played is not None and played[ended].all():
             self.metadata["autoreset_mode"] = AutoresetMode.NEXT_STEP
-        elif ages is not None or num_values == 4 or FINAL_KEYS & infos.keys():
+        elif played is not None or num_ends == 1:
             self.metadata["autoreset_mode"] = AutoresetMode.SAME_STEP
         else:
+            self.metadata["autoreset_mode"] = recognised_mode(_name(self.env), infos, MODES_OF_STEP)
+        self._is_proven = self.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
+
+    def _check_resets(self, ages: np.ndarray | None) -> None:
+        """Raises EnvContractError if this step has played on in an env whose episode had ended. ages: before
+        the step; 0 in an env whose first episode has not begun, where they show nothing."""
+        played = self._were_played(ages)
+        if ages is None or played is None or not (had_ended := self._waiting & (ages > 0)).any():
+            return
+        if played[had_ended].any():
             raise EnvContractError(
-                f"{_name(self.env)} does not say when it resets a copy whose episode has ended; {MODES}"
+                f"{_name(self.env)} has not reset an env in the step after its episode; {MODES_OF_STEP}"
             )
-
-    def _without_resets(self, rewards: np.ndarray, waiting: np.ndarray) -> np.ndarray:
-        """Returns rewards with 0 for the copies that this step has reset.
-
-        waiting: these copies, [N] bool. Raises EnvContractError if it has not.
-        """
-        ages = self._ages()
-        if ages is None or not ages[waiting].any():
-            return np.where(waiting, 0, rewards)
-        raise EnvContractError(
-            f"{_name(self.env)} has reset no copy in the step that ended its episode, nor in the next one; "
-            "a simulator should do that itself"
-        )
+        self._is_proven = True
 
     def _end_infos(self, infos: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the infos with one number or text for each copy, or for all. Numbers for all among LOGS are
-        further statistics of the episodes."""
-        kept = self._kept(infos)
+        """Returns what `_kept` does of all infos. What is in LOGS becomes further statistics of episodes."""
+        kept = self._kept(infos, infos.keys())
+        stats: dict[str, Any] = {}
         for log in LOGS:
-            entries = kept.pop(log, {})
-            if isinstance(entries, Mapping):
-                of_copies = {key: value for key, value in entries.items() if np.ndim(value)}
-                means = {key: value for key, value in entries.items() if isinstance(value, float)}
-                kept |= {log: of_copies} if of_copies else {}
-                kept |= {EXTRA_STATS: {**means, **kept.get(EXTRA_STATS, {})}} if means else {}
+            if isinstance(kept.get(log), Mapping):
+                entries = kept.pop(log)
+                sums = {key: entries.pop(key) for key in SUMS if key in entries}
+                kept |= {log: sums} if sums else {}
+                stats |= {key: value for key, value in entries.items() if not isinstance(value, str)}
+        if stats:
+            own = kept.get(EXTRA_STATS, {})
+            kept[EXTRA_STATS] = {**stats, **(own if isinstance(own, Mapping) else {EXTRA_STATS: own})}
         return kept
 
-    def _kept(self, infos: Mapping[str, Any]) -> dict[str, Any]:
-        kept: dict[str, Any] = {}
+    def _kept(self, infos: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+        """Returns entries of infos on the host: a text or a number for all envs, an array [N], the mean of
+        any other array in LOGS, as rsl_rl logs it, and dicts of these. keys: of the entries."""
+        chosen = self._chosen({key: infos[key] for key in keys if key in infos})
+        # Beneath a key, since the crossing keeps a buffer for each path.
+        kept: dict[str, Any] = self._plain(self._crossing.to_host({"infos": chosen})["infos"])
+        return kept
+
+    def _chosen(self, infos: Mapping[str, Any], is_log: bool = False) -> dict[str, Any]:
+        chosen: dict[str, Any] = {}
         for key, value in infos.items():
             if isinstance(value, Mapping):
-                kept[key] = self._kept(value)
-            elif isinstance(value, str):
-                kept[key] = value
-            elif np.ndim(value) == 0 and (number := to_float(value)) is not None:
-                kept[key] = number
-            elif np.shape(value) in ((self.num_envs,), (self.num_envs, 1)):
-                kept[key] = np.asarray(to_host(value)).reshape(self.num_envs)
-        return kept
+                chosen[key] = self._chosen(value, is_log or key in LOGS)
+            elif (shape := _shape(value)) is not None and (is_log or shape in ((), (1,), *self._shapes)):
+                chosen[key] = value
+        return chosen
+
+    def _plain(self, value: Any) -> Any:
+        """Returns an entry as `_kept` does; None for what is neither a number nor a text."""
+        if isinstance(value, Mapping):
+            plain = {key: self._plain(inner) for key, inner in value.items()}
+            return {key: inner for key, inner in plain.items() if inner is not None}
+        if isinstance(value, str):
+            return value
+        array = np.asarray(value)
+        if array.shape in self._shapes:
+            return array.reshape(self.num_envs)
+        return float(array.mean()) if array.size and array.dtype.kind in "biuf" else None
 
     def render(self) -> Any:
         """Returns pictures of copies, or one of all, [1 or N, height, width, 3]; None if it draws none."""
@@ -264,48 +336,102 @@ def _find(env: Any, name: str) -> Any:
     return v1_attribute(v1_attribute(env, "unwrapped", env), name, None) if found is None else found
 
 
-def _space_of(observations: Any, num_envs: int, key: str) -> spaces.Space[Any]:
-    """Returns the space of one copy by the observations of all of them, on the host. key: for an error."""
+def _shape(value: Any) -> tuple[int, ...] | None:
+    """Returns the shape of an array or of nested lists; None if these have no common one."""
+    try:
+        return tuple(np.shape(value))
+    except (TypeError, ValueError):
+        return None
+
+
+def _with_critic(observations: Any, beside: Any) -> Any:
+    """Returns observations as a dict of groups if the critic has others.
+
+    beside: these, None, or the infos, with all groups under "observations".
+    """
+    if isinstance(beside, Mapping):
+        groups = beside.get("observations")
+        beside = groups.get("critic") if isinstance(groups, Mapping) else None
+    if beside is None or isinstance(observations, Mapping):
+        return observations
+    return {"policy": observations, "critic": beside}
+
+
+def _observation_space(env: Any, observations: Any, num_envs: int) -> spaces.Space[Any]:
+    """Returns the space of the observation of one env. observations: the first ones of all, on the host."""
+    names = ("single_observation_space", "observation_space")
+    declared = next((space for name in names if (space := _find(env, name)) is not None), None)
+    try:
+        declared = None if declared is None else _converted(declared)
+        return _space_of(observations, declared, num_envs, "obs")
+    except UnsupportedSpace:
+        return _space_of(observations, None, num_envs, "obs")
+
+
+def _space_of(observations: Any, declared: Any, num_envs: int, key: str) -> spaces.Space[Any]:
+    """Returns the space of one env by the observations of all of them, on the host.
+
+    declared: the space by the simulator, of one env or of all, used where it fits. key: for an error.
+    """
     if isinstance(observations, Mapping):
-        own = {name: _space_of(value, num_envs, str(name)) for name, value in observations.items()}
-        return spaces.Dict(own)
-    array = np.asarray(observations)
+        known = declared.spaces if isinstance(declared, spaces.Dict) else {}
+        return spaces.Dict(
+            {
+                name: _space_of(value, known.get(name), num_envs, str(name))
+                for name, value in observations.items()
+            }
+        )
+    array = np.asarray(() if isinstance(observations, (tuple, list)) else observations)
     if array.ndim == 0 or len(array) != num_envs or array.dtype.kind not in "biuf":
         raise EnvContractError(
-            f"observation {key!r} is {contract.describe(array)}; it should have an entry for each of the "
-            f"{num_envs} copies"
+            f"observation {key!r} is {contract.describe(observations)}; it should be an array with an entry "
+            f"for each of the {num_envs} envs, or a dict of these"
         )
+    for space in () if declared is None else (declared, _of_one(declared, num_envs)):
+        # Isaac Lab's indices are [N, 1].
+        shape = () if isinstance(space, spaces.Discrete) and array.shape[1:] == (1,) else array.shape[1:]
+        if space.shape == shape and np.can_cast(array.dtype, space.dtype, "same_kind"):
+            return space
     if array.dtype == np.uint8:
         return spaces.Box(0, 255, array.shape[1:], np.uint8)
     return spaces.Box(-np.inf, np.inf, array.shape[1:], np.float32)
 
 
 def _action_space(env: Any, num_envs: int) -> spaces.Space[Any]:
-    """Returns the space of an action of one copy. Raises UnsupportedSpace if it is not known."""
+    """Returns the space of an action of one env. Raises UnsupportedSpace if it is not known."""
     single = _find(env, "single_action_space")
     if single is not None:
         return _converted(single)
     num_actions = _find(env, "num_actions")
     declared = _find(env, "action_space")
-    if declared is None:
-        if num_actions is None:
-            raise UnsupportedSpace(f"{_name(env)} has neither an action_space nor num_actions")
-        return spaces.Box(-np.inf, np.inf, (int(num_actions),), np.float32)
-    space = _converted(declared)
+    if declared is not None:
+        space = _converted(declared)
+        has_parts = isinstance(space, spaces.MultiDiscrete) and num_actions is not None
+        return space if has_parts else _of_one(space, num_envs)
+    if num_actions is None:
+        raise UnsupportedSpace(f"{_name(env)} has neither an action_space nor num_actions")
+    return spaces.Box(-np.inf, np.inf, (int(num_actions),), np.float32)
+
+
+def _of_one(space: spaces.Space[Any], num_envs: int) -> spaces.Space[Any]:
+    """Returns the space of one env if a space is that of all of them, as `batch_space` makes it; else the
+    same space, such as a MultiDiscrete whose entries are parts of one action."""
     if isinstance(space, spaces.Box) and len(space.shape) > 1 and len(space.low) == num_envs:
         return spaces.Box(space.low[0], space.high[0], space.shape[1:], space.dtype.type)
-    if isinstance(space, spaces.MultiDiscrete) and space.shape == (num_envs,) and num_actions is None:
+    if isinstance(space, spaces.MultiDiscrete) and space.shape == (num_envs,):
         first = spaces.Discrete(int(space.nvec[0]), start=int(space.start[0]))
-        # Otherwise its entries are parts of one action.
         return first if space == gym.vector.utils.batch_space(first, num_envs) else space
     return space
 
 
 def _converted(space: Any) -> spaces.Space[Any]:
     """Returns a space of Gymnasium: of one of gym, or of any object with shape, low and high."""
-    if not isinstance(space, spaces.Space) and all(hasattr(space, name) for name in ("shape", "low", "high")):
-        low, high = (
-            np.broadcast_to(np.asarray(bound, np.float32), space.shape) for bound in (space.low, space.high)
-        )
-        return spaces.Box(low, high, tuple(space.shape), np.float32)
-    return to_gymnasium(space)
+    try:
+        return to_gymnasium(space)
+    except UnsupportedSpace:
+        if not all(hasattr(space, name) for name in ("shape", "low", "high")):
+            raise
+    low, high = (
+        np.broadcast_to(np.asarray(bound, np.float32), space.shape) for bound in (space.low, space.high)
+    )
+    return spaces.Box(low, high, tuple(space.shape), np.float32)

@@ -40,7 +40,24 @@ def _is_of_torch(value: Any) -> bool:
 def _leaf_to_host(value: Any, path: str = "") -> Any:
     if not is_tensor(value):
         return value
-    return np.asarray(value.detach().cpu() if _is_of_torch(value) else value)
+    if not _is_of_torch(value):
+        array = np.asarray(value)
+        return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+    return np.asarray(value.detach().to(device="cpu", dtype=_dtype_of_numpy(value)))
+
+
+def _dtype_of_numpy(tensor: Any) -> Any:
+    """Returns the dtype of a tensor of torch, or one that NumPy has, too."""
+    dtype = tensor.dtype
+    return vars(sys.modules["torch"])["float32"] if str(dtype) == "torch.bfloat16" else dtype
+
+
+def fill(target: Any, values: np.ndarray) -> None:
+    """Overwrites a tensor of torch or an array of NumPy in place; other arrays cannot be written."""
+    if _is_of_torch(target):
+        target[:] = target.new_tensor(values)
+    elif isinstance(target, np.ndarray):
+        target[:] = values
 
 
 class Crossing:
@@ -57,7 +74,7 @@ class Crossing:
         self._stream: Any = None
 
     def to_host(self, values: Any) -> Any:
-        """Returns what `to_host` does, valid until the next call. Each value of a path has the same shape.
+        """Returns what `to_host` does, valid until the next call with values of the same paths.
 
         The first call is for observations: if they are tensors of torch, so are the actions of `to_env`.
         """
@@ -77,13 +94,15 @@ class Crossing:
             return _leaf_to_host(value)
         import torch
 
-        if path not in self._pinned:
-            self._stream = self._stream or torch.cuda.Stream(value.device)
-            self._pinned[path] = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
+        self._stream = self._stream or torch.cuda.Stream(value.device)
+        dtype = _dtype_of_numpy(value)
+        pinned = self._pinned.get(path)
+        if pinned is None or (pinned.shape, pinned.dtype) != (value.shape, dtype):
+            pinned = self._pinned[path] = torch.empty(value.shape, dtype=dtype, pin_memory=True)
         self._stream.wait_stream(torch.cuda.current_stream(value.device))
         with torch.cuda.stream(self._stream):
-            self._pinned[path].copy_(value.detach(), non_blocking=True)
-        return self._pinned[path].numpy()
+            pinned.copy_(value.detach(), non_blocking=True)
+        return pinned.numpy()
 
     def to_env(self, actions: Any) -> Any:
         """Returns actions as the env takes them: arrays, or tensors of torch on its device."""

@@ -36,11 +36,11 @@ FINAL_INFO = "final_info"  # SAME_STEP: infos of the step that ended the episode
 FINAL_OBSERVATIONS = ("final_obs", "final_observation")
 FINAL_KEYS = _with_masks({FINAL_INFO, *FINAL_OBSERVATIONS})
 KEYS_OF_OTHER_EPISODES = FINAL_KEYS | _with_masks(REPORTED)  # beside FINAL_INFO
-MODES = (
+MODES_OF_STEP = (
     "set metadata['autoreset_mode'] to gymnasium.vector.AutoresetMode.SAME_STEP (the step that ends an "
-    "episode returns the first observation of the next), NEXT_STEP (the step after it does) or DISABLED "
-    "(reset does)"
+    "episode returns the first observation of the next) or NEXT_STEP (the step after it does)"
 )
+MODES = f"{MODES_OF_STEP}, or to DISABLED (`reset` with options['reset_mask'] does)"
 
 
 class VectorEnvAdapter(Adapter):
@@ -65,7 +65,7 @@ class VectorEnvAdapter(Adapter):
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         observations, infos = contract.unpack_reset(self.env.reset(seed=seed))
         contract.check_info(infos, "reset")
-        self._write(self._crossing.to_host(observations), into)
+        self._write(self._crossing.to_host((observations,))[0], into)  # the path that they have in a step
         return _active_agents(infos)
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
@@ -91,13 +91,15 @@ class VectorEnvAdapter(Adapter):
         if ended.any():
             end_infos = _end_infos(infos, ended)
             if self._mode is None:
-                self._mode = declared_mode(self.env) or _recognised_mode(self.env, infos)
+                self._mode = declared_mode(self.env)
+            if self._mode is None:
+                self._mode = recognised_mode(type(self.env.unwrapped).__name__, infos)
             if self._mode == AutoresetMode.NEXT_STEP:
                 # The observation is the last one of the episode; the coming step only resets.
                 active = ~ended if active is None else active & ~ended
             elif self._mode == AutoresetMode.DISABLED:
                 observations, _ = self.env.reset(options=_KeptOptions(reset_mask=ended))
-                observations = self._crossing.to_host(observations)
+                observations = self._crossing.to_host((observations,))[0]
                 if active is not None:
                     active[ended] = True
         self._write(observations, into)
@@ -152,16 +154,15 @@ def declared_mode(env: "gym.vector.VectorEnv[Any, Any, Any]") -> AutoresetMode |
         ) from None
 
 
-def _recognised_mode(env: "gym.vector.VectorEnv[Any, Any, Any]", infos: Mapping[str, Any]) -> AutoresetMode:
+def recognised_mode(name: str, infos: Mapping[str, Any], modes: str = MODES) -> AutoresetMode:
     """Returns the autoreset mode of an env that declares none, by the infos of a step that ends an episode.
 
-    Raises EnvContractError if these do not show it: a wrong guess would lose the first step of each episode.
+    name: of its class. modes: what it may declare. Raises EnvContractError if the infos do not show the mode:
+    a wrong guess would lose the first step of each episode.
     """
     if FINAL_KEYS & infos.keys():
         return AutoresetMode.SAME_STEP
-    raise EnvContractError(
-        f"{type(env.unwrapped).__name__} does not say when it resets a copy whose episode has ended; {MODES}"
-    )
+    raise EnvContractError(f"{name} does not say when it resets an env whose episode has ended; {modes}")
 
 
 def _check_result(num_agents: int, rewards: Any, terminated: Any, truncated: Any, infos: Any) -> None:

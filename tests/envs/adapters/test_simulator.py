@@ -13,7 +13,7 @@ from gymnasium import spaces
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.adapters.simulator import SimulatorVectorEnv, is_simulator, runs_on_device
+from sample_factory.envs.adapters.simulator import SimulatorVectorEnv, is_simulator
 from sample_factory.envs.adapters.tensors import Crossing, to_host
 from sample_factory.envs.env_info import FEW_COPIES, env_info, probe_env_info
 from sample_factory.envs.env_registry import register_env, resolve_family
@@ -29,7 +29,7 @@ from sample_factory.sampling.inline_sampler import InlineSampler
 from tests.counting import assert_lines_up, make_config, make_plan, make_shared
 from tests.counting_model import CountingModel
 from tests.envs.ledger_envs import Habits, Script
-from tests.envs.simulators import BOX, FORMS, ManiSkill, Simulator, TorchCrowd, make
+from tests.envs.simulators import BOX, FORMS, IsaacLab, ManiSkill, RslRl, Simulator, TorchCrowd, make
 
 PLAIN = Habits("float", "bool", False, frozenset(), False)
 SCRIPT = Script((3,), ("truncated",), (1,), None, False)
@@ -56,9 +56,9 @@ def test_groups_are_entries_and_actions_are_as_the_simulator_has_them(name):
     shapes = {group: box.shape for group, box in kind.observation.spaces.items()}
     assert shapes == dict(zip(groups, [(2,), (3,)]))
     assert kind.action.shape == (1,) and env.num_agents == 2
-    has_bounds = name not in ("rsl_rl", "Playground")
+    has_bounds = not isinstance(own, RslRl) and name != "Playground"
     assert kind.action.is_bounded() == has_bounds and (not has_bounds or kind.action.low == -1000)
-    rows, _ = stepped(env, 2, action=5.4)
+    rows, _ = stepped(env, 2 + FORMS[name].resets_late, action=5.4)
     assert rows.arrays[groups[0]][:, 0].tolist() == [[2, 5]] * 2
     if len(groups) == 2:
         assert rows.arrays[groups[1]][:, 0].tolist() == [[2, 5, 7]] * 2
@@ -70,18 +70,20 @@ def test_a_simulator_is_reset_once_or_again_to_seed_it(name):
     env = adapt(own)
     stepped(env, 8)
     is_seeded = bool(own.seeds)
-    assert own.num_starts == 1 + (is_seeded and name in ("Brax", "mjlab"))
+    assert own.num_starts == 1 + is_seeded
     assert own.seeds in ([], [0], [None, 0])
-    assert is_seeded == (name in ("Brax", "mjlab", "Isaac Lab"))
+    assert is_seeded == (name in ("Brax", "mjlab") or isinstance(own, IsaacLab))
 
 
-def test_means_in_the_log_are_statistics_and_large_arrays_are_left_out():
+def test_what_is_in_the_log_becomes_statistics():
     own = simulator("Isaac Lab")
-    own.log = {"Episode_Reward/x": torch.tensor(3.0), "lost": torch.zeros(5), "text": "x"}
+    own.log = {"Episode_Reward/x": torch.tensor(3.0), "mean": torch.tensor([1.0, 2, 6]), "text": "x"}
+    own.log |= {"one": torch.tensor([5.0]), "own": torch.tensor([7.0, 8]), "ragged": [[1], [2, 3]]}
     _, results = stepped(adapt(own), 3)
     assert [result.end_infos for result in results[:2]] == [{}, {}]
+    means = {"Episode_Reward/x": 3.0, "mean": 3.0, "one": 5.0}
     assert results[2].end_infos == {
-        agent: {"episode_extra_stats": {"Episode_Reward/x": 3.0}} for agent in (0, 1)
+        agent: {"episode_extra_stats": {**means, "own": 7.0 + agent}} for agent in (0, 1)
     }
     assert results[2].truncated.tolist() == [True, True] and not results[2].terminated.any()
 
@@ -160,7 +162,7 @@ class SilentSkrl(Simulator):
 def test_a_simulator_of_five_values_that_does_not_show_when_it_resets_is_refused():
     env = adapt(SilentSkrl([SCRIPT] * 2, PLAIN, FORMS["skrl"]))
     stepped(env, 2)
-    with pytest.raises(EnvContractError, match="SilentSkrl does not say when it resets .*SAME_STEP"):
+    with pytest.raises(EnvContractError, match="SilentSkrl does not say when it resets .*SAME_STEP[^,]*$"):
         env.step(np.zeros((2, 1), np.float32), ObservationRows.allocate(env.kinds))
 
 
@@ -174,7 +176,9 @@ class NeverResets(TorchCrowd):
 
 def test_a_simulator_that_never_resets_is_refused():
     env = adapt(NeverResets())
-    with pytest.raises(EnvContractError, match="NeverResets has reset no copy in the step that ended"):
+    with pytest.raises(
+        EnvContractError, match="NeverResets has not reset an env in the step after .*SAME_STEP"
+    ):
         stepped(env, 5)
 
 
@@ -183,9 +187,12 @@ def test_a_simulator_that_never_resets_is_refused():
     [
         (
             {"rewards": torch.zeros(3)},
-            "an array of shape (3,); it should have a number for each of the 8 copies",
+            "rewards is an array of shape (3,); it should have a number for each of the 8 envs",
         ),
         ({"rewards": torch.zeros(8, 2)}, "an array of shape (8, 2)"),
+        ({"done": torch.zeros(8, 3)}, "done is an array of shape (8, 3)"),
+        ({"infos": {"time_outs": torch.zeros(3)}, "done": torch.ones(8)}, "infos['time_outs'] is an array"),
+        ({"observations": {"obs": torch.zeros(8, 4), "x": 1}}, "the observations obs, x; the first ones"),
         ({"infos": None}, "step returned the info None; it should be a dict"),
         ({"none": 0}, "step returned None; it should return 5"),
         ({"observations": {"obs": torch.zeros(3, 4)}}, "observation 'obs' has shape (3, 4)"),
@@ -208,8 +215,149 @@ def test_a_first_observation_without_an_entry_for_each_copy_is_refused():
         def get_observations(self):
             return torch.zeros(4)
 
-    with pytest.raises(EnvContractError, match=r"observation 'obs' is an array of shape \(4,\).* 8 copies"):
+    with pytest.raises(EnvContractError, match=r"observation 'obs' is an array of shape \(4,\).* 8 envs"):
         adapt(Single())
+
+
+class Changed(TorchCrowd):
+    """`reset` returns what it is given; the infos of a step are `infos`."""
+
+    infos: dict = {}
+
+    def __init__(self, first=None, num_envs=3, **attributes):
+        super().__init__(num_envs)
+        self.first = torch.zeros(num_envs, 2) if first is None else first
+        vars(self).update(attributes)
+
+    def reset(self):
+        return self.first
+
+    get_observations = reset
+
+    def step(self, actions):
+        ones = torch.ones(self.num_envs)
+        return self.first, ones, ones, self.infos
+
+
+def observed(own):
+    return SimulatorVectorEnv(own).single_observation_space
+
+
+def old_gym_box(low, high, shape, dtype):
+    """Returns a Box of the old gym package, which is recognised by its name."""
+    old = type("Box", (), {"__module__": "gym.spaces.box"})()
+    vars(old).update(low=np.full(shape, low), high=np.full(shape, high), shape=shape, dtype=np.dtype(dtype))
+    return old
+
+
+FEW = torch.tensor([[1], [0], [2]])
+DICT = spaces.Dict(policy=BOX)
+
+
+@pytest.mark.parametrize(
+    ("first", "declared", "space"),
+    [
+        (FEW, spaces.Discrete(3), spaces.Discrete(3)),
+        (FEW[:, 0], spaces.MultiDiscrete([3, 3, 3]), spaces.Discrete(3)),
+        (FEW, old_gym_box(0, 9, (1,), np.int32), spaces.Box(0, 9, (1,), np.int32)),
+        (FEW, old_gym_box(0, 9, (3, 1), np.int32), spaces.Box(0, 9, (1,), np.int32)),
+        (FEW.float(), BOX, BOX),
+        (FEW.float(), spaces.Discrete(3), spaces.Box(-np.inf, np.inf, (1,))),
+        (FEW.float(), DICT, spaces.Box(-np.inf, np.inf, (1,))),
+        ({"policy": FEW.float()}, DICT, DICT),
+        (
+            {"policy": FEW.float(), "critic": FEW},
+            DICT,
+            spaces.Dict(policy=BOX, critic=spaces.Box(-np.inf, np.inf, (1,))),
+        ),
+        (FEW.bfloat16(), None, spaces.Box(-np.inf, np.inf, (1,))),
+    ],
+)
+@pytest.mark.parametrize("name", ["single_observation_space", "observation_space"])
+def test_a_declared_space_holds_where_the_first_observations_fit_it(first, declared, space, name):
+    assert observed(Changed(first, **{name: declared})) == space
+
+
+def test_indices_of_a_simulator_are_indices():
+    env = adapt(Changed(FEW, single_observation_space=spaces.Discrete(3)))
+    rows, _ = stepped(env, 1, action=0)
+    assert rows.arrays["obs"].dtype == np.int32 and rows.arrays["obs"].ravel().tolist() == [1, 0, 2]
+
+
+@pytest.mark.parametrize("first", [(FEW, FEW), [FEW, FEW, FEW]])
+def test_observations_in_a_list_or_tuple_are_refused(first):
+    with pytest.raises(
+        EnvContractError, match=r"observation 'obs' is a (tuple|list) of .*or a dict of these"
+    ):
+        adapt(Changed(first))
+
+
+def test_bfloat16_becomes_float32():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    crossing = Crossing()
+    host = crossing.to_host(torch.tensor([0.5, 2]).bfloat16())
+    assert host.dtype == np.float32 and host.tolist() == [0.5, 2]
+    assert to_host(ArrayOfJax(np.ones(2, ml_dtypes.bfloat16))).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("infos", "expected"),
+    [
+        ({"time_outs": None}, {}),
+        ({"ragged": [[1], [2, 3]], "texts": ["a", "b", "c"]}, {"texts": "b"}),
+        (
+            {"episode_extra_stats": torch.tensor([1.0, 2, 3]), "log": {"x": 5.0}},
+            {"episode_extra_stats": {"x": 5.0, "episode_extra_stats": 2.0}},
+        ),
+        ({"episode": torch.tensor([1.0, 2, 3])}, {"episode": 2.0}),
+        (
+            {"episode": {"r": torch.tensor([1.0, 2, 3]), "rew_x": torch.tensor([4.0])}},
+            {"episode": {"r": 2.0}, "episode_extra_stats": {"rew_x": 4.0}},
+        ),
+    ],
+)
+def test_infos_of_any_form_are_read(infos, expected):
+    own = Changed()
+    own.infos = infos
+    _, (result,) = stepped(adapt(own), 1, action=0)
+    assert result.terminated.all() and result.end_infos.get(1, {}) == expected
+
+
+def test_agents_are_inactive_where_the_infos_say_so_in_any_step():
+    own = Changed()
+    own.infos = {"is_active": torch.tensor([[1], [0], [1]])}
+    step = own.step
+    own.step = lambda actions: (*step(actions)[:2], torch.zeros(3), own.infos)
+    _, (result,) = stepped(adapt(own), 1, action=0)
+    assert result.active.tolist() == [True, False, True] and not result.terminated.any()
+
+
+@pytest.mark.parametrize("limit", [0, np.inf, torch.tensor(np.inf), torch.tensor([50, 60]), None])
+def test_a_limit_of_episodes_that_is_no_number_of_steps_is_not_used(limit):
+    own = Changed(max_episode_length=limit)
+    env = SimulatorVectorEnv(own)
+    env.spread_episodes(1)
+    env.reset(seed=0)
+    assert env.max_episode_steps() is None and not own.episode_length_buf.any()
+
+
+@pytest.mark.parametrize("ages", [np.zeros(3, int), ArrayOfJax(np.zeros(3, int))])
+def test_ages_of_other_libraries_are_written_where_that_is_possible(ages):
+    own = Changed(episode_length_buf=ages)
+    env = SimulatorVectorEnv(own)
+    env.spread_episodes(1)
+    env.reset(seed=0)
+    assert np.asarray(own.episode_length_buf).any() == isinstance(ages, np.ndarray)
+
+
+def test_the_first_step_of_isaac_gym_only_resets():
+    env = adapt(simulator("Isaac Gym"))
+    rows = ObservationRows.allocate(env.kinds)
+    assert env.reset(0, rows).tolist() == [False, False]
+    results = [env.step(np.full((2, 1), 5, np.float32), rows) for _ in range(5)]
+    assert [result.truncated.any() for result in results] == [False, False, False, True, False]
+    assert [result.active is None or result.active.any() for result in results] == [True] * 3 + [False, True]
+    assert results[0].rewards.tolist() == [0, 0]
 
 
 class OneEnv(gym.Env):
@@ -220,11 +368,38 @@ class OneEnv(gym.Env):
     action_space = single_action_space = BOX
 
 
+class OldEnv:
+    """A single env of the old API with the attribute of a simulator."""
+
+    num_envs = 1
+    observation_space = spaces.Box(-1, 1, (4,))
+    action_space = BOX
+
+    def reset(self):
+        return np.zeros(4, np.float32)
+
+    def step(self, action):
+        return np.zeros(4, np.float32), 1.0, False, {}
+
+
+class OneRobot(OneEnv):
+    """Like ManiSkill's env with one robot: there is no `is_vector_env`, but a batch of observations."""
+
+    observation_space = spaces.Box(-1, 1, (1, 2))
+
+
+def test_a_simulator_of_one_env_is_recognised_by_its_observations():
+    assert not is_simulator(OldEnv()) and is_simulator(OneRobot())
+    assert type(adapt(OldEnv())).__name__ == "SingleAgentAdapter"
+    assert all(is_simulator(simulator(name, num_envs=1)) for name in FORMS)
+    assert is_simulator(Changed(num_envs=1, observation_space=BOX))
+
+
 def test_a_single_env_with_the_attributes_of_a_simulator_is_a_single_env():
     assert not is_simulator(OneEnv()) and is_simulator(simulator("Isaac Lab", num_envs=1))
     assert type(adapt(OneEnv())).__name__ == "SingleAgentAdapter"
-    assert runs_on_device(ManiSkill([SCRIPT], PLAIN)) and runs_on_device(SimulatorVectorEnv(TorchCrowd()))
-    assert not runs_on_device(gym.make_vec("CartPole-v1", num_envs=2))
+    assert is_simulator(ManiSkill([SCRIPT], PLAIN)) and is_simulator(SimulatorVectorEnv(TorchCrowd()))
+    assert not is_simulator(gym.make_vec("CartPole-v1", num_envs=2))
 
 
 def test_first_episodes_get_random_ages_in_a_training_only():
@@ -393,7 +568,7 @@ def test_wrappers_of_gymnasium_around_a_simulator_are_looked_through():
     own = simulator("Isaac Lab")
     _, results = stepped(adapt(gym.wrappers.OrderEnforcing(own)), 4)
     assert [result.truncated.any() for result in results] == [False, False, True, False]
-    assert own.seeds == [0] and own.num_starts == 1
+    assert own.seeds == [None, 0]
 
 
 def test_a_simulator_of_brax_is_closed_although_gyms_constructor_was_not_called(monkeypatch):
