@@ -55,6 +55,8 @@ def _check_sampling(config: Config) -> None:
 
 def _check_trajectories(config: Config) -> None:
     learning = config.learning
+    if config.open_flags & {"rollout", "batch_size"}:
+        return  # they are chosen when the env is known, and checked again
     recurrence = learning.rollout if learning.recurrence == -1 else learning.recurrence
     if recurrence < 1 or learning.rollout % recurrence:
         raise ConfigError(

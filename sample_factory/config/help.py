@@ -108,6 +108,7 @@ def _by_observation() -> dict[str, Any]:
         texts[flag] = next(iter(values.values())) if is_same else listed
     return {
         **texts,
+        "batch_size": f"{texts['batch_size']}; simulators: a quarter of one rollout of all copies",
         "async_rl": "False for continuous actions, and for pictures without a GPU, where possible; else True",
     }
 

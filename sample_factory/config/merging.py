@@ -16,10 +16,16 @@ COMMAND_LINE = "command line"
 NOT_COMPARED = ("env", "experiment", "experiments_root", "train_dir", "transfer_from")
 
 
-def build_config(sections: Mapping[str, type], layers: Sequence[Layer], typed: Mapping[str, Any]) -> Config:
+def build_config(
+    sections: Mapping[str, type],
+    layers: Sequence[Layer],
+    typed: Mapping[str, Any],
+    follows_observation: bool = False,
+) -> Config:
     """Builds the sections from layers of values; later layers win.
 
-    typed: flag -> value, for the flags on the command line. Raises ConfigError for a bad value.
+    typed: flag -> value, for the flags on the command line. follows_observation: whether flags that no layer
+    has may be chosen by the observation of the env. Raises ConfigError for a bad value.
     """
     flag_of = _flag_table(sections)
     values: dict[str, Any] = {}
@@ -43,7 +49,8 @@ def build_config(sections: Mapping[str, type], layers: Sequence[Layer], typed: M
         unknown.pop(key, None)
     fields = {field.name for field in dataclasses.fields(Config)}
     extra = {name: built.pop(name) for name in list(built) if name not in fields}
-    open_flags = frozenset(flag for _, flag in flag_of.values()) - sources.keys()
+    unset = frozenset(flag for _, flag in flag_of.values()) - sources.keys()
+    open_flags = unset if follows_observation else frozenset()
     config = Config(**built, typed=dict(typed), unknown=unknown, extra=extra, open_flags=open_flags)
     check_consistency(config)
     return config

@@ -7,11 +7,12 @@ a --cfg file, the saved flags of a run, and the command line. A built-in family 
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sample_factory.config.config import Config
 from sample_factory.config.consistency import check_consistency
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.runtime.gpu import may_have_gpu
 
@@ -47,9 +48,10 @@ PICTURES: Mapping[str, Any] = {
     "ppo_clip_ratio": 0.1,
     "exploration_loss_coeff": 0.01,
 }
-# About the settings of rsl_rl and rl_games. One worker steps all copies, in the process that infers.
+# About the settings of rsl_rl and rl_games. One worker steps all copies, in the process that infers. The size
+# of a minibatch follows from their number.
 SIMULATORS: Mapping[str, Any] = {
-    **_SMALL_TASKS,
+    **{flag: value for flag, value in _SMALL_TASKS.items() if flag != "batch_size"},
     "encoder_mlp_layers": (256, 128, 64),
     "nonlinearity": "elu",
     "initial_stddev": 1.0,
@@ -72,11 +74,15 @@ SETS: Mapping[str, Mapping[str, Any]] = {
     "pictures": PICTURES,
     "simulators": SIMULATORS,
 }
-# Groups of a simulator's observations for its critic: of Isaac Lab, mjlab and rsl_rl, MuJoCo Playground, and
-# Isaac Gym.
-CRITIC_GROUPS = ("critic", "privileged_state", "states")
-# The flags that such a set, or the alternation of sampling and learning, may choose.
-FOLLOWING = frozenset({"async_rl", "critic_only_keys"}.union(*SETS.values()))
+# Group of a simulator's observations for its critic -> names of the actor's group beside it: of Isaac Lab,
+# rsl_rl and mjlab, MuJoCo Playground, and Isaac Gym.
+ACTOR_GROUPS: Mapping[str, Collection[str]] = {
+    "critic": ("policy", "actor"),
+    "privileged_state": ("state",),
+    "states": ("obs",),
+}
+# The flags that such a set, or the number of agents, may choose.
+FOLLOWING = frozenset({"async_rl", "critic_only_keys", "node_workers"}.union(*SETS.values()))
 # Flags that describe a memory: whoever sets one of them wants one.
 _MEMORY_FLAGS = ("rnn_type", "rnn_num_layers", "gtrxl_memory", "gtrxl_heads")
 _MANY_PASSES = ("APPO",)  # algorithms with clipped losses, which many passes over the same samples need
@@ -104,8 +110,7 @@ def follow_observation(
     Only `config.open_flags` change. Raises ConfigError if a default contradicts a flag that was set.
     """
     kept: set[str] = set()
-    # A simulator's other flags follow from a rollout that is set.
-    if not config.open_flags.issuperset(_BELONG_TOGETHER - ({"rollout"} if groups is not None else set())):
+    if groups is None and not config.open_flags.issuperset(_BELONG_TOGETHER):
         kept |= _BELONG_TOGETHER
     if not config.open_flags.issuperset(_MEMORY_FLAGS):
         kept |= {"use_rnn"}
@@ -132,30 +137,81 @@ def follow_observation(
     return config, chosen
 
 
+def critic_keys(groups: Collection[str]) -> tuple[str, ...]:
+    """Returns the observations of a simulator that are meant for the critic only, by their names."""
+    names = {key: key.partition("/")[0] for key in groups}
+    return tuple(key for key, name in names.items() if {*names.values()} & {*ACTOR_GROUPS.get(name, ())})
+
+
 def _for_simulator(
     config: Config, changeable: Collection[str], num_agents: int, groups: Collection[str]
 ) -> dict[str, Any]:
-    """Returns flags that depend on the number of copies of a simulator and on its observations.
-
-    One rollout of all copies is an iteration, as in rsl_rl and rl_games; of few copies, several.
-    """
-    sampling = config.sampling
+    """Returns flags that depend on the number of copies of a simulator, on its observations, and on flags
+    that are set."""
+    sampling, model = config.sampling, config.model
     num_workers = 1 if "num_workers" in changeable else sampling.num_workers
     chosen: dict[str, Any] = {"inline_samplers": num_workers}
+    if config.cluster.num_nodes > 1:
+        chosen["node_workers"] = num_workers
     if "worker_num_splits" not in changeable:  # refused if there are several, with a line about simulators
         chosen["num_envs_per_worker"] = sampling.worker_num_splits
-    alternates = sampling.num_policies == 1 and not sampling.sampler_only and config.cluster.num_nodes == 1
-    if alternates and "batch_size" in changeable:
-        rollout = SIMULATORS["rollout"] if "rollout" in changeable else config.learning.rollout
-        num_batches = SIMULATORS["num_batches_per_iteration"]
-        together = num_workers * num_agents
-        unit = math.lcm(together, num_batches)
-        num_trajectories = unit * math.ceil(_FEWEST_SAMPLES / (rollout * unit))
-        chosen |= {"async_rl": False, "batch_size": num_trajectories // num_batches * rollout}
-    critics = tuple(key for key in groups if key.partition("/")[0] in CRITIC_GROUPS)
-    if critics and len(critics) < len(groups) and config.model.actor_critic_custom is None:
-        chosen["critic_only_keys"] = critics
+    chosen |= _iteration(config, changeable, num_workers * num_agents)
+    may_share = model.actor_critic_share_weights and "actor_critic_share_weights" not in changeable
+    if model.actor_critic_custom is None and not may_share and (keys := critic_keys(groups)):
+        chosen["critic_only_keys"] = keys
     return chosen
+
+
+def _iteration(config: Config, changeable: Collection[str], together: int) -> dict[str, Any]:
+    """Returns the sizes of an iteration of a simulator: one rollout of all copies, as in rsl_rl and rl_games;
+    of few copies, several. Sizes that are set decide about the others.
+
+    together: number of copies of all workers.
+    """
+    learning, sampling = config.learning, config.sampling
+    rollout, num_batches, epochs = (
+        SIMULATORS[flag] if flag in changeable else getattr(learning, flag)
+        for flag in ("rollout", "num_batches_per_iteration", "ppo_epochs")
+    )
+    if "rollout" in changeable:
+        rollout = _nearest_rollout(learning, "batch_size" not in changeable, together)
+    alternates = sampling.num_policies == 1 and not sampling.sampler_only and config.cluster.num_nodes == 1
+    if "batch_size" in changeable:
+        unit = math.lcm(together, num_batches * sampling.learners_per_policy)
+        num_trajectories = unit * math.ceil(_FEWEST_SAMPLES / (rollout * unit))
+        batch_size = num_trajectories // num_batches * rollout
+    else:
+        batch_size = learning.batch_size
+        of_batch = max(1, batch_size // rollout)
+        unit = math.lcm(together, of_batch) // of_batch  # minibatches in which all copies have equal shares
+        if "num_batches_per_iteration" in changeable:
+            num_batches = unit * math.ceil(_FEWEST_SAMPLES / (batch_size * unit))
+        alternates &= num_batches % unit == 0
+    chosen = {"rollout": rollout, "batch_size": batch_size, "num_batches_per_iteration": num_batches}
+    if alternates:
+        chosen["async_rl"] = False
+        if epochs * num_batches == 1:  # before the only step there is no KL divergence
+            chosen["lr_schedule"] = learning.lr_schedule
+    return chosen
+
+
+def _nearest_rollout(learning: LearningFlags, fits_batch: bool, together: int) -> int:
+    """Returns a rollout near that of SIMULATORS, of whole chunks of --recurrence.
+
+    fits_batch: it also divides --batch_size, if possible so that `together` copies fill few rollouts before
+    they all have equal shares in whole minibatches.
+    """
+    usual: int = SIMULATORS["rollout"]
+    chunk = max(1, learning.recurrence)
+    lengths: Sequence[int] = range(chunk, chunk + 2 * usual, chunk)
+    if fits_batch:
+        lengths = [length for length in lengths if learning.batch_size % length == 0]
+
+    def cost(length: int) -> float:
+        num_rollouts = math.lcm(together, learning.batch_size // length) // together if fits_batch else 1
+        return num_rollouts * max(length / usual, usual / length)
+
+    return min(lengths, key=cost, default=chunk)
 
 
 def _alternation(config: Config, num_agents: int) -> dict[str, Any]:

@@ -123,16 +123,15 @@ def parse_config(
     flags = _parse_typed(argv, sections)
     typed, script = Layer(COMMAND_LINE, {**flags, "env": env_name}), Layer(SCRIPT, changes or {})
     layers = [*defaults, given.file, given.saved, typed, script]
-    config = build_config(sections, layers, {**flags, **script.values})
+    is_new = not must_exist and not given.saved.values
+    config = build_config(sections, layers, {**flags, **script.values}, is_new and follows)
     resumed = None
     if given.saved.values and not must_exist:
         now = typed._replace(values={**typed.values, **script.values})
         resumed = changes_of(sections, given.saved, now, given.file)
-    is_new = not must_exist and not given.saved.values
     config = dataclasses.replace(
         config,
         argv=tuple(argv),
-        open_flags=config.open_flags if is_new and follows else frozenset(),
         resumed=resumed,
         is_foreign=given.saved.foreign is not None or given.file.foreign is not None,
         is_of_script=changes is not None,
@@ -287,7 +286,6 @@ def with_flags(config: Config, argv: Sequence[str], resolve_family: Callable[[st
     changed = dataclasses.replace(
         changed,
         argv=config.argv,
-        open_flags=frozenset(),
         is_foreign=config.is_foreign,
         command=EVAL_FLAGS,
     )

@@ -116,7 +116,7 @@ class EnvFamily:
             of_class = () if render_mode is None else ("render_mode",)
             accepted |= set(of_class if inspect.isclass(self.make_env) else given)
         kwargs = {name: value for name, value in given.items() if name in accepted}
-        if self.takes("num_envs"):
+        if self.takes("num_envs") and cfg.vector_env_copies is not None:
             kwargs["num_envs"] = cfg.vector_env_copies
         if self.takes("device"):
             kwargs["device"] = device_of_env(cfg, env_config.worker_index)

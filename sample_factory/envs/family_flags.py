@@ -81,7 +81,7 @@ def check_env_kwargs(
             raise ConfigError(f"--env_kwargs: env {env_name!r} has no argument {name!r}; {hint}{known}")
 
 
-def vector_env_copies_flag(default: int, advice: str = "") -> Any:
+def vector_env_copies_flag(default: int | None, advice: str = "") -> Any:
     """Returns the field of a family's flags. advice: the end of the help, e.g. when many copies are faster.
 
     v2 calls the flag --env_agents.
@@ -105,12 +105,16 @@ def flags_of_parameters(make_env: Callable[..., Any]) -> type | None:
     if "num_envs" not in parameters:
         return None
     default = parameters["num_envs"].default
-    return _flags_of(default if isinstance(default, int) else COPIES, "device" in parameters)
+    copies = default if default is None or isinstance(default, int) else COPIES
+    return _flags_of(copies, "device" in parameters)
 
 
 @functools.cache  # so that the same flags are the same class
-def _flags_of(copies: int, has_device: bool) -> type:
-    fields: list[Any] = [(FLAG_OF_PARAMETER["num_envs"], int, vector_env_copies_flag(copies))]
+def _flags_of(copies: int | None, has_device: bool) -> type:
+    """copies: None: as many as make_env chooses."""
+    advice = "as many as make_env chooses if left out" if copies is None else ""
+    copies_flag = vector_env_copies_flag(copies, advice)
+    fields: list[Any] = [(FLAG_OF_PARAMETER["num_envs"], int if copies else int | None, copies_flag)]
     if has_device:
         text = "device of the env; auto: that of the network"
         choices = flag("auto", text, choices=("auto", "gpu", "cpu"), synonyms={"cuda": "gpu"})

@@ -114,7 +114,7 @@ def plan_measurement(
     around: see EnvPlan. state_size: see `plan_session`. Raises ConfigError and ChildFailed.
     """
     check_parts(config)
-    config, _ = with_defaults_for(config, info.kinds)
+    config, _ = with_defaults_for(config, info.kinds, info.is_simulator)
     check_normalized_keys(config, info)
     kinds = info.kinds
     num_kinds = len(kinds.spaces)

@@ -75,8 +75,10 @@ def make_env(config: Config, family: EnvFamily, draws: bool, env_config: EnvConf
     """
     cfg = config.namespace()
     if "vector_env_copies" in cfg and "vector_env_copies" not in config.typed:
-        most = 1 if draws else config.evaluation.max_num_episodes
-        cfg.vector_env_copies = min(cfg.vector_env_copies, most)
+        if draws:
+            cfg.vector_env_copies = 1
+        elif cfg.vector_env_copies is not None:
+            cfg.vector_env_copies = min(cfg.vector_env_copies, config.evaluation.max_num_episodes)
     if not draws:
         return make_adapted_env(family, cfg, env_config)
     try:

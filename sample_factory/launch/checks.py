@@ -124,18 +124,19 @@ def check_simulator(config: Config, info: EnvInfo) -> None:
     sampling = config.sampling
     if not info.is_simulator:
         return
-    num_copies = f"make_env returns a simulator of {info.num_agents:,} envs, which one process steps together"
+    has = f"make_env returns a simulator of {info.num_agents:,} envs"
     other = "--vector_env_copies=N makes" if "vector_env_copies" in config.flat() else "make_env can choose"
-    for flag in ("worker_num_splits", "num_envs_per_worker"):
-        value = getattr(sampling, flag)
+    for flag in ("worker_num_splits", "num_envs_per_worker", "node_envs_per_worker"):
+        value = config.flat()[flag]
         if value is not None and value > 1:
             raise ConfigError(
-                f"--{flag}={value}: {num_copies}; use --{flag}=1. {other} another number of them"
+                f"--{flag}={value}: {has}, and each worker steps one; use --{flag}=1. {other} another number "
+                "of envs"
             )
     if sampling.inline_samplers == 0 and not sampling.serial_mode:
         raise ConfigError(
-            f"--inline_samplers=0: {num_copies}, also with the network; leave it out, or use "
-            f"--inline_samplers={sampling.num_workers}"
+            f"--inline_samplers=0: {has}, and the process that steps them also computes their actions; leave "
+            f"it out, or use --inline_samplers={sampling.num_workers}"
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.observation_defaults import follow_observation
+from sample_factory.config.observation_defaults import critic_keys, follow_observation
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvInfo, make_adapted_env
 from sample_factory.envs.wrappers.team_view import ADDED, view_of_state, view_of_team
@@ -174,6 +174,10 @@ def with_defaults_for(
             "Continuous actions are learned better if sampling and learning alternate (--async_rl=False), "
             "which other flags, or so many agents, do not allow here by default"
         )
+        notes.append(Note(text, is_warning=True))
+    of_critic = " ".join(critic_keys(groups or ()))
+    if of_critic and not config.model.critic_only_keys and config.typed.get("actor_critic_share_weights"):
+        text = f"--actor_critic_share_weights=True: the actor observes {of_critic}, too"
         notes.append(Note(text, is_warning=True))
     return config, notes
 

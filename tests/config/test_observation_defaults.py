@@ -29,9 +29,18 @@ def family():
     register_env("mine", lambda: None, defaults={"ppo_epochs": 2})
 
 
-def chosen(tmp_path, spaces, *argv, action_space=TWO, num_agents=1):
+def chosen(tmp_path, spaces, *argv, action_space=TWO, num_agents=1, is_simulator=False):
     config = parse_config(["--env=mine", f"--train_dir={tmp_path}", *argv], resolve_family)
-    return with_defaults_for(config, AgentKinds.one(gym.spaces.Dict(spaces), action_space, num_agents))
+    kinds = AgentKinds.one(gym.spaces.Dict(spaces), action_space, num_agents)
+    return with_defaults_for(config, kinds, is_simulator)
+
+
+def simulated(tmp_path, copies, *argv, groups=("policy", "critic"), **spaces):
+    """Returns the configuration and the notes for a batched simulator."""
+    register_env("plain", lambda: None)
+    observed = {**dict.fromkeys(groups, VECTOR), **spaces}
+    kinds = {"action_space": CONTINUOUS, "num_agents": copies, "is_simulator": True}
+    return chosen(tmp_path, observed, "--env=plain", *argv, **kinds)
 
 
 @pytest.mark.parametrize(
@@ -247,6 +256,84 @@ def test_a_built_in_family_that_knows_its_envs_chooses_by_itself(tmp_path):
     for name, follows in (("doom_basic", False), ("atari_pong", False), ("gym_CartPole-v1", True)):
         config = parse_config([f"--env={name}", f"--train_dir={tmp_path}"], resolve_family)
         assert bool(config.open_flags) == follows
+
+
+@pytest.mark.parametrize(
+    ("copies", "flags"),
+    [
+        (4096, []),
+        (30, []),
+        (4096, ["--num_policies=2"]),
+        (4096, ["--num_nodes=2"]),
+        (4096, ["--sampler_only=True"]),
+        (4096, ["--async_rl=True"]),
+        (30, ["--recurrence=16", "--use_rnn=True"]),
+        (30, ["--rollout=10"]),
+        (30, ["--learners_per_policy=4"]),
+        (30, ["--num_batches_per_iteration=7"]),
+        (30, ["--num_workers=2"]),
+        (30, ["--batch_size=100"]),
+        (30, ["--ppo_epochs=1", "--num_batches_per_iteration=1"]),
+    ],
+    ids=str,
+)
+def test_the_sizes_of_a_simulator_fit_the_flags_that_are_typed(tmp_path, copies, flags):
+    config, _ = simulated(tmp_path, copies, *flags)  # which checks them
+    learning, sampling = config.learning, config.sampling
+    for flag, value in config.typed.items():
+        assert config.flat()[flag] == value
+    trajectories = learning.batch_size * learning.num_batches_per_iteration // learning.rollout
+    assert trajectories % (copies * sampling.num_workers) == 0
+    assert trajectories <= 2048 // learning.rollout + 8 * copies * sampling.num_workers, "a few rollouts"
+    assert 10 <= learning.rollout <= 32
+    cannot = sampling.num_policies > 1 or config.cluster.num_nodes > 1 or sampling.sampler_only
+    assert sampling.async_rl == (cannot or "async_rl" in config.typed)
+    info = EnvInfo(AgentKinds.one(VECTOR, CONTINUOUS, copies), 1, is_simulator=True)
+    make_topology(config, info, sampling.inline_samplers)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "rollout", "num_batches"),
+    [(24 * 1024, 24, 4), (16384, 32, 8), (24 * 4096, 24, 1), (2400, 25, 128)],
+)
+def test_a_minibatch_of_a_simulator_that_is_typed_decides_how_many_there_are(
+    tmp_path, batch_size, rollout, num_batches
+):
+    config, _ = simulated(tmp_path, 4096, f"--batch_size={batch_size}")
+    learning = config.learning
+    assert (learning.rollout, learning.num_batches_per_iteration) == (rollout, num_batches)
+    assert not config.sampling.async_rl
+
+
+def test_other_machines_have_as_many_simulators_as_this_one(tmp_path):
+    assert simulated(tmp_path, 8, "--num_nodes=2", "--num_workers=3")[0].cluster.node_workers == 3
+    assert simulated(tmp_path, 8, "--num_nodes=2", "--node_workers=2")[0].cluster.node_workers == 2
+
+
+@pytest.mark.parametrize(
+    ("groups", "of_critic"),
+    [
+        (("policy", "critic"), ("critic",)),
+        (("actor", "critic"), ("critic",)),
+        (("state", "privileged_state"), ("privileged_state",)),
+        (("obs", "states"), ("states",)),
+        (("policy/joints", "critic/joints", "critic/mass"), ("critic/joints", "critic/mass")),
+        (("states",), ()),
+        (("state", "critic"), ()),
+    ],
+    ids=str,
+)
+def test_only_the_partner_of_a_known_group_is_for_the_critic_alone(tmp_path, groups, of_critic):
+    assert simulated(tmp_path, 8, groups=groups)[0].model.critic_only_keys == of_critic
+    assert simulated(tmp_path, 8, groups=groups, rgb=PICTURE)[0].model.critic_only_keys == of_critic
+
+
+def test_weights_that_are_to_be_shared_leave_no_group_to_the_critic_and_a_line_says_so(tmp_path):
+    config, notes = simulated(tmp_path, 8, "--actor_critic_share_weights=True")
+    assert config.model.shares_weights
+    assert [note.text for note in notes if note.is_warning] == [
+        "--actor_critic_share_weights=True: the actor observes critic, too"
+    ]
 
 
 def test_the_help_names_the_defaults_of_each_kind(capsys):

@@ -7,6 +7,7 @@ from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs import env_registry
 from sample_factory.envs.env_family import UnknownEnvError
+from sample_factory.envs.env_info import EnvProbe
 from sample_factory.envs.env_registry import (
     global_env_registry,
     register_env,
@@ -14,6 +15,9 @@ from sample_factory.envs.env_registry import (
     resolve_trained_family,
 )
 from sample_factory.envs.protocol import EnvConfig
+from sample_factory.evaluation import played_env
+from sample_factory.runtime.child_side import ChildContext
+from tests.envs.simulators import TorchCrowd
 
 
 @pytest.fixture(autouse=True)
@@ -177,3 +181,18 @@ def test_an_env_of_a_script_is_to_be_trained_and_watched_from_that_script(tmp_pa
     flags = ["--experiment=harvest", f"--train_dir={tmp_path}"]
     assert train.main(flags) == 2 and "start that script" in capsys.readouterr().err
     assert train.main([*flags, "--env=somebodys_pole"]) == 2 and "script" not in capsys.readouterr().err
+
+
+def test_a_maker_whose_num_envs_is_none_chooses_the_number_itself(tmp_path):
+    register_env("optional", lambda num_envs=None: TorchCrowd(5 if num_envs is None else num_envs))
+    family = resolve_family("optional")
+    for flags, copies in (([], 5), (["--vector_env_copies=9"], 9)):
+        config = parse_config(["--env=optional", f"--train_dir={tmp_path}", *flags], resolve_family)
+        info = EnvProbe(family, config.namespace(), ChildContext("env_probe")).run()
+        assert info.num_agents == copies and info.is_simulator
+        assert family.make(config.namespace(), EnvConfig(0, 0, 0)).num_envs == copies
+    config = parse_config(["--env=optional", f"--train_dir={tmp_path}"], resolve_family)
+    played = {
+        draws: played_env.make_env(config, family, draws, EnvConfig(0, 0, 0)) for draws in (True, False)
+    }
+    assert played[True].num_agents == 1 and played[False].num_agents == 5
