@@ -5,6 +5,7 @@ A reset and a few random steps show most mistakes of an env before a run starts.
 
 import copy
 import math
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -176,10 +177,11 @@ class EnvProbe:
                 frameskip=info.frameskip * self._family.action_repeat,
                 max_episode_steps=max_episode_steps(env.env),
             )
-        if info.is_simulator:  # its step may be compiled for minutes, and again for the run
+        if info.is_simulator and "jax" in sys.modules:  # compiles a step for minutes, and again for the run
             _try_reset(env, name, ObservationRows.allocate(env.kinds))
         elif not info.num_simulators:  # a step would start it
-            info = info._replace(step_seconds=try_out(env, name))
+            seconds = try_out(env, name)
+            info = info._replace(step_seconds=None if info.is_simulator else seconds)  # of few of its envs
         if isinstance(env.env, (OldGymEnv, OldListEnv)) and env.env.has_old_api:
             log.info(OLD_API_NOTE, name)
         return info

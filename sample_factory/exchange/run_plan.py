@@ -16,6 +16,7 @@ from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
 from sample_factory.exchange.topology import Topology
 from sample_factory.models.policy_spec import PolicySpec
+from sample_factory.spaces.agent_kinds import AgentKinds
 
 AroundEnv = Callable[[MultiAgentEnv, EnvConfig], MultiAgentEnv]
 
@@ -49,6 +50,7 @@ class EnvPlan(NamedTuple):
     pause_seconds: longest pause of a worker after its first rollout.
     reports_infos: whether an observer reads the infos of episodes.
     reports_matches: whether the result of each match is sent (MatchEnded).
+    kinds: of the env in the trial before the run, which every env has to have; None: this is not checked.
     """
 
     make_env: Callable[[EnvConfig], MultiAgentEnv]
@@ -67,6 +69,7 @@ class EnvPlan(NamedTuple):
     pause_seconds: float = 0.0
     reports_infos: bool = False
     reports_matches: bool = False
+    kinds: AgentKinds | None = None
 
 
 class ActionChoice(NamedTuple):

@@ -75,7 +75,7 @@ def plan_run(config: Config, family: EnvFamily, info: EnvInfo | None = None) -> 
     notes += [*more_notes, *describe_networks(complete, info)]
     seed = random.SystemRandom().randrange(2**31) if config.run.seed is None else config.run.seed
     sampling = SamplingPlan(
-        envs=plan_envs(complete, family, matchmaking, seed, follows_episodes(observers)),
+        envs=plan_envs(complete, family, matchmaking, seed, follows_episodes(observers), info.kinds),
         acting=plan_acting(complete, policies, seed),
         info=info,
         topology=topology,
@@ -96,11 +96,16 @@ def plan_run(config: Config, family: EnvFamily, info: EnvInfo | None = None) -> 
 
 
 def plan_envs(
-    config: Config, family: EnvFamily, matchmaking: Any, seed: int, reports_infos: bool = False
+    config: Config,
+    family: EnvFamily,
+    matchmaking: Any,
+    seed: int,
+    reports_infos: bool = False,
+    kinds: AgentKinds | None = None,
 ) -> EnvPlan:
     """Returns how the rollout workers of a training make and step their envs.
 
-    matchmaking: the factory that --matchmaking names. seed, reports_infos: see EnvPlan.
+    matchmaking: the factory that --matchmaking names. seed, reports_infos, kinds: see EnvPlan.
     """
     sampling = config.sampling
     cfg = config.namespace()
@@ -119,6 +124,7 @@ def plan_envs(
         max_random_seconds=math.inf if sampling.serial_mode else MAX_RANDOM_SECONDS,
         pause_seconds=0.0 if sampling.benchmark else sampling.decorrelate_experience_max_seconds,
         reports_infos=reports_infos,
+        kinds=kinds,
     )
 
 

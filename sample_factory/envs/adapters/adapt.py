@@ -28,6 +28,11 @@ def adapt(env: Any) -> MultiAgentEnv:
             f"make_env returned {type(env).__name__}, a turn-based AECEnv of PettingZoo; it should return a "
             "ParallelEnv, such as pettingzoo.utils.aec_to_parallel(env)"
         )
+    if hasattr(env, "env_is_wrapped"):
+        raise TypeError(
+            f"make_env returned {type(env).__name__}, a VecEnv of Stable-Baselines3; it should return a "
+            "single env, or gymnasium.make_vec(...)"
+        )
     if is_multiagent(env):
         return ListAdapter(env)
     if is_simulator(env):

@@ -4,6 +4,7 @@ Brax, MuJoCo Playground, mjlab, Isaac Lab, Isaac Gym, and everything with the Ve
 what each of them returns.
 """
 
+import functools
 import sys
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -25,9 +26,10 @@ from sample_factory.envs.adapters.old_gym import (
     to_gymnasium,
 )
 from sample_factory.envs.adapters.tensors import Crossing, fill, to_host
-from sample_factory.envs.adapters.vector_env import MODES_OF_STEP, declared_mode, recognised_mode
+from sample_factory.envs.adapters.vector_env import FINAL_KEYS, MODES_OF_STEP, declared_mode, recognised_mode
 from sample_factory.envs.end_infos import EXTRA_STATS
 from sample_factory.envs.protocol import EnvContractError
+from sample_factory.runtime.log import log
 from sample_factory.spaces.observations import UnsupportedSpace
 
 # Keys of infos: which envs were cut by a time limit, [N]. rsl_rl and Isaac Gym; Brax; old gym.
@@ -66,6 +68,11 @@ def is_simulator(env: Any) -> bool:
         except EnvContractError:
             return False
     return hasattr(env, "reset") or hasattr(env, "get_observations")
+
+
+@functools.cache  # once in a process
+def _note(text: str) -> None:
+    log.info(text)
 
 
 class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEpisodes, SpreadsEpisodes):
@@ -200,6 +207,11 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
             is_cut = self._by_env(f"infos[{key!r}]", (end_infos if is_kept else infos)[key])
             terminated = terminated & (is_cut == 0)
             truncated = ended & ~terminated
+        elif len(ends) == 1:
+            _note(
+                f"{_name(self.env)} has none of {', '.join(TIME_OUTS)} in the infos of a step that ends an "
+                "episode: `done` counts as terminated, and never as a time limit"
+            )
         return observations, rewards, terminated, truncated, end_infos
 
     def _check_groups(self, observations: Any) -> None:
@@ -248,10 +260,16 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         played = self._were_played(ages)
         if played is not None and played[ended].all():
             self.metadata["autoreset_mode"] = AutoresetMode.NEXT_STEP
-        elif played is not None or num_ends == 1:
-            self.metadata["autoreset_mode"] = AutoresetMode.SAME_STEP
-        else:
+        elif played is None and num_ends == 2:
             self.metadata["autoreset_mode"] = recognised_mode(_name(self.env), infos, MODES_OF_STEP)
+        else:
+            self.metadata["autoreset_mode"] = AutoresetMode.SAME_STEP
+            if played is None and not FINAL_KEYS & infos.keys():
+                _note(
+                    f"{_name(self.env)} does not count the steps of episodes: it is taken to reset an env in "
+                    f"the step that ends its episode. If the next step does, set metadata['autoreset_mode'] to "
+                    "gymnasium.vector.AutoresetMode.NEXT_STEP"
+                )
         self._is_proven = self.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
 
     def _check_resets(self, ages: np.ndarray | None) -> None:
@@ -270,11 +288,11 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         """Returns what `_kept` does of all infos. What is in LOGS becomes further statistics of episodes."""
         kept = self._kept(infos, infos.keys())
         stats: dict[str, Any] = {}
-        for log in LOGS:
-            if isinstance(kept.get(log), Mapping):
-                entries = kept.pop(log)
+        for name in LOGS:
+            if isinstance(kept.get(name), Mapping):
+                entries = kept.pop(name)
                 sums = {key: entries.pop(key) for key in SUMS if key in entries}
-                kept |= {log: sums} if sums else {}
+                kept |= {name: sums} if sums else {}
                 stats |= {key: value for key, value in entries.items() if not isinstance(value, str)}
         if stats:
             own = kept.get(EXTRA_STATS, {})

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from sample_factory.envs.protocol import EnvConfig, EnvRaised, MultiAgentEnv
+from sample_factory.envs.protocol import EnvConfig, EnvContractError, EnvRaised, MultiAgentEnv
 from sample_factory.envs.random_actions import RandomActions
 from sample_factory.exchange.messages import Incident, NewTrainingInfo
 from sample_factory.exchange.run_plan import EnvPlan
@@ -13,6 +13,7 @@ from sample_factory.runtime.log import log
 from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking, MatchSetup, PastSelves
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.rollout.guarded_env import SEED_LIMIT, GuardedEnv
+from sample_factory.spaces.agent_kinds import AgentKinds
 
 MAX_TEXT = 10_000  # characters of an error or a traceback, so that a report fits into a message
 ONE_PER_PROCESS = (
@@ -99,6 +100,7 @@ class EnvSetup:
                 if config.vector_index == 0:
                     raise
                 raise EnvRaised(f"{error}{ONE_PER_PROCESS}") from error.__cause__
+            self._check_kinds(env.kinds)
             for wrap in self._plan.around:
                 env = wrap(env, config)
             return env
@@ -109,6 +111,18 @@ class EnvSetup:
         name = f"worker {self._worker_index}: env {config.vector_index} ({self._plan.cfg.env})"
         heals = not self._plan.is_single
         return GuardedEnv(make, name, config.vector_index, self._stepping, report_rebuild, heals)
+
+    def _check_kinds(self, kinds: AgentKinds) -> None:
+        """Raises EnvContractError for an env with other spaces, or another number of agents, than planned."""
+        planned = self._plan.kinds or kinds
+        made, wanted = (
+            f"{len(own.of_agent)} agents with {'; '.join(map(str, own.spaces))}" for own in (kinds, planned)
+        )
+        if made != wanted:
+            raise EnvContractError(
+                f"env {self._plan.cfg.env!r} has {made}; in the trial before the run, make_env returned one "
+                f"with {wanted}"
+            )
 
     def _make_matchmaking(self, config: EnvConfig) -> CheckedMatchmaking:
         setup = MatchSetup(

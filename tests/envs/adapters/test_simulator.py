@@ -1,6 +1,7 @@
 """How the adapter recognises batched simulators, and what it refuses. Whether rewards and ends are right is
 checked in tests/envs/test_ledger.py."""
 
+import logging
 import sys
 import types
 
@@ -25,6 +26,7 @@ from sample_factory.launch.plan import with_defaults_for
 from sample_factory.models import towers
 from sample_factory.runtime.child import ChildFailed
 from sample_factory.runtime.child_side import ChildContext
+from sample_factory.runtime.log import log
 from sample_factory.sampling.inline_sampler import InlineSampler
 from tests.counting import assert_lines_up, make_config, make_plan, make_shared
 from tests.counting_model import CountingModel
@@ -444,7 +446,7 @@ class Sized(TorchCrowd):
         super().__init__(num_envs)
         assert device == "cpu"
 
-    def get_observations(self):
+    def _observe(self, actions):
         return {"policy": torch.zeros(self.num_envs, self.num_envs), "critic": torch.zeros(self.num_envs, 2)}
 
 
@@ -471,6 +473,56 @@ def test_a_maker_that_returns_another_number_of_copies_is_refused(tmp_path):
     assert config.flat()["vector_env_copies"] == 1024 and "env_device" not in config.flat()
     with pytest.raises(ChildFailed, match=rf"make_env\(num_envs={FEW_COPIES}\) returned an env of 8 agents"):
         probe_env_info(resolve_family("sized"), config.namespace())
+
+
+def test_the_trial_steps_a_simulator_unless_jax_would_compile_the_step(tmp_path):
+    class Raises(Sized):
+        def __init__(self, num_envs: int = 300):
+            super().__init__(num_envs, "cpu")
+
+        def step(self, actions):
+            raise ValueError("no step")
+
+    class Compiles(Raises):
+        def reset(self):
+            sys.modules["jax"] = sys  # in the process of the trial
+            return self._observe(None)
+
+    config = parsed(tmp_path, env=Raises)
+    with pytest.raises(ChildFailed, match="no step"):
+        probe_env_info(resolve_family("sized"), config.namespace())
+    config = parsed(tmp_path, env=Compiles)
+    assert probe_env_info(resolve_family("sized"), config.namespace()).num_agents == 300
+
+
+class VecEnvOfStableBaselines3(OldEnv):
+    num_envs = 4
+
+    def env_is_wrapped(self, wrapper_class, indices=None):
+        return [False] * 4
+
+
+def test_a_vecenv_of_stable_baselines3_is_refused_by_a_line_that_says_what_to_return():
+    with pytest.raises(TypeError, match=r"a VecEnv of Stable-Baselines3; .* gymnasium.make_vec\(...\)"):
+        adapt(VecEnvOfStableBaselines3())
+
+
+class SaysNothing(Changed):
+    """Returns 4 values, and shows neither time limits nor when it resets."""
+
+    episode_length_buf = property(lambda self: None, lambda self, value: None)
+
+
+def test_what_is_assumed_of_a_simulator_is_in_the_log_once(caplog, monkeypatch):
+    monkeypatch.setattr(log, "propagate", True)
+    with caplog.at_level(logging.INFO, "sample_factory"):
+        stepped(adapt(SaysNothing()), 3, action=0)
+        stepped(adapt(SaysNothing()), 1, action=0)
+        stepped(adapt(TorchCrowd()), 5, action=0)
+    assert [record.levelname for record in caplog.records] == ["INFO"] * 2
+    resets, ends = caplog.messages
+    assert resets.startswith("SaysNothing does not count the steps") and "AutoresetMode.NEXT_STEP" in resets
+    assert ends.startswith("SaysNothing has none of time_outs, truncation") and "as terminated" in ends
 
 
 class Composite(TorchCrowd):

@@ -1,13 +1,16 @@
+import functools
 import logging
 
 import gymnasium as gym
 import pytest
 
 from sample_factory import register_env
+from sample_factory.envs.protocol import EnvContractError
 from sample_factory.runtime.log import log
 from sample_factory.sampling.matchmaking.matchmaking import PastSelves
 from sample_factory.sampling.rollout import env_setup
 from sample_factory.sampling.rollout.env_setup import EnvSetup
+from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.train import main
 from tests.counting import CountingEnv, make_config, make_plan, make_shared
 
@@ -54,6 +57,25 @@ def test_slow_envs_start_with_fewer_random_steps_and_the_log_says_so(max_seconds
         setup.make_vector(split=0)
     slow = [text for text in caplog.messages if "Envs are slow: they start with 0 random steps" in text]
     assert len(slow) == (max_seconds == 0.0)
+
+
+def test_an_env_with_other_spaces_than_in_the_trial_is_refused():
+    config = make_config()
+    buffers, channels = make_shared(config, CountingEnv())
+    plan = make_plan(config, CountingEnv()).sampling
+    setup = functools.partial(
+        EnvSetup,
+        worker_index=0,
+        buffers=buffers,
+        past_selves=PastSelves(),
+        stepping=channels.progress["stepping"][:1],
+        report=print,
+        beat=lambda: None,
+    )
+    setup(plan.envs._replace(kinds=plan.info.kinds)).make_vector(split=0)
+    other = AgentKinds.one(gym.spaces.Dict(obs=gym.spaces.Box(0, 1, (7,))), gym.spaces.Discrete(2), 1)
+    with pytest.raises(EnvContractError, match=r"has 1 agents with .* in the trial .*obs \(7,\) float32"):
+        setup(plan.envs._replace(kinds=other)).make_vector(split=0)
 
 
 def test_the_envs_of_a_replaced_worker_have_seeds_that_no_other_env_has(monkeypatch):
