@@ -267,8 +267,8 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
             if played is None and not FINAL_KEYS & infos.keys():
                 _note(
                     f"{_name(self.env)} does not count the steps of episodes: it is taken to reset an env in "
-                    f"the step that ends its episode. If the next step does, set metadata['autoreset_mode'] to "
-                    "gymnasium.vector.AutoresetMode.NEXT_STEP"
+                    "the step that ends its episode. If the next step does, set metadata['autoreset_mode'] "
+                    "to gymnasium.vector.AutoresetMode.NEXT_STEP"
                 )
         self._is_proven = self.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
 
