@@ -28,7 +28,7 @@ from sample_factory.envs.adapters.old_gym import (
 from sample_factory.envs.adapters.tensors import Crossing, fill, to_host
 from sample_factory.envs.adapters.vector_env import FINAL_KEYS, MODES_OF_STEP, declared_mode, recognised_mode
 from sample_factory.envs.end_infos import EXTRA_STATS
-from sample_factory.envs.protocol import EnvContractError
+from sample_factory.envs.protocol import EnvContractError, named_faults
 from sample_factory.runtime.log import log
 from sample_factory.spaces.observations import UnsupportedSpace
 
@@ -54,9 +54,9 @@ def is_simulator(env: Any) -> bool:
     num_envs = _find(env, "num_envs")
     if not isinstance(num_envs, (int, np.integer)) or not hasattr(env, "step"):
         return False
-    if isinstance(env, gym.Env):
-        if num_envs > 1 or _find(env, "is_vector_env"):
-            return bool(_find(env, "is_vector_env")) or _find(env, "single_action_space") is not None
+    if isinstance(env, gym.Env) and not _find(env, "is_vector_env"):
+        if num_envs > 1:
+            return _find(env, "single_action_space") is not None
         # ManiSkill's env for a CPU has these attributes, too, but its observations are not batched.
         single = _find(env, "single_observation_space")
         is_space = isinstance(single, spaces.Space)
@@ -108,7 +108,8 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         self._spread_seed: int | None = None
         self._is_proven = self.metadata["autoreset_mode"] is not None  # that it resets as the mode says
         self._waiting = np.zeros(self.num_envs, bool)  # NEXT_STEP: envs that the coming step resets
-        self._first: Any = self._begin(None)  # observations that `reset` has not returned yet
+        with named_faults(_name(env), "reset"):
+            self._first: Any = self._begin(None)  # observations that `reset` has not returned yet
         self.single_observation_space = _observation_space(env, self._first, self.num_envs)
         self.single_action_space = _action_space(env, self.num_envs)
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, self.num_envs)
@@ -258,6 +259,8 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         Raises EnvContractError if it shows nothing: a wrong guess would lose the first step of each episode.
         """
         played = self._were_played(ages)
+        if played is not None and not played[~ended].all():
+            played = None  # the ages are in other units than steps
         if played is not None and played[ended].all():
             self.metadata["autoreset_mode"] = AutoresetMode.NEXT_STEP
         elif played is None and num_ends == 2:
@@ -266,9 +269,9 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
             self.metadata["autoreset_mode"] = AutoresetMode.SAME_STEP
             if played is None and not FINAL_KEYS & infos.keys():
                 _note(
-                    f"{_name(self.env)} does not count the steps of episodes: it is taken to reset an env in "
-                    "the step that ends its episode. If the next step does, set metadata['autoreset_mode'] "
-                    "to gymnasium.vector.AutoresetMode.NEXT_STEP"
+                    f"{_name(self.env)} does not show the number of steps of each episode: it is taken "
+                    "to reset an env in the step that ends its episode. If the next step does, set "
+                    "metadata['autoreset_mode'] to gymnasium.vector.AutoresetMode.NEXT_STEP"
                 )
         self._is_proven = self.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
 

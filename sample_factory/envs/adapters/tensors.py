@@ -40,16 +40,11 @@ def _is_of_torch(value: Any) -> bool:
 def _leaf_to_host(value: Any, path: str = "") -> Any:
     if not is_tensor(value):
         return value
-    if not _is_of_torch(value):
-        array = np.asarray(value)
-        return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
-    return np.asarray(value.detach().to(device="cpu", dtype=_dtype_of_numpy(value)))
-
-
-def _dtype_of_numpy(tensor: Any) -> Any:
-    """Returns the dtype of a tensor of torch, or one that NumPy has, too."""
-    dtype = tensor.dtype
-    return vars(sys.modules["torch"])["float32"] if str(dtype) == "torch.bfloat16" else dtype
+    if _is_of_torch(value):
+        value = value.detach().cpu()
+        return np.asarray(value.float() if str(value.dtype) == "torch.bfloat16" else value)
+    array = np.asarray(value)
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
 
 def fill(target: Any, values: np.ndarray) -> None:
@@ -95,7 +90,7 @@ class Crossing:
         import torch
 
         self._stream = self._stream or torch.cuda.Stream(value.device)
-        dtype = _dtype_of_numpy(value)
+        dtype = torch.float32 if value.dtype == torch.bfloat16 else value.dtype  # NumPy has no bfloat16
         pinned = self._pinned.get(path)
         if pinned is None or (pinned.shape, pinned.dtype) != (value.shape, dtype):
             pinned = self._pinned[path] = torch.empty(value.shape, dtype=dtype, pin_memory=True)

@@ -18,7 +18,7 @@ from sample_factory.envs.adapters.simulator import SimulatorVectorEnv, is_simula
 from sample_factory.envs.adapters.tensors import Crossing, to_host
 from sample_factory.envs.env_info import FEW_COPIES, env_info, probe_env_info
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.envs.protocol import EnvConfig, EnvContractError, ObservationRows
+from sample_factory.envs.protocol import EnvConfig, EnvContractError, EnvRaised, ObservationRows
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.launch.arrangement import arrange
 from sample_factory.launch.checks import check_simulator
@@ -184,6 +184,48 @@ def test_a_simulator_that_never_resets_is_refused():
         stepped(env, 5)
 
 
+class Changed(TorchCrowd):
+    """`reset` returns what it is given; the infos of a step are `infos`."""
+
+    infos: dict = {}
+
+    def __init__(self, first=None, num_envs=3, **attributes):
+        super().__init__(num_envs)
+        self.first = torch.zeros(num_envs, 2) if first is None else first
+        vars(self).update(attributes)
+
+    def reset(self):
+        return self.first
+
+    get_observations = reset
+
+    def step(self, actions):
+        ones = torch.ones(self.num_envs)
+        return self.first, ones, ones, self.infos
+
+
+class CountsTicks(Changed):
+    """Its counter shows no steps: neither when it resets."""
+
+    def step(self, actions):
+        self.episode_length_buf += 4
+        return self.first, torch.ones(3), torch.tensor([1, 0, 0]), torch.zeros(3), {}
+
+
+def test_ages_in_other_units_than_steps_do_not_show_when_a_simulator_resets():
+    with pytest.raises(EnvContractError, match="CountsTicks does not say when it resets"):
+        stepped(adapt(CountsTicks()), 1, action=0)
+
+
+def test_an_error_in_the_first_reset_is_one_of_the_env():
+    class Breaks(Changed):
+        def reset(self):
+            raise KeyError("joint")
+
+    with pytest.raises(EnvRaised, match="env 'Breaks' raised in reset: KeyError: 'joint'"):
+        adapt(Breaks())
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -219,26 +261,6 @@ def test_a_first_observation_without_an_entry_for_each_copy_is_refused():
 
     with pytest.raises(EnvContractError, match=r"observation 'obs' is an array of shape \(4,\).* 8 envs"):
         adapt(Single())
-
-
-class Changed(TorchCrowd):
-    """`reset` returns what it is given; the infos of a step are `infos`."""
-
-    infos: dict = {}
-
-    def __init__(self, first=None, num_envs=3, **attributes):
-        super().__init__(num_envs)
-        self.first = torch.zeros(num_envs, 2) if first is None else first
-        vars(self).update(attributes)
-
-    def reset(self):
-        return self.first
-
-    get_observations = reset
-
-    def step(self, actions):
-        ones = torch.ones(self.num_envs)
-        return self.first, ones, ones, self.infos
 
 
 def observed(own):
@@ -521,7 +543,7 @@ def test_what_is_assumed_of_a_simulator_is_in_the_log_once(caplog, monkeypatch):
         stepped(adapt(TorchCrowd()), 5, action=0)
     assert [record.levelname for record in caplog.records] == ["INFO"] * 2
     resets, ends = caplog.messages
-    assert resets.startswith("SaysNothing does not count the steps") and "AutoresetMode.NEXT_STEP" in resets
+    assert resets.startswith("SaysNothing does not show the number") and "AutoresetMode.NEXT_STEP" in resets
     assert ends.startswith("SaysNothing has none of time_outs, truncation") and "as terminated" in ends
 
 
