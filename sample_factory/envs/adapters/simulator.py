@@ -306,6 +306,8 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         """Returns entries of infos on the host: a text or a number for all envs, an array [N], the mean of
         any other array in LOGS, as rsl_rl logs it, and dicts of these. keys: of the entries."""
         chosen = self._chosen({key: infos[key] for key in keys if key in infos})
+        if not chosen:
+            return {}
         # Beneath a key, since the crossing keeps a buffer for each path.
         kept: dict[str, Any] = self._plain(self._crossing.to_host({"infos": chosen})["infos"])
         return kept

@@ -1,6 +1,6 @@
 """Gymnasium VectorEnvs: many copies that are stepped in one call, without Python code per agent."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -200,36 +200,36 @@ def _end_infos(infos: Mapping[str, Any], ended: np.ndarray) -> EndInfos:
     # what wrappers of the vector env add (RecordEpisodeStatistics: "episode").
     left_out = FINAL_KEYS if final is None else KEYS_OF_OTHER_EPISODES
     others = to_host({key: value for key, value in infos.items() if key not in left_out})
-    return {
-        agent: copy_info(
-            {**_info_of(others, agent, len(ended)), **(_entry_of(final, agent, len(ended)) or {})}
-        )
-        for agent in np.flatnonzero(ended).tolist()
-    }
+    agents = np.flatnonzero(ended)
+    pairs = zip(_split(others, agents, len(ended)), _entries(final, agents, len(ended)))
+    return {agent: copy_info({**own, **(last or {})}) for agent, (own, last) in zip(agents.tolist(), pairs)}
 
 
-def _info_of(infos: Mapping[str, Any], agent: int, num_agents: int) -> dict[str, Any]:
-    """Returns the entries of an agent in a (nested) dict of arrays.
+def _split(infos: Mapping[str, Any], agents: np.ndarray, num_agents: int) -> list[dict[str, Any]]:
+    """Returns the entries of each of `agents` in a (nested) dict of arrays.
 
     `_key`, where there is one, is the mask of `key`: [num_agents] bool, whether an agent has that entry.
     """
-    info = {}
+    split: list[dict[str, Any]] = [{} for _ in agents]
     for key, value in infos.items():
+        if key.startswith("_") and key[1:] in infos:
+            continue
         mask = infos.get(f"_{key}")
-        is_mask = key.startswith("_") and key[1:] in infos
-        if not is_mask and (mask is None or mask[agent]):
-            info[key] = _entry_of(value, agent, num_agents)
-    return info
+        have = [True] * len(agents) if mask is None else np.asarray(mask)[agents].tolist()
+        for info, has, entry in zip(split, have, _entries(value, agents, num_agents)):
+            if has:
+                info[key] = entry
+    return split
 
 
-def _entry_of(value: Any, agent: int, num_agents: int) -> Any:
-    """Returns an agent's part of a value: its row of an array, or a dict with its rows of the arrays in it.
+def _entries(value: Any, agents: np.ndarray, num_agents: int) -> Sequence[Any]:
+    """Returns the part of each of `agents` of a value: its row of an array, or a dict with its rows of the
+    arrays in it.
 
     A value of any other kind, or with another length, belongs to all agents.
     """
     if isinstance(value, Mapping):
-        return _info_of(value, agent, num_agents)
+        return _split(value, agents, num_agents)
     if not isinstance(value, np.ndarray) or not value.ndim or len(value) != num_agents:
-        return value
-    entry = value[agent]
-    return entry.item() if isinstance(entry, np.generic) else entry
+        return [value] * len(agents)
+    return value[agents].tolist() if value.ndim == 1 else list(value[agents])

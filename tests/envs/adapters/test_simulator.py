@@ -517,16 +517,12 @@ def test_the_trial_steps_a_simulator_unless_jax_would_compile_the_step(tmp_path)
     assert probe_env_info(resolve_family("sized"), config.namespace()).num_agents == 300
 
 
-class VecEnvOfStableBaselines3(OldEnv):
-    num_envs = 4
-
-    def env_is_wrapped(self, wrapper_class, indices=None):
-        return [False] * 4
-
-
 def test_a_vecenv_of_stable_baselines3_is_refused_by_a_line_that_says_what_to_return():
-    with pytest.raises(TypeError, match=r"a VecEnv of Stable-Baselines3; .* gymnasium.make_vec\(...\)"):
-        adapt(VecEnvOfStableBaselines3())
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    env = DummyVecEnv([lambda: gym.make("CartPole-v1")] * 2)
+    with pytest.raises(TypeError, match=r"DummyVecEnv, a VecEnv of .*; .* gymnasium.make_vec\(...\)"):
+        adapt(env)
 
 
 class SaysNothing(Changed):
