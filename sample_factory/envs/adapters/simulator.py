@@ -331,7 +331,9 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         array = np.asarray(value)
         if array.shape in self._shapes:
             return array.reshape(self.num_envs)
-        return float(array.mean()) if array.size and array.dtype.kind in "biuf" else None
+        if not array.size or array.dtype.kind not in "biuf":
+            return None
+        return float(array.item() if array.size == 1 else array.mean())
 
     def render(self) -> Any:
         """Returns pictures of copies, or one of all, [1 or N, height, width, 3]; None if it draws none."""
