@@ -176,15 +176,8 @@ class Simulator:
         if form.critic == "infos":
             extras["observations"] = observations
             observations = observations["policy"]
-        has_second = form.critic in ("second", "none")
-        before = (
-            observations
-            if form.critic == "second"
-            else (observations, None)
-            if has_second
-            else (observations,)
-        )
-        values = flags[: form.num_values - 3 - has_second]
+        before = {"second": observations, "none": (observations, None)}.get(form.critic, (observations,))
+        values = flags[: form.num_values - 2 - len(before)]
         return *before, self._numbers("rewards", rewards), *values, extras
 
     def _infos(self, name: str, infos: list[dict[str, Any]]) -> dict[str, Any]:
