@@ -90,8 +90,9 @@ _MANY_PASSES = ("APPO",)  # algorithms with clipped losses, which many passes ov
 _BELONG_TOGETHER = {"rollout", "recurrence", "batch_size", "num_batches_per_iteration"}
 # In an iteration, where sampling and learning alternate by default: their number has to suit the agents.
 _MOST_BATCHES = 4 * _SMALL_TASKS["num_batches_per_iteration"]
-# In an iteration with a simulator of few copies, at least.
+# In an iteration with a simulator: samples of few copies, at least; rollouts of all copies, at most.
 _FEWEST_SAMPLES = 1024
+_MOST_ROLLOUTS = 4
 
 
 def follow_observation(
@@ -184,9 +185,14 @@ def _iteration(config: Config, changeable: Collection[str], together: int) -> di
         batch_size = learning.batch_size
         of_batch = max(1, batch_size // rollout)
         unit = math.lcm(together, of_batch) // of_batch  # minibatches in which all copies have equal shares
-        if "num_batches_per_iteration" in changeable:
-            num_batches = unit * math.ceil(_FEWEST_SAMPLES / (batch_size * unit))
-        alternates &= num_batches % unit == 0
+        fitting = unit * math.ceil(_FEWEST_SAMPLES / (batch_size * unit))
+        most = max(_FEWEST_SAMPLES, _MOST_ROLLOUTS * rollout * together)
+        if "num_batches_per_iteration" not in changeable:
+            alternates &= num_batches % unit == 0
+        elif fitting * batch_size <= most:
+            num_batches = fitting
+        else:
+            alternates = False
     chosen = {"rollout": rollout, "batch_size": batch_size, "num_batches_per_iteration": num_batches}
     if alternates:
         chosen["async_rl"] = False

@@ -105,6 +105,7 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
                 f"{sum(sizes)}, one for each choice of {' '.join(str(spaces.action).split())}"
             )
     process = find_ability(env.env, OwnsProcess)
+    are_copies = isinstance(env.env, gym.vector.VectorEnv)
     return EnvInfo(
         env.kinds,
         cfg.env_frameskip or 1,
@@ -114,8 +115,8 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
         teams=_teams(env),
         # PettingZoo leaves it to the env whether it has this attribute.
         state_space=getattr(env.env, "state_space", None) if is_pettingzoo(env.env, "ParallelEnv") else None,
-        are_copies=isinstance(env.env, gym.vector.VectorEnv),
-        is_simulator=is_simulator(env.env),
+        are_copies=are_copies,
+        is_simulator=are_copies and is_simulator(env.env),
         scripted_players=tuple(find_ability(env.env, ScriptedPlayers).scripted_players()),
     )
 

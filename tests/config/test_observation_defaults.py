@@ -305,6 +305,13 @@ def test_a_minibatch_of_a_simulator_that_is_typed_decides_how_many_there_are(
     assert not config.sampling.async_rl
 
 
+@pytest.mark.parametrize(("copies", "batch_size"), [(4096, 50000), (64, 1009)])
+def test_a_minibatch_that_needs_many_rollouts_of_all_envs_is_not_waited_for(tmp_path, copies, batch_size):
+    config, notes = simulated(tmp_path, copies, f"--batch_size={batch_size}")
+    assert config.sampling.async_rl and config.learning.num_batches_per_iteration == 4
+    assert any(note.is_warning and "--async_rl=False" in note.text for note in notes)
+
+
 def test_other_machines_have_as_many_simulators_as_this_one(tmp_path):
     assert simulated(tmp_path, 8, "--num_nodes=2", "--num_workers=3")[0].cluster.node_workers == 3
     assert simulated(tmp_path, 8, "--num_nodes=2", "--node_workers=2")[0].cluster.node_workers == 2

@@ -5,8 +5,9 @@ what each of them returns.
 """
 
 import functools
+import inspect
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -47,7 +48,8 @@ def is_simulator(env: Any) -> bool:
     """Returns whether an env is a batched simulator, which steps `num_envs` envs in one call. Of VectorEnvs,
     these are the ones that say on which device they run, as ManiSkill's does.
 
-    What may as well be a single env of the old API, with num_envs = 1, is reset to see its observations.
+    An object with num_envs = 1 that could also be a single env of the old API is reset once; it is a
+    simulator if its observations have a first dimension of 1.
     """
     if isinstance(env, gym.vector.VectorEnv):
         return isinstance(env, SimulatorVectorEnv) or _find(env, "device") is not None
@@ -119,10 +121,12 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         """Resets the simulator; returns its observations on the host."""
         env = self.env
         observations, beside = self._pair(reset_with_seed(env, seed))
-        if beside is None and not isinstance(observations, Mapping):  # as rsl_rl reads the critic's
-            if hasattr(env, "reset") and hasattr(env, "get_observations"):
-                observations, beside = self._pair(env.get_observations())
-            if beside is None and hasattr(env, PRIVILEGED[0]):
+        if beside is None and not isinstance(observations, Mapping):
+            if hasattr(env, "reset") and _takes_nothing(getattr(env, "get_observations", None)):
+                # It may reset the simulator again, as early versions of MuJoCo Playground do.
+                again, beside = self._pair(env.get_observations())
+                observations = observations if beside is None else again
+            if beside is None and hasattr(env, "get_privileged_observations"):
                 beside = env.get_privileged_observations()
         return self._crossing.to_host((_with_critic(observations, beside),))[0]
 
@@ -151,8 +155,6 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         if not is_isaac_gym or self.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP:
             return np.zeros(self.num_envs, bool)
         unbegun: np.ndarray = self._by_env("reset_buf", due) != 0
-        if unbegun.any():
-            self.metadata["autoreset_mode"] = AutoresetMode.NEXT_STEP
         return unbegun
 
     def spread_episodes(self, seed: int) -> None:
@@ -166,9 +168,9 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
             fill(ages, np.random.default_rng(seed).integers(limit, size=self.num_envs))
 
     def max_episode_steps(self) -> int | None:
-        limit = to_host(_find(self.env, "max_episode_length"))
-        is_one = limit is not None and np.size(limit) == 1  # rsl_rl allows a limit for each env
-        return int(limit) if is_one and 1 <= limit < np.inf else None
+        limit = np.asarray(to_host(_find(self.env, "max_episode_length")))
+        is_one = limit.size == 1 and limit.dtype.kind in "iuf"  # rsl_rl allows a limit for each env
+        return int(limit.item()) if is_one and 1 <= limit.item() < np.inf else None
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         ages = None if self._is_proven else self._ages()
@@ -178,7 +180,8 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         observations, *values, infos = returned
         contract.check_info(infos, "step")
         beside = infos
-        if len(values) == 3 and (values[0] is None or self._is_privileged):
+        is_by_env = len(values) == 3 and _shape(values[0]) in self._shapes
+        if len(values) == 3 and (values[0] is None or (self._is_privileged and not is_by_env)):
             beside, *values = values
         observations, *values = self._crossing.to_host((_with_critic(observations, beside), *values))
         self._check_groups(observations)
@@ -196,7 +199,8 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
             self._check_resets(ages)
         ended = self._waiting = terminated | truncated
         if not ended.any():
-            return observations, rewards, terminated, truncated, self._kept(infos, {"is_active"})
+            active = {"is_active": infos["is_active"]} if "is_active" in infos else {}
+            return observations, rewards, terminated, truncated, self._kept(active)
         if self.metadata["autoreset_mode"] is None:
             self._recognise(ended, ages, infos, len(ends))
         if self.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP:
@@ -279,7 +283,10 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         """Raises EnvContractError if this step has played on in an env whose episode had ended. ages: before
         the step; 0 in an env whose first episode has not begun, where they show nothing."""
         played = self._were_played(ages)
-        if ages is None or played is None or not (had_ended := self._waiting & (ages > 0)).any():
+        if ages is None or played is None:
+            return
+        had_ended = self._waiting & (ages > 0)
+        if not had_ended.any():
             return
         if played[had_ended].any():
             raise EnvContractError(
@@ -289,7 +296,7 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
 
     def _end_infos(self, infos: Mapping[str, Any]) -> dict[str, Any]:
         """Returns what `_kept` does of all infos. What is in LOGS becomes further statistics of episodes."""
-        kept = self._kept(infos, infos.keys())
+        kept = self._kept(infos)
         stats: dict[str, Any] = {}
         for name in LOGS:
             if isinstance(kept.get(name), Mapping):
@@ -302,10 +309,10 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
             kept[EXTRA_STATS] = {**stats, **(own if isinstance(own, Mapping) else {EXTRA_STATS: own})}
         return kept
 
-    def _kept(self, infos: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    def _kept(self, infos: Mapping[str, Any]) -> dict[str, Any]:
         """Returns entries of infos on the host: a text or a number for all envs, an array [N], the mean of
-        any other array in LOGS, as rsl_rl logs it, and dicts of these. keys: of the entries."""
-        chosen = self._chosen({key: infos[key] for key in keys if key in infos})
+        any other array in LOGS, as rsl_rl logs it, and dicts of these."""
+        chosen = self._chosen(infos)
         if not chosen:
             return {}
         # Beneath a key, since the crossing keeps a buffer for each path.
@@ -355,6 +362,15 @@ def _name(env: Any) -> str:
     return type(_find(env, "unwrapped") or env).__name__
 
 
+def _takes_nothing(function: Any) -> bool:
+    """Returns whether a function, if there is one, can be called without arguments."""
+    try:
+        inspect.signature(function).bind()
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def _find(env: Any, name: str) -> Any:
     """Returns an attribute of an env, or of the env in its wrappers; None if neither has it."""
     found = v1_attribute(env, name, None)
@@ -388,9 +404,9 @@ def _observation_space(env: Any, observations: Any, num_envs: int) -> spaces.Spa
     declared = next((space for name in names if (space := _find(env, name)) is not None), None)
     try:
         declared = None if declared is None else _converted(declared)
-        return _space_of(observations, declared, num_envs, "obs")
     except UnsupportedSpace:
-        return _space_of(observations, None, num_envs, "obs")
+        declared = None
+    return _space_of(observations, declared, num_envs, "obs")
 
 
 def _space_of(observations: Any, declared: Any, num_envs: int, key: str) -> spaces.Space[Any]:
@@ -431,11 +447,17 @@ def _action_space(env: Any, num_envs: int) -> spaces.Space[Any]:
     declared = _find(env, "action_space")
     if declared is not None:
         space = _converted(declared)
-        has_parts = isinstance(space, spaces.MultiDiscrete) and num_actions is not None
-        return space if has_parts else _of_one(space, num_envs)
+        is_single = num_actions is not None or not _is_batched(_find(env, "observation_space"), num_envs)
+        return space if isinstance(space, spaces.MultiDiscrete) and is_single else _of_one(space, num_envs)
     if num_actions is None:
         raise UnsupportedSpace(f"{_name(env)} has neither an action_space nor num_actions")
     return spaces.Box(-np.inf, np.inf, (int(num_actions),), np.float32)
+
+
+def _is_batched(space: Any, num_envs: int) -> bool:
+    """Returns whether a space, if there is one, is that of the vectors of all envs, [N, ...]."""
+    shape = tuple(getattr(space, "shape", None) or ())
+    return len(shape) > 1 and shape[0] == num_envs
 
 
 def _of_one(space: spaces.Space[Any], num_envs: int) -> spaces.Space[Any]:

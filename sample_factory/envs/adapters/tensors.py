@@ -7,11 +7,6 @@ from typing import Any
 import numpy as np
 
 
-def is_tensor(value: Any) -> bool:
-    """Returns whether a value is an array of another library than NumPy."""
-    return hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray)
-
-
 def to_host(value: Any) -> Any:
     """Returns a value with arrays of NumPy in place of tensors, also within mappings and tuples.
 
@@ -22,8 +17,6 @@ def to_host(value: Any) -> Any:
 
 def _changed(value: Any, change: Callable[[Any, str], Any], path: str = "") -> Any:
     """Returns a value with `change(leaf, path)` in place of each leaf of its mappings and tuples."""
-    if isinstance(value, np.ndarray):
-        return change(value, path)
     if isinstance(value, tuple):
         return tuple(_changed(inner, change, f"{path}/{i}") for i, inner in enumerate(value))
     if isinstance(value, Mapping):
@@ -38,7 +31,7 @@ def _is_of_torch(value: Any) -> bool:
 
 
 def _leaf_to_host(value: Any, path: str = "") -> Any:
-    if not is_tensor(value):
+    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
         return value
     if _is_of_torch(value):
         value = value.detach().cpu()
@@ -48,11 +41,17 @@ def _leaf_to_host(value: Any, path: str = "") -> Any:
 
 
 def fill(target: Any, values: np.ndarray) -> None:
-    """Overwrites a tensor of torch or an array of NumPy in place; other arrays cannot be written."""
+    """Overwrites a tensor of torch or an array of NumPy in place; other arrays cannot be written.
+
+    values: as many as the target has, in any shape.
+    """
     if _is_of_torch(target):
-        target[:] = target.new_tensor(values)
+        import torch
+
+        with torch.inference_mode(target.is_inference()):  # such a tensor can be written in that mode only
+            target[:] = target.new_tensor(values).reshape(target.shape)
     elif isinstance(target, np.ndarray):
-        target[:] = values
+        target[:] = values.reshape(target.shape)
 
 
 class Crossing:

@@ -48,13 +48,14 @@ class PPO(BuiltInAlgorithm):
         advantages = normalize_advantages(targets.advantages, valid, total=self._total)
         returns = normalized_returns(self._model, targets)
         log_ratios = evaluation.log_ratios
+        weighted = advantages
         if flags.ppo_decoupled:
             log_ratios, weights = decouple(log_ratios, targets.extra[PROXIMAL], flags.vtrace_rho)
-            advantages = advantages * weights
+            weighted = advantages * weights
         values = evaluation.unrolled.values[:-1]
         value = value_loss(values, minibatch.values, returns, flags.ppo_clip_value, valid)
         terms = {
-            POLICY: policy_loss(log_ratios, advantages, flags.ppo_clip_ratio, valid),
+            POLICY: policy_loss(log_ratios, weighted, flags.ppo_clip_ratio, valid),
             "value": value * flags.value_loss_coeff,
             **self.extra_losses(minibatch, evaluation),
         }

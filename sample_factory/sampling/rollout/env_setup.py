@@ -1,6 +1,7 @@
 """Makes the envs of a rollout worker, with their seeds and their random first steps."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
@@ -13,13 +14,27 @@ from sample_factory.runtime.log import log
 from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking, MatchSetup, PastSelves
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.rollout.guarded_env import SEED_LIMIT, GuardedEnv
+from sample_factory.spaces.actions import action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds
+from sample_factory.spaces.observations import Indices
 
 MAX_TEXT = 10_000  # characters of an error or a traceback, so that a report fits into a message
 ONE_PER_PROCESS = (
     "; the first env of this process was made: where only one can be, use --num_envs_per_worker=1 "
     "--worker_num_splits=1"
 )
+
+
+def _layout(kinds: AgentKinds) -> list[Any]:
+    """Returns what buffers and networks depend on: not the bounds of a Box."""
+    observed = [
+        {
+            key: (box.shape, box.dtype, box.sizes if isinstance(box, Indices) else None)
+            for key, box in kind.observation.spaces.items()
+        }
+        for kind in kinds.spaces
+    ]
+    return [kinds.of_agent, observed, [action_layout(kind.action) for kind in kinds.spaces]]
 
 
 class EnvSetup:
@@ -113,15 +128,12 @@ class EnvSetup:
         return GuardedEnv(make, name, config.vector_index, self._stepping, report_rebuild, heals)
 
     def _check_kinds(self, kinds: AgentKinds) -> None:
-        """Raises EnvContractError for an env with other spaces, or another number of agents, than planned."""
+        """Raises EnvContractError for an env whose spaces or agents do not fit the buffers and networks."""
         planned = self._plan.kinds or kinds
-        made, wanted = (
-            f"{len(own.of_agent)} agents with {'; '.join(map(str, own.spaces))}" for own in (kinds, planned)
-        )
-        if made != wanted:
+        if _layout(kinds) != _layout(planned):
             raise EnvContractError(
-                f"env {self._plan.cfg.env!r} has {made}; in the trial before the run, make_env returned one "
-                f"with {wanted}"
+                f"env {self._plan.cfg.env!r} has {kinds}; the one of the trial before the run had {planned}. "
+                "All envs of a run should have the same spaces and agents"
             )
 
     def _make_matchmaking(self, config: EnvConfig) -> CheckedMatchmaking:

@@ -28,7 +28,7 @@ from sample_factory.runtime.child import ChildFailed
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.log import log
 from sample_factory.sampling.inline_sampler import InlineSampler
-from tests.counting import assert_lines_up, make_config, make_plan, make_shared
+from tests.counting import CountingEnv, assert_lines_up, make_config, make_plan, make_shared
 from tests.counting_model import CountingModel
 from tests.envs.ledger_envs import Habits, Script
 from tests.envs.simulators import BOX, FORMS, IsaacLab, ManiSkill, RslRl, Simulator, TorchCrowd, make
@@ -356,7 +356,9 @@ def test_agents_are_inactive_where_the_infos_say_so_in_any_step():
     assert result.active.tolist() == [True, False, True] and not result.terminated.any()
 
 
-@pytest.mark.parametrize("limit", [0, np.inf, torch.tensor(np.inf), torch.tensor([50, 60]), None])
+@pytest.mark.parametrize(
+    "limit", [0, np.inf, torch.tensor(np.inf), torch.tensor([50, 60]), None, lambda: 50, "50"]
+)
 def test_a_limit_of_episodes_that_is_no_number_of_steps_is_not_used(limit):
     own = Changed(max_episode_length=limit)
     env = SimulatorVectorEnv(own)
@@ -382,6 +384,37 @@ def test_the_first_step_of_isaac_gym_only_resets():
     assert [result.truncated.any() for result in results] == [False, False, False, True, False]
     assert [result.active is None or result.active.any() for result in results] == [True] * 3 + [False, True]
     assert results[0].rewards.tolist() == [0, 0]
+
+
+class ResetsAtOnce(Changed):
+    """Has the counters of Isaac Gym, and marks all envs in its first reset, but resets in the same step."""
+
+    def __init__(self):
+        super().__init__(progress_buf=torch.zeros(3), reset_buf=torch.ones(3))
+        del self.episode_length_buf
+
+    def step(self, actions):
+        self.progress_buf += 1
+        done = self.reset_buf = (self.progress_buf >= 5).long()
+        self.progress_buf[done > 0] = 0
+        return self.first, torch.ones(3), done, {"time_outs": done}
+
+
+def test_only_the_first_step_is_lost_to_marks_that_a_simulator_leaves_in_its_first_reset():
+    _, results = stepped(adapt(ResetsAtOnce()), 11, action=0)
+    assert [result.rewards.tolist() for result in results[1:]] == [[1, 1, 1]] * 10
+    assert all(result.active is None or result.active.all() for result in results)
+    assert [step for step, result in enumerate(results, 1) if result.truncated.any()] == [5, 10]
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (3,)])
+def test_ages_of_any_shape_are_written_also_where_torch_only_infers(shape):
+    with torch.inference_mode():
+        own = Changed(episode_length_buf=torch.zeros(shape))
+    env = SimulatorVectorEnv(own)
+    env.spread_episodes(1)
+    env.reset(seed=0)
+    assert own.episode_length_buf.any() and own.episode_length_buf.shape == shape
 
 
 class OneEnv(gym.Env):
@@ -553,6 +586,11 @@ class Composite(TorchCrowd):
 
 def test_parts_of_an_action_are_not_taken_for_copies():
     assert SimulatorVectorEnv(Composite(2)).single_action_space == spaces.MultiDiscrete([3, 5])
+    alike = spaces.MultiDiscrete([4, 4, 4])
+    single = Changed(action_space=alike, observation_space=spaces.Box(-1, 1, (2,)))
+    assert SimulatorVectorEnv(single).single_action_space == alike
+    of_all = Changed(action_space=alike, observation_space=spaces.Box(-1, 1, (3, 2)))
+    assert SimulatorVectorEnv(of_all).single_action_space == spaces.Discrete(4)
 
 
 class Privileged(TorchCrowd):
@@ -561,6 +599,37 @@ class Privileged(TorchCrowd):
     def step(self, actions):
         observations, rewards, done, infos = super().step(actions)
         return observations, torch.full((self.num_envs, 1), 0.5), rewards + 0.5, done, infos
+
+
+def test_two_ends_are_no_observations_of_a_critic():
+    class Five(TorchCrowd):
+        num_privileged_obs = 0
+
+        def step(self, actions):
+            observations, rewards, done, infos = super().step(actions)
+            return observations["obs"], rewards, done, done & False, infos
+
+        def reset(self):
+            return torch.zeros(self.num_envs, 4)
+
+    env = SimulatorVectorEnv(Five(2))
+    env.reset()
+    *_, rewards, terminated, truncated, _ = env.step(np.zeros(2, np.int64))
+    assert rewards.tolist() == [1, 1] and not terminated.any() and not truncated.any()
+
+
+def test_a_helper_that_observes_something_else_is_not_asked():
+    class Helper(Changed):
+        def get_observations(self, env_ids):
+            return {"joints": env_ids}
+
+    assert SimulatorVectorEnv(Helper()).single_observation_space.shape == (2,)
+
+
+def test_an_env_of_another_interface_with_num_envs_is_no_simulator():
+    env = adapt(CountingEnv())
+    env.env.num_envs = 4
+    assert not env_info(env, make_config().namespace()).is_simulator
 
 
 def test_values_in_another_order_are_refused():

@@ -10,7 +10,7 @@ from sample_factory.runtime.log import log
 from sample_factory.sampling.matchmaking.matchmaking import PastSelves
 from sample_factory.sampling.rollout import env_setup
 from sample_factory.sampling.rollout.env_setup import EnvSetup
-from sample_factory.spaces.agent_kinds import AgentKinds
+from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
 from sample_factory.train import main
 from tests.counting import CountingEnv, make_config, make_plan, make_shared
 
@@ -73,8 +73,15 @@ def test_an_env_with_other_spaces_than_in_the_trial_is_refused():
         beat=lambda: None,
     )
     setup(plan.envs._replace(kinds=plan.info.kinds)).make_vector(split=0)
-    other = AgentKinds.one(gym.spaces.Dict(obs=gym.spaces.Box(0, 1, (7,))), gym.spaces.Discrete(2), 1)
-    with pytest.raises(EnvContractError, match=r"has 1 agents with .* in the trial .*obs \(7,\) float32"):
+    (spaces,), of_agent = plan.info.kinds
+    observed = {
+        key: gym.spaces.Box(box.low - 1, box.high + 1, dtype=box.dtype)
+        for key, box in spaces.observation.spaces.items()
+    }
+    wider = AgentKinds((KindSpaces(gym.spaces.Dict(observed), spaces.action),), of_agent)
+    setup(plan.envs._replace(kinds=wider)).make_vector(split=0)
+    other = AgentKinds.one(gym.spaces.Dict(obs=gym.spaces.Box(0, 1, (7,))), spaces.action, len(of_agent))
+    with pytest.raises(EnvContractError, match=r"the one of the trial .*had .*obs \(7,\) float32"):
         setup(plan.envs._replace(kinds=other)).make_vector(split=0)
 
 
