@@ -123,15 +123,18 @@ def order(row: Row) -> tuple[str, bool, str, int, int]:
 
 
 def markdown(rows: Collection[Row]) -> Iterator[str]:
-    """Yields the lines of a table: mean objective, range if there are several seeds, and minutes."""
-    yield f"| scenario | trained by | {' | '.join(f'{frames / 1e6:g}M frames' for frames in SHOWN)} |"
-    yield "|---|---|" + "---|" * len(SHOWN)
+    """Yields the lines of a table: mean objective, range if there are several seeds, and minutes; then means
+    of the evaluations, with sampled and with the most probable actions."""
+    frames = " | ".join(f"{frames / 1e6:g}M frames" for frames in SHOWN)
+    yield f"| scenario | trained by | {frames} | then, in {EPISODES} episodes |"
+    yield "|---|---|" + "---|" * len(SHOWN) + "---|"
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["env"], row["trainer"]), []).append(row)
     for (env, trainer), own in groups.items():
         cells = [cell([row for row in own if int(row["frames"]) == frames]) for frames in SHOWN]
-        yield f"| `{env}` | {trainer} | {' | '.join(cells)} |"
+        evaluated = [row for row in own if int(row["frames"]) == LAST and row["sampled"]]
+        yield f"| `{env}` | {trainer} | {' | '.join(cells)} | {evaluations(evaluated)} |"
 
 
 def cell(rows: Sequence[Row]) -> str:
@@ -141,6 +144,14 @@ def cell(rows: Sequence[Row]) -> str:
     values = [float(row["objective"]) for row in rows]
     spread = f" ({min(values):.3g} to {max(values):.3g})" if len(rows) > 1 else ""
     return f"{np.mean(values):.3g}{spread}, {least_minutes(rows):.1f} min"
+
+
+def evaluations(rows: Sequence[Row]) -> str:
+    """Returns the means over the seeds that were evaluated; empty if there are none."""
+    if not rows:
+        return ""
+    sampled, probable = (np.mean([float(row[name]) for row in rows]) for name in ("sampled", "deterministic"))
+    return f"{sampled:.3g}, {probable:.3g}"
 
 
 def least_minutes(rows: Iterable[Row]) -> float:

@@ -351,6 +351,7 @@ def test_the_table_of_doom_keeps_its_rows_and_gets_one_for_each_step_of_a_run(tm
     assert (tmp_path / "doom.png").stat().st_size > 0
     (printed,) = [text for text in capsys.readouterr().out.splitlines() if "`doom_basic`" in text][-1:]
     cells = [f"{float(row['objective']):.3g}, {float(row['minutes']):.1f} min" for row in rows]
+    cells.append(f"{float(rows[1]['sampled']):.3g}, {float(rows[1]['deterministic']):.3g}")
     assert printed == f"| `doom_basic` | {doom_table.OURS} | {' | '.join(cells)} |"
 
 
@@ -361,7 +362,7 @@ def test_the_table_of_doom_has_mean_and_range_of_the_seeds_and_the_rest_of_the_l
 
     rows = [row(1, 500_000, 3, 1.0), row(2, 500_000, 5, 2.0), row(1, 1_000_000, 9, 3.0)]
     *_, printed = doom_table.markdown(rows)
-    assert printed == "| `doom_basic` | x |  | 4 (3 to 5), 1.0 min | 9, 3.0 min |  |"
+    assert printed == "| `doom_basic` | x |  | 4 (3 to 5), 1.0 min | 9, 3.0 min |  |  |"
     mean, rest = doom_table.lines_of("x", rows)
     assert (list(mean.x), list(mean.y), mean.label) == ([1.0], [4.0], "x (2 seeds)")
     assert (list(rest.x), list(rest.y), rest.label) == ([1.0, 3.0], [3.0, 9.0], "x, seed 1")
