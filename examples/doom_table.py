@@ -45,7 +45,7 @@ SCENARIOS = (
     "doom_battle2",
     "doom_deathmatch_bots",
 )
-SHOWN = (STEP, 500_000, 1_000_000, LAST)  # frames with a column in the table that is printed
+SHOWN = (500_000, 1_000_000, LAST)  # frames with a column in the table that is printed
 OURS = "default flags"
 IDENTITY = ("env", "trainer", "seed", "frames")
 COLUMNS = (*IDENTITY, "minutes", "reward", "objective", "sampled", "deterministic", "machine")
@@ -134,7 +134,8 @@ def markdown(rows: Collection[Row]) -> Iterator[str]:
     for (env, trainer), own in groups.items():
         cells = [cell([row for row in own if int(row["frames"]) == frames]) for frames in SHOWN]
         evaluated = [row for row in own if int(row["frames"]) == LAST and row["sampled"]]
-        yield f"| `{env}` | {trainer} | {' | '.join(cells)} | {evaluations(evaluated)} |"
+        if any(cells):
+            yield f"| `{env}` | {trainer} | {' | '.join(cells)} | {evaluations(evaluated)} |"
 
 
 def cell(rows: Sequence[Row]) -> str:
@@ -176,14 +177,13 @@ def lines_of(trainer: str, rows: Sequence[Row]) -> Iterator[Line]:
         of_seed.setdefault(row["seed"], []).append(row)
     ends = {seed: max(int(row["frames"]) for row in own) for seed, own in of_seed.items()}
     common, longest = min(ends.values()), max(ends, key=lambda seed: ends[seed])
-    label = f"{trainer} ({len(ends)} seed{'s' if len(ends) > 1 else ''})"
-    yield mean_line(trainer, label, [row for row in rows if int(row["frames"]) <= common])
+    yield mean_line(trainer, [row for row in rows if int(row["frames"]) <= common])
     if ends[longest] > common:
         rest = [row for row in of_seed[longest] if int(row["frames"]) >= common]
-        yield mean_line(f"{trainer}, one seed", f"{trainer}, seed {longest}", rest)
+        yield mean_line(f"{trainer}, one seed", rest)
 
 
-def mean_line(key: str, label: str, rows: Sequence[Row]) -> Line:
+def mean_line(label: str, rows: Sequence[Row]) -> Line:
     """Returns the mean over the seeds, with a point for each number of frames that all of them have."""
     seeds = {row["seed"] for row in rows}
     by_frames: dict[int, list[Row]] = {}
@@ -193,7 +193,7 @@ def mean_line(key: str, label: str, rows: Sequence[Row]) -> Line:
     minutes = np.array(list(map(least_minutes, points)))
     values = [[float(row["objective"]) for row in point] for point in points]
     mean, low, high = (np.array(list(map(of, values))) for of in (np.mean, min, max))
-    return Line(key, label, minutes, mean, (low, high))
+    return Line(label, label, minutes, mean, (low, high))
 
 
 def main(argv: Sequence[str]) -> int:
