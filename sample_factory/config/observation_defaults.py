@@ -74,12 +74,11 @@ SETS: Mapping[str, Mapping[str, Any]] = {
     "pictures": PICTURES,
     "simulators": SIMULATORS,
 }
-# Group of a simulator's observations for its critic -> names of the actor's group beside it: of Isaac Lab,
-# rsl_rl and mjlab, MuJoCo Playground, and Isaac Gym.
+# What a simulator calls the observations for its critic -> what it may call those for its actor.
 ACTOR_GROUPS: Mapping[str, Collection[str]] = {
-    "critic": ("policy", "actor"),
-    "privileged_state": ("state",),
-    "states": ("obs",),
+    "critic": ("policy", "actor"),  # Isaac Lab; rsl_rl, mjlab
+    "privileged_state": ("state",),  # MuJoCo Playground
+    "states": ("obs",),  # Isaac Gym
 }
 # The flags that such a set, or the number of agents, may choose.
 FOLLOWING = frozenset({"async_rl", "critic_only_keys", "node_workers"}.union(*SETS.values()))

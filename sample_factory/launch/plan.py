@@ -167,7 +167,7 @@ def with_defaults_for(
     keys = ", ".join(key for key, _ in spaces if key != ACTION_MASK)
     actions = " and continuous actions" if is_continuous and "async_rl" in chosen else ""
     if is_simulator:
-        observed = f"a batched simulator of {len(kinds.of_agent):,} copies"
+        observed = f"a batched simulator of {len(kinds.of_agent):,} envs"
     text = f"Defaults for {observed}{actions}, since the env observes {keys}: {listed}"
     notes = [Note(text, f"Defaults for {observed}{memory}")]
     if (

@@ -297,7 +297,8 @@ class Skrl(Simulator):
 
 
 class SkrlIsaacLab(Simulator):
-    """A wrapper that has the spaces of what is in it, but returns the actor's observations only."""
+    """Like skrl's wrapper of Isaac Lab: it declares the groups of the env within it, but returns only the
+    observations for the actor."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (2,))
     single_observation_space = IsaacLab.single_observation_space

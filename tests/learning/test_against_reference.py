@@ -229,7 +229,8 @@ def reference_train(flags, model, batch):
 
 @torch.no_grad()
 def reference_fixed(flags, model, trajectories):
-    """Returns what `evaluated` returns of each trajectory before the first SGD step; counts the returns."""
+    """Returns targets and ratios of each trajectory before the first SGD step, see `evaluated`. Updates the
+    statistics of returns."""
     results = [evaluated(flags, model, one, one.forward(model)) for one in trajectories]
     if model.returns_normalizer is not None:
         returns = [

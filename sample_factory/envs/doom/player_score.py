@@ -92,9 +92,8 @@ class VariableShaping:
         self._selected = variables.get("SELECTED_WEAPON")
         self._ammo = variables.get("SELECTED_WEAPON_AMMO")
         self._dead = variables.get("DEAD")
-        self._first_visit = scheme.get("first_visit", 0.0)
+        self._first_visit: float = scheme.get("first_visit", 0.0)
         self._position = [variables[name] for name in ("POSITION_X", "POSITION_Y") if name in variables]
-        # A player who cannot be located is always in the same square.
         self._visited: set[tuple[int, ...]] = set()
         self._previous: Sequence[float] | None = None
         self._num_readings = 0  # of the weapon now in hand, in a row
@@ -109,14 +108,11 @@ class VariableShaping:
         if self._selected is not None:
             is_same = previous is not None and previous[self._selected] == values[self._selected]
             self._num_readings = self._num_readings + 1 if is_same else 1
-        square = tuple(int(values[place] // CELL) for place in self._position)
-        is_first_visit = square not in self._visited
-        self._visited.add(square)
+        reward = self._visit(values) if self._first_visit else 0.0
         if previous is None:
             return 0.0
         if self._dead is not None and previous[self._dead] > 0 and values[self._dead] == 0:  # has respawned
             return 0.0
-        reward = self._first_visit if is_first_visit else 0.0
         is_held = self._num_readings >= MIN_READINGS_OF_SELECTED
         if is_held and self._selected is not None and self._ammo is not None and values[self._ammo] > 0:
             slot = int(values[self._selected])
@@ -128,6 +124,15 @@ class VariableShaping:
             elif change < 0:
                 reward += loss * min(-change, max_change)
         return reward
+
+    def _visit(self, values: Sequence[float]) -> float:
+        """Returns the reward for the square that the player is in. Without a position, it is always the same
+        square."""
+        square = tuple(int(values[place] // CELL) for place in self._position)
+        if square in self._visited:
+            return 0.0
+        self._visited.add(square)
+        return self._first_visit
 
 
 class PlayerScore:

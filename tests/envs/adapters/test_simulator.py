@@ -652,7 +652,7 @@ def test_a_simulator_gets_the_defaults_of_simulators(tmp_path):
     wanted |= {"async_rl": False, "critic_only_keys": ("critic",), "inline_samplers": 1, "num_workers": 1}
     assert wanted.items() <= flags.items()
     assert note.text.startswith(
-        "Defaults for a batched simulator of 64 copies, since the env observes critic, policy"
+        "Defaults for a batched simulator of 64 envs, since the env observes critic, policy"
     )
     assert "critic_only_keys critic" in note.text
 
