@@ -1,19 +1,28 @@
 """Runs Python programs in processes that are forked from one that has imported torch.
 
-A program that a test starts with an interpreter of its own spends most of its time on that import. Use this
-for programs that end by themselves, where their start is not what the test is about.
+A program that a test starts with an interpreter of its own spends most of its time on that import, and its
+template process on the same import. Use this for programs that end by themselves, where their start is not
+what the test is about.
 """
 
+import atexit
 import multiprocessing
 import os
 import runpy
 import signal
+import socket
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from pathlib import Path
+
+import pytest
+
+from sample_factory.runtime import start_template, template
+from sample_factory.runtime.marked_processes import VARIABLE, new_mark
 
 MODULES = [
     "sample_factory.training.run",
@@ -23,6 +32,40 @@ MODULES = [
 ]
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(MODULES)
+
+
+class Program:
+    """A program that runs, used like a Popen with stdout and stderr in one pipe of text."""
+
+    def __init__(self, words: Sequence[str]):
+        """words: what follows `python`: a file or "-m" and a module, then arguments."""
+        reader, writer = _processes.Pipe(duplex=False)
+        self._process = _start(_run_one, words, dict(os.environ), Path.cwd(), writer)
+        writer.close()
+        self.stdout = os.fdopen(os.dup(reader.fileno()))
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    poll = returncode.fget
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        assert self.returncode is not None, f"still running after {timeout} s"
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
+        shown = []
+        reader = threading.Thread(target=lambda: shown.append(self.stdout.read()), daemon=True)
+        reader.start()
+        self.wait(timeout)
+        reader.join(timeout)
+        return "".join(shown), None
+
+    def kill(self) -> None:
+        self._process.kill()
 
 
 def run_programs(
@@ -36,9 +79,7 @@ def run_programs(
     """
     files = [folder / f"output_{number}.txt" for number in range(len(command_lines))]
     reader, writer = _processes.Pipe(duplex=False)
-    arguments = (command_lines, files, dict(os.environ), cwd or Path.cwd(), writer)
-    process = _processes.Process(target=_run_each, args=arguments)
-    process.start()
+    process = _start(_run_each, command_lines, files, dict(os.environ), cwd or Path.cwd(), writer)
     writer.close()
     process.join(timeout)
     has_ended = process.exitcode is not None
@@ -49,20 +90,101 @@ def run_programs(
     return list(zip(reader.recv(), shown, strict=True))
 
 
+def _start(target: Callable, *arguments):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, new_mark())  # with which the server begins, and each process forked from it
+        forkserver.ensure_running()
+    process = _processes.Process(target=target, args=arguments)
+    process.start()
+    return process
+
+
+def _run_one(words, environment, cwd, output) -> None:
+    """In the process of a Program."""
+    _enter(environment, cwd)
+    os.dup2(output.fileno(), 1)
+    os.dup2(output.fileno(), 2)
+    output.close()
+    ready = _fork_template([])
+    if ready:
+        code = _run(words, ready)
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        sys.exit(code)
+
+
 def _run_each(command_lines, files, environment, cwd, writer) -> None:
-    """In the process."""
-    threading.Thread(target=_end_with_the_tests, daemon=True).start()
+    """In the process of several programs."""
+    _enter(environment, cwd)
+    templates = []
+    for file in files:  # before the programs change this process
+        _write_to(file)
+        templates.append(_fork_template(templates))
+        if templates[-1] is None:
+            return
+    codes = []
+    for words, file, ready in zip(command_lines, files, templates, strict=True):
+        _write_to(file)
+        codes.append(_run(list(words), ready))
+    writer.send(codes)
+
+
+def _enter(environment, cwd) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
     sys.stdout.reconfigure(line_buffering=True)  # stdout and stderr are in the order of a terminal
-    codes = []
-    for words, file in zip(command_lines, files, strict=True):
-        with open(file, "w") as output:
-            os.dup2(output.fileno(), 1)
-            os.dup2(output.fileno(), 2)
-        codes.append(_run(list(words)))
-    writer.send(codes)
+
+
+def _write_to(file: Path) -> None:
+    with open(file, "a") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+
+
+class _ForkedTemplate(template.Template):
+    """A template process that is a copy of this process."""
+
+    def __init__(self, connection: socket.socket, pid: int):
+        self._socket = connection
+        self._process = _Forked(pid)
+        self._is_ready = False
+        self._is_useless = False
+
+
+class _Forked:
+    """A child of this process with what `Template` uses of a Popen."""
+
+    def __init__(self, pid: int):
+        self.pid = pid
+        self.returncode = None
+
+    def kill(self) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> None:
+        if self.returncode is None:
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def _fork_template(others: Sequence[_ForkedTemplate]) -> _ForkedTemplate | None:
+    """Returns a new template process. Returns None in that process when it ends, and in each child of it when
+    its work is done."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        return _ForkedTemplate(ours, pid)
+    for end in [ours, *(other._socket for other in others)]:
+        end.close()
+    os.setpgid(0, 0)
+    try:
+        start_template.main(theirs.detach(), [])
+    finally:  # as at the end of an interpreter
+        threading._shutdown()
+        atexit._run_exitfuncs()
+    return None
 
 
 def _end_with_the_tests() -> None:
@@ -70,7 +192,11 @@ def _end_with_the_tests() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _run(words: list[str]) -> int:
+def _run(words: list[str], ready: _ForkedTemplate) -> int:
+    """Runs a program in this process and returns its exit code. ready: the first template that it uses."""
+    threading.Thread(target=_end_with_the_tests, daemon=True).start()
+    own, unused = template.Template, [ready]
+    template.Template = lambda *options: unused.pop() if unused else own(*options)
     is_module = words[0] == "-m"
     sys.argv = words[is_module:]
     try:
@@ -83,4 +209,7 @@ def _run(words: list[str]) -> int:
     except BaseException:
         traceback.print_exc()
         return 1
+    finally:
+        template.Template = own
+        ready.close()
     return 0

@@ -149,8 +149,8 @@ def test_a_block_within_another_one_uses_its_template_and_leaves_it():
 
 
 def test_a_block_leaves_no_process():
-    before, children = threading.active_count(), psutil.Process().children()
+    threads, children = {*threading.enumerate()}, {*psutil.Process().children()}
     with template([], {}):
         pid = current()._process.pid
-    assert current() is None and not psutil.pid_exists(pid) and threading.active_count() == before
-    assert eventually(lambda: not {*psutil.Process().children()} - {*children})
+    assert current() is None and not psutil.pid_exists(pid) and not {*threading.enumerate()} - threads
+    assert eventually(lambda: not {*psutil.Process().children()} - children)

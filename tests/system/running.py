@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from tests.forked import run_programs
+from tests.forked import Program, run_programs
 from tests.runtime.waiting import eventually
 
 PR_SET_CHILD_SUBREAPER = 36  # of sys/prctl.h
@@ -61,18 +61,13 @@ def run(module: str, train_dir: Path, *flags: str) -> subprocess.CompletedProces
     return subprocess.CompletedProcess(words, code, shown)
 
 
-started: list[subprocess.Popen] = []
+started: list[Program] = []
 
 
-def start(module: str, train_dir: Path, *flags: str) -> subprocess.Popen:
+def start(module: str, train_dir: Path, *flags: str) -> Program:
     """Starts a command; it is killed after the test if it still runs."""
-    process = subprocess.Popen(
-        command(module, train_dir, *flags),
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    _, *words = command(module, train_dir, *flags)
+    process = Program(words)
     started.append(process)
     return process
 
@@ -89,7 +84,7 @@ def kill_started() -> None:
 STATUS = re.compile(r"\[main\] INFO +([\d.]+)([kM]?)(?: / \S+)?  ")
 
 
-def wait_for_line(process: subprocess.Popen, text: str) -> str:
+def wait_for_line(process: Program, text: str) -> str:
     """Reads the output up to a line with `text` and returns it; fails if the output ends before."""
     lines = []
     for line in process.stdout:
@@ -99,7 +94,7 @@ def wait_for_line(process: subprocess.Popen, text: str) -> str:
     raise AssertionError(f"no line with {text!r} in:\n{''.join(lines)}")
 
 
-def wait_for_frames(process: subprocess.Popen, beyond: int) -> int:
+def wait_for_frames(process: Program, beyond: int) -> int:
     """Reads the output up to a status with more than `beyond` env frames; returns their number, in which only
     three digits are exact."""
     while True:
@@ -111,16 +106,16 @@ def wait_for_frames(process: subprocess.Popen, beyond: int) -> int:
             return frames
 
 
-def wait_for_progress(process: subprocess.Popen) -> None:
+def wait_for_progress(process: Program) -> None:
     """Waits until env frames are added to those of the next status."""
     wait_for_frames(process, wait_for_frames(process, 0))
 
 
-def interrupt(process: subprocess.Popen, number: int = signal.SIGINT) -> None:
+def interrupt(process: Program, number: int = signal.SIGINT) -> None:
     os.kill(process.pid, number)
 
 
-def stop(process: subprocess.Popen, number: int = signal.SIGINT) -> str:
+def stop(process: Program, number: int = signal.SIGINT) -> str:
     """Stops a run by a signal; fails unless it ends well. Returns the rest of its output."""
     interrupt(process, number)
     output, _ = process.communicate(timeout=30)
@@ -128,7 +123,7 @@ def stop(process: subprocess.Popen, number: int = signal.SIGINT) -> str:
     return output
 
 
-def descendants(process: subprocess.Popen) -> list[psutil.Process]:
+def descendants(process: Program) -> list[psutil.Process]:
     return psutil.Process(process.pid).children(recursive=True)
 
 
@@ -189,7 +184,7 @@ def assert_all_gone(processes: list[psutil.Process], timeout: float = 15) -> Non
     assert not alive, f"still running: {alive}"
 
 
-def engine_ids(process: subprocess.Popen) -> set[str]:
+def engine_ids(process: Program) -> set[str]:
     """Returns the instance ids of the Doom engines of a run, with which the names of their files end."""
     ids = set()
     for engine in engines(psutil.Process(process.pid)):

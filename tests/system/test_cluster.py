@@ -1,10 +1,9 @@
 """A run with rollout and policy workers on another node, by a real Ray on this machine."""
 
-import subprocess
-
 import psutil
 import pytest
 
+from tests.forked import Program
 from tests.processes import alive
 from tests.system.running import (
     FOREVER,
@@ -23,7 +22,7 @@ NODE = ["--num_nodes=2", "--node_workers=1", "--node_envs_per_worker=4", "--num_
 ARRIVED = "its first trajectories have arrived"
 
 
-def node_of(run: subprocess.Popen) -> psutil.Process:
+def node_of(run: Program) -> psutil.Process:
     """Returns the process of the only node; Ray names it after the class, and while it answers the method."""
     [node] = [process for process in descendants(run) if process.name().startswith("ray::Node")]
     return node

@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 import torch
 
 from sample_factory.runtime.supervisor import REPEAT_SECONDS
+from tests.forked import Program
 from tests.runtime.waiting import eventually
 from tests.system.running import (
     FOREVER,
@@ -58,7 +58,7 @@ def assert_saved(train_dir: Path) -> None:
 
 
 def assert_signal_saves_and_stops(
-    run: subprocess.Popen, number: int, train_dir: Path, ids: set[str], *more: psutil.Process
+    run: Program, number: int, train_dir: Path, ids: set[str], *more: psutil.Process
 ) -> None:
     """Stops a run that has saved nothing yet. ids: of engines that it has had before. more: processes."""
     family = [*descendants(run), *more]
@@ -80,7 +80,7 @@ def health(train_dir: Path) -> list[float]:
     ]
 
 
-def has_both_engines(run: subprocess.Popen, worker: str) -> bool:
+def has_both_engines(run: Program, worker: str) -> bool:
     """Returns False while a worker is being replaced."""
     try:
         return len(engines(child(descendants(run), worker))) == 2
