@@ -83,7 +83,10 @@ def train(env: str, seed: int, minutes: float, table: Path) -> None:
 
     wrapping = {"wrapper_class": wrap, "env_kwargs": {"frame_skip": FRAMESKIP}}
     envs = make_vec_env(ENVS[env], n_envs=NUM_ENVS, seed=seed, **wrapping)
-    PPO("CnnPolicy", envs, n_steps=NUM_STEPS, seed=seed).learn(10**9, callback=Rows())
+    try:
+        PPO("CnnPolicy", envs, n_steps=NUM_STEPS, seed=seed).learn(10**9, callback=Rows())
+    finally:
+        envs.close()
 
 
 def main(argv: Sequence[str]) -> None:

@@ -135,7 +135,7 @@ class NeverCloses(gym.Env):
     action_space = gym.spaces.Discrete(2)
 
     def __init__(self):
-        child_side.END_SECONDS = 0.3  # shorter than usual, in this process only
+        child_side.END_SECONDS = 1.0  # shorter than usual, in this process only
 
     def reset(self, *, seed=None, options=None):
         return np.zeros(2, np.float32), {}

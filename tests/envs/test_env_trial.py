@@ -284,7 +284,8 @@ class InItsProcess(Raises):
     ids=["fork", "closerange", "execv"],
 )
 def test_what_an_env_does_to_its_process_is_named_within_seconds(act, message, monkeypatch):
-    monkeypatch.setattr(child, "LOST_SECONDS", 0.2)
+    if "replaced" in message:  # the others tell why they end, which takes longer on a busy machine
+        monkeypatch.setattr(child, "LOST_SECONDS", 0.2)
     family = EnvFamily("my_env", lambda name: InItsProcess(act), None, {})
     cfg = SimpleNamespace(**vars(CFG), reset_timeout_seconds=20.0)
     with pytest.raises(ChildFailed, match=message) as caught:

@@ -168,6 +168,7 @@ def test_the_error_for_an_unknown_id_of_a_module_names_the_nearest(tmp_path, mon
 
 
 def test_an_old_version_that_still_exists_is_reported_once(caplog):
+    gym_family._warn_of_newer.cache_clear()
     for _ in range(2):
         resolve_family("gym_MountainCar-v0")
         resolve_family("gym_CartPole-v0")

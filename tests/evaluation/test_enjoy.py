@@ -217,7 +217,7 @@ def test_a_video_without_a_display_prints_no_error(saved_experiment, tmp_path, m
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "XDG_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
     argv = [*saved_experiment(CARTPOLE), "--save_video", "--no_render", "--video_frames=2"]
-    [(code, shown)] = run_programs([["-m", "sample_factory.enjoy", *argv]], tmp_path, timeout=120)
+    [(code, shown)] = run_programs([["-m", "sample_factory.enjoy", *argv]], tmp_path, timeout=400)
     assert code == 0 and "replay.mp4" in shown
     assert "error" not in shown and "XDG_RUNTIME_DIR" not in shown
 

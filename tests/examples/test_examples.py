@@ -23,7 +23,7 @@ from tests.examples.run_snippets import with_tiny_keywords
 from tests.forked import run_programs
 from tests.system.running import scalars
 
-pytestmark = pytest.mark.timeout(400)  # seconds; beside other load, workers of low priority are slow
+pytestmark = pytest.mark.timeout(900)  # seconds; beside other load, workers of low priority are slow
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -40,7 +40,7 @@ def run(*command_lines: list[str]) -> list[str]:
     in the last line."""
     lines = [[str(EXAMPLES / script), *arguments] for script, *arguments in command_lines]
     with tempfile.TemporaryDirectory() as folder:
-        ended = run_programs(lines, Path(folder), timeout=300)
+        ended = run_programs(lines, Path(folder), timeout=800)
     return [f"{shown}exit code {code}" for code, shown in ended]
 
 
@@ -60,7 +60,7 @@ def run_python(*words: str, cwd: Path | None = None) -> subprocess.CompletedProc
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=300,
+        timeout=800,
     )
 
 
@@ -85,7 +85,7 @@ def train_then_enjoy(script: str, train_dir: Path, flags: list[str], episodes: i
     ("script", "flags", "at_least"),
     [
         # Random actions get 2.5, and 7 in the best of 2,000 episodes; the most is 10.
-        ("custom_env.py", ["--train_for_env_steps=8000"], 6),
+        ("custom_env.py", [*SERIAL, "--train_for_env_steps=8000"], 6),
         # Random free fields get 3.3, the most is 5; the env raises for a field that is not free.
         ("action_mask.py", [*SERIAL, "--train_for_env_steps=10000"], 4.2),
         # Without a memory, 0.5; the most is 1.

@@ -16,7 +16,7 @@ def test_without_a_compiler_the_message_says_what_is_missing(monkeypatch):
         compile_encoders(make_learner().model, torch.device("cpu"))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 @pytest.mark.skipif(not any(map(shutil.which, CPP_COMPILERS)), reason="needs a C++ compiler")
 def test_a_compiled_learner_learns_the_same_and_its_checkpoint_has_the_same_names():
     plain, compiled = make_learner(), make_learner()

@@ -14,7 +14,7 @@ from tests.counting import CountingEnv, counts, make_config, make_shared
 from tests.learning.late_sampler import AGENTS, NUM_LATE
 from tests.runtime.waiting import eventually
 
-PATIENCE = 30.0
+PATIENCE = 100.0
 
 
 class Batching:
@@ -40,7 +40,7 @@ class Batching:
         self._thread.join()
 
     def _stand_still(self, _):
-        self.resumed.wait(PATIENCE)
+        self.resumed.wait(10 * PATIENCE)
 
     def _run(self):
         try:

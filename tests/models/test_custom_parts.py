@@ -157,6 +157,7 @@ class Convolving(nn.Module):
     ("encoder", "space"), [(Normed, VECTOR), (Convolving, S.Dict(obs=S.Box(0, 255, (3, 36, 48), np.uint8)))]
 )
 def test_in_bfloat16_an_encoder_of_plain_modules_acts_as_it_learns(encoder, space):
+    torch.manual_seed(0)
     model = build(space, encoder_custom=encoder)
     observations = made_up_observations(space, 1, 4, torch.device("cpu"))
     outputs = []

@@ -28,6 +28,7 @@ def test_an_index_of_a_tensor_dict_is_one_into_all_its_tensors():
 
 
 def test_a_running_normaliser_changes_tensors_in_place_and_learns_in_training_mode_only():
+    torch.manual_seed(0)
     normalizer = RunningMeanStdInPlace((2,))
     batch = torch.randn(1000, 2) * 3 + 5
     given = batch.clone()
@@ -63,10 +64,10 @@ def test_a_clock_has_last_total_and_mean_seconds():
     seconds = []
     for _ in range(3):
         start = time.perf_counter()
-        with timing.timeit("last"), timing.add_time("all"), timing.time_avg("mean", average=2):
+        with timing.add_time("all"), timing.timeit("last"), timing.time_avg("mean", average=2):
             sum(range(1000))
         seconds.append(time.perf_counter() - start)
-    assert 0 < timing.last <= seconds[-1] and timing["last"] < timing.all <= sum(seconds)
+    assert 0 < timing.last <= seconds[-1] and timing["last"] <= timing.all <= sum(seconds)
     assert 0 < timing.mean <= max(seconds[1:])
     assert str(timing).startswith("Steps: ") and set(timing) == {"last", "all", "mean"}
 

@@ -34,6 +34,7 @@ SMALL = [
     "--encoder_mlp_layers=8",
     "--train_for_env_steps=100",
     "--device=cpu",
+    "--seed=1",
 ]
 
 

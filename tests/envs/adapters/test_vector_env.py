@@ -1,6 +1,7 @@
 """Gymnasium vector envs: autoreset modes, infos of ended episodes, cost per agent."""
 
 import copy
+import gc
 import sys
 
 import gymnasium as gym
@@ -274,11 +275,14 @@ def count_instructions(call):
         return trace
 
     former = sys.gettrace()
+    gc.collect()
+    gc.disable()  # finalizers of objects that other tests have left would count, too
     sys.settrace(trace)
     try:
         call()
     finally:
         sys.settrace(former)
+        gc.enable()
     return count
 
 

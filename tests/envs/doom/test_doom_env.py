@@ -421,7 +421,7 @@ def test_nothing_is_left_of_the_engines(ended_scripts, end):
     if end == "close":
         assert ["left", "0"] in words
     engines = [(line[1], Path(line[2])) for line in words if line[:1] == ["engine"]]
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while any(traces_of(*engine) for engine in engines) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert [traces_of(*engine) for engine in engines] == [[]] * 4

@@ -10,8 +10,6 @@ from sample_factory.envs.doom.doom_family import DoomFlags, doom_defaults
 from sample_factory.envs.doom.film import split_screen, split_width
 from sample_factory.envs.doom.make_doom_env import make_doom_env
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def play(render_mode, num_steps=40):
     """Plays at random with one seed; returns rewards, terminated, truncated and pictures of each step."""

@@ -54,7 +54,7 @@ sys.exit(run_command(lambda arguments: print(env.reset(seed=1))))
 MINUTES = 0.04
 ONE = {"num_agents": 1, "num_humans": 1, "timelimit": MINUTES}
 MATCH_SECONDS = MINUTES * 60
-PATIENCE_SECONDS = 40.0
+PATIENCE_SECONDS = 120.0
 
 
 def endpoints_in(caplog) -> list[str]:
@@ -97,12 +97,13 @@ def make_human(doom_cfg):
 
 
 class Stepping(threading.Thread):
-    """Plays matches one after another; `results` are those of the agent in each."""
+    """Plays matches one after another."""
 
     def __init__(self, env):
         super().__init__(daemon=True)
         self.env = env
-        self.results = []
+        self.results = []  # of the agent in each match
+        self.ends = []  # of each match: the time in seconds, and the number of steps since the first match
         self.num_steps = 0
         self.is_to_end = False
         self.start()
@@ -113,6 +114,7 @@ class Stepping(threading.Thread):
             _, _, _, truncated, infos = self.env.step([self.env.action_space.sample()])
             self.num_steps += 1
             if truncated[0]:
+                self.ends.append((time.monotonic(), self.num_steps))
                 self.results.append(infos[0]["episode_extra_stats"])
 
 
@@ -125,10 +127,9 @@ def test_a_human_plays_matches_in_real_time_and_after_leaving_the_next_match_wai
     stepping = Stepping(make_env("doom_duel", **ONE))
     assert eventually(lambda: endpoints_in(caplog), PATIENCE_SECONDS)
     first.join(endpoints_in(caplog)[0])
-    assert eventually(lambda: stepping.num_steps > 0, PATIENCE_SECONDS)
-    started = time.monotonic()
     assert eventually(lambda: len(stepping.results) >= 2, PATIENCE_SECONDS)
-    assert time.monotonic() - started > 0.9 * 2 * MATCH_SECONDS
+    (first_end, _), (second_end, _), *_ = stepping.ends
+    assert second_end - first_end > 0.8 * MATCH_SECONDS
     assert [first.num_players() for _ in range(2)] == [2, 2]
     assert first.process.wait(timeout=PATIENCE_SECONDS) == 0
     assert eventually(lambda: len(endpoints_in(caplog)) == 2, PATIENCE_SECONDS)
@@ -137,10 +138,10 @@ def test_a_human_plays_matches_in_real_time_and_after_leaving_the_next_match_wai
     assert eventually(lambda: len(stepping.results) > num_matches, PATIENCE_SECONDS)
     assert second.num_players() == 2
     stepping.is_to_end = True
-    stepping.join(timeout=10)
+    stepping.join()
     stepping.env.close()
     assert second.process.wait(timeout=PATIENCE_SECONDS) == 0, "a human who is left alone leaves"
-    assert stepping.num_steps == pytest.approx(len(stepping.results) * MATCH_SECONDS * 35 / 4, abs=12)
+    assert stepping.ends[-1][1] == pytest.approx(len(stepping.results) * MATCH_SECONDS * 35 / 4, abs=12)
     assert stepping.results[-1]["num_players"] == 2
 
 

@@ -95,7 +95,7 @@ def test_an_engine_that_is_killed_ends_its_match_and_a_new_match_can_begin(make_
                 random_step(env)
         left = pids(env)
         env.close()
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 40
         assert not any(os.path.exists(f"/proc/{pid}/exe") for pid in left)
         env.reset()
     assert play(env)[0] >= MIN_STEPS
@@ -189,11 +189,11 @@ env.close()
 def test_a_start_that_fails_for_one_player_is_tried_again_and_leaves_the_process_alive(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", FAILING_START]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "start 1 of the match failed: no luck" in result.stderr
     assert "played" in result.stdout
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while list(tmp_path.iterdir()) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not list(tmp_path.iterdir()), "the frozen engine ends with its process"
