@@ -24,7 +24,7 @@ from sample_factory.runtime.log import log
 EARLY_SECONDS = 120.0
 EARLY_INTERVAL = 5.0
 
-_file_numbers = itertools.count()
+_file_numbers = itertools.count()  # TensorBoard reads files of the same second in the order of their names
 
 
 class PendingFile:
@@ -150,7 +150,7 @@ class TensorboardWriter:
 
         if self._file is None:
             name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
-            self._file = PendingFile(self._folder / f"{name}.{next(_file_numbers)}")
+            self._file = PendingFile(self._folder / f"{name}.{next(_file_numbers):06d}")
             self._records = RecordWriter(self._file.records)
             self._add(file_version="brain.Event:2")
         self._records.write(Event(wall_time=time.time(), **content).SerializeToString())

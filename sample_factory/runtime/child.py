@@ -30,7 +30,7 @@ POLL_SECONDS = 0.01
 # A process forked by the child can hide the child's end from `wait`, so the exit code is read this often.
 EXIT_CODE_SECONDS = 0.2
 # Time for a stuck child to print the stacks of its threads.
-DUMP_SECONDS = 0.3
+DUMP_SECONDS = 1.0
 # A child that has just started has no handler for SIGUSR1 yet: the signal would end it.
 SAFE_TO_SIGNAL_SECONDS = 2.0
 # How much longer than END_SECONDS `run_in_child` waits for the child to end by itself.

@@ -92,8 +92,8 @@ def squeue(state: str, argv: list[str]) -> int:
 
 
 def scancel(state: str, argv: list[str]) -> int:
-    """Sends SIGTERM to all processes of the jobs."""
-    for job_id in argv:
+    """Sends SIGTERM to all processes of the jobs. In reverse, so that no waiting job takes a freed place."""
+    for job_id in reversed(argv):
         pid = int((Path(state) / f"{job_id}.pid").read_text())
         if _is_alive(pid):
             for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:

@@ -11,7 +11,7 @@ import pytest
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.runner.run_job import Job, main, run_job
-from tests.processes import wait_until
+from tests.processes import is_alive, wait_until
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(120)  # seconds
@@ -117,7 +117,7 @@ def test_a_run_saves_and_ends_when_the_process_around_it_is_killed(make_job, tmp
     (child,) = psutil.Process(process.pid).children()
     process.kill()
     process.wait()
-    wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: not is_alive(child))
     assert (tmp_path / "saved").exists()
 
 

@@ -118,7 +118,7 @@ def test_after_kill_9_ended_trials_are_not_repeated_and_the_others_continue(sear
     describe(search, [0.4, 0.8], more="seconds=100")
     (search.folder / "wait_0.8").touch()
     process = search.start("--max_parallel=2")
-    wait_until(lambda: starts(search).get("001") == 2)
+    wait_until(lambda: starts(search).get("001") == 2, timeout=300)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     wait_until(lambda: "running" not in search.states().values())

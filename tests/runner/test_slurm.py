@@ -60,7 +60,7 @@ def test_scancel_stops_the_runs_and_a_second_start_resumes_them(grid, cluster):
 def test_a_job_that_reaches_its_time_limit_is_queued_again(grid, cluster):
     grid.describe([0])
     (grid.folder / "wait").touch()
-    process = grid.start(SLURM, "--slurm_timeout=3s")
+    process = grid.start(SLURM, "--slurm_timeout=10s")
     wait_until(lambda: submitted(cluster) == 2 and len(grid.starts(0)) == 2)
     (grid.folder / "wait").unlink()
     process.communicate(timeout=120)

@@ -15,6 +15,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.launch.command_line import parse
 from sample_factory.monitoring.summaries import TensorboardWriter
 from sample_factory.runner.watch_curves import TB, TensorBoardFlags, find_experiments, tensorboard_command
+from tests.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("battle_1", "battle_2", "grid/a/00_a_see_1", "grid/a/01_a_see_2", "other/duel")
@@ -78,9 +79,12 @@ def test_tensorboard_shows_the_selected_experiments_until_ctrl_c(train_dir):
     )
     lines = iter(process.stderr.readline, "")
     address = next(found[0] for line in lines if (found := re.search(r"http://localhost:\d+", line)))
-    with urllib.request.urlopen(f"{address}/data/plugin/scalars/tags", timeout=60) as answer:
-        runs = json.loads(answer.read())
+
+    def shown() -> set[str]:
+        with urllib.request.urlopen(f"{address}/data/plugin/scalars/tags", timeout=60) as answer:
+            return {run.removesuffix("/.summary/0") for run in json.loads(answer.read())}
+
+    wait_until(lambda: shown() == {"battle_2", *NAMES[2:4]})  # it loads them one after another
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(timeout=60) == 0
     process.stderr.close()
-    assert {run.removesuffix("/.summary/0") for run in runs} == {"battle_2", *NAMES[2:4]}

@@ -118,15 +118,21 @@ class FailsForGood(Idle):
 class GetsStuck(Idle):
     """Sends two heartbeats, then gets stuck."""
 
+    useful_seconds = 0.11  # between the two
+
     def run(self) -> None:
         child_side.BEAT_SECONDS = 0.1  # shorter than usual, in this process only
         self.context.beat()
-        time.sleep(0.11)
+        time.sleep(self.useful_seconds)
         self.context.beat()
         self.sleep_for_ever()
 
     def sleep_for_ever(self) -> None:
         time.sleep(10_000)
+
+
+class GetsStuckLater(GetsStuck):
+    useful_seconds = 0.5
 
 
 class BeatsOnceWhileItIsBuilt(Idle):

@@ -33,6 +33,7 @@ from tests.runtime.bodies import (
     FailsInFactory,
     FailsWhenStopped,
     GetsStuck,
+    GetsStuckLater,
     Idle,
     LosesPeer,
     NeverReady,
@@ -154,8 +155,8 @@ def test_repeated_deaths_of_a_restartable_child_end_the_run():
 
 
 def test_a_child_that_was_useful_for_long_may_die_again():
-    worker = forked("worker", GetsStuck)  # ready, and useful for 0.1 seconds
-    limits = Limits(deaths=1, useful_seconds=0.05, silent_seconds=0.6)
+    worker = forked("worker", GetsStuckLater)
+    limits = Limits(deaths=1, useful_seconds=0.05, silent_seconds=1.5)
     with Supervisor([worker], restartable=[worker], limits=limits) as supervisor:
         supervisor.start_all()
         for _ in range(2):
@@ -316,7 +317,8 @@ def test_a_second_interrupt_of_a_process_with_other_work_raises_and_kills_all_ch
     assert signal.getsignal(signal.SIGINT) is former
 
 
-def test_a_signal_interrupts_a_block_that_watches_no_flag():
+def test_a_signal_interrupts_a_block_that_watches_no_flag(monkeypatch):
+    monkeypatch.setattr(supervisor_module, "REPEAT_SECONDS", 60.0)  # a later one would end this process
     with StopSignals() as signals:
         with pytest.raises(StopRequested), signals.interrupting():
             signal.raise_signal(signal.SIGTERM)

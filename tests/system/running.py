@@ -118,7 +118,7 @@ def interrupt(process: Program, number: int = signal.SIGINT) -> None:
 def stop(process: Program, number: int = signal.SIGINT) -> str:
     """Stops a run by a signal; fails unless it ends well. Returns the rest of its output."""
     interrupt(process, number)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=LIMIT_SECONDS)
     assert process.returncode == 0, output
     return output
 
@@ -179,7 +179,7 @@ def adopting_orphans() -> Iterator[None]:
         libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
 
 
-def assert_all_gone(processes: list[psutil.Process], timeout: float = 15) -> None:
+def assert_all_gone(processes: list[psutil.Process], timeout: float = 60) -> None:
     _, alive = psutil.wait_procs(processes, timeout=timeout)
     assert not alive, f"still running: {alive}"
 

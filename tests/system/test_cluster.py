@@ -4,7 +4,6 @@ import psutil
 import pytest
 
 from tests.forked import Program
-from tests.processes import alive
 from tests.system.running import (
     FOREVER,
     LIMIT_SECONDS,
@@ -13,6 +12,7 @@ from tests.system.running import (
     checkpoints,
     descendants,
     kill,
+    name_of,
     start,
     stop,
     wait_for_line,
@@ -24,7 +24,7 @@ ARRIVED = "its first trajectories have arrived"
 
 def node_of(run: Program) -> psutil.Process:
     """Returns the process of the only node; Ray names it after the class, and while it answers the method."""
-    [node] = [process for process in descendants(run) if process.name().startswith("ray::Node")]
+    [node] = [process for process in descendants(run) if name_of(process).startswith("ray::Node")]
     return node
 
 
@@ -41,10 +41,10 @@ def test_a_node_samples_is_replaced_when_it_dies_and_ends_with_the_run(tmp_path)
     kill(node)
     wait_for_line(run, "it is replaced when its machine")
     wait_for_line(run, ARRIVED)
-    assert not alive(workers), "they end with their node"
+    assert_all_gone(workers), "they end with their node"
     family = descendants(run)
     stop(run)
-    assert not alive(family)
+    assert_all_gone(family)
 
 
 @pytest.mark.timeout(600)
@@ -52,9 +52,9 @@ def test_a_run_whose_ray_dies_saves_and_names_it(tmp_path):
     run = start("calm_envs.py", tmp_path, "--env=calm_pole", "--experiment=a", FOREVER, *SMALL, *NODE)
     wait_for_line(run, ARRIVED)
     family = descendants(run)
-    kill(next(process for process in family if process.name() == "raylet"))
+    kill(next(process for process in family if name_of(process) == "raylet"))
     output, _ = run.communicate(timeout=LIMIT_SECONDS)
     assert run.returncode == 1
     assert "ingest_0 failed" in output and "Ray ends this process when its head" in output
     assert checkpoints(tmp_path / "a")
-    assert_all_gone(family, timeout=60)
+    assert_all_gone(family)

@@ -1,6 +1,7 @@
 """Processes of a run are killed or stopped, with real Doom engines where they matter."""
 
 import contextlib
+import re
 import signal
 import time
 from pathlib import Path
@@ -143,7 +144,7 @@ def test_a_worker_killed_again_and_again_while_it_sends_is_replaced_until_it_is_
     family = descendants(run)
     kill(child(family, "rollout_worker_0"))
     output = run.stdout.read()
-    assert run.wait(timeout=30) == 1
+    assert run.wait() == 1
     message = "died 6 times in a row, each within 24 s of use; the last time: ended by signal 9"
     assert "rollout_worker_0 failed: " in output.splitlines()[-1] and message in output.splitlines()[-1]
     assert_all_gone(family)
@@ -166,13 +167,13 @@ def test_a_worker_that_dies_while_its_learner_stands_still_is_replaced_and_the_r
 
 def test_an_engine_that_hangs_is_ended_with_its_worker_and_keeps_no_signal_from_stopping_the_run(tmp_path):
     # Episodes so long that an engine is stopped in a step, not between two episodes.
-    flags = ["--env=calm_doom_my_way_home", *DOOM, ONLY_AT_THE_END, "--heartbeat_reporting_interval=4"]
+    flags = ["--env=calm_doom_my_way_home", *DOOM, ONLY_AT_THE_END, "--heartbeat_reporting_interval=10"]
     run = start(CALM, tmp_path, *flags)
     wait_for_frames(run, 0)
     ids = engine_ids(run)
     first = engines(child(descendants(run), "rollout_worker_0"))[1]
     kill(first, signal.SIGSTOP)
-    wait_for_line(run, "rollout_worker_0 was stuck: no sign of life for 4 s")
+    wait_for_line(run, "rollout_worker_0 was stuck: no sign of life for 10 s")
     wait_for_line(run, "doom_env.py")  # in its stack
     wait_for_line(run, "rollout_worker_0 died in step of env 1 and is replaced")
     wait_for_line(run, "worker 0: envs are ready")
@@ -189,7 +190,7 @@ def test_a_killed_policy_worker_ends_the_run_and_is_named(tmp_path):
     kill(child(family, "policy_worker_0_0"))
     killed = time.monotonic()
     output = run.stdout.read()
-    assert run.wait(timeout=15) == 1 and time.monotonic() - killed < 15
+    assert run.wait() == 1 and time.monotonic() - killed < 60, "it does not wait for it as for a learner"
     assert "policy_worker_0_0 failed: ended by signal 9" in output.splitlines()[-1]
     assert_saved(tmp_path)
     assert_all_gone(family)
@@ -210,7 +211,7 @@ def test_several_learners_save_once_and_resume_and_a_killed_one_ends_the_run_and
     family = descendants(run)
     kill(child(family, "learner_0_1"))
     output = run.stdout.read()
-    assert run.wait(timeout=30) == 1
+    assert run.wait() == 1
     assert "learner_0_1 failed: ended by signal 9" in output.splitlines()[-1]
     assert_saved(tmp_path)
     assert_all_gone(family)
@@ -220,7 +221,7 @@ def test_a_learner_or_policy_worker_that_is_stuck_ends_the_run_and_is_named(tmp_
     """Both runs at once: they mostly wait."""
     runs = {}
     for name in ("learner_0", "policy_worker_0_0"):
-        flags = [*POLE, "--heartbeat_reporting_interval=3", "--save_every_sec=1"]
+        flags = [*POLE, "--heartbeat_reporting_interval=10", "--save_every_sec=1"]
         runs[name] = start(CALM, tmp_path / name, *flags)
     families = []
     for name, run in runs.items():
@@ -229,8 +230,8 @@ def test_a_learner_or_policy_worker_that_is_stuck_ends_the_run_and_is_named(tmp_
         kill(child(families[-1], name), signal.SIGSTOP)
     for (name, run), family in zip(runs.items(), families):
         output = run.stdout.read()
-        assert run.wait(timeout=30) == 1
-        assert f"{name} failed: was stuck: no sign of life for 3 s" in output.splitlines()[-1]
+        assert run.wait() == 1
+        assert f"{name} failed: was stuck: no sign of life for 10 s" in output.splitlines()[-1]
         assert_saved(tmp_path / name)
         assert_all_gone(family)
 
@@ -246,9 +247,9 @@ def test_a_second_signal_ends_the_run_at_once(tmp_path, temporary):
     wait_for_line(run, "SIGINT received: saving and stopping")
     time.sleep(REPEAT_SECONDS)
     interrupt(run)
-    assert run.wait(timeout=10) == 128 + signal.SIGINT
-    newest = checkpoints(tmp_path / "a")[-1]
-    assert f"It did not save; the last checkpoint is {newest} (" in run.stdout.read()
+    assert run.wait() == 128 + signal.SIGINT
+    named = re.search(r"It did not save; the last checkpoint is (\S+) \(", run.stdout.read())[1]
+    assert Path(named) in checkpoints(tmp_path / "a")
     assert_saved(tmp_path)
     assert_nothing_left(family, temporary, ids)
 
@@ -259,7 +260,7 @@ def test_when_the_main_process_is_killed_the_learner_saves_and_all_processes_end
     family = descendants(run)
     ids = engine_ids(run)
     kill(psutil.Process(run.pid))
-    run.wait(timeout=10)
+    run.wait()
     assert_all_gone(family)
     assert_saved(tmp_path)
     assert_nothing_left(family, temporary, ids)

@@ -27,12 +27,13 @@ class Runs(NamedTuple):
 @pytest.fixture(scope="module", params=[False, True], ids=["processes", "serial"])
 def runs(tmp_path_factory, request):
     train_dir = tmp_path_factory.mktemp("train_dir")
-    flags = ["--train_for_env_steps=2000", f"--serial_mode={request.param}"]
+    mode = f"--serial_mode={request.param}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAISES_AT", "500")
-        failed = train(train_dir, *flags)
+        failed = train(train_dir, "--train_for_env_steps=2000", mode)
     state = newest_state(train_dir / "a")
-    return Runs(train_dir / "a", failed, state, train(train_dir, *flags))
+    resumed = train(train_dir, f"--train_for_env_steps={state['env_steps'] + 1500}", mode)
+    return Runs(train_dir / "a", failed, state, resumed)
 
 
 def test_an_exception_of_the_main_loop_is_one_line_after_a_checkpoint_that_resumes(runs):

@@ -1,3 +1,4 @@
+import gc
 import sys
 from typing import NamedTuple
 
@@ -454,6 +455,8 @@ def num_python_calls(num_agents):
     vector = EnvVector([Batched(num_agents)], matchmakers, buffers, 0, 0, RAW_REWARDS)
     vector.reset([None], [0], no_actions)
     events = []
+    gc.collect()
+    gc.disable()  # finalizers of objects that other tests have left would count, too
     sys.setprofile(lambda frame, event, _: events.append(event))
     try:
         while not vector.memory.is_full:
@@ -462,6 +465,7 @@ def num_python_calls(num_agents):
         vector.finish_rollout()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return events.count("call")
 
 
