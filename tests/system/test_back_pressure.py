@@ -26,8 +26,8 @@ from tests.system.running import SMALL, descendants, scalars, start, stop, wait_
 STEPS = 150_000
 PATIENCE_SECONDS = 120.0
 GROWTH_MB = 8.0  # of one process, beyond which its memory is not flat
-# Of one core, by a process that mostly waits: about 0.05, more on a slower core. Unlike the share of time that
-# a worker reports as waiting, it does not depend on who else uses the cores.
+# Of one core, by a process that mostly waits: about 0.05, more on a slower core. Unlike the share of
+# time that a worker reports as waiting, it is the same on busy cores.
 WAITING_CPU_SHARE = 0.4
 # Between the shares of time that a component waits in two runs, of which only one makes it wait.
 MARGIN = 0.2
