@@ -74,12 +74,14 @@ SETS: Mapping[str, Mapping[str, Any]] = {
     "pictures": PICTURES,
     "simulators": SIMULATORS,
 }
-# What a simulator calls the observations for its critic -> what it may call those for its actor.
+# What a simulator calls the observations for its critic -> what it calls those for its actor. A group of the
+# name "critic" is for the critic beside any other.
 ACTOR_GROUPS: Mapping[str, Collection[str]] = {
-    "critic": ("policy", "actor"),  # Isaac Lab; rsl_rl, mjlab
     "privileged_state": ("state",),  # MuJoCo Playground
     "states": ("obs",),  # Isaac Gym
 }
+# Groups that are not meant for the actor that acts in the end.
+PRIVILEGED_GROUPS = frozenset({"teacher", "privileged", "privileged_obs", "privileged_state", "rnd_state"})
 # The flags that such a set, or the number of agents, may choose.
 FOLLOWING = frozenset({"async_rl", "critic_only_keys", "node_workers"}.union(*SETS.values()))
 # Flags that describe a memory: whoever sets one of them wants one.
@@ -140,7 +142,20 @@ def follow_observation(
 def critic_keys(groups: Collection[str]) -> tuple[str, ...]:
     """Returns the observations of a simulator that are meant for the critic only, by their names."""
     names = {key: key.partition("/")[0] for key in groups}
-    return tuple(key for key, name in names.items() if {*names.values()} & {*ACTOR_GROUPS.get(name, ())})
+    others = {*names.values()} - {"critic"}
+    return tuple(
+        key
+        for key, name in names.items()
+        if (others if name == "critic" else others & {*ACTOR_GROUPS.get(name, ())})
+    )
+
+
+def privileged_keys(groups: Collection[str]) -> tuple[str, ...]:
+    """Returns the observations of a simulator that an actor would get by default, and which by their names it
+    should not."""
+    of_actor = [key for key in groups if key not in critic_keys(groups)]
+    privileged = tuple(key for key in of_actor if key.partition("/")[0] in PRIVILEGED_GROUPS)
+    return privileged if len(privileged) < len(of_actor) else ()
 
 
 def _for_simulator(

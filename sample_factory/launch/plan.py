@@ -9,7 +9,7 @@ from typing import Any
 
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.observation_defaults import critic_keys, follow_observation
+from sample_factory.config.observation_defaults import critic_keys, follow_observation, privileged_keys
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvInfo, make_adapted_env
 from sample_factory.envs.wrappers.team_view import ADDED, view_of_state, view_of_team
@@ -156,6 +156,7 @@ def with_defaults_for(
     is_continuous = any(layout.box_actions for layout in layouts)
     has_other_bounds = any(layout.is_scaled for layout in layouts)
     groups = [key for key, _ in spaces if key != ACTION_MASK] if is_simulator else None
+    may_choose_critic_keys = "critic_only_keys" in config.open_flags
     config, chosen = follow_observation(
         config, observed, len(kinds.of_agent), is_continuous, has_other_bounds, groups
     )
@@ -184,6 +185,11 @@ def with_defaults_for(
     of_critic = " ".join(critic_keys(groups or ()))
     if of_critic and not config.model.critic_only_keys and config.typed.get("actor_critic_share_weights"):
         text = f"--actor_critic_share_weights=True: the actor observes {of_critic}, too"
+        notes.append(Note(text, is_warning=True))
+    privileged = " ".join(privileged_keys(groups or ()))
+    if privileged and may_choose_critic_keys:
+        keys = " ".join(filter(None, (of_critic, privileged)))
+        text = f"The actor observes {privileged}; --critic_only_keys {keys} leaves it to the critic"
         notes.append(Note(text, is_warning=True))
     return config, notes
 

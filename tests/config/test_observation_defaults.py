@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sample_factory.config.command import PLAYS
-from sample_factory.config.observation_defaults import PICTURES, SETS, VECTORS
+from sample_factory.config.observation_defaults import PICTURES, SETS, VECTORS, critic_keys
 from sample_factory.config.parsing import as_arguments, parse_config, with_flags
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import register_env, resolve_family
@@ -326,13 +326,15 @@ def test_other_machines_have_as_many_simulators_as_this_one(tmp_path):
         (("obs", "states"), ("states",)),
         (("policy/joints", "critic/joints", "critic/mass"), ("critic/joints", "critic/mass")),
         (("states",), ()),
-        (("state", "critic"), ()),
+        (("state", "critic"), ("critic",)),
+        (("proprio", "critic"), ("critic",)),
     ],
     ids=str,
 )
-def test_only_the_partner_of_a_known_group_is_for_the_critic_alone(tmp_path, groups, of_critic):
+def test_a_critics_group_or_the_partner_of_a_known_group_is_for_the_critic_alone(tmp_path, groups, of_critic):
     assert simulated(tmp_path, 8, groups=groups)[0].model.critic_only_keys == of_critic
     assert simulated(tmp_path, 8, groups=groups, rgb=PICTURE)[0].model.critic_only_keys == of_critic
+    assert not critic_keys(["critic"]), "the actor needs one"
 
 
 def test_weights_that_are_to_be_shared_leave_no_group_to_the_critic_and_a_line_says_so(tmp_path):
@@ -341,6 +343,16 @@ def test_weights_that_are_to_be_shared_leave_no_group_to_the_critic_and_a_line_s
     assert [note.text for note in notes if note.is_warning] == [
         "--actor_critic_share_weights=True: the actor observes critic, too"
     ]
+
+
+@pytest.mark.parametrize("group", ["teacher", "privileged", "privileged_obs", "rnd_state"])
+def test_groups_that_an_actor_should_not_observe_by_their_names_are_warned_of(tmp_path, group):
+    _, notes = simulated(tmp_path, 8, groups=("policy", "critic", group))
+    assert [note.text for note in notes if note.is_warning] == [
+        f"The actor observes {group}; --critic_only_keys critic {group} leaves it to the critic"
+    ]
+    _, notes = simulated(tmp_path, 8, "--critic_only_keys", "critic", groups=("policy", "critic", group))
+    assert not any(note.is_warning for note in notes)
 
 
 def test_the_help_names_the_defaults_of_each_kind(capsys):
