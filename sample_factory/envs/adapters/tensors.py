@@ -1,10 +1,13 @@
 """Tensors of torch and arrays of JAX on any device: to arrays of NumPy in host memory, and back."""
 
+import contextlib
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+
+Path = tuple[Any, ...]  # to a value in mappings and tuples
 
 
 def to_host(value: Any) -> Any:
@@ -15,12 +18,12 @@ def to_host(value: Any) -> Any:
     return _changed(value, _leaf_to_host)
 
 
-def _changed(value: Any, change: Callable[[Any, str], Any], path: str = "") -> Any:
+def _changed(value: Any, change: Callable[[Any, Path], Any], path: Path = ()) -> Any:
     """Returns a value with `change(leaf, path)` in place of each leaf of its mappings and tuples."""
     if isinstance(value, tuple):
-        return tuple(_changed(inner, change, f"{path}/{i}") for i, inner in enumerate(value))
+        return tuple(_changed(inner, change, (*path, i)) for i, inner in enumerate(value))
     if isinstance(value, Mapping):
-        return {key: _changed(inner, change, f"{path}/{key}") for key, inner in value.items()}
+        return {key: _changed(inner, change, (*path, key)) for key, inner in value.items()}
     return change(value, path)
 
 
@@ -30,7 +33,14 @@ def _is_of_torch(value: Any) -> bool:
     return torch is not None and isinstance(value, vars(torch).get("Tensor", ()))
 
 
-def _leaf_to_host(value: Any, path: str = "") -> Any:
+def no_grad() -> contextlib.AbstractContextManager[Any]:
+    """Returns torch.no_grad() if torch is imported. A simulator with a network would keep the graph of all
+    steps."""
+    context = vars(sys.modules.get("torch", sys)).get("no_grad", contextlib.nullcontext)
+    return context()  # type: ignore[no-any-return]
+
+
+def _leaf_to_host(value: Any, path: Path = ()) -> Any:
     if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
         return value
     if _is_of_torch(value):
@@ -64,13 +74,14 @@ class Crossing:
     def __init__(self) -> None:
         self._device: Any = None  # torch.device of the env; None: it takes arrays of NumPy
         self._is_known = False
-        self._pinned: dict[str, Any] = {}  # tensors in host memory, by their path in what the env returns
+        self._pinned: dict[Path, Any] = {}  # tensors in host memory, by their path in what the env returns
         self._stream: Any = None
 
     def to_host(self, values: Any) -> Any:
         """Returns what `to_host` does, valid until the next call with values of the same paths.
 
-        The first call is for observations: if they are tensors of torch, so are the actions of `to_env`.
+        The first call is for observations: if they are tensors of torch, so are the actions of `to_env`, on
+        the device of the first.
         """
         host = _changed(values, self._start)
         self._is_known = True
@@ -78,13 +89,12 @@ class Crossing:
             self._stream.synchronize()
         return host
 
-    def _start(self, value: Any, path: str) -> Any:
+    def _start(self, value: Any, path: Path) -> Any:
         """Starts the copy of a tensor from a GPU; `to_host` waits for it."""
-        if not _is_of_torch(value):
-            return _leaf_to_host(value)
-        if not self._is_known:
-            self._device = value.device
-        if not value.is_cuda:
+        is_of_torch = _is_of_torch(value)
+        if is_of_torch and not self._is_known:
+            self._device = self._device or value.device
+        if not is_of_torch or not value.is_cuda or (self._stream and self._stream.device != value.device):
             return _leaf_to_host(value)
         import torch
 
