@@ -68,11 +68,7 @@ class OldGymEnv(gym.Env[Any, Any], HoldsEnv, LimitsEpisodes):
         self.env = env
         self.observation_space = to_gymnasium(env.observation_space)
         self.action_space = to_gymnasium(env.action_space)
-        metadata = dict(getattr(env, "metadata", None) or {})
-        self.metadata = {
-            "render_modes": metadata.get("render_modes") or metadata.get("render.modes") or [],
-            "render_fps": metadata.get("render_fps") or metadata.get("video.frames_per_second"),
-        }
+        self.metadata = drawing(getattr(env, "metadata", None) or {})
         self.render_mode = getattr(env, "render_mode", None)
         self.has_old_api = has_old_reset
 
@@ -171,6 +167,14 @@ def render_old(env: Any, has_mode: bool) -> Any:
     while _is_old_wrapper(unwrapped):
         unwrapped = unwrapped.env
     return env.render() if has_mode or not _takes(unwrapped.render, "mode") else env.render(mode="rgb_array")
+
+
+def drawing(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the entries of an env's metadata about pictures, by their names in Gymnasium."""
+    return {
+        "render_modes": metadata.get("render_modes") or metadata.get("render.modes") or [],
+        "render_fps": metadata.get("render_fps") or metadata.get("video.frames_per_second"),
+    }
 
 
 def check_old_step(returned: Any, each: str = "") -> None:

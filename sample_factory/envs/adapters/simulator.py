@@ -18,6 +18,7 @@ from sample_factory.envs.abilities import HoldsEnv, LimitsEpisodes, SpreadsEpiso
 from sample_factory.envs.adapters.list_style import v1_attribute
 from sample_factory.envs.adapters.old_gym import (
     CUT_BY_TIME,
+    drawing,
     is_old_env,
     render_old,
     reset_with_seed,
@@ -33,7 +34,7 @@ from sample_factory.envs.adapters.simulator_values import (
     numbers_by_env,
     shape_of,
 )
-from sample_factory.envs.adapters.tensors import Crossing, fill, to_host
+from sample_factory.envs.adapters.tensors import Crossing, fill, no_grad, to_host
 from sample_factory.envs.adapters.vector_env import MODES_OF_STEP, declared_mode
 from sample_factory.envs.protocol import EnvContractError, named_faults
 
@@ -76,7 +77,7 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
 
     - `step` may return 4 values, where `done` includes the episodes that a time limit has cut; these are then
       in the infos under one of TIME_OUTS. Beside 5 values, these win over `terminated`. Rewards and ends are
-      numbers of any dtype, [N] or [N, 1].
+      numbers of any dtype, [N] or [N, 1]. With `cfg.is_finite_horizon`, time limits terminate.
     - The observations of the critic may be a group of the others. If they are in the infos (rsl_rl 2) or are
       the second value of 5 (rsl_rl 1, see PRIVILEGED), the groups get the names "policy" and "critic".
     - `reset` is called at the start only; without it, `get_observations`. A simulator resets envs itself, in
@@ -91,22 +92,22 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         self.env = env
         self.num_envs = int(find(env, "num_envs"))
         declared = dict(find(env, "metadata") or {})
-        self.metadata = {
-            "render_modes": declared.get("render_modes") or declared.get("render.modes") or [],
-            "render_fps": declared.get("render_fps") or declared.get("video.frames_per_second"),
-            "autoreset_mode": declared.get("autoreset_mode"),
-        }
+        self.metadata = {**drawing(declared), "autoreset_mode": declared.get("autoreset_mode")}
         self.metadata["autoreset_mode"] = declared_mode(self)
         self.render_mode = find(env, "render_mode")
         self._crossing = Crossing()
         self._is_privileged = any(find(env, name) is not None for name in PRIVILEGED)
+        self._is_finite = bool(getattr(find(env, "cfg"), "is_finite_horizon", False))
         self._spread_seed: int | None = None
         self._infos = InfoReader(self.num_envs, self._crossing)
         self._resets = Resets(env, self.num_envs, self.metadata["autoreset_mode"])
-        with named_faults(name_of(env), "reset"):
+        with named_faults(name_of(env), "reset"), no_grad():
             self._first: Any = self._begin(None)  # observations that `reset` has not returned yet
         self.single_observation_space = observation_space(env, self._first, self.num_envs)
         self.single_action_space = action_space(env, self.num_envs)
+        is_discrete = isinstance(self.single_action_space, spaces.Discrete)
+        # Isaac Lab's tasks compare such actions with columns.
+        self._has_columns = is_discrete and shape_of(find(env, "actions")) == (self.num_envs, 1)
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, self.num_envs)
         self.action_space = gym.vector.utils.batch_space(self.single_action_space, self.num_envs)
 
@@ -118,7 +119,8 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
             if hasattr(env, "reset") and _takes_nothing(getattr(env, "get_observations", None)):
                 # It may reset the simulator again, as early versions of MuJoCo Playground do.
                 again, beside = self._pair(env.get_observations())
-                observations = observations if beside is None else again
+                if beside is not None or shape_of(again) == shape_of(observations):
+                    observations = again
             if beside is None and hasattr(env, "get_privileged_observations"):
                 beside = env.get_privileged_observations()
         return self._crossing.to_host((_with_critic(observations, beside),))[0]
@@ -135,10 +137,13 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
                 f"{name_of(self.env)} should reset envs itself, in `step`; {MODES_OF_STEP}"
             )
         observations, self._first = self._first, None
-        if observations is None or (seed is not None and takes_seed(self.env)):
-            observations = self._begin(seed)
-        if self._spread_seed is not None:
-            self._spread(self._spread_seed)
+        if is_seen := self._spread_seed is not None and not hasattr(self.env, "reset"):
+            self._spread()
+        if is_seen or observations is None or (seed is not None and takes_seed(self.env)):
+            with no_grad():
+                observations = self._begin(seed)
+        if not is_seen:
+            self._spread()
         self._resets.begin()
         waiting = self._resets.waiting
         return observations, {"is_active": ~waiting} if waiting.any() else {}
@@ -146,12 +151,12 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
     def spread_episodes(self, seed: int) -> None:
         self._spread_seed = seed
 
-    def _spread(self, seed: int) -> None:
+    def _spread(self) -> None:
         """Lets each env start at a random step of its first episode, as rsl_rl does, so that episodes do not
-        all end together. Does nothing if the simulator does not count the steps of episodes."""
+        all end together, if that is wanted and the simulator counts the steps of episodes."""
         ages, limit = find(self.env, AGES[0]), self.max_episode_steps()
-        if ages is not None and limit is not None:
-            fill(ages, np.random.default_rng(seed).integers(limit, size=self.num_envs))
+        if self._spread_seed is not None and ages is not None and limit is not None:
+            fill(ages, np.random.default_rng(self._spread_seed).integers(limit, size=self.num_envs))
 
     def max_episode_steps(self) -> int | None:
         limit = np.asarray(to_host(find(self.env, "max_episode_length")))
@@ -160,7 +165,9 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         self._resets.before_step()
-        returned = self.env.step(self._crossing.to_env(actions))
+        own_actions = self._crossing.to_env(actions[:, None] if self._has_columns else actions)
+        with no_grad():
+            returned = self.env.step(own_actions)
         if not isinstance(returned, (tuple, list)) or len(returned) not in (4, 5):
             contract.check_step(returned, "each with an entry per env; or 4, with one `done` for both ends")
         observations, *values, infos = returned
@@ -184,15 +191,23 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         self.metadata["autoreset_mode"] = self._resets.mode
         if only_reset.any():
             rewards = np.where(only_reset, 0, rewards)
+            if (ended & only_reset).any():  # of no episode; the next step resets these envs again
+                terminated, truncated, ended = (end & ~only_reset for end in (terminated, truncated, ended))
+                infos = {**infos, "is_active": ~self._resets.waiting}
         if not ended.any():
             active = {"is_active": infos["is_active"]} if "is_active" in infos else {}
             return observations, rewards, terminated, truncated, self._infos.read(active)
         end_infos = self._infos.at_end(infos)
         key = next((key for key in TIME_OUTS if infos.get(key) is not None), None)
-        if key is not None:
-            is_kept = isinstance(end_infos.get(key), np.ndarray)
-            values = (end_infos if is_kept else infos)[key]
-            is_cut = numbers_by_env(f"infos[{key!r}]", values, self.num_envs)
+        if self._is_finite:
+            terminated, truncated = ended, np.zeros_like(ended)
+        elif key is not None:
+            is_cut = numbers_by_env(f"infos[{key!r}]", infos[key], self.num_envs)
+            if ((is_cut != 0) & ~(ended | only_reset)).any():
+                raise EnvContractError(
+                    f"{name_of(self.env)}: infos[{key!r}] cuts an episode that `done` does not end; `done` "
+                    "should include time limits"
+                )
             terminated = terminated & (is_cut == 0)
             truncated = ended & ~terminated
         elif len(ends) == 1:
@@ -221,7 +236,7 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         """Returns pictures of envs, or one of all, [1 or N, height, width, 3]; None if it draws none."""
         if not hasattr(self.env, "render"):
             return None
-        drawn = to_host(render_old(self.env, has_mode=self.render_mode is not None))
+        drawn = render_old(self.env, has_mode=self.render_mode is not None)
         return drawn if drawn is None or np.ndim(drawn) == 4 else [drawn]
 
     def close_extras(self, **kwargs: Any) -> None:

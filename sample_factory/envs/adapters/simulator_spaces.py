@@ -44,6 +44,8 @@ def space_of(observations: Any, declared: Any, num_envs: int, key: str) -> space
             f"observation {key!r} is {contract.describe(observations)}; it should be an array with an entry "
             f"for each of the {num_envs} envs, or a dict of these"
         )
+    if array.dtype == np.uint8 and isinstance(declared, spaces.Box) and not declared.is_bounded():
+        declared = None  # it does not say that these are pixels
     for space in () if declared is None else (declared, _of_one(declared, num_envs)):
         # Isaac Lab's indices are [N, 1].
         shape = () if isinstance(space, spaces.Discrete) and array.shape[1:] == (1,) else array.shape[1:]
@@ -64,14 +66,24 @@ def action_space(env: Any, num_envs: int) -> spaces.Space[Any]:
     if declared is not None:
         space = _converted(declared)
         is_single = num_actions is not None or not _is_batched(find(env, "observation_space"), num_envs)
-        return space if isinstance(space, spaces.MultiDiscrete) and is_single else _of_one(space, num_envs)
+        if is_single and isinstance(space, (spaces.MultiDiscrete, spaces.Dict, spaces.Tuple)):
+            return space
+        of_one = _of_one(space, num_envs)
+        # As Gymnasium batches a MultiDiscrete and a MultiBinary.
+        is_whole = isinstance(of_one, spaces.Box) and not np.issubdtype(of_one.dtype, np.floating)
+        if isinstance(space, (spaces.Dict, spaces.Tuple)) or (is_whole and of_one is not space):
+            text = "has an action_space of all envs that does not show that of one: set single_action_space"
+            raise UnsupportedSpace(f"{name_of(env)} {text}")
+        return of_one
     if num_actions is None:
         raise UnsupportedSpace(f"{name_of(env)} has neither an action_space nor num_actions")
     return spaces.Box(-np.inf, np.inf, (int(num_actions),), np.float32)
 
 
 def _is_batched(space: Any, num_envs: int) -> bool:
-    """Returns whether a space, if there is one, is that of the vectors of all envs, [N, ...]."""
+    """Returns whether a space, if there is one, is that of the vectors of all envs, [N, ...], or has one."""
+    if isinstance(parts := getattr(space, "spaces", None), Mapping):
+        return any(_is_batched(part, num_envs) for part in parts.values())
     shape = tuple(getattr(space, "shape", None) or ())
     return len(shape) > 1 and shape[0] == num_envs
 

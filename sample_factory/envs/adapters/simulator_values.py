@@ -105,7 +105,10 @@ class InfoReader:
             return {key: inner for key, inner in plain.items() if inner is not None}
         if isinstance(value, str):
             return value
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except TypeError:  # random keys of JAX
+            return None
         if array.shape in self._shapes:
             return array.reshape(self._num_envs)
         if not array.size or array.dtype.kind not in "biuf":

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
+from sample_factory.envs.adapters import tensors
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.adapters.simulator import SimulatorVectorEnv, is_simulator
 from sample_factory.envs.adapters.tensors import Crossing, to_host
@@ -28,6 +30,7 @@ from sample_factory.runtime.child import ChildFailed
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.log import log
 from sample_factory.sampling.inline_sampler import InlineSampler
+from sample_factory.spaces.observations import UnsupportedSpace
 from tests.counting import CountingEnv, assert_lines_up, make_config, make_plan, make_shared
 from tests.counting_model import CountingModel
 from tests.envs.ledger_envs import Habits, Script
@@ -217,6 +220,158 @@ def test_ages_in_other_units_than_steps_do_not_show_when_a_simulator_resets():
         stepped(adapt(CountsTicks()), 1, action=0)
 
 
+class Counted(Changed):
+    """Returns 5 values. ages, ends: of each step."""
+
+    def __init__(self, ages, ends, **attributes):
+        super().__init__(**attributes)
+        self._steps = iter(zip(ages, ends))
+        self.ages = self.episode_length_buf
+
+    def step(self, actions):
+        ages, ends = next(self._steps)
+        self.ages[:] = torch.tensor(ages)
+        return self.first, torch.ones(3), torch.tensor(ends), torch.zeros(3), {}
+
+
+def test_an_env_whose_age_is_zeroed_in_mid_episode_does_not_hide_when_a_simulator_resets():
+    env = adapt(Counted([(1, 1, 1), (2, 2, 0), (0, 3, 0)], [(0, 0, 0), (0, 0, 0), (1, 0, 0)]))
+    stepped(env, 3, action=0)
+    assert env.env.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
+    env = adapt(Counted([(1, 1, 1), (2, 2, 0), (0, 1, 1)], [(0, 0, 0), (1, 0, 0), (0, 0, 0)]))
+    _, results = stepped(env, 3, action=0)
+    assert env.env.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
+    assert results[2].rewards.tolist() == [0, 1, 1]
+
+
+def test_ages_that_never_change_do_not_show_when_a_simulator_resets():
+    with pytest.raises(EnvContractError, match="Counted does not say when it resets"):
+        stepped(adapt(Counted([(0, 0, 0)] * 2, [(0, 0, 0), (1, 1, 1)])), 2, action=0)
+
+
+def test_ages_that_contradict_a_declared_mode_are_warned_of_once(caplog, monkeypatch):
+    monkeypatch.setattr(log, "propagate", True)
+    for mode, warned in (("SameStep", "SAME_STEP; its counter shows"), ("NextStep", "has not reset an env")):
+        own = Counted([(i, i, i) for i in (1, 2, 3, 4)], [(0, 0, 0), (1, 1, 1)] * 2)
+        own.metadata = {"autoreset_mode": mode}
+        caplog.clear()
+        _, results = stepped(adapt(own), 4, action=0)
+        (warning,) = (record for record in caplog.records if record.levelname == "WARNING")
+        assert warned in warning.getMessage()
+        assert [result.terminated.any() for result in results] == [False, True, False, True]
+
+
+def test_the_elapsed_steps_of_maniskill_are_ages():
+    own = Counted([(1, 1, 1), (0, 2, 2)], [(0, 0, 0), (1, 0, 0)])
+    own.elapsed_steps = own.ages
+    del own.episode_length_buf
+    env = adapt(own)
+    stepped(env, 2, action=0)
+    assert env.env.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
+
+
+def test_an_end_in_a_step_that_only_resets_is_of_no_episode():
+    class Fails(Changed):
+        """Isaac Gym, where the state after the first reset is terminal."""
+
+        def __init__(self):
+            super().__init__(progress_buf=torch.zeros(3), reset_buf=torch.ones(3), episode_length_buf=None)
+            self.num_steps = 0
+
+        def step(self, actions):
+            self.num_steps += 1
+            self.progress_buf = torch.where(self.reset_buf > 0, 0, self.progress_buf + 1)
+            self.reset_buf = (self.progress_buf >= 3).long()
+            self.reset_buf[0] |= self.num_steps == 1
+            return self.first, torch.ones(3), self.reset_buf.clone(), {"time_outs": self.reset_buf.clone()}
+
+    env = adapt(Fails())
+    _, results = stepped(env, 6, action=0)
+    assert [result.truncated.tolist() for result in results[:3]] == [[False] * 3] * 3
+    assert results[0].active.tolist() == [False, True, True] and results[1].rewards.tolist() == [0, 1, 1]
+    assert results[3].truncated.tolist() == [False, True, True]
+    assert env.env.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
+
+
+def test_time_limits_of_a_task_with_a_finite_horizon_terminate():
+    own = simulator("Isaac Lab")
+    own.cfg = types.SimpleNamespace(is_finite_horizon=True)
+    _, results = stepped(adapt(own), 3)
+    assert results[2].terminated.all() and not results[2].truncated.any()
+
+
+def test_time_outs_that_done_does_not_include_are_refused():
+    own = Changed(infos={"time_outs": torch.tensor([1, 0, 1])})
+    own.step = lambda actions: (own.first, torch.ones(3), torch.tensor([1, 0, 0]), own.infos)
+    with pytest.raises(EnvContractError, match=r"Changed: infos\['time_outs'\] cuts .* `done` does not end"):
+        stepped(adapt(own), 1, action=0)
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (3,)])
+def test_indices_of_actions_are_columns_where_those_of_the_simulator_are(shape):
+    class Given(Changed):
+        def step(self, actions):
+            self.given = actions
+            return super().step(actions)
+
+    own = Given(single_action_space=spaces.Discrete(3), actions=torch.zeros(shape))
+    stepped(adapt(own), 1, action=2)
+    assert own.given.shape == shape and own.given.ravel().tolist() == [2] * 3
+
+
+def test_random_keys_of_jax_are_left_out_of_the_infos():
+    class Keys:
+        shape = (3,)
+
+        def __array__(self, dtype=None, copy=None):
+            raise TypeError("JAX array with PRNGKey dtype cannot be converted to a NumPy array")
+
+    own = Changed(infos={"rng": Keys(), "score": torch.ones(3), "state": {"rng": Keys()}})
+    _, (result,) = stepped(adapt(own), 1, action=0)
+    assert result.end_infos[0] == {"score": 1, "state": {}}
+
+
+def test_the_first_observation_is_of_the_state_that_the_last_reset_made():
+    own = Changed()
+    own.reset = own.get_observations = lambda: own.first.add_(1).clone()
+    rows, _ = stepped(adapt(own), 0)
+    assert (rows.arrays["obs"][:, 0] == own.first.numpy()).all()
+
+
+def test_steps_and_resets_of_a_simulator_keep_no_graph():
+    own = Changed()
+    weights = torch.ones(2, requires_grad=True)
+    own.reset = own.get_observations = lambda: vars(own).update(first=own.first * weights) or own.first
+    own.step = lambda actions: (own.reset(), torch.ones(3), torch.zeros(3), {})
+    stepped(adapt(own), 2, action=0)
+    assert not own.first.requires_grad
+
+
+MULTI = spaces.MultiDiscrete([3, 5])
+
+
+@pytest.mark.parametrize(
+    "single", [MULTI, spaces.MultiBinary(4), spaces.Dict(a=BOX, b=spaces.Discrete(3))], ids=str
+)
+def test_an_action_space_of_all_envs_that_does_not_show_that_of_one_is_refused(single):
+    batched = gym.vector.utils.batch_space(single, 3)
+    own = Changed(action_space=batched, observation_space=spaces.Box(-1, 1, (3, 2)))
+    with pytest.raises(UnsupportedSpace, match="Changed has an action_space .* set single_action_space"):
+        SimulatorVectorEnv(own)
+    own.single_action_space = single
+    assert SimulatorVectorEnv(own).single_action_space == single
+
+
+def test_random_first_ages_are_in_the_first_observation_of_an_env_without_reset():
+    own = TorchCrowd(num_envs=100)
+    env = SimulatorVectorEnv(own)
+    env.spread_episodes(seed=1)
+    observations, _ = env.reset(seed=1)
+    assert (
+        observations["obs"][:, 2].tolist() == own.episode_length_buf.tolist() and own.episode_length_buf.any()
+    )
+
+
 def test_an_error_in_the_first_reset_is_one_of_the_env():
     class Breaks(Changed):
         def reset(self):
@@ -295,6 +450,8 @@ DICT = spaces.Dict(policy=BOX)
             spaces.Dict(policy=BOX, critic=spaces.Box(-np.inf, np.inf, (1,))),
         ),
         (FEW.bfloat16(), None, spaces.Box(-np.inf, np.inf, (1,))),
+        (FEW.byte(), spaces.Box(-np.inf, np.inf, (1,)), spaces.Box(0, 255, (1,), np.uint8)),
+        (FEW.byte(), spaces.Box(0, 1, (1,)), spaces.Box(0, 1, (1,))),
     ],
 )
 @pytest.mark.parametrize("name", ["single_observation_space", "observation_space"])
@@ -314,6 +471,18 @@ def test_observations_in_a_list_or_tuple_are_refused(first):
         EnvContractError, match=r"observation 'obs' is a (tuple|list) of .*or a dict of these"
     ):
         adapt(Changed(first))
+
+
+def test_actions_are_on_the_device_of_the_first_observation(monkeypatch):
+    monkeypatch.setattr(tensors, "_leaf_to_host", lambda value, path=(): value)
+    crossing = Crossing()
+    crossing.to_host((torch.zeros(1), torch.zeros(1, device="meta")))
+    assert crossing.to_env(np.zeros(1)).device.type == "cpu"
+
+
+def test_each_tensor_has_a_path_of_its_own():
+    paths = tensors._changed({"a/b": 1, "a": {"b": 2}}, lambda leaf, path: path)
+    assert paths["a/b"] != paths["a"]["b"]
 
 
 def test_bfloat16_becomes_float32():
@@ -589,8 +758,9 @@ def test_parts_of_an_action_are_not_taken_for_copies():
     alike = spaces.MultiDiscrete([4, 4, 4])
     single = Changed(action_space=alike, observation_space=spaces.Box(-1, 1, (2,)))
     assert SimulatorVectorEnv(single).single_action_space == alike
-    of_all = Changed(action_space=alike, observation_space=spaces.Box(-1, 1, (3, 2)))
-    assert SimulatorVectorEnv(of_all).single_action_space == spaces.Discrete(4)
+    for batched in (spaces.Box(-1, 1, (3, 2)), spaces.Dict(x=spaces.Box(-1, 1, (3, 2)))):
+        of_all = Changed(action_space=alike, observation_space=batched)
+        assert SimulatorVectorEnv(of_all).single_action_space == spaces.Discrete(4)
 
 
 class Privileged(TorchCrowd):
