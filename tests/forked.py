@@ -1,8 +1,7 @@
 """Runs Python programs in processes that are forked from one that has imported torch.
 
 A program that a test starts with an interpreter of its own spends most of its time on that import, and its
-template process on the same import. Use this for programs that end by themselves, where their start is not
-what the test is about.
+template process on the same import. Use this where the start is not what the test is about.
 """
 
 import atexit
@@ -62,6 +61,8 @@ class Program:
         reader.start()
         self.wait(timeout)
         reader.join(timeout)
+        assert not reader.is_alive(), "a process that it has left holds its output"
+        self.stdout.close()
         return "".join(shown), None
 
     def kill(self) -> None:

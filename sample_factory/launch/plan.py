@@ -182,13 +182,12 @@ def with_defaults_for(
             "which other flags, or so many agents, do not allow here by default"
         )
         notes.append(Note(text, is_warning=True))
-    of_critic = " ".join(critic_keys(groups or ()))
-    if of_critic and not config.model.critic_only_keys and config.typed.get("actor_critic_share_weights"):
-        text = f"--actor_critic_share_weights=True: the actor observes {of_critic}, too"
-        notes.append(Note(text, is_warning=True))
     privileged = " ".join(privileged_keys(groups or ()))
-    if privileged and may_choose_critic_keys:
-        keys = " ".join(filter(None, (of_critic, privileged)))
+    keys = " ".join(filter(None, (*critic_keys(groups or ()), privileged)))
+    if keys and not config.model.critic_only_keys and config.typed.get("actor_critic_share_weights"):
+        text = f"--actor_critic_share_weights=True: the actor observes {keys}, too"
+        notes.append(Note(text, is_warning=True))
+    elif privileged and may_choose_critic_keys and config.model.actor_critic_custom is None:
         text = f"The actor observes {privileged}; --critic_only_keys {keys} leaves it to the critic"
         notes.append(Note(text, is_warning=True))
     return config, notes

@@ -179,7 +179,11 @@ def test_the_page_for_older_versions_names_all_flags_without_effect():
 
 def test_the_page_for_older_versions_has_the_present_defaults(monkeypatch):
     monkeypatch.setattr(doom_family, "num_usable_cores", lambda: 2)
-    doom = {f"{name} (Doom)": str(value) for name, value in doom_family.doom_defaults("doom_basic").items()}
+    doom = {
+        f"{name} ({label})": str(value)
+        for label, env in (("Doom", "doom_basic"), ("doom_deadly_corridor", "doom_deadly_corridor"))
+        for name, value in doom_family.doom_defaults(env).items()
+    }
     shown = {flag: here for flag, _, _, here, _ in table("flag", "1", "2", "here", "reason")}
     general = {field.name: str(field.default) for field in flags()}
     assert shown == {name: value for name, value in (general | doom).items() if name in shown}

@@ -84,7 +84,9 @@ def test_tensorboard_shows_the_selected_experiments_until_ctrl_c(train_dir):
         with urllib.request.urlopen(f"{address}/data/plugin/scalars/tags", timeout=60) as answer:
             return {run.removesuffix("/.summary/0") for run in json.loads(answer.read())}
 
-    wait_until(lambda: shown() == {"battle_2", *NAMES[2:4]})  # it loads them one after another
-    os.killpg(process.pid, signal.SIGINT)
+    try:
+        wait_until(lambda: shown() == {"battle_2", *NAMES[2:4]})  # it loads them one after another
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
     assert process.wait(timeout=60) == 0
     process.stderr.close()

@@ -24,7 +24,7 @@ from sample_factory import Observer, register_env, register_observer
 from sample_factory.envs.abilities import TrainingInfo
 from sample_factory.train import main
 
-STEP = 120  # at which the env goes wrong, after the trial; four times within a minute if it always does
+STEP = 120  # at which the env goes wrong, after the trial; small enough for four times within a minute
 STEP_SECONDS = 0.005  # a run that only goes on leaves the cores to other tests
 LEVEL = 7
 LEAKED = []

@@ -41,7 +41,7 @@ def test_a_node_samples_is_replaced_when_it_dies_and_ends_with_the_run(tmp_path)
     kill(node)
     wait_for_line(run, "it is replaced when its machine")
     wait_for_line(run, ARRIVED)
-    assert_all_gone(workers), "they end with their node"
+    assert_all_gone(workers)  # with their node
     family = descendants(run)
     stop(run)
     assert_all_gone(family)

@@ -5,6 +5,7 @@ what each of them returns.
 """
 
 import inspect
+import logging
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -99,7 +100,6 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         self._is_privileged = any(find(env, name) is not None for name in PRIVILEGED)
         self._is_finite = bool(getattr(find(env, "cfg"), "is_finite_horizon", False))
         self._spread_seed: int | None = None
-        self._cut = np.zeros(self.num_envs, bool)  # by a time limit, and not ended yet
         self._infos = InfoReader(self.num_envs, self._crossing)
         self._resets = Resets(env, self.num_envs, self.metadata["autoreset_mode"])
         with named_faults(name_of(env), "reset"), no_grad():
@@ -120,7 +120,9 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
             if hasattr(env, "reset") and _takes_nothing(getattr(env, "get_observations", None)):
                 # It may reset the simulator again, as early versions of MuJoCo Playground do.
                 again, beside = self._pair(env.get_observations())
-                if beside is not None or shape_of(again) == shape_of(observations):
+                # A wrapper that only hands on the method would hide what it does to observations.
+                is_own = hasattr(type(env), "get_observations")
+                if beside is not None or (is_own and shape_of(again) == shape_of(observations)):
                     observations = again
             if beside is None and hasattr(env, "get_privileged_observations"):
                 beside = env.get_privileged_observations()
@@ -138,6 +140,7 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
                 f"{name_of(self.env)} should reset envs itself, in `step`; {MODES_OF_STEP}"
             )
         observations, self._first = self._first, None
+        # get_observations may show ages.
         if is_seen := self._spread_seed is not None and not hasattr(self.env, "reset"):
             self._spread()
         if is_seen or observations is None or (seed is not None and takes_seed(self.env)):
@@ -195,7 +198,6 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
             if (ended & only_reset).any():  # of no episode; the next step resets these envs again
                 terminated, truncated, ended = (end & ~only_reset for end in (terminated, truncated, ended))
                 infos = {**infos, "is_active": ~self._resets.waiting}
-        self._check_cut(ended)
         if not ended.any():
             active = {"is_active": infos["is_active"]} if "is_active" in infos else {}
             return observations, rewards, terminated, truncated, self._infos.read(active)
@@ -205,7 +207,12 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
             terminated, truncated = ended, np.zeros_like(ended)
         elif key is not None:
             is_cut = numbers_by_env(f"infos[{key!r}]", infos[key], self.num_envs)
-            self._cut = (is_cut != 0) & ~(ended | only_reset)
+            if ((is_cut != 0) & ~(ended | only_reset)).any():  # also in some hand tasks, a step before `done`
+                note_once(
+                    f"{name_of(self.env)}: infos[{key!r}] cuts an episode that `done` does not end, "
+                    "which has no effect: `done` should include time limits",
+                    logging.WARNING,
+                )
             terminated = terminated & (is_cut == 0)
             truncated = ended & ~terminated
         elif len(ends) == 1:
@@ -214,16 +221,6 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
                 "episode: `done` counts as terminated, and never as a time limit"
             )
         return observations, rewards, terminated, truncated, end_infos
-
-    def _check_cut(self, ended: np.ndarray) -> None:
-        """Raises EnvContractError if `done` leaves out an end by a time limit that the infos of the last step
-        have named. Some hand tasks of Isaac Gym name it one step before `done`."""
-        if (self._cut & ~ended).any():
-            raise EnvContractError(
-                f"{name_of(self.env)}: {' or '.join(TIME_OUTS)} in the infos cuts an episode that `done` "
-                "does not end; `done` should include time limits"
-            )
-        self._cut = np.zeros_like(ended)
 
     def _is_of_critic(self, value: Any) -> bool:
         """Returns whether the second of five values of `step` is the observation of the critic, or None."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from sample_factory.envs.adapters.simulator_values import find, name_of, note_once, numbers_by_env
+from sample_factory.envs.adapters.simulator_values import find, name_of, note_once, numbers_by_env, shape_of
 from sample_factory.envs.adapters.vector_env import FINAL_KEYS, MODES_OF_STEP, recognised_mode
 from sample_factory.envs.protocol import EnvContractError
 from sample_factory.runtime.log import log
@@ -30,7 +30,7 @@ class Resets:
         self._is_declared = mode is not None
         self._is_proven = False  # the ages have shown that it resets as the mode says, or cannot show it
         self._ages_before: np.ndarray | None = None
-        self._num_risen = 0  # ages by 1, in steps within episodes, minus those that have not
+        self._num_risen = 0  # within episodes: number of ages that rose by 1, minus those that did not
 
     def begin(self) -> None:
         """Call after a reset of the whole simulator. Isaac Gym's `reset` resets nothing, and its first `step`
@@ -62,7 +62,8 @@ class Resets:
     def _ages(self) -> np.ndarray | None:
         """Returns a copy of the steps of each env's episode so far, [N]; None if they are not counted."""
         for name in AGES:
-            if (ages := find(self._env, name)) is not None:
+            ages = find(self._env, name)
+            if shape_of(ages) in ((self._num_envs,), (self._num_envs, 1)):
                 return numbers_by_env(name, ages, self._num_envs).copy()
         return None
 

@@ -70,7 +70,8 @@ def action_space(env: Any, num_envs: int) -> spaces.Space[Any]:
             return space
         of_one = _of_one(space, num_envs)
         # As Gymnasium batches a MultiDiscrete and a MultiBinary.
-        is_whole = isinstance(of_one, spaces.Box) and not np.issubdtype(of_one.dtype, np.floating)
+        is_whole = not is_single and isinstance(of_one, spaces.Box)
+        is_whole = is_whole and not np.issubdtype(of_one.dtype, np.floating)
         if isinstance(space, (spaces.Dict, spaces.Tuple)) or (is_whole and of_one is not space):
             text = "has an action_space of all envs that does not show that of one: set single_action_space"
             raise UnsupportedSpace(f"{name_of(env)} {text}")

@@ -1,6 +1,7 @@
 """What a batched simulator holds and returns besides observations: attributes, numbers by env, and infos."""
 
 import functools
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,8 +31,8 @@ def name_of(env: Any) -> str:
 
 
 @functools.cache  # once in a process
-def note_once(text: str) -> None:
-    log.info(text)
+def note_once(text: str, level: int = logging.INFO) -> None:
+    log.log(level, text)
 
 
 def shape_of(value: Any) -> tuple[int, ...] | None:

@@ -34,10 +34,11 @@ def _is_of_torch(value: Any) -> bool:
 
 
 def no_grad() -> contextlib.AbstractContextManager[Any]:
-    """Returns torch.no_grad() if torch is imported. A simulator with a network would keep the graph of all
-    steps."""
-    context = vars(sys.modules.get("torch", sys)).get("no_grad", contextlib.nullcontext)
-    return context()  # type: ignore[no-any-return]
+    """Returns a context in which torch, if it is imported, records no graph. A simulator with a network would
+    keep the graph of all its steps."""
+    torch = sys.modules.get("torch")
+    context = vars(torch).get("no_grad", contextlib.nullcontext) if torch else contextlib.nullcontext
+    return context()
 
 
 def _leaf_to_host(value: Any, path: Path = ()) -> Any:

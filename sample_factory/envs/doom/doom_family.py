@@ -263,6 +263,7 @@ def doom_defaults(env_name: str) -> dict[str, Any]:
         "batch_size": 512 if num_usable_cores() <= FEW_CORES else 1024,
         "ppo_clip_value": 0.2,
         "learning_rate": 5e-4,
+        "gamma": 0.995 if env_name == "doom_deadly_corridor" else 0.99,  # measured: configs/DOOM.md
         "vtrace_lambda": 0.95,  # measured: configs/README.md, "Changes to PPO"
         "obs_subtract_mean": 0.0,
         "obs_scale": 255.0,

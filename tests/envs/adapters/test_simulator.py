@@ -300,29 +300,12 @@ def test_time_limits_of_a_task_with_a_finite_horizon_terminate():
     assert results[2].terminated.all() and not results[2].truncated.any()
 
 
-def test_time_outs_that_done_does_not_include_are_refused():
+def test_time_outs_that_done_does_not_include_are_named_in_a_warning(caplog):
     own = Changed(infos={"time_outs": torch.tensor([1, 0, 1])})
     own.step = lambda actions: (own.first, torch.ones(3), torch.tensor([1, 0, 0]), own.infos)
-    with pytest.raises(EnvContractError, match="Changed: time_outs .* cuts .* `done` does not end"):
-        stepped(adapt(own), 2, action=0)
-
-
-def test_time_outs_that_come_a_step_before_done_count_with_it():
-    """As in hand tasks of early versions of Isaac Gym's envs."""
-    own = Changed()
-    given = iter([([1, 0, 0], [1, 0, 1]), ([0, 0, 1], [0, 0, 1])])
-
-    def step(actions):
-        done, time_outs = map(torch.tensor, next(given))
-        return own.first, torch.ones(3), done, {"time_outs": time_outs}
-
-    own.step = step
-    _, results = stepped(adapt(own), 2, action=0)
-    assert [result.truncated.tolist() for result in results] == [
-        [True, False, False],
-        [False, False, True],
-    ]
-    assert not any(result.terminated.any() for result in results)
+    _, results = stepped(adapt(own), 3, action=0)
+    assert [result.truncated.tolist() for result in results] == [[True, False, False]] * 3
+    assert caplog.text.count("Changed: infos['time_outs'] cuts an episode that `done` does not end") == 1
 
 
 @pytest.mark.parametrize("shape", [(3, 1), (3,)])
