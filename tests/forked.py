@@ -62,7 +62,6 @@ class Program:
         self.wait(timeout)
         reader.join(timeout)
         assert not reader.is_alive(), "a process that it has left holds its output"
-        self.stdout.close()
         return "".join(shown), None
 
     def kill(self) -> None:

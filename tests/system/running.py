@@ -77,7 +77,8 @@ def kill_started() -> None:
     while started:
         process = started.pop()
         process.kill()
-        process.communicate()
+        process.wait()
+        process.stdout.close()
 
 
 # The beginning of a status: "180k / 450k   40 %", or "180k   1,224 FPS" without a limit.

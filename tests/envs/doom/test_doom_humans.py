@@ -78,7 +78,9 @@ class Human:
 
     def num_players(self) -> float:
         """Returns the number of players of the next match that ends."""
-        return float(self.process.stdout.readline())
+        line = self.process.stdout.readline()
+        assert line, self.process.communicate()[1]
+        return float(line)
 
 
 @pytest.fixture
