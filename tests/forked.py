@@ -169,8 +169,11 @@ class _Forked:
 
 
 def _fork_template(others: Sequence[_ForkedTemplate]) -> _ForkedTemplate | None:
-    """Returns a new template process. Returns None in that process when it ends, and in each child of it when
-    its work is done."""
+    """Forks a template process and returns it.
+
+    Like `os.fork`, this returns more than once: None in the template process when it ends, and None in each
+    child of the template when its work is done. The caller then has to return at once.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid:

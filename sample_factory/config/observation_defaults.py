@@ -80,7 +80,7 @@ ACTOR_GROUPS: Mapping[str, Collection[str]] = {
     "privileged_state": ("state",),  # MuJoCo Playground
     "states": ("obs",),  # Isaac Gym
 }
-# Groups that are not meant for the actor that acts in the end.
+# Groups that simulators have for a teacher, a critic or a bonus, not for the policy that is used in the end.
 PRIVILEGED_GROUPS = frozenset({"teacher", "privileged", "privileged_obs", "privileged_state", "rnd_state"})
 # The flags that such a set, or the number of agents, may choose.
 FOLLOWING = frozenset({"async_rl", "critic_only_keys", "node_workers"}.union(*SETS.values()))
@@ -151,8 +151,8 @@ def critic_keys(groups: Collection[str]) -> tuple[str, ...]:
 
 
 def privileged_keys(groups: Collection[str]) -> tuple[str, ...]:
-    """Returns the observations of a simulator that an actor would get by default, and which by their names it
-    should not."""
+    """Returns the observations of a simulator that its actor gets by default, although their names say that
+    they are privileged; none if the actor gets no others."""
     of_actor = [key for key in groups if key not in critic_keys(groups)]
     privileged = tuple(key for key in of_actor if key.partition("/")[0] in PRIVILEGED_GROUPS)
     return privileged if len(privileged) < len(of_actor) else ()

@@ -174,10 +174,9 @@ def stop_all(
     if running:
         names = ", ".join(map(describe, running))
         log.warning("Not stopped within %g s, and killed: %s", grace_seconds, names)
-    if dump_stacks:
-        for child in running:
-            child.dump_stacks()
-        _still_running(running, DUMP_SECONDS)
+    for child in running if dump_stacks else ():  # one by one, so that their lines do not mix
+        child.dump_stacks()
+        child.join(DUMP_SECONDS)
     kill_all(running)
     errors = (child.error for child in children if not child.failed_before_stop)
     return [child.name for child in running], [error for error in errors if error is not None]

@@ -173,7 +173,7 @@ def test_all_three_stages_of_a_real_run(capsys, monkeypatch, tmp_path):
     stages = found["stages"]
     assert list(stages) == ["simulation", "sampling", "training"]
     assert all(stage["fps"] > 0 for stage in stages.values())
-    assert stages["training"]["ready_seconds"] > 0
+    assert 0 < stages["training"]["ready_seconds"] < 600
     assert "sample_factory.dummy_sampler" in stages["simulation"]["command"]
     assert "--sampler_only=True" in stages["sampling"]["command"]
     assert found["versions"]["torch"] and found["hardware"]["cores"] > 0

@@ -140,13 +140,13 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
                 f"{name_of(self.env)} should reset envs itself, in `step`; {MODES_OF_STEP}"
             )
         observations, self._first = self._first, None
-        # get_observations may show ages.
-        if is_seen := self._spread_seed is not None and not hasattr(self.env, "reset"):
+        # Without `reset`, the first observations can show the ages, so these are set before.
+        if is_spread := self._spread_seed is not None and not hasattr(self.env, "reset"):
             self._spread()
-        if is_seen or observations is None or (seed is not None and takes_seed(self.env)):
+        if is_spread or observations is None or (seed is not None and takes_seed(self.env)):
             with no_grad():
                 observations = self._begin(seed)
-        if not is_seen:
+        if not is_spread:
             self._spread()
         self._resets.begin()
         waiting = self._resets.waiting
@@ -207,7 +207,8 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
             terminated, truncated = ended, np.zeros_like(ended)
         elif key is not None:
             is_cut = numbers_by_env(f"infos[{key!r}]", infos[key], self.num_envs)
-            if ((is_cut != 0) & ~(ended | only_reset)).any():  # also in some hand tasks, a step before `done`
+            if ((is_cut != 0) & ~(ended | only_reset)).any():
+                # In some hand tasks of Isaac Gym, `done` and the same time-out follow in the next step.
                 note_once(
                     f"{name_of(self.env)}: infos[{key!r}] cuts an episode that `done` does not end, "
                     "which has no effect: `done` should include time limits",

@@ -33,8 +33,10 @@ class Resets:
         self._num_risen = 0  # within episodes: number of ages that rose by 1, minus those that did not
 
     def begin(self) -> None:
-        """Call after a reset of the whole simulator. Isaac Gym's `reset` resets nothing, and its first `step`
-        resets those in `reset_buf`."""
+        """Starts anew; call this after each reset of the whole simulator.
+
+        Isaac Gym's `reset` resets no env. Its first `step` resets those that `reset_buf` names.
+        """
         due = find(self._env, "reset_buf")
         is_due = due is not None and find(self._env, AGES[1]) is not None
         is_due = is_due and self.mode != AutoresetMode.SAME_STEP
@@ -109,8 +111,10 @@ class Resets:
         self._is_proven = is_refuted or shown != AutoresetMode.NEXT_STEP
 
     def _check_resets(self, before: np.ndarray, played: np.ndarray) -> None:
-        """Raises EnvContractError if the step was one of an episode in an env that should have been reset, or
-        logs a warning if the simulator declares that it was."""
+        """Checks that the step has reset the envs whose episode had ended before, as mode NEXT_STEP says.
+
+        If not, raises EnvContractError; logs a warning instead if the simulator declares that mode.
+        """
         had_ended = self.waiting & (before > 0)  # at age 0, the first episode had not begun
         self._is_proven = self.mode is not None and bool(had_ended.any())
         if self._is_proven and played[had_ended].any():

@@ -272,7 +272,7 @@ def test_the_elapsed_steps_of_maniskill_are_ages():
 
 def test_an_end_in_a_step_that_only_resets_is_of_no_episode():
     class Fails(Changed):
-        """Isaac Gym, where the state after the first reset is terminal."""
+        """In Isaac Gym's form; its first step, which only resets, says that episodes end."""
 
         def __init__(self):
             super().__init__(progress_buf=torch.zeros(3), reset_buf=torch.ones(3), episode_length_buf=None)

@@ -99,7 +99,7 @@ def make_human(doom_cfg):
 
 
 class Stepping(threading.Thread):
-    """Plays matches one after another."""
+    """Plays matches of an env one after another, with random actions."""
 
     def __init__(self, env):
         super().__init__(daemon=True)
