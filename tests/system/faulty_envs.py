@@ -1,7 +1,8 @@
 """A user's script: envs that go wrong in the way that their name says, e.g. `--env=faulty_hangs`.
 
-Env 1 of worker 1 goes wrong in a given step of its life. With a name like `faulty_raises_then_exits` it has
-each fault once, one in each of its first lives: the file FAULT_FILE has a line for each fault so far.
+Env 1 of worker 1 goes wrong after some steps of each life, once the policy has learned something. With a name
+like `faulty_raises_then_exits` it has each fault once, one in each of its first lives: the file FAULT_FILE
+has a line for each fault so far.
 
 In all its lives, its episodes have to begin with the value that an observer has sent before the start.
 
@@ -24,7 +25,7 @@ from sample_factory import Observer, register_env, register_observer
 from sample_factory.envs.abilities import TrainingInfo
 from sample_factory.train import main
 
-STEP = 120  # at which the env goes wrong, after the trial; small enough for four times within a minute
+STEPS = 120  # after which the env goes wrong: after the trial, and four times within a minute
 STEP_SECONDS = 0.005  # a run that only goes on leaves the cores to other tests
 LEVEL = 7
 LEAKED = []
@@ -59,7 +60,7 @@ class Faulty(gym.Env, TrainingInfo):
             raise AssertionError(f"an episode begins with the values {self.training_info}")
         if self.faults == ["never_starts"]:
             raise LookupError("level 1 is missing")
-        if self.faults == ["raises_in_reset"] and self.num_steps >= STEP and self.is_culprit:
+        if self.faults == ["raises_in_reset"] and self._goes_wrong_now():
             raise LookupError("level 7 is missing")
         return np.zeros(2, np.float32), {}
 
@@ -67,9 +68,14 @@ class Faulty(gym.Env, TrainingInfo):
         time.sleep(STEP_SECONDS)
         self.num_steps += 1
         observation = np.zeros(2, np.float32)
-        if self.is_culprit and self.num_steps >= STEP:
+        if self._goes_wrong_now():
             observation = self._go_wrong(self._next_fault(), observation)
         return observation, 1.0, self.num_steps % 20 == 0, False, {}
+
+    def _goes_wrong_now(self):
+        # A run that has learned nothing leaves no folder.
+        has_learned = self.training_info.get("approx_total_training_steps", 0) > 0
+        return self.is_culprit and self.num_steps >= STEPS and has_learned
 
     def _next_fault(self):
         if len(self.faults) == 1:
