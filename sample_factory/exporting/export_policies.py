@@ -33,13 +33,14 @@ from sample_factory.exchange.run_plan import RANDOM_PLAYER
 from sample_factory.exporting.network import (
     NEXT_RNN_STATE,
     RNN_STATE,
+    ActionPart,
     ExportedNetwork,
     ExportFailed,
     describe_actions,
     to_onnx,
 )
 from sample_factory.launch.checks import log_flags_without_effect
-from sample_factory.models.actor_critic import ActorCritic
+from sample_factory.models.actor_critic import ActorCritic, PolicyOutput
 from sample_factory.runtime.files import new_file
 from sample_factory.runtime.supervisor import StopSignals
 from sample_factory.spaces.actions import choices, clipping_bounds
@@ -257,39 +258,16 @@ def compare(
     Raises ExportFailed for a difference above 1e-4.
     """
     session = onnxruntime.InferenceSession(exported.SerializeToString(), providers=["CPUExecutionProvider"])
-    parts = {part.action: part for part in network.actions}
-    worst = (0.0, network.outputs[0])
+    differences: list[tuple[float, str]] = []
 
     def check(stored: Arrays, state: Tensor, memory: np.ndarray, place: str) -> tuple[Tensor, Arrays]:
         """Returns the trained policy's next state [B, H], and the exported one's outputs."""
-        nonlocal worst
         inputs = {entry.name: entry.as_given(stored[entry.key]) for entry in network.observations}
         if model.state_size:
             inputs[RNN_STATE] = memory
         outputs: Arrays = dict(zip(network.outputs, session.run(network.outputs, inputs)))
         output = model.act({key: torch.from_numpy(x) for key, x in stored.items()}, state, deterministic=True)
-        for name, tensor in zip(network.outputs, network.outputs_of(model, output)):
-            own, right = outputs[name], tensor.numpy()
-            fault = ""
-            if own.shape != right.shape or own.dtype != right.dtype:
-                fault = f"is {own.dtype} {own.shape}, and should be {right.dtype} {right.shape}"
-            elif name in parts and not parts[name].is_box:
-                # Their probabilities are compared: two choices may be equally likely.
-                starts = choices(parts[name].space)[1]
-                rows = output.actions.clone()
-                rows[:, parts[name].values] = torch.from_numpy(own - starts).reshape(len(rows), -1).float()
-                log_prob = model.distribution(output.logits).log_prob
-                own, right = log_prob(rows).numpy(), log_prob(output.actions).numpy()
-            elif name in parts and right.dtype.kind != "f":
-                # Numbers are compared before they are rounded: one may be halfway between two integers.
-                bounds = clipping_bounds(cast(gym.spaces.Box, parts[name].space))
-                right = output.actions[:, parts[name].values].numpy().reshape(own.shape).clip(*bounds)
-                own = right + np.maximum(np.abs(own - right) - 0.5, 0.0)
-            difference = math.inf if fault else _difference(own, right)
-            if difference > TOLERANCE:
-                fault = f"{name} {fault or f'by {difference:.2g}, where {TOLERANCE:g} is allowed'}"
-                raise ExportFailed(f"the exported policy differs in {place}: {fault}; nothing was written")
-            worst = max(worst, (difference, name))
+        differences.append(_largest_difference(model, network, output, outputs, place))
         return output.rnn_state, outputs
 
     state = torch.zeros(len(steps[0].keeps), model.state_size)
@@ -305,7 +283,53 @@ def compare(
     state = torch.cat([states[i] for i in chosen])
     check(stored, state, state.numpy(), f"a batch of {len(state)}")
     num_episodes = sum(int(step.ended.sum()) for step in steps)
-    return CheckResult(*worst, len(steps) * len(steps[0].keeps), num_episodes)
+    return CheckResult(*max(differences), len(steps) * len(steps[0].keeps), num_episodes)
+
+
+def _largest_difference(
+    model: ActorCritic, network: ExportedNetwork, output: PolicyOutput, outputs: Arrays, place: str
+) -> tuple[float, str]:
+    """Returns the largest difference between the outputs of both policies, and the name of that output.
+
+    output: of the trained policy. outputs: of the exported one, by name. place: for the error.
+    Raises ExportFailed for a difference above 1e-4, and for another shape or dtype.
+    """
+    parts = {part.action: part for part in network.actions}
+    differences = []
+    for name, tensor in zip(network.outputs, network.outputs_of(model, output)):
+        own, right = outputs[name], tensor.numpy()
+        if own.shape != right.shape or own.dtype != right.dtype:
+            fault = f"is {own.dtype} {own.shape}, and should be {right.dtype} {right.shape}"
+            raise ExportFailed(f"the exported policy differs in {place}: {name} {fault}; nothing was written")
+        if name in parts:
+            own, right = _comparable(model, parts[name], output, own, right)
+        difference = _difference(own, right)
+        if difference > TOLERANCE:
+            fault = f"by {difference:.2g}, where {TOLERANCE:g} is allowed"
+            raise ExportFailed(f"the exported policy differs in {place}: {name} {fault}; nothing was written")
+        differences.append((difference, name))
+    return max(differences)
+
+
+def _comparable(
+    model: ActorCritic, part: ActionPart, output: PolicyOutput, own: np.ndarray, right: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns numbers that are equal if both policies chose equally good actions.
+
+    own: an action of the exported policy; right: of the trained one, which has computed `output`.
+    """
+    if not part.is_box:
+        # Their probabilities: two choices may be equally likely.
+        rows = output.actions.clone()
+        rows[:, part.values] = torch.from_numpy(own - choices(part.space)[1]).reshape(len(rows), -1).float()
+        log_prob = model.distribution(output.logits).log_prob
+        return log_prob(rows).numpy(), log_prob(output.actions).numpy()
+    if right.dtype.kind != "f":
+        # Numbers before they are rounded: one may be halfway between two integers.
+        bounds = clipping_bounds(cast(gym.spaces.Box, part.space))
+        right = output.actions[:, part.values].numpy().reshape(own.shape).clip(*bounds)
+        own = right + np.maximum(np.abs(own - right) - 0.5, 0.0)
+    return own, right
 
 
 def _difference(exported: np.ndarray, expected: np.ndarray) -> float:

@@ -1,6 +1,7 @@
 """A stand-in for Slurm on one machine: sbatch, squeue and scancel that really run the jobs.
 
-`install` writes the three programs into a folder for PATH. A job waits until one of NUM_SLOTS is free.
+`install` writes the three programs into a folder for PATH. A job waits until one of NUM_SLOTS is free,
+and until the one before it has begun.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ from pathlib import Path
 import psutil
 
 NUM_SLOTS = 2
+FIRST_ID = 1000
 PROGRAMS = ("sbatch", "squeue", "scancel")
 WITH_VALUE = ("-p", "-c", "--output")
 PROGRAM = """#!{python}
@@ -43,11 +45,11 @@ def sbatch(state: str, argv: list[str]) -> int:
     if (Path(state) / "refuse").exists():
         print("sbatch: error: QOSMaxSubmitJobPerUserLimit", file=sys.stderr)
         return 1
-    job_id = 1000 + len(list(Path(state).glob("*.pid")))
+    job_id = FIRST_ID + len(list(Path(state).glob("*.pid")))
     program = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import stand_in_slurm"
     with open(values["--output"].replace("%j", str(job_id)), "wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-c", f"{program}; stand_in_slurm.run({state!r}, {str(script)!r})"],
+            [sys.executable, "-c", f"{program}; stand_in_slurm.run({state!r}, {job_id}, {str(script)!r})"],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -58,13 +60,23 @@ def sbatch(state: str, argv: list[str]) -> int:
     return 0
 
 
-def run(state: str, script: str) -> None:
-    """In the job: waits for a slot, then runs the script."""
+def run(state: str, job_id: int, script: str) -> None:
+    """In the job: waits for its turn and a slot, then runs the script."""
+    while not _has_begun(Path(state), job_id - 1):
+        time.sleep(0.1)
     descriptors = [os.open(Path(state) / f"slot_{slot}", os.O_CREAT | os.O_RDWR) for slot in range(NUM_SLOTS)]
     while not any(map(_is_locked, descriptors)):
         time.sleep(0.1)
+    (Path(state) / f"{job_id}.began").touch()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # this process is not of the job; its shell is
     subprocess.run(["bash", script], preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+
+
+def _has_begun(state: Path, job_id: int) -> bool:
+    """Returns whether a job has a slot, or has ended; True if there is none of this id."""
+    if job_id < FIRST_ID or (state / f"{job_id}.began").exists():
+        return True
+    return not _is_alive(int((state / f"{job_id}.pid").read_text()))
 
 
 def _is_locked(descriptor: int) -> bool:

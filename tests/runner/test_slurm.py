@@ -61,7 +61,7 @@ def test_a_job_that_reaches_its_time_limit_is_queued_again(grid, cluster):
     grid.describe([0])
     (grid.folder / "wait").touch()
     process = grid.start(SLURM, "--slurm_timeout=10s")
-    wait_until(lambda: submitted(cluster) == 2 and len(grid.starts(0)) == 2)
+    wait_until(lambda: submitted(cluster) >= 2 and len(grid.starts(0)) >= 2)
     (grid.folder / "wait").unlink()
     process.communicate(timeout=120)
     assert process.returncode == 0
@@ -72,7 +72,7 @@ def test_scancel_also_stops_a_job_that_has_queued_itself_again_and_its_time_adds
     grid.describe([0])
     (grid.folder / "wait").touch()
     process = grid.start(SLURM, "--slurm_timeout=10s")
-    wait_until(lambda: submitted(cluster) >= 2 and len(grid.starts(0)) == submitted(cluster))
+    wait_until(lambda: submitted(cluster) >= 2 and len(grid.starts(0)) >= 2)
     [id_file] = grid.files.glob("*.id")
     newest = str(999 + submitted(cluster))
     wait_until(lambda: id_file.read_text().strip() == newest)

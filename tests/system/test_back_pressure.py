@@ -21,7 +21,7 @@ from sample_factory.runtime.supervisor import Limits, Supervisor, stop_all
 from tests.counting import make_config, make_plan
 from tests.crowd import AGENT, EPISODE, NUM_ACTIONS, STEP, CountingCrowd, make_crowd
 from tests.runtime.waiting import eventually
-from tests.system.running import SMALL, descendants, scalars, start, stop, wait_for_frames
+from tests.system.running import SMALL, descendants, scalars, start, stop, wait_for_frames, wait_for_line
 
 STEPS = 150_000
 PATIENCE_SECONDS = 120.0
@@ -256,6 +256,8 @@ def test_runs_with_a_far_slower_learner_and_with_a_far_slower_env_wait_in_flat_m
         with monkeypatch.context() as patch:
             patch.setenv(f"SLOW_{slow}_SECONDS", seconds)
             runs[slow] = start("unbalanced.py", tmp_path, *flags, f"--experiment={slow}")
+    for process in runs.values():
+        wait_for_line(process, "All processes are ready")
     frames = [wait_for_frames(process, 0) for process in runs.values()]
     children = [child for process in runs.values() for child in descendants(process)]
     pids = [child.pid for child in children]

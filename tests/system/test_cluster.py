@@ -15,6 +15,7 @@ from tests.system.running import (
     name_of,
     start,
     stop,
+    wait_for_frames,
     wait_for_line,
 )
 
@@ -51,6 +52,7 @@ def test_a_node_samples_is_replaced_when_it_dies_and_ends_with_the_run(tmp_path)
 def test_a_run_whose_ray_dies_saves_and_names_it(tmp_path):
     run = start("calm_envs.py", tmp_path, "--env=calm_pole", "--experiment=a", FOREVER, *SMALL, *NODE)
     wait_for_line(run, ARRIVED)
+    wait_for_frames(run, 0)
     family = descendants(run)
     kill(next(process for process in family if name_of(process) == "raylet"))
     output, _ = run.communicate(timeout=LIMIT_SECONDS)

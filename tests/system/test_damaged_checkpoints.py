@@ -149,7 +149,7 @@ def test_a_run_continues_while_the_disk_is_full_and_saves_once_there_is_room(sma
     wait_for_line(process, "Saved")
     fill(small_disk)
     first, second = (wait_for_line(process, "COULD NOT SAVE") for _ in range(2))
-    assert re.search(r"No space left on device: it needs about \d+\.\d kB, \d\.\d kB are free", first), first
+    assert re.search(r"No space left on device: it needs about \d+\.\d kB, \d+\.\d kB are free", first), first
     versions = [re.search(r"checkpoint_\d+", line)[0] for line in (first, second)]
     assert versions[0] < versions[1], "it continues to learn"
     assert checkpoints(experiment)

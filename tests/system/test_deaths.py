@@ -167,13 +167,13 @@ def test_a_worker_that_dies_while_its_learner_stands_still_is_replaced_and_the_r
 
 def test_an_engine_that_hangs_is_ended_with_its_worker_and_keeps_no_signal_from_stopping_the_run(tmp_path):
     # Episodes so long that an engine is stopped in a step, not between two episodes.
-    flags = ["--env=calm_doom_my_way_home", *DOOM, ONLY_AT_THE_END, "--heartbeat_reporting_interval=10"]
+    flags = ["--env=calm_doom_my_way_home", *DOOM, ONLY_AT_THE_END, "--heartbeat_reporting_interval=20"]
     run = start(CALM, tmp_path, *flags)
     wait_for_frames(run, 0)
     ids = engine_ids(run)
     first = engines(child(descendants(run), "rollout_worker_0"))[1]
     kill(first, signal.SIGSTOP)
-    wait_for_line(run, "rollout_worker_0 was stuck: no sign of life for 10 s")
+    wait_for_line(run, "rollout_worker_0 was stuck: no sign of life for 20 s")
     wait_for_line(run, "doom_env.py")  # in its stack
     wait_for_line(run, "rollout_worker_0 died in step of env 1 and is replaced")
     wait_for_line(run, "worker 0: envs are ready")
@@ -221,7 +221,7 @@ def test_a_learner_or_policy_worker_that_is_stuck_ends_the_run_and_is_named(tmp_
     """Both runs at once: they mostly wait."""
     runs = {}
     for name in ("learner_0", "policy_worker_0_0"):
-        flags = [*POLE, "--heartbeat_reporting_interval=10", "--save_every_sec=1"]
+        flags = [*POLE, "--heartbeat_reporting_interval=20", "--save_every_sec=1"]
         runs[name] = start(CALM, tmp_path / name, *flags)
     families = []
     for name, run in runs.items():
@@ -231,7 +231,7 @@ def test_a_learner_or_policy_worker_that_is_stuck_ends_the_run_and_is_named(tmp_
     for (name, run), family in zip(runs.items(), families):
         output = run.stdout.read()
         assert run.wait() == 1
-        assert f"{name} failed: was stuck: no sign of life for 10 s" in output.splitlines()[-1]
+        assert f"{name} failed: was stuck: no sign of life for 20 s" in output.splitlines()[-1]
         assert_saved(tmp_path / name)
         assert_all_gone(family)
 

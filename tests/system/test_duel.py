@@ -3,6 +3,7 @@
 from tests.system.running import (
     ENGINE,
     FOREVER,
+    LIMIT_SECONDS,
     assert_nothing_left,
     child,
     descendants,
@@ -32,6 +33,7 @@ def test_a_duel_survives_engines_and_workers_and_ends_with_a_killed_learner_that
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     process = start("train", tmp_path, *DUEL)
+    wait_for_line(process, "All processes are ready")
     frames = wait_for_frames(process, beyond=500)
     family = descendants(process)
     ids = engine_ids(process)
@@ -51,7 +53,7 @@ def test_a_duel_survives_engines_and_workers_and_ends_with_a_killed_learner_that
     ids |= engine_ids(process)
     kill(child(descendants(process), "learner_1"))
     output = process.stdout.read()
-    assert process.wait(timeout=30) == 1
+    assert process.wait(timeout=LIMIT_SECONDS) == 1
     assert "learner_1 failed: ended by signal 9" in output.splitlines()[-1]
     assert_nothing_left(family, temporary, ids)
     for policy in (0, 1):

@@ -31,13 +31,13 @@ def flags(kind, *more):
 def test_an_env_that_raises_then_hangs_then_ends_its_process_is_replaced_each_time(tmp_path, monkeypatch):
     monkeypatch.setenv("FAULT_FILE", str(tmp_path / "faults"))
     kind = "raises_then_hangs_then_exits"
-    process = start("faulty_envs.py", tmp_path, *flags(kind, "--heartbeat_reporting_interval=10"))
+    process = start("faulty_envs.py", tmp_path, *flags(kind, "--heartbeat_reporting_interval=20"))
     # It raises: the env is rebuilt in place.
     line = wait_for_line(process, f"worker 1: env 1 (faulty_{kind}) raised and is rebuilt")
     assert "LookupError: level 7 is missing (faulty_envs.py:" in line
     neighbour = child(descendants(process), "rollout_worker_0")
     # It hangs: its worker is named with its stack, and replaced.
-    wait_for_line(process, "rollout_worker_1 was stuck: no sign of life for 10 s")
+    wait_for_line(process, "rollout_worker_1 was stuck: no sign of life for 20 s")
     wait_for_line(process, "in wait_forever")
     line = wait_for_line(process, "rollout_worker_1 died in step of env 1 and is replaced")
     assert "was stuck" in line
