@@ -165,17 +165,18 @@ class HumanEngine:
     def begin(self) -> None:
         """Joins the match, if there is one, and begins the first episode. Raises NotPlayed."""
         engine = self.engine
-        where = ""
+        begun = ""  # of what precedes the episode, for the error
         try:
             if self._endpoint is not None:
                 host, port = self._endpoint
-                where = f" at {host}:{port}"
+                begun = f" at {host}:{port}"
                 engine.prepare(self._draw_seed(), port, host)
                 self.call(engine.start, ANSWER_SECONDS)
+                begun += " was joined, but its next match"
             self.new_episode()
         except (RuntimeError, *START_ERRORS) as error:
             name = engine.settings.env_name
-            raise NotPlayed(f"{name}{where} did not begin: {error} {engine.last_error()}") from error
+            raise NotPlayed(f"{name}{begun} did not begin: {error} {engine.last_error()}") from error
 
     def new_episode(self) -> None:
         """Begins an episode. Raises NotPlayed."""
