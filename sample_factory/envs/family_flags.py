@@ -127,7 +127,9 @@ def device_of_env(cfg: Any, worker_index: int) -> str:
 
     worker_index: workers take the GPUs in turn.
     """
-    device = cfg.device if cfg.env_device == "auto" else cfg.env_device
+    device = cfg.env_device
+    if device == "auto" and cfg.device == "cpu":
+        device = "cpu"  # with --device=gpu it stays auto: the network of a node without a GPU is on its CPU
     if not gpu.may_have_gpu(device):
         return "cpu"
     try:

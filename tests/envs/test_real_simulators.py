@@ -7,6 +7,7 @@ has the commands that install and run them.
 import numpy as np
 import pytest
 
+from examples.functional_envs import Jumanji, Navix
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.protocol import ObservationRows
 from sample_factory.envs.random_actions import RandomActions
@@ -95,3 +96,51 @@ def test_mjlab():
         assert any(
             key.startswith("Episode_Reward/") for key in results[-1].end_infos[0]["episode_extra_stats"]
         )
+
+
+def recorded(own):
+    """Returns the lists in which a simulator keeps the actions and the results of its steps from now on."""
+    actions, returned = [], []
+    step = own.step
+
+    def step_and_keep(taken):
+        actions.append(taken)
+        returned.append(step(taken))
+        return returned[-1]
+
+    own.step = step_and_keep
+    return actions, returned
+
+
+def test_jumanji():
+    pytest.importorskip("jumanji")
+    own = Jumanji("Snake-v1", NUM_COPIES, num_rows=6, num_cols=6, time_limit=LENGTH)
+    actions, returned = recorded(own)
+    env, seen, results = played(own)
+    (kind,) = env.kinds.spaces
+    assert {key: box.shape for key, box in kind.observation.items()} == {
+        "grid": (6, 6, 5),
+        "step_count": (),
+        "action_mask": (4,),
+    }
+    steps = np.zeros(NUM_COPIES)
+    for before, taken, values, result, after in zip(seen, actions, returned, results, seen[1:]):
+        assert before["action_mask"][np.arange(NUM_COPIES), taken].all()
+        done = np.asarray(values[2])
+        assert result.terminated.tolist() == done.tolist() and not result.truncated.any()
+        assert result.rewards.tolist() == np.asarray(values[1]).tolist()
+        steps = np.where(done, 0, steps + 1)
+        assert after["step_count"].ravel().tolist() == steps.tolist()
+    assert results[LENGTH - 1].terminated.all()
+
+
+def test_navix():
+    pytest.importorskip("navix")
+    limit = LENGTH - 1  # no way to the goal is as short
+    env, _, results = played(Navix("Navix-Empty-5x5-v0", NUM_COPIES, max_steps=limit), num_steps=2 * LENGTH)
+    (kind,) = env.kinds.spaces
+    assert kind.observation["obs"].dtype == np.uint8 and kind.action.n > 2
+    for number, result in enumerate(results, start=1):
+        is_last = number % LENGTH == limit
+        assert result.truncated.tolist() == [is_last] * NUM_COPIES and not result.terminated.any()
+        assert (result.active is not None) == is_last and not np.any(result.active), "the next only resets"

@@ -20,6 +20,7 @@ from sample_factory.envs.adapters.simulator import SimulatorVectorEnv, is_simula
 from sample_factory.envs.adapters.tensors import Crossing, to_host
 from sample_factory.envs.env_info import FEW_COPIES, env_info, probe_env_info
 from sample_factory.envs.env_registry import register_env, resolve_family
+from sample_factory.envs.family_flags import device_of_env
 from sample_factory.envs.protocol import EnvConfig, EnvContractError, EnvRaised, ObservationRows
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.launch.arrangement import arrange
@@ -688,6 +689,13 @@ def test_the_trial_makes_few_copies_of_an_env_that_is_made_in_any_number(tmp_pat
     assert info.kinds.spaces[0].observation["policy"].shape == (FEW_COPIES,)
     made = resolve_family("sized").make(parsed(tmp_path, "--env_agents=7").namespace(), EnvConfig(0, 0, 0))
     assert made.num_envs == 7
+
+
+def test_the_env_of_a_node_without_a_gpu_follows_its_network_to_the_cpu(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert device_of_env(parsed(tmp_path, "--device=gpu").namespace(), 0) == "cpu"
+    with pytest.raises(ConfigError, match="the env's device: --device=gpu, but"):
+        device_of_env(parsed(tmp_path, "--env_device=gpu").namespace(), 0)
 
 
 def test_a_maker_that_returns_another_number_of_copies_is_refused(tmp_path):
