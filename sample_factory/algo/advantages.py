@@ -47,7 +47,6 @@ def vtrace(
     rho_clip: float = 1.0,
     c_clip: float = 1.0,
     lam: float = 1.0,
-    weighted: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Returns the advantages rho_t (r_t + gamma v_{t+1} - V(x_t)) and the off-policy corrected targets v_t.
 
@@ -55,7 +54,6 @@ def vtrace(
 
     log_ratios: log pi(a_t|x_t) - log mu(a_t|x_t); plus or minus infinity is fine.
     lam: in [0, 1]; trace coefficients are lam * min(c_clip, ratio), as in remark 2.
-    weighted: False leaves the factor rho_t out of the advantages.
     """
     ratios = log_ratios.exp()
     rhos = ratios.clamp(max=rho_clip)
@@ -64,5 +62,5 @@ def vtrace(
     corrections = discounted_sums(deltas, discounts * traces)  # v_t - V(x_t)
     next_targets = next_values.clone()
     next_targets[:-1] += continues[:-1] * corrections[1:]
-    advantages = rewards + discounts * next_targets - values
-    return rhos * advantages if weighted else advantages, values + corrections
+    advantages = rhos * (rewards + discounts * next_targets - values)
+    return advantages, values + corrections

@@ -57,20 +57,6 @@ def policy_loss(log_ratios: Tensor, advantages: Tensor, clip_ratio: float, valid
     return -masked_mean(surrogate, valid)
 
 
-def decouple(log_ratios: Tensor, proximal: Tensor, rho: float) -> tuple[Tensor, Tensor]:
-    """Returns log pi - log pi_prox and the weights min(pi_prox / mu, rho) of decoupled PPO.
-
-    It maximises the mean of pi_prox / mu * min(r A, clip(r) A) with r = pi / pi_prox (Hilton et al. 2021,
-    https://arxiv.org/abs/2110.00641; AReaL, Fu et al. 2025, https://arxiv.org/abs/2505.24298). As no weight
-    is negative, this is `policy_loss` of the first result, with advantages times the weights. Weights are
-    truncated as in V-trace; AReaL leaves out samples with a weight above a limit, TorchRL limits pi / mu.
-
-    log_ratios: log pi - log mu, differentiable. proximal: log pi_prox - log mu, no gradient. Both [T, B].
-    """
-    proximal = proximal.clamp(-1e8, 1e8)  # infinity minus infinity would be NaN
-    return log_ratios - proximal, proximal.exp().clamp(max=rho)
-
-
 def value_loss(
     values: Tensor, old_values: Tensor, targets: Tensor, clip_value: float, valid: Tensor
 ) -> Tensor:

@@ -70,12 +70,7 @@ class LearningFlags:
         "correct for experience of older policies by V-trace; False: generalised advantage estimation (GAE)",
         only_with={"algo": ("APPO",)},
     )
-    vtrace_rho: float = flag(
-        1.0,
-        "upper limit of the importance ratio (rho) in V-trace, and of the weights of --ppo_decoupled",
-        at_least=0,
-        only_with=(*VTRACE, {"algo": ("APPO",), "ppo_decoupled": (True,)}),
-    )
+    vtrace_rho: float = _vtrace_flag(1.0, "upper limit of the importance ratio (rho) in V-trace", at_least=0)
     vtrace_c: float = _vtrace_flag(1.0, "upper limit of the trace coefficient (c) in V-trace", at_least=0)
     vtrace_lambda: float = _vtrace_flag(
         1.0,
@@ -96,12 +91,6 @@ class LearningFlags:
         "clip range e of PPO: the ratio of probabilities is clipped to [1/(1+e), 1+e]",
         above=0,
         only_with={"algo": ("APPO", "IMPACT")},
-    )
-    ppo_decoupled: bool = flag(
-        False,
-        "decoupled PPO: the clip range is around the newest policy at the start of an iteration of training "
-        "rather than the one that acted; for old samples and several SGD steps per iteration",
-        only_with={"algo": ("APPO",)},
     )
     ppo_clip_value: float = flag(
         1.0,

@@ -40,10 +40,6 @@ def warnings(caplog, *argv, **options):
             "--ppo_clip_value has no effect with --algo=IMPALA: it needs --algo=APPO",
         ),
         (
-            ["--algo=IMPACT", "--ppo_decoupled=True"],
-            "--ppo_decoupled has no effect with --algo=IMPACT: it needs --algo=APPO",
-        ),
-        (
             ["--with_vtrace=True", "--gae_lambda=0.5"],
             "--gae_lambda has no effect with --with_vtrace=True: it needs --with_vtrace=False",
         ),
@@ -85,7 +81,6 @@ def test_a_flag_whose_condition_is_not_met_is_reported_in_one_line(caplog, argv,
 def test_a_flag_with_its_condition_and_one_with_its_default_value_are_not_reported(caplog):
     for argv in (
         ["--algo=IMPALA", "--rmsprop_eps=0.1", "--vtrace_rho=2"],
-        ["--ppo_decoupled=True", "--with_vtrace=False", "--vtrace_rho=2"],
         ["--algo=my_module:Mine", "--ppo_clip_value=0.5", "--vmpo_policy_kl=0.1"],
         ["--use_rnn=True", "--rnn_type=gtrxl", "--gtrxl_heads=2", "--hidden_size=64"],
         ["--actor_critic_custom=a:B", "--rnn_type=lstm", "--use_rnn=False", "--decoder_mlp_layers=3"],

@@ -30,15 +30,6 @@ CASES = {
         "num_batches_per_iteration": 4,
         "ppo_epochs": 3,
     },
-    "decoupled": {"ppo_decoupled": True},
-    "decoupled_in_chunks_and_minibatches": {
-        "ppo_decoupled": True,
-        "vtrace_rho": 1.3,
-        "recurrence": 4,
-        "num_batches_per_iteration": 3,
-        "ppo_epochs": 2,
-    },
-    "decoupled_gae": {"ppo_decoupled": True, "with_vtrace": False, "ppo_epochs": 3},
     "in_order": {"shuffle_minibatches": False, "num_batches_per_iteration": 2},
     "time_limits_are_terminal": {"value_bootstrap": False, "gamma": 0.9},
     "raw_returns": {"normalize_returns": False, "with_vtrace": False},
@@ -129,9 +120,7 @@ def reference_targets(flags, trajectory, values, ratios):
             c = flags.vtrace_lambda * min(flags.vtrace_c, ratios[t])
             correction = 0.0 if is_last else results[t + 1][0] - v_next
             target = v + rho * delta + flags.gamma * c * correction
-            advantage = delta + flags.gamma * correction
-            if not flags.ppo_decoupled:
-                advantage = rho * advantage
+            advantage = rho * (delta + flags.gamma * correction)
         else:
             after = 0.0 if is_last else results[t + 1][1]
             advantage = delta + flags.gamma * flags.gae_lambda * after
@@ -145,18 +134,19 @@ def reference_loss(flags, model, trajectories, fixed):
     normalizer = model.returns_normalizer
     samples = []
     for trajectory in trajectories:
-        outputs = trajectory.forward(model)
-        ratios = acting_ratios(trajectory, outputs)
+        outputs, ratios = trajectory.forward(model), {}
+        for t in range(T):
+            action = int(trajectory.at("actions", t)[0])
+            ratios[t] = (outputs[t][0].log_softmax(-1)[action] - trajectory.at("log_probs", t)).exp()
         if fixed is None:
-            targets, _ = evaluated(flags, model, trajectory, outputs)
+            values = [reward_scale(model, value) for _, value in outputs]
+            used = {t: float(r.detach()) if trajectory.at("own", t) else 1.0 for t, r in ratios.items()}
+            targets = reference_targets(flags, trajectory, values, used)
         else:
-            targets, proximal = fixed[trajectory.column]
+            targets = fixed[trajectory.column]
         for t in range(T):
             if trajectory.at("own", t):
-                ratio, weight = ratios[t], 1.0
-                if flags.ppo_decoupled:
-                    ratio, weight = ratio / proximal[t], min(proximal[t], flags.vtrace_rho)
-                samples.append((trajectory, t, *outputs[t], ratio, weight, *targets[t]))
+                samples.append((trajectory, t, *outputs[t], ratios[t], *targets[t]))
     advantages = [sample[-1] for sample in samples]
     mean = sum(advantages) / len(samples)
     std = max(1e-3, math.sqrt(sum((a - mean) ** 2 for a in advantages) / len(samples)))
@@ -166,25 +156,10 @@ def reference_loss(flags, model, trajectories, fixed):
             normalizer.update(returns)
         returns = normalizer.normalize(returns)
     total = 0.0
-    for (trajectory, t, logits, value, ratio, weight, _, advantage), target in zip(samples, returns):
-        advantage = weight * (advantage - mean) / std
+    for (trajectory, t, logits, value, ratio, _, advantage), target in zip(samples, returns):
+        advantage = (advantage - mean) / std
         total = total + sample_loss(flags, trajectory, t, logits, value, ratio, advantage, target)
     return total / len(samples)
-
-
-def acting_ratios(trajectory, outputs):
-    """Returns pi / mu of the action of each step."""
-    actions = [int(trajectory.at("actions", t)[0]) for t in range(T)]
-    log_probs = [outputs[t][0].log_softmax(-1)[actions[t]] for t in range(T)]
-    return {t: (log_probs[t] - trajectory.at("log_probs", t)).exp() for t in range(T)}
-
-
-def evaluated(flags, model, trajectory, outputs):
-    """Returns the targets and the ratios pi / mu by these outputs of the network."""
-    values = [reward_scale(model, value) for _, value in outputs]
-    ratios = acting_ratios(trajectory, outputs)
-    used = {t: float(r.detach()) if trajectory.at("own", t) else 1.0 for t, r in ratios.items()}
-    return reference_targets(flags, trajectory, values, used), used
 
 
 def reward_scale(model, value):
@@ -211,8 +186,7 @@ def sample_loss(flags, trajectory, t, logits, value, ratio, advantage, target):
 def reference_train(flags, model, batch):
     """Trains the model in place."""
     trajectories = [Trajectory(batch, column) for column in range(B)]
-    is_fixed = flags.ppo_decoupled or not flags.with_vtrace
-    fixed = reference_fixed(flags, model, trajectories) if is_fixed else None
+    fixed = None if flags.with_vtrace else reference_gae(flags, model, trajectories)
     betas = (flags.adam_beta1, flags.adam_beta2)
     optimizer = torch.optim.Adam(model.parameters(), flags.learning_rate, betas, flags.adam_eps)
     rng = np.random.default_rng(SEED)
@@ -228,14 +202,16 @@ def reference_train(flags, model, batch):
 
 
 @torch.no_grad()
-def reference_fixed(flags, model, trajectories):
-    """Returns targets and ratios of each trajectory before the first SGD step, see `evaluated`. Updates the
-    statistics of returns."""
-    results = [evaluated(flags, model, one, one.forward(model)) for one in trajectories]
+def reference_gae(flags, model, trajectories):
+    """Returns the targets of each trajectory by the values before the first SGD step, and counts them."""
+    results = []
+    for trajectory in trajectories:
+        values = [reward_scale(model, value) for _, value in trajectory.forward(model)]
+        results.append(reference_targets(flags, trajectory, values, None))
     if model.returns_normalizer is not None:
         returns = [
             targets[t][0]
-            for (targets, _), trajectory in zip(results, trajectories)
+            for targets, trajectory in zip(results, trajectories)
             for t in range(T)
             if trajectory.at("own", t)
         ]

@@ -31,7 +31,6 @@ SPACE = gym.spaces.Dict(
 CASES = {
     "gru_vtrace": (20, True, {"with_vtrace": True, "num_batches_per_iteration": 1}),
     "gae": (5, False, {"with_vtrace": False, "num_batches_per_iteration": 2, "ppo_epochs": 2}),
-    "decoupled": (5, True, {"ppo_decoupled": True, "num_batches_per_iteration": 2, "ppo_epochs": 2}),
     "adaptive_rate": (
         5,
         False,

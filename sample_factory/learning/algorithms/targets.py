@@ -42,13 +42,10 @@ def normalized_returns(model: ActorCritic, targets: Targets) -> Tensor:
     return targets.returns if normalizer is None else normalizer.normalize(targets.returns)
 
 
-def vtrace_targets(
-    flags: LearningFlags, batch: Batch, values: Tensor, log_ratios: Tensor, weighted: bool = True
-) -> Targets:
+def vtrace_targets(flags: LearningFlags, batch: Batch, values: Tensor, log_ratios: Tensor) -> Targets:
     """Returns V-trace targets.
 
     values: [T+1, B], on the scale of rewards, the last one to bootstrap from. log_ratios: [T, B].
-    weighted: see `vtrace`.
     """
     log_ratios = torch.where(batch.own, log_ratios, 0.0)
     result = vtrace(
@@ -57,7 +54,6 @@ def vtrace_targets(
         rho_clip=flags.vtrace_rho,
         c_clip=flags.vtrace_c,
         lam=flags.vtrace_lambda,
-        weighted=weighted,
     )
     return Targets(*result)
 

@@ -19,7 +19,6 @@ VARIANTS = {
     "APPO": {},
     "APPO, GAE": {"with_vtrace": False},
     "APPO, adaptive rate": {"lr_schedule": "kl_adaptive_minibatch"},
-    "APPO, decoupled": {"ppo_decoupled": True, "ppo_epochs": 2},
     "APPO, LAMB": {"optimizer": "lamb", "ppo_epochs": 2},
     **{name: {} for name in OTHERS},
 }
