@@ -133,7 +133,7 @@ def play(
             yield _play_episode(human, spec, score, frameskip)
             if human.is_left_alone():
                 return
-            human.new_episode()
+            human.new_episode(ANSWER_SECONDS)
     except vizdoom.ViZDoomUnexpectedExitException:  # the window was closed
         return
     except KeyboardInterrupt:
@@ -163,25 +163,36 @@ class HumanEngine:
         self._thread = EngineThread(index)
 
     def begin(self) -> None:
-        """Joins the match, if there is one, and begins the first episode. Raises NotPlayed."""
+        """Joins the match, if there is one, and begins the first episode. Raises NotPlayed.
+
+        In a match, the host changes the map after TICS_BEFORE_MATCH tics. ViZDoom takes a map for a new one
+        if it sees a tic of it that is not above the last one that this process has played; so it has to play
+        until the change. If it was too slow for that, its first match is the next one.
+        """
         engine = self.engine
         begun = ""  # of what precedes the episode, for the error
+        seconds = ANSWER_SECONDS
         try:
             if self._endpoint is not None:
                 host, port = self._endpoint
                 begun = f" at {host}:{port}"
                 engine.prepare(self._draw_seed(), port, host)
                 self.call(engine.start, ANSWER_SECONDS)
-                begun += " was joined, but its next match"
-            self.new_episode()
+                begun += " was joined, but"
+                deadline = time.monotonic() + ANSWER_SECONDS
+                while not engine.game.is_episode_finished() and time.monotonic() < deadline:
+                    self.call(engine.game.advance_action, ANSWER_SECONDS)
+                assert engine.settings.match is not None
+                seconds += 60 * engine.settings.match.minutes
+            self.new_episode(seconds)
         except (RuntimeError, *START_ERRORS) as error:
             name = engine.settings.env_name
             raise NotPlayed(f"{name}{begun} did not begin: {error} {engine.last_error()}") from error
 
-    def new_episode(self) -> None:
-        """Begins an episode. Raises NotPlayed."""
+    def new_episode(self, seconds: float) -> None:
+        """Begins an episode. Raises NotPlayed if that takes more than `seconds`."""
         seed = self._draw_seed()
-        self.call(lambda: self.engine.new_episode(seed), ANSWER_SECONDS)
+        self.call(lambda: self.engine.new_episode(seed), seconds)
 
     def call(self, function: Callable[[], object], seconds: float = float("inf")) -> None:
         """Calls the function in the thread.

@@ -19,6 +19,7 @@ ANSWER_SECONDS = 45.0
 JOIN_SECONDS = 600.0  # how long a match waits for humans
 TIC_SECONDS = 1 / 35
 MAX_LAG_SECONDS = 0.25  # a delay (by drawing) up to this is caught up with
+TICS_BEFORE_MATCH = 70  # with humans; see HumanEngine.begin
 
 
 class MatchBroken(CommandFailed):
@@ -187,6 +188,9 @@ class Lockstep:
                 self._engines[0].settings.invitation(port),
             )
         self._call_all([engine.start for engine in self._engines], seconds)
+        if self._num_humans:
+            self._threads[0].begin(lambda: self._play(TICS_BEFORE_MATCH, None))
+            self._await(self._threads[:1], ANSWER_SECONDS)
 
     def _play(self, num_tics: int, after_tic: Callable[[], None] | None) -> None:
         """Runs in the first engine's thread, which saves a switch to the main thread in each tic."""

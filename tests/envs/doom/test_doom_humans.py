@@ -23,6 +23,7 @@ from tests.runtime.waiting import eventually
 # Reads the endpoint from stdin, so that its imports can overlap with the start of the match.
 HUMAN = """
 import itertools
+import time
 from types import SimpleNamespace
 from sample_factory.envs.doom import human_player
 from sample_factory.envs.doom.doom_family import DOOM_SPECS
@@ -30,6 +31,11 @@ from sample_factory.envs.doom.make_doom_env import engine_settings
 
 human_player.ANSWER_SECONDS = {patience}
 human_player.CLOSE_SECONDS = {close_seconds}
+begin = human_player.HumanEngine.begin
+def begin_and_tell(self):
+    begin(self)
+    print(time.monotonic(), flush=True)
+human_player.HumanEngine.begin = begin_and_tell
 spec = DOOM_SPECS["doom_duel"]
 settings = engine_settings(spec.name, spec, SimpleNamespace(**{flags}))
 endpoint = human_player.parse_endpoint(input())
@@ -76,8 +82,15 @@ class Human:
         self.process.stdin.write(f"{endpoint}\n")
         self.process.stdin.flush()
 
+    def begun(self) -> float:
+        """Waits until the human plays; returns that time in seconds."""
+        return self._next_number()
+
     def num_players(self) -> float:
         """Returns the number of players of the next match that ends."""
+        return self._next_number()
+
+    def _next_number(self) -> float:
         line = self.process.stdout.readline()
         assert line, self.process.communicate()[1]
         return float(line)
@@ -131,13 +144,15 @@ def test_a_human_plays_matches_in_real_time_and_after_leaving_the_next_match_wai
     first.join(endpoints_in(caplog)[0])
     assert eventually(lambda: len(stepping.results) >= 2, PATIENCE_SECONDS)
     (first_end, _), (second_end, _), *_ = stepping.ends
+    assert first.begun() < first_end - 0.5 * MATCH_SECONDS, "it plays the first match, too"
     assert second_end - first_end > 0.8 * MATCH_SECONDS
     assert [first.num_players() for _ in range(2)] == [2, 2]
     assert first.process.wait(timeout=PATIENCE_SECONDS) == 0
     assert eventually(lambda: len(endpoints_in(caplog)) == 2, PATIENCE_SECONDS)
-    num_matches = len(stepping.results)
+    num_matches = len(stepping.results) + 1  # the results of the last one follow with the step that waits
     second.join(endpoints_in(caplog)[1])
     assert eventually(lambda: len(stepping.results) > num_matches, PATIENCE_SECONDS)
+    assert second.begun() < stepping.ends[num_matches][0] - 0.5 * MATCH_SECONDS
     assert second.num_players() == 2
     stepping.is_to_end = True
     stepping.join()
