@@ -43,11 +43,16 @@ from sample_factory.spaces.observations import without_entries
 
 
 class MeasurementPlan(NamedTuple):
-    """Plan of the evaluation of one checkpoint. choices: the policy of each agent."""
+    """Plan of the evaluation of one checkpoint.
+
+    choices: the policy of each agent. agents_per_frame: number of agents that a frame of an env has; the
+        copies of a VectorEnv have frames of their own.
+    """
 
     session: SamplingPlan
     cast: Cast
     choices: tuple[PolicyChoice, ...]
+    agents_per_frame: int
 
 
 def measure_checkpoints(
@@ -127,7 +132,8 @@ def plan_measurement(
     plan = plan_session(
         config, make_env, info, cast, size, num_episodes, state_size=state_size, around=around
     )
-    return MeasurementPlan(plan, cast, tuple(of_kind[kind] for kind in kinds.of_agent))
+    choices = tuple(of_kind[kind] for kind in kinds.of_agent)
+    return MeasurementPlan(plan, cast, choices, 1 if info.are_copies else info.num_agents)
 
 
 class Measurement:
@@ -150,10 +156,10 @@ class Measurement:
     def play(self, signals: StopSignals) -> Evaluation:
         """Plays the episodes; returns the ones that count. Called once. Raises ChildFailed."""
         episodes = self.session.play(signals)
-        topology = self._plan.session.topology
-        env_frames = sum(episode.length for episode in episodes) // topology.agents_per_env
+        env_frames = sum(episode.length for episode in episodes) // self._plan.agents_per_frame
+        num_episodes = self._plan.session.topology.num_episodes
         seconds = self.session.seconds
-        return Evaluation(self._plan.choices, episodes, env_frames, seconds, None, topology.num_episodes)
+        return Evaluation(self._plan.choices, episodes, env_frames, seconds, None, num_episodes)
 
     def _add(self, episode: EpisodeResult, number: int) -> None:
         self._rewards.append(episode.reward)

@@ -79,6 +79,17 @@ def test_no_more_envs_are_made_than_there_are_episodes(choosing):
     assert [episode.env for episode in result.episodes] == [0]
 
 
+@pytest.mark.parametrize(("env", "agents_per_frame"), [("gym_CartPole-v1", 1), ("cards", 2)])
+def test_copies_of_an_env_have_frames_of_their_own_and_players_of_a_game_share_them(
+    saved_experiment, registry, env, agents_per_frame
+):
+    registry("cards", lambda full_env_name: Cards())
+    copies = ["--vector_env_copies=4"] if agents_per_frame == 1 else []
+    (result,) = evaluate(saved_experiment(env), "--eval_episodes=8", *copies)
+    lengths = [episode.length for episode in result.episodes]
+    assert len(lengths) == 8 and result.env_frames == sum(lengths) / agents_per_frame
+
+
 def test_every_checkpoint_of_every_policy_is_evaluated_and_the_files_have_every_episode(choosing, tmp_path):
     register_env("cards", lambda full_env_name, cfg, env_config: Cards())
     checkpoints = choosing("cards", 1)
