@@ -1,4 +1,4 @@
-"""Envs of jumanji and navix, which are functions of a state, as batched simulators.
+"""Batched simulators made of envs of jumanji and navix, which are pure functions.
 
     python examples/functional_envs.py train --env=snake --experiment=snake --vector_env_copies=64
 
@@ -17,8 +17,10 @@ from sample_factory import enjoy, eval, export, register_env, train
 
 
 class Functional:
-    """Copies of an env with discrete actions. reset, step: functions of one copy, of a key of random numbers
-    and of a state and an action."""
+    """Copies of an env with discrete actions.
+
+    reset, step: functions of the env, for one copy. `reset` takes a random key, `step` a state and an action.
+    """
 
     def __init__(self, num_envs: int, num_actions: int, reset: Callable[..., Any], step: Callable[..., Any]):
         import jax

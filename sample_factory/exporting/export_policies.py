@@ -314,12 +314,12 @@ def _largest_difference(
 def _comparable(
     model: ActorCritic, part: ActionPart, output: PolicyOutput, own: np.ndarray, right: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns numbers that are equal if both policies chose equally good actions.
+    """Returns the numbers by which actions of both policies are compared.
 
-    own: an action of the exported policy; right: of the trained one, which has computed `output`.
+    own: actions of the exported policy; right: of the trained one, which has computed `output`.
     """
     if not part.is_box:
-        # Their probabilities: two choices may be equally likely.
+        # Log-probabilities of the choices: two choices may be equally likely.
         rows = output.actions.clone()
         rows[:, part.values] = torch.from_numpy(own - choices(part.space)[1]).reshape(len(rows), -1).float()
         log_prob = model.distribution(output.logits).log_prob

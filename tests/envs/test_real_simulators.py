@@ -99,7 +99,7 @@ def test_mjlab():
 
 
 def recorded(own):
-    """Returns the lists in which a simulator keeps the actions and the results of its steps from now on."""
+    """Makes a simulator keep the actions and the results of its steps; returns both lists, still empty."""
     actions, returned = [], []
     step = own.step
 

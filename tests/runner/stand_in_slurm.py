@@ -73,7 +73,7 @@ def run(state: str, job_id: int, script: str) -> None:
 
 
 def _has_begun(state: Path, job_id: int) -> bool:
-    """Returns whether a job has a slot, or has ended; True if there is none of this id."""
+    """Returns whether a job has taken a slot or has ended; True for the id before the first."""
     if job_id < FIRST_ID or (state / f"{job_id}.began").exists():
         return True
     return not _is_alive(int((state / f"{job_id}.pid").read_text()))

@@ -25,7 +25,7 @@ from sample_factory import Observer, register_env, register_observer
 from sample_factory.envs.abilities import TrainingInfo
 from sample_factory.train import main
 
-STEPS = 120  # after which the env goes wrong: after the trial
+STEPS = 120  # before the env goes wrong, so that its trial is over
 STEP_SECONDS = 0.005  # a run that only goes on leaves the cores to other tests
 LEVEL = 7
 LEAKED = []
@@ -41,7 +41,7 @@ class Faulty(gym.Env, TrainingInfo):
 
     observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
     action_space = gym.spaces.Discrete(2)
-    has_raised = False  # an env of this process, in reset
+    has_raised = False  # in reset, in this process
 
     def __init__(self, kind, is_culprit):
         self.faults = kind.split("_then_")
@@ -61,7 +61,8 @@ class Faulty(gym.Env, TrainingInfo):
             raise AssertionError(f"an episode begins with the values {self.training_info}")
         if self.faults == ["never_starts"]:
             raise LookupError("level 1 is missing")
-        if self.faults == ["raises_in_reset"] and (Faulty.has_raised or self._goes_wrong_now()):
+        raises = self._goes_wrong_now() or (self.is_culprit and Faulty.has_raised)
+        if self.faults == ["raises_in_reset"] and raises:
             Faulty.has_raised = True
             raise LookupError("level 7 is missing")
         return np.zeros(2, np.float32), {}

@@ -170,15 +170,15 @@ class HumanEngine:
         until the change. If it was too slow for that, its first match is the next one.
         """
         engine = self.engine
-        begun = ""  # of what precedes the episode, for the error
+        progress = ""  # how far the human came, for the error
         seconds = ANSWER_SECONDS
         try:
             if self._endpoint is not None:
                 host, port = self._endpoint
-                begun = f" at {host}:{port}"
+                progress = f" at {host}:{port}"
                 engine.prepare(self._draw_seed(), port, host)
                 self.call(engine.start, ANSWER_SECONDS)
-                begun += " was joined, but"
+                progress += " was joined, but"
                 deadline = time.monotonic() + ANSWER_SECONDS
                 while not engine.game.is_episode_finished() and time.monotonic() < deadline:
                     self.call(engine.game.advance_action, ANSWER_SECONDS)
@@ -187,7 +187,7 @@ class HumanEngine:
             self.new_episode(seconds)
         except (RuntimeError, *START_ERRORS) as error:
             name = engine.settings.env_name
-            raise NotPlayed(f"{name}{begun} did not begin: {error} {engine.last_error()}") from error
+            raise NotPlayed(f"{name}{progress} did not begin: {error} {engine.last_error()}") from error
 
     def new_episode(self, seconds: float) -> None:
         """Begins an episode. Raises NotPlayed if that takes more than `seconds`."""

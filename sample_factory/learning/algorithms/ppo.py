@@ -20,7 +20,7 @@ class PPO(BuiltInAlgorithm):
 
     @property
     def fixes_targets(self) -> bool:
-        """True with GAE; False with V-trace, which depends on the ratios, which every SGD step changes."""
+        """True with GAE. Targets of V-trace depend on the ratios, and change with every SGD step."""
         return not self._flags.with_vtrace
 
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:
