@@ -24,11 +24,12 @@ from sample_factory.runtime.failures import PermanentFailure, one_line
 from sample_factory.spaces.actions import (
     action_encoder,
     action_layout,
+    action_leaves,
     batch_action_decoder,
     inner_spaces,
 )
 from sample_factory.spaces.agent_kinds import KindSpaces
-from sample_factory.spaces.observations import batch_layout
+from sample_factory.spaces.observations import Indices, batch_layout
 
 UNFINISHED = ".unfinished"  # folder of episodes that are not yet part of the data set
 COUNT_SECONDS = 1.0  # between two updates of the number of episodes
@@ -176,15 +177,15 @@ def load_games(name: str, spaces: KindSpaces) -> Iterator[Episode]:
     action_space = _with_keys_as(spaces.action, dataset.action_space)
     layout = batch_layout(dataset.observation_space)
     expected = spaces.observation.spaces
-    known = {key: layout.space.spaces.get(key) for key in expected}  # there may be more
-    boxes = gym.spaces.Dict({key: box for key, box in known.items() if box})
+    known = {key: box for key, box in layout.space.spaces.items() if key in expected}  # there may be more
     sizes = action_layout(spaces.action)
     if (
         action_space is None
-        or action_layout(action_space) != sizes
-        or any(box is None or box.shape != expected[key].shape for key, box in known.items())
+        or not _has_same_actions(action_space, spaces.action)
+        or known.keys() != expected.keys()
+        or not all(_has_same_numbers(box, expected[key]) for key, box in known.items())
     ):
-        found = KindSpaces(boxes, dataset.action_space)
+        found = KindSpaces(gym.spaces.Dict(known), dataset.action_space)
         raise ConfigError(f"--games={name} does not fit the env: it has {found}; it should have {spaces}")
     encode = action_encoder(action_space, is_batch=True)
     for index in range(dataset.num_episodes):
@@ -216,6 +217,36 @@ def _new_storage(folder: Path, spaces: KindSpaces) -> Any:
     whole = spaces.observation
     observation = whole[ONLY_KEY] if list(whole.spaces) == [ONLY_KEY] else whole
     return MinariStorage.new(folder, observation, spaces.action, data_format="arrow", jpeg_encoding=False)
+
+
+def _has_same_numbers(found: Any, own: Any) -> bool:
+    """Returns whether a stored observation means the same in the data set and in the env: not a picture of
+    bytes in one of them, and of numbers from 0 to 1 in the other."""
+    if isinstance(own, Indices):  # comes back as a Box of numbers
+        return bool(found.shape == own.shape)
+    return found.dtype == own.dtype and _has_same_bounds(found, own)
+
+
+def _has_same_actions(found: gym.Space[Any], own: gym.Space[Any]) -> bool:
+    """Returns whether a row of numbers is the same action in both spaces."""
+    if action_layout(found) != action_layout(own):
+        return False
+    boxes = [
+        [leaf for _, leaf in action_leaves(space) if isinstance(leaf, gym.spaces.Box)]
+        for space in (found, own)
+    ]
+    return all(map(_has_same_bounds, *boxes))
+
+
+def _has_same_bounds(found: gym.spaces.Box, own: gym.spaces.Box) -> bool:
+    """Returns whether two boxes have the same shape, and equal bounds wherever both are finite."""
+    if found.shape != own.shape:
+        return False
+    for bound, other in ((found.low, own.low), (found.high, own.high)):
+        are_finite = np.isfinite(bound) & np.isfinite(other)
+        if not np.allclose(bound[are_finite], other[are_finite]):
+            return False
+    return True
 
 
 def _with_keys_as(own: gym.Space[Any], found: gym.Space[Any]) -> gym.Space[Any] | None:

@@ -6,6 +6,7 @@ Behaviour cloning: Pomerleau 1991, Efficient Training of Artificial Neural Netwo
 import contextlib
 import copy
 import functools
+import math
 import random
 import time
 from collections.abc import Iterable, Iterator
@@ -56,10 +57,18 @@ class Recording(NamedTuple):
 
 
 def join(episodes: Iterable[Episode]) -> Recording:
-    """Returns all episodes in one. Raises ConfigError if there are none."""
+    """Returns all episodes in one. Raises ConfigError if there are none, and for NaN and infinity, of which
+    one would spoil every weight."""
     found = list(episodes)
     if not found:
         raise ConfigError("there are no episodes to imitate")
+    for number, episode in enumerate(found):
+        arrays = {**episode.observations, "actions": episode.actions, "rewards": episode.rewards}
+        broken = [name for name, array in arrays.items() if not np.isfinite(array).all()]
+        if broken:
+            raise ConfigError(
+                f"NaN or infinity in episode {number}, in its {', '.join(broken)}; leave it out"
+            )
     return Recording(
         {key: np.concatenate([e.observations[key][:-1] for e in found]) for key in found[0].observations},
         np.concatenate([episode.actions for episode in found]),
@@ -135,7 +144,7 @@ class Cloner:
         """Trains for `num_epochs`, and leaves the weights of the epoch with the best held-out score.
 
         training, held_out: chunks, see `split`. Returns the best score. Raises ConfigError for a recorded
-        action that the mask forbids.
+        action that the mask forbids, and for a gradient that is not finite.
         """
         for rows in self._batches(training):
             self._model.observation_normalizers.update(self._observations(rows))
@@ -174,7 +183,11 @@ class Cloner:
             loss = self._flags.value_loss_coeff * value_loss - log_probs.mean()
             self._optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            clip_gradient(self._optimizer, self._flags.max_grad_norm or float("inf"))
+            norm = clip_gradient(self._optimizer, self._flags.max_grad_norm or float("inf"))
+            if not math.isfinite(norm):
+                raise ConfigError(
+                    f"the loss is {loss.item():g} and the norm of its gradient {norm}; lower --learning_rate"
+                )
             self._optimizer.step()
 
     @torch.no_grad()

@@ -18,9 +18,10 @@ from sample_factory.evaluation.policy import load_trained_policy
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.imitation import check
 from sample_factory.imitation.command import COMMAND
-from sample_factory.imitation.games import Episode, save_games
-from sample_factory.imitation.imitate import Cloner, Recording, discounted_returns, imitate, split
+from sample_factory.imitation.games import Episode, load_games, save_games
+from sample_factory.imitation.imitate import Cloner, Recording, discounted_returns, imitate, join, split
 from sample_factory.launch.command_line import parse
+from sample_factory.spaces.actions import action_layout
 from sample_factory.spaces.agent_kinds import KindSpaces
 
 NUM_CARDS = 4
@@ -230,8 +231,9 @@ def save(tmp_path):
 
     def saved(observations, space, action, actions=None):
         arrays = {key: np.stack([value] * 4) for key, value in observations.items()}
-        episode = Episode(arrays, np.full((3, 1), action, np.float32), np.zeros(3), *np.zeros((2, 3), bool))
         spaces = KindSpaces(space, actions or Follow.action_space)
+        rows = np.full((3, action_layout(spaces.action).num_action_values), action, np.float32)
+        episode = Episode(arrays, rows, np.zeros(3), *np.zeros((2, 3), bool))
         save_games(str(tmp_path / "games"), spaces, [episode] * 20, {})
         return f"--games={tmp_path / 'games'}"
 
@@ -265,6 +267,49 @@ def test_forbidden_actions_are_refused(run, save):
     forbids = {"action_mask": np.int8(FIRST_CARD["card"] == 0)}
     with pytest.raises(ConfigError, match="forbidden by its action mask"):
         run(save({**FIRST_CARD, **forbids}, Follow.observation_space, 0))
+
+
+OPEN = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
+
+
+@pytest.mark.parametrize("found", [gym.spaces.Box(0, 1, (4,)), gym.spaces.Box(0, 255, (4,), np.uint8)])
+@pytest.mark.parametrize("own", [gym.spaces.Box(0, 2, (4,)), gym.spaces.Box(0, 200, (4,), np.uint8)])
+@pytest.mark.parametrize("part", ["observation", "action"])
+def test_numbers_that_mean_something_else_in_the_env_are_refused(save, found, own, part):
+    if part == "observation":
+        games = save({"card": np.ones(4, found.dtype)}, gym.spaces.Dict(card=found), 0)
+        spaces = KindSpaces(gym.spaces.Dict(card=own), Follow.action_space)
+    else:
+        games = save({"card": np.ones(4, np.float32)}, gym.spaces.Dict(card=OPEN), 0, found)
+        spaces = KindSpaces(gym.spaces.Dict(card=OPEN), own)
+    with pytest.raises(ConfigError, match="does not fit the env"):
+        next(load_games(games.partition("=")[2], spaces))
+
+
+def test_bounds_that_one_side_leaves_open_fit(save):
+    closed = gym.spaces.Box(-1, 1, (4,), np.float32)
+    games = save({"card": np.ones(4, np.float32)}, gym.spaces.Dict(card=OPEN), 0)
+    spaces = KindSpaces(gym.spaces.Dict(card=closed), Follow.action_space)
+    assert len(list(load_games(games.partition("=")[2], spaces))) == 20
+
+
+@pytest.mark.parametrize("part", ["card", "actions", "rewards"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_number_that_is_not_finite_is_refused_with_its_place(part, value):
+    ends = np.zeros(3, bool)
+    good, broken = (
+        Episode(
+            {"card": np.zeros((4, NUM_CARDS), np.float32)},
+            np.zeros((3, 1), np.float32),
+            np.zeros(3),
+            ends,
+            ends,
+        )
+        for _ in range(2)
+    )
+    {**broken.observations, "actions": broken.actions, "rewards": broken.rewards}[part][-1] = value
+    with pytest.raises(ConfigError, match=f"in episode 1, in its {part}"):
+        join([good, broken])
 
 
 def recording(lengths):
