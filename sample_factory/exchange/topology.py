@@ -169,7 +169,7 @@ def make_topology(config: Config, info: "EnvInfo", num_inline_samplers: int = 0)
     _check_learners(config)
     _check_nodes(config)
     trajectories = learning.batch_size * learning.num_batches_per_iteration // learning.rollout
-    if config.population.pbt_optimize_batch_size:
+    if config.population.with_pbt and config.population.pbt_optimize_batch_size:
         trajectories = math.ceil(trajectories * MAX_BATCH_GROWTH)  # the most that PBT allows
     num_nodes = config.cluster.num_nodes - 1
     # If more buffers than these wait at the learners, one of the learners has a full batch.

@@ -8,7 +8,7 @@ from sample_factory.exchange.run_plan import RunPlan, SamplingPlan
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, kind_layouts
 from sample_factory.mainloop.main_loop import Resources
 from sample_factory.population.league import League
-from sample_factory.population.pbt import Member, Population, tuned_hyperparameters
+from sample_factory.population.pbt import Member, Population, numbers_of, tuned_hyperparameters
 from sample_factory.runtime.log import log
 from sample_factory.runtime.queues import LocalQueue, Queue, make_queue
 
@@ -81,17 +81,28 @@ def _make_queues(plan: SamplingPlan, count: int) -> Sequence[Queue]:
 
 def make_population(plan: RunPlan) -> Population | None:
     """Returns the population, with the settings that are stored in the experiment folder; None without
-    --with_pbt, and with --sampler_only, where nothing is learned."""
+    --with_pbt, and with --sampler_only, where nothing is learned. Logs typed flags that have no effect."""
     config = plan.config
     flags = config.population
     learning = config.learning
     if not flags.with_pbt or config.sampling.sampler_only:
         return None
     names = tuned_hyperparameters(flags, config.run.algo)
-    default = Member({name: getattr(learning, name) for name in names}, plan.sampling.info.reward_shaping)
-    return Population(
+    shaping = numbers_of(plan.sampling.info.reward_shaping)
+    default = Member({name: getattr(learning, name) for name in names}, shaping)
+    population = Population(
         flags, default, learning, config.experiment_dir, config.sampling.num_policies, plan.sampling.seed
     )
+    kept = population.members[0].hyperparameters  # policy 0 is never mutated
+    for flag, _, given in () if config.resumed is None else config.resumed.changed:
+        if flag in kept and kept[flag] != given:
+            log.warning(
+                "--%s=%s has no effect: the population continues with the settings in policy_*_cfg.json, and "
+                "this flag evolves; edit or delete these files",
+                flag,
+                given,
+            )
+    return population
 
 
 def make_league(plan: RunPlan) -> League | None:

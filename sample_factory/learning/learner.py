@@ -244,7 +244,9 @@ class Learner:
         if "minibatch_rng" in state:
             self._rng.bit_generator.state = state["minibatch_rng"]
         if self.flags.lr_schedule.startswith("kl_adaptive"):
-            self._lr.value = state["curr_lr"]
+            # Another schedule may have ended at 0, which no factor would change.
+            lowest, highest = self.flags.lr_adaptive_min, self.flags.lr_adaptive_max
+            self._lr.value = min(max(state["curr_lr"], lowest), highest)
 
     def shared_state(self) -> dict[str, Any]:
         """Returns what all learners of a policy must have in common before they train together."""
@@ -258,8 +260,9 @@ class Learner:
     def share_state(self, state: Mapping[str, Any]) -> None:
         """Continues with the `shared_state` of another learner of this policy."""
         self.load_state_dict(state)
-        self._generation = state["generation"]
         self.flags = state["flags"]
+        if state["generation"] != self._generation:
+            self._begin_generation(state["generation"])
         self._descent.set_flags(self.flags)
         self.algorithm.set_flags(self.flags)
         self._lr = self._make_learning_rate()
@@ -296,9 +299,13 @@ class Learner:
         and are not trained on. Raises as `load_state_dict`.
         """
         self._descent.load_state_dict({**state, "skipped_steps": self._descent.skipped_steps})
+        self._begin_generation(self._generation + 1)
+
+    def _begin_generation(self, generation: int) -> None:
+        """Expects samples of former weights, which are not trained on, until new ones arrive."""
         num_steps = self.flags.ppo_epochs * self.flags.num_batches_per_iteration
         self._descent.expect_empty_steps(STALE_ITERATIONS * num_steps)
-        self._generation += 1
+        self._generation = generation
 
     def weights(self) -> Weights:
         """Returns the model's state as contiguous host arrays, in the order of its state_dict, and its stamp.

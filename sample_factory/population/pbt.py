@@ -206,16 +206,18 @@ class Population:
         the experiment without notice."""
         for policy_id, member in enumerate(self.members):
             settings, shaping = self._files(policy_id)
-            if settings.exists() and shaping.exists():
+            if settings.exists():
                 values = _known(member.hyperparameters, read_json(settings), settings)
                 # Raises for values that the command line would not accept.
                 section = LearningFlags(**coerce(LearningFlags, values, str(settings)))
                 check_values(section, dict.fromkeys(values, str(settings)))
                 if "batch_size" in values:
                     values["batch_size"] = self._mutation.fitting_batch(values["batch_size"])
-                evolved = _known(member.shaping, read_json(shaping), shaping)
-                self.members[policy_id] = Member(values, evolved)
+                member = member._replace(hyperparameters=values)
                 log.info("PBT: policy %d continues with %s", policy_id, settings)
+            if shaping.exists():
+                member = member._replace(shaping=_known(member.shaping, read_json(shaping), shaping))
+            self.members[policy_id] = member
         if self._progress_file.exists():
             never = {str(policy_id): 0 for policy_id in range(len(self.members))}
             decided = _known(never, read_json(self._progress_file), self._progress_file)
@@ -240,6 +242,23 @@ def tuned_hyperparameters(flags: PbtFlags, algo: str) -> tuple[str, ...]:
     names += ["gamma"] if flags.pbt_optimize_gamma else []
     names += ["batch_size"] if flags.pbt_optimize_batch_size else []
     return tuple(names)
+
+
+def numbers_of(shaping: Any, name: str = "it") -> Any:
+    """Returns the reward shaping of an env with Python's numbers in place of NumPy's, which JSON cannot hold.
+
+    name: of this part of it. Raises ConfigError for a value that cannot evolve.
+    """
+    if isinstance(shaping, Mapping):
+        return {key: numbers_of(value, str(key)) for key, value in shaping.items()}
+    if isinstance(shaping, (tuple, list)):
+        return type(shaping)(numbers_of(value, name) for value in shaping)
+    number = shaping.item() if isinstance(shaping, np.generic) else shaping
+    if not isinstance(number, (int, float)) or not abs(number) <= MAX_FLOAT:
+        raise ConfigError(
+            f"get_default_reward_shaping() of the env: {name} is {shaping!r}; --with_pbt=True needs a number"
+        )
+    return number
 
 
 def _known(default: Mapping[str, Any], saved: Mapping[str, Any], path: Path) -> dict[str, Any]:

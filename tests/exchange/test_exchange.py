@@ -36,6 +36,12 @@ def test_the_envs_of_a_workers_splits_on_nodes_are_equally_many():
         topology(node_envs_per_worker=1, **flags)
 
 
+def test_buffers_are_for_larger_batches_only_if_the_population_may_choose_them():
+    flags = {"batch_size": 64, "num_policies": 2, "pbt_optimize_batch_size": True}
+    assert topology(**flags).trajectories_per_batch == 8
+    assert topology(with_pbt=True, **flags).trajectories_per_batch == 12
+
+
 @pytest.mark.parametrize(
     "workers, envs, splits, agents, policies, batch",
     list(

@@ -200,6 +200,17 @@ def test_an_adapted_rate_survives_a_resume():
     assert resumed.state_dict()["curr_lr"] == 0.0042
 
 
+def test_a_rate_that_another_schedule_has_ended_at_0_is_within_the_bounds_after_a_resume():
+    learner = make_learner(lr_schedule="linear_decay")
+    learner.env_frames = 10**9  # its end
+    learner.train(make_batch())
+    state = learner.state_dict()
+    assert state["curr_lr"] == 0.0
+    resumed = make_learner(lr_schedule="kl_adaptive_epoch", lr_adaptive_min=1e-5)
+    resumed.load_state_dict(state)
+    assert resumed.state_dict()["curr_lr"] == 1e-5
+
+
 def test_a_long_row_of_batches_without_a_valid_sample_stops_with_a_clear_error(monkeypatch):
     monkeypatch.setattr(gradient_descent, "MAX_EMPTY_STEPS_IN_A_ROW", 20)
     learner = make_learner()

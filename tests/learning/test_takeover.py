@@ -5,6 +5,7 @@ import torch
 
 from sample_factory.checkpoints.store import Checkpoints
 from sample_factory.exchange.messages import Donated, DonateRequest, NewSettings
+from sample_factory.learning import gradient_descent
 from sample_factory.learning.saver import Saver
 from tests.learning.test_learner import B, T, make_batch, make_learner, weights
 
@@ -107,3 +108,17 @@ def test_new_settings_apply_from_the_next_step_on(donor_and_receiver):
     receiver.train(make_batch(seed=6))
     assert torch.equal(weights(receiver), before), "a rate of 0 moves nothing"
     assert receiver.trajectories_per_batch == 2
+
+
+def test_every_learner_of_a_policy_waits_for_samples_of_the_new_weights(donor_and_receiver, monkeypatch):
+    (_, giving), (receiver, taking) = donor_and_receiver
+    monkeypatch.setattr(gradient_descent, "MAX_EMPTY_STEPS_IN_A_ROW", 3)
+    second = make_learner()
+    second.share_state(receiver.shared_state())
+    taking.answer(NewSettings(1, {}, giving.answer(DonateRequest(1))))
+    second.share_state(receiver.shared_state())
+    stale = make_batch(seed=5)
+    for learner in (receiver, second):
+        for _ in range(2 * 3):
+            learner.train(stale._replace(versions=torch.full_like(stale.versions, learner.version)))
+        assert learner.weights().stamp.generation == 1

@@ -1,11 +1,18 @@
+import json
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
+from sample_factory.config.config import Change, Resumed
 from sample_factory.config.experiment_folder import write_atomically
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.population_flags import PbtFlags
+from sample_factory.launch import resources
 from sample_factory.population import pbt
 from sample_factory.population.pbt import Member, Population, tuned_hyperparameters
+from tests.counting import CountingEnv, make_config, make_plan
 
 DEFAULT = Member({"learning_rate": 1e-4, "ppo_clip_ratio": 0.1}, {"delta": {"HEALTH": [0.01, -0.01]}})
 FLAGS = {"with_pbt": True, "pbt_start_mutation": 100, "pbt_period_env_steps": 50, "pbt_mutation_rate": 1.0}
@@ -207,3 +214,39 @@ def test_a_checkpoint_from_before_the_last_decision_only_delays_the_next_one(mak
     population = make_population(num_policies=2)
     population.accept(population.decide(1, [10.0, 0.0]), 120)
     assert population.due([0, 110]) is None and population.due([0, 170]) == 1
+
+
+def test_each_file_in_the_folder_counts_without_its_counterpart(make_population, tmp_path):
+    (tmp_path / "policy_00_cfg.json").write_text('{"learning_rate": 0.5}')
+    (tmp_path / "policy_01_reward_shaping.json").write_text('{"delta": {"HEALTH": [1, 2]}}')
+    members = make_population(num_policies=2).members
+    assert members[0] == Member({"learning_rate": 0.5, "ppo_clip_ratio": 0.1}, DEFAULT.shaping)
+    assert members[1].shaping == {"delta": {"HEALTH": [1, 2]}}
+    assert make_population(num_policies=2, seed=5).members == members
+
+
+def test_numpys_numbers_in_the_reward_shaping_are_kept_as_numbers_and_anything_else_is_refused():
+    given = {"a": np.float32(0.5), "b": (np.int64(2), True), "c": {"d": [1.5]}}
+    found = pbt.numbers_of(given)
+    assert json.loads(json.dumps(found)) == {"a": 0.5, "b": [2, True], "c": {"d": [1.5]}}
+    for value in ("text", None, np.zeros(2), float("nan")):
+        with pytest.raises(ConfigError, match="reward_shaping.*speed is .* needs a number"):
+            pbt.numbers_of({"all": {"speed": value}})
+
+
+def test_a_typed_setting_is_reported_if_the_population_continues_with_its_own(tmp_path, caplog):
+    def resume(rate):
+        """Returns the warnings of a start with another learning rate and discount factor than before."""
+        config = make_config(
+            with_pbt=True, num_policies=2, train_dir=str(tmp_path), experiment="a", learning_rate=rate
+        )
+        config.experiment_dir.mkdir(exist_ok=True)
+        changed = Resumed((Change("learning_rate", 0.1, rate), Change("gamma", 0.9, 0.99)))
+        caplog.clear()
+        resources.make_population(make_plan(replace(config, resumed=changed), CountingEnv(0, 2)))
+        return caplog.messages
+
+    assert resume(0.2) == [], "the population begins with it"
+    assert resume(0.2) == []
+    (line,) = resume(0.3)
+    assert line.startswith("--learning_rate=0.3 has no effect: the population continues with")
