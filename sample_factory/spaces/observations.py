@@ -52,7 +52,7 @@ def observation_layout(space: spaces.Space[Any]) -> ObservationLayout:
 
     Spaces: a Box stays one (float64 and wide integers become float32), Discrete and MultiDiscrete become
     Indices, MultiBinary a Box of float32. Texts in a Dict or Tuple are left out, with a warning. Raises
-    UnsupportedSpace for other spaces.
+    UnsupportedSpace for other spaces, and for two parts with the same key, such as "a/b" and b in a.
     """
     return _layout(space, is_batch=False)
 
@@ -89,6 +89,12 @@ def without_entries(space: spaces.Dict, keys: Collection[str], prefix: str = "")
 
 def _layout(space: spaces.Space[Any], is_batch: bool) -> ObservationLayout:
     leaves = list(_leaves(space, "", ()))
+    keys = [key for key, _, _ in leaves]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise UnsupportedSpace(
+                f"two observations are called {key!r} as parts of {space}; rename one of them"
+            )
     boxes: dict[str, spaces.Space[Any]] = {key: _stored_space(leaf, key) for key, _, leaf in leaves}
     conversions = [(key, path, _conversion(leaf, key, is_batch)) for key, path, leaf in leaves]
 

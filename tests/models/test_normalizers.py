@@ -5,7 +5,7 @@ import torch
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.normalizers import CHUNK_BYTES, ObservationNormalizers, RunningNormalizer
-from sample_factory.spaces.observations import Indices
+from sample_factory.spaces.observations import Indices, is_image
 
 S = gym.spaces
 SPACE = S.Dict(
@@ -175,6 +175,18 @@ def test_only_the_chosen_keys_are_normalised():
     normalized = normalizers(observations())
     torch.testing.assert_close(normalized["obs"], (raw["obs"].float() - 10) / 128)
     assert not torch.equal(normalized["measurements"], raw["measurements"])
+
+
+@pytest.mark.parametrize("shape", [(6,), (6, 8), (3, 6, 8), (2, 3, 6, 8), (1, 2, 3, 6, 8)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize("normalize_input", [True, False])
+def test_whatever_counts_as_an_image_is_scaled_and_nothing_else(shape, dtype, normalize_input):
+    box = S.Box(0, 255, shape, dtype)
+    flags = ModelFlags(normalize_input=normalize_input, obs_subtract_mean=55.0, obs_scale=100.0)
+    normalizers = ObservationNormalizers(flags, S.Dict(obs=box))
+    found = normalizers({"obs": torch.full((1, *shape), 255).to(torch.from_numpy(box.low).dtype)})["obs"]
+    plain = {True: 1.0 if dtype == np.uint8 else 5.0, False: 255.0}[normalize_input]
+    torch.testing.assert_close(found.float(), torch.full((1, *shape), 2.0 if is_image(box) else plain))
 
 
 def test_subtraction_and_scale_are_for_images():

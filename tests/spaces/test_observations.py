@@ -49,6 +49,22 @@ def test_an_unsupported_observation_is_an_error_that_names_the_supported_ones():
         observation_layout(empty)
 
 
+BOX = spaces.Box(0, 1, (2,), np.float32)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        {"a": spaces.Tuple((BOX, BOX)), "a_0": BOX},
+        {"a": spaces.Dict(b=BOX), "a/b": BOX},
+        {"a": spaces.Dict(b=spaces.Tuple((BOX,))), "a/b_0": spaces.Discrete(2)},
+    ],
+)
+def test_two_parts_with_the_same_key_are_refused_by_it(space):
+    with pytest.raises(UnsupportedSpace, match="two observations are called '(a_0|a/b|a/b_0)'"):
+        observation_layout(spaces.Dict(space))
+
+
 def test_keys_that_are_no_texts_become_texts():
     space = spaces.Dict({0: spaces.Box(0, 1, (2,)), 1: spaces.Dict({2: spaces.Discrete(3)})})
     layout = observation_layout(space)
