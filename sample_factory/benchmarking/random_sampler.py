@@ -17,6 +17,7 @@ from sample_factory.monitoring.figures import Figures, RunProcess, new_figures_f
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildContext, ChildOptions
 from sample_factory.runtime.clock import Every
+from sample_factory.runtime.gpu import name_of_gpu
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor, stop_all
 
@@ -145,9 +146,15 @@ def sample(config: Config) -> list[str]:
     writing it to --figures_file.
 
     Returns lines with the frames and the speed of each worker and of all, since every env was ready. A frame
-    counts once for each agent. Raises ChildFailed.
+    counts once for each agent. Raises ConfigError and ChildFailed.
     """
-    num_workers = config.sampling.num_workers
+    # Not at the top of the module: it loads much that the help of the commands does not need.
+    from sample_factory.launch.checks import check_workers
+
+    sampling = config.sampling
+    gpus = config.extra["random_sampler"].sampler_worker_gpus
+    check_workers(sampling.default_niceness, "--sampler_worker_gpus", gpus)
+    num_workers = sampling.num_workers
     progress = SharedArrays(
         {
             "go": ArraySpec((CACHE_LINE,), np.int64),
@@ -186,7 +193,7 @@ def _make_worker(config: Config, family: EnvFamily, progress: SharedArrays, inde
     gpus = config.extra["random_sampler"].sampler_worker_gpus
     environment = dict(cpu.ONE_THREAD) if sampling.force_envs_single_thread else {}
     if gpus:
-        environment["CUDA_VISIBLE_DEVICES"] = str(gpus[index % len(gpus)])
+        environment["CUDA_VISIBLE_DEVICES"] = name_of_gpu(gpus[index % len(gpus)])
     cores = cpu.worker_cores(index, sampling.num_workers) if sampling.set_workers_cpu_affinity else None
     niceness = sampling.default_niceness + ROLLOUT_WORKER_NICENESS
     options = ChildOptions(cores, niceness, environment, one_shot=True, own_session=True)

@@ -113,7 +113,8 @@ def _fits(flag: str, value: Any, wanted: Sequence[Any]) -> bool:
 def _wanted(flag: str, value: Any, wanted: Sequence[Any]) -> str:
     if isinstance(wanted, Not):
         return f"--{flag}=..." if wanted == (None,) else f"--{flag} other than {as_text(value)}"
-    return f"no --{flag}" if wanted in ((None,), ((),)) else f"--{flag}={' or '.join(map(str, wanted))}"
+    values = [str(value) for value in wanted if value not in (None, ())]
+    return f"--{flag}={' or '.join(values)}" if values else f"no --{flag}"
 
 
 def _line(names: Sequence[str], faults: Sequence[_Fault]) -> str:

@@ -108,18 +108,17 @@ def all_sections(of_family: type | None, own_sections: Mapping[str, type]) -> di
 def _flag_table(sections: Mapping[str, type]) -> dict[str, tuple[type, str]]:
     """Returns flag or alias -> (section, flag). Raises as `all_sections`."""
     table: dict[str, tuple[type, str]] = {}
-    aliases: dict[str, tuple[type, str]] = {}
     for section in sections.values():
         for field in dataclasses.fields(section):
             if "aliases" not in field.metadata:
                 raise ConfigError(
                     f"{section.__name__}.{field.name} is no flag; write {field.name} = flag(default, help)"
                 )
-            if field.name in table or field.name in RETIRED_FLAGS:
-                raise ConfigError(
-                    f"{section.__name__}.{field.name}: there is a flag --{field.name} already; choose "
-                    "another name, or give it a default through register_env(defaults=...)"
-                )
-            table[field.name] = section, field.name
-            aliases.update(dict.fromkeys(field.metadata["aliases"], table[field.name]))
-    return {**aliases, **table}
+            for name in (field.name, *field.metadata["aliases"]):
+                if name in table or name in RETIRED_FLAGS:
+                    raise ConfigError(
+                        f"{section.__name__}.{field.name}: there is a flag --{name} already; choose "
+                        "another name, or give it a default through register_env(defaults=...)"
+                    )
+                table[name] = section, field.name
+    return table

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.command import EVAL_FLAGS, TRAIN, Command
-from sample_factory.config.config import Config
+from sample_factory.config.config import Config, Resumed
 from sample_factory.config.effects import report_without_effect
 from sample_factory.config.experiment_folder import SAVED, read_file_of_flags, read_saved, was_saved
 from sample_factory.config.flag_parser import add_flags, make_parser, parse_known
@@ -129,6 +129,7 @@ def parse_config(
     if given.saved.values and not must_exist:
         now = typed._replace(values={**typed.values, **script.values})
         resumed = changes_of(sections, given.saved, now, given.file)
+        _refuse_other_unit(resumed)
     config = dataclasses.replace(
         config,
         argv=tuple(argv),
@@ -182,11 +183,12 @@ def _read_saved(given: _Given, must_exist: bool, resolve_family: Callable[[str],
 
 def _defaults(given: _Given, env_name: str | None, family: Family | None, command: Command) -> list[Layer]:
     """Returns the defaults that stand above those of the flags; later ones win."""
-    algo = given.find("algo")
+    of_family = {} if family is None else family.defaults
+    algo = str(given.find("algo") or {"algo": RunFlags.algo, **of_family, **command.defaults}["algo"])
     return [
-        Layer(f"defaults of {env_name}", {} if family is None else dict(family.defaults)),
+        Layer(f"defaults of {env_name}", of_family),
         Layer(f"defaults of {command.name}", command.defaults),
-        Layer(f"defaults of --algo={algo}", algorithm_info(str(algo or RunFlags.algo)).defaults),
+        Layer(f"defaults of --algo={algo}", algorithm_info(algo).defaults),
     ]
 
 
@@ -204,6 +206,16 @@ def _refuse_other_env(given: _Given) -> None:
         f"experiment {name} was trained on {trained}, and {source} was given: its curves would be mixed. "
         f"{mend} another --experiment; --transfer_from={name} starts that one with these weights"
     )
+
+
+def _refuse_other_unit(resumed: Resumed) -> None:
+    """Raises ConfigError if the curves of the experiment would continue in another unit."""
+    for flag, saved, given in resumed.changed:
+        if flag == "summaries_use_frameskip":
+            raise ConfigError(
+                f"--{flag}={given}: the curves of this experiment were begun with {saved}, and one curve "
+                "cannot have two units; leave the flag out, or choose another --experiment"
+            )
 
 
 def _trusted(

@@ -19,6 +19,7 @@ DIVERGENCE = "divergence"
 # --weights_sync_threshold that is used if none is given: SGD steps, nats.
 DEFAULT_THRESHOLDS = {LAG: 20.0, DIVERGENCE: 0.003}
 _process_flag = functools.partial(flag, only_with={"serial_mode": (False,)})
+_separate_flag = functools.partial(flag, only_with={"serial_mode": (False,), "inline_samplers": (0, None)})
 _node_flag = functools.partial(flag, only_with={"num_nodes": Not((1,))})
 
 
@@ -58,7 +59,7 @@ class SamplingFlags:
         "groups of the envs of a worker; one is stepped while the others wait for their actions",
         at_least=1,
     )
-    policy_workers_per_policy: int = _process_flag(
+    policy_workers_per_policy: int = _separate_flag(
         1, "processes that compute the actions of each policy", between=(1, 1000)
     )
     inline_samplers: int | None = _process_flag(
@@ -100,7 +101,7 @@ class SamplingFlags:
         above=0,
         at_most=MAX_SECONDS,
     )
-    actor_worker_gpus: tuple[int, ...] = _process_flag(
+    actor_worker_gpus: tuple[int, ...] = _separate_flag(
         (), "indices of the GPUs that environments may use, if a simulator needs one", between=(0, 1000)
     )
     set_workers_cpu_affinity: bool = _process_flag(

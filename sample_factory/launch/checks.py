@@ -1,6 +1,7 @@
 """Checks of a configuration against registered parts, the machine and the env."""
 
 import itertools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ from sample_factory.models.network_registry import (
 from sample_factory.models.policy_spec import PolicySpec, probe_state_size, state_size
 from sample_factory.runtime.child import ChildFailed, call_in_child
 from sample_factory.runtime.failures import describe_exception
-from sample_factory.runtime.gpu import may_have_gpu, why_no_gpu
+from sample_factory.runtime.gpu import may_have_gpu, name_of_gpu, why_no_gpu
 from sample_factory.runtime.local_ray import find_cluster
 from sample_factory.runtime.log import log
 from sample_factory.runtime.queues import check_transport
@@ -62,11 +63,31 @@ def check_parts(config: Config) -> None:
 
 
 def check_machine(config: Config) -> None:
-    """Raises ConfigError if --device=gpu cannot be used, ImportError if a package for --queue is missing."""
+    """Raises ConfigError for GPUs and a priority that cannot be used, ImportError if a package for --queue is
+    missing."""
     why = call_in_child("gpu_probe", why_no_gpu) if config.run.device == "gpu" else None
     if why is not None:
         raise ConfigError(f"--device=gpu, but {why}. Use --device=cpu or auto")
     check_transport(config.sampling.queue)
+    check_workers(config.sampling.default_niceness, "--actor_worker_gpus", config.sampling.actor_worker_gpus)
+
+
+def check_workers(niceness: int, flag: str, gpus: Sequence[int]) -> None:
+    """Raises ConfigError for a niceness, and for indices of GPUs, that processes started here cannot get.
+
+    flag: sets the GPUs.
+    """
+    try:
+        for index in gpus:
+            name_of_gpu(index)
+        if niceness < 0:
+            call_in_child("niceness_probe", os.nice, (niceness,))
+    except ValueError as error:
+        raise ConfigError(f"{flag}: {error}") from None
+    except ChildFailed as failure:
+        raise ConfigError(
+            f"--default_niceness={niceness}: this account may not raise priorities ({failure.message})"
+        ) from None
 
 
 def check_cluster(config: Config) -> None:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from sample_factory.config.config import Config
-from sample_factory.config.flags import ConfigError
+from sample_factory.config.experiment_folder import read_expectation
+from sample_factory.config.flags import NEVER, ConfigError
 from sample_factory.config.observation_defaults import critic_keys, follow_observation, privileged_keys
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvInfo, make_adapted_env
@@ -33,6 +34,7 @@ from sample_factory.mainloop.observing import follows_episodes, make_observers
 from sample_factory.models.encoder_choice import MIN_SMALL_SIDE
 from sample_factory.models.network_registry import READ_ONLY_OWN_KEYS
 from sample_factory.models.policy_spec import PolicySpec, make_policy_spec
+from sample_factory.monitoring.console import MAX_WIDTH
 from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking
 from sample_factory.spaces.actions import ACTION_MASK, action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds
@@ -72,7 +74,12 @@ def plan_run(config: Config, family: EnvFamily, info: EnvInfo | None = None) -> 
     topology = make_topology(complete, info, num_inline_samplers)
     kinds = [topology.kind_of_policy(policy_id) for policy_id in range(topology.num_policies)]
     policies = [make_policy_spec(complete, *info.kinds.spaces[kind]) for kind in kinds]
-    notes += [*more_notes, *describe_networks(complete, info)]
+    notes += [
+        *more_notes,
+        *describe_networks(complete, info),
+        *note_limits(complete),
+        *note_expectation(config),
+    ]
     seed = random.SystemRandom().randrange(2**31) if config.run.seed is None else config.run.seed
     sampling = SamplingPlan(
         envs=plan_envs(complete, family, matchmaking, seed, follows_episodes(observers), info.kinds),
@@ -210,6 +217,32 @@ def note_bounds(config: Config, kinds: AgentKinds) -> list[Note]:
                 )
                 return [Note(text, is_warning=True)]
     return []
+
+
+def note_limits(config: Config) -> list[Note]:
+    """Returns a line for the log if the learning rate should decay, but never will."""
+    has_end = config.monitoring.train_for_env_steps < NEVER
+    if config.learning.lr_schedule != "linear_decay" or has_end:
+        return []
+    text = (
+        "--lr_schedule=linear_decay lowers the learning rate to 0 over --train_for_env_steps, which has no "
+        "limit here: the rate stays as it is"
+    )
+    return [Note(text, is_warning=True)]
+
+
+def note_expectation(config: Config) -> list[Note]:
+    """Returns a line for the log with the reward that the --cfg file says to expect.
+
+    It has to be read before the run prepares its folder, which may delete an old experiment and this file.
+    """
+    if not config.run.cfg or config.is_foreign:
+        return []
+    expectation = read_expectation(config.run.cfg)
+    if expectation is None:
+        return []
+    text = f"Expect {expectation}"
+    return [Note(text, text if len(text) <= MAX_WIDTH else text.replace("; ", "\n"))]
 
 
 def with_centralized_critic(

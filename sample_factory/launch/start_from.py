@@ -96,15 +96,17 @@ def transfer_files(config: Config) -> tuple[Path | None, ...]:
     """Returns for each policy the checkpoint of --transfer_from that gives it its first weights. All are None
     without the flag, and if the experiment has checkpoints of its own.
 
-    Raises ConfigError if there is no such checkpoint.
+    Raises ConfigError if there is no such checkpoint, and if it is in the folder that this run replaces.
     """
     num_policies = config.sampling.num_policies
     name = config.run.transfer_from
     if name is None or has_checkpoints(config):
         return (None,) * num_policies
     source = _find_source(config, name)
-    if source == config.experiment_dir:
-        raise ConfigError(f"--transfer_from={name} is the experiment itself; choose another --experiment")
+    folder, found = config.experiment_dir.resolve(), source.resolve()
+    is_replaced = config.run.restart_behavior != "resume"  # the files in it are gone when training begins
+    if found == folder or (is_replaced and folder in found.parents):
+        raise ConfigError(f"--transfer_from={name} is of the experiment itself; choose another --experiment")
     if source.is_file():
         return (source,) * num_policies
     return tuple(_transferred(config, source, policy_id) for policy_id in range(num_policies))

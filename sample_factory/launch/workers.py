@@ -13,6 +13,7 @@ from sample_factory.learning.learner_args import LearnerArgs
 from sample_factory.mainloop.main_loop import Resources
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildOptions
+from sample_factory.runtime.gpu import name_of_gpu
 from sample_factory.runtime.launch import Factory
 
 CORES_PER_LEARNER_THREAD = 4
@@ -106,7 +107,7 @@ def _rollout_worker(plan: SamplingPlan, index: int) -> WorkerSpec:
     flags = plan.flags
     cores = cpu.worker_cores(index, plan.topology.num_workers) if flags.set_workers_cpu_affinity else None
     gpus = flags.actor_worker_gpus
-    environment = {"CUDA_VISIBLE_DEVICES": str(gpus[index % len(gpus)]) if gpus else ""}
+    environment = {"CUDA_VISIBLE_DEVICES": name_of_gpu(gpus[index % len(gpus)]) if gpus else ""}
     niceness = plan.niceness + ROLLOUT_WORKER_NICENESS
     options = ChildOptions(cores, niceness, environment | _thread_limits(plan), own_session=True)
     return WorkerSpec(

@@ -46,6 +46,18 @@ def why_no_gpu() -> str | None:
     )
 
 
+def name_of_gpu(index: int) -> str:
+    """Returns what CUDA_VISIBLE_DEVICES of a child process has to be, for it to see one of the GPUs that this
+    process sees. index: among these. Raises ValueError if CUDA_VISIBLE_DEVICES lists fewer here."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return str(index)
+    names = [name for name in visible.split(",") if name]
+    if index >= len(names):
+        raise ValueError(f"there is no GPU {index} among those of CUDA_VISIBLE_DEVICES={visible!r}")
+    return names[index]
+
+
 def may_have_gpu(device: str) -> bool:
     """Returns whether the network may run on a GPU with --device=auto|gpu|cpu, without loading torch.
 

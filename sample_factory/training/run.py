@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from sample_factory.config.config import Config
-from sample_factory.config.experiment_folder import read_expectation
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
 from sample_factory.envs.env_family import UnknownEnvError
@@ -34,7 +33,6 @@ from sample_factory.mainloop.run_result import (
     result_of,
     write_result,
 )
-from sample_factory.monitoring.console import MAX_WIDTH
 from sample_factory.monitoring.wandb_writer import start_wandb
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildFailed
@@ -192,17 +190,11 @@ def _make_run(plan: RunPlan, resources: Resources) -> SerialRun | ProcessRun:
 
 
 def _log_plan(plan: RunPlan) -> None:
-    """Logs what is resumed, what was chosen, which flags have no effect, and what reward to expect."""
+    """Logs what is resumed, and the lines of the plan."""
     log_resumed(plan.config)
     for note in plan.notes:
         short = note.text if note.short is None else note.short
         log.log(logging.WARNING if note.is_warning else logging.INFO, "%s", note.text, extra={"short": short})
-    config = plan.config
-    expectation = read_expectation(config.run.cfg) if config.run.cfg and not config.is_foreign else None
-    if expectation is not None:
-        text = f"Expect {expectation}"
-        short = text if len(text) <= MAX_WIDTH else text.replace("; ", "\n")
-        log.info("%s", text, extra={"short": short})
 
 
 def _why_stopped(signals: StopSignals) -> str:

@@ -171,7 +171,26 @@ def test_a_familys_flags_must_be_flags_of_new_names(tmp_path):
     class Clashing:
         fps: int = flag(3, "frames per second")
 
-    for flags, message in ((Plain, "is no flag"), (Clashing, "there is a flag --fps already")):
+    @dataclass(frozen=True)
+    class LikeAnAlias:
+        num_epochs: int = flag(3, "of the toy")
+
+    cases = (
+        (Plain, "is no flag"),
+        (Clashing, "there is a flag --fps already"),
+        (LikeAnAlias, "there is a flag --num_epochs already"),
+    )
+    for flags, message in cases:
         family = EnvFamily("toy_a", lambda name: None, flags, {})
         with pytest.raises(ConfigError, match=message):
             parse_config(["--env=toy_a", f"--train_dir={tmp_path}"], lambda env, family=family: family)
+
+
+def test_an_algorithm_has_its_own_defaults_whoever_chooses_it(tmp_path):
+    def learning(*flags, **defaults):
+        family = EnvFamily("toy_a", lambda name: None, None, defaults)
+        return parse_config(["--env=toy_a", f"--train_dir={tmp_path}", *flags], lambda env: family).learning
+
+    typed = learning("--algo=IMPALA")
+    assert learning(algo="IMPALA") == typed != learning()
+    assert learning("--algo=APPO", algo="IMPALA") == learning()

@@ -53,6 +53,10 @@ def warnings(caplog, *argv, **options):
             "--rnn_type has no effect with --use_rnn=False: it needs --use_rnn=True",
         ),
         (
+            ["--inline_samplers=1", "--actor_worker_gpus", "1"],
+            "--actor_worker_gpus has no effect with --inline_samplers=1: it needs --inline_samplers=0",
+        ),
+        (
             ["--core_custom=a:B", "--use_rnn=False"],
             "--use_rnn has no effect with --core_custom=a:B: it needs no --core_custom",
         ),

@@ -96,3 +96,9 @@ def test_a_recipe_may_say_how_to_start(parse, tmp_path):
 def test_the_saved_flags_of_an_own_run_name_its_folder(parse, tmp_path):
     path = tmp_path / "basic" / "cfg.json"
     assert parse_config([f"--cfg={path}"], resolve_family).experiment_dir == path.parent
+
+
+def test_a_curve_keeps_its_unit(parse):
+    assert parse("--summaries_use_frameskip=True").resumed.changed == ()
+    with pytest.raises(ConfigError, match="summaries_use_frameskip=False: .* begun with True"):
+        parse("--summaries_use_frameskip=False")

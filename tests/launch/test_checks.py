@@ -158,6 +158,14 @@ def test_flags_beside_a_default_that_follows_the_observation_are_reported_by_the
     ]
 
 
+def test_a_rate_that_should_decay_needs_a_number_of_frames_until_which_it_does():
+    decaying = ["--lr_schedule=linear_decay", "--train_for_seconds=9"]
+    for flags, count in ((decaying, 1), ([*decaying, "--train_for_env_steps=100"], 0), (decaying[1:], 0)):
+        own = config(*flags)
+        notes = plan_run(own, resolve_family(own.env_name)).notes
+        assert sum("linear_decay" in note.text for note in notes if note.is_warning) == count
+
+
 def test_a_core_of_the_main_script_is_built_in_a_child_which_gives_the_size_of_its_state():
     class Core(torch.nn.Module):
         out_size = 4

@@ -1,3 +1,4 @@
+import json
 import shutil
 from dataclasses import replace
 
@@ -8,6 +9,8 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.launch import folder
 from sample_factory.launch.folder import prepare_folder
+from sample_factory.mainloop.run_result import DONE
+from sample_factory.training.run import train_config
 from tests.counting import make_config
 
 
@@ -84,6 +87,17 @@ def test_weights_that_a_killed_run_was_evaluating_are_deleted(config):
     kept.write_text("")
     prepare_folder(replace(config, run=replace(config.run, restart_behavior="resume"))).lock.release()
     assert not left.exists() and kept.exists()
+
+
+@pytest.mark.parametrize("behavior", ["restart", "overwrite"])
+def test_a_run_may_be_repeated_from_its_own_saved_flags(tmp_path, behavior):
+    place = [f"--train_dir={tmp_path}", "--experiment=a", "--serial_mode=True", "--train_for_env_steps=200"]
+    first = [*place, "--env=gym_CartPole-v1", "--batch_size=64", "--rollout=8", "--hidden_size=8"]
+    assert train_config(parse_config(first, resolve_family)).status == DONE
+    saved = tmp_path / "a" / "cfg.json"
+    again = [*place, f"--cfg={saved}", f"--restart_behavior={behavior}"]
+    assert train_config(parse_config(again, resolve_family)).status == DONE
+    assert json.loads(saved.read_text())["hidden_size"] == 8
 
 
 def test_a_run_with_the_saved_flags_of_one_that_was_overwritten_keeps_its_checkpoints(tmp_path):

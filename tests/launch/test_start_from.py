@@ -62,7 +62,7 @@ def test_a_source_is_a_name_a_folder_or_a_file(make, tmp_path):
     [
         ("none", "no experiment"),
         ("empty", "empty/checkpoint_p0"),
-        ("new", "the experiment itself"),
+        ("new", "of the experiment itself"),
     ],
 )
 def test_a_source_without_checkpoints_is_refused(make, source, message):
@@ -70,6 +70,21 @@ def test_a_source_without_checkpoints_is_refused(make, source, message):
         make(name).experiment_dir.mkdir()
     with pytest.raises(ConfigError, match=f"--transfer_from={source}.*{message}"):
         transfer_files(make(transfer_from=source))
+
+
+@pytest.mark.parametrize("restart_behavior", ["restart", "overwrite"])
+def test_weights_in_the_folder_that_a_run_replaces_are_refused(make, restart_behavior):
+    path = checkpoint(make(), "checkpoint_000000010_200.pth")
+    for name in (str(path), str(path.parent), f"{path.parent}/../../new"):
+        with pytest.raises(ConfigError, match="of the experiment itself"):
+            transfer_files(make(transfer_from=name, restart_behavior=restart_behavior))
+
+
+def test_a_file_that_was_put_into_the_folder_of_a_new_experiment_is_a_source(make):
+    folder = make().experiment_dir
+    folder.mkdir()
+    (folder / "given.pth").write_text("")
+    assert transfer_files(make(transfer_from=str(folder / "given.pth")))[0] == folder / "given.pth"
 
 
 def test_an_experiment_with_checkpoints_continues_with_its_own_weights_and_says_so(make, caplog):

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from sample_factory.config.flags import ConfigError
+from sample_factory.launch.checks import check_workers
 from sample_factory.launch.workers import FACTORIES, ROLLOUT_WORKER, sampling_specs, training_specs
 from sample_factory.mainloop.main_loop import Resources
 from tests.counting import CountingEnv, make_config, make_plan, make_shared
@@ -64,3 +66,19 @@ def test_no_process_of_a_run_on_one_machine_loads_ray():
         "assert not {'ray', 'zstandard'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("visible", "names"), [(None, ["0", "1"]), ("5,7", ["5", "7"]), ("GPU-a,", None)])
+def test_a_worker_gets_its_gpu_among_those_that_this_process_sees(monkeypatch, visible, names):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    if names is None:
+        with pytest.raises(ConfigError, match="--actor_worker_gpus: there is no GPU 1 among .*GPU-a"):
+            check_workers(0, "--actor_worker_gpus", (0, 1))
+        return
+    specs = specs_of(num_workers=3, actor_worker_gpus=(0, 1))
+    found = [
+        spec.options.environment["CUDA_VISIBLE_DEVICES"] for spec in specs if spec.role == ROLLOUT_WORKER
+    ]
+    assert found == [*names, names[0]]
