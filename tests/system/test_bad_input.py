@@ -39,12 +39,6 @@ def refused(tmp_path, monkeypatch, capfd):
     [
         ("train", [ENV, "--experiment=../a"], "plain folder name"),
         ("train", [ENV, "--experiment=a", *SMALL, "--inline_samplers=3"], "--num_workers=2"),
-        (
-            "train",
-            [ENV, "--experiment=a", "--normalize_input_keys", "pixels"],
-            "no observation pixels; it has obs",
-        ),
-        ("train", [ENV, "--experiment=a", "--encoder_custom=none:Encoder"], "No module named 'none'"),
         ("train", [ENV, "--experiment=a", "--encoder_custom=json:Encoder"], "json has no attribute Encoder"),
         (
             "train",
@@ -56,7 +50,6 @@ def refused(tmp_path, monkeypatch, capfd):
             [ENV, "--algo=PPO", "--experiment=a"],
             "--algo=PPO is unknown; did you mean APPO? known: APPO",
         ),
-        ("train", [ENV, "--algo=json:VTrace"], "--algo=json:VTrace: json has no attribute VTrace"),
         ("enjoy", [ENV, "--experiment=none"], "no experiment at"),
         ("match", [ENV, "--experiment=none"], "no experiment at"),
         ("dummy_sampler", [ENV, "--timeout_seconds=0"], "at least 1"),
