@@ -41,6 +41,8 @@ def make_progress(topology: Topology) -> SharedArrays:
     """Returns small arrays by which processes observe each other, int64.
 
     iterations [num_policies]: iterations of training in this run; written by the learners.
+    rollouts [num_workers, num_splits]: rollouts that each split has handed over with their tickets; written
+        by the rollout worker.
     stepping [num_workers]: index of the env that a rollout worker steps, `in_close(index)` while it closes
         the env, NO_ENV otherwise; written by the rollout worker.
     copied [num_policies, learners_per_policy - 1]: shares of batches that each learner but the first has
@@ -51,6 +53,7 @@ def make_progress(topology: Topology) -> SharedArrays:
     progress = SharedArrays(
         {
             "iterations": ArraySpec((topology.num_policies,), np.int64),
+            "rollouts": ArraySpec((topology.num_workers, topology.num_splits), np.int64),
             "stepping": ArraySpec((topology.num_workers,), np.int64),
             "copied": ArraySpec((topology.num_policies, max(0, topology.learners_per_policy - 1)), np.int64),
             "diverged": ArraySpec((topology.num_policies,), np.int64),

@@ -159,17 +159,9 @@ class Receiver:
         return bool(messages)
 
     def _release_lost(self, incarnations: np.ndarray) -> None:
-        """Frees buffers of dead workers that will not be trained on; see `TrajectoryBuffers.release_lost`."""
-        if self._buffers.topology.rollouts_per_iteration is None:
-            held = itertools.chain(self._tickets, *self._shared)
-            self._buffers.release_lost(self._policy_id, incarnations, held)
-            return
-        # With --async_rl=False, the worker that replaces a dead one samples the whole share of the iteration
-        # again. If the dead worker's trajectories stayed, an iteration would have too many: the rest would be
-        # trained on in the next iteration, by then from an old policy, and so on in all later ones.
-        held = itertools.chain(*self._shared)
-        lost = set(self._buffers.release_lost(self._policy_id, incarnations, held).tolist())
-        self._tickets = [ticket for ticket in self._tickets if ticket not in lost]
+        """Frees the buffers of dead workers whose tickets were never sent."""
+        held = itertools.chain(self._tickets, *self._shared)
+        self._buffers.release_lost(self._policy_id, incarnations, held)
 
     def discard(self) -> int | None:
         """Releases all buffers received, for --sampler_only.

@@ -166,21 +166,6 @@ def test_shares_of_other_learners_are_held_until_they_are_copied_when_a_rollout_
     assert counts(parts.buffers)[2] == 0
 
 
-def test_with_alternation_nothing_of_a_dead_worker_waits_for_a_batch(tmp_path):
-    parts = make_parts(tmp_path, "--async_rl=False", "--num_batches_per_iteration=2")
-    handover = Handover(parts.buffers.topology.max_ready_batches)
-    batcher = Batcher(parts.buffers, 0, torch.device("cpu"))
-    receiver = Receiver(0, parts.buffers, batcher, parts.channels, handover, lambda ready: None)
-    hand_over(parts, np.arange(3))
-    receiver.receive(0.0)
-    parts.buffers.reclaim(0)  # its successor samples the whole share again
-    receiver.receive(0.0)
-    assert counts(parts.buffers)[2] == 0
-    hand_over(parts, np.arange(4))
-    assert receiver.step(4, timeout=0.0)
-    assert counts(parts.buffers)[2] == 0, "a batch of the successor's trajectories only"
-
-
 def trained_with(parts, path, experiment="a", **args):
     """Returns the learner of a new experiment that starts with the weights of a file."""
     config = parts.args.config

@@ -1,5 +1,7 @@
 """Rollout worker and policy worker as in a run, but in threads of one process and with the counting model."""
 
+import functools
+import math
 import pickle
 import re
 import threading
@@ -7,11 +9,14 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.exchange import messages
 from sample_factory.exchange.messages import EpisodeReport, Incident, StatsReport, Trajectories, reports_in
 from sample_factory.exchange.policy_weights import Stamp
+from sample_factory.learning.batch import Batcher
+from sample_factory.learning.receiver import Handover, Receiver
 from sample_factory.models import towers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.queues import MAX_MESSAGE_BYTES
@@ -20,6 +25,7 @@ from sample_factory.sampling.inference.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout import rollout_worker
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
 from tests.counting import (
+    ENV,
     LAST_ACTION,
     STEP,
     CountingEnv,
@@ -86,11 +92,12 @@ class Sampler:
         self.buffers, self.channels = make_shared(self.config, env)
         context = ChildContext("test")
         self.stopping = context.stopping
-        shared = self.buffers, self.channels, context
-        plan = make_plan(self.config, env, family(num_agents, env_class)).sampling
-        self.workers = [RolloutWorker(plan.envs, i, *shared) for i in range(2)]
+        self.shared = self.buffers, self.channels, context
+        self.plan = make_plan(self.config, env, family(num_agents, env_class)).sampling
+        self.workers = [RolloutWorker(self.plan.envs, i, *self.shared) for i in range(2)]
         self.workers += [
-            PolicyWorker(plan.acting, i, 0, *shared) for i in range(self.config.sampling.num_policies)
+            PolicyWorker(self.plan.acting, i, 0, *self.shared)
+            for i in range(self.config.sampling.num_policies)
         ]
         for weights in self.channels.weights:
             weights.publish({"weight": np.zeros(1, np.float32)}, Stamp(0))
@@ -192,6 +199,41 @@ def test_with_alternation_no_rollout_starts_before_its_iteration(monkeypatch):
         )
         sampler.channels.progress["iterations"][0] += 1
         assert len(sampler.trajectories(8)) == 8
+
+
+@pytest.mark.parametrize("turn_of_death", range(12))
+def test_with_alternation_every_agent_has_its_share_of_each_iteration_whenever_a_worker_dies(
+    monkeypatch, turn_of_death
+):
+    # Nothing runs in a thread here. An iteration has two rollouts of 2 steps of each of 8 agents, and takes
+    # about 12 turns.
+    sampler = Sampler(monkeypatch, async_rl=False, batch_size=32, rollout=2)
+    buffers, channels = sampler.buffers, sampler.channels
+    for inbox in channels.inboxes:  # so that one split is ahead of the other
+        inbox.get_many = functools.partial(inbox.get_many, max_messages=1)
+    handover = Handover(buffers.topology.max_ready_batches)
+    batcher = Batcher(buffers, 0, torch.device("cpu"))
+    receiver = Receiver(0, buffers, batcher, channels, handover, lambda ready: None)
+    end_of_training, num_trained = math.inf, 0
+    for turn in range(50):
+        if turn == turn_of_death:
+            buffers.reclaim(0)
+            sampler.workers[0] = RolloutWorker(sampler.plan.envs, 0, *sampler.shared)
+        for worker in sampler.workers:
+            worker.step(timeout=0.0)
+        receiver.step(16, timeout=0.0)
+        batch = handover.take_batch(0.0)
+        if batch is not None:
+            assert end_of_training == math.inf, "a batch of trajectories that were sampled too early"
+            assert (batch.versions == num_trained).all(), "an old policy acted"
+            envs = batch.obs["obs"][0, :, ENV].int().tolist()
+            assert sorted(envs) == [env for env in range(8) for _ in range(2)]
+            end_of_training = turn + 3
+        if turn == end_of_training:
+            end_of_training, num_trained = math.inf, num_trained + 1
+            channels.weights[0].publish({"weight": np.zeros(1, np.float32)}, Stamp(num_trained))
+            channels.progress["iterations"][0] = num_trained
+    assert num_trained >= 3
 
 
 def test_episodes_are_reported(monkeypatch):

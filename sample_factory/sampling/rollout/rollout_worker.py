@@ -42,7 +42,7 @@ class Split:
     """An EnvVector and what it waits for."""
 
     vector: EnvVector
-    num_rollouts: int  # finished so far
+    index: int  # in the worker
     num_awaited: int = 0  # requests of the current step that are not answered yet
     is_parked: bool = True  # it waits for free buffers, for the learner, or for the end of a pause
     # Values of the run that its envs get when their step has ended.
@@ -69,6 +69,8 @@ class RolloutWorker:
         self._channels = channels
         self._inbox = channels.inboxes[index]
         self._iterations = channels.progress["iterations"]
+        # By split. A worker that replaces a dead one goes on from there.
+        self._num_rollouts = channels.progress["rollouts"][index]
         self._stepping = channels.progress["stepping"][index : index + 1]
         self._stopping = context.stopping
         self._keep_going = context.keep_going
@@ -84,13 +86,11 @@ class RolloutWorker:
         self._not_before = -math.inf  # time.monotonic() before which no split takes a step
         self._in_background: collections.deque[Split] = collections.deque()  # step in background threads
         setup = EnvSetup(plan, index, buffers, self._past_selves, self._stepping, self._report, context.beat)
-        # With --async_rl=False, a worker that replaces a dead one joins in the current iteration.
-        num_rollouts = int(self._iterations[0]) * (self._topology.rollouts_per_iteration or 0)
         # The main process sent messages before it started this worker.
         first_messages = self._inbox.get_many(timeout=0.0)
         training_info = [message for message in first_messages if isinstance(message, NewTrainingInfo)]
         self._splits = [
-            Split(setup.make_vector(split, training_info), num_rollouts)
+            Split(setup.make_vector(split, training_info), split)
             for split in range(self._topology.num_splits)
         ]
         for message in first_messages:
@@ -225,7 +225,7 @@ class RolloutWorker:
             return False
         # With --async_rl=False, wait while this split's share of the iteration is not trained on yet.
         share = self._topology.rollouts_per_iteration
-        return share is None or split.num_rollouts // share <= self._iterations[0]
+        return share is None or bool(self._num_rollouts[split.index] // share <= self._iterations[0])
 
     def _step_envs(self, split: Split) -> None:
         split.vector.step()
@@ -259,7 +259,8 @@ class RolloutWorker:
                 for indices in rows_of_messages(buffer_indices[has_acted]):
                     tickets = Trajectories(indices.tolist())
                     self._channels.learners[policy_id].put(tickets, self._keep_going)
-        split.num_rollouts += 1
+        # After the tickets: a rollout without tickets is lost if this process dies, and sampled again.
+        self._num_rollouts[split.index] += 1
         self._pause_once()
         return True
 
@@ -296,7 +297,7 @@ class RolloutWorker:
     def _num_samples(self) -> int:
         """Returns a counter of agent steps; in a worker that replaces a dead one it need not start at 0."""
         topology = self._topology
-        rollouts = sum(split.num_rollouts for split in self._splits)
+        rollouts = int(self._num_rollouts.sum())
         steps = rollouts * topology.rollout + sum(split.vector.memory.step for split in self._splits)
         return steps * topology.agents_per_split
 
