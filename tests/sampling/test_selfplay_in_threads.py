@@ -20,6 +20,7 @@ from sample_factory.exchange.messages import (
 from sample_factory.exchange.trajectory_buffers import INACTIVE
 from sample_factory.sampling.matchmaking.matchmaking import PastSelves
 from sample_factory.sampling.rollout import rollout_worker
+from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
 from tests.counting import EPISODE, LAST_ACTION, STEP
 from tests.counting_model import CountingModel
 from tests.sampling.test_sampling_in_threads import Sampler
@@ -92,6 +93,14 @@ class Steps:
                     else:
                         sampler.buffers.release(np.array(message.buffer_indices), policy)
         return found
+
+
+def test_past_selves_sent_before_a_worker_starts_play_in_its_first_matches(make_sampler, past_selves):
+    sampler = make_sampler(past_selves)
+    sampler.buffers.reclaim(0)
+    successor = RolloutWorker(sampler.plan.envs, 0, *sampler.shared)
+    for split in successor._splits:
+        assert split.vector._players.is_live.reshape(-1, 2).sum(axis=1).tolist() == [1, 1]
 
 
 def test_only_the_steps_of_the_live_policy_are_trained_on(make_sampler, past_selves):

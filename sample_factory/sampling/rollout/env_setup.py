@@ -7,7 +7,7 @@ import numpy as np
 
 from sample_factory.envs.protocol import EnvConfig, EnvContractError, EnvRaised, MultiAgentEnv
 from sample_factory.envs.random_actions import RandomActions
-from sample_factory.exchange.messages import Incident, NewTrainingInfo
+from sample_factory.exchange.messages import Incident, NewShaping, NewTrainingInfo
 from sample_factory.exchange.run_plan import EnvPlan
 from sample_factory.exchange.trajectory_buffers import FIRST_INCARNATION, TrajectoryBuffers
 from sample_factory.runtime.log import log
@@ -65,17 +65,17 @@ class EnvSetup:
         self._num_replaced = num_replaced if self._topology.num_episodes is None else 0
         self._rng = np.random.default_rng([plan.seed, worker_index, self._num_replaced])
 
-    def make_vector(self, split: int, training_info: Iterable[NewTrainingInfo] = ()) -> EnvVector:
+    def make_vector(self, split: int, values: Iterable[NewShaping | NewTrainingInfo] = ()) -> EnvVector:
         """Makes and resets the envs of a split, and returns their EnvVector. Call it once for each split.
 
-        training_info: values of the run that the envs receive before the first reset.
+        values: of the run, which the envs receive before the first reset.
         """
         configs = self._env_configs(split)
         envs = [self._make_env(config) for config in configs]
         matchmakings = [self._make_matchmaking(config) for config in configs]
         vector = EnvVector(envs, matchmakings, self._buffers, self._worker_index, split, self._plan)
-        for message in training_info:
-            vector.values.set_training_info(message.policy_id, message.training_info)
+        for message in values:
+            vector.values.update(message)
         random_actions = RandomActions(envs[0].kinds, seed=int(self._rng.integers(2**31)))
         limit = self._plan.max_random_steps
         seconds = self._plan.max_random_seconds / self._topology.num_splits

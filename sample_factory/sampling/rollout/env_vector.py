@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking
 from sample_factory.sampling.rollout.episode_log import EpisodeLog
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from sample_factory.sampling.rollout.rollout_memory import RolloutMemory
+from sample_factory.sampling.rollout.values_for_envs import ValuesForEnvs
 
 # After --reward_scale. A larger reward nearly always is a mistake, or should be scaled.
 MAX_PLAUSIBLE_REWARD = 1e6
@@ -296,50 +296,3 @@ class EnvVector:
         self.memory.reset_rnn_state(self._active & ~active)
         self._active = active
         self._all_active = bool(active.all())
-
-
-class ValuesForEnvs:
-    """Sends each env the reward shaping of its agents' policies, and the training info of its first agent's
-    policy. Keeps both by policy, since another policy may play an agent from its next episode on.
-    """
-
-    def __init__(self, envs: Sequence[GuardedEnv], players: PlayerAssignment, agents_per_env: int):
-        self._envs = envs
-        self._players = players
-        self._agents_per_env = agents_per_env
-        self._shaping: dict[int, Mapping[str, Any]] = {}  # by policy; absent: the env's default
-        self._training_info: dict[int, Mapping[str, Any]] = {}  # by policy
-        self._sent: dict[int, Mapping[str, Any]] = {}  # by env: the newest training info it got
-
-    def set_shaping(self, policy_id: int, shaping: Mapping[str, Any]) -> None:
-        """Sets the reward shaping of the agents that a policy plays now or later, from their next episode."""
-        self._shaping[policy_id] = shaping
-        agents = range(len(self._players.policies))
-        self._send_shaping(agent for agent in agents if self._players.policies[agent] == policy_id)
-
-    def set_training_info(self, policy_id: int, training_info: Mapping[str, Any]) -> None:
-        """Sets the training info of the envs in which a policy plays the first agent now or later."""
-        self._training_info[policy_id] = training_info
-        self._send_training_info(range(len(self._envs)))
-
-    def begin_episodes(self, agents: Iterable[int], envs: Iterable[int]) -> None:
-        """Sends the values of the policies that play now. agents: begin an episode. envs: begin a match."""
-        if self._shaping:
-            self._send_shaping(agents)
-        if self._training_info:
-            self._send_training_info(envs)
-
-    def _send_shaping(self, agents: Iterable[int]) -> None:
-        for agent in agents:
-            shaping = self._shaping.get(int(self._players.policies[agent]))
-            if shaping is not None:
-                env, agent_of_env = divmod(int(agent), self._agents_per_env)
-                self._envs[env].set_reward_shaping(shaping, agent_of_env)
-
-    def _send_training_info(self, envs: Iterable[int]) -> None:
-        for env in envs:
-            first_agent = env * self._agents_per_env
-            training_info = self._training_info.get(int(self._players.policies[first_agent]))
-            if training_info is not None and training_info is not self._sent.get(env):
-                self._sent[env] = training_info
-                self._envs[env].set_training_info(training_info)

@@ -86,16 +86,18 @@ class RolloutWorker:
         self._not_before = -math.inf  # time.monotonic() before which no split takes a step
         self._in_background: collections.deque[Split] = collections.deque()  # step in background threads
         setup = EnvSetup(plan, index, buffers, self._past_selves, self._stepping, self._report, context.beat)
-        # The main process sent messages before it started this worker.
-        first_messages = self._inbox.get_many(timeout=0.0)
-        training_info = [message for message in first_messages if isinstance(message, NewTrainingInfo)]
+        # The main process sent messages before it started this worker. Answers among them are to an earlier
+        # incarnation.
+        values: list[NewShaping | NewTrainingInfo] = []
+        for message in self._inbox.get_many(timeout=0.0):
+            match message:
+                case NewShaping() | NewTrainingInfo():
+                    values.append(message)
+                case Opponents():  # before the first matches are drawn
+                    self._past_selves.update(message)
         self._splits = [
-            Split(setup.make_vector(split, training_info), split)
-            for split in range(self._topology.num_splits)
+            Split(setup.make_vector(split, values), split) for split in range(self._topology.num_splits)
         ]
-        for message in first_messages:
-            if not isinstance(message, NewTrainingInfo):
-                self._handle(message)
         self._num_reported = self._num_samples()
         self._stepping[0] = NO_ENV
         self._report(ComponentReady("rollout_worker", f"worker {index}: envs are ready", short=""))
@@ -173,13 +175,8 @@ class RolloutWorker:
         """Hands values of the run to the envs of a split, unless they are in the middle of a step."""
         if split.vector.is_stepping:
             return
-        values = split.vector.values
         for message in split.undelivered:
-            match message:
-                case NewShaping(policy_id, shaping):
-                    values.set_shaping(policy_id, shaping)
-                case NewTrainingInfo(policy_id):
-                    values.set_training_info(policy_id, message.training_info)
+            split.vector.values.update(message)
         split.undelivered.clear()
 
     def _receive_actions(self, split: Split) -> None:

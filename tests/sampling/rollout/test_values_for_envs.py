@@ -7,10 +7,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from sample_factory.envs.abilities import TrainingInfo
+from sample_factory.envs.abilities import RewardShaping, TrainingInfo
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_family import EnvFamily
-from sample_factory.exchange.messages import EpisodeReport, NewTrainingInfo, reports_in
+from sample_factory.exchange.messages import EpisodeReport, NewShaping, NewTrainingInfo, reports_in
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.models import towers
 from sample_factory.runtime.child_side import ChildContext
@@ -25,13 +25,24 @@ from tests.counting_model import CountingModel
 STEPS = 3  # of an episode
 
 
-class Level(gym.Env, TrainingInfo):
-    """The first number of the observation is the level that the episode was begun with."""
+class Level(gym.Env, TrainingInfo, RewardShaping):
+    """The first number of the observation is the level that the episode was begun with.
+
+    shaping: the newest. first_shaping: of the first episode.
+    """
 
     observation_space = gym.spaces.Box(-1, 1e9, (4,), np.float32)
     action_space = gym.spaces.Discrete(1000)
+    shaping = first_shaping = None
+
+    def get_default_reward_shaping(self):
+        return {"kill": 0.0}
+
+    def set_reward_shaping(self, shaping, agent):
+        self.shaping = shaping
 
     def reset(self, *, seed=None, options=None):
+        self.first_shaping = self.first_shaping or self.shaping
         self.level = self.training_info.get("level", -1)
         self.num_steps = 0
         return self._observation(), {}
@@ -112,8 +123,10 @@ def shared():
 def test_values_sent_before_a_worker_starts_are_in_effect_from_its_first_episodes_on(shared):
     plan, buffers, channels = shared
     channels.inboxes[0].put(message(4))
+    channels.inboxes[0].put(NewShaping(0, {"kill": 7.0}))
     worker = RolloutWorker(plan.envs, 0, buffers, channels, ChildContext("rollout_worker_0"))
-    assert [env._env.env.level for split in worker._splits for env in split.vector.envs] == [4, 4]
+    envs = [env._env.env for split in worker._splits for env in split.vector.envs]
+    assert [(env.level, env.first_shaping) for env in envs] == [(4, {"kill": 7.0})] * 2
     worker.close()
 
 
