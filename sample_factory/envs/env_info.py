@@ -92,6 +92,11 @@ class EnvInfo(NamedTuple):
     def num_agents(self) -> int:
         return len(self.kinds.of_agent)
 
+    @property
+    def copy_of_agent(self) -> tuple[int, ...]:
+        """The copy in which each agent plays, [num_agents]; all agents of a copy share its frames."""
+        return self.teams if self.are_copies else (0,) * self.num_agents
+
 
 def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
     """Returns the EnvInfo of an existing env. Raises UnsupportedSpace for an unsupported action space, and

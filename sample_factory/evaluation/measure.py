@@ -3,6 +3,7 @@
 This is `eval`, `sample_factory.evaluate` and the child of an evaluation during training.
 """
 
+import collections
 import functools
 import logging
 import shlex
@@ -45,14 +46,13 @@ from sample_factory.spaces.observations import without_entries
 class MeasurementPlan(NamedTuple):
     """Plan of the evaluation of one checkpoint.
 
-    choices: the policy of each agent. agents_per_frame: number of agents that a frame of an env has; the
-        copies of a VectorEnv have frames of their own.
+    choices: the policy of each agent. copy_of_agent: see EnvInfo.
     """
 
     session: SamplingPlan
     cast: Cast
     choices: tuple[PolicyChoice, ...]
-    agents_per_frame: int
+    copy_of_agent: tuple[int, ...]
 
 
 def measure_checkpoints(
@@ -133,7 +133,7 @@ def plan_measurement(
         config, make_env, info, cast, size, num_episodes, state_size=state_size, around=around
     )
     choices = tuple(of_kind[kind] for kind in kinds.of_agent)
-    return MeasurementPlan(plan, cast, choices, 1 if info.are_copies else info.num_agents)
+    return MeasurementPlan(plan, cast, choices, info.copy_of_agent)
 
 
 class Measurement:
@@ -156,7 +156,7 @@ class Measurement:
     def play(self, signals: StopSignals) -> Evaluation:
         """Plays the episodes; returns the ones that count. Called once. Raises ChildFailed."""
         episodes = self.session.play(signals)
-        env_frames = sum(episode.length for episode in episodes) // self._plan.agents_per_frame
+        env_frames = count_frames(episodes, self._plan.copy_of_agent)
         num_episodes = self._plan.session.topology.num_episodes
         seconds = self.session.seconds
         return Evaluation(self._plan.choices, episodes, env_frames, seconds, None, num_episodes)
@@ -167,6 +167,22 @@ class Measurement:
 
     def _describe(self) -> str:
         return f"reward {number_text(statistics.fmean(self._rewards))}" if self._rewards else ""
+
+
+def count_frames(episodes: Sequence[EpisodeResult], copy_of_agent: Sequence[int]) -> int:
+    """Returns the number of env frames in which the episodes were played. Frames that agents play together
+    count once: in each copy of each env, those of the agent with the most.
+
+    copy_of_agent: see EnvInfo.
+    """
+    of_agent: collections.Counter[tuple[int, int]] = collections.Counter()  # by (env, agent)
+    for episode in episodes:
+        of_agent[episode.env, episode.agent] += episode.length
+    of_copy: dict[tuple[int, int], int] = {}  # by (env, copy)
+    for (env, agent), frames in of_agent.items():
+        key = env, copy_of_agent[agent]
+        of_copy[key] = max(frames, of_copy.get(key, 0))
+    return sum(of_copy.values())
 
 
 def plan_evaluation(plan: RunPlan) -> MeasurementPlan | None:

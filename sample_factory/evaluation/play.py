@@ -63,7 +63,8 @@ def play(config: Config, family: EnvFamily) -> Evaluation:
                 find_checkpoint(config, choice)  # raises, before a window opens
             watch = Watch(first.env)
             screen = Screen(config, family, watch, info.frameskip, choices)
-            show = _Show(flags, watch, screen, info.frameskip)
+            frames_per_step = info.frameskip * len(set(info.copy_of_agent))
+            show = _Show(flags, watch, screen, frames_per_step)
             try:
                 session = _make_session(config, first, info, choices, watch, show)
                 with signals.interrupting():  # a match may wait for humans
@@ -73,7 +74,7 @@ def play(config: Config, family: EnvFamily) -> Evaluation:
                 pass
             finally:
                 video = screen.close()
-    num_frames = watch.num_steps * info.frameskip
+    num_frames = watch.num_steps * frames_per_step
     result = Evaluation(
         tuple(choices), tuple(show.episodes), num_frames, session.seconds, video, show.num_wanted
     )
@@ -122,11 +123,11 @@ class _Show:
     num_wanted: number of episodes that are to be played; None: another limit ends it.
     """
 
-    def __init__(self, flags: EvaluationFlags, watch: Watch, screen: Screen, frameskip: int):
+    def __init__(self, flags: EvaluationFlags, watch: Watch, screen: Screen, frames_per_step: int):
         self._max_num_frames = flags.max_num_frames
         self._watch = watch
         self._screen = screen
-        self._frameskip = frameskip
+        self._frames_per_step = frames_per_step
         self._ends_with_video = flags.save_video and not flags.has_limit
         # A video without any limit has whole episodes, for at least MIN_VIDEO_SECONDS.
         self._has_whole_episodes = self._ends_with_video and flags.video_frames < 0
@@ -172,7 +173,7 @@ class _Show:
     def _is_over(self) -> bool:
         """Returns whether a limit, the end of the video or a closed window ends it."""
         return (
-            self._watch.num_steps * self._frameskip >= self._max_num_frames
+            self._watch.num_steps * self._frames_per_step >= self._max_num_frames
             or self._count.is_complete
             or self._last_episode_has_ended
             or self._screen.is_closed

@@ -100,6 +100,31 @@ class Cards:
         return [np.zeros(3, np.float32)] * self.num_agents
 
 
+class EarlyDeath:
+    """Two agents play matches of five steps; the episode of agent 1 ends after the first step of each."""
+
+    is_multiagent = True
+    num_agents = 2
+    observation_space = gym.spaces.Box(-1, 1, (3,))
+    action_space = gym.spaces.Discrete(5)
+
+    def reset(self, *, seed=None, options=None):
+        self._step = 0
+        return [np.zeros(3, np.float32)] * 2, [{}, {}]
+
+    def step(self, actions):
+        self._step = self._step % 5 + 1
+        is_over = self._step == 5
+        infos = [{}, {"is_active": is_over}]
+        return [np.zeros(3, np.float32)] * 2, [0.0, 0.0], [is_over, self._step == 1], [False] * 2, infos
+
+    def render(self):
+        return None
+
+    def close(self):
+        pass
+
+
 class CardsWithBots(Cards, ScriptedPlayers):
     """Its players "low" and "high" always put down card 0 and card 4."""
 

@@ -134,7 +134,11 @@ def test_lines_fit_80_columns(saved_experiment, registry, capsys):
 
 
 def test_stops_after_the_wanted_env_frames(saved_experiment):
-    assert evaluate(saved_experiment(CARTPOLE), "--max_num_frames=25").env_frames == 25
+    identity = saved_experiment(CARTPOLE)
+    assert evaluate(identity, "--max_num_frames=25").env_frames == 25
+    assert evaluate(identity, "--max_num_frames=25", "--vector_env_copies=4").env_frames == 28, (
+        "7 of each copy"
+    )
 
 
 def test_env_frames_count_the_frameskip(saved_experiment):

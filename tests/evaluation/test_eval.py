@@ -21,17 +21,18 @@ from sample_factory.evaluation.evaluate import EVAL
 from sample_factory.evaluation.measure import (
     Measurement,
     SnapshotMeasurement,
+    count_frames,
     measure_checkpoints,
     plan_evaluation,
 )
-from sample_factory.evaluation.results import Progress
+from sample_factory.evaluation.results import EpisodeResult, Progress
 from sample_factory.exchange.messages import Snapshot
 from sample_factory.hub import ENJOY
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.failures import ChildFailed
 from tests.counting import make_plan
 from tests.evaluation.conftest import SMALL, always
-from tests.evaluation.playable_envs import Cards, Undrawable
+from tests.evaluation.playable_envs import Cards, EarlyDeath, Undrawable
 from tests.evaluation.uneven_envs import LONG, DiesOnce, Interrupts, SameStart, ShortLosses
 
 FLAGS = ["--serial_mode=True", "--num_workers=2", "--num_envs_per_worker=2", "--seed=1"]
@@ -79,15 +80,32 @@ def test_no_more_envs_are_made_than_there_are_episodes(choosing):
     assert [episode.env for episode in result.episodes] == [0]
 
 
-@pytest.mark.parametrize(("env", "agents_per_frame"), [("gym_CartPole-v1", 1), ("cards", 2)])
-def test_copies_of_an_env_have_frames_of_their_own_and_players_of_a_game_share_them(
-    saved_experiment, registry, env, agents_per_frame
+@pytest.mark.parametrize("make_game, num_episodes", [(Cards, 1), (EarlyDeath, 3), (EarlyDeath, 12)])
+def test_a_frame_of_a_game_counts_once_for_all_its_players(
+    saved_experiment, registry, make_game, num_episodes
 ):
-    registry("cards", lambda full_env_name: Cards())
-    copies = ["--vector_env_copies=4"] if agents_per_frame == 1 else []
-    (result,) = evaluate(saved_experiment(env), "--eval_episodes=8", *copies)
+    steps = []
+
+    class Counted(make_game):
+        def step(self, actions):
+            steps.append(1)
+            return super().step(actions)
+
+    registry("game", lambda full_env_name: Counted())
+    (result,) = evaluate(saved_experiment("game"), f"--eval_episodes={num_episodes}")
+    assert len(result.episodes) == num_episodes and result.env_frames == len(steps)
+
+
+def test_copies_of_an_env_have_frames_of_their_own(saved_experiment):
+    (result,) = evaluate(saved_experiment("gym_CartPole-v1"), "--eval_episodes=8", "--vector_env_copies=4")
     lengths = [episode.length for episode in result.episodes]
-    assert len(lengths) == 8 and result.env_frames == sum(lengths) / agents_per_frame
+    assert len(lengths) == 8 and result.env_frames == sum(lengths)
+
+
+def test_players_of_a_copy_share_its_frames():
+    lengths = {(0, 0): 7, (0, 1): 9, (0, 2): 1, (1, 0): 2}  # by (env, agent)
+    episodes = [EpisodeResult(agent, 0.0, n, 0.0, env=env) for (env, agent), n in lengths.items()]
+    assert count_frames([*episodes, *episodes], copy_of_agent=[0, 0, 1]) == 2 * (9 + 1 + 2)
 
 
 def test_every_checkpoint_of_every_policy_is_evaluated_and_the_files_have_every_episode(choosing, tmp_path):
