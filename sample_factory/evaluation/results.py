@@ -174,7 +174,10 @@ class Evaluation(NamedTuple):
 
     def for_agent(self, agent: int) -> "Evaluation":
         """Returns this evaluation with the episodes of one agent only."""
-        return self._replace(episodes=tuple(episode for episode in self.episodes if episode.agent == agent))
+        own = tuple(episode for episode in self.episodes if episode.agent == agent)
+        if self.num_wanted is None or self.is_partial:  # it may have stopped while others played
+            return self._replace(episodes=own)
+        return self._replace(episodes=own, num_wanted=len(own))
 
     def summary(self) -> str:
         """Returns a text of several lines for the console."""

@@ -109,3 +109,12 @@ def test_an_extra_statistic_with_the_name_of_a_result_does_not_replace_it():
     (row,) = result.rows()
     assert list(row.values()) == ["latest", 0, 1, 0, 5.0, 1, 5.0, 2.0]
     assert result.figures()["episodes"][0]["extra_stats"] == named_alike
+
+
+@pytest.mark.parametrize("num_wanted, is_partial", [(12, False), (13, True), (None, False)])
+def test_the_result_of_one_agent_is_partial_if_the_whole_evaluation_is(num_wanted, is_partial):
+    episodes = tuple(episode(0, number % 2, 1.0) for number in range(12))
+    result = Evaluation((PolicyChoice(0, "latest"),) * 2, episodes, 12, 0.5, None, num_wanted)
+    for agent in (0, 1):
+        of_agent = result.for_agent(agent)
+        assert len(of_agent.episodes) == 6 and of_agent.is_partial == result.is_partial == is_partial
