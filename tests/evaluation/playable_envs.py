@@ -1,5 +1,7 @@
 """Small envs with episodes that are known beforehand."""
 
+import math
+
 import gymnasium as gym
 import numpy as np
 
@@ -117,6 +119,36 @@ class EarlyDeath:
         is_over = self._step == 5
         infos = [{}, {"is_active": is_over}]
         return [np.zeros(3, np.float32)] * 2, [0.0, 0.0], [is_over, self._step == 1], [False] * 2, infos
+
+    def render(self):
+        return None
+
+    def close(self):
+        pass
+
+
+class Guest:
+    """Two agents, whose matches have one step; agent 1 takes part in every n-th one only."""
+
+    is_multiagent = True
+    num_agents = 2
+    observation_space = gym.spaces.Box(-1, 1, (3,))
+    action_space = gym.spaces.Discrete(5)
+
+    def __init__(self, n=math.inf):
+        self._n = n
+
+    def reset(self, *, seed=None, options=None):
+        self._match = 1
+        return [np.zeros(3, np.float32)] * 2, self._infos()
+
+    def step(self, actions):
+        ended = [True, self._match % self._n == 0]
+        self._match += 1
+        return [np.zeros(3, np.float32)] * 2, [0.0, 0.0], ended, [False] * 2, self._infos()
+
+    def _infos(self):
+        return [{}, {"is_active": self._match % self._n == 0}]
 
     def render(self):
         return None

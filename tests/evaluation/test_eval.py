@@ -32,7 +32,7 @@ from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.failures import ChildFailed
 from tests.counting import make_plan
 from tests.evaluation.conftest import SMALL, always
-from tests.evaluation.playable_envs import Cards, EarlyDeath, Undrawable
+from tests.evaluation.playable_envs import Cards, EarlyDeath, Guest, Undrawable
 from tests.evaluation.uneven_envs import LONG, DiesOnce, Interrupts, SameStart, ShortLosses
 
 FLAGS = ["--serial_mode=True", "--num_workers=2", "--num_envs_per_worker=2", "--seed=1"]
@@ -185,6 +185,19 @@ def test_a_process_that_fails_for_good_leaves_the_results_before_it(choosing, tm
     figures = json.loads((tmp_path / "out.json").read_text())
     assert len(figures["evaluations"]) == 1
     assert figures["failure"]["reason"] == "rollout_worker_0 failed: died 6 times in a row"
+
+
+def test_an_agent_that_takes_part_in_no_match_ends_it_with_one_line(saved_experiment, registry, capfd):
+    registry("guest", lambda full_env_name: Guest())
+    assert program.main([*saved_experiment("guest"), *FLAGS, "--eval_episodes=4"]) == 1
+    [line] = [line for line in capfd.readouterr().err.splitlines() if "error:" in line]
+    assert "env 0 (guest): agent 1 has taken part in none of the last 100 matches" in line
+
+
+def test_an_agent_that_rarely_takes_part_is_waited_for(saved_experiment, registry):
+    registry("guest", lambda full_env_name: Guest(n=100))
+    (result,) = evaluate(saved_experiment("guest"), "--eval_episodes=4")
+    assert len(result.for_agent(1).episodes) == 2
 
 
 def test_deterministic_actions_are_those_of_enjoy(saved_experiment):

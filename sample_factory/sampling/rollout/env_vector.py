@@ -6,7 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from sample_factory.envs.protocol import EMPTY_INFO, EPISODE_CONTINUES, EndInfos, ObservationRows
+from sample_factory.envs.protocol import (
+    EMPTY_INFO,
+    EPISODE_CONTINUES,
+    EndInfos,
+    EnvContractError,
+    ObservationRows,
+)
 from sample_factory.envs.random_actions import RandomActions
 from sample_factory.exchange.messages import PolicyRequest, rows_of_messages
 from sample_factory.exchange.run_plan import RANDOM_PLAYER, EnvPlan
@@ -21,6 +27,9 @@ from sample_factory.sampling.rollout.values_for_envs import ValuesForEnvs
 
 # After --reward_scale. A larger reward nearly always is a mistake, or should be scaled.
 MAX_PLAUSIBLE_REWARD = 1e6
+# In a row, in an evaluation: an agent that misses more is not waited for. Large, since an agent that rarely
+# takes part plays its episodes too.
+MAX_MATCHES_MISSED = 100
 
 
 class EnvVector:
@@ -69,6 +78,7 @@ class EnvVector:
         self._stepped = list(zip(range(len(envs)), envs, self._agents_of))
         self._resting: dict[int, np.ndarray] = {}  # by env that is stepped no more: no active agents
         self._missing: np.ndarray | None = None  # in an evaluation: episodes that each agent has yet to play
+        self._num_missed = np.zeros(self._num_agents, np.int64)  # matches in a row, by agent
         if topology.num_episodes is not None:
             shares = episode_shares(topology.num_episodes, topology.num_agents)
             self._missing = shares[first_id : first_id + self._num_agents]
@@ -253,10 +263,14 @@ class EnvVector:
                 infos.append(info)
         if finished:
             self.log.end(finished, self._players.players_of(finished), infos)
-            self._begin_episodes(finished, self.log.end_matches(finished))
+            over = self.log.end_matches(finished)
+            self._begin_episodes(finished, over)
             if self._missing is not None:
                 self._missing[finished] -= 1
+                self._num_missed[finished] = 0
                 self._rest_if_done({agent // self._agents_per_env for agent in finished})
+                for env in over:
+                    self._check_missing(env)
 
     def _rest_if_done(self, envs: Iterable[int]) -> None:
         """In an evaluation: stops each env once all its agents have played their episodes."""
@@ -265,6 +279,20 @@ class EnvVector:
             if (self._missing[self._agents_of[env]] <= 0).all():
                 self._resting[env] = np.zeros(self._agents_per_env, bool)
         self._stepped = [stepped for stepped in self._stepped if stepped[0] not in self._resting]
+
+    def _check_missing(self, env: int) -> None:
+        """In an evaluation, after a match: raises EnvContractError if all agents with episodes left to play
+        take part in no matches."""
+        assert self._missing is not None
+        own = self._agents_of[env]
+        self._num_missed[own] += 1
+        missing = np.flatnonzero(self._missing[own] > 0)
+        if len(missing) and (self._num_missed[own][missing] > MAX_MATCHES_MISSED).all():
+            raise EnvContractError(
+                f"{self.envs[env].name}: agent {missing[0]} has taken part in none of the last "
+                f"{MAX_MATCHES_MISSED} matches, and cannot play its share of the episodes; an env should "
+                "have no agent (in PettingZoo, possible_agents) that never plays"
+            )
 
     def _begin_episodes(self, ended: Sequence[int], over: Sequence[int]) -> None:
         """ended: agents whose episode ended in this step. over: envs whose match ended in this step."""
