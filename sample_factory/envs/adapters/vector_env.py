@@ -61,6 +61,7 @@ class VectorEnvAdapter(Adapter):
         self.kinds = AgentKinds.one(observation_space, env.single_action_space, self.num_agents)
         self._mode = declared_mode(env)  # None until an undeclared mode is known
         self._crossing = Crossing()
+        _keep_numbers(env.unwrapped)
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         observations, infos = contract.unpack_reset(self.env.reset(seed=seed))
@@ -138,6 +139,25 @@ class _KeptOptions(dict[str, Any]):
 
     def pop(self, key: str, *default: Any) -> Any:
         return self.get(key, *default)
+
+
+def _keep_numbers(env: "gym.vector.VectorEnv[Any, Any, Any]") -> None:
+    """Makes an array of the infos of copies wide enough for the number of each copy.
+
+    Gymnasium gives the array the type of the first copy's number: after a 1, it would store 0.5 as 0.
+    """
+    add_info = env._add_info
+
+    def add_wide(vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int) -> dict[str, Any]:
+        for key, value in env_info.items():
+            array = vector_infos.get(key)
+            if isinstance(array, np.ndarray) and isinstance(value, (int, float, np.generic, np.ndarray)):
+                dtype = np.asarray(value).dtype
+                if dtype != array.dtype and {dtype.kind, array.dtype.kind} <= {*"biuf"}:
+                    vector_infos[key] = array.astype(np.result_type(array.dtype, dtype))
+        return add_info(vector_infos, env_info, env_num)
+
+    env._add_info = add_wide  # type: ignore[method-assign]  # the copies of a user's env are made already
 
 
 def declared_mode(env: "gym.vector.VectorEnv[Any, Any, Any]") -> AutoresetMode | None:

@@ -116,6 +116,38 @@ def test_an_agents_episodes_end_with_the_infos_of_a_single_env(kind, mode):
             assert extra_stats(info)[0] == single_info["episode_extra_stats"]
 
 
+NUMBERS = (1, 0.5, True, 1.5, np.int8(3), 300, np.uint8(7), -1, np.float32(2.25), 0.1, 2**40)
+
+
+class MixedNumbers(Countdown):
+    """Each episode, and in the same episode each copy, reports a number of another type."""
+
+    def __init__(self, copy):
+        super().__init__(length=2)
+        self.copy = copy
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        number = NUMBERS[(self.copy + self.episode) % len(NUMBERS)]
+        info |= {"true_objective": number, "progress": np.array([number])}
+        info["episode_extra_stats"] = {"number": number}
+        return observation, reward, terminated, truncated, info
+
+
+@KINDS
+@MODES
+def test_numbers_in_infos_are_those_of_a_single_env_whatever_types_the_copies_report(kind, mode):
+    copies = range(2)
+    env = adapt(kind([lambda i=i: MixedNumbers(i) for i in copies], autoreset_mode=mode))
+    episodes = episodes_of(env, 3 * (len(NUMBERS) + 1), copies)
+    env.close()
+    for copy_index in copies:
+        expected = episodes_of(adapt(MixedNumbers(copy_index)), 3 * (len(NUMBERS) + 1), [0])[0]
+        assert len(episodes[copy_index]) > len(NUMBERS)
+        for (info, _), (single_info, _) in zip(episodes[copy_index], expected):
+            assert info == single_info
+
+
 def recorded(length):
     """Returns a factory of an env whose raw returns are recorded below a transformation of its rewards."""
     return lambda: double_rewards(RecordEpisodeStatistics(Countdown(length=length)))
