@@ -127,7 +127,8 @@ class LimitsEpisodes:
 
 class PlaysInTeams:
     """A multi-agent env with several teams. Without it, all agents of an env are one team; only the agents of
-    a VectorEnv, which are copies, play alone."""
+    a VectorEnv, which are copies, play alone. A VectorEnv of copies with several players each has a team for
+    each copy."""
 
     def teams(self) -> Sequence[int] | None:
         """Returns the number of each agent's team; None: one team. Called before the first reset."""

@@ -70,7 +70,7 @@ class EnvInfo(NamedTuple):
     num_simulators: number of its processes.
     teams: the team of each agent, [num_agents].
     state_space: of what `state()` of a PettingZoo env returns; None if it has none.
-    are_copies: whether its agents are the copies of a VectorEnv, which never meet.
+    are_copies: whether it is a VectorEnv: its teams are copies of an env, which never meet.
     is_simulator: whether it is a batched simulator, see adapters/simulator.py.
     scripted_players: names of its players, see ScriptedPlayers.
     """
@@ -131,7 +131,7 @@ def _teams(env: MultiAgentEnv) -> tuple[int, ...]:
     num_agents = env.num_agents
     teams = find_ability(env.env, PlaysInTeams).teams()
     if teams is None:
-        # The agents of a VectorEnv are copies of an env, and never meet.
+        # Each agent of a VectorEnv is a copy of an env.
         teams = range(num_agents) if isinstance(env.env, gym.vector.VectorEnv) else [0] * num_agents
     if len(teams) != num_agents:
         raise EnvContractError(

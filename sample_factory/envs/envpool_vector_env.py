@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import envpool
@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from sample_factory.envs.abilities import LimitsEpisodes, StepsInBackground
+from sample_factory.envs.abilities import LimitsEpisodes, PlaysInTeams, StepsInBackground
 from sample_factory.envs.protocol import EPISODE_CONTINUES, Picture
 from sample_factory.spaces.actions import ACTION_MASK
 
@@ -30,7 +30,7 @@ NO_STATISTIC = re.compile(
 StepReturn = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
 
-class EnvPoolVectorEnv(StepsInBackground, gym.vector.VectorEnv, LimitsEpisodes):
+class EnvPoolVectorEnv(StepsInBackground, gym.vector.VectorEnv, LimitsEpisodes, PlaysInTeams):
     """Copies of an env, stepped in C++ threads. Agent c * num_players + p is player p of copy c.
 
     Infos are arrays with an entry for each agent: EnvPool's, and what EnvPoolInfos adds to them. A mask
@@ -83,6 +83,11 @@ class EnvPoolVectorEnv(StepsInBackground, gym.vector.VectorEnv, LimitsEpisodes):
 
     def max_episode_steps(self) -> int | None:
         return self._max_episode_steps if 0 < self._max_episode_steps < NO_LIMIT else None
+
+    def teams(self) -> Sequence[int]:
+        """Returns the copy of each agent: only the players of a copy meet."""
+        teams: list[int] = self._copy_of_agent.tolist()
+        return teams
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None

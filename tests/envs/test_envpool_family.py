@@ -14,7 +14,7 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.envs import envpool_engine
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.atari.atari_family import atari_defaults
-from sample_factory.envs.env_info import max_episode_steps
+from sample_factory.envs.env_info import env_info, max_episode_steps
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.envpool_family import EnvPoolFlags, make_envpool, make_envpool_env
 from sample_factory.envs.envpool_vector_env import JOINT_MASK, EnvPoolInfos
@@ -22,6 +22,7 @@ from sample_factory.envs.mujoco_family import mujoco_defaults
 from sample_factory.envs.procgen_family import procgen_defaults
 from sample_factory.envs.protocol import EPISODE_CONTINUES, EnvConfig, ObservationRows
 from sample_factory.envs.random_actions import RandomActions
+from sample_factory.envs.wrappers.team_view import view_of_team
 from sample_factory.spaces.actions import ACTION_MASK
 
 
@@ -92,6 +93,17 @@ def test_each_player_of_a_copy_is_an_agent():
     for result in results:
         np.testing.assert_equal(result.terminated[::2], result.terminated[1::2])
         assert result.rewards.shape == (4,)
+
+
+@pytest.mark.parametrize(
+    ("task_id", "teams"),
+    [("CartPole-v1", (0, 1)), ("TicTacToe-v1", (0, 0, 1, 1)), ("intersection-multi-agent-v0", (0, 0, 1, 1))],
+)
+def test_the_players_of_a_copy_are_a_team_of_their_own(task_id, teams):
+    info = env_info(adapt(make(task_id, copies=2)), cfg())
+    assert info.teams == teams
+    if len(set(teams)) < len(teams):
+        view_of_team(info.kinds, info.teams)  # for the centralised critic
 
 
 def test_in_a_turn_based_game_the_player_who_waits_has_one_action_without_effect():
