@@ -131,11 +131,24 @@ def check_env(config: Config, info: EnvInfo) -> None:
             "--with_pbt=True copies weights between policies, but the agents of this env have different "
             "spaces, so its policies have different networks; use --with_pbt=False"
         )
-    share = config.selfplay.selfplay_past_share
-    if share > 0 and info.num_agents < 2:
+    if config.selfplay.selfplay_past_share > 0:
+        _check_past_selves(config, info)
+
+
+def _check_past_selves(config: Config, info: EnvInfo) -> None:
+    """Raises ConfigError unless the agents of the env meet, so that a past self can be an opponent."""
+    flag = f"--selfplay_past_share={config.selfplay.selfplay_past_share}"
+    num_copies = len({*info.teams}) if info.are_copies else 1
+    if info.num_agents <= num_copies:
+        has = f"{config.run.env} has one{' in each copy' * (num_copies > 1)}"
         raise ConfigError(
-            f"--selfplay_past_share={share} needs an env with several agents, and {config.run.env} has one: "
-            "past selves would have no agent to play; use --selfplay_past_share=0"
+            f"{flag} needs an env with several agents, and {has}: past selves would have no agent to play; "
+            "use --selfplay_past_share=0"
+        )
+    if num_copies > 1:
+        raise ConfigError(
+            f"{flag}: of all agents in {num_copies} copies, one would learn, and be compared with opponents "
+            "that it never meets; make one copy in each env (--vector_env_copies=1)"
         )
 
 

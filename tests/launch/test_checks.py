@@ -1,3 +1,4 @@
+import contextlib
 from dataclasses import replace
 
 import gymnasium as gym
@@ -92,6 +93,27 @@ def test_evaluation_during_training_is_refused_where_one_policy_cannot_play_all_
     with pytest.raises(ConfigError, match="--eval_every_env_steps"):
         plan_evaluation(plan._replace(sampling=plan.sampling._replace(info=EnvInfo(kinds, 1))))
     assert plan_evaluation(make_plan(config("--num_envs_per_worker=2"), CountingEnv())) is None
+
+
+@pytest.mark.parametrize(
+    ("teams", "are_copies", "message"),
+    [
+        ((0,), False, "gym_CartPole-v1 has one: past selves"),
+        ((0,), True, "gym_CartPole-v1 has one: past selves"),
+        ((0, 1, 2), True, "gym_CartPole-v1 has one in each copy: past selves"),
+        ((0, 0, 1, 1), True, "agents in 2 copies, one would learn.*--vector_env_copies=1"),
+        ((0, 0), True, None),
+        ((0, 1), False, None),
+        ((0, 0), False, None),
+    ],
+)
+def test_past_selves_play_only_where_all_agents_of_an_env_meet(teams, are_copies, message):
+    kinds = AgentKinds.one(observation_layout(SPACE).space, S.Discrete(2), len(teams))
+    env = EnvInfo(kinds, 1, teams=teams, are_copies=are_copies)
+    check_env(config(), env)
+    expected = contextlib.nullcontext() if message is None else pytest.raises(ConfigError, match=message)
+    with expected:
+        check_env(config("--selfplay_past_share=0.5"), env)
 
 
 def test_an_index_cannot_be_normalised():
