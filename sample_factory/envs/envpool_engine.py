@@ -4,13 +4,14 @@ import ctypes
 import importlib
 import importlib.util
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs.env_family import UnknownEnvError
-from sample_factory.envs.family_flags import ENVPOOL, vector_env_copies_flag
+from sample_factory.envs.family_flags import ENVPOOL, parse_env_kwargs, vector_env_copies_flag
 from sample_factory.envs.headless import has_display
 from sample_factory.envs.name_suggestions import did_you_mean
 from sample_factory.envs.packages import MissingPackage, is_installed, missing_package
@@ -26,6 +27,14 @@ COPIES = 64  # as in version 2
 # Qt 5, with which EnvPool draws Procgen, of the wheel PyQt5-Qt5; in the order in which they need each other.
 QT_LIBRARIES = ("libQt5Core.so.5", "libQt5Gui.so.5")
 PROCGEN = "envpool.procgen"
+# Arguments of envpool.make_gymnasium -> the flag that sets them in every family.
+FLAG_OF_OPTION = {
+    "num_envs": "vector_env_copies",
+    "batch_size": "vector_env_copies",  # a step is one of all copies
+    "num_threads": "envpool_num_threads",
+    "thread_affinity_offset": "envpool_thread_affinity_offset",
+    "seed": "seed",
+}
 
 
 @dataclass(frozen=True)
@@ -51,10 +60,24 @@ class EnvPoolFlags:
     )
 
 
+def options_of_user(cfg: Any, flags: Mapping[str, str] = {}) -> dict[str, Any]:
+    """Returns the arguments of EnvPool in --env_kwargs.
+
+    flags: further arguments -> the flag of the family that sets them. Raises ConfigError, with the flag to
+    use, for an argument that a flag sets.
+    """
+    options = parse_env_kwargs(cfg.env_kwargs)
+    for name, flag_name in {**FLAG_OF_OPTION, **flags}.items():
+        if name in options:
+            raise ConfigError(f"--env_kwargs: use --{flag_name}={options[name]} for {name}")
+    return options
+
+
 def make_envpool(
     task_id: str,
     cfg: Any,
     env_config: EnvConfig,
+    /,
     num_envs: int | None = None,
     render_mode: str | None = None,
     **options: Any,
@@ -63,7 +86,8 @@ def make_envpool(
 
     cfg: has the flags of EnvPoolFlags, and those that say how many processes step envs.
     num_envs: None: --vector_env_copies.
-    options: further arguments of envpool.make_gymnasium, such as frame_skip=4.
+    options: further arguments of envpool.make_gymnasium, such as frame_skip=4; those of a user: see
+        `options_of_user`.
 
     Raises UnknownEnvError with the nearest id, MissingPackage with the extra to install, and ConfigError for
     options that the env does not accept.

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sample_factory.config.flags import ConfigError
 from sample_factory.envs import family_flags
 from sample_factory.envs.atari.atari_family import atari_defaults
 from sample_factory.envs.env_family import FamilyParts
-from sample_factory.envs.envpool_engine import PREFIX, EnvPoolFlags, make_envpool, suite_of
+from sample_factory.envs.envpool_engine import PREFIX, EnvPoolFlags, make_envpool, options_of_user, suite_of
 from sample_factory.envs.football_family import football_defaults
 from sample_factory.envs.gym_family import suite_defaults
 from sample_factory.envs.mujoco_family import COPIES as MUJOCO_COPIES
@@ -29,12 +28,11 @@ def make_envpool_env(
 ) -> Any:
     """Makes copies of the env with the id after `envpool_`, as one vector env."""
     task_id = full_env_name.removeprefix(PREFIX)
-    options = family_flags.parse_env_kwargs(cfg.env_kwargs)
     if suite_of(task_id) not in SKIPS_FRAMES:
         family_flags.refuse_frameskip(cfg, "EnvPool skips frames in Atari games and Doom only")
+        options = options_of_user(cfg)
     else:
-        if "frame_skip" in options:  # it would not be counted
-            raise ConfigError(f"--env_kwargs: use --env_frameskip={options['frame_skip']} for frame_skip")
+        options = options_of_user(cfg, {"frame_skip": "env_frameskip"})  # an argument would not be counted
         options["frame_skip"] = cfg.env_frameskip or 1
     return make_envpool(task_id, cfg, env_config, render_mode=render_mode, **options)
 

@@ -11,7 +11,7 @@ from sample_factory.config.flags import flag
 from sample_factory.envs import family_flags
 from sample_factory.envs.abilities import NamesActions, StepsInBackground
 from sample_factory.envs.env_family import FamilyParts
-from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool
+from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool, options_of_user
 from sample_factory.envs.protocol import EnvConfig
 
 PREFIX = "football_"
@@ -74,7 +74,7 @@ def make_football_env(
     )
     task_id = f"gfootball/{full_env_name.removeprefix(PREFIX)}-v1"
     # EnvPool cannot draw football; FootballMatches draws the mini map.
-    pool = make_envpool(task_id, cfg, env_config, **family_flags.parse_env_kwargs(cfg.env_kwargs))
+    pool = make_envpool(task_id, cfg, env_config, **options_of_user(cfg))
     return FootballMatches(pool, cfg.football_rewards == GOALS_AND_CHECKPOINTS, render_mode)
 
 

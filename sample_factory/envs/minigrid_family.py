@@ -13,7 +13,7 @@ import numpy as np
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs import family_flags
 from sample_factory.envs.env_family import FamilyParts, UnknownEnvError
-from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool
+from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool, options_of_user
 from sample_factory.envs.name_suggestions import did_you_mean
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig
@@ -121,7 +121,7 @@ def make_minigrid_env(
         fault = f"--minigrid_view_size={cfg.minigrid_view_size}: EnvPool crashes below {VIEW_SIZE}"
     if fault:
         raise ConfigError(f"{fault}; add --env_engine={family_flags.GYMNASIUM}")
-    options = family_flags.parse_env_kwargs(cfg.env_kwargs)
+    options = options_of_user(cfg, {"agent_view_size": "minigrid_view_size"})
     if cfg.minigrid_view_size != VIEW_SIZE:
         options["agent_view_size"] = cfg.minigrid_view_size
     env = make_envpool(env_id, cfg, env_config, render_mode=render_mode, **options)

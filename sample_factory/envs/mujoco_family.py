@@ -9,7 +9,7 @@ import gymnasium as gym
 
 from sample_factory.envs import family_flags, gym_family
 from sample_factory.envs.env_family import FamilyParts
-from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool
+from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool, options_of_user
 from sample_factory.envs.protocol import EnvConfig
 
 COPIES = 16
@@ -73,7 +73,7 @@ def make_mujoco_env(
         "EnvPool repeats the actions of MuJoCo's tasks by itself; "
         """use --env_kwargs='{"frame_skip": 10}'""",
     )
-    return make_envpool(env_id, cfg, env_config, **family_flags.parse_env_kwargs(cfg.env_kwargs))
+    return make_envpool(env_id, cfg, env_config, **options_of_user(cfg))
 
 
 def mujoco_defaults(full_env_name: str) -> Mapping[str, Any]:

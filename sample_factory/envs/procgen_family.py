@@ -7,7 +7,7 @@ from typing import Any
 from sample_factory.config.flags import ConfigError, Not, flag
 from sample_factory.envs import family_flags
 from sample_factory.envs.env_family import FamilyParts
-from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool
+from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool, options_of_user
 from sample_factory.envs.protocol import EnvConfig
 
 PREFIX = "procgen_"
@@ -17,6 +17,11 @@ GAMES = (
 )
 PROCGEN_ENVS = tuple(PREFIX + game for game in GAMES.split())
 MODES = ("easy", "hard", "extreme", "memory", "exploration")
+FLAG_OF_OPTION = {
+    "distribution_mode": "procgen_distribution_mode",
+    "num_levels": "procgen_num_levels",
+    "start_level": "procgen_start_level",
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ def make_procgen_env(
         render_mode=render_mode,
         num_levels=cfg.procgen_num_levels,
         start_level=cfg.procgen_start_level,
-        **family_flags.parse_env_kwargs(cfg.env_kwargs),
+        **options_of_user(cfg, FLAG_OF_OPTION),
     )
 
 

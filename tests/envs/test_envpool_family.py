@@ -16,6 +16,7 @@ from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.atari.atari_family import atari_defaults
 from sample_factory.envs.env_info import env_info, max_episode_steps
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.envs.envpool_engine import FLAG_OF_OPTION
 from sample_factory.envs.envpool_family import EnvPoolFlags, make_envpool, make_envpool_env
 from sample_factory.envs.envpool_vector_env import JOINT_MASK, EnvPoolInfos
 from sample_factory.envs.mujoco_family import mujoco_defaults
@@ -184,6 +185,38 @@ def test_the_frameskip_is_the_flag_since_an_argument_would_not_be_counted():
     config = cfg(env_frameskip=4, env_kwargs='{"frame_skip": 2}')
     with pytest.raises(ConfigError, match="use --env_frameskip=2"):
         make_envpool_env("envpool_Pong-v5", config, EnvConfig(0, 0, 0))
+
+
+OF_FAMILY = {
+    "envpool_Pong-v5": {"frame_skip": "env_frameskip"},
+    "minigrid_Empty-5x5-v0": {"agent_view_size": "minigrid_view_size"},
+    "procgen_coinrun": {key: f"procgen_{key}" for key in ("distribution_mode", "num_levels", "start_level")},
+}
+
+
+@pytest.mark.parametrize(
+    "env", ["envpool_CartPole-v1", "mujoco_ant", "football_academy_empty_goal_close", *OF_FAMILY]
+)
+def test_an_argument_that_a_flag_sets_is_refused_in_every_family_and_the_flag_is_named(env):
+    family = resolve_family(env)
+    assert {
+        "num_envs",
+        "num_threads",
+        "seed",
+        "batch_size",
+        "thread_affinity_offset",
+    } <= FLAG_OF_OPTION.keys()
+    for option, flag in {**FLAG_OF_OPTION, **OF_FAMILY.get(env, {})}.items():
+        config = parse_config([f"--env={env}", f'--env_kwargs={{"{option}": 8}}'], resolve_family)
+        assert flag in config.flat()
+        with pytest.raises(ConfigError, match=f"use --{flag}=8 for {option}"):
+            family.make(config.namespace(), EnvConfig(0, 0, 0), None)
+
+
+@pytest.mark.parametrize("option", ["task_id", "cfg", "env_config"])
+def test_an_argument_with_the_name_of_a_parameter_of_make_envpool_is_refused_as_unknown(option):
+    with pytest.raises(ConfigError, match=option):
+        make_envpool_env("envpool_CartPole-v1", cfg(env_kwargs=f'{{"{option}": 1}}'), EnvConfig(0, 0, 0))
 
 
 def frames_until_the_first_point(frameskip):
