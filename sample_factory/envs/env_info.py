@@ -187,7 +187,8 @@ class EnvProbe:
             _try_reset(env, name, ObservationRows.allocate(env.kinds))
         elif not info.num_simulators:  # a step would start it
             seconds = try_out(env, name)
-            info = info._replace(step_seconds=None if info.is_simulator else seconds)  # of few of its envs
+            is_whole = self._num_copies is None or self._num_copies <= FEW_COPIES  # not few of its copies
+            info = info._replace(step_seconds=seconds if is_whole and not info.is_simulator else None)
         if isinstance(env.env, (OldGymEnv, OldListEnv)) and env.env.has_old_api:
             log.info(OLD_API_NOTE, name)
         return info

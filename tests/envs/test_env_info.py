@@ -13,6 +13,7 @@ from sample_factory.envs.abilities import LimitsEpisodes
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import (
+    FEW_COPIES,
     EnvProbe,
     make_adapted_env,
     max_episode_steps,
@@ -117,6 +118,21 @@ def test_make_env_can_compute_with_the_number_of_envs_before_it_is_chosen(tmp_pa
         EnvProbe(family, cfg, context).run()
     assert sizes == [1 / 4] * 2, "the smallest number that a run can choose"
     assert cfg.num_envs_per_worker is None
+
+
+def make_copies(num_envs: int = 1):
+    return gym.make_vec("CartPole-v1", num_envs)
+
+
+@pytest.mark.parametrize(("copies", "is_measured"), [(FEW_COPIES, True), (FEW_COPIES + 1, False)])
+def test_the_time_of_a_step_is_that_of_all_copies_or_unknown(copies, is_measured, tmp_path):
+    register_env("own_copies", make_copies)
+    arguments = ["--env=own_copies", f"--train_dir={tmp_path}", f"--vector_env_copies={copies}"]
+    cfg = parse_config(arguments, resolve_family).namespace()
+    context = child_side.ChildContext("env_probe")
+    with context.cleanup:
+        info = EnvProbe(resolve_family("own_copies"), cfg, context).run()
+    assert info.num_agents == copies and (info.step_seconds is not None) == is_measured
 
 
 class Match(gym.Env, LimitsEpisodes):
