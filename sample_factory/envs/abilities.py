@@ -176,6 +176,16 @@ def find_abilities(env: Any, ability: type[Ability]) -> list[Ability]:
     return found if any(type(own) is not ability for own in found) else []
 
 
+def max_episode_steps(env: Any) -> int | None:
+    """Returns the steps after which an episode of a user's env ends at the latest; None if not known."""
+    import gymnasium as gym  # here, see _wrapper_classes
+
+    limit = find_ability(env, LimitsEpisodes).max_episode_steps()
+    if limit is None and isinstance(env, (gym.Env, gym.vector.VectorEnv)) and env.spec is not None:
+        return env.spec.max_episode_steps
+    return limit
+
+
 def find_reward_shaping(env: Any) -> RewardShaping:
     """Returns what has the reward shaping of an env; for a SyncVectorEnv, its envs together."""
     found = find_abilities(env, RewardShaping)

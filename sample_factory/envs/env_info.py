@@ -14,12 +14,12 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory.envs.abilities import (
-    LimitsEpisodes,
     OwnsProcess,
     PlaysInTeams,
     ScriptedPlayers,
     find_ability,
     find_reward_shaping,
+    max_episode_steps,
 )
 from sample_factory.envs.adapters.adapt import adapt, is_pettingzoo
 from sample_factory.envs.adapters.list_style import spaces_by_agent
@@ -259,14 +259,6 @@ def own_spaces(env: MultiAgentEnv) -> list[OwnSpaces]:
         spaces_by_agent(own, name, env.num_agents) for name in ("observation_space", "action_space")
     )
     return list(map(OwnSpaces, observation_spaces, action_spaces))
-
-
-def max_episode_steps(env: Any) -> int | None:
-    """Returns the steps after which an episode of a user's env ends at the latest; None if not known."""
-    limit = find_ability(env, LimitsEpisodes).max_episode_steps()
-    if limit is None and isinstance(env, (gym.Env, gym.vector.VectorEnv)) and env.spec is not None:
-        return env.spec.max_episode_steps
-    return limit
 
 
 def try_out(env: MultiAgentEnv, env_name: str) -> float:

@@ -1,5 +1,6 @@
 """What a run knows of its env: the limit of an episode, the probe, the spaces as their author wrote them."""
 
+import math
 import time
 
 import gymnasium as gym
@@ -9,20 +10,20 @@ from gymnasium import spaces
 
 from sample_factory import register_env
 from sample_factory.config.parsing import parse_config
-from sample_factory.envs.abilities import LimitsEpisodes
+from sample_factory.envs.abilities import LimitsEpisodes, max_episode_steps
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import (
     FEW_COPIES,
     EnvProbe,
     make_adapted_env,
-    max_episode_steps,
     own_spaces,
     probe_env_info,
     probe_own_spaces,
 )
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig
+from sample_factory.envs.wrappers.frame_stack import FrameSkip
 from sample_factory.runtime import child_side
 from sample_factory.runtime.log import log
 
@@ -144,6 +145,18 @@ def test_the_limit_of_an_episode_is_that_of_its_spec_or_what_the_env_says():
     assert max_episode_steps(gym.make("CartPole-v1")) == 500
     assert max_episode_steps(gym.wrappers.RecordEpisodeStatistics(Match())) == 2100
     assert max_episode_steps(gym.Env()) is None
+
+
+@pytest.mark.parametrize("frameskip", [2, 3, 4, 500, 1000])
+def test_the_limit_of_an_episode_is_in_steps_of_the_policy(frameskip):
+    env = FrameSkip(gym.make("Pendulum-v1"), frameskip)
+    env.reset(seed=0)
+    lasts = 1
+    while not env.step(env.action_space.sample())[3]:
+        lasts += 1
+    assert max_episode_steps(env) == lasts
+    assert max_episode_steps(FrameSkip(Match(), frameskip)) == math.ceil(2100 / frameskip)
+    assert max_episode_steps(FrameSkip(NeverCloses(), frameskip)) is None
 
 
 class NeverCloses(gym.Env):

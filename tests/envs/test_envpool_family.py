@@ -12,9 +12,10 @@ pytest.importorskip("envpool")
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs import envpool_engine
+from sample_factory.envs.abilities import max_episode_steps
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.atari.atari_family import atari_defaults
-from sample_factory.envs.env_info import env_info, max_episode_steps
+from sample_factory.envs.env_info import env_info
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.envpool_engine import FLAG_OF_OPTION
 from sample_factory.envs.envpool_family import EnvPoolFlags, make_envpool, make_envpool_env

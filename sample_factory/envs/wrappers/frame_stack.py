@@ -1,5 +1,6 @@
 """Stacks of the newest images of an env, for policies that have no memory, and repeated actions."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, SupportsFloat
 
@@ -7,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory.config.flags import ConfigError
+from sample_factory.envs.abilities import LimitsEpisodes, max_episode_steps
 from sample_factory.envs.contract import to_number
 from sample_factory.envs.protocol import (
     NO_END_INFOS,
@@ -161,12 +163,16 @@ class BackgroundFrameStack(FrameStack, BackgroundEnv):
         return self._write(self._env.receive(self._history.advance()), into)
 
 
-class FrameSkip(gym.Wrapper):
+class FrameSkip(gym.Wrapper, LimitsEpisodes):
     """Repeats each action for `frameskip` frames and sums the rewards; stops early at an episode's end."""
 
     def __init__(self, env: gym.Env, frameskip: int):
         super().__init__(env)
         self._frameskip = frameskip
+
+    def max_episode_steps(self) -> int | None:
+        limit = max_episode_steps(self.env)
+        return None if limit is None else math.ceil(limit / self._frameskip)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         total = 0.0

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from sample_factory.envs.abilities import LimitsEpisodes, ScriptedPlayers, find_ability
+from sample_factory.envs.abilities import LimitsEpisodes, ScriptedPlayers, find_ability, max_episode_steps
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.adapters.old_gym import to_gymnasium
-from sample_factory.envs.env_info import max_episode_steps
 from sample_factory.envs.protocol import EnvContractError
 from sample_factory.spaces.observations import UnsupportedSpace
 from tests.envs.adapters.countdown import drive

@@ -15,6 +15,7 @@ import pytest
 import vizdoom
 from gymnasium.spaces import Box, Discrete, Tuple
 
+from sample_factory.envs.abilities import max_episode_steps
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.doom import doom_family
 from sample_factory.envs.doom import engine as engine_module
@@ -23,7 +24,6 @@ from sample_factory.envs.doom.doom_env import DoomEnv
 from sample_factory.envs.doom.doom_family import DOOM_SPECS, SCENARIOS_FOLDER, DoomSpec, MatchSpec
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.make_doom_env import engine_settings
-from sample_factory.envs.env_info import max_episode_steps
 from sample_factory.envs.protocol import ObservationRows
 from sample_factory.envs.wrappers.frame_stack import FrameStack
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sample_factory.envs.abilities import OwnsProcess, find_ability
+from sample_factory.envs.abilities import OwnsProcess, find_ability, max_episode_steps
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.doom import lockstep
 from sample_factory.envs.doom.engine_resources import PortClaim, is_free
 from sample_factory.envs.doom.lockstep import MatchBroken
-from sample_factory.envs.env_info import env_info, max_episode_steps
+from sample_factory.envs.env_info import env_info
 from sample_factory.envs.protocol import ObservationRows
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 
