@@ -242,6 +242,7 @@ class MultiAgentEnv(Protocol):
     training_info: passes values of the run on to the env.
     next_seeds: a seed that is put here is for the reset after the next end of an episode. Only an env of one
         agent uses it, and removes it then.
+    steps_in_background: whether `step` has two halves, between which the env computes in threads of its own.
     """
 
     env: Any
@@ -249,6 +250,7 @@ class MultiAgentEnv(Protocol):
     kinds: AgentKinds
     training_info: TrainingInfoBox
     next_seeds: list[int]
+    steps_in_background: bool = False
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         """Starts the first episode of every agent. Returns `active` as in StepResult."""
@@ -260,6 +262,14 @@ class MultiAgentEnv(Protocol):
         agents differ in their action spaces, rows are as wide as the widest.
         """
 
+    def send(self, actions: np.ndarray) -> None:
+        """Starts a step of an env that `steps_in_background`. actions: as in `step`."""
+        raise TypeError(f"{type(self).__name__} does not step in the background")
+
+    def receive(self, into: ObservationRows) -> StepResult:
+        """Waits for the end of the step that `send` has started; as `step`."""
+        raise TypeError(f"{type(self).__name__} does not step in the background")
+
     def render(self) -> Picture | list[Picture] | None:
         """Returns a picture, or all pictures since the last call (render mode "rgb_array_list").
 
@@ -269,7 +279,7 @@ class MultiAgentEnv(Protocol):
     def close(self) -> None: ...
 
 
-class EnvAround:
+class EnvAround(MultiAgentEnv):
     """The part of a MultiAgentEnv around another one that is the same for every such env."""
 
     def __init__(self, env: MultiAgentEnv):
@@ -288,18 +298,6 @@ class EnvAround:
 
     def close(self) -> None:
         self._env.close()
-
-
-class BackgroundEnv:
-    """A MultiAgentEnv whose `step` has two halves, between which it computes in threads of its own."""
-
-    def send(self, actions: np.ndarray) -> None:
-        """Starts a step. actions: as in `step`."""
-        raise NotImplementedError
-
-    def receive(self, into: ObservationRows) -> StepResult:
-        """Waits for the end of the step; as `step`."""
-        raise NotImplementedError
 
 
 class EnvConfig(NamedTuple):

@@ -5,22 +5,19 @@ from typing import Any
 
 import gymnasium as gym
 
-from sample_factory.envs.abilities import StepsInBackground
 from sample_factory.envs.adapters.list_style import ListAdapter, is_multiagent
 from sample_factory.envs.adapters.old_gym import is_old_env
 from sample_factory.envs.adapters.pettingzoo import ParallelEnvAdapter
 from sample_factory.envs.adapters.simulator import SimulatorVectorEnv, is_simulator
 from sample_factory.envs.adapters.single_agent import SingleAgentAdapter
-from sample_factory.envs.adapters.vector_env import BackgroundVectorEnvAdapter, VectorEnvAdapter
+from sample_factory.envs.adapters.vector_env import VectorEnvAdapter
 from sample_factory.envs.protocol import MultiAgentEnv
 
 
 def adapt(env: Any) -> MultiAgentEnv:
     """Returns the env as a MultiAgentEnv. Raises TypeError for an object that is no env."""
     if isinstance(env, gym.vector.VectorEnv):
-        return (
-            BackgroundVectorEnvAdapter(env) if isinstance(env, StepsInBackground) else VectorEnvAdapter(env)
-        )
+        return VectorEnvAdapter(env)
     if is_pettingzoo(env, "ParallelEnv"):
         return ParallelEnvAdapter(env)
     if is_pettingzoo(env, "AECEnv"):

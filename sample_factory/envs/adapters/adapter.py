@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium import spaces
 
 from sample_factory.envs.contract import NUM_CHECKED, check_observation
-from sample_factory.envs.protocol import EnvContractError, Picture, TrainingInfoBox
+from sample_factory.envs.protocol import EnvContractError, MultiAgentEnv, Picture, TrainingInfoBox
 from sample_factory.spaces.actions import action_decoder, action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
 from sample_factory.spaces.observations import observation_layout
@@ -15,7 +15,7 @@ from sample_factory.spaces.observations import observation_layout
 Space = spaces.Space[Any]
 
 
-class Adapter:
+class Adapter(MultiAgentEnv):
     """The part of a MultiAgentEnv that is the same around every kind of env."""
 
     def __init__(self, env: Any, resets_itself: bool = False):

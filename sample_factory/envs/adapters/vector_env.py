@@ -8,12 +8,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from sample_factory.envs import contract
+from sample_factory.envs.abilities import StepsInBackground
 from sample_factory.envs.adapters.adapter import Adapter
 from sample_factory.envs.adapters.tensors import Crossing, to_host
 from sample_factory.envs.end_infos import REPORTED, copy_info
 from sample_factory.envs.protocol import (
     NO_END_INFOS,
-    BackgroundEnv,
     EndInfos,
     EnvContractError,
     ObservationRows,
@@ -56,6 +56,7 @@ class VectorEnvAdapter(Adapter):
         super().__init__(env, resets_itself=True)
         contract.check_reset_parameters(env)
         self.num_agents = env.num_envs
+        self.steps_in_background = isinstance(env, StepsInBackground)
         observation_space, self._flatten = batch_layout(env.single_observation_space)
         self._decode = batch_action_decoder(env.single_action_space)
         self.kinds = AgentKinds.one(observation_space, env.single_action_space, self.num_agents)
@@ -71,6 +72,12 @@ class VectorEnvAdapter(Adapter):
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         return self._store(self.env.step(self._to_env(actions)), into)
+
+    def send(self, actions: np.ndarray) -> None:
+        self.env.send(self._to_env(actions))
+
+    def receive(self, into: ObservationRows) -> StepResult:
+        return self._store(self.env.receive(), into)
 
     def _to_env(self, actions: np.ndarray) -> Any:
         """Returns actions as the env takes them. actions: as in `step`."""
@@ -118,16 +125,6 @@ class VectorEnvAdapter(Adapter):
         """Returns a copy of the picture of the first sub-env."""
         pictures = self.env.render()
         return None if pictures is None else np.array(to_host(pictures[0]))
-
-
-class BackgroundVectorEnvAdapter(VectorEnvAdapter, BackgroundEnv):
-    """A Gymnasium VectorEnv that StepsInBackground: `step` is `send` followed by `receive`."""
-
-    def send(self, actions: np.ndarray) -> None:
-        self.env.send(self._to_env(actions))
-
-    def receive(self, into: ObservationRows) -> StepResult:
-        return self._store(self.env.receive(), into)
 
 
 class _KeptOptions(dict[str, Any]):

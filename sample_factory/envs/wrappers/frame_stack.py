@@ -12,7 +12,6 @@ from sample_factory.envs.abilities import LimitsEpisodes, max_episode_steps
 from sample_factory.envs.contract import to_number
 from sample_factory.envs.protocol import (
     NO_END_INFOS,
-    BackgroundEnv,
     EndInfos,
     EnvAround,
     MultiAgentEnv,
@@ -28,11 +27,7 @@ ALL = slice(None)
 
 def stack_frames(env: MultiAgentEnv, num_frames: int) -> MultiAgentEnv:
     """Returns the env with its last `num_frames` images in each observation; the env itself for 1."""
-    if num_frames == 1:
-        return env
-    if isinstance(env, BackgroundEnv):
-        return BackgroundFrameStack(env, num_frames)
-    return FrameStack(env, num_frames)
+    return env if num_frames == 1 else FrameStack(env, num_frames)
 
 
 def stacked_space(space: gym.spaces.Dict, num_frames: int) -> gym.spaces.Dict:
@@ -125,6 +120,7 @@ class FrameStack(EnvAround):
 
     def __init__(self, env: MultiAgentEnv, num_frames: int):
         super().__init__(env)
+        self.steps_in_background = env.steps_in_background
         self._history = FrameHistory(env.kinds, num_frames)
         self.kinds = self._history.kinds
         self._inactive: np.ndarray | None = None  # [num_agents] bool; None: no agent
@@ -139,6 +135,12 @@ class FrameStack(EnvAround):
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         return self._write(self._env.step(actions, self._history.advance()), into)
 
+    def send(self, actions: np.ndarray) -> None:
+        self._env.send(actions)
+
+    def receive(self, into: ObservationRows) -> StepResult:
+        return self._write(self._env.receive(self._history.advance()), into)
+
     def _write(self, result: StepResult, into: ObservationRows) -> StepResult:
         """Writes the stacks after a step that has written its observations to the history."""
         begins = np.logical_or(result.terminated, result.truncated)
@@ -149,18 +151,6 @@ class FrameStack(EnvAround):
         self._history.write_stacks(into)
         self._inactive = None if result.active is None else ~result.active
         return result
-
-
-class BackgroundFrameStack(FrameStack, BackgroundEnv):
-    """A FrameStack of an env that steps in the background."""
-
-    _env: Any  # a MultiAgentEnv and BackgroundEnv
-
-    def send(self, actions: np.ndarray) -> None:
-        self._env.send(actions)
-
-    def receive(self, into: ObservationRows) -> StepResult:
-        return self._write(self._env.receive(self._history.advance()), into)
 
 
 class FrameSkip(gym.Wrapper, LimitsEpisodes):

@@ -18,7 +18,6 @@ from sample_factory.envs.abilities import (
     find_reward_shaping,
 )
 from sample_factory.envs.protocol import (
-    BackgroundEnv,
     EnvContractError,
     EnvError,
     MultiAgentEnv,
@@ -129,11 +128,10 @@ class GuardedEnv:
     @property
     def steps_in_background(self) -> bool:
         """Whether the env has `send` and `receive`."""
-        return isinstance(self._env, BackgroundEnv)
+        return self._env.steps_in_background
 
     def send(self, actions: np.ndarray) -> None:
         """Starts a step of an env that `steps_in_background`. `receive` handles an exception."""
-        assert isinstance(self._env, BackgroundEnv)
         self._stepping[0] = self._env_index
         try:
             self._env.send(actions)
@@ -143,7 +141,6 @@ class GuardedEnv:
 
     def receive(self, into: ObservationRows) -> StepResult | None:
         """Waits for the end of the step that `send` has started. Returns what `step` returns."""
-        assert isinstance(self._env, BackgroundEnv)
         self._stepping[0] = self._env_index
         try:
             self._raise_early_error()

@@ -22,7 +22,6 @@ from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import (
     EPISODE_CONTINUES,
-    BackgroundEnv,
     EnvConfig,
     ObservationRows,
 )
@@ -114,7 +113,7 @@ def test_both_engines_show_the_same_pictures_and_rewards_of_a_life():
 
 def test_games_in_envpool_are_stacked_in_the_background_too():
     env, other = (make("atari_breakout", "envpool", copies=2) for _ in range(2))
-    assert isinstance(env, BackgroundEnv)
+    assert env.steps_in_background
     rows, other_rows = (ObservationRows.allocate(env.kinds) for _ in range(2))
     env.reset(3, rows)
     other.reset(3, other_rows)

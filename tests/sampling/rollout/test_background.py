@@ -10,6 +10,7 @@ from sample_factory.envs.abilities import StepsInBackground, TrainingInfo
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.protocol import ObservationRows
+from sample_factory.envs.wrappers.frame_stack import ActionRepeat, FrameStack
 from sample_factory.exchange.messages import (
     ActionsReady,
     EpisodeReport,
@@ -164,6 +165,15 @@ def test_memory_that_doubles_is_reported_unless_the_process_also_learns(is_watch
     incidents = [(report.kind, report.text) for report in reports if isinstance(report, Incident)]
     text = "worker 0 has grown from 100 to 500 MB: do its envs leak?"
     assert incidents == ([("memory_growth", text)] if is_watched else [])
+
+
+def test_an_env_around_another_that_needs_whole_steps_does_not_step_in_the_background():
+    env = adapt(BackgroundCrowd(0, []))
+    assert env.steps_in_background and FrameStack(env, 2).steps_in_background
+    for whole in (adapt(CountingCrowd(0)), ActionRepeat(env, 2), FrameStack(ActionRepeat(env, 2), 2)):
+        assert not whole.steps_in_background
+    with pytest.raises(TypeError, match="ActionRepeat does not step in the background"):
+        ActionRepeat(env, 2).send(np.zeros((env.num_agents, 1), np.float32))
 
 
 @pytest.mark.parametrize("half", [SEND, RECEIVE])
