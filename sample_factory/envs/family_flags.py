@@ -142,7 +142,9 @@ def copies_in_turn(make: "Callable[[], gym.Env[Any, Any]]", num_copies: int) -> 
     """Returns copies that are stepped one after another; a reset takes no step of its own."""
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-    return SyncVectorEnv([make] * num_copies, autoreset_mode=AutoresetMode.SAME_STEP)
+    copies = SyncVectorEnv([make] * num_copies, autoreset_mode=AutoresetMode.SAME_STEP)
+    copies.spec = copies.envs[0].spec  # has the limit of episodes
+    return copies
 
 
 def env_engine_flag(package: str) -> Any:

@@ -177,15 +177,11 @@ def _make_vector_env(
     has_own = spec.vector_entry_point is not None
     creator = _creator(spec.vector_entry_point if has_own else spec.entry_point)
     family_flags.check_env_kwargs(full_env_name, kwargs, creator, others=("max_episode_steps",))
-    return gym.make_vec(
-        spec,
-        num_envs=cfg.vector_env_copies,
-        vectorization_mode=gym.VectorizeMode.VECTOR_ENTRY_POINT if has_own else gym.VectorizeMode.SYNC,
-        # With Gymnasium's default, each episode would be followed by a step that only resets.
-        vector_kwargs=None if has_own else {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP},
-        **kwargs,
-        **rendering,
-    )
+    if has_own:
+        mode = gym.VectorizeMode.VECTOR_ENTRY_POINT
+        return gym.make_vec(spec, cfg.vector_env_copies, vectorization_mode=mode, **kwargs, **rendering)
+    make_one = functools.partial(gym.make, spec, disable_env_checker=True, **kwargs, **rendering)
+    return family_flags.copies_in_turn(make_one, cfg.vector_env_copies)
 
 
 def _creator(entry_point: Any) -> Any:

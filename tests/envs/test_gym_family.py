@@ -13,6 +13,7 @@ from gymnasium.envs.registration import EnvSpec
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs import gym_family
+from sample_factory.envs.abilities import max_episode_steps
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.envs.env_registry import resolve_family
@@ -93,6 +94,13 @@ def test_arguments_by_flag_reach_the_env(copies):
     assert all(len(outcomes) == 1 for outcomes in single.unwrapped.P[0].values())
     assert single.get_wrapper_attr("_max_episode_steps") == 2
     assert make("gym_CartPole-v1", copies, env_kwargs='{"sutton_barto_reward": true}')
+
+
+@pytest.mark.parametrize(("env_kwargs", "limit"), [("{}", 100), ('{"max_episode_steps": 2}', 2)])
+def test_copies_are_made_like_the_single_env_and_know_the_same_limit_of_episodes(env_kwargs, limit):
+    single, envs = (make("gym_FrozenLake-v1", copies, env_kwargs=env_kwargs) for copies in (1, NUM_COPIES))
+    assert max_episode_steps(single) == max_episode_steps(envs) == limit
+    assert [str(env) for env in envs.envs] == [str(single)] * NUM_COPIES  # names the wrappers
 
 
 @pytest.mark.parametrize(
