@@ -82,8 +82,8 @@ ACTOR_GROUPS: Mapping[str, Collection[str]] = {
 }
 # Groups that simulators have for a teacher, a critic or a bonus, not for the policy that is used in the end.
 PRIVILEGED_GROUPS = frozenset({"teacher", "privileged", "privileged_obs", "privileged_state", "rnd_state"})
-# The flags that such a set, or the number of agents, may choose.
-FOLLOWING = frozenset({"async_rl", "critic_only_keys", "node_workers"}.union(*SETS.values()))
+# The flags that such a set, the number of agents, or the bounds of their actions may choose.
+FOLLOWING = frozenset({"async_rl", "critic_only_keys", "node_workers", "scale_actions"}.union(*SETS.values()))
 # Flags that describe a memory: whoever sets one of them wants one.
 _MEMORY_FLAGS = ("rnn_type", "rnn_num_layers", "gtrxl_memory", "gtrxl_heads")
 _MANY_PASSES = ("APPO",)  # algorithms with clipped losses, which many passes over the same samples need

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from sample_factory.checkpoints.milestones import env_frames_of, version_of
+from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import SAVED_NAMES, read_json
 from sample_factory.config.flags import default_of
+from sample_factory.config.observation_defaults import FOLLOWING
 from sample_factory.config.parsing import as_arguments
-from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
+from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS, RunFlags
 from sample_factory.config.trust import TRUST
 from sample_factory.config.versions import VERSIONS_KEY, describe_versions
 from sample_factory.envs.env_family import EnvFamily
@@ -105,7 +107,8 @@ action = policy.act(observation)
 
 ## Training
 
-All settings are in `cfg.json`, the curves in `.summary/`. Settings that differ from the defaults of the env:
+All settings are in `cfg.json`, the curves in `.summary/`. Settings that differ from the defaults of the \
+env, or that follow its observations:
 
 ```bash
 python -m {train} {env} --experiment={name}_again{settings}
@@ -150,18 +153,23 @@ def as_cell(value: Any) -> str:
 
 
 def training_flags(saved: Mapping[str, Any], family: EnvFamily) -> list[str]:
-    """Returns the flags, ready to type, of saved settings that differ from the defaults of an env family."""
+    """Returns the flags, ready to type, of saved settings that differ from the defaults of an env family and
+    of the algorithm, and of all those that would follow the observation: its defaults are not known here."""
     sections = [section for name, section in TRAINING_SECTIONS.items() if name != "evaluation"]
+    defaults = {"algo": RunFlags.algo, **family.defaults}
+    defaults |= algorithm_info(str(saved.get("algo", defaults["algo"]))).defaults
     flags = []
     for section in [*sections, *([] if family.flags is None else [family.flags])]:
         for field in dataclasses.fields(section):
-            default = family.defaults.get(field.name, default_of(field))
-            value = saved.get(field.name)
-            is_default = value == (list(default) if isinstance(default, tuple) else default)  # JSON has lists
+            default = defaults.get(field.name, default_of(field))
+            default = list(default) if isinstance(default, tuple) else default  # JSON has lists
+            value = saved.get(field.name, default)
+            follows = family.follows_observation and field.name in FOLLOWING and value is not None
             cannot_be_typed = field.metadata["actions"] == ()
-            if field.name in LEFT_OUT or value is None or is_default or cannot_be_typed:
+            if field.name in LEFT_OUT or cannot_be_typed or (value == default and not follows):
                 continue
-            typed = shlex.join(as_arguments({field.name: value}))
+            # `as_arguments` leaves None out, which would not unset a default.
+            typed = shlex.join(as_arguments({field.name: "None" if value is None else value}))
             if typed.isprintable():
                 flags.append(typed)
     return flags

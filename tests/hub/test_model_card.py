@@ -2,21 +2,30 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
+import gymnasium as gym
+import numpy as np
 import pytest
 
+from sample_factory import register_env
 from sample_factory.config.command import PLAYS
 from sample_factory.config.flags import section_fields
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.hub import PushFlags
-from sample_factory.hub.model_card import model_card, results_section
+from sample_factory.hub.model_card import LEFT_OUT, model_card, results_section, training_flags
+from sample_factory.launch.plan import with_defaults_for
+from sample_factory.spaces.agent_kinds import AgentKinds
 
 ENV = "gym_CartPole-v1"
 HOSTILE = "a\n```\n# Heading\n[click](http://x) <img src=x> | b `touch x` $(touch x)"
 STATISTIC = {"mean": 1.0, "std": 0.0, "low": 1.0, "high": 1.0}
+VECTOR = gym.spaces.Box(-1, 1, (3,), np.float32)
+PICTURE = gym.spaces.Box(0, 255, (40, 40, 3), np.uint8)
+WIDE = gym.spaces.Box(-2, 2, (2,), np.float32)
 
 
 def results(**more):
@@ -92,3 +101,38 @@ def test_the_card_names_the_versions_that_the_run_was_made_with(card_of):
     )
     assert "<img" not in card_of({"versions": {"torch": HOSTILE}})
     assert "of Sample Factory 3, for" in card_of({"versions": "3"})
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        [],
+        ["--use_rnn=True", "--learning_rate=1e-4", "--ppo_epochs=1"],
+        ["--async_rl=True", "--num_workers=2", "--scale_actions=False", "--encoder_mlp_layers", "512", "512"],
+        ["--batch_size=512", "--rnn_type=lstm", "--gamma=0.9"],
+        ["--algo=VMPO", "--gae_lambda=0.95"],
+        ["--algo=IMPALA", "--optimizer=adam", "--reward_clip=1000", "--lr_schedule=constant"],
+        ["--algo=of_a_script:Mine", "--gae_lambda=0.9"],
+        ["--encoder_custom=None", "--max_grad_norm=4"],
+    ],
+)
+@pytest.mark.parametrize("env", ["plain_x", "own_defaults_x", "mujoco_hopper", "doom_basic"])
+@pytest.mark.parametrize("observed", [VECTOR, PICTURE, "simulator"])
+def test_the_printed_flags_train_with_all_values_of_the_experiment_whatever_the_defaults(
+    tmp_path, env, observed, typed
+):
+    defaults = {"ppo_epochs": 2, "encoder_custom": "of_a_script:Encoder", "reward_clip": 5.0}
+    register_env("plain_", lambda name: None)
+    register_env("own_defaults_", lambda name: None, defaults=defaults)
+    space = gym.spaces.Dict({"policy": VECTOR if observed == "simulator" else observed, "critic": VECTOR})
+    kinds = AgentKinds.one(space, WIDE, 16 if observed == "simulator" else 1)
+
+    def trained(argv):
+        config = parse_config([f"--env={env}", f"--train_dir={tmp_path}", *argv], resolve_family)
+        return with_defaults_for(config, kinds, observed == "simulator")[0].flat()
+
+    values = trained(typed)
+    lines = training_flags(json.loads(json.dumps(values)), resolve_family(env))
+    again = trained([word for line in lines for word in shlex.split(line)])
+    assert {name: value for name, value in again.items() if values[name] != value} == {}
+    assert not {line[2:].partition("=")[0] for line in lines} & {*LEFT_OUT}
