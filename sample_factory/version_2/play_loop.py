@@ -49,12 +49,15 @@ class PlayedActorCritic(nn.Module):
         self.to(device)
 
     def normalize_obs(self, obs: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Returns what `forward` takes. obs: tensors, arrays or lists [B, ...]; an action mask is kept."""
+        """Returns what `forward` takes; an action mask is kept.
+
+        obs: tensors, arrays or lists [B, ...], as the env has them.
+        """
         shapes = self.model.observation_shapes
         given = {key: x for key, x in obs.items() if key in shapes}
         tensors = {key: x if isinstance(x, Tensor) else torch.tensor(np.array(x)) for key, x in given.items()}
         rows = {key: x.to(self.model.device).reshape(-1, *shapes[key]) for key, x in tensors.items()}
-        return {**rows, **self.model.observation_normalizers(rows)}  # the mask has no normaliser
+        return {**rows, **self.model.inputs(rows)}  # which have no mask
 
     def forward(
         self,

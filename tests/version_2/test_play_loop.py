@@ -11,12 +11,14 @@ import torch
 from sample_factory.algo.learning.learner import Learner
 from sample_factory.algo.sampling.batched_sampling import preprocess_actions
 from sample_factory.algo.utils.action_distributions import argmax_actions
+from sample_factory.algo.utils.context import global_model_factory
 from sample_factory.algo.utils.env_info import extract_env_info
 from sample_factory.algo.utils.make_env import make_env_func_batched
 from sample_factory.algo.utils.rl_utils import make_dones, prepare_and_normalize_obs
 from sample_factory.algo.utils.tensor_utils import unsqueeze_tensor
 from sample_factory.cfg.arguments import load_from_checkpoint, parse_full_cfg, parse_sf_args
 from sample_factory.model.actor_critic import create_actor_critic
+from sample_factory.model.encoder import Encoder
 from sample_factory.model.model_utils import get_rnn_size
 from sample_factory.utils.attr_dict import AttrDict
 
@@ -24,6 +26,7 @@ from sample_factory import load_policy, register_env
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.config.flags import ConfigError
 from sample_factory.train import run_rl
+from sample_factory.version_2 import running
 
 SMALL = [
     "--serial_mode=True",
@@ -173,6 +176,39 @@ def test_an_action_with_a_box_is_a_list_of_its_parts_in_the_order_of_the_space(t
         parts = parts if env is Mixed else parts[::-1]  # its vector is the first
         assert [part.shape for part in parts] == shapes and parts[0].dtype == np.int32
         assert reward.item() == pytest.approx(total(*parts), abs=1e-5) and truncated.all()
+
+
+class Receiving(Encoder):
+    """Encodes nothing; keeps what it is called with."""
+
+    received = ()  # all observations, by key
+
+    def forward(self, obs):
+        Receiving.received += ({key: x.clone() for key, x in obs.items()},)
+        return torch.zeros(len(obs["obs"]), 4)
+
+    def get_out_size(self):
+        return 4
+
+
+@pytest.mark.parametrize("shape", [(8, 9, 3), (2, 8, 9, 3), (3, 8, 9), (2, 3, 8, 9), (8, 9), (5,)])
+def test_an_encoder_of_the_script_gets_the_same_in_the_loop_as_in_training(monkeypatch, shape):
+    """...images in any layout, stacks of images, and vectors."""
+    monkeypatch.setattr(running, "_FACTORY", running.ModelFactory())
+    global_model_factory().register_encoder_factory(lambda cfg, obs_space: Receiving(cfg))
+    monkeypatch.setattr(Receiving, "received", ())
+    dtype = np.uint8 if len(shape) > 1 else np.float32
+    spaces = gym.spaces.Dict(obs=gym.spaces.Box(0, 255, shape, dtype), place=gym.spaces.Box(-1, 1, (2,)))
+    register_env("pictured", lambda name: None)
+    argv = ["--env=pictured", "--device=cpu", "--use_rnn=False"]
+    cfg = parse_full_cfg(parse_sf_args(argv)[0], argv)
+    actor_critic = create_actor_critic(cfg, spaces, gym.spaces.Discrete(2))
+    obs = {key: np.stack([space.sample() for _ in range(3)]) for key, space in spaces.spaces.items()}
+    Receiving.received = ()  # without those of the check of a new network
+    actor_critic(prepare_and_normalize_obs(actor_critic, obs), torch.zeros(3, 1))
+    actor_critic.model.unroll({key: torch.from_numpy(x) for key, x in obs.items()}, torch.zeros(3, 0))
+    in_loop, in_training = Receiving.received
+    torch.testing.assert_close(in_loop, in_training)
 
 
 def test_a_cfg_that_a_script_has_read_from_cfg_json_is_one(cartpole):
