@@ -6,6 +6,7 @@ python -m sample_factory.hub.push_to_hub --experiment=my_experiment --hf_reposit
 import contextlib
 import dataclasses
 import fnmatch
+import hashlib
 import json
 import os
 import re
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 STAGING = ".push_to_hub"
+VIDEO_SUM = "video_sha256"  # in evaluation.json
 WRITTEN = (CARD, RESULTS, "*.mp4")  # by the push itself
 # Without a meaning on another machine, or unfinished.
 LOCAL = (LOCK, f"{STAGING}*", ".git*", ".cache/*", "wandb/*", f"*{SNAPSHOT}", "*/donation.pth")
@@ -66,25 +68,17 @@ def push(config: Config) -> str:
             print(f"{evaluation.first_of(files)}: {evaluation.summary()}", flush=True)
             evaluations.append(evaluation)
         played = [files[evaluation.first_of(files)] for evaluation in evaluations]
-        results = _save_results(config, [] if left_to_measure(files, evaluations) else evaluations, played)
+        whole = [] if left_to_measure(files, evaluations) else evaluations
+        results = _save_results(config, whole, played)
         video = _film(config, family) if flags.with_video else None
+        if video is not None:
+            results = _save_results(config, whole, played, video)
         return _push(api, config, family, checkpoint, results, video)
-    path = config.experiment_dir / RESULTS
-    kept = read_json(path) if path.exists() else None
-    try:
-        is_of_checkpoint = kept is not None and kept["checkpoints"][0] == _name_in(config, checkpoint)
-        results_section(kept if is_of_checkpoint else None)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
-        raise ConfigError(
-            f"{path} does not have the form that an evaluation writes; delete it, or leave out "
-            "--with_evaluation=False"
-        ) from None
-    if not is_of_checkpoint:
-        kept = None
-        log.warning("The folder has no results of %s: the card has none", checkpoint.name)
-    videos = config.experiment_dir.glob("*.mp4") if flags.with_video else ()
-    newest = max(videos, key=lambda path: path.stat().st_mtime, default=None)
-    return _push(api, config, family, checkpoint, kept, newest)
+    kept = _kept_results(config, checkpoint)
+    video = _find_video(config, kept) if flags.with_video else None
+    if flags.with_video and kept is not None and video is None:
+        log.warning("The folder has no video of these results: the repository has none")
+    return _push(api, config, family, checkpoint, kept, video)
 
 
 def run_enjoy(config: Config) -> None:
@@ -113,7 +107,7 @@ def play_and_push(config: Config) -> Evaluation:
     evaluation = play(config, family)
     num_episodes = len(evaluation.episodes)
     is_whole = num_episodes >= limits.max_num_episodes or evaluation.env_frames >= limits.max_num_frames
-    results = _save_results(config, [evaluation] if is_whole else [], [checkpoint])
+    results = _save_results(config, [evaluation] if is_whole else [], [checkpoint], evaluation.video)
     print(f"pushed: {_push(api, config, family, checkpoint, results, evaluation.video)}")
     return evaluation
 
@@ -145,12 +139,13 @@ def _name_in(config: Config, checkpoint: Path) -> str:
 
 
 def _save_results(
-    config: Config, evaluations: Sequence[Evaluation], checkpoints: Sequence[Path]
+    config: Config, evaluations: Sequence[Evaluation], checkpoints: Sequence[Path], video: Path | None = None
 ) -> dict[str, Any]:
-    """Writes evaluation.json: what --json writes, and the paths of the checkpoints in the folder. Returns its
-    contents.
+    """Writes evaluation.json: what --json writes, the paths of the checkpoints in the folder, and the SHA-256
+    of the video. Returns its contents.
 
     evaluations: none if one of them was not begun. checkpoints: the file that each of them has played.
+    video: of these checkpoints.
     Raises HubError unless all evaluations have ended.
     """
     if not evaluations or any(one.is_partial or not one.episodes for one in evaluations):
@@ -159,11 +154,53 @@ def _save_results(
     own = {"experiment": config.run.experiment, "checkpoints": names}
     results: dict[str, Any] = finite({**result_figures(config, evaluations), **own})
     try:
+        results[VIDEO_SUM] = None if video is None else _sha256(video)
         text = json.dumps(results, indent=4, allow_nan=False)
         write_atomically(config.experiment_dir / RESULTS, text + "\n")
     except OSError as error:
         raise HubError(f"cannot write to {config.experiment_dir}: {error.strerror}") from None
     return results
+
+
+def _kept_results(config: Config, checkpoint: Path) -> dict[str, Any] | None:
+    """Returns the contents of evaluation.json; None, logged, unless there is one of this checkpoint.
+
+    Raises ConfigError for a file of another form.
+    """
+    path = config.experiment_dir / RESULTS
+    kept = read_json(path) if path.exists() else None
+    try:
+        is_of_checkpoint = kept is not None and kept["checkpoints"][0] == _name_in(config, checkpoint)
+        results_section(kept if is_of_checkpoint else None)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+        raise ConfigError(
+            f"{path} does not have the form that an evaluation writes; delete it, or leave out "
+            "--with_evaluation=False"
+        ) from None
+    if not is_of_checkpoint:
+        log.warning("The folder has no results of %s: the card has none", checkpoint.name)
+        return None
+    return kept
+
+
+def _find_video(config: Config, results: Mapping[str, Any] | None) -> Path | None:
+    """Returns the video in the folder that was made with these results; None if there is none. `enjoy` may
+    have written others since, of other checkpoints and under any name.
+
+    results: the contents of evaluation.json. Raises HubError for a video that cannot be read.
+    """
+    if results is None or results.get(VIDEO_SUM) is None:
+        return None
+    videos = [path for path in config.experiment_dir.glob("*.mp4") if path.is_file()]
+    try:
+        return next((path for path in videos if _sha256(path) == results[VIDEO_SUM]), None)
+    except OSError as error:
+        raise HubError(f"cannot use {error.filename}: {error.strerror}") from None
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _film(config: Config, family: EnvFamily) -> Path | None:

@@ -170,6 +170,47 @@ def test_a_second_push_uses_the_results_of_the_same_checkpoint_and_deletes_old_c
     assert "model-index" not in header_of(hub.repositories[NAME].files["README.md"])
 
 
+def test_a_second_push_has_the_video_of_its_results_and_no_other(hub, trained, monkeypatch):
+    folder = trained
+    first = ["-d", str(folder), "-r", NAME, *TINY_EVAL, "--eval_episodes=1", "--with_video=True"]
+    again = ["-d", str(folder), "-r", NAME, "--with_evaluation=False"]
+
+    measured = []
+
+    def measure_once(*arguments, measure=push_to_hub.measure_checkpoints):
+        measured.extend([] if measured else measure(*arguments))
+        return measured
+
+    def pushed_video():
+        assert push_to_hub.main(again) == 0
+        pushed = hub.repositories[NAME].files
+        has_video = "replay.mp4" in pushed
+        assert ("`replay.mp4`" in pushed["README.md"].decode()) == has_video
+        return pushed.get("replay.mp4")
+
+    def film(*_):
+        (folder / "replay.mp4").write_bytes(b"first")
+        return folder / "replay.mp4"
+
+    monkeypatch.setattr(push_to_hub, "measure_checkpoints", measure_once)
+    monkeypatch.setattr(push_to_hub, "_film", film)
+    assert push_to_hub.main(first) == 0
+    (folder / "newer.mp4").write_bytes(b"of enjoy")
+    assert pushed_video() == b"first"
+    results = (folder / "evaluation.json").read_text()
+    write_results(folder, mean=7.25, std=0.5, checkpoint="checkpoint_p0/checkpoint_000000001_4.pth")
+    assert pushed_video() is None, "it is of another checkpoint than that of the push"
+    (folder / "evaluation.json").write_text(results)
+    (folder / "replay.mp4").replace(folder / "renamed.mp4")
+    assert pushed_video() == b"first"
+    (folder / "renamed.mp4").write_bytes(b"of enjoy, too")
+    assert pushed_video() is None
+    (folder / "replay.mp4").write_bytes(b"first")
+    monkeypatch.setattr(push_to_hub, "_film", lambda *_: None)
+    assert push_to_hub.main(first) == 0
+    assert pushed_video() is None, "filming has failed, and the film in the folder is older"
+
+
 PUSH = ["--with_evaluation=False", "-d"]
 
 
