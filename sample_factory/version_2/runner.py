@@ -1,17 +1,17 @@
 """Version 2's runner and its observers. See also `sample_factory.Observer`."""
 
 import collections
-import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from sample_factory.mainloop.observer import Observer, register_observer, unregister_observer
+from sample_factory.runtime.log import log
 from sample_factory.version_2.running import ExperimentStatus, run_rl
 
 
 class AlgoObserver:
-    """Follows a run. writer.add_scalar(tag, value, env_steps) writes a summary; its method is called with the
-    arguments in the order of version 2.1.1."""
+    """Follows a run. Its methods are called with the arguments in the order of version 2.1.1. writer: a
+    `ScalarWriter`."""
 
     def on_init(self, runner: "Runner") -> None: ...
     def on_connect_components(self, runner: "Runner") -> None: ...
@@ -74,12 +74,35 @@ class Runner(Observer):
         self.env_steps[report.policy_id] = report.env_frames
 
 
+class ScalarWriter:
+    """Stands for TensorBoard's SummaryWriter. scalars: tag -> the last value that was added."""
+
+    def __init__(self) -> None:
+        self.scalars: dict[str, float] = {}
+        self._ignored: set[str] = set()
+
+    def add_scalar(self, tag: str, scalar_value: Any, *args: Any, **kwargs: Any) -> None:
+        """The number is written at the env frames of the policy, whatever global_step is."""
+        self.scalars[tag] = float(scalar_value)
+
+    def flush(self) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("add_"):
+            raise AttributeError(f"writer.{name} is not in this version")
+        if name not in self._ignored:
+            self._ignored.add(name)
+            log.warning("%s of an observer of version 2 has no effect: only add_scalar has one", name)
+        return lambda *args, **kwargs: None
+
+
 class _Follower(Observer):
     """Calls the methods of an AlgoObserver."""
 
     def __init__(self, runner: Runner, observer: Any):
         self._runner = runner
         self._observer = observer
+        self._writer = ScalarWriter()
 
     def on_init(self, run: Any) -> None:
         self._observer.on_init(self._runner)
@@ -92,11 +115,10 @@ class _Follower(Observer):
         self._observer.on_training_step(self._runner, self._runner.iterations)
 
     def extra_summaries(self, run: Any, policy_id: int) -> Mapping[str, float]:
-        scalars: dict[str, float] = {}
-        writer = types.SimpleNamespace(add_scalar=lambda tag, value, *_: scalars.update({tag: float(value)}))
+        self._writer.scalars = {}
         env_steps = run.policies[policy_id].env_frames
-        self._observer.extra_summaries(self._runner, policy_id, writer, env_steps)
-        return scalars
+        self._observer.extra_summaries(self._runner, policy_id, self._writer, env_steps)
+        return self._writer.scalars
 
     def on_stop(self, run: Any) -> None:
         self._observer.on_stop(self._runner)

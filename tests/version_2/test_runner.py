@@ -4,6 +4,7 @@ import types
 
 import numpy as np
 import pytest
+import torch
 from sample_factory.algo.runners.runner import AlgoObserver
 from sample_factory.algo.utils.misc import ExperimentStatus
 from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
@@ -12,6 +13,7 @@ from sample_factory.utils.utils import ensure_dir_exists, experiment_dir
 
 from sample_factory import read_metrics, run
 from sample_factory.train import make_runner
+from sample_factory.version_2.runner import _Follower
 
 FLAGS = ["--env=gym_CartPole-v1", "--experiment=a", "--serial_mode=True", "--num_workers=1", "--rollout=8",
          "--batch_size=64", "--train_for_env_steps=600", "--device=cpu"]  # fmt: skip
@@ -81,6 +83,29 @@ def test_a_runner_calls_its_observers_also_after_others_have_failed_and_writes_t
     run("CartPole-v1", "later", train_dir=str(tmp_path), serial_mode=True, batch_size=64, rollout=8,
         train_for_env_steps=64, device="cpu")  # fmt: skip
     assert recorder.calls == [], "it follows the run of its runner only"
+
+
+class Drawing(AlgoObserver):
+    """Calls the writer in the ways in which that of TensorBoard can be called."""
+
+    def extra_summaries(self, runner, policy_id, writer, env_steps):
+        writer.add_scalar("a", policy_id)
+        writer.add_scalar("b", torch.tensor(2.0), env_steps, 0.5)
+        writer.add_scalar("c", np.float32(3), global_step=env_steps)
+        writer.add_scalar(tag="d", scalar_value=4, walltime=0.5)
+        writer.add_histogram("weights", torch.ones(3), global_step=env_steps)
+        writer.add_text("note", "text")
+        writer.flush()
+
+
+def test_every_call_of_a_summary_writer_works_and_those_without_effect_are_reported_once(caplog):
+    run = types.SimpleNamespace(policies=[types.SimpleNamespace(env_frames=7)] * 2)
+    follower = _Follower(None, Drawing())
+    for policy_id in (0, 1):
+        scalars = {"a": policy_id, "b": 2, "c": 3, "d": 4}
+        assert follower.extra_summaries(run, policy_id) == scalars
+    warned = caplog.text
+    assert warned.count("add_histogram") == warned.count("add_text") == 1 and "flush" not in warned
 
 
 def test_an_extra_statistic_with_the_name_of_a_result_does_not_replace_it():
