@@ -301,10 +301,12 @@ def _continued(
         tag: {step: point for step, point in of_tag.items() if step < first.step}
         for tag, of_tag in points.items()
     }
-    seconds_before = {tag: of_tag[max(of_tag)][0] for tag, of_tag in kept.items() if of_tag}
+    # The same for all tags: one that is written rarely may have its last point long before the resume.
+    times = ((step, seconds) for of_tag in kept.values() for step, (seconds, _) in of_tag.items())
+    _, seconds_before = max(times, default=(0, 0.0))
     for event in itertools.chain([first], events):
         for scalar in event.summary.value:
             if scalar.HasField("simple_value") and math.isfinite(scalar.simple_value):
-                seconds = seconds_before.get(scalar.tag, 0.0) + event.wall_time - began
+                seconds = seconds_before + event.wall_time - began
                 kept.setdefault(scalar.tag, {})[event.step] = (seconds, scalar.simple_value)
     return {tag: of_tag for tag, of_tag in kept.items() if of_tag}

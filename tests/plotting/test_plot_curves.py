@@ -69,6 +69,27 @@ def test_seconds_exclude_pauses_and_work_that_was_lost(train):
     assert curve.seconds.tolist() == [0, 1, 1, 2]
 
 
+def test_seconds_are_those_of_the_step_for_all_tags_however_rare_or_new_also_after_resumes(
+    tmp_path, fake_time, monkeypatch
+):
+    monkeypatch.setattr(summaries, "time", types.SimpleNamespace(time=fake_time))
+    (tmp_path / "cfg.json").write_text('{"env": "doom_basic"}')
+    runs = [(0, ["rare"]), (800, ["rare", "zz_pbt/x"]), (1500, ["rare", "late"]), (1300, ["late"])]
+    for began, others in runs:
+        writer = summaries.TensorboardWriter(tmp_path / ".summary" / "0")
+        writer.begin(began)
+        for step in range(began + 100, began + 1000, 100):
+            fake_time.seconds += 1
+            is_rare = step % 500 == 0
+            writer.write({TAG: 1.0, **dict.fromkeys(others if is_rare else [], 1.0)}, step)
+        writer.flush()
+        fake_time.seconds += 1000
+    _, [curves] = read_policies(tmp_path)
+    for tag, curve in curves.items():
+        assert curve.seconds.tolist() == (curve.steps / 100).tolist(), tag
+    assert {"rare", "zz_pbt/x", "late"} <= curves.keys()
+
+
 def test_the_last_finite_value_at_a_step_counts_and_an_incomplete_record_does_not(train, tmp_path):
     train("a", {100: 1.0})
     writer = summaries.TensorboardWriter(tmp_path / "a" / ".summary" / "0")
