@@ -146,6 +146,7 @@ def _command(config: Config, stage: str, seconds: int, folder: Path) -> list[str
         "--decorrelate_envs_on_one_worker=False",
         "--decorrelate_experience_max_seconds=0",
         f"--sampler_only={stage == 'sampling'}",
+        "--with_wandb=False",  # a measurement is no run to compare others with
     ]
     if stage == "sampling":
         # Without learning there is nothing to alternate with, and nothing to share among learners.

@@ -1,3 +1,4 @@
+import json
 import signal
 import subprocess
 import sys
@@ -6,9 +7,12 @@ import pytest
 
 from sample_factory.benchmarking import stages
 from sample_factory.benchmarking.benchmark_flags import BENCHMARK
+from sample_factory.benchmarking.random_sampler import DUMMY_SAMPLER
 from sample_factory.benchmarking.stages import (
+    STAGES,
     StageFailed,
     Usage,
+    _command,
     busy_cores,
     frame_rate,
     mean_gpu_busy,
@@ -18,6 +22,7 @@ from sample_factory.benchmarking.stages import (
     run_stage,
     usage_of,
 )
+from sample_factory.config.command import TRAIN
 from sample_factory.exchange.messages import LearnerReady
 from sample_factory.launch.command_line import parse
 from sample_factory.monitoring.figures import Figures, PolicyCounters
@@ -155,6 +160,21 @@ def test_a_usage_has_the_memory_of_each_process_by_its_id():
     finally:
         stages.end_program(process)
     assert usage_of(process.pid) is None
+
+
+@pytest.mark.parametrize("is_typed", [True, False])
+def test_no_stage_makes_a_run_of_weights_and_biases(tmp_path, caplog, is_typed):
+    """...whether the flags or the file of a run that is to be measured ask for one."""
+    file = tmp_path / "recipe.json"
+    file.write_text(json.dumps({"env": "gym_CartPole-v1", "with_wandb": True, "wandb_tags": ["a"]}))
+    typed = ["--env=gym_CartPole-v1", "--with_wandb=True", "--wandb_tags", "a"]
+    config = parse(BENCHMARK, [*(typed if is_typed else [f"--cfg={file}"]), "--num_envs_per_worker=2"])
+    assert ("--with_wandb, --wandb_tags have no effect in benchmark" in caplog.text) == is_typed
+    programs = {"dummy_sampler": DUMMY_SAMPLER, "train": TRAIN}
+    for stage in STAGES:
+        module, *argv = _command(config, stage, 5, tmp_path)
+        found = parse(programs[module.rpartition(".")[2]], argv)
+        assert found.command is DUMMY_SAMPLER or not found.monitoring.with_wandb, stage
 
 
 def test_flags_that_do_not_fit_together_are_found_by_the_stage_itself(tmp_path):
