@@ -74,6 +74,8 @@ def _remedies(flags: Mapping[str, Any], on_gpu: bool, is_saturated: bool) -> dic
 
 def _more_processes(flag: str, flags: Mapping[str, Any]) -> str:
     """Returns the flag for more processes that simulate or infer; inline samplers do both."""
+    if flags["serial_mode"]:
+        return "--serial_mode=False: now all parts share one process"
     if flags["inline_samplers"] == 0:
         return _more(flag, flags)
     if flags["inline_samplers"] == flags["num_workers"]:
@@ -98,6 +100,6 @@ def advice_for_fast_env(flags: Mapping[str, Any], step_microseconds: float) -> l
         found.append(
             "--vector_env_copies=20 --num_envs_per_worker=1 --worker_num_splits=1, to step them in one call"
         )
-    if flags["inline_samplers"] == 0:
+    if flags["inline_samplers"] == 0 and not flags["serial_mode"]:
         found.append("--inline_samplers=1, a process that both simulates and infers")
     return [f"a step of the env takes {step_microseconds:.0f} us: try {'; '.join(found)}"] if found else []
