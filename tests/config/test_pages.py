@@ -122,6 +122,12 @@ def test_relative_links_lead_to_files_and_headings(page):
         assert not anchor or anchor in anchors(path), f"{target or page.name} has no heading {anchor}"
 
 
+@each_page
+def test_links_to_tests_lead_to_tests(page):
+    named = [target for target, _ in re.findall(r"\[tests?\]\(([^)#]*)(#[^)]*)?\)", page.read_text())]
+    assert [target for target in named if not Path(target).name.startswith("test")] == []
+
+
 def test_every_page_can_be_reached_from_the_top():
     reached = {ROOT / "README.md"}
     ahead = list(reached)
