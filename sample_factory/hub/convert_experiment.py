@@ -34,6 +34,7 @@ from sample_factory.envs.env_info import OwnSpaces
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.wrappers.frame_stack import stacked_space
 from sample_factory.evaluation.load_policy import probe_spaces
+from sample_factory.hub.convert_population import convert_population
 from sample_factory.hub.convert_weights import load_network
 from sample_factory.learning.gradient_descent import MODEL, GradientDescent
 from sample_factory.models.network_registry import NetworkError
@@ -82,7 +83,7 @@ def convert_experiment(
     spaces: OwnSpaces | None = None,
     trust_code: bool = False,
 ) -> Path:
-    """Converts all policies and all their checkpoints; returns the new folder.
+    """Converts all policies, their checkpoints and evolved settings; returns the new folder.
 
     source: folder of the old experiment; it is only read. destination: names the new folder, which must not
         exist. env: name of the env here, if it differs. spaces: of one agent, as the env has them; by default
@@ -116,6 +117,7 @@ def convert_experiment(
             except (ConfigError, NetworkError, ValueError) as error:
                 raise ConfigError(f"{file}: {error}") from None
             log.info("Converted %s: %s", file, _write(converted, temporary, file.relative_to(source)))
+        convert_population(source, temporary, config)
         os.rename(temporary, folder)
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None

@@ -192,11 +192,6 @@ class Population:
             self._mutation.mutated(member.shaping, self._default.shaping),
         )
 
-    def _files(self, policy_id: int) -> tuple[Path, Path]:
-        """Returns the files of the hyperparameters and of the reward shaping; the names are v1's."""
-        prefix = f"policy_{policy_id:02d}"
-        return self._folder / f"{prefix}_cfg.json", self._folder / f"{prefix}_reward_shaping.json"
-
     @property
     def _progress_file(self) -> Path:
         return self._folder / "pbt_progress.json"
@@ -205,7 +200,7 @@ class Population:
         """Loads the files in the folder. Raises ValueError if one cannot be used: guessed values would change
         the experiment without notice."""
         for policy_id, member in enumerate(self.members):
-            settings, shaping = self._files(policy_id)
+            settings, shaping = settings_files(self._folder, policy_id)
             if settings.exists():
                 values = _known(member.hyperparameters, read_json(settings), settings)
                 # Raises for values that the command line would not accept.
@@ -226,7 +221,7 @@ class Population:
     def _save(self) -> None:
         contents: dict[Path, Mapping[str, Any]] = {}
         for policy_id, member in enumerate(self.members):
-            contents.update(zip(self._files(policy_id), member))
+            contents.update(zip(settings_files(self._folder, policy_id), member))
         # Last: a run that is killed before this is written decides again.
         contents[self._progress_file] = {str(i): frames for i, frames in enumerate(self._decided_at)}
         try:
@@ -234,6 +229,12 @@ class Population:
                 write_atomically(path, json.dumps(values, indent=4) + "\n")
         except OSError as error:  # e.g. a full disk: training continues, and the next save writes all files
             log.error("PBT: could not save the policies' settings in %s: %s", self._folder, error.strerror)
+
+
+def settings_files(folder: Path, policy_id: int) -> tuple[Path, Path]:
+    """Returns the files of the hyperparameters and of the reward shaping; the names are v1's."""
+    prefix = f"policy_{policy_id:02d}"
+    return folder / f"{prefix}_cfg.json", folder / f"{prefix}_reward_shaping.json"
 
 
 def tuned_hyperparameters(flags: PbtFlags, algo: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from sample_factory.config.command import PLAYS
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import RunFlags
+from sample_factory.envs.doom.doom_family import DOOM_SPECS
 from sample_factory.envs.env_info import OwnSpaces
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.load_policy import load_policy
@@ -24,6 +25,7 @@ from sample_factory.hub import convert
 from sample_factory.hub.convert_experiment import convert_experiment, read_old_state
 from sample_factory.learning.gradient_descent import GradientDescent
 from sample_factory.models.policy_spec import make_policy_spec
+from sample_factory.population.pbt import Member, Population, tuned_hyperparameters
 from sample_factory.spaces.observations import observation_layout
 
 PUBLISHED = Path(__file__).parent / "published"
@@ -62,6 +64,7 @@ SPACES = {
     "v2_mujoco_lstm": OwnSpaces(vector(17), Box(-1, 1, (6,), np.float32)),
     "v2_two_inputs": OwnSpaces(TWO_INPUTS, Discrete(3)),
 }
+SCHEME = DOOM_SPECS["doom_battle"].shaping
 ENV = {"v2_two_inputs": "gym_CartPole-v1"}  # was an env of a user's own
 
 
@@ -160,6 +163,59 @@ def test_counters_moments_and_all_policies_are_converted(old, tmp_path):
         old_head = before["optimizer"]["state"][list(before["model"]).index("critic_linear.weight")]
         assert torch.equal(head["exp_avg"], old_head["exp_avg"]) and head["exp_avg"].any()
     assert policy == 1
+
+
+def evolved(old, **changes):
+    """Unpacks an experiment of two policies as that of a population; returns its folder, and what each policy
+    has evolved. changes: text of further files."""
+    folder = old("v1_doom_basic_lstm")
+    values = json.loads((folder / "cfg.json").read_text())
+    (folder / "cfg.json").write_text(json.dumps({**values, "with_pbt": True, "pbt_optimize_gamma": True}))
+    names = ("learning_rate", "exploration_loss_coeff", "value_loss_coeff", "max_grad_norm", "gamma")
+    names += ("ppo_clip_ratio", "ppo_clip_value")
+    flags = [{name: values[name] / (2 + policy) for name in names} for policy in range(2)]
+    pairs = [{name: [1 + policy, -2.0] for name in SCHEME["delta"]} for policy in range(2)]
+    for policy, (settings, delta) in enumerate(zip(flags, pairs)):
+        shaping = {"delta": delta, "selected_weapon": dict.fromkeys(SCHEME["selected_weapon"], 0.5)}
+        (folder / f"policy_0{policy}_cfg.json").write_text(json.dumps({**settings, "adam_beta1": 0.8}))
+        (folder / f"policy_0{policy}_reward_shaping.json").write_text(json.dumps(shaping))
+    for name, text in changes.items():
+        (folder / f"{name}.json").write_text(text)
+    return folder, flags
+
+
+def population_of(folder):
+    """Returns the members of a converted population as its training starts."""
+    config = read_config(folder)
+    names = tuned_hyperparameters(config.population, config.run.algo)
+    default = Member({name: getattr(config.learning, name) for name in names}, SCHEME)
+    return Population(config.population, default, config.learning, folder, 2, seed=0).members
+
+
+def test_a_population_goes_on_with_what_each_of_its_policies_has_evolved(old, tmp_path):
+    folder, flags = evolved(old)
+    for policy, member in enumerate(population_of(convert_to(tmp_path, folder))):
+        assert member.hyperparameters == flags[policy]
+        assert all(weight == {"gain": 1 + policy, "loss": -2} for weight in member.shaping["delta"].values())
+        assert member.shaping["delta"].keys() == SCHEME["delta"].keys()
+        assert set(member.shaping["selected_weapon"].values()) == {0.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"), [("null", 0), ('{"delta": {"HEALTH": 1}}', 1), ('{"delta": 3}', 1), ("[]", 1)]
+)
+def test_a_reward_shaping_of_another_form_is_logged_and_the_default(old, tmp_path, caplog, text, lines):
+    folder, flags = evolved(old, policy_00_reward_shaping=text)
+    members = population_of(convert_to(tmp_path, folder))
+    assert caplog.text.count("Policy 0 starts from the default reward shaping") == lines
+    assert members[0] == Member(flags[0], SCHEME) and members[1].shaping != SCHEME
+
+
+def test_evolved_settings_that_cannot_be_used_are_refused_by_the_file(old, tmp_path):
+    folder, _ = evolved(old, policy_01_cfg='{"learning_rate": "fast"}')
+    with pytest.raises(ConfigError, match=r"policy_01_cfg\.json: learning_rate"):
+        convert_to(tmp_path, folder)
+    assert not (tmp_path / "new").exists() and not list(tmp_path.glob(".*"))
 
 
 def test_the_best_checkpoint_and_its_value_are_converted(old, tmp_path):
