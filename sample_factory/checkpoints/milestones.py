@@ -1,5 +1,6 @@
 """Names of checkpoint files, and milestones: checkpoints that are never deleted. Imports no torch."""
 
+import math
 import re
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ NAMES = {
 # As Milestone.path makes it.
 NAME = re.compile(r"checkpoint_(\d{9}|[1-9]\d{9,14})_(0|[1-9]\d{0,14})\.pth\.milestone", re.ASCII)
 BEST_NAME = re.compile(r"best_\d{1,15}_\d{1,15}_(.+)_(-?\d+\.\d+)\.pth")
+MAX_ZEROS = 20  # after the decimal point of a value in a file name
 SNAPSHOT = "evaluated.pth"  # the file of weights that are being evaluated
 BEST_SNAPSHOT = f"best_{SNAPSHOT}"  # of weights that become the best checkpoint
 RETRY_SECONDS = 30.0  # after a milestone that could not be saved, for example because the disk is full
@@ -35,8 +37,10 @@ def checkpoint_name(version: int, env_frames: int) -> str:
 
 
 def best_name(version: int, env_frames: int, metric: str, value: float) -> str:
-    """Returns the file name of the best checkpoint by a metric."""
-    return f"best_{version:09d}_{env_frames}_{_in_file_name(metric)}_{value:.3f}.pth"
+    """Returns the file name of the best checkpoint by a metric. It has at least three digits of the value,
+    by which a resumed run finds out what is better."""
+    zeros = 0 if value == 0 else min(MAX_ZEROS, max(0, -1 - math.floor(math.log10(abs(value)))))
+    return f"best_{version:09d}_{env_frames}_{_in_file_name(metric)}_{value:.{3 + zeros}f}.pth"
 
 
 def best_value(path: Path, metric: str) -> float | None:

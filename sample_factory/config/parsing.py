@@ -129,7 +129,7 @@ def parse_config(
     if given.saved.values and not must_exist:
         now = typed._replace(values={**typed.values, **script.values})
         resumed = changes_of(sections, given.saved, now, given.file)
-        _refuse_other_unit(resumed)
+        _refuse_other_unit(resumed, config.monitoring.summaries_use_frameskip)
     config = dataclasses.replace(
         config,
         argv=tuple(argv),
@@ -208,10 +208,12 @@ def _refuse_other_env(given: _Given) -> None:
     )
 
 
-def _refuse_other_unit(resumed: Resumed) -> None:
-    """Raises ConfigError if the curves of the experiment would continue in another unit."""
+def _refuse_other_unit(resumed: Resumed, counts_frames: bool) -> None:
+    """Raises ConfigError if the curves of the experiment would continue in another unit. counts_frames: they
+    are over env frames, and not over env steps."""
+    units = ["summaries_use_frameskip"] if counts_frames else ["summaries_use_frameskip", "env_frameskip"]
     for flag, saved, given in resumed.changed:
-        if flag == "summaries_use_frameskip":
+        if flag in units:
             raise ConfigError(
                 f"--{flag}={given}: the curves of this experiment were begun with {saved}, and one curve "
                 "cannot have two units; leave the flag out, or choose another --experiment"

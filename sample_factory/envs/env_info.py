@@ -73,6 +73,7 @@ class EnvInfo(NamedTuple):
     are_copies: whether it is a VectorEnv: its teams are copies of an env, which never meet.
     is_simulator: whether it is a batched simulator, see adapters/simulator.py.
     scripted_players: names of its players, see ScriptedPlayers.
+    render_fps: pictures per second in its `metadata`; None without them.
     """
 
     kinds: AgentKinds
@@ -87,6 +88,7 @@ class EnvInfo(NamedTuple):
     are_copies: bool = False
     is_simulator: bool = False
     scripted_players: tuple[str, ...] = ()
+    render_fps: float | None = None
 
     @property
     def num_agents(self) -> int:
@@ -123,7 +125,14 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
         are_copies=are_copies,
         is_simulator=are_copies and is_simulator(env.env),
         scripted_players=tuple(find_ability(env.env, ScriptedPlayers).scripted_players()),
+        render_fps=_render_fps(env.env),
     )
+
+
+def _render_fps(env: Any) -> float | None:
+    metadata = getattr(env.env if isinstance(env, OldListEnv) else env, "metadata", None)
+    fps: float | None = metadata.get("render_fps") if isinstance(metadata, Mapping) else None
+    return fps
 
 
 def _teams(env: MultiAgentEnv) -> tuple[int, ...]:

@@ -62,7 +62,7 @@ def play(config: Config, family: EnvFamily) -> Evaluation:
             for choice in choices:
                 find_checkpoint(config, choice)  # raises, before a window opens
             watch = Watch(first.env)
-            screen = Screen(config, family, watch, info.frameskip, choices)
+            screen = Screen(config, family, watch, info, choices)
             frames_per_step = info.frameskip * len(set(info.copy_of_agent))
             show = _Show(flags, watch, screen, frames_per_step)
             try:

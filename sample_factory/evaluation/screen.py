@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import numpy as np
 from sample_factory.config.config import Config
 from sample_factory.config.monitoring_flags import EvaluationFlags
 from sample_factory.envs.abilities import NamesActions, SplitsScreen, find_ability
-from sample_factory.envs.adapters.old_gym import OldListEnv
 from sample_factory.envs.env_family import EnvFamily
+from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.headless import has_display, prepare_mujoco
 from sample_factory.envs.protocol import MultiAgentEnv
 from sample_factory.evaluation.played_env import draws_every_frame
@@ -84,7 +84,7 @@ class Screen:
         config: Config,
         family: EnvFamily,
         watch: Watch,
-        frameskip: int,
+        info: EnvInfo,
         choices: Sequence[PolicyChoice],
     ):
         """Opens the window and the video that the flags ask for.
@@ -94,10 +94,10 @@ class Screen:
         self._watch = watch
         self._drawn = drawn_agents(watch.env)
         flags = config.evaluation
-        fps = flags.fps or family.defaults.get("fps") or _render_fps(watch.env.env)  # env frames
+        fps = flags.fps or family.defaults.get("fps") or info.render_fps  # env frames
         rate = float(fps or DEFAULT_FPS)  # pictures per second
         if not draws_every_frame(watch.env):
-            rate /= frameskip
+            rate /= info.frameskip
         self._window: Window | None = None
         if has_display() and not flags.no_render:
             try:
@@ -237,13 +237,6 @@ class Overlay:
         for number, line in enumerate(lines, start=1):
             cv2.putText(text, line, (margin, row * number), *font, WHITE, thickness, cv2.LINE_AA)
         shaded[:] = text
-
-
-def _render_fps(env: Any) -> float | None:
-    """Returns the pictures per second in the `metadata` of an env of any kind; None without them."""
-    metadata = getattr(env.env if isinstance(env, OldListEnv) else env, "metadata", None)
-    fps: float | None = metadata.get("render_fps") if isinstance(metadata, Mapping) else None
-    return fps
 
 
 def _render(env: MultiAgentEnv) -> list[np.ndarray] | None:

@@ -103,7 +103,8 @@ def record(config: Config) -> None:
             writer.close()
             log.info("%d episodes are in %s", writer.num_episodes, folder)
     if writer.num_episodes:
-        fps = config.evaluation.fps or resolve_family(config.env_name).defaults.get("fps") or DEFAULT_FPS
+        defaults = resolve_family(config.env_name).defaults
+        fps = config.evaluation.fps or defaults.get("fps") or info.render_fps or DEFAULT_FPS
         video = write_video(folder, flags.video_episodes, fps / info.frameskip)
         evaluation = evaluation._replace(video=video)
     print(evaluation.summary())

@@ -224,6 +224,7 @@ class Learner:
             "env_steps": self.env_frames,
             "samples": self.samples,
             "curr_lr": self._lr.value,
+            "learning_rate": self.flags.learning_rate,
             "minibatch_rng": self._rng.bit_generator.state,
             **self._descent.state_dict(),
         }
@@ -243,10 +244,11 @@ class Learner:
         self.samples = state.get("samples", 0)
         if "minibatch_rng" in state:
             self._rng.bit_generator.state = state["minibatch_rng"]
-        if self.flags.lr_schedule.startswith("kl_adaptive"):
+        flags = self.flags
+        is_same = state.get("learning_rate", flags.learning_rate) == flags.learning_rate  # not typed anew
+        if flags.lr_schedule.startswith("kl_adaptive") and is_same:
             # Another schedule may have ended at 0, which no factor would change.
-            lowest, highest = self.flags.lr_adaptive_min, self.flags.lr_adaptive_max
-            self._lr.value = min(max(state["curr_lr"], lowest), highest)
+            self._lr.value = min(max(state["curr_lr"], flags.lr_adaptive_min), flags.lr_adaptive_max)
 
     def shared_state(self) -> dict[str, Any]:
         """Returns what all learners of a policy must have in common before they train together."""
@@ -254,7 +256,6 @@ class Learner:
             **self.state_dict(),
             "generation": self._generation,
             "flags": self.flags,
-            "learning_rate": self._lr.value,
         }
 
     def share_state(self, state: Mapping[str, Any]) -> None:
@@ -266,7 +267,7 @@ class Learner:
         self._descent.set_flags(self.flags)
         self.algorithm.set_flags(self.flags)
         self._lr = self._make_learning_rate()
-        self._lr.value = state["learning_rate"]
+        self._lr.value = state["curr_lr"]
 
     def start_with(self, state: Mapping[str, Any]) -> None:
         """Before training: loads weights and normalisers from a checkpoint of another experiment.

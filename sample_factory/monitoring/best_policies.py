@@ -23,7 +23,7 @@ from sample_factory.runtime.clock import Every
 from sample_factory.runtime.log import log
 from sample_factory.runtime.queues import Queue
 
-MIN_IMPROVEMENT = 0.001
+MIN_IMPROVEMENT = 0.001  # a better mean exceeds the best by this, or by this share of it if that is less
 RETRY_SECONDS = 30.0
 LOG_SECONDS = 60.0  # between lines about better policies: early in a training, the best changes all the time
 
@@ -44,8 +44,10 @@ class BestCheckpoints:
         self._warned: set[str] = set()
 
     def is_better(self, policy_id: int, value: float, margin: float) -> bool:
-        """Returns whether a value is finite, and exceeds the best so far by more than a margin."""
-        return math.isfinite(value) and value > self._best_of(policy_id) + margin
+        """Returns whether a value is finite, and exceeds the best so far by more than a margin, or by more
+        than this share of the best if that is less."""
+        best = self._best_of(policy_id)
+        return math.isfinite(value) and value > best + margin * min(1.0, abs(best))
 
     def _best_of(self, policy_id: int) -> float:
         """Returns the best value so far; at first, of the checkpoints of earlier runs by the same metric."""
@@ -97,8 +99,8 @@ class BestPolicies(Subscriber):
     """In the main process: asks a learner for a snapshot whenever the mean of its policy's last episodes is
     the best so far. Promises:
 
-    1. Only means over a full window of episodes count. A mean over fewer episodes varies more, and the best
-       of many such means would be luck.
+    1. Only means over a full window of episodes count, after the first ones of all agents. A mean over fewer
+       episodes varies more, and the best of many such means would be luck; the first to end are short.
     2. A mean has to exceed the value of the last best checkpoint, also in a resumed run.
     3. A request without a result, for example because the disk is full, is repeated after RETRY_SECONDS.
     """
@@ -143,7 +145,7 @@ class BestPolicies(Subscriber):
         """Sends a request if the mean of --save_best_metric is the best so far."""
         policy = self._policies[policy_id]
         episodes = policy.episodes
-        if policy.env_frames <= self._flags.save_best_after or len(episodes) < episodes.window:
+        if policy.env_frames <= self._flags.save_best_after or episodes.are_first:
             return
         if not policy.has_started or self._now() < self._not_before[policy_id]:
             return

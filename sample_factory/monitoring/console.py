@@ -60,7 +60,7 @@ class StatusLine:
         cells = {"frames": short_count(progress.total_frames)}
         if progress.target is not None:
             target = re.sub(r"\.0+(?=[kMG])", "", short_count(progress.target))
-            cells["frames"] = f"{cells['frames']:>4} / {target}"
+            cells["frames"] = f"{short_count(progress.frames_to_target):>4} / {target}"
         if progress.share_done is not None:
             cells["progress"] = f"{math.floor(100 * progress.share_done)} %"
         seconds_left = progress.seconds_left()

@@ -48,8 +48,8 @@ class RunProgress:
         self.num_sampled = 0
         self.longest_episode = 0
         self._frame_rates = RateWindow(FPS_SECONDS)
-        # Frames are counted by whole batches: these rates end at the moment when the last was counted.
-        self._steady_rates = RateWindow((STEADY_SECONDS,))
+        # By policy. Frames are counted by whole batches: these rates end when the last was counted.
+        self._steady_rates = [RateWindow((STEADY_SECONDS,)) for _ in range(num_policies)]
         self._last_steady = (-math.inf, -1)  # time and frames of the last sample of these rates
         self._sample_rates = [RateWindow((STEADY_SECONDS,)) for _ in range(num_policies)]
         self.started: float | None = None
@@ -79,12 +79,15 @@ class RunProgress:
         return None if limit >= NEVER else limit * len(self.policies)
 
     @property
+    def frames_to_target(self) -> int:
+        """Env frames of all policies that count towards the target: of each, up to --train_for_env_steps."""
+        limit = self._flags.train_for_env_steps
+        return sum(min(policy.env_frames, limit) for policy in self.policies)
+
+    @property
     def share_done(self) -> float | None:
         """Fraction of the target that is reached, 0..1; None without a target."""
-        if self.target is None:
-            return None
-        limit = self._flags.train_for_env_steps
-        return sum(min(policy.env_frames, limit) for policy in self.policies) / self.target
+        return None if self.target is None else self.frames_to_target / self.target
 
     @property
     def is_done(self) -> bool:
@@ -107,7 +110,8 @@ class RunProgress:
         then, frames = self._last_steady
         if self.new_frames > frames or now - then > STEADY_SECONDS:
             self._last_steady = (now, self.new_frames)
-            self._steady_rates.add(now, self.new_frames)
+            for rates, policy in zip(self._steady_rates, self.policies):
+                rates.add(now, policy.new_frames)
 
     def fps(self) -> Mapping[float, float]:
         """Returns length of a window in seconds -> env frames per second; NaN where they are not known."""
@@ -116,7 +120,10 @@ class RunProgress:
     def steady_fps(self) -> float:
         """Returns the FPS over the last minute, or the whole run if it is shorter, up to the last batch: a
         batch may take many seconds. NaN before the first batch is trained on."""
-        return self._steady_rates.rates()[STEADY_SECONDS] if self.new_frames else math.nan
+        return sum(self._fps_of_policies()) if self.new_frames else math.nan
+
+    def _fps_of_policies(self) -> list[float]:
+        return [rates.rates()[STEADY_SECONDS] for rates in self._steady_rates]
 
     def mean_fps(self) -> float:
         """Returns the env frames per second of this run."""
@@ -127,12 +134,14 @@ class RunProgress:
         return self._sample_rates[policy_id].rates()[STEADY_SECONDS]
 
     def seconds_left(self) -> float | None:
-        """Returns the seconds to the first limit, at the `steady_fps`; None if that is not known."""
+        """Returns the seconds to the first limit, at the speed of the last minute; None if not known."""
         estimates: list[float] = []
         limit = self._flags.train_for_env_steps
-        fps = self._steady_rates.rates()[STEADY_SECONDS]
-        if limit < NEVER and fps > 0:
-            estimates.append(sum(max(0, limit - policy.env_frames) for policy in self.policies) / fps)
+        # A run is done when its slowest policy is.
+        left = [max(0, limit - policy.env_frames) for policy in self.policies]
+        fps = self._fps_of_policies()
+        if limit < NEVER and all(rate > 0 for rate in fps):
+            estimates.append(max(frames / rate for frames, rate in zip(left, fps)))
         if self._flags.train_for_seconds < NEVER:
             estimates.append(max(0.0, self._flags.train_for_seconds - self.seconds))
         return min(estimates, default=None)

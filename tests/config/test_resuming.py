@@ -100,5 +100,13 @@ def test_the_saved_flags_of_an_own_run_name_its_folder(parse, tmp_path):
 
 def test_a_curve_keeps_its_unit(parse):
     assert parse("--summaries_use_frameskip=True").resumed.changed == ()
+    assert len(parse("--env_frameskip=3").resumed.changed) == 1
     with pytest.raises(ConfigError, match="summaries_use_frameskip=False: .* begun with True"):
         parse("--summaries_use_frameskip=False")
+    in_steps = ["--experiment=in_steps", ENV, "--summaries_use_frameskip=False", "--env_frameskip=2"]
+    config = parse(*in_steps)
+    config.experiment_dir.mkdir()
+    config.save()
+    assert parse(*in_steps).resumed.changed == ()
+    with pytest.raises(ConfigError, match="env_frameskip=4: .* begun with 2"):
+        parse(*in_steps[:-1], "--env_frameskip=4")

@@ -200,6 +200,13 @@ def test_an_adapted_rate_survives_a_resume():
     assert resumed.state_dict()["curr_lr"] == 0.0042
 
 
+def test_a_rate_that_is_typed_for_a_resume_is_used():
+    state = {**make_learner(lr_schedule="kl_adaptive_epoch").state_dict(), "curr_lr": 0.0042}
+    resumed = make_learner(lr_schedule="kl_adaptive_epoch", learning_rate=0.001)
+    resumed.load_state_dict(state)
+    assert resumed.state_dict()["curr_lr"] == 0.001
+
+
 def test_a_rate_that_another_schedule_has_ended_at_0_is_within_the_bounds_after_a_resume():
     learner = make_learner(lr_schedule="linear_decay")
     learner.env_frames = 10**9  # its end

@@ -71,6 +71,33 @@ def test_the_first_full_window_is_the_best_so_far_and_is_replaced_by_a_better_on
     assert run.saved() == ["best_000000007_200_reward_9.000.pth"]
 
 
+@pytest.mark.parametrize("scale", [1e-9, 1e-4, 1.0, 1e4])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_rewards_of_any_scale_have_a_best_also_in_a_resumed_run(make_run, scale, sign):
+    first = make_run(stats_avg=1, save_best_after=0)
+    values = [scale * value for value in ((2.0, 3.0) if sign > 0 else (-3.0, -2.0))]
+    for value in values:
+        first.train(200)
+        first.end_episodes(value)
+        assert len(first.saved()) == 1
+    resumed = make_run(stats_avg=1, save_best_after=0)
+    resumed.train(300)
+    resumed.end_episodes(sum(values) / 2)
+    assert resumed.saved() is None, "it is worse"
+    resumed.end_episodes(values[1] + scale)
+    assert len(resumed.saved()) == 1
+
+
+def test_the_first_episodes_of_all_agents_are_no_best_since_short_ones_end_first(make_run):
+    run = make_run(stats_avg=4)
+    run.policy = run.best._policies[0] = PolicyProgress(4, num_agents=10)
+    run.train(10**6)
+    run.end_episodes(*[-1.0] * 9)
+    assert run.saved() is None
+    run.end_episodes(*[-5.0] * 4)
+    assert run.saved() == ["best_000000007_1000000_reward_-5.000.pth"]
+
+
 def test_a_snapshot_that_was_not_written_changes_nothing_and_is_requested_again(run):
     run.end_episodes(*[2.0] * 4)
     assert run.saved(is_written=False) == []

@@ -89,6 +89,20 @@ def test_time_left_comes_from_new_frames_and_progress_from_all(make_monitor, fak
     assert monitor.status().startswith("1.00M / 2M   50 %   5h33m left")
 
 
+def test_the_time_left_is_that_of_the_slowest_policy_and_surplus_frames_are_no_progress(
+    make_monitor, fake_time
+):
+    monitor = make_monitor(num_policies=2, train_for_env_steps=10_000)
+    for second in range(1, 61):
+        monitor.handle(train_report(300 * second, policy=0))
+        monitor.handle(train_report(100 * second, policy=1))
+        monitor.tick()
+        fake_time.seconds += 1
+    assert monitor.progress.seconds_left() == pytest.approx(40.0)
+    assert monitor.progress.share_done == (10_000 + 6_000) / 20_000
+    assert "16k / 20k   80 %   0:40 left " in monitor.status()
+
+
 def test_a_stalled_run_shows_it_in_its_fps(make_monitor, fake_time):
     monitor = make_monitor()
     train_steadily(monitor, fake_time, 20, first=0, frames_per_second=50)

@@ -39,6 +39,7 @@ def status(*policies: PolicyProgress, seconds_left: float | None = 292.0, fps: f
         **counts,
         **changed,
     }
+    fields["frames_to_target"] = fields["total_frames"]
     return SimpleNamespace(steady_fps=lambda: fps, seconds_left=lambda: seconds_left, **fields)
 
 
