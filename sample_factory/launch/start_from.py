@@ -77,7 +77,8 @@ def log_resumed(config: Config) -> None:
             name,
             saved,
         )
-    if "transfer_from" in config.typed and has_checkpoints(config):
+    policies = range(config.sampling.num_policies)
+    if "transfer_from" in config.typed and all(has_checkpoints(config, policy_id) for policy_id in policies):
         log.warning(
             "--transfer_from=%s has no effect: %s exists, and continues with its own weights",
             config.run.transfer_from,
@@ -85,36 +86,39 @@ def log_resumed(config: Config) -> None:
         )
 
 
-def has_checkpoints(config: Config) -> bool:
-    """Returns whether the run resumes from the experiment's own checkpoints."""
+def has_checkpoints(config: Config, policy_id: int) -> bool:
+    """Returns whether the run resumes a policy from the experiment's own checkpoints."""
     if config.run.restart_behavior != "resume":
         return False
-    return any(any(_checkpoints(config, kind)) for kind in PREFIXES)
+    return any(find_checkpoints(config.experiment_dir, policy_id, kind) for kind in PREFIXES)
 
 
 def transfer_files(config: Config) -> tuple[Path | None, ...]:
     """Returns for each policy the checkpoint of --transfer_from that gives it its first weights. All are None
-    without the flag, and if the experiment has checkpoints of its own.
+    without the flag; so are those of policies that have checkpoints of their own in the experiment.
 
     Raises ConfigError if there is no such checkpoint, and if it is in the folder that this run replaces.
     """
-    num_policies = config.sampling.num_policies
+    policies = range(config.sampling.num_policies)
     name = config.run.transfer_from
-    if name is None or has_checkpoints(config):
-        return (None,) * num_policies
+    new = [policy_id for policy_id in policies if not has_checkpoints(config, policy_id)]
+    if name is None or not new:
+        return (None,) * len(policies)
     source = _find_source(config, name)
     folder, found = config.experiment_dir.resolve(), source.resolve()
     is_replaced = config.run.restart_behavior != "resume"  # the files in it are gone when training begins
     if found == folder or (is_replaced and folder in found.parents):
         raise ConfigError(f"--transfer_from={name} is of the experiment itself; choose another --experiment")
-    if source.is_file():
-        return (source,) * num_policies
-    return tuple(_transferred(config, source, policy_id) for policy_id in range(num_policies))
+    return tuple(
+        _transferred(config, source, policy_id) if policy_id in new else None for policy_id in policies
+    )
 
 
 def _transferred(config: Config, source: Path, policy_id: int) -> Path:
     """Returns the newest checkpoint of a policy in another experiment, or of its policy 0 if it has no such
-    policy."""
+    policy. source: the folder of that experiment; a file is the checkpoint itself."""
+    if source.is_file():
+        return source
     kind = config.monitoring.load_checkpoint_kind
     paths = find_checkpoints(source, policy_id, kind) or find_checkpoints(source, 0, kind)
     if not paths:

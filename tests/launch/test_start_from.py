@@ -99,6 +99,22 @@ def test_an_experiment_with_checkpoints_continues_with_its_own_weights_and_says_
     assert ignored.startswith("gamma = 0.99 in --cfg") and transfer.startswith("--transfer_from=none has no")
 
 
+@pytest.mark.parametrize("kind", ["checkpoint_000000010_182272", "best_000000010_182272_reward_1"])
+@pytest.mark.parametrize("resumed", [(), (0,), (1,), (0, 2), (0, 1, 2)])
+def test_a_resumed_policy_without_checkpoints_starts_with_the_transferred_weights(
+    make, caplog, resumed, kind
+):
+    path = checkpoint(make("old"), "checkpoint_000000010_200.pth")
+    config = make(transfer_from="old", num_policies=3)
+    config = replace(config, resumed=Resumed(), typed={"transfer_from": "old"})
+    for policy_id in resumed:
+        checkpoint(config, f"{kind}.pth", policy_id)
+    assert transfer_files(config) == tuple(None if policy in resumed else path for policy in range(3))
+    with caplog.at_level(logging.INFO, "sample_factory"):
+        log_resumed(config)
+    assert ("--transfer_from=old has no effect" in caplog.text) == (len(resumed) == 3)
+
+
 def test_the_last_checkpoints_are_listed(make):
     config = make(num_policies=2)
     assert "there is no checkpoint" in describe_last_checkpoints(config)
@@ -148,4 +164,6 @@ def test_a_damaged_checkpoint_is_no_progress(make, damage, caplog):
         log_resumed(config)
     assert caplog.messages == ["Resuming a at 150 env frames"]
     checkpoint(config, "checkpoint_000000009_150.pth").unlink()
-    assert why_done(config) is None and has_checkpoints(config), "the learner refuses to start from scratch"
+    assert why_done(config) is None and has_checkpoints(config, 0), (
+        "the learner refuses to start from scratch"
+    )
