@@ -105,8 +105,8 @@ class Mutation:
 class Population:
     """In the main process: the settings of all policies, and the rules by which they change. Promises:
 
-    1. `due`, `decide` and `accept` are called in turn for one policy at a time. Nothing changes, in memory or
-       on disk, before `accept`: a run that is stopped in between decides again.
+    1. `due`, `decide` and `accept` are called in turn for one policy at a time. No settings change, in memory
+       or on disk, before `accept`: a run that is stopped in between decides again.
     2. Settings, and the env frames at the last decisions, are kept in the experiment folder.
     """
 
@@ -141,8 +141,9 @@ class Population:
         """Returns the policy to decide on: the one with the most env frames since its last decision; None if
         none is due.
 
-        env_frames: trained on so far, by policy.
+        env_frames: trained on so far, by policy; 0 for one whose learner has not reported yet.
         """
+        self._follow_earlier_checkpoints(env_frames)
         flags = self._flags
         waited = {
             policy: frames - self._decided_at[policy]
@@ -151,6 +152,19 @@ class Population:
             and frames - self._decided_at[policy] >= flags.pbt_period_env_steps
         }
         return max(waited, key=lambda policy: waited[policy], default=None)
+
+    def _follow_earlier_checkpoints(self, env_frames: Sequence[int]) -> None:
+        """Starts the period of a policy anew if its learner has resumed from before its last decision, e.g.
+        with --load_checkpoint_kind=best: otherwise nothing is decided until it has caught up."""
+        for policy_id, frames in enumerate(env_frames):
+            if 0 < frames < self._decided_at[policy_id]:
+                log.warning(
+                    "PBT: policy %d resumes at %d env frames, with the settings of its decision at %d",
+                    policy_id,
+                    frames,
+                    self._decided_at[policy_id],
+                )
+                self._decided_at[policy_id] = frames
 
     def decide(self, policy_id: int, objectives: Sequence[float | None]) -> Decision | None:
         """Decides on a policy. Returns None if an objective is not known yet, or not finite.

@@ -210,10 +210,20 @@ def test_among_equal_policies_none_is_replaced_and_none_is_its_own_donor(make_po
         assert [donor for policy, donor in enumerate(donors) if policy != worst] == [None, None]
 
 
-def test_a_checkpoint_from_before_the_last_decision_only_delays_the_next_one(make_population):
+@pytest.mark.parametrize("resumed_at", [1, 110, 499, 500, 600])
+def test_a_policy_is_due_a_period_after_its_last_decision_or_after_the_earlier_state_it_resumes_from(
+    make_population, resumed_at, caplog
+):
     population = make_population(num_policies=2)
-    population.accept(population.decide(1, [10.0, 0.0]), 120)
-    assert population.due([0, 110]) is None and population.due([0, 170]) == 1
+    population.accept(population.decide(1, [10.0, 0.0]), 500)
+    again = make_population(num_policies=2)
+    assert again.due([0, 0]) is None, "the learners have not reported yet"
+    frames = range(resumed_at, 1000)
+    first = next(number for number in frames if again.due([0, number]) == 1)
+    assert first == max(min(500, resumed_at) + FLAGS["pbt_period_env_steps"], 100, resumed_at)
+    lines = [line for line in caplog.messages if "resumes at" in line]
+    earlier = f"PBT: policy 1 resumes at {resumed_at} env frames, with the settings of its decision at 500"
+    assert lines == ([earlier] if resumed_at < 500 else [])
 
 
 def test_each_file_in_the_folder_counts_without_its_counterpart(make_population, tmp_path):
