@@ -24,6 +24,8 @@ IDENTITY = ("env", "experiment", "experiments_root", "train_dir", "restart_behav
 SAVED = "saved cfg.json"
 SAVED_NAMES = ("cfg.json", "config.json")
 RESULT_FILE = "result.json"  # how the last run of an experiment has ended
+# Environment variable with the path of the same file for a run that leaves no folder; the runner sets it.
+RESULT_WITHOUT_FOLDER = "SAMPLE_FACTORY_RESULT_WITHOUT_FOLDER"
 CHECKPOINT_ENDINGS = (".pth", ".milestone")
 MAX_TEXT = 100_000  # characters of a value
 MAX_BYTES = 20_000_000  # of a JSON file

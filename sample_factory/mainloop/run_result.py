@@ -2,10 +2,15 @@
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import NamedTuple
 
-from sample_factory.config.experiment_folder import RESULT_FILE, write_atomically
+from sample_factory.config.experiment_folder import (
+    RESULT_FILE,
+    RESULT_WITHOUT_FOLDER,
+    write_atomically,
+)
 from sample_factory.monitoring.console import duration_text, short_number
 from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.run_progress import RunProgress
@@ -103,13 +108,16 @@ def result_of(status: str, reason: str, experiment_dir: Path, progress: RunProgr
 def write_result(result: RunResult) -> None:
     """Writes RESULT_FILE for the program that has started the run: status, reason and env_frames.
 
-    Does nothing if the run has left no folder. An OSError is logged.
+    If the run has left no folder, it writes the file that RESULT_WITHOUT_FOLDER names, or none. An OSError
+    is logged.
     """
-    if not result.experiment_dir.is_dir():
+    folder = result.experiment_dir
+    path = folder / RESULT_FILE if folder.is_dir() else os.environ.get(RESULT_WITHOUT_FOLDER)
+    if path is None:
         return
     values = {"status": result.status, "reason": result.reason, "env_frames": result.env_frames}
     try:
-        write_atomically(result.experiment_dir / RESULT_FILE, json.dumps(values))
+        write_atomically(Path(path), json.dumps(values))
     except OSError as error:
         log.warning("could not write %s: %s", error.filename, error.strerror)
 

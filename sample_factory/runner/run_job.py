@@ -20,7 +20,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sample_factory.config.experiment_folder import RESULT_FILE, read_json, write_atomically
+from sample_factory.config.experiment_folder import (
+    RESULT_FILE,
+    RESULT_WITHOUT_FOLDER,
+    read_json,
+    write_atomically,
+)
 from sample_factory.config.flags import ConfigError
 from sample_factory.runtime.files import open_file
 
@@ -115,6 +120,15 @@ class Job(NamedTuple):
     def state(self) -> Path:
         return self.files / f"{self.name}.state.json"
 
+    @property
+    def result(self) -> Path:
+        """The file for the result of a training that leaves no experiment folder."""
+        return self.files / f"{self.name}.result.json"
+
+    def read_result(self) -> Mapping[str, Any]:
+        """Returns how the training of the last attempt has ended; empty for another program."""
+        return _read(self.result) or _read(self.folder / RESULT_FILE) or {}
+
     def read_state(self) -> JobState | None:
         """Returns the state of the last attempt that has begun; None if there was none."""
         values = _read(self.state)
@@ -184,6 +198,7 @@ def run_job(job: Job) -> JobState:
     state.write(job.state)
     program, *words = job.command
     try:
+        job.result.unlink(missing_ok=True)  # of an earlier attempt
         with open_file(job.log, "ab") as output:
             process = subprocess.Popen(
                 [sys.executable if program in PYTHON else program, *words],
@@ -191,7 +206,7 @@ def run_job(job: Job) -> JobState:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=job.cwd,
-                env={**os.environ, **job.env_vars},
+                env={**os.environ, **job.env_vars, RESULT_WITHOUT_FOLDER: str(job.result.absolute())},
                 preexec_fn=end_with_parent(),
             )
     except OSError as error:
@@ -202,8 +217,7 @@ def run_job(job: Job) -> JobState:
         state._replace(pid=process.pid).write(job.state)
         exit_code = process.wait()
         outcome = FAILED if exit_code else FINISHED
-        result = _read(job.folder / RESULT_FILE) or {}  # none of another program
-        if is_stopped or (not exit_code and result.get("status") == STOPPED):
+        if is_stopped or (not exit_code and job.read_result().get("status") == STOPPED):
             outcome = STOPPED
         killed_by = f"killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else ""
         reason = killed_by or (f"exit code {exit_code}" if exit_code else "")

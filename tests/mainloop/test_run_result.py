@@ -2,6 +2,7 @@
 
 import json
 
+from sample_factory.config.experiment_folder import RESULT_WITHOUT_FOLDER
 from sample_factory.mainloop.run_result import DONE, STOPPED, RunResult, write_result
 
 
@@ -12,9 +13,15 @@ def test_the_last_result_is_in_the_experiment_folder(tmp_path):
     assert result == {"status": "stopped", "reason": "SIGINT received", "env_frames": 1024}
 
 
-def test_a_run_that_has_left_no_folder_leaves_no_result(tmp_path):
+def test_a_run_that_has_left_no_folder_leaves_no_result_but_in_the_file_that_its_runner_names(
+    tmp_path, monkeypatch
+):
     write_result(RunResult(STOPPED, "", tmp_path / "a"))
     assert not list(tmp_path.iterdir())
+    monkeypatch.setenv(RESULT_WITHOUT_FOLDER, str(tmp_path / "b.json"))
+    write_result(RunResult(STOPPED, "", tmp_path / "a"))
+    assert [path.name for path in tmp_path.iterdir()] == ["b.json"]
+    assert json.loads((tmp_path / "b.json").read_text())["status"] == "stopped"
 
 
 def test_a_result_that_cannot_be_written_ends_nothing(tmp_path, caplog):

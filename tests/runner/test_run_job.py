@@ -25,6 +25,13 @@ while True:
     time.sleep(0.05)
 """
 
+# Ends as a training does, with the status and in the experiment folder of its arguments.
+ENDS = """
+import pathlib, sys
+from sample_factory.mainloop.run_result import RunResult, write_result
+write_result(RunResult(sys.argv[1], "", pathlib.Path(sys.argv[2])))
+"""
+
 
 @pytest.fixture
 def make_job(tmp_path, monkeypatch):
@@ -83,14 +90,19 @@ def test_a_program_that_does_not_exist_is_failed_with_its_name(make_job, run):
     )
 
 
+@pytest.mark.parametrize("leaves_folder", [True, False])
 @pytest.mark.parametrize(("status", "expected"), [("done", "finished"), ("stopped", "stopped")])
 def test_a_training_run_that_was_stopped_is_not_finished_though_its_exit_code_is_0(
-    make_job, run, status, expected
+    make_job, run, tmp_path, status, expected, leaves_folder
 ):
+    folder = tmp_path / "00_a"
+    if leaves_folder:
+        folder.mkdir()
+    job = make_job("python", "-c", ENDS, status, str(folder), PYTHONPATH=str(ROOT))
+    assert run(job).state == expected and job.is_finished() == (expected == "finished")
+    assert folder.exists() == leaves_folder
     job = make_job("python", "-c", "")
-    job.folder.mkdir()
-    (job.folder / "result.json").write_text(f'{{"status": "{status}"}}')
-    assert run(job).state == expected
+    assert run(job).state == (expected if leaves_folder else "finished"), "the last result of a folder stays"
 
 
 def test_another_command_under_the_name_of_a_finished_one_is_not_finished(make_job, run):
