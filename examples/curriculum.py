@@ -44,10 +44,12 @@ class Lock(gym.Env, TrainingInfo):
 
 
 class Curriculum(Observer):
-    """Raises the level when 90 % of the last episodes at it were successful."""
+    """Raises the level when 90 % of the last episodes at it were successful. A resumed run goes on at its
+    level, which is kept in the experiment folder."""
 
     def on_init(self, run):
-        self._set_level(run, 1)
+        self._file = run.folder / "level.txt"
+        self._set_level(run, int(self._file.read_text()) if self._file.exists() else 1)
 
     def on_episode(self, run, episode):
         if episode.info["level"] == self._level:  # not begun before the level changed
@@ -63,6 +65,7 @@ class Curriculum(Observer):
 
     def _set_level(self, run, level):
         self._level = level
+        self._file.write_text(str(level))
         self._rewards = collections.deque(maxlen=WINDOW)
         run.send_to_envs({"level": level})
 

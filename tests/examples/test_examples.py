@@ -8,12 +8,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium as gym
 import pytest
 
 import sample_factory
-from examples import algorithms, doom_table, from_python, policy_lag, team_doom
+from examples import algorithms, curriculum, doom_table, from_python, policy_lag, team_doom
 from sample_factory.checkpoints.milestones import best_value, env_frames_of
 from sample_factory.config.algorithms import BUILT_IN
 from sample_factory.config.parsing import parse_config
@@ -155,6 +156,18 @@ def test_a_curriculum_is_learned_up_to_its_hardest_level_and_then_ends_the_run(t
     log = (tmp_path / "a" / "sf_log.txt").read_text()
     assert "finished early (all 10 dials are learned): " in log
     assert scalars(tmp_path / "a")["curriculum/level"][-1][1] == 10
+
+
+def test_a_resumed_curriculum_goes_on_at_its_level(tmp_path):
+    sent = []
+    run = SimpleNamespace(folder=tmp_path, send_to_envs=sent.append)
+    for _ in range(2):
+        observer = curriculum.Curriculum()
+        observer.on_init(run)
+        level = sent[-1]["level"]
+        for _ in range(curriculum.WINDOW):
+            observer.on_episode(run, SimpleNamespace(reward=1.0, info={"level": level}))
+    assert [values["level"] for values in sent] == [1, 2, 2, 3]
 
 
 def test_policies_that_always_play_the_same_sides_learn_their_roles(tmp_path):
