@@ -18,6 +18,7 @@ from sample_factory.exchange.messages import (
     SettingsTaken,
 )
 from sample_factory.monitoring.monitor import Monitor
+from sample_factory.monitoring.policy_progress import EpisodeStats
 from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.population.league import League
 from sample_factory.population.pbt import Decision, Population
@@ -103,7 +104,7 @@ class Evolution(Subscriber):
         policy_id = self._population.due(env_frames)
         if policy_id is None:
             return
-        objectives = [policy.episodes.mean(self._metric, MIN_EPISODES) for policy in self._monitor.policies]
+        objectives = [self._objective(policy.episodes) for policy in self._monitor.policies]
         decision = self._population.decide(policy_id, objectives)
         if decision is None:
             return
@@ -119,6 +120,11 @@ class Evolution(Subscriber):
             self._accept(decision)
         else:
             self._send_settings(decision, None)
+
+    def _objective(self, episodes: EpisodeStats) -> float | None:
+        """Returns the mean of the metric; None if it is not known yet. It does not wait for a full window:
+        no policy is decided on until the last one that has replaced its weights has an objective."""
+        return None if episodes.are_short else episodes.mean(self._metric, MIN_EPISODES)
 
     def handle(self, report: Report) -> None:
         """Handles the answers of learners to the pending decision; ignores all other reports."""

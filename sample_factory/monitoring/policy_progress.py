@@ -108,10 +108,14 @@ class EpisodeStats:
         self._family_metrics = {}
 
     @property
+    def are_short(self) -> bool:
+        """Whether fewer episodes have ended than agents play: short episodes end first."""
+        return self._num_added < self._num_agents
+
+    @property
     def are_first(self) -> bool:
-        """Whether these are the first episodes: there is no full window yet, or fewer episodes have ended
-        than agents play. Their means are over short episodes, which end first."""
-        return self._num_added < max(self.window, self._num_agents)
+        """Whether these are the first episodes: there is no full window yet, or they `are_short`."""
+        return self._num_added < self.window or self.are_short
 
     @property
     def metrics(self) -> list[str]:

@@ -10,12 +10,14 @@ from sample_factory.config.population_flags import PbtFlags
 from sample_factory.exchange.messages import (
     Donated,
     DonateRequest,
+    EpisodeReport,
     NewSettings,
     NewShaping,
     PolicyReplaced,
     SettingsTaken,
 )
 from sample_factory.mainloop.subscribers import RETRY_SECONDS, Evolution
+from sample_factory.monitoring.policy_progress import EpisodeStats
 from sample_factory.population.pbt import Member, Population
 
 DEFAULT = Member({"learning_rate": 1e-4}, {"delta": {"HEALTH": [0.01, -0.01]}})
@@ -27,6 +29,7 @@ class Episodes:
     """The last episodes of a policy, with a mean that a test gives."""
 
     objective = None
+    are_short = False
 
     def __len__(self):
         return 0
@@ -101,6 +104,28 @@ def test_a_replacement_goes_from_the_donors_file_to_the_receiver_and_only_then_c
     assert member.hyperparameters == settings.hyperparameters != former.hyperparameters
     assert run.to_workers[2:] == [NewShaping(1, member.shaping)]
     assert run.published == [PolicyReplaced(1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("window", "num_agents", "num_needed"), [(100, 1, 10), (5, 1, 5), (100, 30, 30), (100, 300, 300)]
+)
+def test_policies_are_compared_when_as_many_episodes_have_ended_as_agents_play_also_after_a_takeover(
+    run, window, num_agents, num_needed
+):
+    for policy in run.policies:
+        policy.episodes = EpisodeStats(window, num_agents)
+    for round, replaced in enumerate([(0, 1), (1,)]):
+        run.policies[1].env_frames = 100 * (round + 1)
+        for number in range(num_needed):
+            assert len(run.to_learners) == 2 * round, f"after {number} episodes"
+            for policy_id in replaced:
+                reward = OBJECTIVES[policy_id]
+                run.policies[policy_id].episodes.add(EpisodeReport(policy_id, reward, 1, reward, {}))
+            run.evolution.tick()
+        run.evolution.handle(Donated(round + 1, "/a/donation.pth", "abc"))
+        run.evolution.handle(SettingsTaken(round + 1, ""))
+        assert run.published == [PolicyReplaced(1, 0)] * (round + 1)
+        run.policies[1].episodes.clear()  # as the monitor does
 
 
 def test_only_one_decision_is_pending_at_a_time(run):
