@@ -5,7 +5,7 @@ import importlib
 import importlib.metadata
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -179,7 +179,9 @@ def _make_vector_env(
     family_flags.check_env_kwargs(full_env_name, kwargs, creator, others=("max_episode_steps",))
     if has_own:
         mode = gym.VectorizeMode.VECTOR_ENTRY_POINT
-        return gym.make_vec(spec, cfg.vector_env_copies, vectorization_mode=mode, **kwargs, **rendering)
+        limit = kwargs.get("max_episode_steps", spec.max_episode_steps)
+        limited = replace(spec, max_episode_steps=limit)  # env.spec would have that of the registration
+        return gym.make_vec(limited, cfg.vector_env_copies, vectorization_mode=mode, **kwargs, **rendering)
     make_one = functools.partial(gym.make, spec, disable_env_checker=True, **kwargs, **rendering)
     return family_flags.copies_in_turn(make_one, cfg.vector_env_copies)
 
