@@ -93,7 +93,9 @@ def _make_session(
 ) -> Session:
     cast = _cast(config, choices, info.kinds)
     with explains_other_env(config, warns=False):
-        plan = plan_single(config, first, info, cast, around=[watch])
+        # With the number of episodes, the session ends with an error for an agent that never plays.
+        num_episodes = NEVER if show.num_wanted is None else show.num_wanted
+        plan = plan_single(config, first, info, cast, [watch], num_episodes)
         return Session(plan, cast, show.events, show.progress)
 
 

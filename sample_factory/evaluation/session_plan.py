@@ -167,12 +167,17 @@ def prepared(config: Config) -> Config:
 
 
 def plan_single(
-    config: Config, env: "FirstEnv", info: EnvInfo, cast: Cast, around: Sequence[AroundEnv]
+    config: Config,
+    env: "FirstEnv",
+    info: EnvInfo,
+    cast: Cast,
+    around: Sequence[AroundEnv],
+    num_episodes: int = NEVER,
 ) -> SamplingPlan:
-    """Returns the plan of a session with one env, in this process and without an end. Raises as
+    """Returns the plan of a session with one env, in this process; by default without an end. Raises as
     `plan_session`."""
     config = replace(config, sampling=replace(config.sampling, serial_mode=True))
-    return plan_session(config, env, info, cast, ONE_ENV, NEVER, around=around, is_single=True)
+    return plan_session(config, env, info, cast, ONE_ENV, num_episodes, around=around, is_single=True)
 
 
 class FirstEnv:

@@ -26,7 +26,7 @@ from sample_factory.evaluation.watch import Watch
 from sample_factory.hub import ENJOY
 from tests.envs.parallel_envs import Scripted, Turn
 from tests.evaluation.conftest import always
-from tests.evaluation.playable_envs import Cards, FilmedCards, Undrawable, UnevenAgents
+from tests.evaluation.playable_envs import Cards, FilmedCards, Guest, Undrawable, UnevenAgents
 from tests.forked import run_programs
 from tests.mixed import MixedCounting
 
@@ -64,6 +64,18 @@ def test_stops_after_the_wanted_episodes(saved_experiment, capsys):
     interval = f"mean {result.reward.low:.3f} to {result.reward.high:.3f} (95 %)"
     assert printed[11] == f"reward    {result.reward} ({lowest:.3f} to {highest:.3f})  {interval}"
     assert "objective" not in "".join(printed), "the env reports no other than the reward"
+
+
+def test_an_agent_that_takes_part_in_no_match_ends_it_with_one_line_if_episodes_are_counted(
+    saved_experiment, registry, capfd
+):
+    registry("guest", lambda full_env_name: Guest())
+    command = [*saved_experiment("guest"), "--no_render"]
+    assert program.main([*command, "--max_num_episodes=4"]) == 1
+    [line] = [line for line in capfd.readouterr().err.splitlines() if "error:" in line]
+    assert "env 0 (guest): agent 1 has taken part in none of the last 100 matches" in line
+    assert program.main([*command, "--max_num_episodes=1"]) == 0, "an episode of agent 0"
+    assert program.main([*command, "--max_num_frames=150"]) == 0
 
 
 @pytest.mark.parametrize(
