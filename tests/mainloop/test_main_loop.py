@@ -303,7 +303,8 @@ def test_the_learner_is_asked_for_a_checkpoint_of_the_best_policy(make_loop):
         selfplay_past_share=0.0, stats_avg=1, save_best_after=0, save_best_every_sec=1
     )
     channels.reports.put(TrainReport(0, 1, 100, 100, None))
-    channels.reports.put(EpisodeReport(0, 5.0, 10, 5.0, {}))
+    for _ in range(20):  # one of each agent, at least
+        channels.reports.put(EpisodeReport(0, 5.0, 10, 5.0, {}))
     requests: list[SnapshotRequest] = []
     for _ in range(40):
         loop.turn(0.1)
