@@ -30,7 +30,8 @@ class FamilyMetrics(Protocol):
     def add(self, extra_stats: Mapping[str, float]) -> Mapping[str, float]:
         """Called with the `episode_extra_stats` of every episode; returns new values by metric, if any.
 
-        They are written to TensorBoard, and can be the target of population-based training.
+        They are written to TensorBoard, and can be the target of population-based training. A metric that is
+        left out keeps its value.
         """
 
     def clear(self) -> None:

@@ -215,12 +215,12 @@ class FamilyMetricsSubscriber(Subscriber):
                 self._code.call("clear", self._metrics[report.policy_id].clear)
         if not self._code.is_on:  # nothing may be decided by values of the past
             for policy in self._monitor.policies:
-                policy.episodes.set_family_metrics({})
+                policy.episodes.clear_family_metrics()
 
     def _add(self, episode: EpisodeReport) -> None:
         returned = self._code.call("add", self._metrics[episode.policy_id].add, episode.extra_stats)
         values = self._code.numbers("add", {} if returned is None else returned)
         if values:
-            self._monitor.policies[episode.policy_id].episodes.set_family_metrics(values)
+            self._monitor.policies[episode.policy_id].episodes.update_family_metrics(values)
             scalars = {tag_of(metric): value for metric, value in values.items()}
             self._monitor.write(episode.policy_id, scalars)

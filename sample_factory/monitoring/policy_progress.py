@@ -88,7 +88,7 @@ class EpisodeStats:
         self._num_added = 0  # since the start or the last `clear`
         self._had_own_objective = False  # in any episode of this run
         self._episodes: collections.deque[EpisodeReport] = collections.deque(maxlen=window)
-        self._family_metrics: Mapping[str, float] = {}
+        self._family_metrics: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._episodes)
@@ -98,14 +98,17 @@ class EpisodeStats:
         self._had_own_objective |= report.true_objective != report.reward
         self._episodes.append(report)
 
-    def set_family_metrics(self, values: Mapping[str, float]) -> None:
-        """Sets metrics that the env's family has computed from many episodes; see envs.FamilyMetrics."""
-        self._family_metrics = values
+    def update_family_metrics(self, values: Mapping[str, float]) -> None:
+        """Updates metrics that the env's family has computed from many episodes; see envs.FamilyMetrics."""
+        self._family_metrics.update(values)
+
+    def clear_family_metrics(self) -> None:
+        self._family_metrics.clear()
 
     def clear(self) -> None:
         self._num_added = 0
         self._episodes.clear()
-        self._family_metrics = {}
+        self.clear_family_metrics()
 
     @property
     def are_short(self) -> bool:

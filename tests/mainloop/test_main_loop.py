@@ -239,6 +239,30 @@ def test_metrics_of_the_family_are_written_for_each_policy_and_begin_again_with_
     assert not (folder / ".summary/0").exists() or "_own/kills_of_two" not in summaries(folder, 0)
 
 
+class OneAtATime(PairsOfKills):
+    """Returns new values only: of one of two metrics in turn."""
+
+    def add(self, extra_stats):
+        self.kills.append(extra_stats["kills"])
+        return {f"kills_{len(self.kills) % 2}": self.kills[-1]}
+
+
+def test_a_metric_of_the_family_stays_until_a_new_value_of_it_or_other_weights(make_loop):
+    loop, channels, _ = make_loop(metrics=OneAtATime)
+    start(channels)
+    episodes = loop._observed_run.policies[0].episodes
+    expected = {}
+    for turn, kills in enumerate((5.0, 7.0, 8.0, 3.0), start=1):
+        channels.reports.put(EpisodeReport(0, 0.0, 100, 0.0, {"kills": kills}))
+        loop.receive(0.1)
+        expected[f"kills_{turn % 2}"] = kills
+        assert {name: episodes.mean(name, 1) for name in expected} == expected
+    channels.reports.put(PolicyReplaced(0, donor=0))
+    loop.receive(0.1)
+    assert [episodes.mean(name, 1) for name in expected] == [None, None]
+    loop.close()
+
+
 def test_metrics_of_the_family_that_raise_are_switched_off_and_the_run_continues(make_loop, caplog):
     loop, channels, folder = make_loop(metrics=PairsOfKills, num_policies=2)
     start(channels, 2)

@@ -52,7 +52,7 @@ def test_a_stat_with_a_slash_keeps_its_own_tag():
 def test_a_metric_of_the_family_is_a_target_until_the_weights_are_replaced():
     stats = EpisodeStats(10)
     stats.add(episode(1.0))
-    stats.set_family_metrics({"score": 7.0})
+    stats.update_family_metrics({"score": 7.0})
     assert stats.spread("score") == Spread(7.0, 7.0, 7.0, 1)
     assert stats.mean("score", at_least=2) is None, "as long as few episodes have ended"
     stats.add(episode(1.0))
