@@ -4,6 +4,7 @@ import inspect
 import math
 import reprlib
 import traceback
+import types
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -39,8 +40,12 @@ def make_observers(config: Config) -> dict[str, Observer]:
 
 
 def follows_episodes(observers: Mapping[str, Observer]) -> bool:
-    """Returns whether an observer overrides `on_episode`: only then the infos of episodes are reported."""
-    return any(type(observer).on_episode is not Observer.on_episode for observer in observers.values())
+    """Returns whether an observer, or its class, defines `on_episode`: only then the infos of episodes are
+    reported."""
+    return any(
+        observer.on_episode != types.MethodType(Observer.on_episode, observer)
+        for observer in observers.values()
+    )
 
 
 def _make(name: str, factory: ObserverFactory | Observer | str) -> Observer:

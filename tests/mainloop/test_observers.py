@@ -255,6 +255,17 @@ def test_infos_are_reported_only_if_an_observer_follows_episodes():
     )
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_that_is_set_on_the_observer_itself_is_called_as_that_of_a_class(make_loop, method):
+    calls = []
+    observer = Observer()
+    setattr(observer, method, lambda run, *arguments: calls.append(arguments) or {})
+    loop, channels, _ = make_loop(observer)
+    report(loop, channels, trained(), trained(), EPISODE)
+    loop.close()
+    assert calls
+
+
 class Sending(Observer):
     """Sends the values that a test gives it at each episode."""
 
