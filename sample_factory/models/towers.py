@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.action_distributions import columns
@@ -288,7 +289,7 @@ def initialize(model: nn.Module, initialization: str, gain: float) -> None:
     towers = [module for module in model.modules() if isinstance(module, Tower)]
     kept = {module for tower in towers for module in tower.core.modules()}
     for module in model.modules():
-        if module in kept or not isinstance(module, nn.Linear | nn.Conv2d | IndexLinear):
+        if module in kept or not isinstance(module, nn.Linear | _ConvNd | IndexLinear):
             continue
         weight = module.weight
         is_large = isinstance(module, IndexLinear) or weight.numel() > LARGE_LAYER

@@ -115,6 +115,33 @@ def test_a_core_and_a_decoder_take_the_place_of_the_built_in_ones(shares):
     assert output.rnn_state.shape == (4, model.state_size) and output.rnn_state.dtype == torch.float32
 
 
+class Layers(nn.Module):
+    """Convolutions of every kind in a row, from [B, 3] to [B, 8]."""
+
+    def __init__(self, flags, observation_space):
+        super().__init__()
+        kinds = [kind + str(n) for n in (1, 2, 3) for kind in ("Conv", "ConvTranspose")]
+        self.layers = nn.ModuleList(getattr(nn, f"{kind}d")(3, 3, 1) for kind in kinds)
+        self.last = nn.Linear(3, 8)
+        self.out_size = 8
+
+    def forward(self, observations):
+        x = observations["obs"]
+        for layer in self.layers:
+            num_axes = len(layer.kernel_size)
+            x = layer(x.reshape(-1, 3, *[1] * num_axes))
+        return self.last(x.reshape(-1, 3))
+
+
+def test_initialisation_reaches_linear_layers_and_convolutions_of_every_kind_of_a_custom_part():
+    encoder = build(encoder_custom=Layers, policy_init_gain=1.5).each_tower()[0].encoder
+    for layer in (*encoder.layers, encoder.last):
+        matrix = layer.weight.detach().flatten(1)
+        gram = matrix.T @ matrix
+        torch.testing.assert_close(gram, 1.5**2 * torch.eye(3), rtol=0, atol=1e-5)
+        assert (layer.bias == 0).all()
+
+
 def test_a_core_and_a_whole_network_keep_their_own_initialisation():
     core = build(core_custom=Decaying).each_tower()[0].core.core
     assert torch.equal(core.linear.bias, torch.full((SIZE,), 0.25))
