@@ -206,7 +206,7 @@ class TowerActorCritic(ActorCritic):
     def forward(
         self, observations: Mapping[str, Tensor], rnn_state: Tensor, resets: np.ndarray | None
     ) -> NetworkOutput:
-        rnn_states = rnn_state.chunk(len(self.towers), dim=-1)
+        rnn_states = rnn_state.split([tower.core.state_size for tower in self.each_tower()], dim=-1)
         outputs: list[TowerOutput] = [
             tower(observations, own_state, resets) for tower, own_state in zip(self.towers, rnn_states)
         ]

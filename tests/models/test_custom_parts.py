@@ -197,6 +197,41 @@ def test_in_bfloat16_an_encoder_of_plain_modules_acts_as_it_learns(encoder, spac
     torch.testing.assert_close(*outputs, rtol=2e-3, atol=2e-3)
 
 
+class OwnWidths(nn.Module):
+    """A core with a state as large as its input, which it returns as its output, delayed by one step."""
+
+    def __init__(self, flags, in_size):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(()))
+        self.out_size = self.state_size = in_size
+
+    def forward(self, x, rnn_state, resets):
+        outputs = []
+        for t, inputs in enumerate(x):
+            if resets is not None:
+                rnn_state = rnn_state * ~resets[t].unsqueeze(-1)
+            outputs.append(rnn_state * self.gain)
+            rnn_state = inputs
+        return torch.stack(outputs), rnn_state
+
+
+def test_each_tower_keeps_its_own_part_of_the_state_however_wide_the_parts_are():
+    space = S.Dict(obs=VECTOR["obs"], hidden=S.Box(-5, 5, (2,), np.float32))
+    model = build(
+        space,
+        encoder_custom=Joining,
+        core_custom=OwnWidths,
+        critic_only_keys="hidden",
+        normalize_input=False,
+    )
+    assert [tower.core.state_size for tower in model.each_tower()] == [3, 5] and model.state_size == 8
+    rows = {"obs": torch.randn(4, 3), "hidden": torch.randn(4, 2)}
+    state = model.act(rows, torch.zeros(4, 8)).rnn_state
+    torch.testing.assert_close(state, torch.cat((rows["obs"], rows["hidden"], rows["obs"]), dim=-1))
+    steps = {key: torch.stack([tensor] * 2) for key, tensor in rows.items()}
+    assert model.unroll(steps, state).rnn_state.shape == (4, 8)
+
+
 def test_without_an_rnn_a_custom_core_is_still_used_and_trained_in_chunks():
     assert build(core_custom=Decaying, use_rnn=False).state_size == SIZE
     for part in ("core_custom", "actor_critic_custom"):
@@ -301,6 +336,17 @@ class NaNs(Decaying):
     def forward(self, x, rnn_state, resets):
         outputs, rnn_state = super().forward(x, rnn_state, resets)
         return outputs / 0.0 - outputs / 0.0, rnn_state
+
+
+class Joining(nn.Module):
+    """An encoder that returns its observations beside each other."""
+
+    def __init__(self, flags, observation_space):
+        super().__init__()
+        self.out_size = sum(space.shape[0] for space in observation_space.values())
+
+    def forward(self, observations):
+        return torch.cat([observations[key] for key in sorted(observations)], dim=-1)
 
 
 class Truncating(Doubling):
