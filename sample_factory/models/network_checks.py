@@ -51,10 +51,12 @@ EVERYTHING = (slice(None), slice(None))
 def check_network(
     model: ActorCritic, flags: ModelFlags, observation_space: gym.spaces.Dict, with_autocast: bool
 ) -> None:
-    """Runs each part that a user has written on made-up inputs; changes neither it nor torch's random state.
+    """Runs each part that a user has written, then the whole network, on made-up inputs; changes neither them
+    nor torch's random state.
 
     with_autocast: under bfloat16 autocast too. Raises NetworkError, with what would be right, if a part
-    raises, if the shape of its output is not as it says, or if acting step by step and unrolling differ.
+    raises, if the shape of its output is not as it says, if acting step by step and unrolling differ, or if
+    the parts do not fit together.
     """
     parts = users_parts(flags)
     if not parts:
@@ -66,6 +68,7 @@ def check_network(
         for autocast in {False, with_autocast}:
             with torch.autocast(model.device.type, torch.bfloat16, enabled=autocast):
                 _check_parts(model, parts, observation_space)
+                _check_acting(model, parts, observation_space, autocast)
 
 
 def _check_parts(model: ActorCritic, parts: Mapping[str, str], observation_space: gym.spaces.Dict) -> None:
@@ -85,6 +88,24 @@ def _check_parts(model: ActorCritic, parts: Mapping[str, str], observation_space
             output = _call(what, _trial(tower.decoder), torch.randn(STEPS, ROWS, in_size, device=device))
             wanted = (STEPS, ROWS, out_size(tower.decoder, DECODER))
             _check_shape(what, "features", output, wanted, f"[{STEPS}, {ROWS}, {in_size}]: [T, B, out_size]")
+
+
+def _check_acting(
+    model: ActorCritic, parts: Mapping[str, str], observation_space: gym.spaces.Dict, autocast: bool
+) -> None:
+    """Acts once, as a policy worker does, with observations of zeros, or of what the space has next to 0; a
+    mask allows every action. Raises NetworkError if that raises."""
+    observations = {}
+    for key, space in observation_space.spaces.items():
+        assert isinstance(space, gym.spaces.Box)
+        row = np.clip(np.full(space.shape, key == ACTION_MASK, space.dtype), space.low, space.high)
+        observations[key] = torch.from_numpy(np.stack([row] * ROWS)).to(model.device)
+    trial = _trial(model).requires_grad_(False)
+    if autocast:
+        trial.prepare_to_act(torch.bfloat16)
+    what = f"a network with {' and '.join(describe(part, name) for part, name in parts.items())}"
+    first = torch.zeros(ROWS, trial.state_size, device=model.device)
+    _call(what, lambda: trial.act(observations, first, deterministic=True))
 
 
 def check_encoder(

@@ -202,6 +202,7 @@ class TowerActorCritic(ActorCritic):
             self.action_head = ActionHead(flags, self.layout, towers[0].out_size)
         self.critic_head = nn.Linear(towers[-1].out_size - self.num_given_logits, 1) if has_critic else None
         self.state_size = sum(tower.core.state_size for tower in towers)
+        self._users_parts = users_parts(flags)
 
     def forward(
         self, observations: Mapping[str, Tensor], rnn_state: Tensor, resets: np.ndarray | None
@@ -232,16 +233,20 @@ class TowerActorCritic(ActorCritic):
         return {name: tensor for name, tensor in saved.items() if not name.startswith(OF_CRITIC)}
 
     def prepare_to_act(self, dtype: torch.dtype) -> None:
-        """Converts the weights of linear and convolutional layers, and of built-in cores, to `dtype`.
+        """Converts the weights of linear and convolutional layers, and of cores, to `dtype`; of built-in
+        parts alone, since users' parts may compute some layers in float32, without autocast.
 
         Autocast would round these weights to the same numbers in every call, which takes half the time of a
         small batch. Weights of other layers, such as norms, stay float32 as under autocast. On a CPU,
         weights are also packed at their first use, see cpu_layers.py.
         """
         for tower in self.each_tower():
-            for module in (*tower.encoder.modules(), *tower.decoder.modules()):
-                if isinstance(module, ROUNDED_LAYERS):
-                    module.to(dtype)
+            for part, module in ((ENCODER, tower.encoder), (DECODER, tower.decoder)):
+                if part in self._users_parts:
+                    continue
+                for layer in module.modules():
+                    if isinstance(layer, ROUNDED_LAYERS):
+                        layer.to(dtype)
             tower.core.prepare_to_act(dtype)
 
 

@@ -192,9 +192,35 @@ def test_in_bfloat16_an_encoder_of_plain_modules_acts_as_it_learns(encoder, spac
         prepare(torch.bfloat16)
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
             outputs.append(model.act(observations, torch.zeros(4, model.state_size), deterministic=True))
-    weights = [module.weight for module in model.each_tower()[0].encoder.layers if hasattr(module, "weight")]
-    assert torch.bfloat16 in {weight.dtype for weight in weights}
     torch.testing.assert_close(*outputs, rtol=2e-3, atol=2e-3)
+
+
+class Precise(nn.Module):
+    """An encoder or a decoder that computes in float32, whatever the precision of the network is."""
+
+    def __init__(self, flags, given):
+        super().__init__()
+        self.linear = nn.Linear(8 if isinstance(given, int) else 3, SIZE)
+        self.out_size = SIZE
+
+    def forward(self, x):
+        x = x["obs"] if isinstance(x, dict) else x
+        with torch.autocast("cpu", enabled=False):
+            return self.linear(x.float())
+
+
+@pytest.mark.parametrize("part", ["encoder", "decoder"])
+def test_a_part_that_computes_in_float32_acts_in_bfloat16_as_it_learns(part):
+    model = build(precision="bf16", **{f"{part}_custom": Precise})
+    inputs = torch.randn(4, 3 if part == "encoder" else 8)
+    before, after = [], []
+    for outputs, prepare in ((before, lambda dtype: None), (after, model.prepare_to_act)):
+        prepare(torch.bfloat16)
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            tower = model.each_tower()[0]
+            outputs.append(tower.encoder({"obs": inputs}) if part == "encoder" else tower.decoder(inputs))
+            model.act({"obs": torch.randn(4, 3)}, torch.zeros(4, model.state_size))
+    assert torch.equal(before[0], after[0])
 
 
 class OwnWidths(nn.Module):
@@ -409,6 +435,19 @@ class Raising(Features):
         return observations["pixels"]
 
 
+class Doubles(Features):
+    def forward(self, observations):
+        return observations["obs"].double()
+
+
+class InRange(Features):
+    """Refuses observations of a step that its space does not have; zeros are those of `check_encoder`."""
+
+    def forward(self, observations):
+        assert ((observations["obs"] >= 2) | (observations["obs"] == 0)).all()
+        return observations["obs"]
+
+
 class ReturningTuple(Features):
     def forward(self, observations):
         return observations["obs"], None
@@ -475,6 +514,14 @@ def test_a_faulty_part_is_an_error_of_one_line_that_says_what_it_should_give(par
     with pytest.raises(NetworkError, match=message) as error:
         build(**{f"{part}_custom": factory})
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("flags", [{"rnn_type": "mingru"}, {"use_rnn": False, "decoder_mlp_layers": 8}])
+def test_parts_that_do_not_fit_together_are_found_by_acting_once(flags):
+    with pytest.raises(NetworkError, match="a network with encoder mine: forward raised .*: .*[dD]ouble"):
+        build(encoder_custom=Doubles, **flags)
+    low = S.Dict(obs=S.Box(2, 5, (3,), np.float32))
+    build(low, encoder_custom=InRange, normalize_input=False, **flags)
 
 
 def test_a_whole_network_acts_on_every_kind_of_observation_and_masks_actions():

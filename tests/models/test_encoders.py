@@ -222,7 +222,7 @@ def test_the_check_changes_neither_the_encoder_nor_random_numbers():
     for size in (5, np.int64(5)):
         register_encoder("flattening", lambda *_, size=size: Flattening(size))
         flags = ModelFlags(encoder_custom="flattening")
-        model = make_actor_critic(flags, MIXED_SPACE, S.Discrete(2))
+        model = make_actor_critic(flags, MIXED_SPACE, S.Discrete(4))
         encoder = model.each_tower()[0].encoder
         encoder.norm.eval()
         before = copy.deepcopy(encoder.state_dict())
