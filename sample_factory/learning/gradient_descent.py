@@ -11,6 +11,7 @@ from sample_factory.checkpoints.file_format import check_fits
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.learner_group import LearnerGroup
 from sample_factory.learning.optimizers import check_optimizer, load_optimizer, make_optimizer
+from sample_factory.models.custom_parts import fill_gaps
 from sample_factory.runtime.failures import Explained
 
 MODEL = "model"
@@ -40,6 +41,8 @@ class GradientDescent:
         self._flags = flags
         self._group = group or LearnerGroup()
         self._modules = dict(modules)
+        for module in modules.values():
+            fill_gaps(module)
         self._optimizers = {
             name: make_optimizer(flags, module.parameters())
             for name, module in modules.items()

@@ -3,6 +3,7 @@
 import operator
 import types
 
+import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
@@ -60,7 +61,20 @@ def make_custom_part(
             f"{describe(part, name)}: {lazy[0]} has no size yet, and processes share weights from the start; "
             "write a layer that is not lazy, with its size by the arguments of the factory, e.g. nn.Linear"
         )
+    fill_gaps(module)
     return module
+
+
+def fill_gaps(module: nn.Module) -> None:
+    """Copies parameters and buffers whose memory has gaps or overlaps, such as slices and expanded tensors.
+
+    Fused optimizers take all elements of a parameter to lie beside each other, and would change other memory.
+    Nothing can be loaded into a tensor whose elements share memory.
+    """
+    for tensor in (*module.parameters(), *module.buffers()):
+        has_strides = tensor.layout == torch.strided and not is_lazy(tensor)
+        if has_strides and tensor.stride() != torch.empty_like(tensor).stride():  # which has neither
+            tensor.data = tensor.data.clone()
 
 
 def describe(part: str, name: str) -> str:

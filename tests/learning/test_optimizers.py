@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sample_factory.config.learning_flags import LearningFlags
-from sample_factory.learning.gradient_descent import clip_gradient
+from sample_factory.learning.gradient_descent import GradientDescent, clip_gradient
 from sample_factory.learning.optimizers import LearningRate, load_optimizer, make_optimizer
 
 THRESHOLD = 0.01
@@ -130,6 +130,37 @@ def test_rmsprop_is_torch_s_and_continues_after_a_resume_with_its_own_constants(
             load_optimizer(optimizer, saved)
     for mine, other in zip(ours, theirs):
         torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-7)
+
+
+LAYOUTS = {
+    "slice of columns": lambda: torch.randn(4, 6)[:, :3],
+    "slice of channels": lambda: torch.randn(8, 4, 3, 3)[:, :3],
+    "every second": lambda: torch.randn(10)[::2],
+    "transposed": lambda: torch.randn(4, 6).t(),
+    "slice of transposed": lambda: torch.randn(4, 6).t()[:3],
+    "channels_last": lambda: torch.randn(2, 3, 4, 4).contiguous(memory_format=torch.channels_last),
+    "number": lambda: torch.randn(3)[1],
+}
+
+
+@pytest.mark.parametrize("name", ["adam", "lamb", "rmsprop"])
+def test_weights_are_trained_alike_whatever_their_layout_in_memory_is(name):
+    """Also those of a slice of other weights, whose neighbours in memory stay as they are."""
+    torch.manual_seed(0)
+    given = [make() for make in LAYOUTS.values()]
+    memory = [tensor.untyped_storage().tolist() for tensor in given[:3]]
+    ours = torch.nn.ParameterList(map(torch.nn.Parameter, given))
+    theirs = torch.nn.ParameterList(tensor.clone().contiguous() for tensor in given)
+    flags = LearningFlags(optimizer=name, learning_rate=0.01)
+    for weights in (ours, theirs):
+        torch.manual_seed(1)
+        descent = GradientDescent(flags, {"model": weights})
+        for _ in range(3):
+            descent.step(sum((weight * torch.randn(weight.shape)).sum() for weight in weights), 0.01)
+        descent.load_state_dict(descent.state_dict())
+    for layout, mine, other in zip(LAYOUTS, ours, theirs):
+        torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-7, msg=layout)
+    assert [tensor.untyped_storage().tolist() for tensor in given[:3]] == memory
 
 
 @pytest.mark.parametrize("limit", [0.5, 1e9, float("inf")])

@@ -195,6 +195,28 @@ def test_in_bfloat16_an_encoder_of_plain_modules_acts_as_it_learns(encoder, spac
     torch.testing.assert_close(*outputs, rtol=2e-3, atol=2e-3)
 
 
+class Sliced(nn.Module):
+    """An encoder whose weights and buffers have gaps or overlaps in memory."""
+
+    def __init__(self, flags, observation_space):
+        super().__init__()
+        self.linear = nn.Linear(3, SIZE)
+        self.linear.weight = nn.Parameter(torch.randn(SIZE, 9)[:, ::3])
+        self.linear.bias = nn.Parameter(torch.zeros(1).expand(SIZE))
+        self.register_buffer("scale", torch.ones(1).expand(SIZE))
+        self.register_buffer("graph", torch.eye(SIZE).to_sparse(), persistent=False)
+        self.out_size = SIZE
+
+    def forward(self, observations):
+        return self.linear(observations["obs"]) * self.scale
+
+
+def test_weights_of_any_layout_in_memory_can_be_loaded_and_have_neither_gaps_nor_overlaps():
+    model = build(encoder_custom=Sliced)
+    model.load_state_dict({name: torch.rand(x.shape).to(x.dtype) for name, x in model.state_dict().items()})
+    assert all(tensor.is_contiguous() for tensor in model.state_dict().values())
+
+
 class Precise(nn.Module):
     """An encoder or a decoder that computes in float32, whatever the precision of the network is."""
 
