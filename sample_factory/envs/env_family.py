@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import inspect
 import keyword
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -100,7 +101,9 @@ class EnvFamily:
         """Makes the env as its author wrote it; `adapters.adapt` turns it into a MultiAgentEnv.
 
         The first parameter of make_env gets the name of the env if it has no default, and is none of the
-        others, which are passed by name. A class with **kwargs, which it may hand on, gets render_mode only.
+        others, which are passed by name. A function with **kwargs gets all of them by name, unless it asks
+        for none of the name, cfg and env_config: like a class, it may hand them on to an env, and gets
+        render_mode only.
         `num_envs` is --vector_env_copies, `device` that of --env_device for torch.
 
         Before a run has chosen --num_envs_per_worker, as in the trial of the env, cfg has the smallest number
@@ -114,8 +117,11 @@ class EnvFamily:
         parameters = list(inspect.signature(self.make_env).parameters.values())
         accepted = {parameter.name for parameter in parameters}
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-            of_class = () if render_mode is None else ("render_mode",)
-            accepted |= set(of_class if inspect.isclass(self.make_env) else given)
+            is_asking = self._takes_name(parameters) or accepted & {"cfg", "env_config"}
+            if is_asking and not self._makes_by_class():
+                accepted |= set(given)
+            elif render_mode is not None:
+                accepted.add("render_mode")
         kwargs = {name: value for name, value in given.items() if name in accepted}
         if self.takes("num_envs") and cfg.vector_env_copies is not None:
             kwargs["num_envs"] = cfg.vector_env_copies
@@ -130,12 +136,18 @@ class EnvFamily:
         is_parameter = parameter in inspect.signature(self.make_env).parameters
         return is_parameter and any(field.name == flag for field in own)
 
+    def _makes_by_class(self) -> bool:
+        make_env = self.make_env
+        while isinstance(make_env, functools.partial):
+            make_env = make_env.func
+        return inspect.isclass(make_env)
+
     def _takes_name(self, parameters: Sequence[inspect.Parameter]) -> bool:
         if not parameters or parameters[0].name in ("cfg", "env_config", "render_mode", *FLAG_OF_PARAMETER):
             return False
         first = parameters[0]
         if first.kind is first.VAR_POSITIONAL:
-            return not inspect.isclass(self.make_env)
+            return not self._makes_by_class()
         return (
             first.kind is not first.KEYWORD_ONLY
             and first.kind is not first.VAR_KEYWORD

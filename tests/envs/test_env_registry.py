@@ -1,5 +1,7 @@
+import functools
 from dataclasses import dataclass
 
+import gymnasium as gym
 import pytest
 
 from sample_factory import train
@@ -88,6 +90,67 @@ def test_a_class_of_envs_gets_the_parameters_it_knows():
     assert resolve_family("field").make("cfg", config, "rgb_array").made == (3, "rgb_array")
     assert resolve_family("on").make("cfg", config).made == ((), {})
     assert resolve_family("on").make("cfg", config, "rgb_array").made == ((), {"render_mode": "rgb_array"})
+
+
+class Handing:
+    def __init__(self, *args, **kwargs):
+        self.made = args, kwargs
+
+
+def hand_on(**kwargs):
+    return Handing(**kwargs)
+
+
+def hand_all_on(*args, **kwargs):
+    return Handing(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "make_env",
+    [
+        Handing,
+        functools.partial(Handing, size=3),
+        functools.partial(functools.partial(Handing), size=3),
+        hand_on,
+        functools.partial(hand_on, size=3),
+        lambda **kwargs: hand_on(**kwargs),
+    ],
+)
+def test_what_only_hands_its_arguments_on_gets_a_render_mode_and_no_other(make_env):
+    register_env("on", make_env)
+    config = EnvConfig(1, 2, 3)
+    own = resolve_family("on").make("cfg", config).made[1]
+    assert own.keys() <= {"size"}
+    drawn = resolve_family("on").make("cfg", config, "rgb_array").made
+    assert drawn == ((), {**own, "render_mode": "rgb_array"})
+
+
+@pytest.mark.parametrize(
+    "make_env",
+    [
+        hand_all_on,
+        functools.partial(hand_all_on),
+        lambda name, **kwargs: hand_on(**kwargs),
+        lambda cfg, **kwargs: hand_on(cfg=cfg, **kwargs),
+    ],
+)
+def test_a_function_that_asks_for_the_name_or_the_flags_gets_all_by_its_kwargs(make_env):
+    register_env("on", make_env)
+    assert resolve_family("on").make("cfg", EnvConfig(1, 2, 3), "human").made[1] == {
+        "cfg": "cfg",
+        "env_config": EnvConfig(1, 2, 3),
+        "render_mode": "human",
+    }
+
+
+def test_gymnasium_s_make_with_its_arguments_makes_the_env():
+    for make_env in (
+        functools.partial(gym.make, "CartPole-v1"),
+        functools.partial(gym.make, id="CartPole-v1"),
+    ):
+        register_env("pole", make_env)
+        made = resolve_family("pole").make("cfg", EnvConfig(1, 2, 3), "rgb_array")
+        assert made.spec.id == "CartPole-v1" and made.render_mode == "rgb_array"
 
 
 def test_strings_are_resolved_when_the_family_is_used():
