@@ -10,13 +10,20 @@ import functools
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.command import EVAL_FLAGS, TRAIN, Command
 from sample_factory.config.config import Config, Resumed
 from sample_factory.config.effects import report_without_effect
-from sample_factory.config.experiment_folder import SAVED, read_file_of_flags, read_saved, was_saved
+from sample_factory.config.experiment_folder import (
+    SAVED,
+    experiment_folder,
+    read_file_of_flags,
+    read_saved,
+    was_saved,
+)
 from sample_factory.config.flag_parser import add_flags, make_parser, parse_known
 from sample_factory.config.flags import ConfigError, Layer, check_values, coerce, shortened
 from sample_factory.config.help import EVERYTHING, command_help, show
@@ -140,6 +147,15 @@ def parse_config(
     )
     report_without_effect(config)
     return config
+
+
+def named_folder(argv: Sequence[str]) -> Path:
+    """Returns the experiment folder that the command line, or its --cfg file, names. Raises ConfigError."""
+    given = _read_typed_first(argv, {})
+    named = {**_read_file_of_flags(given, cfg_is_saved=False).values, **given.first}
+    return experiment_folder(
+        RunFlags(**{key: named[key] for key in OWN_FOLDER if named.get(key) is not None})
+    )
 
 
 def _read_typed_first(argv: Sequence[str], changes: Mapping[str, Any]) -> _Given:

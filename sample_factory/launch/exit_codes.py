@@ -42,12 +42,11 @@ def run_command(
     from sample_factory.envs.env_family import UnknownEnvError
 
     try:
-        arguments = sys.argv[1:] if argv is None else argv
-        if env is not None:
-            from sample_factory.launch.objects_of_call import with_names  # imports much
+        from sample_factory.launch.objects_of_call import with_names  # imports much
 
-            arguments = [f"--env={with_names({'env': env})['env']}", *arguments]
-        code = command(arguments)
+        arguments = sys.argv[1:] if argv is None else argv
+        named = with_names({} if env is None else {"env": env}, arguments)
+        code = command([*(f"--{flag}={name}" for flag, name in named.items()), *arguments])
     except ChildFailed as failure:
         log_failures([failure])
         return FAILED

@@ -2,60 +2,94 @@
 
 Each is registered under its name, which takes its place among the flags: so it is found by later calls of the
 same program, and cfg.json has the name alone. A program that loads the experiment later gives it again.
+
+Objects of several calls may have one name, such as lambda: later calls for an experiment get its own.
 """
 
 import functools
 import itertools
 import re
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from sample_factory.config.algorithms import register_algorithm
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import as_arguments, named_folder
 from sample_factory.envs.env_registry import gym_name_of, register_env
 from sample_factory.mainloop.observer import register_observer
 from sample_factory.models.network_registry import ACTOR_CRITIC, CORE, DECODER, ENCODER, register
 from sample_factory.sampling.matchmaking.matchmaking import register_matchmaking
 
-PARTS = {f"{part}_custom": part for part in (ENCODER, CORE, DECODER, ACTOR_CRITIC)}
+# Flag -> the function that registers an object for it.
+REGISTER: Mapping[str, Callable[[str, Any], None]] = {
+    "env": register_env,
+    **{
+        f"{part}_custom": functools.partial(register, part) for part in (ENCODER, CORE, DECODER, ACTOR_CRITIC)
+    },
+    "algo": register_algorithm,
+    "matchmaking": register_matchmaking,
+    "observers": functools.partial(register_observer, always=False),
+}
+Objects = dict[tuple[str, str], Any]  # by flag and name
+
+# By experiment folder. What an experiment was trained with comes before what other calls have given for it.
+_OF_TRAININGS: dict[Path, Objects] = {}
+_OF_OTHERS: dict[Path, Objects] = {}
+_LAST_REGISTERED: Objects = {}
 
 
-def with_names(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the keyword arguments of a call, with names in place of what they name.
+def with_names(keywords: Mapping[str, Any], argv: Sequence[str] = (), trains: bool = False) -> dict[str, Any]:
+    """Returns the keyword arguments of a call, with names in place of what they name, and registers it; also
+    what earlier calls have given for the same experiment.
 
     env: a class of envs or a function that makes one, as `register_env` has it, or an id of Gymnasium
         without `gym_`.
     encoder_custom and the like, algo, matchmaking: the factory.
     observers: a list of observers, or of functions that make one. They follow this run only.
+    argv: flags of the call beside the keywords. trains: whether the call trains the experiment.
 
-    Raises ConfigError for an env that is made already.
+    Raises ConfigError for an env that is made already, and for flags that name no folder.
     """
+    named, given = _named(keywords)
+    if not (given or _OF_TRAININGS or _OF_OTHERS):
+        return named
+    folder = named_folder([*as_arguments(named), *argv])
+    if given:
+        (_OF_TRAININGS if trains else _OF_OTHERS).setdefault(folder, {}).update(given)
+    earlier = {**_OF_OTHERS.get(folder, {}), **_OF_TRAININGS.get(folder, {})}
+    # What is registered already is left alone: register_env and the like may have replaced it since.
+    recalled = {key: value for key, value in earlier.items() if _LAST_REGISTERED.get(key) is not value}
+    for (flag, name), value in {**recalled, **given}.items():
+        REGISTER[flag](name, value)
+        _LAST_REGISTERED[flag, name] = value
+    return named
+
+
+def _named(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Objects]:
+    """Returns the keyword arguments with names, and the objects that have these names."""
     named = dict(keywords)
-    env = named.get("env")
+    given: Objects = {}
+    for flag, value in keywords.items():
+        if flag in REGISTER and flag != "observers" and _is_object(value):
+            named[flag] = name_of(value)
+            given[flag, named[flag]] = value
+    env = keywords.get("env")
     if isinstance(env, str):
         named["env"] = gym_name_of(env)
-    elif env is not None:
-        if not callable(env):
-            raise ConfigError(
-                f"env is a {type(env).__name__} that is made already, and each process makes its own: give "
-                f"the class, or a function, such as env=lambda: {type(env).__name__}(...)"
-            )
-        named["env"] = name_of(env)
-        register_env(named["env"], env)
-    for flag, part in PARTS.items():
-        if _is_object(named.get(flag)):
-            named[flag], factory = name_of(named[flag]), named[flag]
-            register(part, named[flag], factory)
-    for flag, register_it in (("algo", register_algorithm), ("matchmaking", register_matchmaking)):
-        if _is_object(named.get(flag)):
-            named[flag], factory = name_of(named[flag]), named[flag]
-            register_it(named[flag], factory)
+    elif env is not None and not callable(env):
+        raise ConfigError(
+            f"env is a {type(env).__name__} that is made already, and each process makes its own: give the "
+            f"class, or a function, such as env=lambda: {type(env).__name__}(...)"
+        )
     observers = named.get("observers")
     if _is_object(observers):
-        given = observers if isinstance(observers, list | tuple) else [observers]
-        named["observers"] = _names_of_observers(given)
-    return named
+        one_by_one = observers if isinstance(observers, list | tuple) else [observers]
+        named["observers"] = _names_of_observers(one_by_one)
+        both = zip(named["observers"], one_by_one)
+        given |= {("observers", name): value for name, value in both if _is_object(value)}
+    return named, given
 
 
 def _is_object(value: Any) -> bool:
@@ -63,8 +97,8 @@ def _is_object(value: Any) -> bool:
 
 
 def _names_of_observers(given: Sequence[Any]) -> list[str]:
-    """Registers the objects among the observers of a call, each under a name of its own, such as Recorder and
-    Recorder_2 for two of a class; returns the names of all of them."""
+    """Returns a name of its own for each observer of a call, such as Recorder and Recorder_2 for two of a
+    class."""
     taken = {one for one in given if not _is_object(one)}
     names: list[str] = []
     for observer in given:
@@ -73,7 +107,6 @@ def _names_of_observers(given: Sequence[Any]) -> list[str]:
             first = name_of(observer)
             candidates = itertools.chain([first], (f"{first}_{number}" for number in itertools.count(2)))
             name = next(candidate for candidate in candidates if candidate not in taken)
-            register_observer(name, observer, always=False)
             taken.add(name)
         names.append(name)
     return names

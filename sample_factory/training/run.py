@@ -64,7 +64,8 @@ def run(
         takes the code itself too: `encoder_custom=MyEncoder`, `observers=[MyObserver()]`.
 
     Envs, encoders and algorithms that were registered before, in a script or a notebook too, reach the
-    worker processes, and so do those of this call, which later calls in the same program find by their names.
+    worker processes, and so do those of this call. In the same program, later calls for this experiment find
+    them again, and other calls find them by their names, such as "MyEnv".
     Ctrl+C, or the button of a notebook that interrupts, saves and stops; then `status` of the result is
     "stopped". A second one, more than a second later, raises KeyboardInterrupt without saving. While it runs
     in the main thread, it handles SIGINT, SIGTERM and SIGHUP.
@@ -81,7 +82,7 @@ def run(
         resolve = resolve_family if "env" in keywords else resolve_trained_family
         with restored_logging():
             setup_logging("main")
-            config = parse_config(as_arguments(with_names(keywords)), resolve)
+            config = parse_config(as_arguments(with_names(keywords, trains=True)), resolve)
             with shared_imports(config):
                 result = train_config(config, keeps_process=True)
     except (ConfigError, UnknownEnvError) as error:

@@ -1,15 +1,20 @@
 import functools
+import itertools
+import json
 
 import gymnasium as gym
 import pytest
 
+from sample_factory.config.algorithms import registered_algorithm
 from sample_factory.config.flags import ConfigError
-from sample_factory.envs.env_registry import resolve_family
+from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.envs.protocol import EnvConfig
+from sample_factory.launch import objects_of_call
 from sample_factory.launch.exit_codes import run_command
 from sample_factory.launch.objects_of_call import with_names
 from sample_factory.mainloop.observer import Observer, selected_observers
 from sample_factory.models.network_registry import ENCODER, resolve_factory
+from sample_factory.sampling.matchmaking import matchmaking
 
 
 class Maze(gym.Env):
@@ -23,6 +28,12 @@ class Watcher(Observer):
 
 def made(given):
     return resolve_family(with_names({"env": given})["env"]).make(None, EnvConfig(0, 0, 0))
+
+
+@pytest.fixture(autouse=True)
+def nothing_given_yet(monkeypatch):
+    for memory in ("_OF_TRAININGS", "_OF_OTHERS", "_LAST_REGISTERED"):
+        monkeypatch.setattr(objects_of_call, memory, {})
 
 
 def test_a_class_and_a_function_are_registered_by_their_names():
@@ -69,3 +80,73 @@ def test_each_observer_of_a_call_has_a_name_of_its_own():
     factories = [factory for factory in given if factory != "Watcher_2"]
     assert list(selected_observers(tuple(own)).values()) == factories
     assert with_names({"observers": second})["observers"] == ["Watcher"], "a call has names of its own"
+
+
+def same_named_class(size):
+    return type("Maze", (Maze,), {"first_size": size})
+
+
+# Flag -> the object that is registered under a name.
+FIND = {
+    "env": lambda name: resolve_family(name).make_env,
+    "encoder_custom": lambda name: resolve_factory(ENCODER, name),
+    "algo": registered_algorithm,
+    "matchmaking": lambda name: matchmaking._REGISTRY.find(name),
+    "observers": lambda name: selected_observers((name,))[name],
+}
+SAME_NAMED = [
+    lambda size: lambda: Maze(size),
+    lambda size: functools.partial(Maze, size=size),
+    same_named_class,
+]
+
+
+@pytest.mark.parametrize("make", SAME_NAMED)
+@pytest.mark.parametrize("flag", FIND)
+def test_later_calls_for_an_experiment_find_its_own_object_whatever_others_have_the_same_name(
+    flag, make, tmp_path
+):
+    """In a call for each of three experiments, of which two have the same name in another folder; then in
+    calls in every order, of functions and of commands."""
+    folders = [("maze", "one"), ("maze", "two"), ("other", "one")]
+    given = {place: make(size) for size, place in enumerate(folders)}
+    names = set()
+    for (experiment, root), value in given.items():
+        keywords = {"experiment": experiment, "train_dir": str(tmp_path / root), flag: value}
+        names.add(str(with_names(keywords, trains=True)[flag]))
+    assert len(names) == 1, "cfg.json of each has the plain name"
+    name = names.pop().strip("[']")
+    for order in itertools.permutations(folders):
+        for experiment, root in order:
+            flags = [f"--experiment={experiment}", f"--train_dir={tmp_path / root}"]
+            if order[0] == folders[0]:
+                run_command(lambda arguments: None, flags)
+            else:
+                with_names({"experiment": experiment, "train_dir": tmp_path / root})
+            assert FIND[flag](name) is given[experiment, root]
+
+
+def test_what_an_experiment_was_trained_with_stays_its_own():
+    small, large, again = (lambda size=size: Maze(size) for size in (1, 100, 2))
+
+    def found(trains=False, **env):
+        with_names({"experiment": "maze", **env}, trains=trains)
+        return resolve_family("lambda").make_env
+
+    assert found(env=large) is large and found() is large
+    assert found(trains=True, env=small) is small and found() is small
+    assert found(env=large) is large, "an evaluation in another env"
+    assert found() is small
+    assert found(trains=True, env=again) is again and found() is again
+    register_env("lambda", large)
+    assert found() is large, "what is registered later replaces it"
+
+
+def test_the_folder_of_a_call_may_be_named_by_its_file_of_flags(tmp_path):
+    file = tmp_path / "flags.json"
+    file.write_text(json.dumps({"experiment": "maze", "train_dir": str(tmp_path)}))
+    first, second = (lambda size=size: Maze(size) for size in (1, 2))
+    with_names({"env": first, "cfg": str(file)}, trains=True)
+    with_names({"env": second, "experiment": "other"}, trains=True)
+    with_names({"experiment": "maze", "train_dir": str(tmp_path)})
+    assert resolve_family("lambda").make_env is first
