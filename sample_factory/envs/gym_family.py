@@ -174,7 +174,8 @@ def _make_vector_env(
     full_env_name: str, spec: EnvSpec, cfg: Any, kwargs: Mapping[str, Any], rendering: Mapping[str, Any]
 ) -> gym.vector.VectorEnv:
     family_flags.refuse_frameskip(cfg, "only single envs skip frames; use --vector_env_copies=1 with it")
-    has_own = spec.vector_entry_point is not None
+    # The vector env of ale-py is another task: it clips rewards, and stacks small grey pictures.
+    has_own = spec.vector_entry_point is not None and spec.namespace != "ALE"
     creator = _creator(spec.vector_entry_point if has_own else spec.entry_point)
     family_flags.check_env_kwargs(full_env_name, kwargs, creator, others=("max_episode_steps",))
     if has_own:

@@ -177,12 +177,13 @@ class Evaluations(Subscriber):
         assert snapshot is not None
         self._playing = self._child = None
         error = child.error
+        if error is None:
+            child.join(GRACE_SECONDS)
+        child.kill()
         if error is not None:
             text = f"the evaluation of {_weights(snapshot)} failed; training continues: {error.reason}"
             self._publish(Incident("failed_evaluations", text, details=error.traceback))
             return
-        child.join(GRACE_SECONDS)
-        child.kill()
         self._report(snapshot, child.result, time.monotonic() - self._began)
 
     def _report(self, snapshot: Snapshot, statistics: Mapping[str, MeanAndStd], seconds: float) -> None:

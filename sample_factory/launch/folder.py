@@ -49,6 +49,22 @@ class ExperimentFolder:
                 parent.rmdir()
 
 
+def refuse_folder_in_use(config: Config) -> None:
+    """Raises ConfigError if another run uses the experiment folder. Does not keep it locked."""
+    if not (config.experiment_dir / LOCK_NAME).exists():
+        return
+    try:
+        FolderLock(config.experiment_dir).release()
+    except FolderInUse as error:
+        raise _in_use(error) from None
+    except OSError:  # it cannot be written to, of which prepare_folder says more
+        return
+
+
+def _in_use(error: FolderInUse) -> ConfigError:
+    return ConfigError(f"{error}; stop that run, or choose another --experiment")
+
+
 def prepare_folder(config: Config) -> ExperimentFolder:
     """Creates, resumes, moves aside or empties the experiment folder, as --restart_behavior says, and starts
     logging to its sf_log.txt. Returns the folder, locked.
@@ -76,7 +92,7 @@ def prepare_folder(config: Config) -> ExperimentFolder:
             raise PermissionError(errno.EACCES, "Permission denied")
         delete_snapshots(path)  # left by a run that was killed
     except FolderInUse as error:
-        raise ConfigError(f"{error}; stop that run, or choose another --experiment") from None
+        raise _in_use(error) from None
     except OSError as error:
         raise ConfigError(f"cannot write to the experiment folder {path}: {error.strerror}") from None
     setup_logging("main", str(path / "sf_log.txt") if config.monitoring.log_to_file else None)

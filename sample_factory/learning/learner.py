@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -58,11 +58,18 @@ class Learner:
         --weights_sync=divergence.
     """
 
-    def __init__(self, args: LearnerArgs, group: LearnerGroup | None = None):
-        """group: the learners that train this policy together, each on its share of every batch."""
+    def __init__(
+        self,
+        args: LearnerArgs,
+        group: LearnerGroup | None = None,
+        after_step: Callable[[], None] = lambda: None,
+    ):
+        """group: the learners that train this policy together, each on its share of every batch. after_step:
+        called after each SGD step."""
         torch.manual_seed(args.seed)
         self.policy_id = args.policy_id
         self._args = args
+        self._after_step = after_step
         self.flags = args.config.learning
         self.group = group or LearnerGroup()
         device_index = args.policy_id * self.group.size + self.group.rank
@@ -172,6 +179,7 @@ class Learner:
         grad_norm = self._descent.step(share.weighted(losses.total), self._lr.value)
         self.version += 1
         self.algorithm.after_step(self.version)
+        self._after_step()
         return SGDStep(minibatch, evaluation, losses, grad_norm)
 
     def _find_newest_diverged(self, last: SGDStep) -> None:

@@ -40,7 +40,7 @@ class LearnerWorker:
         self._context = context
         self._learns = not config.sampling.sampler_only
         self._is_ending = False
-        self._learner = Learner(args, group)
+        self._learner = Learner(args, group, context.beat)  # an iteration of many steps may take minutes
         self._checkpoints = Checkpoints(
             config.experiment_dir, args.policy_id, config.monitoring.keep_checkpoints
         )
@@ -155,7 +155,7 @@ class OtherLearner:
         self._inbox = channels.other_learners[args.policy_id][index]
         self._num_copied = channels.progress["copied"][args.policy_id, index : index + 1]
         self._group = LearnerGroup(args.rank, buffers.topology.learners_per_policy)
-        self._learner = Learner(args, self._group)
+        self._learner = Learner(args, self._group, context.beat)
         self._batcher = Batcher(buffers, args.policy_id, self._learner.device)
         # One more batch than the first learner holds: it sends a share as soon as it has room for a batch,
         # which may be before it orders to train on the previous one.

@@ -205,6 +205,14 @@ class Child:
             return 0.0
         return time.monotonic() - (self._last_beat or self._started_at)
 
+    def excuse(self, seconds: float) -> None:
+        """Does not count the last `seconds` in `silent_seconds` and `starting_seconds`."""
+        self._read_messages()
+        now = time.monotonic()
+        self._started_at = min(now, self._started_at + seconds)
+        if self._last_beat is not None:
+            self._last_beat = min(now, self._last_beat + seconds)
+
     def stop(self) -> None:
         """Asks the child to stop, and returns at once."""
         if not self._stop_requested:

@@ -219,7 +219,8 @@ def _prepare_process(settings: Mapping[str, Any], context: ChildContext, link: "
     setup_logging(context.name, level=settings["log_level"], show_warning=show_warning, **how)
     log_python_warnings()
     if sys.platform == "linux":
-        with open("/proc/self/comm", "w") as comm:  # the name that `top` shows
+        # The name that `top` shows. Some sandboxes let nobody write there.
+        with contextlib.suppress(OSError), open("/proc/self/comm", "w") as comm:
             comm.write(context.name[:15])
     # Registered first, hence called last: libraries may end what they have started by themselves.
     atexit.register(kill_marked, settings["mark"])

@@ -126,6 +126,11 @@ def _write_payload(
     stream = io.BytesIO()
     pickle.dump(settings, stream)
     collected = PassedFds()
+    script = sys.modules.get("__mp_main__")
+    if (
+        script is not None
+    ):  # multiprocessing has started this process, and has imported the script by this name
+        cloudpickle.register_pickle_by_value(script)
     context.set_spawning_popen(collected)  # type: ignore[arg-type]  # takes its place, see the class
     try:
         cloudpickle.dump((factory, args), stream)

@@ -21,6 +21,8 @@ STDERR = 2
 # To wait for the failure behind a lost connection: a process that ends closes its connections first, and on a
 # busy machine the system reports its end much later.
 PEER_SECONDS = 3.0
+# Longer gaps between two checks are no silence of the children: the machine, or the whole run, was suspended.
+GAP_SECONDS = 5.0
 PATIENCE_SECONDS = 2.0  # how long children may take to stop before the log names them
 
 
@@ -67,6 +69,7 @@ class Supervisor:
         self._restartable = {child.name for child in restartable}
         self._limits = limits
         self._deaths: dict[str, int] = collections.defaultdict(int)  # in a row
+        self._checked_at: float | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -99,6 +102,7 @@ class Supervisor:
         Raises ChildFailed for any other child that has failed. If that child has only lost the connection to
         another child (PeerLost), raises the failure of the other child, unless there is none in PEER_SECONDS.
         """
+        self._excuse_gap()
         dead = {}
         for child in self.children:
             reason = self._limits.why_stuck(child)
@@ -117,6 +121,15 @@ class Supervisor:
             self._count_death(child, error)
             dead[child] = error
         return dead
+
+    def _excuse_gap(self) -> None:
+        """Does not count the time in which this process did not run as silence of the children."""
+        now = time.monotonic()
+        gap = 0.0 if self._checked_at is None else now - self._checked_at
+        self._checked_at = now
+        if gap > GAP_SECONDS:
+            for child in self.children:
+                child.excuse(gap)
 
     def _reason(self, error: ChildFailed) -> ChildFailed:
         """Returns the failure that led to `error`, see `check`."""

@@ -12,6 +12,7 @@ import select
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ class Template:
     1. The constructor returns at once; `fork` waits for the imports.
     2. `fork` returns None if the process cannot fork safely, has died or does not answer; it logs why, once.
     3. The process ends with `close`, and when the parent dies. Its children go on.
+
+    Several threads may call it.
     """
 
     def __init__(self, modules: Sequence[str], environment: Mapping[str, str]):
@@ -43,6 +46,7 @@ class Template:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._is_ready = False
         self._is_useless = False
+        self._lock = threading.RLock()  # held from a request to its answer
         with theirs:
             fd = theirs.fileno()
             self._process = subprocess.Popen(
@@ -71,6 +75,10 @@ class Template:
         name, payload, connection, fds: see `launch`. Raises ChildFailed if the template accepts the request,
         and then dies or does not answer.
         """
+        with self._lock:
+            return self._fork(name, payload, connection, fds)
+
+    def _fork(self, name: str, payload: int, connection: int, fds: Sequence[int]) -> "ForkedProcess | None":
         if self._is_useless or len(fds) + 2 > MAX_FDS:
             return None
         if not self._is_ready:
@@ -93,7 +101,8 @@ class Template:
     def exit_code(self, pid: int) -> int:
         """Releases the process id of a child that has ended; returns its exit code, or LOST if the template
         has ended before."""
-        code = self._receive(ANSWER_SECONDS) if not self._is_useless and self._send(pid) else None
+        with self._lock:
+            code = self._receive(ANSWER_SECONDS) if not self._is_useless and self._send(pid) else None
         return LOST if code is None else code
 
     def _send(self, request: Any, fds: Sequence[int] = ()) -> bool:

@@ -14,7 +14,7 @@ from sample_factory.evaluation.during_training import Evaluations
 from sample_factory.evaluation.measure import plan_evaluation
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.launch.exit_codes import describe, log_failures
-from sample_factory.launch.folder import prepare_folder
+from sample_factory.launch.folder import prepare_folder, refuse_folder_in_use
 from sample_factory.launch.objects_of_call import with_names
 from sample_factory.launch.plan import plan_run
 from sample_factory.launch.processes import ProcessRun
@@ -68,7 +68,7 @@ def run(
     them again, and other calls find them by their names, such as "MyEnv".
     Ctrl+C, or the button of a notebook that interrupts, saves and stops; then `status` of the result is
     "stopped". A second one, more than a second later, raises KeyboardInterrupt without saving. While it runs
-    in the main thread, it handles SIGINT, SIGTERM and SIGHUP.
+    in the main thread, it handles SIGINT, SIGTERM and SIGHUP. Runs at the same time need a process each.
 
     Returns a RunResult: status, reason, experiment_dir, env_frames, fps, seconds, reward, policies.
 
@@ -134,6 +134,8 @@ def _plan(config: Config, signals: StopSignals) -> RunPlan | RunResult:
             log.info("Checking %s ...", config.env_name, extra={"only_on_terminals": True})
             plan = plan_run(config, resolve_family(config.env_name))
             evaluation = plan_evaluation(plan)
+            if config.monitoring.with_wandb:
+                refuse_folder_in_use(config)  # before the run of W&B is resumed, which is another process's
             started, wandb_writer = start_wandb(plan.config)
             writers = [] if wandb_writer is None else [wandb_writer]
             return plan._replace(config=started, evaluation=evaluation, writers=writers)

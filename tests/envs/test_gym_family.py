@@ -48,6 +48,25 @@ def test_copies_use_the_env_s_own_vectorised_implementation_where_there_is_one()
     assert isinstance(make("gym_Pendulum-v1", NUM_COPIES), gym.vector.SyncVectorEnv)
 
 
+@pytest.mark.parametrize("name", ["gym_ALE/SpaceInvaders-v5", "gym_FrozenLake-v1"])
+def test_copies_have_the_observations_and_rewards_of_the_single_env(name):
+    single, copies = make(name, 1), make(name, NUM_COPIES)
+    assert copies.single_observation_space == single.observation_space
+    first, _ = single.reset(seed=7)
+    firsts, _ = copies.reset(seed=[7] * NUM_COPIES)
+    np.testing.assert_array_equal(firsts[0], first)
+    for step in range(150):
+        action = step % single.action_space.n
+        observation, reward, terminated, *_ = single.step(action)
+        observations, rewards, *_ = copies.step(np.full(NUM_COPIES, action))
+        if terminated:
+            break
+        np.testing.assert_allclose(observations[0], observation, rtol=1e-5)
+        assert rewards[0] == reward
+    single.close()
+    copies.close()
+
+
 def test_copies_spend_no_step_on_a_reset():
     env = adapt(make("gym_FrozenLake-v1", NUM_COPIES, env_kwargs='{"max_episode_steps": 2}'))
     rows = ObservationRows.allocate(env.kinds)

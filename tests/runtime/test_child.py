@@ -476,6 +476,33 @@ def test_classes_of_an_unguarded_main_script_work_and_the_script_runs_once(tmp_p
     assert done.stdout.splitlines() == ["the script runs", "None 6 True"]
 
 
+def test_classes_of_the_script_work_in_a_process_that_multiprocessing_has_spawned(tmp_path):
+    done = run_script(
+        tmp_path,
+        """
+        import multiprocessing
+        from sample_factory.runtime.child import call_in_child
+
+        class Value:
+            number = 2
+
+        def doubled(value):
+            value.number *= 2
+            return value
+
+        def work():
+            found = call_in_child("child", doubled, (Value(),))
+            print(found.number, type(found) is Value)
+
+        if __name__ == "__main__":
+            process = multiprocessing.get_context("spawn").Process(target=work)
+            process.start()
+            process.join()
+    """,
+    )
+    assert (done.stdout, done.stderr) == ("4 True\n", "")
+
+
 PARENT = """
 import os, sys
 sys.path.insert(0, {root!r})

@@ -192,6 +192,21 @@ def test_a_stuck_child_that_is_not_restartable_ends_the_run():
             await_check(supervisor)
 
 
+def test_time_in_which_the_run_was_suspended_is_no_silence(monkeypatch):
+    monkeypatch.setattr(supervisor_module, "GAP_SECONDS", 0.5)
+    children = [forked("stuck", GetsStuck), forked("slow", NeverReady)]
+    limits = Limits(deaths=10**9, silent_seconds=0.8, start_seconds=0.8)
+    with Supervisor(children, children, limits) as supervisor:
+        supervisor.start_all()
+        assert supervisor.check() == {} and eventually(lambda: children[0].ready)
+        assert eventually(lambda: children[0].silent_seconds > 0.01)
+        supervisor.check()
+        for _ in range(2):
+            time.sleep(1.0)  # as if nothing ran
+            assert supervisor.check() == {}
+        assert eventually(lambda: len(supervisor.check()) == 2), "they are stuck"
+
+
 def test_a_successor_that_never_gets_ready_counts_as_dead_too():
     child = forked("slow", NeverReady)
     with Supervisor([child], restartable=[child], limits=Limits(start_seconds=0.5)) as supervisor:

@@ -51,6 +51,22 @@ def results(*names, options=OPTIONS):
     return [child.result for child in children]
 
 
+def test_several_threads_may_start_children():
+    found = []
+    with template(["numpy"], cpu.ONE_THREAD):
+        threads = [
+            threading.Thread(target=lambda i=i: found.append(results(f"a{i}", f"b{i}"))) for i in range(6)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert len(found) == 6 and {first[0] for pair in found for first in pair} == {current()._process.pid}
+    assert {look[1] for pair in found for look in pair} == {
+        f"{letter}{i}" for letter in "ab" for i in range(6)
+    }
+
+
 def test_forked_children_have_names_and_marks_of_their_own_and_draw_other_numbers():
     with template(["numpy"], cpu.ONE_THREAD):
         first, second = results("learner_0", "a_sampler_with_a_very_long_name")

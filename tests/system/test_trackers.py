@@ -110,7 +110,13 @@ def test_a_run_that_may_not_use_its_folder_ends_its_writers(tmp_path, monkeypatc
     monkeypatch.setattr("sample_factory.training.run.start_wandb", lambda config: (config, writer))
     (tmp_path / "busy").mkdir()
     lock = FolderLock(tmp_path / "busy")
+    place = {"experiment": "busy", "train_dir": str(tmp_path)}
     with pytest.raises(ConfigError, match="is training in"):
-        sample_factory.run(**FLAGS, experiment="busy", train_dir=str(tmp_path))
-    lock.release()
+        sample_factory.run(**FLAGS, **place)
     assert closed == [True]  # has_failed
+    monkeypatch.setattr(
+        "sample_factory.training.run.start_wandb", lambda config: pytest.fail("it joins the run")
+    )
+    with pytest.raises(ConfigError, match="is training in"):
+        sample_factory.run(**FLAGS, **place, with_wandb=True)
+    lock.release()
