@@ -36,9 +36,14 @@ class ShapedEpisode:
         self.unshaped_return = 0.0
 
     def shape(self, observation: Any, reward: float, terminated: bool, info: Mapping[str, Any]) -> float:
-        """Returns the shaped reward of a step that led to this observation."""
+        """Returns the shaped reward of a step that led to this observation. observation: None: there is none,
+        and the state keeps the last potential unless it is terminal."""
         self.unshaped_return += reward
-        phi = 0.0 if terminated else self._weight * self._potential(observation, info)
+        phi = self._phi
+        if terminated:
+            phi = 0.0
+        elif observation is not None:
+            phi = self._weight * self._potential(observation, info)
         shaped = reward + self._gamma * phi - self._phi
         self._phi = phi
         return shaped
@@ -106,14 +111,19 @@ class ParallelPotentialShaping(BaseParallelWrapper):  # type: ignore[misc]
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
         shaped = dict(rewards)
         infos = dict(infos)
-        for agent, observation in observations.items():
+        for agent in dict.fromkeys([*observations, *self._episodes]):
+            observation = observations.get(agent)
             info = infos.get(agent, {})
             if agent not in self._episodes:  # has just joined
                 self._episodes[agent] = ShapedEpisode(*self._shaping, observation, info)
                 continue
-            episode = self._episodes[agent]
             is_terminal = bool(terminations.get(agent, False))
-            shaped[agent] = episode.shape(observation, to_number(rewards.get(agent, 0.0)), is_terminal, info)
-            if is_terminal or truncations.get(agent, False):
+            # Without agents, the adapter truncates all that have no end of their own.
+            has_ended = is_terminal or truncations.get(agent, False) or not self.env.agents
+            if observation is None and not has_ended:
+                continue
+            reward = to_number(rewards.get(agent, 0.0))
+            shaped[agent] = self._episodes[agent].shape(observation, reward, is_terminal, info)
+            if has_ended:  # with or without a last observation
                 infos[agent] = self._episodes.pop(agent).end_info(info)
         return observations, shaped, terminations, truncations, infos

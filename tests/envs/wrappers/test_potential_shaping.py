@@ -206,3 +206,45 @@ def test_each_agent_of_a_parallel_env_is_shaped_by_its_own_episode():
         [1 + GAMMA * (step + 1) - step for step in (2, 3, 4, 5)]
     )  # truncated
     assert true_objective(infos["b"], -1.0) == 4.0
+
+
+class Leaving(Relay):
+    """Agents a, b and c act from the start. The env observes only agents that are still in `agents`, unless
+    it `shows_last`. After four steps a terminates, after five b is truncated and c leaves without an end."""
+
+    possible_agents = ["a", "b", "c"]
+
+    def __init__(self, shows_last):
+        self._shows_last = shows_last
+
+    def reset(self, seed=None, options=None):
+        self.agents = ["a", "b", "c"]
+        self._step = 0
+        return dict.fromkeys(self.agents, 7), {}
+
+    def step(self, actions):
+        self._step += 1
+        before = self.agents
+        self.agents = {4: ["b", "c"], 5: []}.get(self._step, before)
+        seen = dict.fromkeys(before if self._shows_last else self.agents, 7 + self._step)
+        terminated, truncated = {"a": self._step == 4}, {"b": self._step == 5}
+        return seen, dict.fromkeys(before, 1.0), terminated, truncated, {name: {} for name in before}
+
+
+@pytest.mark.parametrize("shows_last", [True, False])
+def test_every_end_of_an_agent_is_shaped_and_has_the_true_objective_also_without_a_last_observation(
+    shows_last,
+):
+    env = ParallelPotentialShaping(Leaving(shows_last), lambda observation, info: float(observation), 1.0)
+    env.reset()
+    shaping = dict.fromkeys(env.possible_agents, 0.0)
+    ends = {}
+    while env.agents:
+        _, rewards, _, _, infos = env.step(dict.fromkeys(env.agents, 0))
+        for name, reward in rewards.items():
+            shaping[name] += reward - 1.0
+        ends |= infos
+    # A terminal state has no potential; a truncated episode keeps the last one that is known.
+    last = 12.0 if shows_last else 11.0
+    assert shaping == {"a": -7.0, "b": last - 7.0, "c": last - 7.0}
+    assert {name: true_objective(info, -1.0) for name, info in ends.items()} == {"a": 4.0, "b": 5.0, "c": 5.0}
