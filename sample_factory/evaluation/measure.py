@@ -173,6 +173,9 @@ def count_frames(episodes: Sequence[EpisodeResult], copy_of_agent: Sequence[int]
     """Returns the number of env frames in which the episodes were played. Frames that agents play together
     count once: in each copy of each env, those of the agent with the most.
 
+    Frames in which an agent is inactive are not in the lengths of its episodes. So the number is too small
+    where even the agent that acts most is inactive for some frames.
+
     copy_of_agent: see EnvInfo.
     """
     of_agent: collections.Counter[tuple[int, int]] = collections.Counter()  # by (env, agent)

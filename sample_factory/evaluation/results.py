@@ -110,7 +110,8 @@ class Evaluation(NamedTuple):
 
     choices: the policy of each agent.
     episodes: those that count, an EpisodeResult each.
-    env_frames: number of frames that were played; for `eval`, only in the episodes that count.
+    env_frames: number of frames that were played; for `eval`, only in the episodes that count, and without
+        frames in which agents are inactive, see `count_frames`.
     seconds: duration.
     video: the file that `enjoy` has written; else None.
     num_wanted: number of episodes that were to be played; None: no number was given.
