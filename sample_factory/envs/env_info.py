@@ -99,6 +99,11 @@ class EnvInfo(NamedTuple):
         """The copy in which each agent plays, [num_agents]; all agents of a copy share its frames."""
         return self.teams if self.are_copies else (0,) * self.num_agents
 
+    @property
+    def teams_that_meet(self) -> tuple[int, ...]:
+        """The team of each agent, [num_agents], if several teams meet in an env; else empty."""
+        return () if self.are_copies or len(set(self.teams)) < 2 else self.teams
+
 
 def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
     """Returns the EnvInfo of an existing env. Raises UnsupportedSpace for an unsupported action space, and

@@ -1,5 +1,6 @@
 """`match`: two policies play against each other, many matches at once."""
 
+import collections
 import contextlib
 import functools
 import math
@@ -54,7 +55,11 @@ class Contestant(NamedTuple):
 
 
 class MatchResult(NamedTuple):
-    """The true objective of each team: the mean over its agents. has_first_half: of the env's agents."""
+    """The true objective of each contestant: the mean over its agents.
+
+    has_first_half: whether the first contestant had agent 0: the first half of the env's agents or, with
+        PlaysInTeams, the team of agent 0.
+    """
 
     objective: float
     opponent_objective: float
@@ -270,10 +275,21 @@ def _check_teams(config: Config, info: EnvInfo, has_one_copy: bool) -> None:
             f"--env={config.env_name} has {info.num_agents} agent{'s' * (info.num_agents > 1)}; a match "
             "needs two teams of equal size"
         )
+    sizes = sorted(collections.Counter(_teams(info)).values())
+    if len(sizes) != 2 or sizes[0] != sizes[1]:
+        raise ConfigError(
+            f"--env={config.env_name} has the teams {info.teams}; a match needs two teams of equal size"
+        )
+
+
+def _teams(info: EnvInfo) -> list[int]:
+    """Returns the team of each agent in a match: those of PlaysInTeams, else the two halves of the agents."""
+    half = info.num_agents // 2
+    return list(info.teams_that_meet) or [0] * half + [1] * half
 
 
 def _cast(contestants: tuple[Contestant, Contestant], info: EnvInfo) -> Cast:
-    """Returns who plays: at first, contestant 0 the first half of the agents; they swap after each match."""
+    """Returns who plays: at first, contestant 0 the team of agent 0; they swap after each match."""
     scripts = [player for _, player in contestants if isinstance(player, str)]
     for player in scripts:
         known = info.scripted_players
@@ -283,8 +299,8 @@ def _cast(contestants: tuple[Contestant, Contestant], info: EnvInfo) -> Cast:
     players = [
         player if isinstance(player, str) else SavedPolicy(config, player) for config, player in contestants
     ]
-    half = info.num_agents // 2
-    return Cast(players, seats=[0] * half + [1] * half, swaps=True)
+    teams = _teams(info)
+    return Cast(players, seats=[int(team != teams[0]) for team in teams], swaps=True)
 
 
 def _result(ended: MatchEnded) -> MatchResult:

@@ -36,7 +36,7 @@ class Cast(NamedTuple):
     """Who plays.
 
     players: by policy id, a checkpoint, or the name of a scripted player: of the env's own, or RANDOM_PLAYER.
-    seats: the policy id of each agent. swaps: the halves of the agents swap seats after each match.
+    seats: the policy id of each agent. swaps: policies 0 and 1 swap seats after each match.
     matchmaking: in place of `seats`, see `register_matchmaking`.
     """
 

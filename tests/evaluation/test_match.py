@@ -14,6 +14,7 @@ from sample_factory.config.command import PLAYS
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs import env_registry
+from sample_factory.envs.abilities import PlaysInTeams
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.match import run_match
 from sample_factory.evaluation.match_command import COMMAND
@@ -117,6 +118,26 @@ def test_a_team_is_half_of_the_agents_and_is_judged_by_its_mean(choosing, play):
     assert series.tally == (1, 0, 1)
 
 
+@pytest.mark.parametrize("teams", [[0, 0, 1, 1], [0, 1, 0, 1], [5, 2, 2, 5], [1, 0, 0, 1]])
+def test_each_policy_plays_a_whole_team_of_the_env_in_turn(choosing, play, teams):
+    class Teams(Cards, PlaysInTeams):
+        def teams(self):
+            return teams
+
+    register_env("cards_teams", lambda full_env_name: made.append(Teams(4, [0.4, 0.3, 0.2, 0.1])) or made[-1])
+    choosing("cards_teams", 1)
+    choosing("cards_teams", 2, policy=1)
+    series = play("--opponent_policy_index=1", "--num_matches=3")
+    is_first = np.equal(teams, teams[0])
+    orders = [np.where(is_first, 1, 2), np.where(is_first, 2, 1)]
+    assert made[-1].cards == [orders[number % 2].tolist() for number in (0, 0, 1, 1, 2, 2)]
+    bonuses = [np.mean(made[-1]._bonuses, where=is_own) for is_own in (is_first, ~is_first)]
+    assert [list(result) for result in objectives(series)] == [
+        pytest.approx([1 + bonuses[number % 2], 2 + bonuses[1 - number % 2]]) for number in range(3)
+    ]
+    assert [result.has_first_half for result in series.results] == [True, False, True]
+
+
 def test_teams_of_equal_objectives_draw_in_any_order_of_the_agents(choosing, play):
     register("cards_six", num_agents=6, bonuses=[0.1, 0.2, 0.3, 0.3, 0.2, 0.1])
     choosing("cards_six", 0)
@@ -214,6 +235,7 @@ def register_faulty():
     register_env("uneven", lambda full_env_name, cfg, env_config: UnevenCards())
     register_env("drifting", lambda full_env_name, cfg, env_config: DriftingCards())
     register_env("paid_nan", lambda full_env_name, cfg, env_config: PaidNan())
+    register_env("cards_one_against_three", lambda full_env_name: OneAgainstThree(4))
 
 
 @pytest.fixture(scope="module")
@@ -255,6 +277,7 @@ def contestants(saved_contestants):
         (["--opponent_experiment=elsewhere"], "--env"),
         (["--opponent_policy_index=1", "--env=cards_one"], "--env=cards_one has 1 agent"),
         (["--opponent_policy_index=1", "--env=cards_three"], "--env=cards_three has 3 agents"),
+        (["--opponent_policy_index=1", "--env=cards_one_against_three"], "the teams (0, 0, 0, 1)"),
         (["--opponent_policy_index=1", "--env=uneven"], "do not end together"),
         (["--opponent_policy_index=1", "--env=drifting"], "do not end together"),
         (["--opponent_policy_index=1", "--env=cards_nan"], "[3.0, nan]"),
@@ -279,6 +302,11 @@ class UnevenCards(UnevenAgents):
     """Its two agents end their episodes at different times."""
 
     action_space = Cards.action_space
+
+
+class OneAgainstThree(Cards, PlaysInTeams):
+    def teams(self):
+        return [0, 0, 0, 1]
 
 
 class DriftingCards(UnevenCards):

@@ -6,13 +6,12 @@ from sample_factory.sampling.matchmaking.matchmaking import MatchSetup
 
 
 class Seats:
-    """Policy seats[i] plays agent i. With `swap`, the two halves of the agents swap their policies after each
-    match; in envs with an odd env_id, they begin swapped."""
+    """Policy seats[i] plays agent i. With `swap`, policies 0 and 1 swap their agents after each match; in
+    envs with an odd env_id, they begin swapped."""
 
     def __init__(self, seats: Sequence[int], swap: bool, setup: MatchSetup):
         """seats: a policy id for each agent of an env."""
-        half = len(seats) // 2
-        swapped = [[*seats[half:], *seats[:half]]] if swap else []
+        swapped = [[1 - policy for policy in seats]] if swap else []
         self._orders = [list(seats), *swapped]
         self._number = setup.env_id
 
