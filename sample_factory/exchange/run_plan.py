@@ -50,6 +50,7 @@ class EnvPlan(NamedTuple):
     pause_seconds: longest pause of a worker after its first rollout.
     reports_infos: whether an observer reads the infos of episodes.
     reports_matches: whether the result of each match is sent (MatchEnded).
+    teams: see MatchLog.
     kinds: of the env in the trial before the run, which every env has to have; None: this is not checked.
     """
 
@@ -69,6 +70,7 @@ class EnvPlan(NamedTuple):
     pause_seconds: float = 0.0
     reports_infos: bool = False
     reports_matches: bool = False
+    teams: tuple[int, ...] = ()
     kinds: AgentKinds | None = None
 
 

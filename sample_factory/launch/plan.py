@@ -82,7 +82,7 @@ def plan_run(config: Config, family: EnvFamily, info: EnvInfo | None = None) -> 
     ]
     seed = random.SystemRandom().randrange(2**31) if config.run.seed is None else config.run.seed
     sampling = SamplingPlan(
-        envs=plan_envs(complete, family, matchmaking, seed, follows_episodes(observers), info.kinds),
+        envs=plan_envs(complete, family, matchmaking, seed, follows_episodes(observers), info),
         acting=plan_acting(complete, policies, seed),
         info=info,
         topology=topology,
@@ -108,11 +108,12 @@ def plan_envs(
     matchmaking: Any,
     seed: int,
     reports_infos: bool = False,
-    kinds: AgentKinds | None = None,
+    info: EnvInfo | None = None,
 ) -> EnvPlan:
     """Returns how the rollout workers of a training make and step their envs.
 
-    matchmaking: the factory that --matchmaking names. seed, reports_infos, kinds: see EnvPlan.
+    matchmaking: the factory that --matchmaking names. seed, reports_infos: see EnvPlan. info: of the trial
+        before the run; None: the envs are not compared with it.
     """
     sampling = config.sampling
     cfg = config.namespace()
@@ -131,7 +132,8 @@ def plan_envs(
         max_random_seconds=math.inf if sampling.serial_mode else MAX_RANDOM_SECONDS,
         pause_seconds=0.0 if sampling.benchmark else sampling.decorrelate_experience_max_seconds,
         reports_infos=reports_infos,
-        kinds=kinds,
+        teams=() if info is None else info.teams_that_meet,
+        kinds=None if info is None else info.kinds,
     )
 
 

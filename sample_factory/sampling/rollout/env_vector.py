@@ -72,7 +72,8 @@ class EnvVector:
         self._all_active = True
         self._has_sent = False  # whether `send` was called for the current step
         first_id = topology.agent_id(worker_index, split, 0)
-        self.log = EpisodeLog([env.name for env in envs], self._agents_per_env, topology.frameskip, first_id)
+        names = [env.name for env in envs]
+        self.log = EpisodeLog(names, self._agents_per_env, topology.frameskip, first_id, plan.teams)
         self.log.reports_infos = plan.reports_infos
         self.log.reports_matches = plan.reports_matches
         self._stepped = list(zip(range(len(envs)), envs, self._agents_of))

@@ -30,8 +30,15 @@ class EpisodeLog:
     reports_matches: whether the result of each match is reported too.
     """
 
-    def __init__(self, env_names: Sequence[str], agents_per_env: int, frameskip: int, first_id: int = 0):
-        """first_id: see Topology.agent_id; of the first agent."""
+    def __init__(
+        self,
+        env_names: Sequence[str],
+        agents_per_env: int,
+        frameskip: int,
+        first_id: int = 0,
+        teams: Sequence[int] = (),
+    ):
+        """first_id: see Topology.agent_id; of the first agent. teams: see MatchLog."""
         num_agents = len(env_names) * agents_per_env
         self.reports_infos = False
         self.reports_matches = False
@@ -41,7 +48,7 @@ class EpisodeLog:
         self._first_id = first_id
         self._returns = np.zeros(num_agents)
         self._lengths = np.zeros(num_agents, np.int64)  # in steps
-        self._matches = [MatchLog(agents_per_env) for _ in env_names]
+        self._matches = [MatchLog(agents_per_env, teams) for _ in env_names]
         self._reports: list[Report] = []
         self._logged: set[str] = set()  # kinds of faults
 
@@ -179,7 +186,9 @@ class MatchLog:
     does not wait for agents that take no part. The last episode of each agent counts.
     """
 
-    def __init__(self, num_agents: int):
+    def __init__(self, num_agents: int, teams: Sequence[int] = ()):
+        """teams: the team of each agent, [num_agents]; empty: all agents are opponents."""
+        self._teams = teams or range(num_agents)
         self._ended: dict[int, tuple[Player, float]] = {}  # by agent, in this match
         self._num_ended = np.zeros(num_agents, np.int64)  # in this match
 
@@ -201,18 +210,20 @@ class MatchLog:
     def take_results(self) -> list[MatchReport]:
         """Returns the result of each live policy against each past self, and begins a new match.
 
-        There is no result where an objective is NaN.
+        There is none of team mates, who win and lose together, and none where an objective is NaN.
         """
-        ended = list(self._ended.values())
+        ended = [(self._teams[agent], *episode) for agent, episode in self._ended.items()]
         self.abandon()
-        past_selves = [(player.past_self, objective) for player, objective in ended if player.past_self]
-        live = [(player.policy_id, objective) for player, objective in ended if player.is_live]
+        past_selves = [
+            (team, player.past_self, objective) for team, player, objective in ended if player.past_self
+        ]
+        live = [(team, player.policy_id, objective) for team, player, objective in ended if player.is_live]
         return [
             # 1: won, 0.5: drawn, 0: lost.
             MatchReport(policy, past_self, 0.5 * (1 + (own > other) - (own < other)))
-            for policy, own in (live if past_selves else ())
-            for past_self, other in past_selves
-            if not math.isnan(own + other)
+            for team, policy, own in (live if past_selves else ())
+            for other_team, past_self, other in past_selves
+            if team != other_team and not math.isnan(own + other)
         ]
 
     def abandon(self) -> None:

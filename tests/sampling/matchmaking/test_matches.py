@@ -5,8 +5,13 @@ import numpy as np
 import pytest
 
 from sample_factory.checkpoints.milestones import Milestone
+from sample_factory.envs.abilities import PlaysInTeams
+from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.env_family import EnvFamily
+from sample_factory.envs.env_info import env_info
 from sample_factory.exchange.messages import MatchReport, Opponents
 from sample_factory.exchange.trajectory_buffers import INACTIVE
+from sample_factory.launch.plan import plan_envs
 from sample_factory.sampling.matchmaking.matchmaking import PastSelves
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from tests.counting import RAW_REWARDS, make_config, make_shared
@@ -54,6 +59,13 @@ class Mortal:
         pass
 
 
+def past_matchmaker(num_agents):
+    """Returns the matchmaking of an env in which every match is against past selves."""
+    past_selves = PastSelves(1.0)
+    past_selves.update(Opponents(0, PAST_SELVES, np.ones((1, len(PAST_SELVES)), np.float32)))
+    return random_matchmaker(1, [0] * num_agents, True, np.random.default_rng(0), past_selves)
+
+
 class Matches:
     """The past selves that act in each step, and the reported results."""
 
@@ -61,10 +73,7 @@ class Matches:
         env = Mortal()
         config = make_config(worker_num_splits=1, num_envs_per_worker=1, rollout=LENGTH)
         buffers, _ = make_shared(config, env)
-        past_selves = PastSelves(1.0)
-        past_selves.update(Opponents(0, PAST_SELVES, np.ones((1, len(PAST_SELVES)), np.float32)))
-        matchmaker = random_matchmaker(1, [0, 0], True, np.random.default_rng(0), past_selves)
-        vector = EnvVector([Named(env, 0)], [matchmaker], buffers, 0, 0, RAW_REWARDS)
+        vector = EnvVector([Named(env, 0)], [past_matchmaker(2)], buffers, 0, 0, RAW_REWARDS)
         vector.reset([None], [0], no_actions)
         self.acting = []  # by match and step: the past selves that act, None for a live policy
         for _ in range(num_matches):
@@ -80,6 +89,41 @@ class Matches:
                 if (buffers.policy_ids[trajectory.buffer] != INACTIVE).any():
                     buffers.release(np.array([trajectory.buffer]), 0)
         self.results = [report for report in vector.log.take_reports() if isinstance(report, MatchReport)]
+
+
+class Pairs(PlaysInTeams):
+    """Two teams of two; a step is an episode, and its reward is the agent's team."""
+
+    is_multiagent, num_agents = True, 4
+    observation_space, action_space = Mortal.observation_space, Mortal.action_space
+
+    def teams(self):
+        return [0, 1, 1, 0]
+
+    def reset(self, seed=None, options=None):
+        return [np.zeros(4, np.float32)] * 4, [{}] * 4
+
+    def step(self, actions):
+        return self.reset()[0], [*map(float, self.teams())], [True] * 4, [False] * 4, [{}] * 4
+
+    def close(self):
+        pass
+
+
+def test_the_plan_of_a_training_says_who_are_team_mates_and_no_match_rates_them_against_each_other():
+    config = make_config(worker_num_splits=1, num_envs_per_worker=1, rollout=16)
+    info = env_info(adapt(Pairs()), config.namespace())
+    plan = plan_envs(config, EnvFamily("pairs", Pairs, None, {}), None, seed=1, info=info)
+    buffers, _ = make_shared(config, Pairs())
+    vector = EnvVector([Named(Pairs(), 0)], [past_matchmaker(4)], buffers, 0, 0, plan)
+    vector.reset([None], [0], no_actions)
+    for _ in range(16):
+        for _, request in vector.requests():
+            buffers.outputs[request.buffer_indices, request.step] = 0.0
+        vector.step()
+    results = [report for report in vector.log.take_reports() if isinstance(report, MatchReport)]
+    assert len(results) == 2 * 16, "against the two opponents, and not against the team mate"
+    assert {report.score for report in results} <= {0.0, 1.0}
 
 
 @pytest.fixture(scope="module")

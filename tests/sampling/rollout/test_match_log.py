@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 
@@ -34,6 +36,17 @@ def test_live_policies_among_themselves_have_no_result_and_neither_have_past_sel
 def test_a_live_policy_has_a_result_against_each_of_several_past_selves():
     ended = (2, PAST, 5.0), (0, Player(0, B), 1.0), (1, LIVE, 3.0)
     assert results(*ended) == [MatchReport(1, A, 0.0), MatchReport(1, B, 1.0)]
+
+
+@pytest.mark.parametrize("live", range(4))
+def test_a_live_policy_has_a_result_against_each_past_self_of_another_team_and_against_no_team_mate(live):
+    for teams in itertools.product(range(3), repeat=4):
+        log = MatchLog(num_agents=4, teams=teams)
+        for agent, team in enumerate(teams):
+            log.end(agent, LIVE if agent == live else Player(0, A._replace(version=agent)), float(team))
+        assert {(report.past_self.version, report.score) for report in log.take_results()} == {
+            (agent, float(teams[live] > team)) for agent, team in enumerate(teams) if team != teams[live]
+        }
 
 
 def test_where_agents_end_one_by_one_the_last_episode_of_each_counts():
