@@ -179,7 +179,12 @@ def plan_of_node(number: int, plan: SamplingPlan, flags: ClusterFlags) -> Sampli
         own_flags = replace(own_flags, inline_samplers=num_workers)
     own_flags = replace(own_flags, num_workers=num_workers)
     topology = plan.topology
-    envs_per_worker = flags.node_envs_per_worker or topology.envs_per_split * topology.num_splits
+    envs_per_worker = flags.node_envs_per_worker or topology.envs_per_worker
+    # The workers and envs of the learner's machine come first, then those of each node in turn.
+    first_worker = topology.num_workers + (number - 1) * num_workers
+    first_env_id = (
+        topology.num_workers * topology.envs_per_worker + (number - 1) * num_workers * envs_per_worker
+    )
     topology = replace(
         topology,
         num_workers=num_workers,
@@ -193,7 +198,7 @@ def plan_of_node(number: int, plan: SamplingPlan, flags: ClusterFlags) -> Sampli
     )
     seed = plan.seed + SEEDS_OF_A_NODE * number
     return plan._replace(
-        envs=plan.envs._replace(seed=seed),
+        envs=plan.envs._replace(seed=seed, first_worker=first_worker, first_env_id=first_env_id),
         acting=plan.acting._replace(seed=seed, policies=policies),
         topology=topology,
         flags=own_flags,

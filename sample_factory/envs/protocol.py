@@ -301,7 +301,11 @@ class EnvAround(MultiAgentEnv):
 
 
 class EnvConfig(NamedTuple):
-    """Identifies one of the experiment's envs. env_id is unique in the run and seeds the env."""
+    """Identifies one of the experiment's envs. env_id seeds the env.
+
+    worker_index and env_id count on from machine to machine. With --num_nodes, they are unique in the run if
+    all nodes have as many workers and envs.
+    """
 
     worker_index: int
     vector_index: int

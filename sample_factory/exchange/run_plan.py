@@ -51,6 +51,7 @@ class EnvPlan(NamedTuple):
     reports_infos: whether an observer reads the infos of episodes.
     reports_matches: whether the result of each match is sent (MatchEnded).
     teams: see MatchLog.
+    first_worker, first_env_id: numbers of this machine's first worker and env in the run.
     kinds: of the env in the trial before the run, which every env has to have; None: this is not checked.
     """
 
@@ -71,6 +72,8 @@ class EnvPlan(NamedTuple):
     reports_infos: bool = False
     reports_matches: bool = False
     teams: tuple[int, ...] = ()
+    first_worker: int = 0
+    first_env_id: int = 0
     kinds: AgentKinds | None = None
 
 

@@ -58,6 +58,10 @@ class Topology:
         return policy_id % self.num_kinds
 
     @property
+    def envs_per_worker(self) -> int:
+        return self.envs_per_split * self.num_splits
+
+    @property
     def agents_per_split(self) -> int:
         return self.envs_per_split * self.agents_per_env
 

@@ -75,7 +75,7 @@ class MatchSetup(NamedTuple):
     mix_policies: --pbt_mix_policies_in_one_env.
     rng: random generator with a seed that follows from --seed.
     past_selves: the past selves in use now; none without --selfplay_past_share.
-    env_id: number of the env among all envs of the run.
+    env_id: number of the env among all envs of the run, see EnvConfig.
     cfg: all flags, as attributes.
     """
 

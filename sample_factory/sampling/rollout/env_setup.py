@@ -102,9 +102,10 @@ class EnvSetup:
 
     def _env_configs(self, split: int) -> list[EnvConfig]:
         envs_per_split = self._topology.envs_per_split
-        first_id = self._worker_index * envs_per_split * self._topology.num_splits
+        first_id = self._plan.first_env_id + self._worker_index * self._topology.envs_per_worker
+        worker_index = self._plan.first_worker + self._worker_index
         indices = range(split * envs_per_split, (split + 1) * envs_per_split)
-        return [EnvConfig(self._worker_index, index, first_id + index) for index in indices]
+        return [EnvConfig(worker_index, index, first_id + index) for index in indices]
 
     def _make_env(self, config: EnvConfig) -> GuardedEnv:
         def make() -> MultiAgentEnv:
