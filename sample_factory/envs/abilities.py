@@ -29,8 +29,8 @@ class TrainingInfo:
     TrainingInfoInterface.
 
     training_info: the last values: `approx_total_training_steps`, the env frames that the policy was trained
-        on so far; `policy_id`, the policy that plays the env's first agent; and whatever observers send.
-        Empty where the env is not trained in, e.g. in `enjoy`.
+        on so far; `policy_id`, the policy that plays the env's first agent in the episode; and whatever
+        observers send. Empty where the env is not trained in, e.g. in `enjoy`.
     """
 
     training_info: Mapping[str, Any] = types.MappingProxyType({})
@@ -40,7 +40,8 @@ class TrainingInfo:
         that begins the next episode.
 
         An env that resets itself (a multi-agent env with lists, a VectorEnv or an env in a SyncVectorEnv) is
-        called between two steps instead: the values are for its next reset.
+        called between two steps instead: the values are for its next reset, and with several policies they
+        are those of the policy that plays the first agent in the current match.
         """
         self.training_info = training_info
 

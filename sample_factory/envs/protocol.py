@@ -201,7 +201,7 @@ class TrainingInfoBox:
     def __init__(self, env: Any, resets_itself: bool):
         """resets_itself: whether the env begins episodes without a call: it gets values at once."""
         self._receivers = find_abilities(env, TrainingInfo)
-        self._resets_itself = resets_itself
+        self.resets_itself = resets_itself
         self._waiting: Mapping[str, Any] | None = None
 
     @property
@@ -212,11 +212,11 @@ class TrainingInfoBox:
     def put(self, training_info: Mapping[str, Any]) -> None:
         """Stores the values for the next episode. Raises as `deliver` if the env resets itself."""
         self._waiting = training_info
-        if self._resets_itself:
+        if self.resets_itself:
             self.deliver()
 
     def deliver(self) -> None:
-        """Hands stored values to the env. To be called before each reset.
+        """Hands stored values to the env. To be called before each reset, unless the game continues.
 
         Raises EnvContractError if the env rejects them.
         """

@@ -9,7 +9,14 @@ from sample_factory.envs import contract
 from sample_factory.envs.adapters.adapter import Adapter, AgentCodecs
 from sample_factory.envs.adapters.old_gym import OldGymEnv, accepts_seed, is_observation_alone
 from sample_factory.envs.end_infos import copy_info
-from sample_factory.envs.protocol import NO_END_INFOS, EndInfos, ObservationRows, StepResult, active_agents
+from sample_factory.envs.protocol import (
+    EPISODE_CONTINUES,
+    NO_END_INFOS,
+    EndInfos,
+    ObservationRows,
+    StepResult,
+    active_agents,
+)
 from sample_factory.runtime.log import log
 
 
@@ -51,7 +58,8 @@ class SingleAgentAdapter(Adapter):
         end_infos: EndInfos = NO_END_INFOS
         if terminated or truncated:
             end_infos = {0: copy_info(info)}
-            self.training_info.deliver()
+            if not info.get(EPISODE_CONTINUES):
+                self.training_info.deliver()
             seed = self.next_seeds.pop() if self.next_seeds else None
             observation, info = contract.unpack_reset(self.env.reset(seed=seed))
             contract.check_info(info, "reset")

@@ -80,6 +80,10 @@ class PlayerAssignment:
         """Returns the players of some agents' current episodes."""
         return [self._players[player_id] for player_id in self._player_ids[agents].tolist()]
 
+    def next_policy(self, env: int) -> int:
+        """Returns the policy that plays the first agent of an env in its next match."""
+        return self._matchmakings[env].next_policy(0)
+
     def next_episodes(self, ended: Sequence[int], over: Sequence[int], begun: np.ndarray) -> np.ndarray:
         """Assigns players to the agents that begin an episode, and returns these agents, [n] int64.
 

@@ -106,7 +106,8 @@ class Matchmaking(Protocol):
 
     def next_match(self) -> Sequence[Player | int]:
         """Returns the player of each agent in the next match: the number of a policy, or a `Player`, which
-        may be a past self. Called before the first match and after each match."""
+        may be a past self. Called before the first match and after each match; where envs have the ability
+        TrainingInfo, one match ahead."""
 
 
 class MatchmakingError(PermanentFailure):
@@ -166,11 +167,28 @@ class CheckedMatchmaking:
         self._matchmaking = made
         self._setup = setup
         self._name = f"{flag}: {type(made).__name__}.next_match"
-        self._returned: list[Any] = []  # by the last call
+        self._drawn: Any = None  # what the rule has returned for a match that has not begun
+        self._returned: list[Any] = []  # for the last match that has begun
         self._players: list[Player] = []
 
     def next_match(self) -> Sequence[Player]:
         """Returns the player of each agent; the same object as before if no player changes."""
+        returned = self._draw()
+        self._drawn = None
+        if list(returned) != self._returned or not all(map(self._setup.past_selves.has, self._players)):
+            self._players = [self._player(agent, player, returned) for agent, player in enumerate(returned)]
+            self._returned = list(returned)
+        return self._players
+
+    def next_policy(self, agent: int) -> int:
+        """Returns the policy that plays an agent in the match that `next_match` will return."""
+        returned = self._draw()
+        return self._player(agent, returned[agent], returned).policy_id
+
+    def _draw(self) -> Any:
+        """Returns what the rule returns for the next match; asks it once for each match."""
+        if self._drawn is not None:
+            return self._drawn
         try:
             returned = self._matchmaking.next_match()
         except Exception as error:  # any error of a user's code
@@ -178,10 +196,8 @@ class CheckedMatchmaking:
         num_agents = self._setup.num_agents
         if not isinstance(returned, (Sequence, np.ndarray)) or len(returned) != num_agents:
             self._refuse(returned, f"{num_agents} players, one per agent")
-        if list(returned) != self._returned or not all(map(self._setup.past_selves.has, self._players)):
-            self._players = [self._player(agent, player, returned) for agent, player in enumerate(returned)]
-            self._returned = list(returned)
-        return self._players
+        self._drawn = returned
+        return returned
 
     def _player(self, agent: int, player: Any, returned: Any) -> Player:
         if isinstance(player, (int, np.integer)):

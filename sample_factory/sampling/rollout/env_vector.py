@@ -121,6 +121,7 @@ class EnvVector:
                 active[i] = env.active_after_reset if result is None else result.active
                 taken += 1
         self._set_active(active)
+        self.values.after_reset()
         return taken
 
     @property

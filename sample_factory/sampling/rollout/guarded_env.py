@@ -130,6 +130,11 @@ class GuardedEnv:
         """Whether the env has `send` and `receive`."""
         return self._env.steps_in_background
 
+    @property
+    def resets_itself(self) -> bool:
+        """Whether the env begins episodes without a call, and so gets values of the run at once."""
+        return self._env.training_info.resets_itself
+
     def send(self, actions: np.ndarray) -> None:
         """Starts a step of an env that `steps_in_background`. `receive` handles an exception."""
         self._stepping[0] = self._env_index

@@ -11,6 +11,9 @@ from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 class ValuesForEnvs:
     """Sends each env the reward shaping of its agents' policies, and the training info of its first agent's
     policy. Keeps both by policy, since another policy may play an agent from its next episode on.
+
+    An env is reset within a step, before its next match begins. So during a match, it gets the training info
+    for the next one; an env that resets itself gets what is for the current match.
     """
 
     def __init__(self, envs: Sequence[GuardedEnv], players: PlayerAssignment, agents_per_env: int):
@@ -20,6 +23,7 @@ class ValuesForEnvs:
         self._shaping: dict[int, Mapping[str, Any]] = {}  # by policy; absent: the env's default
         self._training_info: dict[int, Mapping[str, Any]] = {}  # by policy
         self._sent: dict[int, Mapping[str, Any]] = {}  # by env: the newest training info it got
+        self._are_reset = False  # all envs, for their first matches
 
     def update(self, message: NewShaping | NewTrainingInfo) -> None:
         """Sets the values of a message. Not while the envs are in the middle of a step."""
@@ -40,8 +44,15 @@ class ValuesForEnvs:
         self._training_info[policy_id] = training_info
         self._send_training_info(range(len(self._envs)))
 
+    def after_reset(self) -> None:
+        """After the first reset of all envs: sends the training info for their second matches."""
+        self._are_reset = True
+        if self._training_info:
+            self._send_training_info(range(len(self._envs)))
+
     def begin_episodes(self, agents: Iterable[int], envs: Iterable[int]) -> None:
-        """Sends the values of the policies that play now. agents: begin an episode. envs: begin a match."""
+        """Sends the shaping of the agents that begin an episode, and the training info of envs that begin a
+        match."""
         if self._shaping:
             self._send_shaping(agents)
         if self._training_info:
@@ -56,8 +67,11 @@ class ValuesForEnvs:
 
     def _send_training_info(self, envs: Iterable[int]) -> None:
         for env in envs:
-            first_agent = env * self._agents_per_env
-            training_info = self._training_info.get(int(self._players.policies[first_agent]))
+            if self._are_reset and not self._envs[env].resets_itself:
+                policy = self._players.next_policy(env)
+            else:
+                policy = int(self._players.policies[env * self._agents_per_env])
+            training_info = self._training_info.get(policy)
             if training_info is not None and training_info is not self._sent.get(env):
                 self._sent[env] = training_info
                 self._envs[env].set_training_info(training_info)

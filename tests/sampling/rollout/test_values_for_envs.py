@@ -10,12 +10,14 @@ import pytest
 from sample_factory.envs.abilities import RewardShaping, TrainingInfo
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_family import EnvFamily
+from sample_factory.envs.protocol import EPISODE_CONTINUES
 from sample_factory.exchange.messages import EpisodeReport, NewShaping, NewTrainingInfo, reports_in
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.models import towers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.queues import SocketQueue
 from sample_factory.sampling.inline_sampler import InlineSampler
+from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking, MatchSetup, PastSelves
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
@@ -28,12 +30,13 @@ STEPS = 3  # of an episode
 class Level(gym.Env, TrainingInfo, RewardShaping):
     """The first number of the observation is the level that the episode was begun with.
 
-    shaping: the newest. first_shaping: of the first episode.
+    shaping: the newest. first_shaping: of the first episode. num_lives: episodes of a game.
     """
 
     observation_space = gym.spaces.Box(-1, 1e9, (4,), np.float32)
     action_space = gym.spaces.Discrete(1000)
     shaping = first_shaping = None
+    num_lives, num_lost = 1, 0
 
     def get_default_reward_shaping(self):
         return {"kill": 0.0}
@@ -50,7 +53,11 @@ class Level(gym.Env, TrainingInfo, RewardShaping):
     def step(self, action):
         self.num_steps += 1
         info = {"level": np.int64(self.level), "picture": np.zeros(9), "episode_extra_stats": {"x": 1.0}}
-        return self._observation(), 1.0, self.num_steps == STEPS, False, info
+        is_over = self.num_steps == STEPS
+        self.num_lost += is_over
+        if self.num_lost % self.num_lives:
+            info[EPISODE_CONTINUES] = True
+        return self._observation(), 1.0, is_over, False, info
 
     def _observation(self):
         return np.array([self.level, 0, 0, 0], np.float32)
@@ -63,10 +70,8 @@ class Alternating:
         self.num_matches = 0
 
     def next_match(self):
-        from sample_factory.sampling.matchmaking.matchmaking import Player
-
         self.num_matches += 1
-        return [Player((self.num_matches - 1) % 2)]
+        return [(self.num_matches - 1) % 2]
 
 
 def message(level, policy_id=0):
@@ -78,11 +83,13 @@ def levels(buffers):
     return buffers.obs["obs"][0, :, 0].tolist()
 
 
-def make_vector(matchmaking):
+def make_vector(matchmaking, env_class=Level):
     config = make_config(num_envs_per_worker=1, worker_num_splits=1, num_policies=2, rollout=16)
     buffers, _ = make_shared(config, Level())
-    env = GuardedEnv(lambda: adapt(Level()), "env 0", 0, np.zeros(1, int), print)
-    return EnvVector([env], [matchmaking], buffers, 0, 0, RAW_REWARDS), buffers
+    env = GuardedEnv(lambda: adapt(env_class()), "env 0", 0, np.zeros(1, int), print)
+    setup = MatchSetup(2, (0,), True, np.random.default_rng(0), PastSelves())
+    checked = CheckedMatchmaking("given", lambda _: matchmaking, setup)
+    return EnvVector([env], [checked], buffers, 0, 0, RAW_REWARDS), buffers
 
 
 def play(vector, buffers, num_steps):
@@ -92,21 +99,69 @@ def play(vector, buffers, num_steps):
         vector.step()
 
 
-def test_an_env_gets_the_values_of_the_policy_that_plays_it_from_its_next_episode_on():
-    vector, buffers = make_vector(Alternating())
-    vector.values.set_training_info(0, {"level": 10})
-    vector.reset([None], [0], None)
-    vector.values.set_training_info(1, {"level": 20})
+class Drawn:
+    """A policy for each match, drawn at random."""
+
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
+
+    def next_match(self):
+        return [int(self.rng.integers(2))]
+
+
+@pytest.mark.parametrize("matchmaking", [Alternating(), *map(Drawn, range(4))])
+@pytest.mark.parametrize("num_lives", [1, 2])
+def test_each_episode_is_begun_and_played_with_the_values_of_the_policy_that_plays_it(
+    matchmaking, num_lives, monkeypatch
+):
+    monkeypatch.setattr(Level, "num_lives", num_lives)
+    vector, buffers = make_vector(matchmaking)
+    vector.values.set_training_info(0, {"level": 0})
+    vector.values.set_training_info(1, {"level": 1})
+    vector.reset([None], [7], lambda rows: np.zeros((1, 1), np.float32))
     play(vector, buffers, 16)
-    # The policy of an episode is known when the episode before it has ended, and the env was reset with it.
-    assert levels(buffers)[::STEPS] == [10, 10, 20, 10, 20, 10]
+    policies = buffers.policy_ids[0, :16].tolist()
+    assert levels(buffers)[:16] == policies and set(policies) == {0, 1}
+
+
+def test_an_env_that_resets_itself_gets_the_values_of_the_policy_that_plays_now():
+    class ResetsItself(TrainingInfo):
+        is_multiagent, num_agents = True, 1
+        observation_space, action_space = Level.observation_space, Level.action_space
+
+        def reset(self, *, seed=None, options=None):
+            return [np.zeros(4, np.float32)], [{}]
+
+        def step(self, actions):
+            return [np.full(4, self.training_info["level"], np.float32)], [0.0], [True], [False], [{}]
+
+    vector, buffers = make_vector(Drawn(0), ResetsItself)
+    vector.values.set_training_info(0, {"level": 0})
+    vector.values.set_training_info(1, {"level": 1})
+    vector.reset([None], [0], None)
+    play(vector, buffers, 15)
+    policies = buffers.policy_ids[0, :15].tolist()
+    assert levels(buffers)[1:16] == policies and set(policies) == {0, 1}, "observed after the step"
+
+
+def test_a_rebuilt_env_gets_the_values_of_the_policy_that_plays_it_next(monkeypatch):
+    def step(env, action):
+        raise RuntimeError("broken")
+
+    vector, buffers = make_vector(Alternating())
+    vector.values.set_training_info(0, {"level": 0})
+    vector.values.set_training_info(1, {"level": 1})
+    vector.reset([None], [0], None)
+    monkeypatch.setattr(Level, "step", step)
+    play(vector, buffers, 3)
+    assert levels(buffers)[:4] == [0, 1, 0, 1]
 
 
 def test_new_values_do_not_change_an_episode_that_is_being_played():
     vector, buffers = make_vector(Alternating())
     vector.reset([None], [0], None)
     play(vector, buffers, 1)
-    vector.values.set_training_info(0, {"level": 1})
+    vector.values.set_training_info(1, {"level": 1})  # plays the second episode
     play(vector, buffers, 2 * STEPS)
     assert levels(buffers)[: 2 * STEPS] == [-1] * STEPS + [1] * STEPS
 
