@@ -150,6 +150,7 @@ class _ForkedTemplate(template.Template):
         self._process = _Forked(pid)
         self._is_ready = False
         self._is_useless = False
+        self._lock = threading.RLock()
 
 
 class _Forked:
