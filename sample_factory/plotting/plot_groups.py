@@ -94,7 +94,7 @@ def plot_groups(
         begins, with a note, instead of raising ConfigError.
 
     Returns lines of text: a table with the last values of every line of the picture, then notes about means
-    that end early and runs that were left out.
+    that end early, runs with the same seed, and runs that were left out.
 
     Raises ConfigError if there is nothing to draw, if a file cannot be used, or if matplotlib is missing.
     """
@@ -115,22 +115,22 @@ def plot_groups(
 def read_runs(
     folders: Sequence[Folder], tags: Sequence[str], policy_index: int, skip: bool, notes: list[str]
 ) -> list[TrainedExperiment]:
-    """Reads all experiments in some folders; a folder that is given twice counts once.
+    """Reads all experiments in some folders; one that is given in several ways counts once.
 
     skip: leave out every experiment that cannot be read; False: raise ConfigError if it was named itself.
     notes: receives a line of text about each experiment that is left out.
     """
     found = []
     paths = [Path(folder).expanduser() for folder in folders]
-    for folder in {path.resolve(): path for path in paths}.values():
-        experiments = find_experiments(folder) or [folder]
-        for experiment in experiments:
-            try:
-                found.append(read_experiment(experiment, tags, policy_index))
-            except ConfigError as error:
-                if not skip and experiments == [folder]:
-                    raise
-                notes.append(f"left out: {error}")
+    named = {path.resolve() for path in paths}
+    experiments = [experiment for path in paths for experiment in find_experiments(path) or [path]]
+    for resolved, experiment in {path.resolve(): path for path in experiments}.items():
+        try:
+            found.append(read_experiment(experiment, tags, policy_index))
+        except ConfigError as error:
+            if not skip and resolved in named:
+                raise
+            notes.append(f"left out: {error}")
     return found
 
 
@@ -152,7 +152,8 @@ def draw_picture(
     title: str | None = None,
     levels: Sequence[tuple[str, float]] = (),
 ) -> list[str]:
-    """Writes a picture; returns a table with the last values, and notes about means that end early.
+    """Writes a picture; returns a table with the last values, and notes about means that end early and
+    runs with the same seed.
 
     levels: (env, value) of dashed lines for the first tag. Raises ConfigError.
     """
@@ -191,7 +192,8 @@ def draw_picture(
     columns = ["tag", "env", "group", "runs", against, "mean", *BANDS[averaging.band][1]]
     rows = [columns, *sorted(rows, key=lambda row: tags.index(row[0]))]
     table = aligned([row[1:] for row in rows], "<<>") if len(tags) == 1 else aligned(rows, "<<<>")
-    return [*table, *filter(None, (cut_note(group, tags[0], against) for group in groups))]
+    cut_notes = filter(None, (cut_note(group, tags[0], against) for group in groups))
+    return [*table, *cut_notes, *(note for group in groups for note in repeat_notes(group))]
 
 
 def _line(group: Group, x: np.ndarray, mean: np.ndarray, edges: Sequence[np.ndarray]) -> Line:
@@ -354,3 +356,17 @@ def cut_note(group: Group, tag: str, against: str) -> str:
         f"{group.label or group.env} is drawn up to {shortest:,.0f} {against}, where {ends[shortest]} ends; "
         f"the longest of its runs has {longest:,.0f}"
     )
+
+
+def repeat_notes(group: Group) -> list[str]:
+    """Returns a text for each run of a group with the seed and flags of another one: it may be a copy."""
+    first: dict[tuple[tuple[str, str], ...], Path] = {}
+    notes = []
+    for run in group.experiments:
+        seed = run.flags.get("seed", "null")
+        values = {name: value for name, value in run.flags.items() if name not in NOT_THE_EXPERIMENT}
+        like = first.setdefault(tuple(sorted({**values, "seed": seed}.items())), run.folder)
+        if like != run.folder and seed != "null":  # null: each run draws its own
+            where = group.label or group.env
+            notes.append(f"{where}: {like} and {run.folder} have the same seed and count as two runs")
+    return notes

@@ -9,6 +9,7 @@ import json
 import math
 import operator
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -58,6 +59,7 @@ MOVED = {
     "0_aux/master_process_memory_mb": "stats/master_process_memory_mb",
 }
 SEARCH_DEPTH = 4  # folders below the one that was named in which experiments are found
+MOVED_ASIDE = re.compile(r"_old\d{4}$")  # end of the names that --restart_behavior=restart gives
 NUM_NEAREST = 5
 # Names of figures, without their group -> what axes call them.
 NAMES = {
@@ -93,11 +95,22 @@ class TrainedExperiment(NamedTuple):
 
 
 def find_experiments(folder: Path) -> list[Path]:
-    """Returns the folder if it is an experiment, otherwise all experiments below it, by name."""
-    patterns = ["*/" * depth + name for depth in range(SEARCH_DEPTH + 1) for name in SAVED_NAMES]
+    """Returns the folder if it is an experiment, otherwise all experiments below it, by name, without
+    those that lie within another or in a hidden folder, or were moved aside by a restart."""
     if saved_path(folder) is not None:
         return [folder]
-    return sorted({path.parent for pattern in patterns for path in folder.glob(pattern)})
+    patterns = ["*/" * depth + name for depth in range(SEARCH_DEPTH + 1) for name in SAVED_NAMES]
+    found = {path.parent for pattern in patterns for path in folder.glob(pattern)}
+    return sorted(path for path in found if found.isdisjoint(path.parents) and not _is_spare(path, folder))
+
+
+def _is_spare(path: Path, folder: Path) -> bool:
+    """Returns whether an experiment below `folder` is in a hidden folder, such as a copy for the Hub, or was
+    moved aside by the one beside it."""
+    if any(name.startswith(".") for name in path.relative_to(folder).parts):
+        return True
+    name = MOVED_ASIDE.sub("", path.name)
+    return name != path.name and saved_path(path.with_name(name)) is not None
 
 
 def read_experiment(folder: Path, tags: Sequence[str], policy_index: int) -> TrainedExperiment:

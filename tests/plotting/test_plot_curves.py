@@ -12,8 +12,20 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.monitoring import summaries
 from sample_factory.plotting.drawing import Line, Panel, colour, dashes, draw_panels, short_number
 from sample_factory.plotting.plot_curves import labelled_folders, main
-from sample_factory.plotting.plot_groups import Averaging, Group, group_by_flags, mean_of, plot_groups
-from sample_factory.plotting.read_summaries import label_of, read_experiment, read_policies
+from sample_factory.plotting.plot_groups import (
+    Averaging,
+    Group,
+    group_by_flags,
+    mean_of,
+    plot_groups,
+    read_runs,
+)
+from sample_factory.plotting.read_summaries import (
+    find_experiments,
+    label_of,
+    read_experiment,
+    read_policies,
+)
 
 TAG = "0_aux/avg_reward"
 
@@ -378,6 +390,37 @@ def test_a_run_that_ended_before_the_others_of_its_line_began_is_left_out_if_ask
     _, row, note = plot_groups(groups, tmp_path / "groups.svg", skip_unreadable=True)
     assert row.split() == ["doom_basic", "all", "2", "20", "2.000", "1.000", "3.000"]
     assert note == f"left out: {crashed} ends before another run of its line begins"
+
+
+def test_each_run_of_a_folder_counts_once_without_copies_and_what_a_restart_moved_aside(train, tmp_path):
+    a, b = train("grid/a", {0: 1.0}, seed=1), train("grid/b", {0: 2.0}, seed=2)
+    for spare in ("a_old0000", "a_old0001", "a/.push_to_hub.12", ".copy/c", "b/nested"):
+        train(f"grid/{spare}", {0: 100.0}, seed=3)
+    alone = train("grid/d_old0000", {0: 3.0}, seed=4)  # the name of a run: there is no d beside it
+    (tmp_path / "grid/link").symlink_to(b)
+    grid = tmp_path / "grid"
+
+    def counted(*folders):
+        runs = read_runs(folders, [TAG], 0, skip=False, notes=[])
+        return sorted(run.folder.resolve() for run in runs)
+
+    assert find_experiments(grid) == [a, b, alone, grid / "link"]
+    for folders in ([grid], [grid, a], [a, grid], [grid / "a", grid / ".." / "grid", grid / "link"]):
+        assert counted(*folders) == [a, b, alone]
+    assert counted(a, grid / "a_old0000") == [a, grid / "a_old0000"], "it was named"
+
+
+def test_runs_of_one_line_with_the_same_seed_and_flags_are_noted(train, tmp_path):
+    def notes(*folders):
+        lines = plot_groups({"all": folders}, tmp_path / "groups.svg")
+        return [line for line in lines if "the same seed" in line]
+
+    first, copy = train("01_a", {0: 1.0}, seed=1), train("02_a", {0: 2.0}, seed=1)
+    others = [train("b", {0: 1.0}, seed=2), train("c", {0: 1.0}, seed=1, gamma=0.5)]
+    unseeded = [train("d", {0: 1.0}), train("e", {0: 1.0})]
+    assert notes(first, *others, *unseeded) == []
+    (note,) = notes(first, *others, copy)
+    assert note == f"all: {first} and {copy} have the same seed and count as two runs"
 
 
 @pytest.fixture
