@@ -65,6 +65,15 @@ class PolicyProgress:
         stats = report.stats or {}
         self.lag = stats.get("version_diff_avg", self.lag)
 
+    def episode_summaries(self) -> dict[str, float]:
+        """Returns TensorBoard tag -> value of the last episodes.
+
+        Nothing while a policy that was resumed has only the first, short episodes of this run: its curves
+        have better values from before, and their last one may count as the result of the whole training.
+        """
+        is_resumed = self._first is not None and self._first.env_frames > 0
+        return {} if is_resumed and self.episodes.are_first else self.episodes.summaries()
+
     def update_best(self) -> None:
         """Compares the mean reward of the last episodes with the best so far. To be called repeatedly."""
         mean = None if self.episodes.are_first else self.episodes.mean("reward", self.episodes.window)

@@ -223,7 +223,7 @@ class Summaries:
             scalars = {
                 "0_aux/_sample_throughput": progress.samples_per_second(policy_id),
                 "0_aux/env_frames": policy.env_frames,
-                **policy.episodes.summaries(),
+                **policy.episode_summaries(),
                 **components.summaries(policy_id),
             }
             if policy.lag is not None:

@@ -167,7 +167,7 @@ def test_a_policy_that_takes_over_another_takes_over_its_rating(make_loop):
 def test_a_policy_that_takes_over_another_starts_a_new_window_of_episodes(make_loop):
     loop, channels, folder = make_loop(num_policies=2, with_pbt=True)
     for policy_id in (0, 1):
-        channels.reports.put(TrainReport(policy_id, 1, 100, 100, None))
+        channels.reports.put(TrainReport(policy_id, 1, 0, 0, None))
         for _ in range(20):
             channels.reports.put(EpisodeReport(policy_id, 5.0, 10, 5.0, {}))
     channels.reports.put(PolicyReplaced(1, donor=0))

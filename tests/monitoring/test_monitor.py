@@ -1,3 +1,4 @@
+import shutil
 import subprocess
 import sys
 
@@ -19,8 +20,9 @@ from tests.monitoring.conftest import FRAMESKIP, sizes
 
 @pytest.fixture
 def make_monitor(tmp_path, fake_time):
-    def make(num_policies: int = 1, envs_per_split: int = 8, texts=None, **flags) -> Monitor:
+    def make(num_policies=1, envs_per_split=8, texts=None, num_agents=None, **flags) -> Monitor:
         topology = sizes(num_policies, envs_per_split)
+        topology.num_agents = num_agents or topology.num_agents
         return Monitor(tmp_path, MonitoringFlags(**flags), topology, texts=texts, now=fake_time)
 
     return make
@@ -279,6 +281,28 @@ def test_a_resumed_run_hides_summaries_beyond_its_checkpoint(make_monitor, tmp_p
     assert curves(tmp_path)["train/loss"] == [(100, 1.0), (200, 2.0), (250, 9.0)]
 
 
+@pytest.mark.parametrize("agents", [1, 30])
+def test_curves_of_a_resumed_policy_go_on_without_its_first_short_episodes(make_monitor, tmp_path, agents):
+    """However soon the run ends: the last point of a curve is what tables take as the result of a run."""
+    whole = max(20, agents)  # a full window, and an episode of each agent
+    last = {}
+    for num_episodes in (10, whole - 1, whole):
+        begun, resumed = make_monitor(stats_avg=20), make_monitor(stats_avg=20, num_agents=agents)
+        begun.handle(train_report(0))
+        for _ in range(10):  # the first run has nothing better to show
+            begun.handle(episode(50.0))
+        begun.handle(train_report(100))
+        begun.close()
+        resumed.handle(train_report(100))
+        for _ in range(num_episodes):
+            resumed.handle(episode(1.0, kills=2.0))
+        resumed.handle(train_report(200))
+        resumed.close()
+        last[num_episodes] = curves(tmp_path)["0_aux/avg_reward"][-1]
+        shutil.rmtree(tmp_path / ".summary")
+    assert last == {10: (100, 50.0), whole - 1: (100, 50.0), whole: (200, 1.0)}
+
+
 def test_writing_summaries_loads_neither_torch_nor_tensorflow(tmp_path):
     code = (
         "import sys\n"
@@ -347,7 +371,7 @@ def test_curves_are_written_and_flushed_every_five_seconds_at_first(make_monitor
 
 def test_the_true_objective_has_curves_only_where_it_differs(make_monitor, tmp_path):
     monitor = make_monitor()
-    monitor.handle(train_report(10))
+    monitor.handle(train_report(0))
     for _ in range(10):
         monitor.handle(episode(1.0))
     monitor.close()

@@ -48,7 +48,8 @@ def train_dir(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def resumed(train_dir):
-    flags = [*CARTPOLE, "--lr_schedule=kl_adaptive_minibatch"]
+    # The second run is to have a full window of episodes, before which a resumed policy writes no means.
+    flags = [*CARTPOLE, "--lr_schedule=kl_adaptive_minibatch", "--stats_avg=20"]
     try:
         process = start("train", train_dir, *flags, FOREVER)
         wait_for_frames(process, 0)
