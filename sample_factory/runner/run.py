@@ -4,8 +4,9 @@ import contextlib
 import csv
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from sample_factory.config.command import Command
 from sample_factory.config.experiment_folder import saved_path
@@ -59,7 +60,24 @@ def open_backend(flags: RunnerFlags, folder: Path) -> Iterator[Backend]:
         yield backend
 
 
+def check_params(job: Job) -> None:
+    """Raises ConfigError if the job's experiment was begun with other parameters of the grid: it would go on
+    with those under a name that now stands for others."""
+    if not (job.folder.is_dir() and job.order.exists()):
+        return
+    before = set(typed_params(Job.read(job.order).params))
+    now = set(typed_params(job.params))
+    if before != now:
+        began, changed = (" ".join(sorted(words)) or "no others" for words in (before - now, now - before))
+        raise ConfigError(
+            f"{job.name} was begun with {began}, and its description now has {changed}; append new "
+            f"experiments at the end of the grid, or delete {job.folder}"
+        )
+
+
 def _run(jobs: Sequence[Job], backend: Backend, folder: Path, pause: float) -> int:
+    for job in jobs:
+        check_params(job)
     grid = Grid(backend, pause)
     grid.board.print(f"{len(jobs)} runs in {folder}; their output: {jobs[0].files}/*.log")
     has_ended = grid.run(list(map(Row, jobs)))
@@ -103,6 +121,11 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
             writer.writerow({**{name: as_typed(value) for name, value in job.params.items()}, **cells})
 
 
+def typed_params(params: Mapping[str, Any]) -> list[str]:
+    """Returns e.g. ["learning_rate=0.001"]."""
+    return [f"{name}={as_typed(value)}" for name, value in params.items()]
+
+
 def draw_curves(path: Path, jobs: Sequence[Job]) -> list[str]:
     """Draws the rewards of all runs that have begun: a panel for each env, a line for each set of parameters.
 
@@ -114,7 +137,7 @@ def draw_curves(path: Path, jobs: Sequence[Job]) -> list[str]:
         if saved_path(job.folder) is None:  # not begun when the grid was stopped, or nothing was learned
             continue
         params = {name: value for name, value in job.params.items() if name not in NOT_IN_LABEL}
-        words = [f"{name}={as_typed(value)}" for name, value in params.items()]  # e.g. learning_rate=0.001
+        words = typed_params(params)
         label = " ".join([*([job.folder.parent.name] if has_several or not words else []), *words])
         groups.setdefault(label, []).append(job.folder)
     try:

@@ -3,12 +3,17 @@
 import os
 import signal
 
+import numpy as np
 import psutil
 import pytest
 
+from sample_factory.config.flags import ConfigError
 from sample_factory.monitoring.summaries import TensorboardWriter
-from sample_factory.runner.run import draw_curves
+from sample_factory.runner import run
+from sample_factory.runner.run import check_params, draw_curves
+from sample_factory.runner.run_description import Experiment, ParamGrid, RunDescription
 from sample_factory.runner.run_job import Job
+from sample_factory.runner.runner_flags import GridFlags
 from tests.processes import alive, is_alive, wait_until
 
 pytestmark = pytest.mark.timeout(300)  # seconds
@@ -62,6 +67,38 @@ def test_runs_that_have_not_begun_are_neither_in_the_picture_nor_a_fault(tmp_pat
     (begun.folder / "cfg.json").write_text('{"env": "doom_basic"}')
     *table, written = draw_curves(tmp_path / "curves.png", [begun, other])
     assert len(table) == 2 and written.startswith("written: ")
+
+
+def test_a_begun_experiment_goes_on_only_with_the_parameters_that_it_was_begun_with(tmp_path, monkeypatch):
+    """Names that are numbers stand for other parameters once a grid is extended."""
+
+    def describe(cmd, **values):
+        experiment = Experiment("a", cmd, ParamGrid(list(values.items())).generate_params())
+        return RunDescription("g", [experiment], customize_experiment_name=False)
+
+    def plan(cmd, **values):
+        return describe(cmd, **values).plan(tmp_path)
+
+    values = {"lr": (1e-3, 1e-4), "layers": ([64, 64], ()), "env_kwargs": ({"x": 0.5}, None)}
+    values["gamma"] = (np.float32(0.9),)
+    begun = plan("train", **values)
+    for job in begun:
+        job.write_order()
+    extended = plan("train", **{**values, "lr": (1e-3, 5e-4, 1e-4)})
+    for job in [*begun, *extended]:
+        check_params(job)  # nothing has been trained yet
+    for job in begun:
+        job.folder.mkdir(parents=True)
+    for job in [*plan("train --more=1", **values), *extended[:4], *extended[8:]]:
+        check_params(job)
+    with pytest.raises(ConfigError, match=r"04_a was begun with lr=0.0001, .* now has lr=0.0005; append"):
+        check_params(extended[4])
+    for other in (plan("train"), plan("train", **values, seed=(1,))):
+        with pytest.raises(ConfigError, match="00_a was begun with"):
+            check_params(other[0])
+    monkeypatch.setattr(run, "load_description", lambda _: describe("train", **values, seed=(1,)))
+    with pytest.raises(ConfigError, match="00_a was begun with"):
+        run.run_grid(GridFlags(run="my_grid", train_dir=str(tmp_path)))
 
 
 def test_all_runs_end_when_the_runner_is_killed(grid):
