@@ -1,13 +1,14 @@
 """The README.md of a repository: metadata that the Hub and leaderboards read, results, and commands."""
 
 import dataclasses
+import json
 import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sample_factory.checkpoints.milestones import env_frames_of, version_of
+from sample_factory.checkpoints.milestones import env_frames_of, find_checkpoints, version_of
 from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import SAVED_NAMES, read_json
@@ -19,6 +20,7 @@ from sample_factory.config.trust import TRUST
 from sample_factory.config.versions import VERSIONS_KEY, describe_versions
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_registry import is_found_by_all_commands
+from sample_factory.evaluation.policy_choice import LATEST, PolicyChoice, chosen_policies, names_file
 from sample_factory.hub.hub_access import LIBRARY
 
 TASK = "reinforcement-learning"
@@ -62,6 +64,15 @@ def model_card(
     enjoy = flags.enjoy_script or ("sample_factory.enjoy" if has_commands else "YOUR.ENJOY.MODULE")
     train = flags.train_script or ("sample_factory.train" if has_commands else "YOUR.TRAIN.MODULE")
     frames = env_frames_of(checkpoint)
+    choice = chosen_policies(config)[0]
+    latest = find_checkpoints(config.experiment_dir, choice.policy_index, LATEST)
+    frames_to_come = 2 * env_frames_of((latest or [checkpoint])[-1])  # training goes on from the latest one
+    played = played_flags(config, choice, checkpoint, results)
+    play = "".join(f" {shlex.quote(word)}" for word in as_arguments(played))
+    keywords = "".join(
+        f", {flag.removeprefix('eval_')}={json.dumps(value) if isinstance(value, str) else value}"
+        for flag, value in played.items()
+    )
     saved = read_json(next(path for name in SAVED_NAMES if (path := config.experiment_dir / name).exists()))
     settings = "".join(f" \\\n    {flag}" for flag in training_flags(saved, family))
     made_with = saved.get(VERSIONS_KEY)
@@ -89,9 +100,9 @@ python -m sample_factory.hub.load_from_hub -r {repository}
 This makes the experiment `train_dir/{name}`. Watch and measure it, and continue its training:
 
 ```bash
-python -m {enjoy} {env} --experiment={name}
-python -m sample_factory.eval --experiment={name} --eval_episodes=100
-python -m {train} {env} --experiment={name} --train_for_env_steps={2 * frames}
+python -m {enjoy} {env} --experiment={name}{play}
+python -m sample_factory.eval --experiment={name} --eval_episodes=100{play}
+python -m {train} {env} --experiment={name} --train_for_env_steps={frames_to_come}
 ```
 
 From Python:
@@ -99,7 +110,7 @@ From Python:
 ```python
 import sample_factory
 
-policy = sample_factory.load_policy("{name}")
+policy = sample_factory.load_policy("{name}"{keywords})
 env = policy.make_env()
 observation, info = env.reset()
 action = policy.act(observation)
@@ -114,6 +125,24 @@ env, or that follow its observations:
 python -m {train} {env} --experiment={name}_again{settings}
 ```
 """
+
+
+def played_flags(
+    config: Config, choice: PolicyChoice, checkpoint: Path, results: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Returns flag -> value: what makes a downloaded experiment play as it was measured, beside defaults.
+
+    checkpoint: the file of `choice`. results: the contents of evaluation.json, if there is one.
+    """
+    policy_index, played = choice
+    if names_file(played):
+        folder = config.extra["hub"].hf_repository.partition("/")[2]
+        path = checkpoint.relative_to(config.experiment_dir.resolve())
+        played = f"train_dir/{folder}/{path.as_posix()}"
+    is_deterministic = config.evaluation.eval_deterministic if results is None else results["deterministic"]
+    flags = {"policy_index": policy_index, "checkpoint": played, "eval_deterministic": is_deterministic}
+    defaults = {"policy_index": 0, "checkpoint": LATEST, "eval_deterministic": False}
+    return {name: value for name, value in flags.items() if value != defaults[name]}
 
 
 def results_section(results: Mapping[str, Any] | None) -> str:

@@ -1,20 +1,21 @@
 """What other people have written into an experiment is text in its model card, no Markdown and no command."""
 
+import ast
 import json
 import re
 import shlex
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
 from sample_factory import register_env
-from sample_factory.config.command import PLAYS
+from sample_factory.config.command import PLAYS, PLAYS_IN_PARALLEL
 from sample_factory.config.flags import section_fields
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.evaluation.policy_choice import PolicyChoice, chosen_policies, find_checkpoint
 from sample_factory.hub import PushFlags
 from sample_factory.hub.model_card import LEFT_OUT, model_card, results_section, training_flags
 from sample_factory.launch.plan import with_defaults_for
@@ -22,6 +23,9 @@ from sample_factory.spaces.agent_kinds import AgentKinds
 
 ENV = "gym_CartPole-v1"
 HOSTILE = "a\n```\n# Heading\n[click](http://x) <img src=x> | b `touch x` $(touch x)"
+LATEST = "checkpoint_p0/checkpoint_000000009_900.pth"
+BEST = "checkpoint_p0/best_000000005_500_reward_1.000.pth"
+MILESTONE = "checkpoint_000000003_300.pth.milestone"
 STATISTIC = {"mean": 1.0, "std": 0.0, "low": 1.0, "high": 1.0}
 VECTOR = gym.spaces.Box(-1, 1, (3,), np.float32)
 PICTURE = gym.spaces.Box(0, 255, (40, 40, 3), np.uint8)
@@ -42,14 +46,13 @@ def results(**more):
 def card_of(tmp_path):
     """Returns a function: flags in cfg.json, results -> the card of an experiment of another account."""
 
-    def make(flags, evaluation=None):
+    def make(flags, evaluation=None, pushed=(), checkpoint="checkpoint_p0/checkpoint_000000001_4.pth"):
         folder = tmp_path / "theirs"
         folder.mkdir(exist_ok=True)
         (folder / "cfg.json").write_text(json.dumps({"env": ENV, "command_line": "", **flags}))
-        argv = ["--experiment=theirs", f"--train_dir={tmp_path}", "--hf_repository=me/theirs"]
+        argv = ["--experiment=theirs", f"--train_dir={tmp_path}", "--hf_repository=me/repo", *pushed]
         config = parse_config(argv, resolve_family, PLAYS._replace(sections={"hub": PushFlags}))
-        checkpoint = Path("checkpoint_000000001_4.pth")
-        return model_card(config, resolve_family(ENV), checkpoint, evaluation, has_video=False)
+        return model_card(config, resolve_family(ENV), folder / checkpoint, evaluation, has_video=False)
 
     return make
 
@@ -75,6 +78,51 @@ def test_texts_in_the_flags_of_a_stranger_are_one_quoted_line_or_left_out(card_o
                 assert "# Heading" not in lines
                 for line in lines:
                     assert "$(touch x)" not in line or "'" in line.partition("$(")[0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "file"),
+    [
+        ([], LATEST),
+        (["--checkpoint=best", "--eval_deterministic=True"], BEST),
+        (["--load_checkpoint_kind=best"], BEST),
+        (["--policy_index=1"], "checkpoint_p1/checkpoint_000000007_700.pth"),
+        (["--policy_index=1", "--checkpoint=milestone:3"], f"checkpoint_p1/milestones/{MILESTONE}"),
+        (["--checkpoint={folder}/checkpoint_p0/kept/a_2_200.pth"], "checkpoint_p0/kept/a_2_200.pth"),
+    ],
+)
+def test_the_commands_of_the_card_play_what_was_pushed_and_train_further(
+    card_of, tmp_path, monkeypatch, flags, file
+):
+    folder = tmp_path / "theirs"
+    for name in (LATEST, "checkpoint_p1/checkpoint_000000007_700.pth", file):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    card = card_of({"num_policies": 2}, None, [flag.format(folder=folder) for flag in flags], file)
+    (tmp_path / "train_dir").mkdir()
+    repository = folder.rename(tmp_path / "train_dir/repo")  # where load_from_hub puts it
+    monkeypatch.chdir(tmp_path)
+    is_deterministic = "--eval_deterministic=True" in flags
+    for module, command in (("enjoy", PLAYS), ("eval", PLAYS_IN_PARALLEL)):
+        (line,) = re.findall(rf"python -m sample_factory\.{module} (.*)", card)
+        config = parse_config([*shlex.split(line), "--train_dir=train_dir"], resolve_family, command)
+        assert find_checkpoint(config, chosen_policies(config)[0]).resolve() == repository / file
+        assert config.evaluation.eval_deterministic == is_deterministic
+    (call,) = re.findall(r"load_policy\(.*\)", card)
+    keywords = {word.arg: ast.literal_eval(word.value) for word in ast.parse(call, mode="eval").body.keywords}
+    assert keywords.pop("deterministic", False) == is_deterministic
+    named = {"policy_index": 0, "checkpoint": "latest", **keywords}
+    choice = PolicyChoice(named.pop("policy_index"), named.pop("checkpoint"))
+    assert named == {}
+    assert find_checkpoint(config, choice).resolve() == repository / file
+    (limit,) = re.findall(r"--train_for_env_steps=(\d+)", card)
+    assert int(limit) == (1400 if "--policy_index=1" in flags else 1800)
+
+
+def test_the_commands_of_the_card_take_actions_as_in_the_kept_results(card_of):
+    assert "--eval_deterministic=True" in card_of({}, results())
+    is_random = {**results(), "deterministic": False}
+    assert "deterministic=" not in card_of({}, is_random, ["--eval_deterministic=True"])
 
 
 @pytest.mark.parametrize(
