@@ -17,14 +17,13 @@ from sample_factory.launch.exit_codes import INTERRUPTED
 from sample_factory.plotting.plot_groups import plot_groups
 from sample_factory.runner.backend import Backend, find_backend
 from sample_factory.runner.grid import FRAMES, REWARD, Grid, Row
-from sample_factory.runner.run_description import as_typed, load_description
+from sample_factory.runner.run_description import NO_FILE_NAME, as_typed, load_description
 from sample_factory.runner.run_job import FAILED, FOLDER, STOPPED, Job
 from sample_factory.runner.runner_flags import GridFlags, RunnerFlags
 from sample_factory.runner.slurm import SlurmBackend
 from sample_factory.runtime.files import new_file, refuse_special
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
 
-CSV = "results.csv"
 COLUMNS = ("run", "state", "env", "env_frames", "reward", "seconds", "exit_code", "folder")
 NOT_IN_LABEL = ("seed", "env")  # seeds are averaged; each env has a panel of its own
 
@@ -41,7 +40,7 @@ def run_grid(flags: GridFlags) -> int:
         print("\n".join([slurm.script_text(jobs[0]), *commands]))
         return 0
     with open_backend(flags, folder) as backend:
-        return _run(jobs, backend, folder, flags.pause_between)
+        return _run(jobs, backend, folder, flags)
 
 
 @contextlib.contextmanager
@@ -75,16 +74,19 @@ def check_params(job: Job) -> None:
         )
 
 
-def _run(jobs: Sequence[Job], backend: Backend, folder: Path, pause: float) -> int:
+def _run(jobs: Sequence[Job], backend: Backend, folder: Path, flags: GridFlags) -> int:
     for job in jobs:
         check_params(job)
-    grid = Grid(backend, pause)
+    grid = Grid(backend, flags.pause_between)
     grid.board.print(f"{len(jobs)} runs in {folder}; their output: {jobs[0].files}/*.log")
     has_ended = grid.run(list(map(Row, jobs)))
     grid.board.close()
-    write_table(folder / CSV, grid.rows)
-    print(f"written: {folder / CSV}")
-    print("\n".join(draw_curves(folder / "curves.png", jobs)), flush=True)
+    # A grid with another suffix has runs of its own in the same folder.
+    ending = NO_FILE_NAME.sub("-", f"_{flags.experiment_suffix}" if flags.experiment_suffix else "")
+    table = folder / f"results{ending}.csv"
+    write_table(table, grid.rows)
+    print(f"written: {table}")
+    print("\n".join(draw_curves(folder / f"curves{ending}.png", jobs)), flush=True)
     failed = [row for row in grid.rows if row.state == FAILED]
     for row in failed:
         job = row.job

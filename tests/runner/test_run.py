@@ -44,6 +44,19 @@ def test_a_second_start_skips_what_is_finished_resumes_what_is_not_and_starts_wh
     assert [len(grid.starts(number)) for number in range(4)] == [1, 2, 1, 1]
 
 
+def test_a_grid_with_a_suffix_leaves_table_and_picture_of_the_grid_without_it(grid):
+    grid.describe([0])
+    folder = grid.files.parent
+    folder.mkdir(parents=True)
+    others = [folder / "results.csv", folder / "curves.png"]
+    for path in others:
+        path.write_text("of another grid")
+    ended = grid.run("--experiment_suffix=b")
+    assert ended.returncode == 0 and f"written: {folder / 'results_b.csv'}" in ended.stdout
+    assert "a_b/00_a_num_0" in (folder / "results_b.csv").read_text()
+    assert [path.read_text() for path in others] == ["of another grid"] * 2
+
+
 def test_ctrl_c_lets_all_runs_stop_and_the_next_start_resumes_them(grid):
     (grid.folder / "wait").touch()
     process = grid.start("--max_parallel=2")
