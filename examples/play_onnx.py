@@ -90,6 +90,7 @@ def _joined(parts: list[tuple[list[Any], Any]]) -> Any:
 
 def play(agent: Agent, env: gym.Env, episodes: int, seed: int) -> list[float]:
     """Returns the sum of the rewards of each episode."""
+    frames_per_action = int(agent.metadata["env_frameskip"])
     returns = []
     for episode in range(episodes):
         observation, _ = env.reset(seed=seed + episode)
@@ -97,9 +98,13 @@ def play(agent: Agent, env: gym.Env, episodes: int, seed: int) -> list[float]:
         total = 0.0
         ended = False
         while not ended:
-            observation, reward, terminated, truncated, _ = env.step(agent.act(observation))
-            total += float(reward)
-            ended = terminated or truncated
+            action = agent.act(observation)
+            for _ in range(frames_per_action):
+                observation, reward, terminated, truncated, _ = env.step(action)
+                total += float(reward)
+                ended = terminated or truncated
+                if ended:
+                    break
         returns.append(total)
     return returns
 
@@ -121,7 +126,7 @@ def main(argv: list[str]) -> int:
     if not name.startswith("gym_") or agent.metadata["env_framestack"] != "1":
         print(f"error: this example plays envs gym_ID without --env_framestack, not {name}", file=sys.stderr)
         return 2
-    env = gym.make(name.removeprefix("gym_"))
+    env = gym.make(name.removeprefix("gym_"), **json.loads(agent.metadata.get("env_kwargs", "{}")))
     returns = play(agent, env, flags.episodes, flags.seed)
     env.close()
     print("rewards", *(f"{total:g}" for total in returns))

@@ -142,6 +142,7 @@ def _export(
     texts = {
         "sample_factory": VERSION,
         "env": config.env_name,
+        "env_kwargs": config.flat().get("env_kwargs", "{}"),  # some families have no such flag
         "env_frameskip": (config.env.env_frameskip or 1) * family.action_repeat,
         "env_framestack": config.env.env_framestack,
         "experiment": config.run.experiment,

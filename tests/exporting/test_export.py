@@ -296,9 +296,10 @@ def example(path, *flags):
 
 
 def rewards_of_loaded_policy(folder, episodes, seed):
-    env = gym.make("CartPole-v1")
-    spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
+    own = gym.make("CartPole-v1")
+    spaces = {"observation_space": own.observation_space, "action_space": own.action_space}
     policy = sample_factory.load_policy("tiny", folder, deterministic=True, **spaces)
+    env = policy.make_env()
     rewards = []
     for episode in range(episodes):
         observation, _ = env.reset(seed=seed + episode)
@@ -314,9 +315,12 @@ def rewards_of_loaded_policy(folder, episodes, seed):
 
 
 @pytest.mark.parametrize(("core", "code"), [(Counter, 0), (Branching, 1)])
-def test_a_users_core_is_exported_or_the_reason_is_one_line(tmp_path, save, capsys, core, code):
+def test_a_users_core_is_exported_and_played_in_the_env_of_the_training_or_the_reason_is_one_line(
+    tmp_path, save, capsys, core, code
+):
     register_core("own", core)
-    identity = save(tmp_path, "gym_CartPole-v1", "--core_custom=own", "--encoder_mlp_layers", "4")
+    env = ["gym_CartPole-v1", "--env_frameskip=3", '--env_kwargs={"max_episode_steps": 16}']
+    identity = save(tmp_path, *env, "--core_custom=own", "--encoder_mlp_layers", "4")
     capsys.readouterr()
     assert export([*identity, "--export_check_steps=30"]) == code
     shown = capsys.readouterr()
@@ -325,7 +329,7 @@ def test_a_users_core_is_exported_or_the_reason_is_one_line(tmp_path, save, caps
         assert "  outputs  action, logits, next_rnn_state\n  largest difference to torch " in shown.out
         state = {"obs": np.zeros((1, 4), np.float32), "rnn_state": np.full((1, 1), 41, np.float32)}
         assert onnxruntime.InferenceSession(str(path)).run(["next_rnn_state"], state)[0] == 42
-        assert example(path, "--episodes=3", "--seed=4") == rewards_of_loaded_policy(tmp_path, 3, seed=4)
+        assert example(path, "--episodes=5", "--seed=4") == rewards_of_loaded_policy(tmp_path, 5, seed=4)
         assert example(path, "--episodes=1", "--sample")
     else:
         assert not path.exists()
