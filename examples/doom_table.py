@@ -133,7 +133,7 @@ def markdown(rows: Collection[Row]) -> Iterator[str]:
         groups.setdefault((row["env"], row["trainer"]), []).append(row)
     for (env, trainer), own in groups.items():
         cells = [cell([row for row in own if int(row["frames"]) == frames]) for frames in SHOWN]
-        evaluated = [row for row in own if int(row["frames"]) == LAST and row["sampled"]]
+        evaluated = [row for row in own if int(row["frames"]) == LAST and row.get("sampled")]
         if any(cells):
             yield f"| `{env}` | {trainer} | {' | '.join(cells)} | {evaluations(evaluated)} |"
 
