@@ -65,7 +65,9 @@ class Curriculum(Observer):
 
     def _set_level(self, run, level):
         self._level = level
-        self._file.write_text(str(level))
+        unfinished = self._file.with_suffix(".new")
+        unfinished.write_text(str(level))
+        unfinished.replace(self._file)  # at once, so that a run that is killed leaves a whole file
         self._rewards = collections.deque(maxlen=WINDOW)
         run.send_to_envs({"level": level})
 

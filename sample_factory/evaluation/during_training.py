@@ -30,7 +30,7 @@ from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildOptions
 from sample_factory.runtime.log import log
-from sample_factory.runtime.supervisor import Limits
+from sample_factory.runtime.supervisor import Limits, Suspensions
 
 CHILD = "sample_factory.evaluation.measure:SnapshotMeasurement"
 GRACE_SECONDS = 1.0
@@ -74,6 +74,7 @@ class Evaluations(Subscriber):
             start_seconds=config.sampling.reset_timeout_seconds + silent_seconds,
             silent_seconds=silent_seconds,
         )
+        self._suspensions = Suspensions(self._limits)
         self._has_logged_skip = False
         self._best = BestCheckpoints(config.experiment_dir, config.monitoring.save_best_metric)
 
@@ -92,6 +93,10 @@ class Evaluations(Subscriber):
         return self._child is not None or bool(self._waiting)
 
     def tick(self) -> None:
+        gap = self._suspensions.check()
+        if gap and self._child is not None:
+            self._child.excuse(gap)
+            self._began += gap
         if self._child is None and self._waiting:
             self._child = self._start(self._waiting.popleft())
         if self._child is not None and self._has_ended(self._child):

@@ -63,13 +63,15 @@ def check_parts(config: Config) -> None:
 
 
 def check_machine(config: Config) -> None:
-    """Raises ConfigError for GPUs and a priority that cannot be used, ImportError if a package for --queue is
-    missing."""
+    """Raises ConfigError for GPUs and a priority that were typed and cannot be used, ImportError if a package
+    for --queue is missing."""
     why = call_in_child("gpu_probe", why_no_gpu) if config.run.device == "gpu" else None
     if why is not None:
         raise ConfigError(f"--device=gpu, but {why}. Use --device=cpu or auto")
     check_transport(config.sampling.queue)
-    check_workers(config.sampling.default_niceness, "--actor_worker_gpus", config.sampling.actor_worker_gpus)
+    if not config.sampling.serial_mode:
+        niceness = config.typed.get("default_niceness", 0)
+        check_workers(niceness, "--actor_worker_gpus", config.typed.get("actor_worker_gpus", ()))
 
 
 def check_workers(niceness: int, flag: str, gpus: Sequence[int]) -> None:

@@ -40,10 +40,9 @@ def run_command(
     ConfigError, UnknownEnvError or a missing package. 130: Ctrl+C that the command does not handle.
     """
     from sample_factory.envs.env_family import UnknownEnvError
+    from sample_factory.launch.objects_of_call import with_names
 
     try:
-        from sample_factory.launch.objects_of_call import with_names  # imports much
-
         arguments = sys.argv[1:] if argv is None else argv
         named = with_names({} if env is None else {"env": env}, arguments)
         code = command([*(f"--{flag}={name}" for flag, name in named.items()), *arguments])

@@ -40,6 +40,11 @@ _OF_OTHERS: dict[Path, Objects] = {}
 _LAST_REGISTERED: Objects = {}
 
 
+def keep_objects(folder: Path, keywords: Mapping[str, Any]) -> None:
+    """Keeps the objects of a call that trains an experiment, for later calls about this experiment."""
+    _OF_TRAININGS.setdefault(folder, {}).update(_named(keywords)[1])
+
+
 def with_names(keywords: Mapping[str, Any], argv: Sequence[str] = (), trains: bool = False) -> dict[str, Any]:
     """Returns the keyword arguments of a call, with names in place of what they name, and registers it; also
     what earlier calls have given for the same experiment.
@@ -48,7 +53,8 @@ def with_names(keywords: Mapping[str, Any], argv: Sequence[str] = (), trains: bo
         without `gym_`.
     encoder_custom and the like, algo, matchmaking: the factory.
     observers: a list of observers, or of functions that make one. They follow this run only.
-    argv: flags of the call beside the keywords. trains: whether the call trains the experiment.
+    argv: flags of the call beside the keywords. trains: whether the call trains the experiment; once its
+        flags are accepted, call `keep_objects`.
 
     Raises ConfigError for an env that is made already, and for flags that name no folder.
     """
@@ -56,8 +62,8 @@ def with_names(keywords: Mapping[str, Any], argv: Sequence[str] = (), trains: bo
     if not (given or _OF_TRAININGS or _OF_OTHERS):
         return named
     folder = named_folder([*as_arguments(named), *argv])
-    if given:
-        (_OF_TRAININGS if trains else _OF_OTHERS).setdefault(folder, {}).update(given)
+    if given and not trains:
+        _OF_OTHERS.setdefault(folder, {}).update(given)
     earlier = {**_OF_OTHERS.get(folder, {}), **_OF_TRAININGS.get(folder, {})}
     # What is registered already is left alone: register_env and the like may have replaced it since.
     recalled = {key: value for key, value in earlier.items() if _LAST_REGISTERED.get(key) is not value}

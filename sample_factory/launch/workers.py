@@ -13,7 +13,7 @@ from sample_factory.learning.learner_args import LearnerArgs
 from sample_factory.mainloop.main_loop import Resources
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildOptions
-from sample_factory.runtime.gpu import name_of_gpu
+from sample_factory.runtime.gpu import name_of_gpu, those_visible
 from sample_factory.runtime.launch import Factory
 
 CORES_PER_LEARNER_THREAD = 4
@@ -106,7 +106,7 @@ def _rollout_worker(plan: SamplingPlan, index: int) -> WorkerSpec:
     faster."""
     flags = plan.flags
     cores = cpu.worker_cores(index, plan.topology.num_workers) if flags.set_workers_cpu_affinity else None
-    gpus = flags.actor_worker_gpus
+    gpus = those_visible(flags.actor_worker_gpus)  # a node, or a machine that evaluates, may have fewer
     environment = {"CUDA_VISIBLE_DEVICES": name_of_gpu(gpus[index % len(gpus)]) if gpus else ""}
     niceness = plan.niceness + ROLLOUT_WORKER_NICENESS
     options = ChildOptions(cores, niceness, environment | _thread_limits(plan), own_session=True)

@@ -68,11 +68,11 @@ class PolicyProgress:
     def episode_summaries(self) -> dict[str, float]:
         """Returns TensorBoard tag -> value of the last episodes.
 
-        Nothing while a policy that was resumed has only the first, short episodes of this run: its curves
-        have better values from before, and their last one may count as the result of the whole training.
+        Nothing while fewer episodes of a policy that was resumed have ended than agents play: these are
+        short, and the last point of a curve may count as the result of the whole training.
         """
         is_resumed = self._first is not None and self._first.env_frames > 0
-        return {} if is_resumed and self.episodes.are_first else self.episodes.summaries()
+        return {} if is_resumed and self.episodes.are_short else self.episodes.summaries()
 
     def update_best(self) -> None:
         """Compares the mean reward of the last episodes with the best so far. To be called repeatedly."""

@@ -139,9 +139,9 @@ class RunProgress:
         limit = self._flags.train_for_env_steps
         # A run is done when its slowest policy is.
         left = [max(0, limit - policy.env_frames) for policy in self.policies]
-        fps = self._fps_of_policies()
-        if limit < NEVER and all(rate > 0 for rate in fps):
-            estimates.append(max(frames / rate for frames, rate in zip(left, fps)))
+        training = [(frames, rate) for frames, rate in zip(left, self._fps_of_policies()) if frames]
+        if limit < NEVER and all(rate > 0 for _, rate in training):
+            estimates.append(max((frames / rate for frames, rate in training), default=0.0))
         if self._flags.train_for_seconds < NEVER:
             estimates.append(max(0.0, self._flags.train_for_seconds - self.seconds))
         return min(estimates, default=None)

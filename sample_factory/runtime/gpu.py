@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from importlib import metadata
 from typing import Self
 
@@ -49,13 +50,24 @@ def why_no_gpu() -> str | None:
 def name_of_gpu(index: int) -> str:
     """Returns what CUDA_VISIBLE_DEVICES of a child process has to be, for it to see one of the GPUs that this
     process sees. index: among these. Raises ValueError if CUDA_VISIBLE_DEVICES lists fewer here."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
+    names = _visible_names()
+    if names is None:
         return str(index)
-    names = [name for name in visible.split(",") if name]
     if index >= len(names):
-        raise ValueError(f"there is no GPU {index} among those of CUDA_VISIBLE_DEVICES={visible!r}")
+        raise ValueError(f"there is no GPU {index} among those of CUDA_VISIBLE_DEVICES={','.join(names)!r}")
     return names[index]
+
+
+def those_visible(indices: Sequence[int]) -> tuple[int, ...]:
+    """Returns the indices of GPUs that this process sees, as far as it knows that it sees fewer."""
+    names = _visible_names()
+    return tuple(index for index in indices if names is None or index < len(names))
+
+
+def _visible_names() -> list[str] | None:
+    """Returns the GPUs in CUDA_VISIBLE_DEVICES; None without the variable, where all are visible."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return None if visible is None else [name.strip() for name in visible.split(",") if name.strip()]
 
 
 def may_have_gpu(device: str) -> bool:

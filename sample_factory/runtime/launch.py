@@ -126,10 +126,9 @@ def _write_payload(
     stream = io.BytesIO()
     pickle.dump(settings, stream)
     collected = PassedFds()
+    # In a process that multiprocessing has started, the script has this name.
     script = sys.modules.get("__mp_main__")
-    if (
-        script is not None
-    ):  # multiprocessing has started this process, and has imported the script by this name
+    if script is not None:
         cloudpickle.register_pickle_by_value(script)
     context.set_spawning_popen(collected)  # type: ignore[arg-type]  # takes its place, see the class
     try:

@@ -21,8 +21,7 @@ STDERR = 2
 # To wait for the failure behind a lost connection: a process that ends closes its connections first, and on a
 # busy machine the system reports its end much later.
 PEER_SECONDS = 3.0
-# Longer gaps between two checks are no silence of the children: the machine, or the whole run, was suspended.
-GAP_SECONDS = 5.0
+GAP_SECONDS = 30.0  # between two checks: after a longer time, the machine or the run was suspended
 PATIENCE_SECONDS = 2.0  # how long children may take to stop before the log names them
 
 
@@ -49,6 +48,21 @@ class Limits(NamedTuple):
         return ""
 
 
+class Suspensions:
+    """Finds out that this process did not run for a while, and its children probably neither."""
+
+    def __init__(self, limits: Limits):
+        self._limit = min(GAP_SECONDS, limits.silent_seconds / 2)
+        self._checked_at: float | None = None
+
+    def check(self) -> float:
+        """Returns the seconds since the last call if they are too many; otherwise 0. Called in every turn."""
+        now = time.monotonic()
+        gap = 0.0 if self._checked_at is None else now - self._checked_at
+        self._checked_at = now
+        return gap if gap > self._limit else 0.0
+
+
 class Supervisor:
     """In the parent: all children of the run. Promises:
 
@@ -69,7 +83,7 @@ class Supervisor:
         self._restartable = {child.name for child in restartable}
         self._limits = limits
         self._deaths: dict[str, int] = collections.defaultdict(int)  # in a row
-        self._checked_at: float | None = None
+        self._suspensions = Suspensions(limits)
 
     def __enter__(self) -> Self:
         return self
@@ -102,7 +116,9 @@ class Supervisor:
         Raises ChildFailed for any other child that has failed. If that child has only lost the connection to
         another child (PeerLost), raises the failure of the other child, unless there is none in PEER_SECONDS.
         """
-        self._excuse_gap()
+        if gap := self._suspensions.check():
+            for child in self.children:
+                child.excuse(gap)
         dead = {}
         for child in self.children:
             reason = self._limits.why_stuck(child)
@@ -121,15 +137,6 @@ class Supervisor:
             self._count_death(child, error)
             dead[child] = error
         return dead
-
-    def _excuse_gap(self) -> None:
-        """Does not count the time in which this process did not run as silence of the children."""
-        now = time.monotonic()
-        gap = 0.0 if self._checked_at is None else now - self._checked_at
-        self._checked_at = now
-        if gap > GAP_SECONDS:
-            for child in self.children:
-                child.excuse(gap)
 
     def _reason(self, error: ChildFailed) -> ChildFailed:
         """Returns the failure that led to `error`, see `check`."""

@@ -15,7 +15,7 @@ from sample_factory.evaluation.measure import plan_evaluation
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.launch.exit_codes import describe, log_failures
 from sample_factory.launch.folder import prepare_folder, refuse_folder_in_use
-from sample_factory.launch.objects_of_call import with_names
+from sample_factory.launch.objects_of_call import keep_objects, with_names
 from sample_factory.launch.plan import plan_run
 from sample_factory.launch.processes import ProcessRun
 from sample_factory.launch.resources import allocate_training
@@ -83,6 +83,7 @@ def run(
         with restored_logging():
             setup_logging("main")
             config = parse_config(as_arguments(with_names(keywords, trains=True)), resolve)
+            keep_objects(config.experiment_dir, keywords)
             with shared_imports(config):
                 result = train_config(config, keeps_process=True)
     except (ConfigError, UnknownEnvError) as error:

@@ -7,11 +7,12 @@ import pytest
 
 from sample_factory.config.algorithms import registered_algorithm
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import as_arguments, named_folder
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.launch import objects_of_call
 from sample_factory.launch.exit_codes import run_command
-from sample_factory.launch.objects_of_call import with_names
+from sample_factory.launch.objects_of_call import keep_objects, with_names
 from sample_factory.mainloop.observer import Observer, selected_observers
 from sample_factory.models.network_registry import ENCODER, resolve_factory
 from sample_factory.sampling.matchmaking import matchmaking
@@ -82,6 +83,13 @@ def test_each_observer_of_a_call_has_a_name_of_its_own():
     assert with_names({"observers": second})["observers"] == ["Watcher"], "a call has names of its own"
 
 
+def trained(keywords):
+    """Returns the names in a call that trains, whose flags were accepted."""
+    named = with_names(keywords, trains=True)
+    keep_objects(named_folder(as_arguments(named)), keywords)
+    return named
+
+
 def same_named_class(size):
     return type("Maze", (Maze,), {"first_size": size})
 
@@ -113,7 +121,7 @@ def test_later_calls_for_an_experiment_find_its_own_object_whatever_others_have_
     names = set()
     for (experiment, root), value in given.items():
         keywords = {"experiment": experiment, "train_dir": str(tmp_path / root), flag: value}
-        names.add(str(with_names(keywords, trains=True)[flag]))
+        names.add(str(trained(keywords)[flag]))
     assert len(names) == 1, "cfg.json of each has the plain name"
     name = names.pop().strip("[']")
     for order in itertools.permutations(folders):
@@ -130,7 +138,7 @@ def test_what_an_experiment_was_trained_with_stays_its_own():
     small, large, again = (lambda size=size: Maze(size) for size in (1, 100, 2))
 
     def found(trains=False, **env):
-        with_names({"experiment": "maze", **env}, trains=trains)
+        (trained if trains else with_names)({"experiment": "maze", **env})
         return resolve_family("lambda").make_env
 
     assert found(env=large) is large and found() is large
@@ -146,7 +154,15 @@ def test_the_folder_of_a_call_may_be_named_by_its_file_of_flags(tmp_path):
     file = tmp_path / "flags.json"
     file.write_text(json.dumps({"experiment": "maze", "train_dir": str(tmp_path)}))
     first, second = (lambda size=size: Maze(size) for size in (1, 2))
-    with_names({"env": first, "cfg": str(file)}, trains=True)
-    with_names({"env": second, "experiment": "other"}, trains=True)
+    trained({"env": first, "cfg": str(file)})
+    trained({"env": second, "experiment": "other"})
     with_names({"experiment": "maze", "train_dir": str(tmp_path)})
     assert resolve_family("lambda").make_env is first
+
+
+def test_a_call_that_is_refused_changes_no_trained_experiment():
+    small, large = (lambda size=size: Maze(size) for size in (1, 100))
+    trained({"experiment": "maze", "env": small})
+    with_names({"experiment": "maze", "env": large, "typo": 1}, trains=True)  # its flags are refused later
+    with_names({"experiment": "maze"})
+    assert resolve_family("lambda").make_env is small

@@ -284,9 +284,9 @@ def test_a_resumed_run_hides_summaries_beyond_its_checkpoint(make_monitor, tmp_p
 @pytest.mark.parametrize("agents", [1, 30])
 def test_curves_of_a_resumed_policy_go_on_without_its_first_short_episodes(make_monitor, tmp_path, agents):
     """However soon the run ends: the last point of a curve is what tables take as the result of a run."""
-    whole = max(20, agents)  # a full window, and an episode of each agent
+    whole = max(10, agents)  # an episode of each agent, and enough for a mean
     last = {}
-    for num_episodes in (10, whole - 1, whole):
+    for num_episodes in (whole - 1, whole):
         begun, resumed = make_monitor(stats_avg=20), make_monitor(stats_avg=20, num_agents=agents)
         begun.handle(train_report(0))
         for _ in range(10):  # the first run has nothing better to show
@@ -300,7 +300,7 @@ def test_curves_of_a_resumed_policy_go_on_without_its_first_short_episodes(make_
         resumed.close()
         last[num_episodes] = curves(tmp_path)["0_aux/avg_reward"][-1]
         shutil.rmtree(tmp_path / ".summary")
-    assert last == {10: (100, 50.0), whole - 1: (100, 50.0), whole: (200, 1.0)}
+    assert last == {whole - 1: (100, 50.0), whole: (200, 1.0)}
 
 
 def test_writing_summaries_loads_neither_torch_nor_tensorflow(tmp_path):
