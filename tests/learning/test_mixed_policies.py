@@ -3,6 +3,7 @@
 import collections
 
 import numpy as np
+import torch
 
 from sample_factory.config.sections import LearningFlags, ModelFlags
 from sample_factory.learning.batch import Batcher
@@ -42,7 +43,9 @@ def test_each_policy_is_trained_on_exactly_the_steps_in_which_it_acted():
                 assert (batch.versions[:, 0].numpy()[own] == policy).all(), "its own outputs"
                 assert (batch.actions[~own] == 0).all(), "none of another policy's"
                 owners += own
-                learners[policy].train(batch._replace(versions=batch.versions * 0 + learners[policy].version))
+                newest = torch.full_like(batch.versions, learners[policy].version)
+                no_memory = batch.chunk_rnn_states[..., :0]
+                learners[policy].train(batch._replace(versions=newest, chunk_rnn_states=no_memory))
                 seen.add(policy)
             assert (owners == 1).all()
     assert num_mixed > 5 and seen == set(POLICIES)
