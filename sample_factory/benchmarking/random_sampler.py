@@ -148,7 +148,7 @@ def sample(config: Config) -> list[str]:
     Returns lines with the frames and the speed of each worker and of all, since every env was ready. A frame
     counts once for each agent. Raises ConfigError and ChildFailed.
     """
-    # Not at the top of the module: it loads much that the help of the commands does not need.
+    # Imported here: launch.checks loads Gymnasium, which takes time, and the help does not need it.
     from sample_factory.launch.checks import check_workers
 
     sampling = config.sampling

@@ -88,6 +88,11 @@ def read_expectation(path: str) -> str | None:
     return None if text is None else str(text)
 
 
+def folder_flags(named: Mapping[str, Any]) -> RunFlags:
+    """Returns the flags that name the experiment folder; the defaults of those that are absent or None."""
+    return RunFlags(**{key: named[key] for key in OWN_FOLDER if named.get(key) is not None})
+
+
 def read_saved(
     named: Mapping[str, Any], evaluation: bool = False, must_exist: bool = True, trusts: bool = False
 ) -> Layer:
@@ -96,7 +101,7 @@ def read_saved(
     named: flag -> value, from where the experiment is named. evaluation: nothing is trained; then the
     experiment has to exist, unless must_exist is False. trusts: --trust_code was given. Raises ConfigError.
     """
-    run = RunFlags(**{key: named[key] for key in OWN_FOLDER if named.get(key) is not None})
+    run = folder_flags(named)
     folder = experiment_folder(run)
     path = saved_path(folder)
     saved, damage = _read_once(path)

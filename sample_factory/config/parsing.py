@@ -20,6 +20,7 @@ from sample_factory.config.effects import report_without_effect
 from sample_factory.config.experiment_folder import (
     SAVED,
     experiment_folder,
+    folder_flags,
     read_file_of_flags,
     read_saved,
     was_saved,
@@ -153,9 +154,7 @@ def named_folder(argv: Sequence[str]) -> Path:
     """Returns the experiment folder that the command line, or its --cfg file, names. Raises ConfigError."""
     given = _read_typed_first(argv, {})
     named = {**_read_file_of_flags(given, cfg_is_saved=False).values, **given.first}
-    return experiment_folder(
-        RunFlags(**{key: named[key] for key in OWN_FOLDER if named.get(key) is not None})
-    )
+    return experiment_folder(folder_flags(named))
 
 
 def _read_typed_first(argv: Sequence[str], changes: Mapping[str, Any]) -> _Given:

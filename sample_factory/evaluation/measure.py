@@ -44,7 +44,7 @@ from sample_factory.spaces.observations import without_entries
 
 
 class MeasurementPlan(NamedTuple):
-    """Plan of the evaluation of one checkpoint.
+    """How one checkpoint is evaluated.
 
     choices: the policy of each agent. copy_of_agent: see EnvInfo.
     """

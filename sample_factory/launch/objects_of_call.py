@@ -103,8 +103,8 @@ def _is_object(value: Any) -> bool:
 
 
 def _names_of_observers(given: Sequence[Any]) -> list[str]:
-    """Returns a name of its own for each observer of a call, such as Recorder and Recorder_2 for two of a
-    class."""
+    """Returns a unique name for each observer of a call, such as Recorder and Recorder_2 for two observers of
+    one class."""
     taken = {one for one in given if not _is_object(one)}
     names: list[str] = []
     for observer in given:

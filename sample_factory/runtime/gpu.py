@@ -48,8 +48,10 @@ def why_no_gpu() -> str | None:
 
 
 def name_of_gpu(index: int) -> str:
-    """Returns what CUDA_VISIBLE_DEVICES of a child process has to be, for it to see one of the GPUs that this
-    process sees. index: among these. Raises ValueError if CUDA_VISIBLE_DEVICES lists fewer here."""
+    """Returns the value of CUDA_VISIBLE_DEVICES with which a child process sees a single GPU.
+
+    index: of the GPU among those that this process sees. Raises ValueError if CUDA_VISIBLE_DEVICES has fewer.
+    """
     names = _visible_names()
     if names is None:
         return str(index)
@@ -59,7 +61,7 @@ def name_of_gpu(index: int) -> str:
 
 
 def those_visible(indices: Sequence[int]) -> tuple[int, ...]:
-    """Returns the indices of GPUs that this process sees, as far as it knows that it sees fewer."""
+    """Returns these indices of GPUs without those for which CUDA_VISIBLE_DEVICES has no entry."""
     names = _visible_names()
     return tuple(index for index in indices if names is None or index < len(names))
 

@@ -1,4 +1,4 @@
-"""The plan of a node's workers."""
+"""Tests of the plan that a node makes for its own workers."""
 
 from types import SimpleNamespace
 

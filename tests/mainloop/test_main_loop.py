@@ -240,7 +240,7 @@ def test_metrics_of_the_family_are_written_for_each_policy_and_begin_again_with_
 
 
 class OneAtATime(PairsOfKills):
-    """Returns new values only: of one of two metrics in turn."""
+    """Returns one of two metrics in turn, never both."""
 
     def add(self, extra_stats):
         self.kills.append(extra_stats["kills"])
