@@ -1,10 +1,8 @@
 """PettingZoo's parallel envs by their module, without registration: `pettingzoo_<module>`."""
 
 import contextlib
-import functools
 import importlib
 import importlib.util
-import inspect
 import pkgutil
 from collections.abc import Mapping
 from typing import Any
@@ -21,10 +19,6 @@ FUNCTION = "parallel_env"  # the name in PettingZoo's own modules
 RULE = (
     f"After {PREFIX} comes a module with a function {FUNCTION}, of pettingzoo (butterfly.pistonball_v6) or "
     "by its full name (mpe2.simple_spread_v3), or module:function"
-)
-MAKER = (
-    "a subclass of pettingzoo.ParallelEnv, or a function of a module that imports pettingzoo or such a "
-    f"class; in any other module its name has to be {FUNCTION}"
 )
 
 
@@ -49,10 +43,6 @@ def make_pettingzoo_env(
     if function not in contents:
         hint = "; PettingZoo offers it as a turn-based game only" if "env" in contents else ""
         raise ConfigError(f"env {full_env_name!r}: {module_name} has no {function}{hint}. {RULE}")
-    if function != FUNCTION and not _makes_envs(contents[function]):
-        raise ConfigError(
-            f"env {full_env_name!r}: {function} of {module_name} is not called; it should be {MAKER}"
-        )
     kwargs = family_flags.parse_env_kwargs(cfg.env_kwargs)
     family_flags.check_env_kwargs(full_env_name, kwargs, contents[function])
     # With the argument None, envs that have no such parameter could not be made.
@@ -78,26 +68,6 @@ def find_function(full_env_name: str) -> tuple[str, str]:
     games = pkgutil.iter_modules([f"{path}/{folder}" for path in pettingzoo.__path__])
     hint = did_you_mean(name, [f"{folder}.{game.name}" for game in games], 0.5, PREFIX)
     raise UnknownEnvError(f"unknown env {full_env_name!r}{hint} {RULE}")
-
-
-def _makes_envs(candidate: Any) -> bool:
-    """Returns whether something may be called as a maker of envs, as far as that shows without a call."""
-    import pettingzoo
-
-    def is_of_pettingzoo(value: Any) -> bool:
-        if inspect.isclass(value) and issubclass(value, pettingzoo.ParallelEnv):
-            return True
-        is_named = inspect.isclass(value) or inspect.isfunction(value)
-        name = value.__name__ if inspect.ismodule(value) else value.__module__ if is_named else ""
-        return str(name).partition(".")[0] == "pettingzoo"
-
-    while isinstance(candidate, functools.partial):
-        candidate = candidate.func
-    if inspect.isclass(candidate):
-        return issubclass(candidate, pettingzoo.ParallelEnv)
-    if inspect.ismethod(candidate):
-        candidate = candidate.__func__
-    return inspect.isfunction(candidate) and any(map(is_of_pettingzoo, candidate.__globals__.values()))
 
 
 def checked_defaults(full_env_name: str) -> Mapping[str, Any]:

@@ -14,6 +14,8 @@ from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.file_format import check_fits
 from sample_factory.checkpoints.store import read_checkpoint
 from sample_factory.config.config import FlagNamespace
+from sample_factory.config.flags import Layer
+from sample_factory.config.trust import ENV_KWARGS, foreign_file, refuse_code
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig
@@ -30,7 +32,7 @@ from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.models.policy_spec import state_size
 from sample_factory.spaces.actions import ACTION_MASK, action_layout, action_leaves
 from sample_factory.version_2.classes import ContinuousActionDistribution
-from sample_factory.version_2.running import config_of_values, experiment_dir
+from sample_factory.version_2.running import config_of_values, experiment_dir, values_of_cfg
 
 
 class PlayedActorCritic(nn.Module):
@@ -197,7 +199,15 @@ def preprocess_actions(env_info: EnvInfo, actions: Tensor, to_numpy: bool = True
 def create_env(
     full_env_name: str, cfg: Any = None, env_config: Any = None, render_mode: str | None = None
 ) -> Any:
-    """Makes an env as its author wrote it. Raises UnknownEnvError for a name that is not registered."""
+    """Makes an env as its author wrote it.
+
+    Raises UnknownEnvError for a name that is not registered, and ConfigError if `config_of_values` would: the
+    name is from a cfg that is not signed, and names code to import.
+    """
+    values = {} if cfg is None or isinstance(cfg, FlagNamespace) else values_of_cfg(cfg)
+    used = {name: values[name] for name in ("env", ENV_KWARGS) if name in values}
+    typed = () if full_env_name == values.get("env") else ("env",)
+    refuse_code(Layer("", used, foreign_file(Path("the cfg"), values)), typed, known={})
     env = resolve_family(full_env_name).make(cfg, _place_of(env_config), render_mode)
     return env.env if isinstance(env, AgentsOfVersion2) else env
 

@@ -288,7 +288,7 @@ def config_of_values(cfg: Any) -> Config:
     Code that the values of a FlagNamespace name may be imported. Other values are treated as the cfg.json of
     another account, unless they are signed. Raises ConfigError.
     """
-    values = _values(cfg)
+    values = values_of_cfg(cfg)
 
     def resolve(env_name: str) -> EnvFamily:
         family = family_of_script(env_name)
@@ -307,13 +307,13 @@ def config_of_values(cfg: Any) -> Config:
             raise ConfigError(str(error).replace(str(path), "the cfg")) from None
 
 
-def _values(cfg: Any) -> dict[str, Any]:
+def values_of_cfg(cfg: Any) -> dict[str, Any]:
     return dict(cfg) if isinstance(cfg, dict) else vars(cfg)
 
 
 def experiment_dir(cfg: Any, mkdir: bool = True) -> str:
     """Returns the folder of the experiment. Raises ConfigError for names that lead elsewhere."""
-    run: Any = types.SimpleNamespace(**{"experiments_root": None, **_values(cfg)})
+    run: Any = types.SimpleNamespace(**{"experiments_root": None, **values_of_cfg(cfg)})
     path = str(experiment_folder(run))
     return ensure_dir_exists(path) if mkdir else path
 

@@ -17,6 +17,7 @@ from sample_factory.algo.utils.make_env import make_env_func_batched
 from sample_factory.algo.utils.rl_utils import make_dones, prepare_and_normalize_obs
 from sample_factory.algo.utils.tensor_utils import unsqueeze_tensor
 from sample_factory.cfg.arguments import load_from_checkpoint, parse_full_cfg, parse_sf_args
+from sample_factory.envs.create_env import create_env
 from sample_factory.model.actor_critic import create_actor_critic
 from sample_factory.model.encoder import Encoder
 from sample_factory.model.model_utils import get_rnn_size
@@ -236,6 +237,12 @@ def test_code_that_such_a_cfg_names_is_not_imported(cartpole, tmp_path, monkeypa
             create_actor_critic(AttrDict({**saved, name: value}), *spaces)
         with pytest.raises(ConfigError, match=r"^the cfg is not signed.*evil_code"):
             make_env_func_batched(AttrDict({**saved, name: value}))
+    of_pettingzoo = {"env": "pettingzoo_subprocess:getoutput", "env_kwargs": '{"cmd": "touch evil"}'}
+    for changed in (of_pettingzoo, {"env": "gym_evil_code:E-v0"}):
+        cfg = AttrDict({**saved, **changed})
+        with pytest.raises(ConfigError, match=r"^the cfg is not signed.*(evil_code|getoutput.*evil)"):
+            create_env(cfg.env, cfg)
+    create_env("gym_CartPole-v1", AttrDict(saved)).close()
 
 
 class _Code:
