@@ -1,6 +1,7 @@
 """Every flag that the declarations say has an effect in a command is read by it, in real runs."""
 
 import dataclasses
+import json
 import os
 import subprocess
 import sys
@@ -12,69 +13,62 @@ from sample_factory.config.effects import why_without_effect
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
 from tests.config.declared_commands import COMMAND_OF
-from tests.config.traced_commands import FAST, RUNS, arguments_of
 
+# Command -> its flags; the training comes first, and the others play its policy.
+RUNS = {
+    "train": "--env=gym_CartPole-v1 --num_workers=1 --num_envs_per_worker=2 --rollout=8 --batch_size=16 "
+    "--num_batches_per_iteration=2 --train_for_env_steps=400 --save_best_after=0 --device=cpu "
+    "--use_rnn=True --hidden_size=8 --encoder_mlp_layers 8 --serial_mode=True --seed=1",
+    "enjoy": "--no_render --save_video --max_num_episodes=1 --seed=1",
+    "eval": "--eval_episodes=2 --serial_mode=True --seed=1",
+}
+FACTS = {"observations": ("vector",), "actions": ("discrete",), "agents": ("one",)}  # of the env
 # Read by `parse_config` itself, before there are sections.
 READ_FIRST = {"cfg", "trust_code", "restart_behavior"}
+# Runs in a process of its own, where tests/config/traced/sitecustomize.py notes which flags are read.
+SCRIPT = """
+import importlib, json, os, sys
+folder, runs = json.loads(sys.argv[1])
+for name, argv in runs.items():
+    os.environ["FLAG_READS"] = f"{folder}/{name}.reads"
+    code = importlib.import_module(f"sample_factory.{name}").main(argv)
+    print(f"{name}: exit code {code}", flush=True)
+"""
 
 
-def unread_flags(name: str, folder: Path) -> list[str]:
-    """Returns the flags of the shared sections and of the env that should have an effect in a run, and that
-    no process has read."""
-    run = RUNS[name]
-    command = COMMAND_OF[run.command]
-    argv = [word for word in arguments_of(name, folder) if not word.startswith("--export")]
-    facts = dict(zip(("observations", "actions", "agents"), run.facts))
-    own = {word for word in argv if word.partition("=")[0] in OWN_FLAGS}
-    words = [word for word in argv if word not in own]
-    # A training has saved the defaults that follow the observation.
-    is_new = command.experiment == "new"
-    silent = command._replace(reads=None, sections={}, experiment="resumed" if is_new else command.experiment)
-    config = parse_config(words, resolve_family, silent)
-    config = dataclasses.replace(config, command=command)
-    read = {*(folder / f"{name}.reads").read_text().split(), *READ_FIRST}
-    return [
-        field.name
-        for section, values in config.sections.items()
-        for field in dataclasses.fields(values)
-        if command.uses(field.name, section)
-        and not why_without_effect(config, field.name, facts)
-        and field.name not in read
-    ]
-
-
-OWN_FLAGS = ("--out", "--episodes", "--games", "--imitate_epochs", "--timeout_seconds")
+def arguments_of(name: str, folder: Path) -> list[str]:
+    return [*RUNS[name].split(), f"--train_dir={folder}", "--experiment=traced"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Returns the folder of the runs in FAST."""
+    """Returns the folder of the runs, with a file NAME.reads for each of them."""
     path = tmp_path_factory.mktemp("traced")
-    trace(path, FAST)
+    here = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here / "traced"), str(here.parents[1])])}
+    request = json.dumps((str(path), {name: arguments_of(name, path) for name in RUNS}))
+    command = [sys.executable, "-c", SCRIPT, request]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    for name in RUNS:
+        assert f"{name}: exit code 0" in done.stdout, done.stdout[-1000:] + done.stderr[-3000:]
     return path
 
 
-def trace(folder: Path, names) -> None:
-    here = Path(__file__).parent
-    root = str(here.parents[1])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here / "traced"), root])}
-    command = [sys.executable, str(here / "traced_commands.py"), str(folder), *names]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    for name in names:
-        assert f"{name}: exit code 0" in done.stdout, done.stdout[-1000:] + done.stderr[-3000:]
-
-
-@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("name", RUNS)
 def test_every_flag_that_should_have_an_effect_is_read(folder, name):
-    assert unread_flags(name, folder) == []
-
-
-if __name__ == "__main__":  # python -m tests.config.test_flag_reads FOLDER NAME ...
-    place = Path(sys.argv[1])
-    place.mkdir(exist_ok=True)
-    for one in sys.argv[2:] or RUNS:
-        try:
-            trace(place, [one])
-            print(one, unread_flags(one, place), flush=True)
-        except AssertionError as error:
-            print(one, "FAILED", error)
+    command = COMMAND_OF[name]
+    # A training has saved the defaults that follow the observation.
+    is_new = command.experiment == "new"
+    silent = command._replace(reads=None, experiment="resumed" if is_new else command.experiment)
+    config = parse_config(arguments_of(name, folder), resolve_family, silent)
+    config = dataclasses.replace(config, command=command)
+    read = {*(folder / f"{name}.reads").read_text().split(), *READ_FIRST}
+    unread = [
+        field.name
+        for section, values in config.sections.items()
+        for field in dataclasses.fields(values)
+        if command.uses(field.name, section)
+        and not why_without_effect(config, field.name, FACTS)
+        and field.name not in read
+    ]
+    assert unread == []
