@@ -1,7 +1,6 @@
 """DoomEnv on the real engine."""
 
 import dataclasses
-import itertools
 import os
 import shutil
 import subprocess
@@ -16,7 +15,6 @@ import vizdoom
 from gymnasium.spaces import Box, Discrete, Tuple
 
 from sample_factory.envs.abilities import max_episode_steps
-from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.doom import doom_family
 from sample_factory.envs.doom import engine as engine_module
 from sample_factory.envs.doom.action_spaces import flat
@@ -24,8 +22,6 @@ from sample_factory.envs.doom.doom_env import DoomEnv
 from sample_factory.envs.doom.doom_family import DOOM_SPECS, SCENARIOS_FOLDER, DoomSpec, MatchSpec
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.make_doom_env import engine_settings
-from sample_factory.envs.protocol import ObservationRows
-from sample_factory.envs.wrappers.frame_stack import FrameStack
 
 BATTLE_SPACE = Tuple([Discrete(3), Discrete(3), Discrete(2), Discrete(2), Discrete(11)])
 FULL = [Discrete(3), Discrete(3), Discrete(8), Discrete(2), Discrete(2), Discrete(21)]
@@ -439,21 +435,6 @@ def test_an_engine_that_crashes_raises_and_the_env_can_be_closed_and_used_again(
     env.close()
     env.reset(seed=1)
     env.step(0)
-
-
-def test_pictures_of_doom_are_stacked_by_the_flag(make_env):
-    env = FrameStack(adapt(make_env("doom_basic")), 3)
-    assert env.kinds.spaces[0].observation["obs"].shape == (9, 72, 128)
-    rows = ObservationRows.allocate(env.kinds)
-    env.reset(1, rows)
-    stacks = [rows.view(0)["obs"].copy()]
-    for _ in range(3):
-        env.step(np.zeros((1, 1), np.float32), rows)
-        stacks.append(rows.view(0)["obs"].copy())
-    for before, after in itertools.pairwise(stacks):
-        np.testing.assert_array_equal(after[:6], before[3:])
-    np.testing.assert_array_equal(stacks[0][:3], stacks[0][6:])
-    assert (stacks[3][6:] != stacks[0][6:]).any()
 
 
 @pytest.mark.parametrize(("cores", "batch_size"), [(1, 512), (8, 512), (9, 1024)])

@@ -17,8 +17,6 @@ from sample_factory.envs.doom import lockstep
 from sample_factory.envs.doom.engine_resources import PortClaim, is_free
 from sample_factory.envs.doom.lockstep import MatchBroken
 from sample_factory.envs.env_info import env_info
-from sample_factory.envs.protocol import ObservationRows
-from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 
 SHORT = 0.05  # minutes
 MIN_STEPS = 26  # of a whole match: 105 tics, the first of which is over when it begins, 4 a step
@@ -114,28 +112,6 @@ def test_an_engine_that_hangs_ends_its_match(make_env, monkeypatch):
     assert not any(os.path.exists(f"/proc/{pid}/exe") for pid in left)
     env.reset()
     random_step(env)
-
-
-def test_a_broken_match_is_rebuilt_and_the_worker_continues(make_env):
-    made = []
-    reports = []
-
-    def make():
-        made.append(make_env("doom_duel", timelimit=SHORT))
-        return adapt(made[-1])
-
-    env = GuardedEnv(
-        make, "worker 0: env 0 (doom_duel)", 0, np.zeros(1), lambda *report: reports.append(report[0])
-    )
-    rows = ObservationRows.allocate(env.kinds)
-    env.reset(1, rows)
-    actions = np.zeros((2, 7), np.float32)
-    assert env.step(actions, rows) is not None
-    os.kill(pids(made[0])[1], signal.SIGKILL)
-    results = [env.step(actions, rows) for _ in range(3)]
-    assert None in results and results[-1] is not None
-    assert len(made) == 2 and len(reports) == 1 and "is rebuilt" in reports[0]
-    env.close()
 
 
 def test_a_port_is_claimed_once_and_not_where_another_program_listens():
