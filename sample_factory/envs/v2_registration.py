@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
@@ -10,6 +9,8 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory.envs.adapters.list_style import is_multiagent
+from sample_factory.envs.adapters.tensors import to_host
+from sample_factory.envs.adapters.vector_env import split_infos
 from sample_factory.envs.doom.doom_family import DOOM_SPECS
 from sample_factory.envs.env_family import EnvFamily, MakeEnv, UnknownEnvError
 from sample_factory.envs.env_registry import extend_family, extension_of, resolve_trained_family
@@ -89,15 +90,15 @@ class AgentsOfVersion2(gym.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, **kwargs: Any) -> tuple[Any, Any]:
         observations, infos = self.env.reset(**kwargs)
-        observations = _by_agent(_as_arrays(observations))
-        return observations, _infos_by_agent(_as_arrays(infos), len(observations))
+        observations = _by_agent(to_host(observations))
+        return observations, _infos_by_agent(to_host(infos), len(observations))
 
     def step(self, action: Any) -> Any:
         if self._takes_batches:
             parts = zip(*action) if self._takes_parts else [action]
             batches = [self._as_batch(np.array(part)) for part in parts]
             action = batches if self._takes_parts else batches[0]
-        observations, *results, infos = map(_as_arrays, self.env.step(action))
+        observations, *results, infos = map(to_host, self.env.step(action))
         observations = _by_agent(observations)
         return observations, *results, _infos_by_agent(infos, len(observations))
 
@@ -110,28 +111,11 @@ class AgentsOfVersion2(gym.Wrapper[Any, Any, Any, Any]):
         return torch.as_tensor(actions, device="cuda" if on_gpu else "cpu")
 
 
-def _as_arrays(value: Any) -> Any:
-    """Returns a value with copies of the torch tensors in it, also in dicts, as arrays."""
-    if isinstance(value, Mapping):
-        return {key: _as_arrays(part) for key, part in value.items()}
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        return value.numpy(force=True).copy()
-    return value
-
-
 def _infos_by_agent(infos: Any, num_agents: int) -> Any:
     """Returns the info of each agent, from a dict whose arrays [A, ...] have an entry for each of them."""
     if not isinstance(infos, Mapping):
         return infos
-
-    def of_agent(value: Any, agent: int) -> Any:
-        if isinstance(value, Mapping):
-            return {key: of_agent(part, agent) for key, part in value.items()}
-        is_by_agent = isinstance(value, np.ndarray) and value.shape[:1] == (num_agents,)
-        return value[agent] if is_by_agent else value
-
-    return [of_agent(infos, agent) for agent in range(num_agents)]
+    return split_infos(infos, np.arange(num_agents), num_agents)
 
 
 def _by_agent(observations: Any) -> Sequence[Any]:

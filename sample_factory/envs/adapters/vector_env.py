@@ -218,18 +218,19 @@ def _end_infos(infos: Mapping[str, Any], ended: np.ndarray) -> EndInfos:
     left_out = FINAL_KEYS if final is None else KEYS_OF_OTHER_EPISODES
     others = to_host({key: value for key, value in infos.items() if key not in left_out})
     agents = np.flatnonzero(ended)
-    pairs = zip(_split(others, agents, len(ended)), _entries(final, agents, len(ended)))
+    pairs = zip(split_infos(others, agents, len(ended)), _entries(final, agents, len(ended)))
     return {agent: copy_info({**own, **(last or {})}) for agent, (own, last) in zip(agents.tolist(), pairs)}
 
 
-def _split(infos: Mapping[str, Any], agents: np.ndarray, num_agents: int) -> list[dict[str, Any]]:
+def split_infos(infos: Mapping[str, Any], agents: np.ndarray, num_agents: int) -> list[dict[str, Any]]:
     """Returns the entries of each of `agents` in a (nested) dict of arrays.
 
     `_key`, where there is one, is the mask of `key`: [num_agents] bool, whether an agent has that entry.
     """
     split: list[dict[str, Any]] = [{} for _ in agents]
+    masks = {f"_{key}" for key in infos}
     for key, value in infos.items():
-        if key.startswith("_") and key[1:] in infos:
+        if key in masks:
             continue
         mask = infos.get(f"_{key}")
         have = [True] * len(agents) if mask is None else np.asarray(mask)[agents].tolist()
@@ -246,7 +247,7 @@ def _entries(value: Any, agents: np.ndarray, num_agents: int) -> Sequence[Any]:
     A value of any other kind, or with another length, belongs to all agents.
     """
     if isinstance(value, Mapping):
-        return _split(value, agents, num_agents)
+        return split_infos(value, agents, num_agents)
     if not isinstance(value, np.ndarray) or not value.ndim or len(value) != num_agents:
         return [value] * len(agents)
     return value[agents].tolist() if value.ndim == 1 else list(value[agents])
