@@ -23,6 +23,7 @@ BEST_NAME = re.compile(r"best_\d{1,15}_\d{1,15}_(.+)_(-?\d+\.\d+)\.pth")
 MAX_ZEROS = 20  # after the decimal point of a value in a file name
 SNAPSHOT = "evaluated.pth"  # the file of weights that are being evaluated
 BEST_SNAPSHOT = f"best_{SNAPSHOT}"  # of weights that become the best checkpoint
+DONATION = "donation.pth"  # the file of weights that another policy takes over
 RETRY_SECONDS = 30.0  # after a milestone that could not be saved, for example because the disk is full
 
 

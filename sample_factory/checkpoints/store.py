@@ -55,10 +55,6 @@ class Checkpoints:
         """Writes, or replaces, a file for the main process. A run does not resume from it."""
         return self._write(state, self.folder / name, is_logged=False)
 
-    def save_donation(self, state: Mapping[str, Any]) -> Path | None:
-        """Writes, or replaces, the file that another policy takes over. A run does not resume from it."""
-        return self._write(state, self.folder / "donation.pth")
-
     def supersede(self, version: int) -> None:
         """Moves checkpoints later than `version`, at which training continues, into superseded/, which is
         never read. In their place, the next checkpoints would not count as the newest.

@@ -99,8 +99,8 @@ class Opponents(NamedTuple):
 
 
 class SnapshotRequest(NamedTuple):
-    """Main process -> learner: write a file with the policy's current state, for an evaluation or as the best
-    checkpoint. name: of the file."""
+    """Main process -> learner: write a file with the policy's current state, for an evaluation, as the best
+    checkpoint, or for another policy. name: of the file."""
 
     name: str
 
@@ -115,32 +115,19 @@ class Snapshot(NamedTuple):
     path: str | None
 
 
-class DonateRequest(NamedTuple):
-    """Main process -> learner: write a file with the policy's current state, for another policy."""
-
-    request_id: int
-
-
-class Donated(NamedTuple):
-    """Learner -> main process: the answer to DonateRequest. path: None if it could not be written."""
-
-    request_id: int
-    path: str | None
-    sha256: str
-
-
 class NewSettings(NamedTuple):
-    """Main process -> learner: continue with these flags, and with the weights of a donor."""
+    """Main process -> learner: continue with these flags, and with the weights of a donor.
 
-    request_id: int
+    donation: path of the donor's snapshot; None: keep the weights.
+    """
+
     hyperparameters: Mapping[str, Any]
-    donation: Donated | None  # None: keep the weights
+    donation: str | None
 
 
 class SettingsTaken(NamedTuple):
     """Learner -> main process: the answer to NewSettings."""
 
-    request_id: int
     error: str  # why they are not in effect; empty if they are
 
 
@@ -271,7 +258,7 @@ class MilestoneSaved(NamedTuple):
 
 
 RolloutMessage = ActionsReady | NewShaping | NewTrainingInfo | Opponents
-LearnerMessage = Trajectories | SnapshotRequest | DonateRequest | NewSettings
+LearnerMessage = Trajectories | SnapshotRequest | NewSettings
 Report = (
     ComponentReady
     | LearnerReady
@@ -284,7 +271,6 @@ Report = (
     | TrainReport
     | MilestoneSaved
     | Snapshot
-    | Donated
     | SettingsTaken
     | PolicyReplaced
 )

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sample_factory.checkpoints.milestones import SNAPSHOT
+from sample_factory.checkpoints.milestones import DONATION, SNAPSHOT
 from sample_factory.config.command import PLAYS_IN_PARALLEL, counts_episodes
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import SAVED_NAMES, read_json, write_atomically
@@ -44,7 +44,7 @@ STAGING = ".push_to_hub"
 VIDEO_SUM = "video_sha256"  # in evaluation.json
 WRITTEN = (CARD, RESULTS, "*.mp4")  # by the push itself
 # Without a meaning on another machine, or unfinished.
-LOCAL = (LOCK, f"{STAGING}*", ".git*", ".cache/*", "wandb/*", f"*{SNAPSHOT}", "*/donation.pth")
+LOCAL = (LOCK, f"{STAGING}*", ".git*", ".cache/*", "wandb/*", f"*{SNAPSHOT}", f"*/{DONATION}")
 LEFT_OUT = (*WRITTEN, *LOCAL, "*.tmp", "*/.temp_checkpoint", "*/superseded/*")
 NEVER_CHANGED = (".pth", ".milestone", ".mp4")  # endings of files that are written once
 # With the numbers that the card has: SGD steps and env frames.

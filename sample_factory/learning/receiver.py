@@ -11,7 +11,6 @@ import numpy as np
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import (
     ComponentReady,
-    DonateRequest,
     NewSettings,
     SnapshotRequest,
     Trajectories,
@@ -19,7 +18,7 @@ from sample_factory.exchange.messages import (
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.learning.batch import Batch, Batcher
 
-Request = DonateRequest | NewSettings | SnapshotRequest
+Request = NewSettings | SnapshotRequest
 
 MAX_MESSAGES = 1000  # in one turn
 
@@ -151,7 +150,7 @@ class Receiver:
             match message:
                 case Trajectories(buffer_indices):
                     self._tickets.extend(buffer_indices)
-                case SnapshotRequest() | DonateRequest() | NewSettings():
+                case SnapshotRequest() | NewSettings():
                     self._handover.put_request(message)
         if len(messages) < MAX_MESSAGES:  # the inbox was read to its end
             self._forget_copied()

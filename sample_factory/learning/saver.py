@@ -1,17 +1,13 @@
 """Checkpoints of a learner, and the exchange of weights in population-based training."""
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
-from sample_factory.checkpoints.file_format import read_state
 from sample_factory.checkpoints.milestones import Milestone, MilestoneSchedule
 from sample_factory.checkpoints.store import Checkpoints, read_checkpoint
 from sample_factory.exchange.messages import (
-    Donated,
-    DonateRequest,
     MilestoneSaved,
     NewSettings,
     Report,
@@ -23,15 +19,14 @@ from sample_factory.learning.learner import Learner
 from sample_factory.learning.learner_args import LearnerArgs
 from sample_factory.learning.receiver import Request
 from sample_factory.runtime.clock import Every
-from sample_factory.runtime.files import open_file
 from sample_factory.runtime.log import log
 
 
 class Saver:
     """Saves the checkpoints of a learner: regular ones and milestones. Resumes from them. Writes snapshots.
 
-    With population-based training, it also writes the weights for another policy, or takes over the weights
-    of another policy; between two batches, so that neither weights nor flags change within a batch.
+    With population-based training, it also takes over the weights of another policy; between two batches, so
+    that neither weights nor flags change within a batch.
 
     All fields belong to the trainer thread (to the main thread before it starts and after it ends).
     """
@@ -103,43 +98,24 @@ class Saver:
         if path is not None:
             send(MilestoneSaved(Milestone(*self._counts())))
 
-    def answer(self, request: Request) -> Snapshot | Donated | SettingsTaken:
+    def answer(self, request: Request) -> Snapshot | SettingsTaken:
         """Carries out a request. A failure is described in the answer; the learner then stays unchanged."""
         match request:
             case SnapshotRequest(name):
                 path = self._checkpoints.save_snapshot(self._learner.state_dict(), name)
                 return Snapshot(name, *self._counts(), None if path is None else str(path))
-            case DonateRequest():
-                path = self._checkpoints.save_donation(self._learner.state_dict())
-                if path is None:
-                    return Donated(request.request_id, None, "")
-                return Donated(request.request_id, str(path), _sha256(path))
             case NewSettings():
                 return self._take(request)
 
     def _take(self, settings: NewSettings) -> SettingsTaken:
-        donation = settings.donation
-        if donation is not None:
+        if settings.donation is not None:
             try:
-                self._load(donation)
-            except (OSError, RuntimeError, ValueError) as error:
-                return SettingsTaken(settings.request_id, f"{type(error).__name__}: {error}")
+                self._learner.take_over(read_checkpoint(Path(settings.donation)))
+            except (CheckpointError, RuntimeError, ValueError) as error:
+                return SettingsTaken(f"{type(error).__name__}: {error}")
         self._learner.set_hyperparameters(settings.hyperparameters)
-        if donation is not None:
+        if settings.donation is not None:
             # The main process saves the settings when it has the answer. A resumed run must not combine them
             # with the former weights.
             self._checkpoints.save(*self._state())
-        return SettingsTaken(settings.request_id, "")
-
-    def _load(self, donation: Donated) -> None:
-        assert donation.path is not None, "only donations that could be written are passed on"
-        path = Path(donation.path)
-        found = _sha256(path)
-        if found != donation.sha256:
-            raise RuntimeError(f"{path} has SHA-256 {found}, not {donation.sha256}")
-        self._learner.take_over(read_state(path))
-
-
-def _sha256(path: Path) -> str:
-    with open_file(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return SettingsTaken("")

@@ -4,18 +4,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from sample_factory.checkpoints.milestones import DONATION
 from sample_factory.config.config import Config
 from sample_factory.config.population_flags import FLAG_TAG, REPLACED_BY_TAG, SHAPING_TAG
 from sample_factory.exchange.channels import LatestMessages, send
 from sample_factory.exchange.messages import (
-    Donated,
-    DonateRequest,
     LearnerMessage,
     NewSettings,
     NewShaping,
     PolicyReplaced,
     Report,
     SettingsTaken,
+    Snapshot,
+    SnapshotRequest,
 )
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.policy_progress import EpisodeStats
@@ -38,7 +39,7 @@ class Evolution(Subscriber):
 
     A policy takes over the weights of a donor in these steps:
 
-    1. `tick` sends DonateRequest to the donor's learner. It writes a file and answers with Donated.
+    1. `tick` sends SnapshotRequest to the donor's learner. It writes a file and answers with Snapshot.
     2. `handle` sends NewSettings with that file to the learner of the policy. It loads the file and the new
        hyperparameters, and answers with SettingsTaken.
     3. `handle` stores the decision in the Population and sends NewShaping to the rollout workers.
@@ -67,8 +68,6 @@ class Evolution(Subscriber):
         self._metric_is_checked = False
         self._retry_at = 0.0
         self._pending: Decision | None = None
-        # Answers of learners carry it, so that answers to an earlier decision are recognised.
-        self._request_id = 0
         self._decided_at = 0  # env frames of the policy at the pending decision
         self._time_to_summarise = Every(PBT_SUMMARY_SECONDS, at_first=True)
         for policy_id in range(len(population.members)):
@@ -109,13 +108,12 @@ class Evolution(Subscriber):
         if decision is None:
             return
         self._pending = decision
-        self._request_id += 1
         self._decided_at = env_frames[policy_id]
         text = "keeps its weights" if decision.donor is None else f"takes over policy {decision.donor}"
         rounded = [round(value, 3) for value in objectives if value is not None]
         log.info("PBT: policy %d %s; objectives %s", policy_id, text, rounded)
         if decision.donor is not None:
-            self._send(decision, decision.donor, DonateRequest(self._request_id))
+            self._send(decision, decision.donor, SnapshotRequest(DONATION))
         elif decision.member == self._population.members[policy_id]:
             self._accept(decision)
         else:
@@ -129,15 +127,15 @@ class Evolution(Subscriber):
     def handle(self, report: Report) -> None:
         """Handles the answers of learners to the pending decision; ignores all other reports."""
         decision = self._pending
-        if decision is None or not isinstance(report, (Donated, SettingsTaken)):
-            return
-        if report.request_id != self._request_id:
+        if decision is None:
             return
         match report:
-            case Donated(path=None):
+            case Snapshot(name=name) if name != DONATION or report.policy_id != decision.donor:
+                pass  # of an evaluation, or a best policy
+            case Snapshot(path=None):
                 self._give_up(decision, "the donor could not write its file")
-            case Donated():
-                self._send_settings(decision, report)
+            case Snapshot(path=path):
+                self._send_settings(decision, path)
             case SettingsTaken(error=""):
                 self._accept(decision)
             case SettingsTaken(error=error):
@@ -146,8 +144,8 @@ class Evolution(Subscriber):
     def _send_shaping(self, policy_id: int) -> None:
         self._to_workers.update(NewShaping(policy_id, self._population.members[policy_id].shaping))
 
-    def _send_settings(self, decision: Decision, donation: Donated | None) -> None:
-        settings = NewSettings(self._request_id, decision.member.hyperparameters, donation)
+    def _send_settings(self, decision: Decision, donation: str | None) -> None:
+        settings = NewSettings(decision.member.hyperparameters, donation)
         self._send(decision, decision.policy_id, settings)
 
     def _send(self, decision: Decision, policy_id: int, message: LearnerMessage) -> None:

@@ -1,10 +1,11 @@
-import hashlib
+from pathlib import Path
 
 import pytest
 import torch
 
+from sample_factory.checkpoints.milestones import DONATION
 from sample_factory.checkpoints.store import Checkpoints
-from sample_factory.exchange.messages import Donated, DonateRequest, NewSettings
+from sample_factory.exchange.messages import NewSettings, SettingsTaken, SnapshotRequest
 from sample_factory.learning import gradient_descent
 from sample_factory.learning.saver import Saver
 from tests.learning.test_learner import B, T, make_batch, make_learner, weights
@@ -23,6 +24,11 @@ def donor_and_receiver(tmp_path):
     ]
 
 
+def donate(giving):
+    """Returns the path of the donor's snapshot."""
+    return giving.answer(SnapshotRequest(DONATION)).path
+
+
 def moments(learner):
     state = learner.state_dict()["optimizer"]["state"]
     return torch.cat([part["exp_avg"].reshape(-1) for part in state.values()])
@@ -31,21 +37,18 @@ def moments(learner):
 def test_the_receiver_has_the_donors_weights_and_moments_and_its_own_counters(donor_and_receiver):
     (donor, giving), (receiver, taking) = donor_and_receiver
     receiver.train(make_batch(seed=3))
-    donation = giving.answer(DonateRequest(7))
-    with open(donation.path, "rb") as file:
-        assert hashlib.sha256(file.read()).hexdigest() == donation.sha256
     samples, frames = receiver.samples, receiver.env_frames
     version = receiver.version
-    answer = taking.answer(NewSettings(8, LR, donation))
+    answer = taking.answer(NewSettings(LR, donate(giving)))
     assert receiver.version == version, "it counts SGD steps only"
-    assert (donation.request_id, answer.request_id, answer.error) == (7, 8, "")
+    assert answer == SettingsTaken("")
     assert torch.equal(weights(receiver), weights(donor)) and torch.equal(moments(receiver), moments(donor))
     assert (receiver.samples, receiver.env_frames) == (samples, frames) != (donor.samples, donor.env_frames)
 
 
 def test_a_run_that_ends_right_after_a_takeover_resumes_from_the_donors_weights(donor_and_receiver, tmp_path):
     (donor, giving), (receiver, taking) = donor_and_receiver
-    taking.answer(NewSettings(1, LR, giving.answer(DonateRequest(1))))
+    taking.answer(NewSettings(LR, donate(giving)))
     resumed = make_learner()
     assert Checkpoints(tmp_path, 1, 2).load(check=resumed.load_state_dict) is not None
     assert torch.equal(weights(resumed), weights(donor)) and resumed.version == receiver.version
@@ -54,17 +57,17 @@ def test_a_run_that_ends_right_after_a_takeover_resumes_from_the_donors_weights(
 
 def test_the_donation_is_the_donors_state_at_the_time_of_the_request(donor_and_receiver):
     (donor, giving), (receiver, taking) = donor_and_receiver
-    donation = giving.answer(DonateRequest(1))
+    donation = donate(giving)
     then = weights(donor).clone()
     donor.train(make_batch(seed=4))
-    taking.answer(NewSettings(2, {}, donation))
+    taking.answer(NewSettings({}, donation))
     assert torch.equal(weights(receiver), then)
 
 
 def test_samples_of_the_former_weights_are_no_longer_trained_on(donor_and_receiver):
     (_, giving), (receiver, taking) = donor_and_receiver
     in_flight = make_batch(seed=5)._replace(versions=torch.full((T, B), receiver.version, dtype=torch.int32))
-    taking.answer(NewSettings(2, {}, giving.answer(DonateRequest(1))))
+    taking.answer(NewSettings({}, donate(giving)))
     before, samples = weights(receiver).clone(), receiver.samples
     receiver.train(in_flight)
     assert receiver.samples == samples and torch.equal(weights(receiver), before)
@@ -76,18 +79,30 @@ def test_samples_of_the_former_weights_are_no_longer_trained_on(donor_and_receiv
     assert summaries["version_diff_max"] == 1
 
 
-@pytest.mark.parametrize("damage", ["another file", "no file"])
-def test_a_file_other_than_the_donors_is_refused_and_nothing_changes(donor_and_receiver, damage):
-    (_, giving), (receiver, taking) = donor_and_receiver
-    donation = giving.answer(DonateRequest(1))
-    if damage == "no file":
-        donation = donation._replace(path=donation.path + ".gone")
-    else:
-        with open(donation.path, "ab") as file:
-            file.write(b"!")
+def flip_a_bit(file, learner):
+    weight = next(iter(learner.state_dict()["model"].values()))
+    place = file.read_bytes().index(weight.numpy().tobytes())
+    with file.open("r+b") as opened:
+        opened.seek(place)
+        opened.write(bytes([file.read_bytes()[place] ^ 1]))
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda file, donor: file.unlink(), "No such file"),
+        (lambda file, donor: file.write_bytes(file.read_bytes()[:-100]), "cut off"),
+        (flip_a_bit, "the checksum"),
+        (lambda file, donor: torch.save({"model": {}}, file), "another network"),
+    ],
+)
+def test_a_file_that_is_damaged_or_missing_is_refused_and_nothing_changes(donor_and_receiver, damage, reason):
+    (donor, giving), (receiver, taking) = donor_and_receiver
+    donation = donate(giving)
+    damage(Path(donation), donor)
     before, version = weights(receiver).clone(), receiver.version
-    answer = taking.answer(NewSettings(2, LR, donation))
-    assert ("SHA-256" if damage == "another file" else "FileNotFoundError") in answer.error
+    answer = taking.answer(NewSettings(LR, donation))
+    assert reason in answer.error
     assert torch.equal(weights(receiver), before) and receiver.version == version
 
 
@@ -98,12 +113,12 @@ def test_a_donor_that_cannot_write_answers_without_a_path(donor_and_receiver, mo
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(torch, "save", full)
-    assert giving.answer(DonateRequest(1)) == Donated(1, None, "")
+    assert donate(giving) is None
 
 
 def test_new_settings_apply_from_the_next_step_on(donor_and_receiver):
     _, (receiver, taking) = donor_and_receiver
-    taking.answer(NewSettings(1, {"learning_rate": 0.0, "batch_size": 2 * T}, None))
+    taking.answer(NewSettings({"learning_rate": 0.0, "batch_size": 2 * T}, None))
     before = weights(receiver).clone()
     receiver.train(make_batch(seed=6))
     assert torch.equal(weights(receiver), before), "a rate of 0 moves nothing"
@@ -115,7 +130,7 @@ def test_every_learner_of_a_policy_waits_for_samples_of_the_new_weights(donor_an
     monkeypatch.setattr(gradient_descent, "MAX_EMPTY_STEPS_IN_A_ROW", 3)
     second = make_learner()
     second.share_state(receiver.shared_state())
-    taking.answer(NewSettings(1, {}, giving.answer(DonateRequest(1))))
+    taking.answer(NewSettings({}, donate(giving)))
     second.share_state(receiver.shared_state())
     stale = make_batch(seed=5)
     for learner in (receiver, second):

@@ -5,22 +5,25 @@ from types import SimpleNamespace
 
 import pytest
 
+from sample_factory.checkpoints.milestones import BEST_SNAPSHOT, DONATION
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.population_flags import PbtFlags
 from sample_factory.exchange.messages import (
-    Donated,
-    DonateRequest,
     EpisodeReport,
     NewSettings,
     NewShaping,
     PolicyReplaced,
     SettingsTaken,
+    Snapshot,
+    SnapshotRequest,
 )
 from sample_factory.mainloop.subscribers import RETRY_SECONDS, Evolution
 from sample_factory.monitoring.policy_progress import EpisodeStats
 from sample_factory.population.pbt import Member, Population
 
 DEFAULT = Member({"learning_rate": 1e-4}, {"delta": {"HEALTH": [0.01, -0.01]}})
+DONATED = Snapshot(DONATION, 0, 7, 100, "/a/donation.pth")
+NOT_DONATED = DONATED._replace(path=None)
 FRAMES = [0, 100]  # policy 1 is due
 OBJECTIVES = [10.0, 1.0]  # and much worse
 
@@ -93,13 +96,12 @@ def run(tmp_path):
 
 def test_a_replacement_goes_from_the_donors_file_to_the_receiver_and_only_then_counts(run):
     former = run.population.members[1]
-    assert run.tick() == [(0, DonateRequest(1))]
-    donation = Donated(1, "/a/donation.pth", "abc")
-    run.evolution.handle(donation)
+    assert run.tick() == [(0, SnapshotRequest(DONATION))]
+    run.evolution.handle(DONATED)
     policy, settings = run.to_learners[-1]
-    assert policy == 1 and isinstance(settings, NewSettings) and settings.donation == donation
+    assert policy == 1 and isinstance(settings, NewSettings) and settings.donation == DONATED.path
     assert run.population.members[1] == former and not run.published
-    run.evolution.handle(SettingsTaken(1, ""))
+    run.evolution.handle(SettingsTaken(""))
     member = run.population.members[1]
     assert member.hyperparameters == settings.hyperparameters != former.hyperparameters
     assert run.to_workers[2:] == [NewShaping(1, member.shaping)]
@@ -122,8 +124,8 @@ def test_policies_are_compared_when_as_many_episodes_have_ended_as_agents_play_a
                 reward = OBJECTIVES[policy_id]
                 run.policies[policy_id].episodes.add(EpisodeReport(policy_id, reward, 1, reward, {}))
             run.evolution.tick()
-        run.evolution.handle(Donated(round + 1, "/a/donation.pth", "abc"))
-        run.evolution.handle(SettingsTaken(round + 1, ""))
+        run.evolution.handle(DONATED)
+        run.evolution.handle(SettingsTaken(""))
         assert run.published == [PolicyReplaced(1, 0)] * (round + 1)
         run.policies[1].episodes.clear()  # as the monitor does
 
@@ -136,7 +138,7 @@ def test_only_one_decision_is_pending_at_a_time(run):
 def test_a_policy_that_keeps_its_weights_gets_its_settings_without_a_donor(run):
     ((policy, settings),) = run.tick([0, 100], [10.0, 9.99])
     assert policy == 1 and settings.donation is None
-    run.evolution.handle(SettingsTaken(1, ""))
+    run.evolution.handle(SettingsTaken(""))
     assert run.tick([0, 100]) == [], "it is decided on"
 
 
@@ -150,7 +152,7 @@ def test_a_learner_that_reads_no_messages_does_not_stop_the_evolution(run):
     assert run.tick() and run.tick() == []
     run.learners_read = True
     run.seconds = RETRY_SECONDS
-    assert run.tick() == [(0, DonateRequest(2))]
+    assert run.tick() == [(0, SnapshotRequest(DONATION))]
 
 
 def test_rollout_workers_get_the_shaping_of_all_policies_at_the_start(run):
@@ -158,7 +160,7 @@ def test_rollout_workers_get_the_shaping_of_all_policies_at_the_start(run):
     assert run.to_workers == [NewShaping(i, members[i].shaping) for i in range(2)]
 
 
-@pytest.mark.parametrize("failure", [Donated(1, None, ""), SettingsTaken(1, "RuntimeError: other SHA-256")])
+@pytest.mark.parametrize("failure", [NOT_DONATED, SettingsTaken("ValueError: a reason")])
 def test_a_replacement_that_fails_changes_nothing_and_is_tried_later(run, failure):
     former = run.population.members[1]
     run.tick()
@@ -166,16 +168,19 @@ def test_a_replacement_that_fails_changes_nothing_and_is_tried_later(run, failur
     assert run.population.members[1] == former and not run.to_workers[2:] and not run.published
     assert run.tick() == []
     run.seconds = RETRY_SECONDS
-    assert run.tick() == [(0, DonateRequest(2))]
+    assert run.tick() == [(0, SnapshotRequest(DONATION))]
 
 
-def test_answers_to_an_earlier_request_are_ignored(run):
-    run.tick()
-    run.evolution.handle(Donated(1, None, ""))
-    run.seconds = RETRY_SECONDS
-    run.tick()
-    run.evolution.handle(Donated(1, "/a/donation.pth", "abc"))
-    assert run.to_learners[-1] == (0, DonateRequest(2))
+def test_snapshots_of_other_policies_and_for_other_uses_are_ignored(run):
+    run.evolution.handle(DONATED)
+    assert not run.to_learners, "nothing is decided"
+    (request,) = run.tick()
+    for other in (DONATED._replace(policy_id=1), DONATED._replace(name=BEST_SNAPSHOT)):
+        run.evolution.handle(other)
+        run.evolution.handle(other._replace(path=None))
+    assert run.to_learners == [request]
+    run.evolution.handle(DONATED)
+    assert len(run.to_learners) == 2
 
 
 def test_everything_that_evolves_is_summarised_under_v1s_tags(run):

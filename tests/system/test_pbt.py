@@ -79,8 +79,12 @@ def takeover_checkpoint(experiment, donation):
     )
 
 
+def donation_file(experiment):
+    return experiment / "checkpoint_p0" / "donation.pth"
+
+
 def donation_of(experiment):
-    return torch.load(experiment / "checkpoint_p0" / "donation.pth", weights_only=True)
+    return torch.load(donation_file(experiment), weights_only=True)
 
 
 def same_tensors(left, right):
@@ -170,7 +174,8 @@ def test_a_run_killed_during_a_takeover_has_changed_nothing_and_decides_again(tm
     wait_for_line(process, TAKES_OVER)
     receiver.suspend()
     donor.resume()
-    wait_for_line(process, "donation.pth")
+    while not donation_file(experiment).exists():
+        wait_for_line(process, "[main] INFO ")
     if victim == "the main process":
         process.kill()
         kill(receiver)
