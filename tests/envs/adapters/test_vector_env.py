@@ -23,7 +23,6 @@ from tests.crowd import CountingCrowd
 from tests.envs.adapters.countdown import Countdown, drive
 
 MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
-KINDS = pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
 LENGTHS = (2, 3, 5)
 NUM_STEPS = 16
 
@@ -37,16 +36,6 @@ class Scored(Countdown):
             info["true_objective"] = 100.0 * self.length + self.episode
             info["episode_extra_stats"] = {"episode": self.episode, f"only_with_{self.length}": 1.5}
         return observation, reward, terminated, truncated, info
-
-
-def make_env(length, *wrappers):
-    def make():
-        env = Scored(length=length)
-        for wrapper in wrappers:
-            env = wrapper(env)
-        return env
-
-    return make
 
 
 def double(reward):
@@ -72,50 +61,6 @@ def episodes_of(env, num_steps, agents):
     return episodes
 
 
-@KINDS
-@MODES
-def test_each_sub_env_is_an_agent_with_episodes_of_its_own(kind, mode):
-    env = adapt(kind([make_env(length) for length in LENGTHS], autoreset_mode=mode))
-    assert env.num_agents == len(LENGTHS)
-    observations, results = drive(env, NUM_STEPS)
-    env.close()
-    for agent, length in enumerate(LENGTHS):
-        episode = 1
-        time = 0
-        is_active = True
-        for observation, result in zip(observations, results):
-            assert tuple(observation[agent]) == (episode, time)
-            if not is_active:  # this step only resets
-                is_active = True
-                episode += 1
-                time = 0
-                continue
-            time += 1
-            ended = bool(result.terminated[agent] or result.truncated[agent])
-            assert ended == (time == length)
-            is_active = result.active is None or bool(result.active[agent])
-            assert is_active != (ended and mode == AutoresetMode.NEXT_STEP)
-            if ended and is_active:
-                episode += 1
-                time = 0
-
-
-@KINDS
-@MODES
-def test_an_agents_episodes_end_with_the_infos_of_a_single_env(kind, mode):
-    env = adapt(kind([make_env(length) for length in LENGTHS], autoreset_mode=mode))
-    episodes = episodes_of(env, NUM_STEPS, range(len(LENGTHS)))
-    env.close()
-    for agent, length in enumerate(LENGTHS):
-        expected = episodes_of(adapt(make_env(length)()), NUM_STEPS, [0])[0]
-        assert len(episodes[agent]) >= 2
-        for (info, episode_return), (single_info, single_return) in zip(episodes[agent], expected):
-            assert info == single_info
-            assert episode_return == single_return == length
-            assert true_objective(info, 0.0) == single_info["true_objective"]
-            assert extra_stats(info)[0] == single_info["episode_extra_stats"]
-
-
 NUMBERS = (1, 0.5, True, 1.5, np.int8(3), 300, np.uint8(7), -1, np.float32(2.25), 0.1, 2**40)
 
 
@@ -134,39 +79,60 @@ class MixedNumbers(Countdown):
         return observation, reward, terminated, truncated, info
 
 
-@KINDS
+def recorded():
+    """Returns an env whose raw returns are recorded below a transformation of its rewards."""
+    return double_rewards(RecordEpisodeStatistics(Countdown(length=5)))
+
+
+# The first two end together, each time with another pair of types of numbers.
+COPIES = (
+    lambda: MixedNumbers(0),
+    lambda: MixedNumbers(1),
+    lambda: Scored(length=2),
+    lambda: Scored(length=3),
+    recorded,
+)
+
+
+def active_steps(run, agent, mode=None):
+    """Returns (observation, reward, terminated, truncated, end info) of each step in which an agent acts.
+
+    run: what `drive` returns. mode: after an end, the agent has to be inactive for one step in NEXT_STEP.
+    """
+    steps = []
+    is_active = True
+    for observation, result in zip(*run):
+        ends = bool(result.terminated[agent]), bool(result.truncated[agent])
+        info = result.end_infos.get(agent)
+        assert info is None or any(ends), "only ended episodes have infos"
+        if is_active:
+            if info and "episode" in info:
+                del info["episode"]["t"]  # seconds
+            steps.append((tuple(observation[agent]), float(result.rewards[agent]), *ends, info))
+        is_spent = is_active and any(ends) and mode == AutoresetMode.NEXT_STEP
+        is_active = result.active is None or bool(result.active[agent])
+        assert is_active != is_spent
+    return steps
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
 @MODES
-def test_numbers_in_infos_are_those_of_a_single_env_whatever_types_the_copies_report(kind, mode):
-    copies = range(2)
-    env = adapt(kind([lambda i=i: MixedNumbers(i) for i in copies], autoreset_mode=mode))
-    episodes = episodes_of(env, 3 * (len(NUMBERS) + 1), copies)
+def test_each_sub_env_is_an_agent_with_the_steps_and_end_infos_of_a_single_env(kind, mode):
+    num_steps = 3 * (len(NUMBERS) + 1)
+    env = adapt(kind(COPIES, autoreset_mode=mode))
+    assert env.num_agents == len(COPIES)
+    run = drive(env, num_steps)
     env.close()
-    for copy_index in copies:
-        expected = episodes_of(adapt(MixedNumbers(copy_index)), 3 * (len(NUMBERS) + 1), [0])[0]
-        assert len(episodes[copy_index]) > len(NUMBERS)
-        for (info, _), (single_info, _) in zip(episodes[copy_index], expected):
-            assert info == single_info
-
-
-def recorded(length):
-    """Returns a factory of an env whose raw returns are recorded below a transformation of its rewards."""
-    return lambda: double_rewards(RecordEpisodeStatistics(Countdown(length=length)))
-
-
-@KINDS
-@MODES
-def test_recorded_returns_below_a_transformation_are_the_true_objective(kind, mode):
-    env = adapt(kind([recorded(length) for length in LENGTHS], autoreset_mode=mode))
-    episodes = episodes_of(env, NUM_STEPS, range(len(LENGTHS)))
-    env.close()
-    for agent, length in enumerate(LENGTHS):
-        single = episodes_of(adapt(recorded(length)()), NUM_STEPS, [0])[0]
-        for ended in (episodes[agent], single):
-            assert len(ended) >= 2
-            for info, episode_return in ended:
-                assert episode_return == 2 * length
-                assert true_objective(info, episode_return) == length
-                assert info["episode"]["l"] == length
+    for agent, make in enumerate(COPIES):
+        steps = active_steps(run, agent, mode)
+        assert steps == active_steps(drive(adapt(make()), num_steps), 0)[: len(steps)]
+        infos = [info for *_, terminated, truncated, info in steps if terminated or truncated]
+        assert len(infos) > (len(NUMBERS) if agent < 2 else 5)
+        if agent == 3:
+            assert [true_objective(info, -1.0) for info in infos[:2]] == [301.0, 302.0]
+            assert extra_stats(infos[1])[0] == {"episode": 2, "only_with_3": 1.5}
+        if agent == 4:
+            assert {true_objective(info, 10.0) for info in infos} == {5.0}, "before the transformation"
 
 
 @MODES
