@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from sample_factory.config.command import PLAYS
+from sample_factory.config.config import with_lists
 from sample_factory.config.observation_defaults import PICTURES, SETS, VECTORS, critic_keys
 from sample_factory.config.parsing import as_arguments, parse_config, with_flags
 from sample_factory.envs.env_info import EnvInfo
@@ -263,6 +264,8 @@ def test_a_built_in_family_that_knows_its_envs_chooses_by_itself(tmp_path):
     [
         (4096, []),
         (30, []),
+        (5, []),
+        (1, ["--rollout=16"]),
         (4096, ["--num_policies=2"]),
         (4096, ["--num_nodes=2"]),
         (4096, ["--sampler_only=True"]),
@@ -272,6 +275,7 @@ def test_a_built_in_family_that_knows_its_envs_chooses_by_itself(tmp_path):
         (30, ["--learners_per_policy=4"]),
         (30, ["--num_batches_per_iteration=7"]),
         (30, ["--num_workers=2"]),
+        (30, ["--critic_only_keys", "--nonlinearity=relu"]),
         (30, ["--batch_size=100"]),
         (30, ["--ppo_epochs=1", "--num_batches_per_iteration=1"]),
     ],
@@ -281,10 +285,11 @@ def test_the_sizes_of_a_simulator_fit_the_flags_that_are_typed(tmp_path, copies,
     config, _ = simulated(tmp_path, copies, *flags)  # which checks them
     learning, sampling = config.learning, config.sampling
     for flag, value in config.typed.items():
-        assert config.flat()[flag] == value
+        assert with_lists(config.flat())[flag] == value
     trajectories = learning.batch_size * learning.num_batches_per_iteration // learning.rollout
     assert trajectories % (copies * sampling.num_workers) == 0
     assert trajectories <= 2048 // learning.rollout + 8 * copies * sampling.num_workers, "a few rollouts"
+    assert sampling.inline_samplers == sampling.num_workers, "one for each simulator"
     assert 10 <= learning.rollout <= 32
     cannot = sampling.num_policies > 1 or config.cluster.num_nodes > 1 or sampling.sampler_only
     assert sampling.async_rl == (cannot or "async_rl" in config.typed)

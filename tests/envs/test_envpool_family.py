@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("envpool")
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.parsing import parse_config
 from sample_factory.envs import envpool_engine
 from sample_factory.envs.abilities import max_episode_steps
 from sample_factory.envs.adapters.adapt import adapt
@@ -18,7 +17,6 @@ from sample_factory.envs.atari.atari_family import atari_defaults
 from sample_factory.envs.env_info import env_info
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.envpool_engine import FLAG_OF_OPTION
-from sample_factory.envs.envpool_family import EnvPoolFlags, make_envpool, make_envpool_env
 from sample_factory.envs.envpool_vector_env import JOINT_MASK, EnvPoolInfos
 from sample_factory.envs.mujoco_family import mujoco_defaults
 from sample_factory.envs.procgen_family import procgen_defaults
@@ -26,16 +24,11 @@ from sample_factory.envs.protocol import EPISODE_CONTINUES, EnvConfig, Observati
 from sample_factory.envs.random_actions import RandomActions
 from sample_factory.envs.wrappers.team_view import view_of_team
 from sample_factory.spaces.actions import ACTION_MASK
+from tests.envs.made import cfg_of, config_of, make_env
 
 
-def cfg(copies=3, **flags):
-    others = {"num_workers": 2, "serial_mode": False, "inline_samplers": 0, "vector_env_copies": copies}
-    others |= {"env_kwargs": "{}", "env_frameskip": None}
-    return SimpleNamespace(**{**vars(EnvPoolFlags()), **others, **flags})
-
-
-def make(task_id, copies=3, **options):
-    return make_envpool(task_id, cfg(copies), EnvConfig(0, 0, 0), **options)
+def make(task_id, copies=3, **flags):
+    return make_env(f"envpool_{task_id}", vector_env_copies=copies, **flags)
 
 
 def play(env, num_steps, seed=0):
@@ -77,14 +70,12 @@ def test_the_limit_of_episodes_is_known():
 
 
 def test_an_unknown_argument_is_an_error_that_names_it():
-    config = cfg(env_kwargs='{"stack_numm": 2}')
     with pytest.raises(ConfigError, match="stack_numm"):
-        make_envpool_env("envpool_Pong-v5", config, EnvConfig(0, 0, 0))
+        make("Pong-v5", env_kwargs={"stack_numm": 2})
 
 
 def test_arguments_reach_envpool():
-    config = cfg(env_kwargs='{"stack_num": 2}')
-    env = make_envpool_env("envpool_Pong-v5", config, EnvConfig(0, 0, 0))
+    env = make("Pong-v5", env_kwargs={"stack_num": 2})
     assert env.single_observation_space.shape == (2, 84, 84)
 
 
@@ -102,7 +93,7 @@ def test_each_player_of_a_copy_is_an_agent():
     [("CartPole-v1", (0, 1)), ("TicTacToe-v1", (0, 0, 1, 1)), ("intersection-multi-agent-v0", (0, 0, 1, 1))],
 )
 def test_the_players_of_a_copy_are_a_team_of_their_own(task_id, teams):
-    info = env_info(adapt(make(task_id, copies=2)), cfg())
+    info = env_info(adapt(make(task_id, copies=2)), cfg_of(f"envpool_{task_id}"))
     assert info.teams == teams
     if len(set(teams)) < len(teams):
         view_of_team(info.kinds, info.teams)  # for the centralised critic
@@ -176,16 +167,14 @@ def test_the_score_of_a_game_counts_all_lives_before_clipping():
 
 
 def test_only_atari_and_doom_skip_frames():
-    pong = make_envpool_env("envpool_Pong-v5", cfg(env_frameskip=2), EnvConfig(0, 0, 0))
-    assert pong.max_episode_steps() > 0
+    assert make("Pong-v5", env_frameskip=2).max_episode_steps() > 0
     with pytest.raises(ConfigError, match="--env_frameskip=2"):
-        make_envpool_env("envpool_CartPole-v1", cfg(env_frameskip=2), EnvConfig(0, 0, 0))
+        make("CartPole-v1", env_frameskip=2)
 
 
 def test_the_frameskip_is_the_flag_since_an_argument_would_not_be_counted():
-    config = cfg(env_frameskip=4, env_kwargs='{"frame_skip": 2}')
     with pytest.raises(ConfigError, match="use --env_frameskip=2"):
-        make_envpool_env("envpool_Pong-v5", config, EnvConfig(0, 0, 0))
+        make("Pong-v5", env_frameskip=4, env_kwargs={"frame_skip": 2})
 
 
 OF_FAMILY = {
@@ -208,7 +197,7 @@ def test_an_argument_that_a_flag_sets_is_refused_in_every_family_and_the_flag_is
         "thread_affinity_offset",
     } <= FLAG_OF_OPTION.keys()
     for option, flag in {**FLAG_OF_OPTION, **OF_FAMILY.get(env, {})}.items():
-        config = parse_config([f"--env={env}", f'--env_kwargs={{"{option}": 8}}'], resolve_family)
+        config = config_of(env, env_kwargs={option: 8})
         assert flag in config.flat()
         with pytest.raises(ConfigError, match=f"use --{flag}=8 for {option}"):
             family.make(config.namespace(), EnvConfig(0, 0, 0), None)
@@ -217,12 +206,11 @@ def test_an_argument_that_a_flag_sets_is_refused_in_every_family_and_the_flag_is
 @pytest.mark.parametrize("option", ["task_id", "cfg", "env_config"])
 def test_an_argument_with_the_name_of_a_parameter_of_make_envpool_is_refused_as_unknown(option):
     with pytest.raises(ConfigError, match=option):
-        make_envpool_env("envpool_CartPole-v1", cfg(env_kwargs=f'{{"{option}": 1}}'), EnvConfig(0, 0, 0))
+        make("CartPole-v1", env_kwargs={option: 1})
 
 
 def frames_until_the_first_point(frameskip):
-    config = cfg(1, env_frameskip=frameskip, env_kwargs='{"noop_max": 1}')
-    env = make_envpool_env("envpool_Pong-v5", config, EnvConfig(0, 0, 0))
+    env = make("Pong-v5", copies=1, env_frameskip=frameskip, env_kwargs={"noop_max": 1})
     env.reset(seed=0)
     number = next(number for number in itertools.count(1) if env.step(np.zeros(1, int))[1].any())
     env.close()
@@ -244,7 +232,7 @@ def test_an_action_lasts_as_many_frames_as_the_flag_says():
     ],
 )
 def test_an_id_has_the_defaults_of_the_most_similar_family(name, defaults_of_family):
-    config = parse_config([f"--env=envpool_{name}", "--experiment=a"], resolve_family)
+    config = config_of(f"envpool_{name}")
     others = ("env_engine", "env_framestack")
     expected = {
         key: value for key, value in defaults_of_family(f"envpool_{name}").items() if key not in others
@@ -254,7 +242,7 @@ def test_an_id_has_the_defaults_of_the_most_similar_family(name, defaults_of_fam
 
 
 def test_an_id_of_no_suite_has_the_defaults_of_its_observation():
-    config = parse_config(["--env=envpool_CartPole-v1", "--experiment=a"], resolve_family)
+    config = config_of("envpool_CartPole-v1")
     assert "ppo_epochs" in config.open_flags
 
 
@@ -262,12 +250,15 @@ def test_threads_are_divided_among_the_workers(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
     monkeypatch.setattr(envpool_engine, "num_usable_cores", lambda: 16)
     monkeypatch.setattr(envpool_engine, "cpu_limit", lambda: math.inf)
-    threads = envpool_engine._threads_of_process
-    assert [threads(cfg(num_workers=num_workers)) for num_workers in (1, 3, 16, 40)] == [16, 5, 1, 1]
-    assert threads(cfg(num_workers=4, inline_samplers=2)) == 8
-    assert threads(cfg(num_workers=4, serial_mode=True)) == 16
+
+    def threads(**flags):
+        return envpool_engine._threads_of_process(cfg_of("envpool_CartPole-v1", **flags))
+
+    assert [threads(num_workers=num_workers) for num_workers in (1, 3, 16, 40)] == [16, 5, 1, 1]
+    assert threads(num_workers=4, inline_samplers=2) == 8
+    assert threads(num_workers=4, serial_mode=True) == 16
     monkeypatch.setattr(envpool_engine, "num_usable_cores", lambda: 2)
-    assert threads(cfg(num_workers=3)) == 2, "a worker that is pinned to two cores"
+    assert threads(num_workers=3) == 2, "a worker that is pinned to two cores"
     monkeypatch.setattr(envpool_engine, "num_usable_cores", lambda: 8)
     monkeypatch.setattr(envpool_engine, "cpu_limit", lambda: 8.0)
-    assert threads(cfg(num_workers=4)) == 2, "a container that may use 8 of the 16 cores"
+    assert threads(num_workers=4) == 2, "a container that may use 8 of the 16 cores"

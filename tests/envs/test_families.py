@@ -10,12 +10,12 @@ from typing import NamedTuple
 import pytest
 
 from sample_factory.config.flags import ConfigError, section_fields
-from sample_factory.config.parsing import parse_config
 from sample_factory.envs import env_registry
 from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.envs.env_registry import is_found_by_all_commands, resolve_family
-from sample_factory.envs.protocol import EnvConfig
+from sample_factory.envs.mujoco_family import IDS
 from sample_factory.train import main
+from tests.envs.made import cfg_of, config_of, make_env
 
 ROOT = Path(__file__).parents[2]
 
@@ -83,18 +83,16 @@ def test_help_shows_the_flags_of_the_family_with_its_defaults(example, capsys):
 
 
 @each_family
-def test_defaults_are_flags(example, tmp_path):
+def test_defaults_are_flags(example):
     family = resolve_family(example.env)
-    config = parse_config([f"--env={example.env}", f"--train_dir={tmp_path}"], resolve_family).flat()
+    config = config_of(example.env).flat()
     assert {name: config[name] for name in family.defaults} == dict(family.defaults)
 
 
 @each_family
-def test_a_typing_error_gives_the_nearest_name_on_one_line(example, tmp_path):
+def test_a_typing_error_gives_the_nearest_name_on_one_line(example):
     with pytest.raises(UnknownEnvError) as refused:
-        family = resolve_family(example.typo)
-        argv = [f"--env={example.typo}", f"--train_dir={tmp_path}"]
-        family.make(parse_config(argv, resolve_family).namespace(), EnvConfig(0, 0, 0))
+        make_env(example.typo)
     text = str(refused.value)
     nearest = text.partition("did you mean ")[2].partition("?")[0]
     assert nearest.startswith(example.typo.split("-")[0][:4].lower()) and "\n" not in text and len(text) < 300
@@ -118,12 +116,32 @@ def test_the_prefix_alone_gives_all_names_or_an_example(prefix):
         "generals_8x8",
         "mujoco_ant",
         "envpool_Ant-v5",
+        "pettingzoo_butterfly.pistonball_v6",
     ],
 )
-def test_a_frameskip_is_refused_where_envs_skip_no_frames(env, tmp_path):
-    cfg = parse_config([f"--env={env}", "--env_frameskip=2", f"--train_dir={tmp_path}"], resolve_family)
+def test_a_frameskip_is_refused_where_envs_skip_no_frames(env):
     with pytest.raises(ConfigError, match="--env_frameskip=2"):
-        resolve_family(env).make(cfg.namespace(), EnvConfig(0, 0, 0))
+        make_env(env, env_frameskip=2)
+
+
+@pytest.mark.parametrize("env", ["atari_pong", "mujoco_ant", "minigrid_DoorKey-5x5-v0"])
+def test_envpool_is_the_default_engine_if_it_is_installed(env, monkeypatch):
+    pytest.importorskip("envpool")
+    assert resolve_family(env).defaults["env_engine"] == "envpool"
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    assert resolve_family(env).defaults["env_engine"] == "gymnasium"
+
+
+@pytest.mark.parametrize(
+    ("env", "num_agents"),
+    [("football_5_vs_5", 32), ("procgen_starpilot", 64), *((name, 16) for name in IDS)],  # 64 as in the paper
+)
+def test_an_iteration_of_the_defaults_has_one_or_two_whole_rollouts_of_all_agents(env, num_agents):
+    flags = cfg_of(env)
+    assert flags.num_workers * flags.num_envs_per_worker * flags.vector_env_copies == num_agents
+    one = num_agents * flags.rollout
+    assert flags.batch_size * flags.num_batches_per_iteration in (one, 2 * one)
+    assert not flags.async_rl
 
 
 # Runs in a process of its own: other tests have imported the packages in this one.

@@ -1,7 +1,6 @@
 """Football in EnvPool: names, rewards, scores."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ import envpool
 from sample_factory.envs.abilities import StepsInBackground
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.end_infos import extra_stats, true_objective
-from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.football_family import (
     BALL,
     CONTROLLED_PLAYER,
@@ -24,26 +22,16 @@ from sample_factory.envs.football_family import (
     PIXEL_SIDE,
     WIDTH,
     Checkpoints,
-    FootballFlags,
     draw,
-    football_defaults,
 )
-from sample_factory.envs.protocol import EnvConfig, ObservationRows
+from sample_factory.envs.protocol import ObservationRows
+from tests.envs.made import make_env
 
 RIGHT, SHOT = 5, 12
 
 
-def make(name="football_academy_empty_goal_close", copies=2, render_mode=None, **flags):
-    cfg = {
-        **vars(FootballFlags()),
-        "num_workers": 1,
-        "serial_mode": False,
-        "inline_samplers": 0,
-        "env_frameskip": None,
-        "vector_env_copies": copies,
-    }
-    family = resolve_family(name)
-    return family.make(SimpleNamespace(**{**cfg, **flags}), EnvConfig(0, 0, 0), render_mode)
+def make(**flags):
+    return make_env("football_academy_empty_goal_close", vector_env_copies=2, **flags)
 
 
 def score_a_goal(rewards):
@@ -103,12 +91,6 @@ def test_a_worker_can_do_other_things_while_envpool_steps():
     np.testing.assert_equal(infos["elapsed_step"], [1, 1])
     np.testing.assert_equal(infos["true_objective"], [0, 0])
     env.close()
-
-
-def test_an_iteration_of_the_defaults_has_equally_many_rollouts_of_each_agent():
-    flags = {**vars(FootballFlags()), **football_defaults("football_5_vs_5")}
-    num_agents = flags["num_workers"] * flags["num_envs_per_worker"] * flags["vector_env_copies"]
-    assert flags["batch_size"] * flags["num_batches_per_iteration"] == num_agents * flags["rollout"]
 
 
 def mini_maps(*balls):

@@ -3,7 +3,6 @@
 import re
 import sys
 import types
-from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -23,18 +22,17 @@ from sample_factory.envs.gym_family import (
     PACKAGES,
     ROADS,
     ROBOTS,
-    make_gym_env,
     parse_name,
     suite_defaults,
 )
-from sample_factory.envs.protocol import EnvConfig, ObservationRows
+from sample_factory.envs.protocol import ObservationRows
+from tests.envs.made import make_env
 
 NUM_COPIES = 3
 
 
 def make(name: str, copies: int, frameskip: int | None = None, env_kwargs: str = "{}"):
-    cfg = SimpleNamespace(vector_env_copies=copies, env_frameskip=frameskip, env_kwargs=env_kwargs)
-    return make_gym_env(name, cfg, EnvConfig(0, 0, 0))
+    return make_env(name, vector_env_copies=copies, env_frameskip=frameskip, env_kwargs=env_kwargs)
 
 
 def test_one_copy_is_a_plain_env():

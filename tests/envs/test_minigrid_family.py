@@ -1,9 +1,5 @@
 """`minigrid_<id>`: names, flags, and equal observations on both engines."""
 
-import dataclasses
-import sys
-from types import SimpleNamespace
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -13,50 +9,20 @@ from sample_factory.envs import minigrid_family
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.envs.envpool_engine import make_envpool
 from sample_factory.envs.minigrid_family import (
     FIRST_UNKNOWN,
     VOCABULARY_SIZE,
     MinigridFlags,
     mission_tokens,
 )
-from sample_factory.envs.protocol import EnvConfig, ObservationRows
+from tests.envs.adapters.countdown import drive
+from tests.envs.made import make_env
 
 ENGINES = ("envpool", "gymnasium")
 
 
 def make(name, **flags):
-    """Makes an env of one copy, with the defaults of the family."""
-    family = resolve_family(name)
-    own = {field.name for field in dataclasses.fields(MinigridFlags)}
-    defaults = {key: value for key, value in family.defaults.items() if key in own}
-    values = dataclasses.asdict(MinigridFlags(**defaults | {"vector_env_copies": 1} | flags))
-    cfg = SimpleNamespace(env_frameskip=None, num_workers=1, serial_mode=False, inline_samplers=0, **values)
-    return family.make(cfg, EnvConfig(0, 0, 0))
-
-
-class Played:
-    """An adapted env with room for one observation."""
-
-    def __init__(self, env):
-        self.env = adapt(env)
-        (kind,) = self.env.kinds.spaces
-        rows = self.env.num_agents
-        self.buffers = {
-            key: np.zeros((rows, 1, *box.shape), box.dtype) for key, box in kind.observation.spaces.items()
-        }
-        self.into = ObservationRows(self.buffers, np.arange(rows), 0)
-
-    def reset(self):
-        self.env.reset(1, self.into)
-        return self.observation()
-
-    def step(self, *actions):
-        result = self.env.step(np.array(actions, np.float32)[:, None], self.into)
-        return self.observation(), result
-
-    def observation(self):
-        return {key: rows[:, 0].copy() for key, rows in self.buffers.items()}
+    return make_env(name, **{"vector_env_copies": 1, **flags})
 
 
 def space_of(env):
@@ -94,7 +60,7 @@ def test_the_error_for_a_mistyped_name_has_the_nearest(name, nearest):
         resolve_family(name)
 
 
-def test_the_default_engine_is_envpool_if_it_has_the_env(monkeypatch):
+def test_the_default_engine_is_envpool_if_it_has_the_env():
     def engine(name):
         return resolve_family(name).defaults["env_engine"]
 
@@ -105,8 +71,6 @@ def test_the_default_engine_is_envpool_if_it_has_the_env(monkeypatch):
         assert engine("minigrid_Mine-v0") == "gymnasium"
     finally:
         del gym.registry["MiniGrid-Mine-v0"]
-    monkeypatch.setitem(sys.modules, "envpool", None)
-    assert engine("minigrid_DoorKey-5x5-v0") == "gymnasium"
 
 
 def test_the_mission_is_left_out_by_default_where_it_never_changes():
@@ -124,39 +88,26 @@ def test_both_engines_have_the_same_space(flags):
 
 def test_both_engines_play_the_same_game():
     # This env has no chance in it. Forward twice, right, forward twice reaches the goal.
-    played = [
-        Played(make("minigrid_Empty-5x5-v0", env_engine=engine, minigrid_mission="tokens"))
-        for engine in ENGINES
-    ]
-    ours, theirs = (each.reset() for each in played)
-    for action in (2, 2, 1, 2, 2):
+    envs = [make("minigrid_Empty-5x5-v0", env_engine=engine, minigrid_mission="tokens") for engine in ENGINES]
+    (ours, our_results), (theirs, their_results) = (drive(adapt(env), (2, 2, 1, 2, 2)) for env in envs)
+    for own, other in zip(ours[:-1], theirs[:-1], strict=True):
         for key in ("obs", "direction", "mission"):
-            assert (ours[key] == theirs[key]).all(), key
-        (ours, our_result), (theirs, their_result) = (each.step(action) for each in played)
-        assert float(our_result.rewards[0]) == pytest.approx(float(their_result.rewards[0]))
-        assert bool(our_result.terminated[0]) == bool(their_result.terminated[0])
-    assert our_result.terminated[0] and our_result.rewards[0] > 0.9
+            assert (own[key] == other[key]).all(), key
+    for own, other in zip(our_results, their_results, strict=True):
+        assert float(own.rewards[0]) == pytest.approx(float(other.rewards[0]))
+        assert bool(own.terminated[0]) == bool(other.terminated[0])
+    assert our_results[-1].terminated[0] and our_results[-1].rewards[0] > 0.9
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_copies_are_agents_of_one_env(engine):
-    played = Played(make("minigrid_GoToDoor-5x5-v0", env_engine=engine, vector_env_copies=3))
-    assert played.env.num_agents == 3
-    assert played.reset()["obs"].shape == (3, 7, 7, 3)
+    env = adapt(make("minigrid_GoToDoor-5x5-v0", env_engine=engine, vector_env_copies=3))
+    (observation,), _ = drive(env, [])
+    assert env.num_agents == 3 and observation["obs"].shape == (3, 7, 7, 3)
 
 
 def test_the_tokens_of_a_batch_are_those_of_its_texts_after_every_step():
-    pool = make_envpool(
-        "MiniGrid-GoToDoor-5x5-v0",
-        SimpleNamespace(
-            vector_env_copies=4,
-            envpool_num_threads=1,
-            envpool_thread_affinity_offset=-1,
-            seed=3,
-            num_workers=1,
-        ),
-        EnvConfig(0, 0, 0),
-    )
+    pool = make("envpool_MiniGrid-GoToDoor-5x5-v0", vector_env_copies=4)
     texts = []
 
     class Spy(gym.vector.VectorWrapper):

@@ -1,8 +1,5 @@
 """`mujoco_<name>`: names, engines and defaults."""
 
-import sys
-from types import SimpleNamespace
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -10,12 +7,11 @@ import pytest
 pytest.importorskip("envpool")
 pytest.importorskip("mujoco")
 
-from sample_factory.config.parsing import parse_config
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.envpool_vector_env import EnvPoolVectorEnv
-from sample_factory.envs.mujoco_family import IDS, MujocoFlags, make_mujoco_env
-from sample_factory.envs.protocol import EnvConfig, ObservationRows
+from sample_factory.envs.mujoco_family import IDS
+from sample_factory.envs.protocol import ObservationRows
+from tests.envs.made import cfg_of, make_env
 
 # Names in version 2 of Sample Factory, and what they are there, with the newest version of the task.
 NAMES_OF_V2 = {
@@ -33,12 +29,8 @@ NAMES_OF_V2 = {
 }
 
 
-def make(name, engine="envpool", copies=2, render_mode=None, **flags):
-    values = {**vars(MujocoFlags()), "env_engine": engine, "vector_env_copies": copies, **flags}
-    cfg = SimpleNamespace(
-        **{"num_workers": 2, "serial_mode": False, "inline_samplers": 0, "env_frameskip": None, **values}
-    )
-    return make_mujoco_env(name, cfg, EnvConfig(0, 0, 0), render_mode)
+def make(name, engine="envpool", copies=2, **flags):
+    return make_env(name, env_engine=engine, vector_env_copies=copies, **flags)
 
 
 @pytest.mark.parametrize("name", IDS)
@@ -81,20 +73,5 @@ def test_arguments_reach_either_engine(engine):
     env.close()
 
 
-def test_the_engine_is_the_faster_one_that_is_installed(monkeypatch):
-    assert resolve_family("mujoco_ant").defaults["env_engine"] == "envpool"
-    monkeypatch.setitem(sys.modules, "envpool", None)
-    assert resolve_family("mujoco_ant").defaults["env_engine"] == "gymnasium"
-
-
-def test_version_2_s_flag_for_the_copies_is_accepted(tmp_path):
-    argv = ["--env=mujoco_ant", "--env_agents=4", f"--train_dir={tmp_path}"]
-    assert parse_config(argv, resolve_family).namespace().vector_env_copies == 4
-
-
-@pytest.mark.parametrize("name", IDS)
-def test_the_defaults_of_a_task_are_accepted_and_fill_whole_iterations(name, tmp_path):
-    flags = parse_config([f"--env={name}", f"--train_dir={tmp_path}"], resolve_family).namespace()
-    samples = flags.batch_size * flags.num_batches_per_iteration
-    assert samples % (flags.vector_env_copies * flags.rollout) == 0
-    assert not flags.async_rl
+def test_version_2_s_flag_for_the_copies_is_accepted():
+    assert cfg_of("mujoco_ant", env_agents=4).vector_env_copies == 4

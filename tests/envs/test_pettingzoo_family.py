@@ -1,21 +1,14 @@
 """`pettingzoo_<module>`: names, and errors for envs that cannot be made."""
 
 import sys
-from types import SimpleNamespace
 
 import pytest
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.envs.protocol import EnvConfig
+from tests.envs.made import make_env
 from tests.envs.parallel_envs import Cards
-
-
-def make(name, frameskip=None, env_kwargs="{}"):
-    return resolve_family(name).make(
-        SimpleNamespace(env_frameskip=frameskip, env_kwargs=env_kwargs), EnvConfig(0, 0, 0)
-    )
 
 
 def test_a_name_is_a_module_or_a_function_of_one(tmp_path, monkeypatch):
@@ -25,12 +18,7 @@ def test_a_name_is_a_module_or_a_function_of_one(tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("my_games.cards_v0", "my_games/cards_v0", "my_games.cards_v0:other"):
-        assert isinstance(make(f"pettingzoo_{name}"), Cards)
-
-
-def test_the_error_for_a_mistyped_game_names_the_nearest():
-    with pytest.raises(UnknownEnvError, match="did you mean pettingzoo_butterfly.pistonball_v6?"):
-        resolve_family("pettingzoo_butterfly.pistonbal_v6")
+        assert isinstance(make_env(f"pettingzoo_{name}"), Cards)
 
 
 @pytest.mark.parametrize("name", ["..x", "no_such_game.x", "butterfly.", "a b"])
@@ -44,25 +32,18 @@ def test_a_game_whose_package_is_missing_names_pettingzoos_extra(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("pettingzoo.butterfly")]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(ConfigError, match=r"pip install 'pettingzoo\[butterfly\]'"):
-        make("pettingzoo_butterfly.cooperative_pong_v6")
+        make_env("pettingzoo_butterfly.cooperative_pong_v6")
 
 
-@pytest.mark.parametrize(
-    ("name", "frameskip", "message"),
-    [
-        ("tests.envs.parallel_envs:none", None, "tests.envs.parallel_envs has no none"),
-        ("tests.envs.parallel_envs", None, "has no parallel_env"),
-        ("tests.envs.parallel_envs:make_cards", 4, "--env_frameskip=4: PettingZoo envs skip no frames"),
-    ],
-)
-def test_the_error_for_an_env_that_cannot_be_made_is_one_line(name, frameskip, message):
-    with pytest.raises(ConfigError, match=message) as error:
-        make(f"pettingzoo_{name}", frameskip)
+@pytest.mark.parametrize(("function", "missing"), [(":none", "none"), ("", "parallel_env")])
+def test_the_error_for_a_function_that_a_module_does_not_have_is_one_line(function, missing):
+    with pytest.raises(ConfigError, match=f"tests.envs.parallel_envs has no {missing}") as error:
+        make_env(f"pettingzoo_tests.envs.parallel_envs{function}")
     assert "\n" not in str(error.value)
 
 
 def test_arguments_by_flag_reach_the_function_and_unknown_ones_are_named():
     name = "pettingzoo_tests.envs.parallel_envs:make_cards_of_any_size"
-    assert make(name, env_kwargs='{"size": 3}').size == 3
+    assert make_env(name, env_kwargs='{"size": 3}').size == 3
     with pytest.raises(ConfigError, match="has no argument 'sice'; did you mean size?"):
-        make(name, env_kwargs='{"sice": 3}')
+        make_env(name, env_kwargs='{"sice": 3}')

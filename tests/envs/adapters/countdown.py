@@ -37,17 +37,21 @@ class Countdown(gym.Env):
         return np.array([self.episode, self.time], float)
 
 
-def drive(env, num_steps):
-    """Steps an adapted env with actions of zeros.
+def drive(env, actions, seed=0):
+    """Steps an adapted env. actions: a number for each step: every component of the action of every agent.
 
-    Returns the observations before each step and after the last, and the results of the steps.
+    Returns the observations before each step and after the last, [num_agents, ...] by key, and the results of
+    the steps.
     """
     rows = ObservationRows.allocate(env.kinds)
-    env.reset(3, rows)
-    observations = [rows.arrays["obs"][:, 0].copy()]
-    results = []
-    size = action_layout(env.kinds.spaces[0].action).num_action_values
-    for _ in range(num_steps):
-        results.append(env.step(np.zeros((env.num_agents, size), np.float32), rows))
-        observations.append(rows.arrays["obs"][:, 0].copy())
+    env.reset(seed, rows)
+
+    def observed():
+        return {key: array[:, 0].copy() for key, array in rows.arrays.items()}
+
+    size = max(action_layout(kind.action).num_action_values for kind in env.kinds.spaces)
+    observations, results = [observed()], []
+    for action in actions:
+        results.append(env.step(np.full((env.num_agents, size), action, np.float32), rows))
+        observations.append(observed())
     return observations, results

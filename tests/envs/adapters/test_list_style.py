@@ -7,15 +7,8 @@ import pytest
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.protocol import ObservationRows
 from tests.counting import EPISODE, STEP, CountingEnv
+from tests.envs.adapters.countdown import drive
 from tests.mixed import MixedCounting
-
-
-def step_of(env):
-    """Resets an adapted env and returns the result of one step."""
-    rows = ObservationRows.allocate(env.kinds)
-    env.reset(None, rows)
-    width = 2  # of the walkers' actions
-    return env.step(np.zeros((env.num_agents, width), np.float32), rows)
 
 
 def test_each_agent_has_its_rewards_ends_and_infos():
@@ -38,7 +31,8 @@ def test_each_agent_has_its_rewards_ends_and_infos():
 def test_agents_with_equal_spaces_are_of_one_kind():
     env = adapt(MixedCounting())
     assert env.kinds.of_agent == (0, 1, 0)
-    assert step_of(env).rewards == [1.0, 1.0, 1.0]
+    _, (result,) = drive(env, [0])
+    assert result.rewards == [1.0, 1.0, 1.0]
 
 
 def test_a_list_of_spaces_needs_an_entry_per_agent():
@@ -55,4 +49,5 @@ def test_agents_and_their_spaces_are_found_inside_gymnasiums_wrappers():
 
     env = adapt(gym.Wrapper(gym.Wrapper(WithBase())))
     assert env.num_agents == 3 and env.kinds == adapt(MixedCounting()).kinds
-    assert step_of(env).rewards == [1.0, 1.0, 1.0]
+    _, (result,) = drive(env, [0])
+    assert result.rewards == [1.0, 1.0, 1.0]

@@ -110,9 +110,9 @@ def test_an_env_of_the_old_gym_is_adapted_with_its_seed_and_its_time_limit(gym, 
     for _ in range(num_wrappers):
         env = gym.Wrapper(env)
     adapted = adapt(env)
-    seen, results = drive(adapted, 7)
+    seen, results = drive(adapted, [0] * 7, seed=3)
     assert innermost.seeds == [3]
-    assert [tuple(row[0]) for row in seen] == [
+    assert [tuple(observed["obs"][0]) for observed in seen] == [
         (1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1),
     ]  # fmt: skip
     assert [result.terminated[0] for result in results] == [False, False, True, False, False, False, False]
@@ -143,7 +143,7 @@ def test_gyms_last_version_with_the_api_of_gymnasium_needs_no_conversion(gym):
 
     env = Latest()
     adapted = adapt(env)
-    _, (result,) = drive(adapted, 1)
+    _, (result,) = drive(adapted, [0])
     assert (result.terminated[0], result.truncated[0], result.end_infos) == (False, True, {0: {"time": 1}})
     assert not adapted.env.has_old_api
     assert max_episode_steps(adapted.env) == 70 and adapted.render().shape == (4, 5, 3)
@@ -201,7 +201,7 @@ class OldWithSeed(OldWithGymnasium):
 def test_the_old_api_is_recognised_whatever_the_env_inherits_from(env_class):
     env = env_class()
     adapted = adapt(env)
-    _, results = drive(adapted, 2)
+    _, results = drive(adapted, [0] * 2, seed=3)
     assert [result.terminated[0] for result in results] == [True, True]
     assert adapted.env.has_old_api
     takes_seed = "seed" in inspect.signature(env.reset).parameters
@@ -247,8 +247,8 @@ class OldTeam:
 
 def test_a_multi_agent_env_of_version_1_is_adapted():
     adapted = adapt(OldTeam())
-    seen, (result,) = drive(adapted, 1)
-    assert [row.tolist() for row in seen] == [[[0], [0]], [[1], [1]]]
+    seen, (result,) = drive(adapted, [0])
+    assert [observed["obs"].tolist() for observed in seen] == [[[0], [0]], [[1], [1]]]
     assert (list(result.terminated), list(result.truncated)) == ([False, True], [True, False])
     assert result.end_infos[1] == {"true_reward": 5}
 
@@ -258,8 +258,8 @@ def test_the_observations_of_two_agents_may_be_a_tuple():
         def reset(self):
             return np.ones(1, np.float32), np.zeros(1, np.float32)
 
-    seen, _ = drive(adapt(InTuple()), 1)
-    assert seen[0].tolist() == [[1], [0]]
+    seen, _ = drive(adapt(InTuple()), [0])
+    assert seen[0]["obs"].tolist() == [[1], [0]]
 
 
 def test_a_multi_agent_env_of_version_1_with_one_done_for_all_is_refused():
@@ -269,4 +269,4 @@ def test_a_multi_agent_env_of_version_1_with_one_done_for_all_is_refused():
             return observations, rewards, True, infos
 
     with pytest.raises(EnvContractError, match="True for done and a list of 2 for the info; each should be"):
-        drive(adapt(OneDone()), 1)
+        drive(adapt(OneDone()), [0])

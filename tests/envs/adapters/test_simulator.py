@@ -34,6 +34,7 @@ from sample_factory.sampling.inline_sampler import InlineSampler
 from sample_factory.spaces.observations import UnsupportedSpace
 from tests.counting import CountingEnv, assert_lines_up, make_config, make_plan, make_shared
 from tests.counting_model import CountingModel
+from tests.envs.adapters.countdown import drive
 from tests.envs.ledger_envs import Habits, Script
 from tests.envs.simulators import BOX, FORMS, IsaacLab, ManiSkill, RslRl, Simulator, TorchCrowd, make
 
@@ -43,14 +44,6 @@ SCRIPT = Script((3,), ("truncated",), (1,), None, False)
 
 def simulator(name, script=SCRIPT, num_envs=2):
     return make(name, [script] * num_envs, PLAIN)
-
-
-def stepped(env, num_steps, action=5.0):
-    """Resets and steps an adapted env; returns the rows and the results."""
-    rows = ObservationRows.allocate(env.kinds)
-    env.reset(0, rows)
-    actions = np.full((env.num_agents, 1), action, np.float32)
-    return rows, [env.step(actions, rows) for _ in range(num_steps)]
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -64,17 +57,17 @@ def test_groups_are_entries_and_actions_are_as_the_simulator_has_them(name):
     assert kind.action.shape == (1,) and env.num_agents == 2
     has_bounds = not isinstance(own, RslRl) and name != "Playground"
     assert kind.action.is_bounded() == has_bounds and (not has_bounds or kind.action.low == -1000)
-    rows, _ = stepped(env, 2 + FORMS[name].resets_late, action=5.4)
-    assert rows.arrays[groups[0]][:, 0].tolist() == [[2, 5]] * 2
+    seen, _ = drive(env, [5.4] * (2 + FORMS[name].resets_late))
+    assert seen[-1][groups[0]].tolist() == [[2, 5]] * 2
     if len(groups) == 2:
-        assert rows.arrays[groups[1]][:, 0].tolist() == [[2, 5, 7]] * 2
+        assert seen[-1][groups[1]].tolist() == [[2, 5, 7]] * 2
 
 
 @pytest.mark.parametrize("name", FORMS)
 def test_a_simulator_is_reset_once_or_again_to_seed_it(name):
     own = simulator(name)
     env = adapt(own)
-    stepped(env, 8)
+    drive(env, [5] * 8)
     is_seeded = bool(own.seeds)
     assert own.num_starts == 1 + is_seeded
     assert own.seeds in ([], [0], [None, 0])
@@ -85,7 +78,7 @@ def test_what_is_in_the_log_becomes_statistics():
     own = simulator("Isaac Lab")
     own.log = {"Episode_Reward/x": torch.tensor(3.0), "mean": torch.tensor([1.0, 2, 6]), "text": "x"}
     own.log |= {"one": torch.tensor([5.0]), "own": torch.tensor([7.0, 8]), "ragged": [[1], [2, 3]]}
-    _, results = stepped(adapt(own), 3)
+    _, results = drive(adapt(own), [5] * 3)
     assert [result.end_infos for result in results[:2]] == [{}, {}]
     means = {"Episode_Reward/x": 3.0, "mean": 3.0, "one": 5.0}
     assert results[2].end_infos == {
@@ -96,7 +89,7 @@ def test_what_is_in_the_log_becomes_statistics():
 
 def test_tensors_in_the_infos_of_a_vector_env_are_split():
     script = SCRIPT._replace(objective="true_objective", rewards=(1, 2, 3))
-    _, results = stepped(adapt(ManiSkill([script, script._replace(rewards=(4,))], PLAIN)), 3)
+    _, results = drive(adapt(ManiSkill([script, script._replace(rewards=(4,))], PLAIN)), [5] * 3)
     assert [results[2].end_infos[agent]["true_objective"] for agent in (0, 1)] == [61.0, 121.0]
 
 
@@ -167,7 +160,7 @@ class SilentSkrl(Simulator):
 
 def test_a_simulator_of_five_values_that_does_not_show_when_it_resets_is_refused():
     env = adapt(SilentSkrl([SCRIPT] * 2, PLAIN, FORMS["skrl"]))
-    stepped(env, 2)
+    drive(env, [5] * 2)
     with pytest.raises(EnvContractError, match="SilentSkrl does not say when it resets .*SAME_STEP[^,]*$"):
         env.step(np.zeros((2, 1), np.float32), ObservationRows.allocate(env.kinds))
 
@@ -185,7 +178,7 @@ def test_a_simulator_that_never_resets_is_refused():
     with pytest.raises(
         EnvContractError, match="NeverResets has not reset an env in the step after .*SAME_STEP"
     ):
-        stepped(env, 5)
+        drive(env, [5] * 5)
 
 
 class Changed(TorchCrowd):
@@ -218,7 +211,7 @@ class CountsTicks(Changed):
 
 def test_ages_in_other_units_than_steps_do_not_show_when_a_simulator_resets():
     with pytest.raises(EnvContractError, match="CountsTicks does not say when it resets"):
-        stepped(adapt(CountsTicks()), 1, action=0)
+        drive(adapt(CountsTicks()), [0])
 
 
 class Counted(Changed):
@@ -237,17 +230,17 @@ class Counted(Changed):
 
 def test_an_env_whose_age_is_zeroed_in_mid_episode_does_not_hide_when_a_simulator_resets():
     env = adapt(Counted([(1, 1, 1), (2, 2, 0), (0, 3, 0)], [(0, 0, 0), (0, 0, 0), (1, 0, 0)]))
-    stepped(env, 3, action=0)
+    drive(env, [0] * 3)
     assert env.env.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
     env = adapt(Counted([(1, 1, 1), (2, 2, 0), (0, 1, 1)], [(0, 0, 0), (1, 0, 0), (0, 0, 0)]))
-    _, results = stepped(env, 3, action=0)
+    _, results = drive(env, [0] * 3)
     assert env.env.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
     assert results[2].rewards.tolist() == [0, 1, 1]
 
 
 def test_ages_that_never_change_do_not_show_when_a_simulator_resets():
     with pytest.raises(EnvContractError, match="Counted does not say when it resets"):
-        stepped(adapt(Counted([(0, 0, 0)] * 2, [(0, 0, 0), (1, 1, 1)])), 2, action=0)
+        drive(adapt(Counted([(0, 0, 0)] * 2, [(0, 0, 0), (1, 1, 1)])), [0] * 2)
 
 
 def test_ages_that_contradict_a_declared_mode_are_warned_of_once(caplog, monkeypatch):
@@ -256,7 +249,7 @@ def test_ages_that_contradict_a_declared_mode_are_warned_of_once(caplog, monkeyp
         own = Counted([(i, i, i) for i in (1, 2, 3, 4)], [(0, 0, 0), (1, 1, 1)] * 2)
         own.metadata = {"autoreset_mode": mode}
         caplog.clear()
-        _, results = stepped(adapt(own), 4, action=0)
+        _, results = drive(adapt(own), [0] * 4)
         (warning,) = (record for record in caplog.records if record.levelname == "WARNING")
         assert warned in warning.getMessage()
         assert [result.terminated.any() for result in results] == [False, True, False, True]
@@ -267,7 +260,7 @@ def test_the_elapsed_steps_of_maniskill_are_ages():
     own.elapsed_steps = own.ages
     del own.episode_length_buf
     env = adapt(own)
-    stepped(env, 2, action=0)
+    drive(env, [0] * 2)
     assert env.env.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
 
 
@@ -287,7 +280,7 @@ def test_an_end_in_a_step_that_only_resets_is_of_no_episode():
             return self.first, torch.ones(3), self.reset_buf.clone(), {"time_outs": self.reset_buf.clone()}
 
     env = adapt(Fails())
-    _, results = stepped(env, 6, action=0)
+    _, results = drive(env, [0] * 6)
     assert [result.truncated.tolist() for result in results[:3]] == [[False] * 3] * 3
     assert results[0].active.tolist() == [False, True, True] and results[1].rewards.tolist() == [0, 1, 1]
     assert results[3].truncated.tolist() == [False, True, True]
@@ -297,14 +290,14 @@ def test_an_end_in_a_step_that_only_resets_is_of_no_episode():
 def test_time_limits_of_a_task_with_a_finite_horizon_terminate():
     own = simulator("Isaac Lab")
     own.cfg = types.SimpleNamespace(is_finite_horizon=True)
-    _, results = stepped(adapt(own), 3)
+    _, results = drive(adapt(own), [5] * 3)
     assert results[2].terminated.all() and not results[2].truncated.any()
 
 
 def test_time_outs_that_done_does_not_include_are_named_in_a_warning(caplog):
     own = Changed(infos={"time_outs": torch.tensor([1, 0, 1])})
     own.step = lambda actions: (own.first, torch.ones(3), torch.tensor([1, 0, 0]), own.infos)
-    _, results = stepped(adapt(own), 3, action=0)
+    _, results = drive(adapt(own), [0] * 3)
     assert [result.truncated.tolist() for result in results] == [[True, False, False]] * 3
     assert caplog.text.count("Changed: infos['time_outs'] cuts an episode that `done` does not end") == 1
 
@@ -317,7 +310,7 @@ def test_indices_of_actions_are_columns_where_those_of_the_simulator_are(shape):
             return super().step(actions)
 
     own = Given(single_action_space=spaces.Discrete(3), actions=torch.zeros(shape))
-    stepped(adapt(own), 1, action=2)
+    drive(adapt(own), [2])
     assert own.given.shape == shape and own.given.ravel().tolist() == [2] * 3
 
 
@@ -329,15 +322,15 @@ def test_random_keys_of_jax_are_left_out_of_the_infos():
             raise TypeError("JAX array with PRNGKey dtype cannot be converted to a NumPy array")
 
     own = Changed(infos={"rng": Keys(), "score": torch.ones(3), "state": {"rng": Keys()}})
-    _, (result,) = stepped(adapt(own), 1, action=0)
+    _, (result,) = drive(adapt(own), [0])
     assert result.end_infos[0] == {"score": 1, "state": {}}
 
 
 def test_the_first_observation_is_of_the_state_that_the_last_reset_made():
     own = Changed()
     own.reset = own.get_observations = lambda: own.first.add_(1).clone()
-    rows, _ = stepped(adapt(own), 0)
-    assert (rows.arrays["obs"][:, 0] == own.first.numpy()).all()
+    seen, _ = drive(adapt(own), [])
+    assert (seen[0]["obs"] == own.first.numpy()).all()
 
 
 def test_steps_and_resets_of_a_simulator_keep_no_graph():
@@ -345,7 +338,7 @@ def test_steps_and_resets_of_a_simulator_keep_no_graph():
     weights = torch.ones(2, requires_grad=True)
     own.reset = own.get_observations = lambda: vars(own).update(first=own.first * weights) or own.first
     own.step = lambda actions: (own.reset(), torch.ones(3), torch.zeros(3), {})
-    stepped(adapt(own), 2, action=0)
+    drive(adapt(own), [0] * 2)
     assert not own.first.requires_grad
 
 
@@ -407,7 +400,7 @@ def test_what_is_no_batch_is_refused_in_one_line(change, message):
             return None if "none" in change else tuple(returned[name] for name in names)
 
     with pytest.raises(EnvContractError) as raised:
-        stepped(adapt(Wrong()), 1)
+        drive(adapt(Wrong()), [5])
     assert message in str(raised.value) and "\n" not in str(raised.value)
 
 
@@ -463,8 +456,8 @@ def test_a_declared_space_holds_where_the_first_observations_fit_it(first, decla
 
 def test_indices_of_a_simulator_are_indices():
     env = adapt(Changed(FEW, single_observation_space=spaces.Discrete(3)))
-    rows, _ = stepped(env, 1, action=0)
-    assert rows.arrays["obs"].dtype == np.int32 and rows.arrays["obs"].ravel().tolist() == [1, 0, 2]
+    seen, _ = drive(env, [0])
+    assert seen[1]["obs"].dtype == np.int32 and seen[1]["obs"].ravel().tolist() == [1, 0, 2]
 
 
 @pytest.mark.parametrize("first", [(FEW, FEW), [FEW, FEW, FEW]])
@@ -514,7 +507,7 @@ def test_bfloat16_becomes_float32():
 def test_infos_of_any_form_are_read(infos, expected):
     own = Changed()
     own.infos = infos
-    _, (result,) = stepped(adapt(own), 1, action=0)
+    _, (result,) = drive(adapt(own), [0])
     assert result.terminated.all() and result.end_infos.get(1, {}) == expected
 
 
@@ -523,7 +516,7 @@ def test_agents_are_inactive_where_the_infos_say_so_in_any_step():
     own.infos = {"is_active": torch.tensor([[1], [0], [1]])}
     step = own.step
     own.step = lambda actions: (*step(actions)[:2], torch.zeros(3), own.infos)
-    _, (result,) = stepped(adapt(own), 1, action=0)
+    _, (result,) = drive(adapt(own), [0])
     assert result.active.tolist() == [True, False, True] and not result.terminated.any()
 
 
@@ -572,7 +565,7 @@ class ResetsAtOnce(Changed):
 
 
 def test_only_the_first_step_is_lost_to_marks_that_a_simulator_leaves_in_its_first_reset():
-    _, results = stepped(adapt(ResetsAtOnce()), 11, action=0)
+    _, results = drive(adapt(ResetsAtOnce()), [0] * 11)
     assert [result.rewards.tolist() for result in results[1:]] == [[1, 1, 1]] * 10
     assert all(result.active is None or result.active.all() for result in results)
     assert [step for step, result in enumerate(results, 1) if result.truncated.any()] == [5, 10]
@@ -745,9 +738,9 @@ class SaysNothing(Changed):
 def test_what_is_assumed_of_a_simulator_is_in_the_log_once(caplog, monkeypatch):
     monkeypatch.setattr(log, "propagate", True)
     with caplog.at_level(logging.INFO, "sample_factory"):
-        stepped(adapt(SaysNothing()), 3, action=0)
-        stepped(adapt(SaysNothing()), 1, action=0)
-        stepped(adapt(TorchCrowd()), 5, action=0)
+        drive(adapt(SaysNothing()), [0] * 3)
+        drive(adapt(SaysNothing()), [0])
+        drive(adapt(TorchCrowd()), [0] * 5)
     assert [record.levelname for record in caplog.records] == ["INFO"] * 2
     resets, ends = caplog.messages
     assert resets.startswith("SaysNothing does not show the number") and "AutoresetMode.NEXT_STEP" in resets
@@ -836,26 +829,6 @@ def test_a_simulator_gets_the_defaults_of_simulators(tmp_path):
     assert "critic_only_keys critic" in note.text
 
 
-@pytest.mark.parametrize("copies", [1, 2, 5, 30, 4096])
-@pytest.mark.parametrize("rollout", [16, 24])
-def test_each_copy_contributes_equally_to_an_iteration(tmp_path, copies, rollout):
-    config = parsed(tmp_path, *([] if rollout == 24 else [f"--rollout={rollout}"]))
-    info = env_info(adapt(Sized(copies, "cpu")), types.SimpleNamespace(env_frameskip=None))
-    learning = with_defaults_for(config, info.kinds, is_simulator=True)[0].learning
-    trajectories = 4 * learning.batch_size // rollout
-    assert learning.rollout == rollout and learning.num_batches_per_iteration == 4
-    assert trajectories % copies == 0 and learning.batch_size % rollout == 0
-    assert 1024 <= 4 * learning.batch_size < 1024 + 2 * rollout * max(copies * 4, 4)
-
-
-def test_typed_flags_win_over_those_of_simulators(tmp_path):
-    typed = ["--critic_only_keys", "--num_workers=2", "--batch_size=64", "--nonlinearity=relu"]
-    config, _ = planned(tmp_path, *typed)
-    assert config.model.critic_only_keys == () and config.sampling.num_workers == 2
-    assert config.sampling.inline_samplers == 2, "one for each simulator"
-    assert config.learning.batch_size == 64 and config.model.nonlinearity == "relu"
-
-
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
@@ -884,7 +857,7 @@ def test_a_simulator_runs_in_one_inline_sampler(tmp_path):
 
 def test_wrappers_of_gymnasium_around_a_simulator_are_looked_through():
     own = simulator("Isaac Lab")
-    _, results = stepped(adapt(gym.wrappers.OrderEnforcing(own)), 4)
+    _, results = drive(adapt(gym.wrappers.OrderEnforcing(own)), [5] * 4)
     assert [result.truncated.any() for result in results] == [False, False, True, False]
     assert own.seeds == [None, 0]
 

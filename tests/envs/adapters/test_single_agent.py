@@ -13,8 +13,8 @@ from tests.envs.ledger_envs import Habits, Script, Single
 
 
 def test_the_observation_after_an_episode_is_the_first_of_the_next():
-    seen, results = drive(adapt(Countdown()), 7)
-    assert [tuple(row[0]) for row in seen] == [
+    seen, results = drive(adapt(Countdown()), [0] * 7)
+    assert [tuple(observed["obs"][0]) for observed in seen] == [
         (1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1),
     ]  # fmt: skip
     assert [r.terminated[0] for r in results] == [False, False, True, False, False, False, False]

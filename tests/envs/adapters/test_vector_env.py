@@ -48,7 +48,7 @@ def double_rewards(env):
 
 def episodes_of(env, num_steps, agents):
     """Steps an adapted env; returns the info of each ended episode and its sum of rewards, by agent."""
-    _, results = drive(env, num_steps)
+    _, results = drive(env, [0] * num_steps)
     episodes = {agent: [] for agent in agents}
     returns = np.zeros(len(agents))
     for result in results:
@@ -108,7 +108,7 @@ def active_steps(run, agent, mode=None):
         if is_active:
             if info and "episode" in info:
                 del info["episode"]["t"]  # seconds
-            steps.append((tuple(observation[agent]), float(result.rewards[agent]), *ends, info))
+            steps.append((tuple(observation["obs"][agent]), float(result.rewards[agent]), *ends, info))
         is_spent = is_active and any(ends) and mode == AutoresetMode.NEXT_STEP
         is_active = result.active is None or bool(result.active[agent])
         assert is_active != is_spent
@@ -121,11 +121,11 @@ def test_each_sub_env_is_an_agent_with_the_steps_and_end_infos_of_a_single_env(k
     num_steps = 3 * (len(NUMBERS) + 1)
     env = adapt(kind(COPIES, autoreset_mode=mode))
     assert env.num_agents == len(COPIES)
-    run = drive(env, num_steps)
+    run = drive(env, [0] * num_steps)
     env.close()
     for agent, make in enumerate(COPIES):
         steps = active_steps(run, agent, mode)
-        assert steps == active_steps(drive(adapt(make()), num_steps), 0)[: len(steps)]
+        assert steps == active_steps(drive(adapt(make()), [0] * num_steps), 0)[: len(steps)]
         infos = [info for *_, terminated, truncated, info in steps if terminated or truncated]
         assert len(infos) > (len(NUMBERS) if agent < 2 else 5)
         if agent == 3:
@@ -184,7 +184,7 @@ class Native(gym.vector.VectorEnv):
 
 
 def end_infos(infos):
-    _, (result,) = drive(adapt(Native(infos)), 1)
+    _, (result,) = drive(adapt(Native(infos)), [0])
     return result.end_infos
 
 

@@ -2,7 +2,6 @@
 
 import itertools
 import sys
-from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -14,7 +13,6 @@ pytest.importorskip("ale_py")
 from ale_py.env import AtariEnv
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.parsing import parse_config
 from sample_factory.envs.atari.ale_env import BeginWithNoops, LivesAsEpisodes
 from sample_factory.envs.atari.atari_family import COMPARED, GAME_OF_ENV, make_atari_env
 from sample_factory.envs.end_infos import true_objective
@@ -25,6 +23,8 @@ from sample_factory.envs.protocol import (
     EnvConfig,
     ObservationRows,
 )
+from tests.envs.adapters.countdown import drive
+from tests.envs.made import cfg_of
 
 ENGINES = ("envpool", "gymnasium")
 _NAMES = """
@@ -39,24 +39,10 @@ V2_NAMES = _NAMES.split()
 both_engines = pytest.mark.parametrize("engine", ENGINES)
 
 
-def configured(env_name, *flags):
-    return parse_config([f"--env={env_name}", "--train_dir=/nonexistent", *flags], resolve_family)
-
-
-def make(env_name, engine, *flags, copies=1, render_mode=None):
+def make(env_name, engine, copies=1, render_mode=None, **flags):
     """Returns the adapted env."""
-    config = configured(env_name, f"--env_engine={engine}", f"--vector_env_copies={copies}", *flags)
-    family = resolve_family(env_name)
-    return make_adapted_env(family, config.namespace(), EnvConfig(0, 0, 0), render_mode)
-
-
-def play(env, actions, seed=0):
-    """Steps all agents with the same actions; returns the rows, and the results of the steps."""
-    rows = ObservationRows.allocate(env.kinds)
-    env.reset(seed, rows)
-    results = [env.step(np.full((env.num_agents, 1), action, np.float32), rows) for action in actions]
-    env.close()
-    return rows, results
+    cfg = cfg_of(env_name, env_engine=engine, vector_env_copies=copies, **flags)
+    return make_adapted_env(resolve_family(env_name), cfg, EnvConfig(0, 0, 0), render_mode)
 
 
 def test_the_57_names_of_version_2_are_the_57_games():
@@ -85,13 +71,13 @@ def test_an_observation_is_four_grey_images_of_84_pixels(engine, copies):
     box = env.kinds.spaces[0].observation["obs"]
     assert (box.shape, box.dtype) == ((4, 84, 84), np.uint8)
     assert env.kinds.spaces[0].action.n == 6
-    rows, _ = play(env, [0] * 15)
-    assert (rows.arrays["obs"][:, 0].std(axis=(2, 3)) > 1).all()
+    seen, _ = drive(env, [0] * 15)
+    assert (seen[-1]["obs"].std(axis=(2, 3)) > 1).all()
 
 
 def test_both_engines_show_the_same_pictures_and_rewards_of_a_life():
     """With a single frame before the game, Breakout is not random."""
-    envs = [make("atari_breakout", engine, "--atari_noop_max=1") for engine in ENGINES]
+    envs = [make("atari_breakout", engine, atari_noop_max=1) for engine in ENGINES]
     all_rows = [ObservationRows.allocate(env.kinds) for env in envs]
     for env, rows in zip(envs, all_rows, strict=True):
         env.reset(0, rows)
@@ -128,15 +114,15 @@ def test_games_in_envpool_are_stacked_in_the_background_too():
 @both_engines
 @pytest.mark.parametrize("copies", [1, 2])
 def test_a_lost_life_ends_an_episode_and_the_game_continues(engine, copies):
-    _, results = play(make("atari_breakout", engine, copies=copies), [0] * 250)
+    _, results = drive(make("atari_breakout", engine, copies=copies), [0] * 250)
     ends = [result.end_infos[0].get(EPISODE_CONTINUES, False) for result in results if result.terminated[0]]
     assert [bool(continues) for continues in ends[:6]] == [True] * 4 + [False, True]
 
 
 @both_engines
 def test_without_episodic_life_only_the_end_of_the_game_is_an_end(engine):
-    env = make("atari_breakout", engine, "--atari_episodic_life=False")
-    _, results = play(env, [1, *[0] * 40] * 5)
+    env = make("atari_breakout", engine, atari_episodic_life=False)
+    _, results = drive(env, [1, *[0] * 40] * 5)
     (end,) = [result for result in results if result.terminated[0]]
     assert not end.end_infos[0].get(EPISODE_CONTINUES)
 
@@ -161,8 +147,8 @@ def test_rewards_are_not_clipped_and_the_score_is_that_of_the_whole_game(engine)
 def test_the_frameskip_and_the_limit_of_a_game_count_frames(engine, monkeypatch):
     monkeypatch.setattr("sample_factory.envs.atari.atari_family.MAX_FRAMES", 120)
     for frameskip, num_steps in ((2, 60), (12, 10)):
-        env = make("atari_pong", engine, f"--env_frameskip={frameskip}", "--atari_noop_max=1")
-        _, results = play(env, [0] * 61)
+        env = make("atari_pong", engine, env_frameskip=frameskip, atari_noop_max=1)
+        _, results = drive(env, [0] * 61)
         cut = [bool(result.truncated[0]) for result in results]
         assert cut.index(True) in (num_steps - 1, num_steps - 2)  # ALE also counts the first frames
 
@@ -172,9 +158,9 @@ def test_sticky_actions_make_games_random(engine):
     actions = list(itertools.islice(itertools.cycle([2, 3]), 30))
 
     def last_pictures(probability):
-        flags = f"--atari_repeat_action_probability={probability}", "--atari_noop_max=1"
+        flags = {"atari_repeat_action_probability": probability, "atari_noop_max": 1}
         return [
-            play(make("atari_breakout", engine, *flags), actions, seed)[0].arrays["obs"] for seed in (1, 2)
+            drive(make("atari_breakout", engine, **flags), actions, seed)[0][-1]["obs"] for seed in (1, 2)
         ]
 
     assert np.array_equal(*last_pictures(0))
@@ -184,7 +170,7 @@ def test_sticky_actions_make_games_random(engine):
 @both_engines
 def test_a_seed_decides_the_no_ops_of_all_copies(engine):
     def pictures(seed):
-        return play(make("atari_pong", engine, copies=2), [2] * 20, seed)[0].arrays["obs"]
+        return drive(make("atari_pong", engine, copies=2), [2] * 20, seed)[0][-1]["obs"]
 
     same, again, other = pictures(1), pictures(1), pictures(2)
     np.testing.assert_array_equal(same, again)
@@ -194,7 +180,7 @@ def test_a_seed_decides_the_no_ops_of_all_copies(engine):
 
 @both_engines
 def test_all_18_actions_are_there_by_a_flag(engine):
-    env = make("atari_pong", engine, "--atari_full_action_space=True")
+    env = make("atari_pong", engine, atari_full_action_space=True)
     assert env.kinds.spaces[0].action.n == 18
 
 
@@ -210,18 +196,11 @@ def test_an_env_that_draws_is_one_game_in_colour_at_its_own_size(engine):
     assert (np.ptp(picture.astype(int), axis=2) > 50).any()
 
 
-@pytest.mark.parametrize(("installed", "engine"), [(True, "envpool"), (False, "gymnasium")])
-def test_envpool_is_the_default_engine_if_it_is_installed(installed, engine, monkeypatch):
-    if not installed:
-        monkeypatch.setitem(sys.modules, "envpool", None)
-    assert resolve_family("atari_pong").defaults["env_engine"] == engine
-
-
 def test_a_missing_package_is_a_line_with_the_extra(monkeypatch):
-    flags = vars(resolve_family("atari_pong").flags())
+    cfg = cfg_of("atari_pong")
     monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(ConfigError, match=r"pip install -e '\.\[envpool\]'.*--env_engine=gymnasium"):
-        make_atari_env("atari_pong", SimpleNamespace(**flags, env_frameskip=4), EnvConfig(0, 0, 0))
+        make_atari_env("atari_pong", cfg, EnvConfig(0, 0, 0))
 
 
 @pytest.mark.parametrize(("game", "last"), [("ms_pacman", 0), ("breakout", 1)])

@@ -56,7 +56,7 @@ def test_copies_whose_episodes_begin_apart_are_refused_at_once(mode):
         return ActionRepeat(adapt(copies), 2)
 
     with pytest.raises(ConfigError, match="--eval_env_frameskip .*--vector_env_copies=1"):
-        drive(make(), 4)
+        drive(make(), [0] * 4)
     rebuilt = []
     guarded = GuardedEnv(make, "env 0", 0, np.zeros(1, int), lambda *texts: rebuilt.append(texts))
     rows = ObservationRows.allocate(guarded.kinds)
@@ -71,7 +71,7 @@ def test_an_agent_that_leaves_early_does_not_shorten_the_repeats_of_the_others()
     leaves = Turn("bc", terminated="a")
     own = Scripted([leaves, Turn("bc"), Turn("bc"), Turn("bc"), Turn("", truncated="bc")])
     env = ActionRepeat(adapt(own), 3)
-    _, (first, second, third) = drive(env, 3)
+    _, (first, second, third) = drive(env, [0] * 3)
     assert first.rewards.tolist() == [1.0, 3.0, 3.0] and first.terminated.tolist() == [True, False, False]
     assert first.active.tolist() == [False, True, True] and first.end_infos == {0: {"time": 1}}
     assert second.rewards.tolist() == [0.0, 2.0, 2.0] and second.truncated.tolist() == [False, True, True]
@@ -82,6 +82,6 @@ def test_an_agent_that_leaves_early_does_not_shorten_the_repeats_of_the_others()
 
 def test_an_end_that_is_reported_again_while_the_agent_waits_is_not_another_one():
     env = ActionRepeat(adapt(Cards(leaves_early=0)), 2)
-    _, (result,) = drive(env, 1)
+    _, (result,) = drive(env, [0])
     objectives = [result.end_infos[agent]["true_objective"] for agent in (0, 1)]
     assert objectives == [0.0, 0.0], "-1 would be that of the round that agent 0 has not played"
