@@ -7,6 +7,7 @@ from sample_factory.algo.losses import (
     masked_mean,
     normalize_advantages,
     policy_loss,
+    truncated_log_ratios,
     value_loss,
 )
 
@@ -51,7 +52,7 @@ def test_no_valid_row_means_no_loss_and_no_gradient(name):
     assert loss == 0 and (learned.grad == 0).all()
 
 
-@pytest.mark.parametrize("name", ["policy", "value"])
+@pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("garbage", [float("nan"), float("inf"), -float("inf")])
 def test_garbage_in_a_masked_row_reaches_neither_loss_nor_gradient(name, garbage):
     valid = torch.tensor([True, False, True] * 4)
@@ -64,24 +65,6 @@ def test_garbage_in_a_masked_row_reaches_neither_loss_nor_gradient(name, garbage
     loss.backward()
     torch.testing.assert_close(loss, clean)
     assert torch.isfinite(learned.grad).all() and (learned.grad[~valid] == 0).all()
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_gradient_agrees_with_finite_differences(name):
-    valid = torch.tensor([True, True, False] * 4)
-    inputs = random_inputs()
-    loss, learned = losses_of(inputs, valid)[name]
-    loss.backward()
-    step = 1e-6
-    for index in range(learned.numel()):
-        values = []
-        for sign in (1, -1):
-            with torch.no_grad():
-                learned.view(-1)[index] += sign * step
-                values.append(float(losses_of(inputs, valid)[name][0]))
-                learned.view(-1)[index] -= sign * step
-        slope = (values[0] - values[1]) / (2 * step)
-        assert slope == pytest.approx(float(learned.grad.view(-1)[index]), abs=1e-6)
 
 
 def test_policy_loss_clips_to_one_over_one_plus_e_and_one_plus_e():
@@ -105,6 +88,12 @@ def test_an_extreme_ratio_is_clamped_and_has_no_gradient(extreme, advantage):
     loss.backward()
     assert torch.isfinite(loss) and loss.abs() <= 20
     assert log_ratios.grad.tolist() == [0.0, -0.5]
+
+
+@pytest.mark.parametrize("extreme", [math.inf, -math.inf])
+def test_an_infinite_log_prob_of_the_acting_policy_gives_no_nan(extreme):
+    ratio = truncated_log_ratios(torch.zeros(1), torch.zeros(1), torch.tensor([extreme]), 2.0)
+    assert not ratio.isnan().any()
 
 
 def test_value_loss_takes_the_worse_of_both_errors():

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from sample_factory.algo.advantages import gae, vtrace
-from tests.algo.trajectories import Steps, random_steps
+from tests.algo.trajectories import random_steps
 
 
 def vtrace_by_definition(log_ratios, steps, rho_clip, c_clip, lam):
@@ -34,60 +34,21 @@ def random_log_ratios(rng, steps):
 
 @pytest.mark.parametrize(("rho_clip", "c_clip"), [(1.0, 1.0), (1.5, 0.8), (0.3, 2.0), (100.0, 100.0)])
 @pytest.mark.parametrize("lam", [1.0, 0.7])
-@pytest.mark.parametrize("seed", range(3))
-def test_vtrace_is_its_definition(rho_clip, c_clip, lam, seed):
+@pytest.mark.parametrize(("seed", "num_steps"), [(0, 17), (1, 17), (2, 1)])
+def test_vtrace_is_its_definition(rho_clip, c_clip, lam, seed, num_steps):
     rng = np.random.default_rng(seed)
-    steps = random_steps(rng, gamma=0.8)
+    steps = random_steps(rng, num_steps, gamma=0.8)
     log_ratios = random_log_ratios(rng, steps)
     result = vtrace(log_ratios, *steps, rho_clip=rho_clip, c_clip=c_clip, lam=lam)
     for ours, expected in zip(result, vtrace_by_definition(log_ratios, steps, rho_clip, c_clip, lam)):
         np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_on_policy_vtrace_is_gae_with_lambda_1(seed):
-    steps = random_steps(np.random.default_rng(seed))
-    off = vtrace(torch.zeros_like(steps.values), *steps)
-    on = gae(*steps, lam=1.0)
-    torch.testing.assert_close(off, on, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("lam", [0.0, 0.6, 0.95])
+@pytest.mark.parametrize("lam", [0.0, 0.6, 1.0])
 def test_on_policy_vtrace_has_the_targets_of_gae_with_the_same_lambda(lam):
     steps = random_steps(np.random.default_rng(0))
     _, targets = vtrace(torch.zeros_like(steps.values), *steps, lam=lam)
     torch.testing.assert_close(targets, gae(*steps, lam=lam)[1], rtol=1e-5, atol=1e-5)
-
-
-def test_an_episode_end_inside_equals_two_separate_trajectories():
-    rng = np.random.default_rng(0)
-    steps = random_steps(rng, num_steps=12, end_chance=0.0, cut_chance=0.0)
-    steps.continues[4] = 0
-    steps.next_values[4] = torch.randn(5)
-    log_ratios = random_log_ratios(rng, steps)
-    whole = vtrace(log_ratios, *steps)
-    for part in (slice(0, 5), slice(5, 12)):
-        alone = vtrace(log_ratios[part], *Steps(*(tensor[part] for tensor in steps)))
-        torch.testing.assert_close(tuple(tensor[part] for tensor in whole), alone)
-
-
-def test_a_terminated_step_does_not_look_at_the_next_value():
-    rng = np.random.default_rng(0)
-    steps = random_steps(rng, end_chance=0.8)
-    terminated = steps.discounts == 0
-    log_ratios = random_log_ratios(rng, steps)
-    before = vtrace(log_ratios, *steps)
-    steps.next_values[terminated] += 100
-    after = vtrace(log_ratios, *steps)
-    assert terminated.any()
-    torch.testing.assert_close(before, after)
-
-
-def test_the_last_step_bootstraps_from_its_next_value():
-    steps = random_steps(np.random.default_rng(0), num_steps=1, end_chance=0.0)
-    advantages, targets = vtrace(torch.zeros(1, 5), *steps)
-    torch.testing.assert_close(targets, steps.rewards + 0.9 * steps.next_values)
-    torch.testing.assert_close(advantages, targets - steps.values)
 
 
 def test_infinite_log_ratios_stay_finite():

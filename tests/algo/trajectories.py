@@ -16,14 +16,14 @@ class Steps(NamedTuple):
     continues: torch.Tensor
 
 
-def random_steps(rng, num_steps=17, batch=5, gamma=0.9, end_chance=0.25, cut_chance=0.1) -> Steps:
+def random_steps(rng, num_steps=17, gamma=0.9) -> Steps:
     """Returns steps of which some terminate, are truncated, or cut (as by a masked step)."""
-    shape = (num_steps, batch)
-    states = rng.normal(size=(num_steps + 1, batch))
+    shape = (num_steps, 5)
+    states = rng.normal(size=(num_steps + 1, 5))
     kind = rng.random(shape)
-    terminated = kind < end_chance / 2
-    truncated = (kind > 1 - end_chance / 2) & ~terminated
-    cut = rng.random(shape) < cut_chance
+    terminated = kind < 0.125
+    truncated = kind > 0.875
+    cut = rng.random(shape) < 0.1
     next_values = np.where(truncated, states[:-1], states[1:])
     rewards = rng.normal(size=shape)
     continues = ~(terminated | truncated | cut)
