@@ -1,4 +1,4 @@
-"""An episodic memory: what is kept, how it is read, and that acting and learning agree."""
+"""An episodic memory: what is kept, and how it is read."""
 
 import gymnasium as gym
 import numpy as np
@@ -95,38 +95,14 @@ def test_a_value_holds_the_action_the_return_and_the_belief():
     assert value[0].tolist() == pytest.approx([0, 0, 1, 0.25, -0.5, 3, 0.1, 0.2, 0.3, 0.4])
 
 
-@pytest.mark.parametrize("variant", [{}, {"use_rnn": False}, {"actor_critic_share_weights": False}])
-def test_acting_and_then_unrolling_give_the_same_log_probs(variant):
-    torch.manual_seed(0)
-    model = make_actor_critic(ModelFlags(**SMALL, episodic_memory=True, **variant), SPACE, ACTIONS)
-    fill(model.towers[0].memory)
-    observations = {"obs": torch.randn(STEPS, ROWS, 5)}
-    state = torch.zeros(ROWS, model.state_size)
-    steps = []
-    for t in range(STEPS):
-        # Rows one at a time: policy workers answer any number of agents in one batch.
-        rows = [model.act({"obs": observations["obs"][t, i : i + 1]}, state[i : i + 1]) for i in range(ROWS)]
-        steps.append([torch.cat(parts) for parts in zip(*rows)])
-        state = steps[-1][4]
-    unrolled = model.unroll(observations, torch.zeros(ROWS, model.state_size))
-    actions, log_probs, values = (torch.stack([step[i] for step in steps]) for i in range(3))
-    learned = model.distribution(unrolled.logits).log_prob(actions)
-    torch.testing.assert_close((learned - log_probs).exp(), torch.ones(STEPS, ROWS), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(unrolled.values, values, rtol=1e-5, atol=1e-5)
-
-
-def test_the_memory_changes_what_the_policy_does_and_every_parameter_learns():
+def test_the_memory_changes_what_the_policy_does():
     torch.manual_seed(0)
     model = make_actor_critic(ModelFlags(**SMALL, episodic_memory=True), SPACE, ACTIONS)
     observations = {"obs": torch.randn(STEPS, ROWS, 5)}
     state = torch.zeros(ROWS, model.state_size)
     before = model.unroll(observations, state).logits
     fill(model.towers[0].memory)
-    unrolled = model.unroll(observations, state)
-    assert (unrolled.logits - before).abs().max() > 1e-3
-    (unrolled.logits.square().sum() + unrolled.values.sum()).backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
+    assert (model.unroll(observations, state).logits - before).abs().max() > 1e-3
 
 
 def test_without_it_the_network_has_no_trace_of_it():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.gtrxl import GTrXL, _Gate, _WindowAttention, shifted
+from sample_factory.models.gtrxl import GTrXL, _Gate, _steps_since, _WindowAttention, shifted
 
 STEPS = 9
 ROWS = 3
@@ -33,17 +33,8 @@ def start(core):
 
 def run(core, x, state, resets=None):
     """Runs the core without its conversion to float32."""
-    since = None if resets is None else _steps_since_by_definition(resets)
+    since = None if resets is None else _steps_since(resets)
     return core._run(x, state, since)
-
-
-def _steps_since_by_definition(resets):
-    since = np.full(resets.shape, np.inf, np.float32)
-    for row in range(resets.shape[1]):
-        for t in range(len(resets)):
-            earlier = np.flatnonzero(resets[: t + 1, row])
-            since[t, row] = t - earlier[-1] if len(earlier) else np.inf
-    return since
 
 
 def attention_by_definition(attention, context, step, first):
@@ -110,23 +101,6 @@ def test_a_window_is_moved_to_the_columns_of_its_steps(steps, width):
     for t in range(steps):
         expected[:, :, t, t : t + width] = windows[:, :, t]
     assert torch.equal(moved, expected)
-
-
-@pytest.mark.parametrize("memory", [1, 4, 20])
-def test_a_trajectory_cut_into_chunks_equals_the_whole_one(memory):
-    """Chunks shorter and longer than the memory, with resets."""
-    core = make_gtrxl(memory, layers=2)
-    x = inputs()
-    resets = np.random.default_rng(2).random((STEPS, ROWS)) < 0.15
-    outputs, last = run(core, x, start(core), resets)
-    for length in (1, 2, 5):
-        state = start(core)
-        parts = []
-        for t in range(0, STEPS, length):
-            part, state = run(core, x[t : t + length], state, resets[t : t + length])
-            parts.append(part)
-        torch.testing.assert_close(torch.cat(parts), outputs)
-        torch.testing.assert_close(state, last)
 
 
 @pytest.mark.parametrize("layers", [1, 2])
