@@ -20,7 +20,7 @@ class CountingModel(torch.nn.Module):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.zeros(1))
 
-    def act(self, observations, state, deterministic=False) -> PolicyOutput:
+    def act(self, observations, state, *choice) -> PolicyOutput:
         obs = observations["obs"]
         actions = ((obs[:, STEP] + 10 * obs[:, EPISODE]) % NUM_ACTIONS)[:, None]
         zeros = torch.zeros(len(obs))

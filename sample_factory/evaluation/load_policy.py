@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 
 from sample_factory.config.command import PLAYS
 from sample_factory.config.config import Config
@@ -18,9 +19,11 @@ from sample_factory.envs.env_info import OwnSpaces, probe_own_spaces
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.envs.protocol import EnvConfig, EnvContractError, ObservationRows
 from sample_factory.envs.wrappers.frame_stack import FrameHistory, stacked_space
-from sample_factory.evaluation.policy import TrainedPolicy, load_trained_policy
+from sample_factory.evaluation.policy import build_model, load_weights
 from sample_factory.evaluation.policy_choice import LATEST, chosen_policies, find_checkpoint, flags_of_call
+from sample_factory.exchange.run_plan import ActionChoice
 from sample_factory.launch.objects_of_call import with_names
+from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.runtime.child import ChildFailed
 from sample_factory.spaces.actions import action_decoder, batch_action_decoder
 from sample_factory.spaces.agent_kinds import AgentKinds
@@ -53,11 +56,17 @@ class LoadedPolicy:
     """
 
     def __init__(
-        self, policy: TrainedPolicy, spaces: OwnSpaces, num_frames: int, make_env: Callable[[str | None], Any]
+        self,
+        model: ActorCritic,
+        choice: ActionChoice,
+        spaces: OwnSpaces,
+        num_frames: int,
+        make_env: Callable[[str | None], Any],
     ):
         """num_frames: --env_framestack. make_env(render_mode): makes an env as in training."""
         self.observation_space, self.action_space = spaces
-        self._policy = policy
+        self._model = model.eval()
+        self._choice = choice
         self._num_frames = num_frames
         self._make_env = make_env
         self._count: int  # of rows: envs or agents
@@ -107,7 +116,7 @@ class LoadedPolicy:
         kinds = AgentKinds.one(stored, self.action_space, self._count)
         self._frames = FrameHistory(kinds, self._num_frames) if self._num_frames > 1 else None
         self._rows = ObservationRows.allocate(kinds if self._frames is None else self._frames.kinds)
-        self._rnn_state = self._policy.first_rnn_state(self._count)
+        self._rnn_state = torch.zeros(self._count, self._model.state_size, device=self._model.device)
         self._is_first = np.ones(self._count, bool)
 
     def act(self, observation: Any) -> Any:
@@ -170,8 +179,11 @@ class LoadedPolicy:
                 self._frames.restart(self._is_first)
         if self._frames is not None:
             self._frames.write_stacks(self._rows)
-        batch = {key: array[:, 0] for key, array in self._rows.arrays.items()}
-        actions, self._rnn_state = self._policy.act(batch, self._rnn_state)
+        device = self._model.device
+        batch = {key: torch.from_numpy(array[:, 0]).to(device) for key, array in self._rows.arrays.items()}
+        output = self._model.act(batch, self._rnn_state, *self._choice)
+        self._rnn_state = output.rnn_state
+        actions: np.ndarray = output.actions.cpu().numpy()
         return actions
 
 
@@ -249,14 +261,16 @@ def load_policy(
             observation_space = without_entries(observation_space, config.model.critic_only_keys)
         num_frames = config.env.env_framestack
         stored = stacked_space(observation_layout(observation_space).space, num_frames)
-        policy = load_trained_policy(config, choice, stored, action_space)
+        model = build_model(config, choice.policy_index, stored, action_space)
+        load_weights(config, choice, model)
     except (ConfigError, UnknownEnvError) as error:
         raise in_words_of_python(error) from None
 
     def make_env(render_mode: str | None) -> Any:
         return family.make(config.namespace(), EnvConfig(0, 0, 0), render_mode)
 
-    return LoadedPolicy(policy, OwnSpaces(observation_space, action_space), num_frames, make_env)
+    how = ActionChoice(config.evaluation.eval_deterministic, config.evaluation.continuous_actions_sample)
+    return LoadedPolicy(model, how, OwnSpaces(observation_space, action_space), num_frames, make_env)
 
 
 def _family_or_none(env_name: str) -> EnvFamily:

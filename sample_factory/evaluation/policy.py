@@ -1,11 +1,9 @@
-"""Trained policies that act outside of a run: built from the flags, with the weights of a checkpoint."""
+"""Networks that act outside of a run: built from the flags, with the weights of a checkpoint."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
-import torch
 
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.file_format import check_fits
@@ -17,60 +15,6 @@ from sample_factory.evaluation.policy_choice import PolicyChoice, find_checkpoin
 from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.models.policy_spec import make_policy_spec
 from sample_factory.spaces.observations import observation_layout
-
-
-class TrainedPolicy:
-    """Acts in float32 with weights that do not change."""
-
-    def __init__(self, model: ActorCritic, deterministic: bool, sample_continuous: bool):
-        """deterministic: take the most likely choices and the means instead of samples.
-
-        sample_continuous: False: take the means of the continuous components, and sample the others.
-        """
-        self._model = model.eval()
-        self._device = model.device
-        self._deterministic = deterministic
-        self._sample_continuous = sample_continuous
-
-    def first_rnn_state(self, num_agents: int) -> torch.Tensor:
-        """Returns the recurrent state at the start of an episode, [num_agents, H]."""
-        return torch.zeros(num_agents, self._model.state_size, device=self._device)
-
-    def act(
-        self, observations: Mapping[str, np.ndarray], rnn_state: torch.Tensor
-    ) -> tuple[np.ndarray, torch.Tensor]:
-        """Returns the actions of A agents, [A, K] float32, and their next recurrent states, [A, H].
-
-        observations: arrays [A, ...] by key, as `observation_layout` of the env's space converts them. The
-            key is "obs" unless the space is a Dict or Tuple.
-        rnn_state: [A, H].
-
-        `LoadedPolicy` in load_policy.py acts with the observations and actions of the env itself.
-        """
-        tensors = {key: torch.from_numpy(array).to(self._device) for key, array in observations.items()}
-        output = self._model.act(tensors, rnn_state, self._deterministic)
-        actions = output.actions
-        boxes = list(self._model.layout.box_actions)
-        if boxes and not self._sample_continuous:
-            actions[:, boxes] = self._model.distribution(output.logits).mode()[:, boxes]
-        return actions.cpu().numpy(), output.rnn_state
-
-
-def load_trained_policy(
-    config: Config, choice: PolicyChoice, observation_space: gym.Space[Any], action_space: gym.Space[Any]
-) -> TrainedPolicy:
-    """Loads the chosen checkpoint into the model that the flags describe.
-
-    observation_space: any that training accepts, as the env has it or as it is stored (EnvInfo).
-
-    Raises ConfigError when there is no such checkpoint, CheckpointError when it cannot be used.
-    """
-    find_checkpoint(config, choice)  # raises, before the model is built
-    model = build_model(config, choice.policy_index, observation_space, action_space)
-    load_weights(config, choice, model)
-    return TrainedPolicy(
-        model, config.evaluation.eval_deterministic, config.evaluation.continuous_actions_sample
-    )
 
 
 def load_weights(config: Config, choice: PolicyChoice, model: ActorCritic) -> Mapping[str, Any]:

@@ -9,7 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.action_distributions import ActionDistribution, action_distribution, mask_logits
+from sample_factory.models.action_distributions import (
+    ActionDistribution,
+    action_distribution,
+    columns,
+    mask_logits,
+)
 from sample_factory.models.normalizers import ObservationNormalizers, RunningNormalizer
 from sample_factory.spaces.actions import ACTION_MASK, action_layout
 from sample_factory.spaces.network_space import NetworkSpace
@@ -89,16 +94,24 @@ class ActorCritic(nn.Module):
 
     @torch.no_grad()
     def act(
-        self, observations: Mapping[str, Tensor], rnn_state: Tensor, deterministic: bool = False
+        self,
+        observations: Mapping[str, Tensor],
+        rnn_state: Tensor,
+        deterministic: bool = False,
+        samples_continuous: bool = True,
     ) -> PolicyOutput:
         """Chooses one action for each row, without a gradient.
 
         observations: [B, ...]. rnn_state: [B, state_size].
         deterministic: the mode of the distribution instead of a sample.
+        samples_continuous: False: the means of the elements of Boxes instead of samples.
         """
         logits, values, rnn_state, *_ = self.unroll(observations, rnn_state)
         distribution = self.distribution(logits[0])
         actions = distribution.mode() if deterministic else distribution.sample()
+        if not samples_continuous:
+            boxes = columns(self.layout.box_actions, actions.device)
+            actions.index_copy_(-1, boxes, distribution.mode().index_select(-1, boxes))
         return PolicyOutput(
             actions=actions,
             log_probs=distribution.log_prob(actions),

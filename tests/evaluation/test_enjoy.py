@@ -175,6 +175,19 @@ def test_another_seed_gives_other_episodes(saved_experiment):
     assert first != second
 
 
+@pytest.mark.parametrize("flag", ["--eval_deterministic=True", "--continuous_actions_sample=False"])
+def test_continuous_actions_are_the_mean_if_asked_to(saved_experiment, registry, flag):
+    class Paying(Undrawable):
+        def step(self, action):
+            observation, _, *rest = super().step(action)
+            return observation, float(action[0]), *rest
+
+    registry("paying", lambda full_env_name: Paying())
+    played = [*saved_experiment("paying", "--use_rnn=False"), "--max_num_episodes=5"]
+    rewards = [{e.reward for e in evaluate(played, *typed).episodes} for typed in ([flag], [])]
+    assert [len(different) for different in rewards] == [1, 5]
+
+
 def test_a_recurrent_policy_is_evaluated(saved_experiment):
     identity = saved_experiment(CARTPOLE, "--use_rnn=True", "--hidden_size=8")
     flags = (identity, "--max_num_episodes=2", "--seed=5")

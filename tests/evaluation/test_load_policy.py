@@ -84,6 +84,17 @@ def test_observations_of_several_parts_and_actions_with_a_start_are_converted(ch
     assert policy.act(batch).tolist() == [12, 12]
 
 
+@pytest.mark.parametrize("flag", ["deterministic", "continuous_actions_sample"])
+def test_a_policy_takes_the_mean_of_continuous_actions_if_asked_to(saved_experiment, tmp_path, flag):
+    saved_experiment("gym_Pendulum-v1", "--use_rnn=False")
+    observation = np.ones(3, np.float32)
+    with gym.make("Pendulum-v1") as env:
+        for chosen in (True, False):
+            policy = load(tmp_path, env, **{flag: chosen})
+            is_random = policy.act(observation) != policy.act(observation)
+            assert is_random == (chosen == (flag == "continuous_actions_sample"))
+
+
 def test_a_policy_remembers_until_it_is_reset(saved_experiment, tmp_path):
     saved_experiment("gym_Pendulum-v1", "--use_rnn=True")
     with gym.make("Pendulum-v1") as env:
@@ -125,13 +136,13 @@ class Blinker(gym.Env):
 def recorded(policy, monkeypatch):
     """Returns a list to which the first pixels of all stacks that reach the network are added."""
     seen = []
-    act = policy._policy.act
+    act = policy._model.act
 
-    def recording(observations, rnn_state):
+    def recording(observations, *others):
         seen.append(observations["obs"][:, :, 0, 0].tolist())
-        return act(observations, rnn_state)
+        return act(observations, *others)
 
-    monkeypatch.setattr(policy._policy, "act", recording)
+    monkeypatch.setattr(policy._model, "act", recording)
     return seen
 
 

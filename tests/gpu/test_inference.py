@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from sample_factory.config.sections import ModelFlags
+from sample_factory.exchange.run_plan import DRAWN, ActionChoice
 from sample_factory.models.policy_spec import BuiltPolicy, PolicySpec
 from sample_factory.runtime.gpu_work import GraphCapture
 from sample_factory.sampling.inference.devices import CpuInference, GpuInference, RowShapes, make_inference
@@ -290,8 +291,17 @@ def test_rounding_and_a_network_that_answers_nan_do_not_make_a_graph_wrong(caplo
 
 @pytest.mark.parametrize("device", FLAG_VALUES)
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("core", ["gru", "lstm", "mingru", "gtrxl"])
-def test_graphs_answer_as_the_same_network_does_without_them(device, precision, core, caplog):
+@pytest.mark.parametrize(
+    ("core", "choice"),
+    [
+        ("gru", DRAWN),
+        ("lstm", DRAWN),
+        ("mingru", DRAWN),
+        ("gtrxl", DRAWN),
+        ("gru", ActionChoice(samples_continuous=False)),
+    ],
+)
+def test_graphs_answer_as_the_same_network_does_without_them(device, precision, core, choice, caplog):
     torch.manual_seed(0)
     flags = ModelFlags(hidden_size=16, encoder_mlp_layers=(12,), rnn_type=core)
     policy = PolicySpec(flags, SPACE, ACTIONS, True, device, precision).build()
@@ -300,8 +310,8 @@ def test_graphs_answer_as_the_same_network_does_without_them(device, precision, 
         policy.model.prepare_to_act(torch.bfloat16)
     shapes = SHAPES._replace(rnn_state_size=policy.model.state_size)
     capture = capture_on(policy)
-    with_graphs = GpuInference(policy, shapes, capture)
-    without = GpuInference(policy, shapes, None)
+    with_graphs = GpuInference(policy, shapes, capture, choice)
+    without = GpuInference(policy, shapes, None, choice)
     # For a capture, libraries may choose other kernels, which round differently.
     tolerances = {"rtol": 0.02, "atol": 0.02} if policy.autocast else {}
     for seed, n in enumerate((8, 20, 8, 20, 8)):
@@ -316,9 +326,9 @@ def test_a_real_graph_that_misses_what_python_code_changes_is_found(caplog):
     act = policy.model.act
     calls = []
 
-    def drifts(obs, state, deterministic=False):
+    def drifts(*args):
         calls.append(1)
-        output = act(obs, state, deterministic)
+        output = act(*args)
         return output._replace(values=output.values + float(len(calls)))
 
     policy.model.act = drifts
@@ -335,9 +345,9 @@ def test_a_network_that_waits_for_the_gpu_acts_without_graphs(caplog):
     policy = build("gpu")
     act = policy.model.act
 
-    def waits(obs, state, deterministic=False):
+    def waits(obs, state, *choice):
         float(state.sum())
-        return act(obs, state, deterministic)
+        return act(obs, state, *choice)
 
     policy.model.act = waits
     inference = make_inference(policy, SHAPES, cuda_graphs=True)

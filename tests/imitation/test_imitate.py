@@ -7,15 +7,12 @@ import pytest
 from minari.data_collector.episode_buffer import EpisodeBuffer
 
 from sample_factory import imitate as program
-from sample_factory.config.command import PLAYS
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.learning_flags import LearningFlags
-from sample_factory.config.parsing import parse_config
 from sample_factory.envs import env_registry
 from sample_factory.envs.abilities import ScriptedPlayers
-from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.evaluation.policy import load_trained_policy
-from sample_factory.evaluation.policy_choice import PolicyChoice
+from sample_factory.envs.env_registry import register_env
+from sample_factory.evaluation.load_policy import load_policy
 from sample_factory.imitation import check
 from sample_factory.imitation.command import COMMAND
 from sample_factory.imitation.games import Episode, load_games, save_games
@@ -106,14 +103,11 @@ def run(tmp_path):
 
 def next_cards(tmp_path):
     """Returns the most likely action of the saved policy for each card."""
-    argv = ["--experiment=clone", f"--train_dir={tmp_path}", "--eval_deterministic=True"]
-    config = parse_config(argv, resolve_family, PLAYS)
-    policy = load_trained_policy(
-        config, PolicyChoice(0, "latest"), Follow.observation_space, Follow.action_space
-    )
+    spaces = {"observation_space": Follow.observation_space, "action_space": Follow.action_space}
+    policy = load_policy("clone", tmp_path, deterministic=True, **spaces)
+    policy.reset(num_envs=NUM_CARDS)
     cards = np.eye(NUM_CARDS, dtype=np.float32)
-    rows = {"card": cards, "action_mask": np.int8(1 - cards)}
-    return policy.act(rows, policy.first_rnn_state(NUM_CARDS))[0][:, 0].tolist()
+    return policy.act({"card": cards, "action_mask": np.int8(1 - cards)}).tolist()
 
 
 @pytest.mark.parametrize(("player", "chosen"), [("next", [1, 2, 3, 0]), ("last", [3, 0, 1, 2])])

@@ -162,6 +162,18 @@ def test_deterministic_actions_are_the_mode():
     assert torch.equal(outputs[0].actions, model.distribution(outputs[0].logits).mode())
 
 
+@pytest.mark.parametrize(("space", "boxes"), [(MIXED, [1, 2, 4]), (MIXED[1], [0, 1]), (ACTIONS, [])])
+def test_continuous_actions_may_be_the_mean_while_the_others_are_drawn(space, boxes):
+    model = make_model(action_space=space)
+    observations = random_observations(VECTOR, 64)
+    output = model.act(observations, torch.zeros(64, 16), samples_continuous=False)
+    distribution = model.distribution(output.logits)
+    same = output.actions == distribution.mode()
+    for column in range(model.num_action_values):
+        assert same[:, column].all() == (column in boxes)
+    torch.testing.assert_close(output.log_probs, distribution.log_prob(output.actions))
+
+
 def test_doom_battle_has_the_size_of_the_paper():
     model = make_actor_critic(ModelFlags(encoder_custom="vizdoom"), DOOM_OBSERVATIONS, DOOM_ACTIONS)
     assert model.num_logits == 21

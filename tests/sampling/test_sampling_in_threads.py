@@ -76,8 +76,8 @@ class RaisesMuch(CountingEnv):
 class AnswersNaN(CountingModel):
     """Its value is inf at the end of every episode."""
 
-    def act(self, observations, state, deterministic=False):
-        output = super().act(observations, state, deterministic)
+    def act(self, observations, state, *choice):
+        output = super().act(observations, state, *choice)
         output.values[observations["obs"][:, STEP] == 2] = float("inf")
         return output
 

@@ -30,8 +30,8 @@ GONE = Milestone(0, version=9, env_frames=90)  # without a file
 
 
 class ActsWithItsWeight(CountingModel):
-    def act(self, observations, state, deterministic=False):
-        output = super().act(observations, state, deterministic)
+    def act(self, observations, state, *choice):
+        output = super().act(observations, state, *choice)
         return output._replace(actions=self.weight.expand(len(state), 1))
 
 

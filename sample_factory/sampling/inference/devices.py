@@ -62,10 +62,7 @@ def _act(
 ) -> Outputs[Tensor]:
     """Runs one forward pass of `model`."""
     with torch.autocast(rnn_state.device.type, torch.bfloat16, enabled=policy.autocast):
-        output = model.act(obs, rnn_state, choice.deterministic)
-    if not choice.samples_continuous:
-        boxes = list(model.layout.box_actions)
-        output.actions[:, boxes] = model.distribution(output.logits).mode()[:, boxes]
+        output = model.act(obs, rnn_state, *choice)
     columns = output.actions, output.log_probs[:, None], output.values[:, None], output.logits
     return Outputs(torch.cat(columns, dim=1), output.rnn_state)
 
@@ -241,7 +238,4 @@ def make_inference(
     """Returns inference on the policy's device."""
     if policy.device.type == "cpu":
         return CpuInference(policy, shapes, choice)
-    # Continuous actions that are replaced by their mean have other log-probabilities, which a graph's check
-    # would find wrong.
-    has_graphs = cuda_graphs and choice.samples_continuous
-    return GpuInference(policy, shapes, GraphCapture(policy.device) if has_graphs else None, choice)
+    return GpuInference(policy, shapes, GraphCapture(policy.device) if cuda_graphs else None, choice)
