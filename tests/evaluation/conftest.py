@@ -15,6 +15,8 @@ from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from sample_factory.checkpoints.store import Checkpoints
 
 # What loads torch is imported in the functions: worker processes import the test modules whose envs they
@@ -39,16 +41,24 @@ def saved_experiment(tmp_path: Path) -> Callable[..., list[str]]:
     return save
 
 
-def save_untrained(train_dir: Path, env_name: str, *typed: str) -> list[str]:
-    """Makes an experiment with a policy for each kind of agents, and returns the flags that name it."""
+def save_untrained(
+    train_dir: Path, env_name: str, *typed: str, change: "Callable[[nn.Module], None] | None" = None
+) -> list[str]:
+    """Makes an experiment with a policy for each kind of agents, and returns the flags that name it.
+
+    change: is called with each network before it is saved.
+    """
     identity = [f"--env={env_name}", "--experiment=tiny", f"--train_dir={train_dir}"]
     from sample_factory.checkpoints.store import Checkpoints
 
     config = parse_config([*identity, *typed], resolve_family)
-    config.experiment_dir.mkdir()
+    config.experiment_dir.mkdir(parents=True)
     config.save()
     for policy, model in enumerate(_untrained(config)):
-        Checkpoints(config.experiment_dir, policy, keep=1).save({"model": model.state_dict()}, 1, 4)
+        if change is not None:
+            change(model)
+        state = {"model": model.state_dict(), "train_step": 1, "env_steps": 4}
+        Checkpoints(config.experiment_dir, policy, keep=1).save(state, 1, 4)
     return identity[1:]
 
 
@@ -79,6 +89,12 @@ def save_choosing(
     checkpoints = Checkpoints(config.experiment_dir, policy, keep=1)
     checkpoints.save(always(config, action), 1, 4)
     return checkpoints
+
+
+def identity_of(checkpoints: "Checkpoints") -> list[str]:
+    """Returns the flags that name the experiment of the checkpoints."""
+    folder = checkpoints.folder.parent
+    return [f"--experiment={folder.name}", f"--train_dir={folder.parent}"]
 
 
 def always(config: Config, action: int) -> dict:

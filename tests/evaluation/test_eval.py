@@ -31,7 +31,7 @@ from sample_factory.hub import ENJOY
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.failures import ChildFailed
 from tests.counting import make_plan
-from tests.evaluation.conftest import SMALL, always
+from tests.evaluation.conftest import SMALL, always, identity_of
 from tests.evaluation.playable_envs import Cards, EarlyDeath, Guest, Undrawable
 from tests.evaluation.uneven_envs import LONG, DiesOnce, Interrupts, SameStart, ShortLosses
 
@@ -46,11 +46,6 @@ def uneven(registry):
 def evaluate(identity, *typed):
     config = parse_config([*identity, *FLAGS, *typed], resolve_family, EVAL)
     return list(measure_checkpoints(config, resolve_family(config.env_name)))
-
-
-def identity_of(checkpoints):
-    folder = checkpoints.folder.parent
-    return [f"--experiment={folder.name}", f"--train_dir={folder.parent}"]
 
 
 def both_names(checkpoints):

@@ -121,8 +121,8 @@ def test_the_file_describes_itself_and_holds_no_paths(everything):
     model = onnx.load(path)
     texts = {entry.key: entry.value for entry in model.metadata_props}
     assert texts["env"] == "everything" and texts["sample_factory"] == sample_factory.__version__
-    assert texts["checkpoint"] == "checkpoint_000000005_40.pth"
-    assert (texts["train_steps"], texts["env_frames"], texts["rnn_state_size"]) == ("5", "40", "8")
+    assert texts["checkpoint"] == "checkpoint_000000001_4.pth"
+    assert (texts["train_steps"], texts["env_frames"], texts["rnn_state_size"]) == ("1", "4", "8")
     observations = {entry["key"]: entry for entry in json.loads(texts["observations"])}
     assert observations["picture"]["dtype"] == "uint8" and observations["wide"]["dtype"] == "float64"
     assert observations["action_0"]["input"] == "observation_action_0"

@@ -21,7 +21,7 @@ from sample_factory.imitation.record_policy import rgb, write_video
 from sample_factory.imitation.recording import RecordedEnv
 from sample_factory.spaces.agent_kinds import KindSpaces
 from sample_factory.spaces.observations import image_layout
-from tests.evaluation.conftest import SMALL
+from tests.evaluation.conftest import SMALL, identity_of
 from tests.evaluation.playable_envs import UnevenAgents
 from tests.evaluation.uneven_envs import DiesOnce, Interrupts
 from tests.mounts import mount_tmpfs
@@ -244,8 +244,3 @@ def test_rewards_between_an_agents_actions_belong_to_its_last_action():
 def test_bad_input_is_one_line(choosing, flags, words, capsys):
     assert program.main([*identity_of(choosing("gym_CartPole-v1", 0)), *flags]) == 2
     assert capsys.readouterr().err.startswith(f"error: {words}")
-
-
-def identity_of(checkpoints):
-    folder = checkpoints.folder.parent
-    return [f"--experiment={folder.name}", f"--train_dir={folder.parent}"]

@@ -4,7 +4,6 @@ import logging
 import shutil
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.config.flags import ConfigError
@@ -25,6 +24,7 @@ from sample_factory.mainloop.main_loop import MainLoop, Resources, footer
 from sample_factory.runtime.failures import CommandFailed
 from tests.counting import CountingEnv, dead_worker, make_config, make_plan, make_shared
 from tests.runtime.waiting import eventually
+from tests.system.running import scalars
 
 MILESTONE = Milestone(0, version=1, env_frames=100)
 
@@ -61,8 +61,7 @@ def opponents(channels, worker):
 
 
 def summaries(folder, policy_id):
-    accumulator = EventAccumulator(str(folder / ".summary" / str(policy_id))).Reload()
-    return {tag: accumulator.Scalars(tag)[-1].value for tag in accumulator.Tags()["scalars"]}
+    return {tag: points[-1][1] for tag, points in scalars(folder, policy_id).items()}
 
 
 def test_all_rollout_workers_get_a_new_milestone_and_a_replaced_one_gets_all(make_loop):

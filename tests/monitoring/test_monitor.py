@@ -16,6 +16,7 @@ from sample_factory.exchange.messages import (
 from sample_factory.monitoring.console import summary_lines
 from sample_factory.monitoring.monitor import Monitor
 from tests.monitoring.conftest import FRAMESKIP, sizes
+from tests.system.running import scalars
 
 
 @pytest.fixture
@@ -45,21 +46,13 @@ def train_steadily(monitor: Monitor, fake_time, seconds: int, first: int, frames
             fake_time.seconds += 1
 
 
-def curves(tmp_path, policy: int = 0) -> dict[str, list[tuple[int, float]]]:
-    accumulator = EventAccumulator(str(tmp_path / ".summary" / str(policy))).Reload()
-    return {
-        tag: [(event.step, event.value) for event in accumulator.Scalars(tag)]
-        for tag in accumulator.Tags()["scalars"]
-    }
-
-
 def test_nothing_is_written_before_the_learner_has_reported_where_it_resumes(make_monitor, tmp_path):
     monitor = make_monitor()
     monitor.write(0, {"own": 1.0})  # at 0 frames, it would replace the curves of earlier runs
     monitor.handle(train_report(5000))
     monitor.write(0, {"own": 2.0})
     monitor.close()
-    assert curves(tmp_path)["own"] == [(5000, 2.0)]
+    assert scalars(tmp_path)["own"] == [(5000, 2.0)]
 
 
 def test_a_run_without_any_report_has_a_status_and_a_summary(make_monitor, fake_time, tmp_path):
@@ -170,7 +163,7 @@ def test_intervals_are_counted_from_the_first_tick(make_monitor, fake_time, logg
     monitor.tick()
     assert len(logged()) == 1
     monitor.close()
-    assert [x for x, _ in curves(tmp_path)["0_aux/_fps"]] == [200, 200]
+    assert [x for x, _ in scalars(tmp_path)["0_aux/_fps"]] == [200, 200]
 
 
 def test_the_time_of_stopping_does_not_count_for_the_mean_fps(make_monitor, fake_time):
@@ -206,7 +199,7 @@ def test_train_stats_are_written_at_once_at_the_policys_frames(make_monitor, tmp
     monitor.handle(train_report(400, policy=1, stats={"loss": 0.5}))
     monitor.handle(train_report(800, policy=1, stats={"loss": 0.25}))
     monitor.close()
-    assert curves(tmp_path, policy=1)["train/loss"] == [(400, 0.5), (800, 0.25)]
+    assert scalars(tmp_path, policy=1)["train/loss"] == [(400, 0.5), (800, 0.25)]
     assert not (tmp_path / ".summary" / "0").exists()
 
 
@@ -214,7 +207,7 @@ def test_without_summaries_use_frameskip_the_axis_is_env_steps(make_monitor, tmp
     monitor = make_monitor(summaries_use_frameskip=False)
     monitor.handle(train_report(400, stats={"loss": 0.5}))
     monitor.close()
-    assert curves(tmp_path)["train/loss"] == [(400 // FRAMESKIP, 0.5)]
+    assert scalars(tmp_path)["train/loss"] == [(400 // FRAMESKIP, 0.5)]
 
 
 def test_summaries_have_the_keys_of_v1_and_others_those_of_v2(make_monitor, fake_time, tmp_path):
@@ -228,7 +221,7 @@ def test_summaries_have_the_keys_of_v1_and_others_those_of_v2(make_monitor, fake
     monitor.handle(Incident("worker_restarts", "rollout_worker_1 died"))
     train_steadily(monitor, fake_time, 20, first=0, frames_per_second=50)
     monitor.close()
-    found = {tag: points[-1] for tag, points in curves(tmp_path).items()}
+    found = {tag: points[-1] for tag, points in scalars(tmp_path).items()}
     assert found.pop("stats/master_process_memory_mb")[1] > 1
     expected = {
         "0_aux/_fps": 50,
@@ -278,7 +271,7 @@ def test_a_resumed_run_hides_summaries_beyond_its_checkpoint(make_monitor, tmp_p
     resumed.handle(train_report(200))
     resumed.handle(train_report(250, stats={"loss": 9.0}))
     resumed.close()
-    assert curves(tmp_path)["train/loss"] == [(100, 1.0), (200, 2.0), (250, 9.0)]
+    assert scalars(tmp_path)["train/loss"] == [(100, 1.0), (200, 2.0), (250, 9.0)]
 
 
 @pytest.mark.parametrize("agents", [1, 30])
@@ -298,7 +291,7 @@ def test_curves_of_a_resumed_policy_go_on_without_its_first_short_episodes(make_
             resumed.handle(episode(1.0, kills=2.0))
         resumed.handle(train_report(200))
         resumed.close()
-        last[num_episodes] = curves(tmp_path)["0_aux/avg_reward"][-1]
+        last[num_episodes] = scalars(tmp_path)["0_aux/avg_reward"][-1]
         shutil.rmtree(tmp_path / ".summary")
     assert last == {whole - 1: (100, 50.0), whole: (200, 1.0)}
 
@@ -362,10 +355,10 @@ def test_a_long_first_episode_is_noted_each_time_that_its_length_has_doubled(mak
 def test_curves_are_written_and_flushed_every_five_seconds_at_first(make_monitor, fake_time, tmp_path):
     monitor = make_monitor(experiment_summaries_interval=60, flush_summaries_interval=1000)
     train_steadily(monitor, fake_time, 21, first=0, frames_per_second=1)
-    assert [x for x, _ in curves(tmp_path)["0_aux/_fps"]] == [5, 10, 15, 20]
+    assert [x for x, _ in scalars(tmp_path)["0_aux/_fps"]] == [5, 10, 15, 20]
     train_steadily(monitor, fake_time, 300, first=21, frames_per_second=1)
     monitor.close()
-    late = [x for x, _ in curves(tmp_path)["0_aux/_fps"] if x > 130]
+    late = [x for x, _ in scalars(tmp_path)["0_aux/_fps"] if x > 130]
     assert late == [180, 240, 300, 321]
 
 
@@ -375,7 +368,7 @@ def test_the_true_objective_has_curves_only_where_it_differs(make_monitor, tmp_p
     for _ in range(10):
         monitor.handle(episode(1.0))
     monitor.close()
-    assert "0_aux/avg_reward" in curves(tmp_path) and "0_aux/avg_true_reward" not in curves(tmp_path)
+    assert "0_aux/avg_reward" in scalars(tmp_path) and "0_aux/avg_true_reward" not in scalars(tmp_path)
 
 
 def test_tensorboard_shows_the_command_line_and_the_flags_as_texts(make_monitor, tmp_path):
