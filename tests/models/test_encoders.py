@@ -176,35 +176,6 @@ def test_a_mask_alone_is_nothing_to_encode():
         make_encoder(ModelFlags(), S.Dict(action_mask=S.Box(0, 1, (4,), np.uint8)))
 
 
-class Doubling(nn.Module):
-    def __init__(self, flags, observation_space):
-        super().__init__()
-        self.out_size = 2 * observation_space["b"].shape[0]
-
-    def forward(self, observations):
-        return observations["b"].repeat(1, 2)
-
-
-def test_a_registered_encoder_is_used():
-    register_encoder("doubling", Doubling)
-    encoder = make_encoder(ModelFlags(encoder_custom="doubling"), MIXED_SPACE)
-    assert encoder({"b": torch.ones(3, 5)}).shape == (3, 10)
-
-
-def test_an_encoder_is_found_by_module_and_attribute():
-    register_encoder("lazy", "sample_factory.models.family_encoders:VizdoomEncoder")
-    for name in ("lazy", "sample_factory.models.family_encoders:VizdoomEncoder"):
-        make_encoder(ModelFlags(encoder_custom=name), MIXED_SPACE)
-
-
-def test_a_wrong_encoder_is_an_error_that_says_why():
-    register_encoder("doubling", Doubling)
-    with pytest.raises(ValueError, match="did you mean doubling"):
-        make_encoder(ModelFlags(encoder_custom="doublng"), MIXED_SPACE)
-    with pytest.raises(ValueError, match="no attribute Nothing"):
-        make_encoder(ModelFlags(encoder_custom="sample_factory.models.encoders:Nothing"), MIXED_SPACE)
-
-
 class Flattening(nn.Module):
     """Returns 5 features per row."""
 
