@@ -42,7 +42,8 @@ class Limits(NamedTuple):
     def why_stuck(self, child: Child) -> str:
         """Returns why a child counts as stuck; empty if it does not."""
         if child.silent_seconds > self.silent_seconds:
-            return f"was stuck: no sign of life for {self.silent_seconds:g} s"
+            limit = f"{self.silent_seconds:g} s (--heartbeat_reporting_interval)"
+            return f"was stuck: no sign of life for {limit}"
         if child.starting_seconds > self.start_seconds:
             return f"not ready after {self.start_seconds:g} s"
         return ""

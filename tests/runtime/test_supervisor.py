@@ -177,7 +177,7 @@ def test_a_child_that_is_stuck_prints_where_and_counts_as_dead(capfd):
         supervisor.start_all()
         assert eventually(lambda: supervisor.is_ready)
         assert await_check(supervisor) == [stuck], "the other one never sends heartbeats, so it is not stuck"
-        assert stuck.failure == "was stuck: no sign of life for 0.6 s"
+        assert stuck.failure == "was stuck: no sign of life for 0.6 s (--heartbeat_reporting_interval)"
         assert "in sleep_for_ever" in capfd.readouterr().err
         supervisor.restart(stuck)
         assert eventually(lambda: supervisor.is_ready)
