@@ -7,13 +7,11 @@ import torch
 
 from sample_factory.algo.advantages import gae, vtrace
 from sample_factory.checkpoints.file_format import read_state
-from sample_factory.config.sections import LearningFlags, ModelFlags
-from sample_factory.learning.learner import Learner
+from sample_factory.config.sections import ModelFlags
 from sample_factory.models.cores import make_core
-from sample_factory.models.policy_spec import PolicySpec
 from tests.algo.trajectories import random_steps
 from tests.gpu.devices import BEST, DEVICES, FLAG_VALUES
-from tests.learning.arguments import learner_args
+from tests.learning.learners import build_learner
 from tests.learning.test_learner import B, H, T, make_batch
 from tests.learning.test_learner_group import numbers, on_device
 
@@ -23,11 +21,11 @@ VECTORS = gym.spaces.Dict(obs=gym.spaces.Box(-5, 5, (4,), np.float32))
 
 
 def make_learner(device, core="none", precision="fp32", space=VECTORS, **flags):
-    learning = LearningFlags(**{"rollout": T, "batch_size": T * B, "normalize_returns": True, **flags})
+    learning = {"rollout": T, "batch_size": T * B, **flags}
     rnn = {"use_rnn": core != "none"} | ({} if core == "none" else {"rnn_type": core})
-    model = ModelFlags(hidden_size=H, encoder_mlp_layers=(H,), **rnn)
-    policy = PolicySpec(model, space, gym.spaces.Discrete(3), True, device, precision)
-    return Learner(learner_args(policy, learning, max_policy_lag=10))
+    model = {"hidden_size": H, "encoder_mlp_layers": (H,), **rnn}
+    actions = gym.spaces.Discrete(3)
+    return build_learner(space, actions, learning, model, device, precision, max_policy_lag=10)
 
 
 def batch_for(learner, seed=0, space=VECTORS):

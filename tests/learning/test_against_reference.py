@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from sample_factory.config.sections import LearningFlags, ModelFlags
-from sample_factory.learning.batch import Batch
-from sample_factory.learning.learner import Learner
-from sample_factory.models.policy_spec import PolicySpec
-from tests.learning.arguments import learner_args
+from tests.learning.learners import build_learner, plain_batch
 
 T, B, H, CHOICES, SEED = 8, 6, 10, 3, 5
 SPACE = gym.spaces.Dict({"obs": gym.spaces.Box(-5, 5, (4,), np.float32)})
@@ -42,10 +38,10 @@ CASES = {
 def make_learner(use_rnn=True, recurrence=T, **flags):
     # With a large epsilon, Adam's step is a smooth function of the gradient.
     chosen = {"rollout": T, "recurrence": recurrence, "batch_size": T * B, "adam_eps": 0.1, **flags}
-    model = ModelFlags(use_rnn=use_rnn, hidden_size=H, encoder_mlp_layers=(H,))
-    learning = LearningFlags(**chosen, learning_rate=0.05)
-    policy = PolicySpec(model, SPACE, gym.spaces.Discrete(CHOICES), learning.normalize_returns, "cpu", "fp32")
-    learner = Learner(learner_args(policy, learning, max_policy_lag=10, seed=SEED))
+    learning = {**chosen, "learning_rate": 0.05}
+    model = {"use_rnn": use_rnn, "hidden_size": H, "encoder_mlp_layers": (H,)}
+    actions = gym.spaces.Discrete(CHOICES)
+    learner = build_learner(SPACE, actions, learning, model, max_policy_lag=10, seed=SEED)
     if learner.model.returns_normalizer is not None:
         learner.model.returns_normalizer.update(torch.tensor([1.0, 4.0, -2.0]))
     return learner
@@ -62,19 +58,17 @@ def random_batch(learner, num_chunks):
         return torch.from_numpy(rng.standard_normal(shape).astype(np.float32))
 
     logits, actions = normal(T, B, CHOICES), torch.from_numpy(rng.integers(0, CHOICES, (T, B, 1)))
-    return Batch(
+    return plain_batch(
         obs={"obs": normal(T + 1, B, 4)},
         actions=actions.float(),
         log_probs=logits.log_softmax(-1).gather(-1, actions)[..., 0],
         values=normal(T, B) * 0.1,
         logits=logits,
-        versions=torch.zeros(T, B, dtype=torch.int32),
-        generations=torch.zeros(T, B, dtype=torch.int32),
         rewards=normal(T, B),
-        terminated=torch.from_numpy(ended & ~truncated),
-        truncated=torch.from_numpy(truncated),
-        own=torch.from_numpy(own),
-        active_at_end=torch.from_numpy(active_at_end),
+        terminated=ended & ~truncated,
+        truncated=truncated,
+        own=own,
+        active_at_end=active_at_end,
         chunk_rnn_states=normal(num_chunks, B, learner.model.state_size) * 0.3,
         resets=np.concatenate([np.zeros((1, B), bool), ended | ~own]),
     )
@@ -97,10 +91,15 @@ class Trajectory:
                 state = self.at("chunk_rnn_states", t // length)[None]  # no gradient flows further back
             elif self.at("resets", t):
                 state = torch.zeros_like(state)
-            output = model.unroll({"obs": self.batch.obs["obs"][t, self.column][None]}, state)
+            obs = {key: tensor[t, self.column][None] for key, tensor in self.batch.obs.items()}
+            output = model.unroll(obs, state)
             state = output.rnn_state
             outputs.append((output.logits[0, 0], output.values[0, 0]))
         return outputs
+
+    def acted(self, model):
+        """Returns distribution and value of steps 0 to T."""
+        return [(model.distribution(logits), value) for logits, value in self.forward(model)]
 
 
 def reference_targets(flags, trajectory, values, ratios):

@@ -3,15 +3,13 @@ import numpy as np
 import pytest
 import torch
 
-from sample_factory.config.sections import LearningFlags, ModelFlags
+from sample_factory.config.sections import LearningFlags
 from sample_factory.learning import gradient_descent
 from sample_factory.learning.algorithms.algorithm import evaluate, recorded
 from sample_factory.learning.algorithms.targets import transitions
 from sample_factory.learning.batch import Batch, join_chunks, unroll
 from sample_factory.learning.gradient_descent import NumericalError
-from sample_factory.learning.learner import Learner
-from sample_factory.models.policy_spec import PolicySpec
-from tests.learning.arguments import learner_args
+from tests.learning.learners import build_learner, plain_batch
 
 T, B, H = 8, 6, 16
 SPACE = gym.spaces.Dict({"obs": gym.spaces.Box(-5, 5, (4,), np.float32)})
@@ -19,10 +17,9 @@ ACTIONS = gym.spaces.Discrete(3)
 
 
 def make_learner(use_rnn=False, **flags):
-    learning = LearningFlags(**{"rollout": T, "batch_size": T * B, "normalize_returns": False, **flags})
-    model = ModelFlags(use_rnn=use_rnn, hidden_size=H, encoder_mlp_layers=(H,))
-    policy = PolicySpec(model, SPACE, ACTIONS, learning.normalize_returns, "cpu", "fp32")
-    return Learner(learner_args(policy, learning, max_policy_lag=10, frameskip=4))
+    learning = {"rollout": T, "batch_size": T * B, "normalize_returns": False, **flags}
+    model = {"use_rnn": use_rnn, "hidden_size": H, "encoder_mlp_layers": (H,)}
+    return build_learner(SPACE, ACTIONS, learning, model, max_policy_lag=10, frameskip=4)
 
 
 def make_batch(columns=B, seed=0, state_size=0, chunks=1):
@@ -33,21 +30,16 @@ def make_batch(columns=B, seed=0, state_size=0, chunks=1):
     def tensor(*shape):
         return torch.from_numpy(rng.standard_normal(shape).astype(np.float32))
 
-    return Batch(
+    return plain_batch(
         obs={"obs": tensor(T + 1, columns, 4)},
         actions=torch.from_numpy(rng.integers(0, 3, (T, columns, 1)).astype(np.float32)),
         log_probs=-tensor(T, columns).abs() - 0.5,
         values=tensor(T, columns),
         logits=tensor(T, columns, 3),
-        versions=torch.zeros(T, columns, dtype=torch.int32),
-        generations=torch.zeros(T, columns, dtype=torch.int32),
         rewards=tensor(T, columns),
-        terminated=torch.from_numpy(ended & ~truncated),
-        truncated=torch.from_numpy(truncated),
-        own=torch.ones(T, columns, dtype=torch.bool),
-        active_at_end=torch.ones(1, columns, dtype=torch.bool),
+        terminated=ended & ~truncated,
+        truncated=truncated,
         chunk_rnn_states=torch.zeros(chunks, columns, state_size),
-        resets=np.concatenate([np.zeros((1, columns), bool), ended]),
     )
 
 

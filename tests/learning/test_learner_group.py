@@ -9,14 +9,10 @@ import torch
 import torch.distributed
 
 from sample_factory.config.algorithms import BUILT_IN
-from sample_factory.config.sections import LearningFlags, ModelFlags
-from sample_factory.learning.batch import Batch
-from sample_factory.learning.learner import Learner
 from sample_factory.learning.learner_group import LearnerGroup, LearnerLost, Order
-from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.runtime.child import Child
 from sample_factory.spaces.actions import ACTION_MASK
-from tests.learning.arguments import learner_args
+from tests.learning.learners import build_learner, plain_batch
 
 T, B, H, SPEED = 8, 8, 16, 4  # steps, trajectories of a batch, hidden units, size of an observation
 NUM_LEARNERS = 2
@@ -44,14 +40,11 @@ CASES = {
 
 def make_learner(case, group=None, device="cpu"):
     _, use_rnn, flags = CASES[case]
-    learning = LearningFlags(**{"rollout": T, "batch_size": T * B, "normalize_returns": True, **flags})
-    learning = LearningFlags(**{**vars(learning), "shuffle_minibatches": False})
-    model = ModelFlags(use_rnn=use_rnn, hidden_size=H, encoder_mlp_layers=(H,), normalize_input=True)
+    learning = {"rollout": T, "batch_size": T * B, **flags, "shuffle_minibatches": False}
+    model = {"use_rnn": use_rnn, "hidden_size": H, "encoder_mlp_layers": (H,)}
+    args = {"algorithm": BUILT_IN.get(case.upper(), BUILT_IN["APPO"]).factory, "frameskip": 4}
     actions = gym.spaces.Discrete(ACTIONS)
-    policy = PolicySpec(model, SPACE, actions, learning.normalize_returns, device, "fp32")
-    factory = BUILT_IN.get(case.upper(), BUILT_IN["APPO"]).factory
-    args = learner_args(policy, learning, algorithm=factory, frameskip=4, max_policy_lag=100)
-    return Learner(args, group)
+    return build_learner(SPACE, actions, learning, model, device, group=group, max_policy_lag=100, **args)
 
 
 def make_batch(learner, seed):
@@ -68,21 +61,18 @@ def make_batch(learner, seed):
     own = rng.random((T, B)) < np.linspace(0.2, 1.0, B)
     if seed == 3:
         own[:, ::NUM_LEARNERS] = False  # nothing for the first learner
-    return Batch(
+    return plain_batch(
         obs={"obs": tensor(T + 1, B, SPEED) * 3 + 1, ACTION_MASK: torch.from_numpy(allowed)},
         actions=torch.from_numpy(rng.integers(1, ACTIONS, (T, B, 1)).astype(np.float32)),
         log_probs=-tensor(T, B).abs() - 0.5,
         values=tensor(T, B),
         logits=tensor(T, B, ACTIONS),
         versions=torch.full((T, B), learner.version, dtype=torch.int32),
-        generations=torch.zeros(T, B, dtype=torch.int32),
         rewards=tensor(T, B) * 5,
-        terminated=torch.from_numpy(ended & ~truncated),
-        truncated=torch.from_numpy(truncated),
-        own=torch.from_numpy(own),
-        active_at_end=torch.ones(1, B, dtype=torch.bool),
+        terminated=ended & ~truncated,
+        truncated=truncated,
+        own=own,
         chunk_rnn_states=tensor(1, B, learner.model.state_size),
-        resets=np.concatenate([np.zeros((1, B), bool), ended]),
     )
 
 

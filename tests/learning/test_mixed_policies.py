@@ -5,12 +5,9 @@ import collections
 import numpy as np
 import torch
 
-from sample_factory.config.sections import LearningFlags, ModelFlags
 from sample_factory.learning.batch import Batcher
-from sample_factory.learning.learner import Learner
-from sample_factory.models.policy_spec import PolicySpec
 from tests.counting import NUM_ACTIONS, CountingEnv, counts
-from tests.learning.arguments import learner_args
+from tests.learning.learners import build_learner
 from tests.learning.test_learner import SPACE
 from tests.sampling.rollout.test_env_vector import make_vector, play
 
@@ -18,10 +15,9 @@ POLICIES = range(3)
 
 
 def make_learner(policy_id):
-    learning = LearningFlags(rollout=8, batch_size=8)
-    model = ModelFlags(use_rnn=False, encoder_mlp_layers=(8,))
-    policy = PolicySpec(model, SPACE, CountingEnv.action_space, True, "cpu", "fp32")
-    return Learner(learner_args(policy, learning, policy_id, seed=policy_id))
+    learning, model = {"rollout": 8, "batch_size": 8}, {"use_rnn": False, "encoder_mlp_layers": (8,)}
+    args = {"policy_id": policy_id, "seed": policy_id}
+    return build_learner(SPACE, CountingEnv.action_space, learning, model, **args)
 
 
 def test_each_policy_is_trained_on_exactly_the_steps_in_which_it_acted():

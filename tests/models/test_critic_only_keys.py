@@ -15,7 +15,7 @@ from sample_factory.models.network_checks import made_up_observations
 from sample_factory.models.network_registry import register_encoder
 from sample_factory.models.policy_spec import PolicySpec, state_size
 from sample_factory.spaces.observations import Indices, without_entries
-from tests.learning.arguments import learner_args
+from tests.learning.learners import learner_args
 from tests.learning.test_learner import make_batch
 from tests.models.test_actor_critic import ROWS, STEPS, random_resets
 

@@ -5,12 +5,8 @@ import numpy as np
 import torch
 
 from sample_factory.config.algorithms import BUILT_IN
-from sample_factory.config.sections import LearningFlags, ModelFlags
-from sample_factory.learning.batch import Batch
-from sample_factory.learning.learner import Learner
-from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.spaces.actions import ACTION_MASK
-from tests.learning.arguments import learner_args
+from tests.learning.learners import build_learner, plain_batch
 
 T, B, H = 8, 6, 10
 CHOICES = 3
@@ -34,13 +30,10 @@ def make_learner(algo, actions="discrete", use_rnn=True, **flags):
     observations = {"obs": gym.spaces.Box(-5, 5, (4,), np.float32)}
     if actions in NUM_MASKED:
         observations[ACTION_MASK] = gym.spaces.Box(0, 1, (NUM_MASKED[actions],), np.uint8)
-    chosen = {"rollout": T, "batch_size": T * B, **BUILT_IN[algo].defaults, **flags}
-    learning = LearningFlags(**chosen)
-    model = ModelFlags(use_rnn=use_rnn, hidden_size=H, encoder_mlp_layers=(H,))
-    spec = PolicySpec(model, gym.spaces.Dict(observations), space, learning.normalize_returns, "cpu", "fp32")
-    return Learner(
-        learner_args(spec, learning, algorithm=BUILT_IN[algo].factory, seed=5, max_policy_lag=1000)
-    )
+    learning = {"rollout": T, "batch_size": T * B, **BUILT_IN[algo].defaults, **flags}
+    model = {"use_rnn": use_rnn, "hidden_size": H, "encoder_mlp_layers": (H,)}
+    args = {"algorithm": BUILT_IN[algo].factory, "seed": 5, "max_policy_lag": 1000}
+    return build_learner(gym.spaces.Dict(observations), space, learning, model, **args)
 
 
 def make_batch(learner, seed=0, columns=B, num_chunks=1, masked=0.15):
@@ -72,19 +65,17 @@ def make_batch(learner, seed=0, columns=B, num_chunks=1, masked=0.15):
         distribution = model.distribution(logits)
         actions = distribution.sample()
         log_probs = distribution.log_prob(actions)
-    return Batch(
+    return plain_batch(
         obs=obs,
         actions=actions,
         log_probs=log_probs,
         values=normal(T, columns) * 0.1,
         logits=logits,
         versions=torch.full((T, columns), learner.version, dtype=torch.int32),
-        generations=torch.zeros(T, columns, dtype=torch.int32),
         rewards=normal(T, columns),
-        terminated=torch.from_numpy(ended & ~truncated),
-        truncated=torch.from_numpy(truncated),
-        own=torch.from_numpy(own),
-        active_at_end=torch.ones(1, columns, dtype=torch.bool),
+        terminated=ended & ~truncated,
+        truncated=truncated,
+        own=own,
         chunk_rnn_states=states,
         resets=resets,
     )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from sample_factory.config.sections import LearningFlags, ModelFlags
+from sample_factory.config.sections import LearningFlags
 from sample_factory.learning.algorithms.cpc_task import (
     CPC_COEFF,
     NUM_WRONG,
@@ -17,11 +17,9 @@ from sample_factory.learning.algorithms.cpc_task import (
     draw_comparisons,
     usable_comparisons,
 )
-from sample_factory.learning.batch import Batch, unroll
-from sample_factory.learning.learner import Learner
-from sample_factory.models.policy_spec import PolicySpec
+from sample_factory.learning.batch import unroll
 from sample_factory.spaces.actions import action_layout
-from tests.learning.arguments import learner_args
+from tests.learning.learners import build_learner, plain_batch
 
 T, B, H, PLACES = 12, 8, 32, 8
 SPACE = gym.spaces.Dict({"obs": gym.spaces.Box(0, 1, (PLACES,), np.float32)})
@@ -35,10 +33,9 @@ ROWS = 3
 
 def make_learner(use_rnn=True, **flags):
     chosen = {"rollout": T, "batch_size": T * B, "learning_rate": 3e-3, "use_cpc": True, **flags}
-    learning = LearningFlags(cpc_forward_steps=4, max_grad_norm=1.0, **chosen)
-    model = ModelFlags(use_rnn=use_rnn, hidden_size=H, encoder_mlp_layers=(H,))
-    policy = PolicySpec(model, SPACE, gym.spaces.Discrete(3), True, "cpu", "fp32")
-    return Learner(learner_args(policy, learning))
+    learning = {"cpc_forward_steps": 4, "max_grad_norm": 1.0, **chosen}
+    model = {"use_rnn": use_rnn, "hidden_size": H, "encoder_mlp_layers": (H,)}
+    return build_learner(SPACE, gym.spaces.Discrete(3), learning, model)
 
 
 def networks(learner):
@@ -54,23 +51,12 @@ def walk(seed=0, lie=False, state_size=H):
     actions = rng.integers(0, 3, (T, B))
     places = np.concatenate([rng.integers(0, PLACES, (1, B)), actions - 1]).cumsum(axis=0) % PLACES
     stored = rng.integers(0, 3, (T, B)) if lie else actions
-    zeros = torch.zeros(T, B)
-    never = torch.zeros(T, B, dtype=torch.bool)
-    return Batch(
+    return plain_batch(
         obs={"obs": torch.from_numpy(np.eye(PLACES, dtype=np.float32)[places])},
         actions=torch.from_numpy(stored.astype(np.float32)).unsqueeze(-1),
-        log_probs=zeros - float(np.log(3)),
-        values=zeros,
+        log_probs=torch.full((T, B), -math.log(3)),
         logits=torch.zeros(T, B, 3),
-        versions=torch.zeros(T, B, dtype=torch.int32),
-        generations=torch.zeros(T, B, dtype=torch.int32),
-        rewards=zeros,
-        terminated=never,
-        truncated=never,
-        own=~never,
-        active_at_end=~never[:1],
         chunk_rnn_states=torch.zeros(1, B, state_size),
-        resets=np.zeros((T + 1, B), bool),
     )
 
 

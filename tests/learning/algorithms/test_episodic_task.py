@@ -6,13 +6,9 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from sample_factory.config.sections import LearningFlags, ModelFlags
 from sample_factory.learning.algorithms.episodic_task import contrastive_loss, rarity
-from sample_factory.learning.batch import Batch
-from sample_factory.learning.learner import Learner
 from sample_factory.models.episodic_memory import EMPTY, KEY_SIZE, TEMPERATURE
-from sample_factory.models.policy_spec import PolicySpec
-from tests.learning.arguments import learner_args
+from tests.learning.learners import build_learner, plain_batch
 
 T, B, H, PLACES = 8, 16, 16, 6
 SPACE = gym.spaces.Dict({"obs": gym.spaces.Box(0, 1, (PLACES,), np.float32)})
@@ -20,11 +16,10 @@ RARE = PLACES - 1
 
 
 def make_learner(algorithm="ppo:PPO", memory=True):
-    learning = LearningFlags(rollout=T, batch_size=T * B, learning_rate=3e-3, episodic_momentum=0.9)
-    model = ModelFlags(hidden_size=H, encoder_mlp_layers=(H,), episodic_memory=memory, episodic_slots=32)
-    policy = PolicySpec(model, SPACE, gym.spaces.Discrete(3), True, "cpu", "fp32")
+    learning = {"rollout": T, "batch_size": T * B, "learning_rate": 3e-3, "episodic_momentum": 0.9}
+    model = {"hidden_size": H, "encoder_mlp_layers": (H,), "episodic_memory": memory, "episodic_slots": 32}
     factory = f"sample_factory.learning.algorithms.{algorithm}"
-    return Learner(learner_args(policy, learning, algorithm=factory))
+    return build_learner(SPACE, gym.spaces.Discrete(3), learning, model, algorithm=factory)
 
 
 def memory_of(learner):
@@ -43,23 +38,16 @@ def batch_of(learner, seed=0, own=None):
         steps.append(learner.model.act({"obs": obs[t]}, state))
         state = steps[-1].rnn_state
     actions, log_probs, values, logits = (torch.stack([step[i] for step in steps]) for i in range(4))
-    never = torch.zeros(T, B, dtype=torch.bool)
-    version = torch.full((T, B), learner.version, dtype=torch.int32)
-    return Batch(
+    return plain_batch(
         obs={"obs": obs},
         actions=actions,
         log_probs=log_probs,
         values=values,
         logits=logits,
-        versions=version,
-        generations=torch.zeros(T, B, dtype=torch.int32),
+        versions=torch.full((T, B), learner.version, dtype=torch.int32),
         rewards=torch.rand(T, B),
-        terminated=never,
-        truncated=never,
-        own=~never if own is None else own,
-        active_at_end=~never[:1],
+        own=torch.ones(T, B, dtype=torch.bool) if own is None else own,
         chunk_rnn_states=torch.zeros(1, B, learner.model.state_size),
-        resets=np.zeros((T + 1, B), bool),
     )
 
 

@@ -11,23 +11,22 @@ import torch
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.algorithms.impact import CircularBuffer, target_period
 from tests.learning.algorithms.learners import B, T, make_batch, make_learner, same, state_of
-from tests.learning.algorithms.test_impala import Column, forward
-from tests.learning.test_against_reference import reference_targets, reward_scale
+from tests.learning.test_against_reference import Trajectory, reference_targets, reward_scale
 
 
 def reference_loss(flags, model, target_model, batch):
     """Computes the loss of a minibatch sample by sample; updates the statistics of returns."""
     samples = []
     for b in range(B):
-        outputs = forward(model, batch, b, 1)
-        of_target = forward(target_model, batch, b, 1)
+        trajectory = Trajectory(batch, b)
+        outputs, of_target = trajectory.acted(model), trajectory.acted(target_model)
         actions = batch.actions[:, b]
         log_pi = [outputs[t][0].log_prob(actions[t]) for t in range(T)]
         log_target = [float(of_target[t][0].log_prob(actions[t])) for t in range(T)]
         log_mu = batch.log_probs[:, b].tolist()
         ratios = {t: math.exp(log_target[t] - log_mu[t]) if batch.own[t, b] else 1.0 for t in range(T)}
         values = [reward_scale(model, value) for _, value in outputs]
-        targets = reference_targets(flags, Column(batch, b), values, ratios)
+        targets = reference_targets(flags, trajectory, values, ratios)
         for t in range(T):
             if batch.own[t, b]:
                 towards_target = min(math.exp(log_mu[t] - log_target[t]), flags.impact_rho)

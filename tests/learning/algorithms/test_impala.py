@@ -7,39 +7,15 @@ import torch
 
 from sample_factory.spaces.actions import ACTION_MASK
 from tests.learning.algorithms.learners import B, T, make_batch, make_learner
-from tests.learning.test_against_reference import reference_targets, reward_scale
+from tests.learning.test_against_reference import Trajectory, reference_targets, reward_scale
 
 
-def forward(model, batch, column, num_chunks):
-    """Returns distribution and value of steps 0 to T of a trajectory, computed one step at a time."""
-    outputs = []
-    for t in range(T + 1):
-        if t < T and t % (T // num_chunks) == 0:
-            state = batch.chunk_rnn_states[t // (T // num_chunks), column][None]
-        elif batch.resets[t, column]:
-            state = torch.zeros_like(state)
-        obs = {key: tensor[t, column][None] for key, tensor in batch.obs.items()}
-        output = model.unroll(obs, state)
-        state = output.rnn_state
-        outputs.append((model.distribution(output.logits[0, 0]), output.values[0, 0]))
-    return outputs
-
-
-class Column:
-    """One trajectory, as `reference_targets` reads it."""
-
-    def __init__(self, batch, column):
-        self.batch, self.column = batch, column
-
-    def at(self, name, t):
-        return getattr(self.batch, name)[t, self.column]
-
-
-def reference_loss(flags, model, batch, num_chunks):
+def reference_loss(flags, model, batch):
     """Sums the loss over the samples of a minibatch; masked ones are replaced by the mean of the others."""
     total, count = 0.0, 0
     for b in range(B):
-        outputs = forward(model, batch, b, num_chunks)
+        trajectory = Trajectory(batch, b)
+        outputs = trajectory.acted(model)
         values = [reward_scale(model, value) for _, value in outputs]
         log_probs = [
             distribution.log_prob(batch.actions[t, b]) for t, (distribution, _) in enumerate(outputs[:T])
@@ -48,7 +24,7 @@ def reference_loss(flags, model, batch, num_chunks):
             t: float((log_probs[t] - batch.log_probs[t, b]).detach().exp()) if batch.own[t, b] else 1.0
             for t in range(T)
         }
-        targets = reference_targets(flags, Column(batch, b), values, ratios)
+        targets = reference_targets(flags, trajectory, values, ratios)
         for t in range(T):
             if batch.own[t, b]:
                 target, advantage = targets[t]
@@ -69,7 +45,7 @@ def test_a_step_is_its_definition(actions, num_chunks):
     assert (ACTION_MASK in batch.obs) == (actions != "box")
     model = copy.deepcopy(learner.model)
     optimizer = torch.optim.RMSprop(model.parameters(), lr=4.8e-4, alpha=0.99, eps=0.01)
-    reference_loss(learner.flags, model, batch, num_chunks).backward()
+    reference_loss(learner.flags, model, batch).backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 40.0)
     optimizer.step()
     learner.train(batch)

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from tests.learning.algorithms.learners import B, T, make_batch, make_learner, same, state_of
-from tests.learning.algorithms.test_impala import Column, forward
-from tests.learning.test_against_reference import reference_targets, reward_scale
+from tests.learning.test_against_reference import Trajectory, reference_targets, reward_scale
 
 
 def gaussian_kls(old, new):
@@ -42,10 +41,10 @@ def reference_loss(flags, model, target_model, duals, batch, actions):
     }
     samples = []
     for b in range(B):
-        outputs = forward(model, batch, b, 1)
-        of_target = forward(target_model, batch, b, 1)
+        trajectory = Trajectory(batch, b)
+        outputs, of_target = trajectory.acted(model), trajectory.acted(target_model)
         values = [reward_scale(model, value) for _, value in outputs]
-        targets = reference_targets(replace(flags, with_vtrace=False), Column(batch, b), values, None)
+        targets = reference_targets(replace(flags, with_vtrace=False), trajectory, values, None)
         for t in range(T):
             if batch.own[t, b]:
                 log_prob = outputs[t][0].log_prob(batch.actions[t, b])
