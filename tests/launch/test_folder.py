@@ -9,9 +9,8 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.launch import folder
 from sample_factory.launch.folder import prepare_folder
-from sample_factory.mainloop.run_result import DONE
-from sample_factory.training.run import train_config
 from tests.counting import make_config
+from tests.system.running import train
 
 
 @pytest.fixture
@@ -91,12 +90,11 @@ def test_weights_that_a_killed_run_was_evaluating_are_deleted(config):
 
 @pytest.mark.parametrize("behavior", ["restart", "overwrite"])
 def test_a_run_may_be_repeated_from_its_own_saved_flags(tmp_path, behavior):
-    place = [f"--train_dir={tmp_path}", "--experiment=a", "--serial_mode=True", "--train_for_env_steps=200"]
-    first = [*place, "--env=gym_CartPole-v1", "--batch_size=64", "--rollout=8", "--hidden_size=8"]
-    assert train_config(parse_config(first, resolve_family)).status == DONE
+    place = ["--experiment=a", "--serial_mode=True", "--train_for_env_steps=200"]
+    small = ["--batch_size=64", "--rollout=8", "--hidden_size=8"]
+    train(tmp_path, *place, "--env=gym_CartPole-v1", *small)
     saved = tmp_path / "a" / "cfg.json"
-    again = [*place, f"--cfg={saved}", f"--restart_behavior={behavior}"]
-    assert train_config(parse_config(again, resolve_family)).status == DONE
+    train(tmp_path, *place, f"--cfg={saved}", f"--restart_behavior={behavior}")
     assert json.loads(saved.read_text())["hidden_size"] == 8
 
 

@@ -9,8 +9,7 @@ from sample_factory.envs.env_registry import resolve_family
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.learning.learner import Learner, Weights
 from sample_factory.learning.trainer import LateWeights
-from sample_factory.training.run import train_config
-from tests.system.running import SMALL, newest_state
+from tests.system.running import SMALL, train
 
 LAG = 8
 
@@ -41,22 +40,22 @@ def test_weights_that_were_taken_over_act_at_once():
 
 def test_all_samples_are_that_old_after_as_many_steps_also_after_a_resume(tmp_path, monkeypatch):
     lags = []
-    train = Learner.train
+    train_batch = Learner.train
 
     def recording(learner, batch, want_summaries=False):
         lags.append((learner.version, int((learner.version - batch.versions[batch.own]).min())))
-        return train(learner, batch, want_summaries)
+        return train_batch(learner, batch, want_summaries)
 
     monkeypatch.setattr(Learner, "train", recording)
     first = 0
     for frames in (3072, 6144):
-        argv = ["--env=gym_CartPole-v1", f"--train_dir={tmp_path}", "--experiment=a", "--serial_mode=True"]
-        argv += [*SMALL, "--num_batches_per_iteration=3", "--ppo_epochs=1", "--seed=1"]
-        argv += [f"--forced_policy_lag={LAG}", f"--train_for_env_steps={frames}"]
-        assert train_config(parse_config(argv, resolve_family)).status != "failed"
+        flags = ["--env=gym_CartPole-v1", "--experiment=a", "--serial_mode=True", "--seed=1"]
+        flags += [*SMALL, "--num_batches_per_iteration=3", "--ppo_epochs=1"]
+        flags += [f"--forced_policy_lag={LAG}", f"--train_for_env_steps={frames}"]
+        state = train(tmp_path, *flags)
         late = [lag for version, lag in lags if version >= first + 2 * LAG]
         assert late and min(late) >= LAG
-        first = newest_state(tmp_path / "a")["train_step"]
+        first = state["train_step"]
         lags.clear()
 
 

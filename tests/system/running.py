@@ -15,6 +15,10 @@ from typing import Any
 
 import psutil
 
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.mainloop.run_result import DONE
+from sample_factory.training.run import train_config
 from tests.forked import Program, run_programs
 from tests.runtime.waiting import eventually
 
@@ -59,6 +63,13 @@ def run(module: str, train_dir: Path, *flags: str) -> subprocess.CompletedProces
     with tempfile.TemporaryDirectory() as folder:
         [(code, shown)] = run_programs([words], Path(folder), LIMIT_SECONDS)
     return subprocess.CompletedProcess(words, code, shown)
+
+
+def train(train_dir: Path, *flags: str) -> dict[str, Any]:
+    """Trains in this process, to the end. Returns what the newest checkpoint of policy 0 holds."""
+    config = parse_config([f"--train_dir={train_dir}", *flags], resolve_family)
+    assert train_config(config).status == DONE
+    return newest_state(config.experiment_dir)
 
 
 started: list[Program] = []

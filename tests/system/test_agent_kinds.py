@@ -3,21 +3,18 @@
 import pytest
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.parsing import parse_config
-from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.training.run import train_config
+from sample_factory.envs.env_registry import register_env
 from tests.system.hunters import EPISODE_STEPS, Hunters
-from tests.system.running import SMALL, newest_state, run, scalars
+from tests.system.running import SMALL, newest_state, run, scalars, train
 
 PARALLEL = "pettingzoo_tests.system.hunters:make_parallel"
 FLAGS = [*SMALL, "--num_policies=2", "--seed=1", "--use_rnn=False", "--experiment=hunt"]
 FLAGS += ["--ppo_epochs=1", "--adaptive_stddev=True"]
 
 
-def train(train_dir, *flags, env="hunters_x"):
+def hunt(train_dir, *flags, env="hunters_x"):
     register_env("hunters_", lambda *args, **kwargs: Hunters())
-    argv = [f"--env={env}", f"--train_dir={train_dir}", "--serial_mode=True", *FLAGS, *flags]
-    assert train_config(parse_config(argv, resolve_family)).status != "failed"
+    train(train_dir, f"--env={env}", "--serial_mode=True", *FLAGS, *flags)
 
 
 def checkpoint(train_dir, policy):
@@ -33,7 +30,7 @@ LEARN = ["--learning_rate=0.01", "--gamma=0", "--encoder_type=mlp", "--train_for
 
 @pytest.mark.parametrize("env", ["hunters_x", PARALLEL])
 def test_every_kind_learns_its_own_task(tmp_path, env):
-    train(tmp_path, *LEARN, env=env)
+    hunt(tmp_path, *LEARN, env=env)
     for policy, (in_size, num_logits) in enumerate([(36, 4), (2, 4)]):
         state = checkpoint(tmp_path, policy)
         weights = state["model"]
@@ -70,5 +67,5 @@ def test_kinds_of_agents_in_processes(tmp_path):
 )
 def test_flags_that_do_not_go_together_are_refused(tmp_path, flags, message):
     with pytest.raises(ConfigError, match=message) as error:
-        train(tmp_path, *flags)
+        hunt(tmp_path, *flags)
     assert "\n" not in str(error.value) and not list(tmp_path.iterdir())

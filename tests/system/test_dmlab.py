@@ -1,11 +1,8 @@
 """DMLab-30 in whole runs, on the stand-in for its engine: trained, resumed and played."""
 
-from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import main as enjoy
-from sample_factory.envs.env_registry import resolve_family
-from sample_factory.training.run import train_config
 from tests.envs.dmlab.conftest import STAND_IN
-from tests.system.running import SMALL, scalars
+from tests.system.running import SMALL, scalars, train
 
 PICTURE = ("--res_w=40", "--res_h=36")
 
@@ -17,8 +14,7 @@ def test_all_levels_are_trained_scored_and_played(tmp_path, monkeypatch):
     flags = [*SMALL, *PICTURE, *place, "--serial_mode=True", "--num_envs_per_worker=16", "--rollout=8"]
     flags += ["--recurrence=8", f"--dmlab30_dataset={tmp_path}", "--seed=1"]
     for frames in (2000, 4000):  # the second run resumes the first
-        argv = ["--env=dmlab_30", *flags, f"--train_for_env_steps={frames}"]
-        assert train_config(parse_config(argv, resolve_family)).status != "failed"
+        train(tmp_path, "--env=dmlab_30", *flags, f"--train_for_env_steps={frames}")
     written = scalars(tmp_path / "lab")
     assert {
         "_dmlab/000_mean_human_norm_score",

@@ -1,12 +1,9 @@
 """Generals in whole runs: a clone of a bot is trained by self-play, filmed, and plays against the bot."""
 
-from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import main as enjoy
-from sample_factory.envs.env_registry import resolve_family
 from sample_factory.imitate import main as imitate
 from sample_factory.match import main as match
-from sample_factory.training.run import train_config
-from tests.system.running import SMALL, newest_state, scalars
+from tests.system.running import SMALL, scalars, train
 
 ENV = "generals_4x4"
 
@@ -25,9 +22,7 @@ def test_a_clone_trains_against_itself_and_its_past_and_meets_the_bot(tmp_path, 
         "--train_for_env_steps=1000",
         "--ppo_epochs=1",
     ]
-    config = parse_config([*place, *SMALL, *selfplay], resolve_family)
-    assert train_config(config).status != "failed"
-    assert newest_state(tmp_path / "duel")["train_step"] > 0
+    assert train(tmp_path, *place, *SMALL, *selfplay)["train_step"] > 0
     assert "num_opponents" in " ".join(scalars(tmp_path / "duel"))  # it met its past
     played = [f"--train_dir={tmp_path}", "--experiment=duel", "--seed=1"]
     assert match([*played, "--opponent_player=random", "--num_matches=2", "--serial_mode=True"]) == 0

@@ -10,8 +10,7 @@ from sample_factory.evaluation.match import run_match
 from sample_factory.evaluation.match_command import COMMAND
 from sample_factory.hub import ENJOY
 from sample_factory.launch.command_line import parse
-from sample_factory.training.run import train_config
-from tests.system.running import SMALL
+from tests.system.running import SMALL, train
 
 ENV = "higher_card"
 
@@ -36,18 +35,17 @@ class HigherCard:
         """There is nothing to release."""
 
 
-def train(train_dir, name, env_steps):
-    """Trains in this process; returns the folder of the checkpoints."""
+def trained(train_dir, name, env_steps):
+    """Returns the folder of the checkpoints."""
     flags = ["--serial_mode=True", "--seed=3", f"--train_for_env_steps={env_steps}", *SMALL]
     flags += ["--use_rnn=False", "--learning_rate=3e-3", "--save_milestones_sec=1"]
-    argv = [f"--env={ENV}", f"--experiment={name}", f"--train_dir={train_dir}", *flags]
-    assert train_config(parse_config(argv, resolve_family)).status != "failed"
+    train(train_dir, f"--env={ENV}", f"--experiment={name}", *flags)
     return train_dir / name / "checkpoint_p0"
 
 
 def test_a_trained_policy_beats_an_untrained_one(tmp_path):
     register_env(ENV, lambda full_env_name, cfg, env_config: HigherCard())
-    early, late = train(tmp_path, "early", 128), train(tmp_path, "late", 16_000)
+    early, late = trained(tmp_path, "early", 128), trained(tmp_path, "late", 16_000)
     identity = ["--experiment=late", f"--train_dir={tmp_path}", "--serial_mode=True"]
 
     series = run_match(parse(COMMAND, [*identity, "--opponent_experiment=early", "--num_matches=40"]))

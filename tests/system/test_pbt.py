@@ -8,9 +8,6 @@ import pytest
 import torch
 
 from sample_factory.config.learning_flags import LearningFlags
-from sample_factory.config.parsing import parse_config
-from sample_factory.envs.env_registry import resolve_family
-from sample_factory.training.run import train_config
 from tests.system import running
 from tests.system.running import (
     FOREVER,
@@ -25,6 +22,7 @@ from tests.system.running import (
     scalars,
     start,
     stop,
+    train,
     wait_for_line,
 )
 
@@ -216,10 +214,9 @@ def test_batch_size_and_discount_evolve_during_a_run(tmp_path):
 def test_an_objective_that_no_policy_reports_is_one_warning_with_those_that_are_reported(
     tmp_path, capfd, objective, num_warnings
 ):
-    argv = ["--env=gym_CartPole-v1", "--experiment=a", f"--train_dir={tmp_path}", "--serial_mode=True"]
-    argv += ["--num_policies=2", "--with_pbt=True", "--train_for_env_steps=1000", *SMALL]
-    config = parse_config([*argv, f"--pbt_target_objective={objective}"], resolve_family)
-    assert train_config(config).status != "failed"
+    flags = ["--env=gym_CartPole-v1", "--experiment=a", "--serial_mode=True", *SMALL]
+    flags += ["--num_policies=2", "--with_pbt=True", "--train_for_env_steps=1000"]
+    train(tmp_path, *flags, f"--pbt_target_objective={objective}")
     warning = f"no episode has reported --pbt_target_objective={objective}"
     log_file = (tmp_path / "a" / "sf_log.txt").read_text()
     for text in (log_file, capfd.readouterr().err):

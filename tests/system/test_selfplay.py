@@ -12,7 +12,8 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.training.run import train_config
-from tests.system.running import SMALL, newest_state, run, scalars
+from tests.system import running
+from tests.system.running import SMALL, run, scalars
 from tests.system.selfplay_game import ENV, HigherNumber, register
 
 FLAGS = ["--selfplay_past_share=1", "--selfplay_snapshot_env_steps=500", "--seed=3", *SMALL]
@@ -23,11 +24,9 @@ def train(train_dir, name, *flags, frames=3000):
     """Trains in this process; returns the contents of the last checkpoint."""
     register()
     HigherNumber.num_steps = 0
-    identity = [f"--env={ENV}", f"--experiment={name}", f"--train_dir={train_dir}", "--serial_mode=True"]
+    identity = [f"--env={ENV}", f"--experiment={name}", "--serial_mode=True"]
     sizes = [f"--train_for_env_steps={frames}", "--decorrelate_envs_on_one_worker=False"]
-    config = parse_config([*identity, *FLAGS, *sizes, *flags], resolve_family)
-    assert train_config(config).status != "failed"
-    return newest_state(train_dir / name)
+    return running.train(train_dir, *identity, *FLAGS, *sizes, *flags)
 
 
 def train_in_processes(train_dir, frames, *flags):

@@ -5,27 +5,15 @@ import itertools
 import pytest
 import torch
 
-from sample_factory.config.parsing import parse_config
-from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.training.run import train_config
+from sample_factory.envs.env_registry import register_env
+from tests.system import running
 from tests.system.nasty_env import Nasty
-from tests.system.running import SMALL, newest_state, scalars
+from tests.system.running import SMALL, scalars
 
 
 def train(train_dir, name, *flags, env="gym_CartPole-v1"):
-    argv = [
-        f"--env={env}",
-        f"--experiment={name}",
-        f"--train_dir={train_dir}",
-        "--serial_mode=True",
-        "--seed=3",
-        "--train_for_env_steps=1024",
-        *SMALL,
-        *flags,
-    ]
-    config = parse_config(argv, resolve_family)
-    assert train_config(config).status != "failed"
-    return newest_state(train_dir / name)
+    place = [f"--env={env}", f"--experiment={name}", "--serial_mode=True", "--seed=3"]
+    return running.train(train_dir, *place, "--train_for_env_steps=1024", *SMALL, *flags)
 
 
 def same(left, right):
