@@ -45,6 +45,8 @@ def test_a_name_that_is_not_here_fails_with_what_to_write(module, name, advice):
         ("from sample_factory.algo.utils.context import sf_global_context", "config/MIGRATING.md"),
         ("from sample_factory.launcher import run_slurm", "sample_factory/runner/README.md"),
         ("import sample_factory.algo.evaluators.default_evaluator", "config/MIGRATING.md"),
+        ("import sf_examples.nethack.train_nethack", "its envs and networks are built in"),
+        ("from sf_examples.vizdoom.doom.doom_gym import VizdoomEnv", "its envs and networks are built in"),
         # Version 1
         ("from sample_factory.run_algorithm import run_algorithm", r"sample_factory\.train\.main\(argv\)"),
         ("from sample_factory.envs.env_registry import EnvRegistry", r"global_env_registry\(\)"),
@@ -115,12 +117,3 @@ def test_an_old_module_that_is_installed_is_the_one_that_is_imported(tmp_path, m
     assert own.x == 3
     for name in ("sample_factory_examples", "sample_factory_examples.own"):
         monkeypatch.delitem(sys.modules, name)
-
-
-@pytest.mark.parametrize("part", ["model_core", "decoder", "actor_critic"])
-def test_factories_of_other_parts_are_registered_by_another_call(part):
-    from sample_factory.algo.utils.context import global_model_factory
-
-    name = part.removeprefix("model_")
-    with pytest.raises(ValueError, match=rf"register_{name}\(name, factory\).*--{name}_custom=name"):
-        getattr(global_model_factory(), f"register_{part}_factory")(None)

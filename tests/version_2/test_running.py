@@ -86,22 +86,6 @@ def test_without_a_list_the_arguments_are_those_of_the_process(argv, monkeypatch
     assert parse_full_cfg(parser).experiment == "a"
 
 
-def test_a_script_trains_and_its_policy_is_played(argv, capsys):
-    from sample_factory.enjoy import enjoy
-
-    small = ["--serial_mode=True", "--num_workers=1", "--rollout=8", "--batch_size=64", "--device=cpu"]
-    cfg = parse([*argv, *small, "--train_for_env_steps=200"])
-    cfg.encoder_mlp_layers = [8]
-    assert run_rl(cfg) == 0
-    played = parse([*argv, "--no_render", "--max_num_episodes=2"], evaluation=True)
-    result = enjoy(played)
-    status, mean = result
-    assert status == 0 and 5 < mean < 500 and (result[0], result[1], len(result)) == (0, mean, 2)
-    assert f"reward    {mean:.3f}" in capsys.readouterr().out
-    saved = json.loads(Path(experiment_dir(cfg), "config.json").read_text())
-    assert (saved["level"], saved["encoder_mlp_layers"], saved["hidden_size"]) == (3, [8], 128)
-
-
 # Flags without an effect here, which make_env functions of version 2 read -> its default values.
 DEFAULTS = {
     "batched_sampling": False,
@@ -313,11 +297,14 @@ def test_envs_and_encoders_that_are_registered_after_the_flags_are_parsed_are_us
     assert config_of(typed, "run_rl", evaluation=False).model.encoder_custom == "vizdoom"
 
 
-@pytest.mark.parametrize("part", ["actor_critic", "model_core", "model_decoder"])
-def test_a_part_that_is_set_on_the_factory_is_refused_with_what_to_write(part):
+@pytest.mark.parametrize("part", ["actor_critic", "model_core", "model_decoder", "decoder"])
+def test_a_part_that_is_given_to_the_factory_is_refused_with_what_to_write(part):
     name = part.removeprefix("model_")
-    with pytest.raises(ConfigError, match=rf"register_{name}\(name, factory\), and --{name}_custom=name"):
+    message = rf"register_{name}\(name, factory\), and --{name}_custom=name"
+    with pytest.raises(ConfigError, match=message):
         setattr(global_model_factory(), f"make_{part}_func", lambda *arguments: None)
+    with pytest.raises(ConfigError, match=message):
+        getattr(global_model_factory(), f"register_{part}_factory")(None)
 
 
 def test_an_own_encoder_may_have_names_of_its_own_for_its_kinds(argv):

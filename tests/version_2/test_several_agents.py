@@ -7,11 +7,9 @@ import torch
 from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
 from sample_factory.envs.env_utils import register_env
 
-from sample_factory.enjoy import enjoy
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig, ObservationRows
-from sample_factory.train import run_rl
 
 NUM_AGENTS = 3
 MOVE = gym.spaces.Box(-1, 1, (2,))
@@ -128,24 +126,3 @@ def test_an_env_gets_tensors_if_it_asks_for_them_and_may_return_its_own(takes_te
 
 def _flat(value):
     return [np.asarray(part) for entry in value for part in (entry if isinstance(entry, tuple) else [entry])]
-
-
-def test_a_wrapper_in_the_manner_of_godot_rl_trains_and_plays(tmp_path, capsys):
-    """Its make_env reads a flag without effect, and it names the folder after it has parsed."""
-    register_env("simulator", make(gym.spaces.Tuple([MOVE, JUMP])))
-    small = ["--env=simulator", "--serial_mode=True", "--num_workers=1", "--rollout=8", "--batch_size=64"]
-
-    def parse(argv, evaluation):
-        parser, _ = parse_sf_args(argv=argv, evaluation=evaluation)
-        parser.add_argument("--base_port", default=11008, type=int)
-        parser.set_defaults(batched_sampling=True, use_record_episode_statistics=True, use_rnn=False)
-        parser.set_defaults(encoder_mlp_layers=[8])
-        cfg = parse_full_cfg(parser, argv)
-        cfg.train_dir, cfg.experiment = str(tmp_path), "late"
-        return cfg
-
-    small += ["--device=cpu", "--train_for_env_steps=100", "--pixel_format=HWC"]
-    assert run_rl(parse(small, False)) == 0
-    assert "--pixel_format has no effect: the layout of an image" in capsys.readouterr().err
-    status, reward = enjoy(parse(["--env=simulator", "--no_render", "--max_num_episodes=6"], True))
-    assert (status, reward) == (0, 5.0)  # 5 steps with rewards 0, 1 and 2

@@ -173,7 +173,7 @@ class Inference:
     def __init__(self, path):
         register_model()
         with open(os.path.join(path, "config.json")) as file:
-            self.cfg = Namespace(**json.load(file))
+            self.cfg = Namespace(**json.load(file), **{"of a script": [1], "lambda": 2})
         register_env(self.cfg.environment["env"], make_env)
         self.cfg.num_envs = 1
         env = make_env_func_batched(self.cfg, AttrDict(worker_index=0, vector_index=0, env_id=0))
