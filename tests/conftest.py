@@ -1,6 +1,7 @@
 """Options and fixtures of all tests."""
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -67,6 +68,23 @@ def restored_logging():
     restore_logging()
     yield
     restore_logging()
+
+
+@pytest.fixture
+def refused_by(capfd):
+    """Returns refused_by(main, *flags), which runs a command and returns the line with which it refuses."""
+
+    def refusal(main, *flags: str, may_log: bool = False) -> str:
+        """may_log: whether lines of a log may come before, and not only "Checking ENV ..."."""
+        capfd.readouterr()
+        assert main([*flags]) == 2
+        shown = capfd.readouterr()
+        before = re.compile(r"\[\d{4}-|.* \.\.\.$" if may_log else r".* \.\.\.$")
+        lines = [line for line in shown.err.splitlines() if not before.match(line)]
+        assert len(lines) == 1 and lines[0].startswith("error: ") and shown.out == "", shown
+        return lines[0]
+
+    return refusal
 
 
 # Generated tests try the same 200 examples in every run. With --hypothesis-profile=many, they try 2,000 new

@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import json
 import os
+import subprocess
 import sys
 
 import pytest
@@ -15,8 +16,13 @@ from sample_factory.config.merging import build_config
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.runtime.gpu import why_no_gpu
 from tests.config import flag_classes
 from tests.config.flag_classes import REPRESENTATIVES
+from tests.mounts import mount_tmpfs
+from tests.system.running import SMALL
+
+ENV = "--env=gym_CartPole-v1"
 
 FLAGS = {field.name: (section, field, kind) for section, field, kind in flag_classes.flags()}
 ABOVE_ZERO = """
@@ -46,7 +52,7 @@ BELOW_ITS_RANGE = [
 
 
 def parse(tmp_path, *argv, **kwargs):
-    defaults = ["--env=gym_CartPole-v1", f"--train_dir={tmp_path}", "--experiment=a"]
+    defaults = [ENV, f"--train_dir={tmp_path}", "--experiment=a"]
     return parse_config([*defaults, *argv], resolve_family, **kwargs)
 
 
@@ -102,7 +108,7 @@ lr_adaptive_min=0.1 num_workers=2.5 num_workers=0x10 reward_scale=-inf reward_sc
 video_name= num_envs_per_worker=3 batch_size=16 figures_file=. figures_file=missing/figures.jsonl
 use_rnn=1 rnn_type=gur recurrence=5 recurrence=0 recurrence=-2
 num_agents=-2 num_agents=17 num_humans=-1 num_bots=-2 num_bots=17 res_w=0 res_h=-1 res_w=5000
-start_bot_difficulty=151 start_bot_difficulty=-1 timelimit=0 timelimit=-3
+start_bot_difficulty=151 start_bot_difficulty=-1 timelimit=0 timelimit=-3 selfplay_past_share=1.5
 """
 WRONG_VALUES = [*WRONG_VALUES.split(), *("num_workers=" + "9" * digits for digits in (100, 5000))]
 
@@ -180,7 +186,7 @@ def test_train_dir_must_be_a_folder(tmp_path, folder):
 def test_a_bad_file_of_flags_is_named_with_the_key(tmp_path, text, message):
     file = write(tmp_path, text)
     with pytest.raises(ConfigError, match=message):
-        parse_config([f"--train_dir={tmp_path}", "--env=gym_CartPole-v1", f"--cfg={file}"], resolve_family)
+        parse_config([f"--train_dir={tmp_path}", ENV, f"--cfg={file}"], resolve_family)
 
 
 @pytest.mark.parametrize(
@@ -250,60 +256,86 @@ def test_a_cfg_json_that_cannot_be_written_is_logged_without_an_exception(tmp_pa
         (["--env=gym_CartPole v1"], "after gym_ comes an id such as CartPole-v1"),
         (["--env=gym_no_such_module:A-v0"], "needs the module no_such_module"),
         (["--env=gym_Foo/Bar-v0"], "name the module that registers it: gym_<module>:<id>"),
-        (["--env=gym_CartPole-v1", "--env_kwargs={'a': 1}"], "is not JSON"),
-        (["--env=gym_CartPole-v1", "--env_kwargs=[1]"], "should give each argument a name"),
+        ([ENV, "--env_kwargs={'a': 1}"], "is not JSON"),
+        ([ENV, "--env_kwargs=[1]"], "should give each argument a name"),
         (["--env=jelly_pong"], "Names begin with one of"),
         (["--env="], "--env is missing"),
         (["--env"], "--env needs a value"),
-        (["--env=gym_CartPole-v1", "--gamma"], "--gamma needs a value"),
-        (["--env=gym_CartPole-v1", "--gamma=2"], "at most 1"),
-        (["--env=gym_CartPole-v1", "--gama=0.9"], "did you mean --gamma"),
-        (["--env=gym_CartPole-v1", "--cfg=none.json"], "cannot read none.json"),
-        (["--env=gym_CartPole-v1", "--experiment=.."], "plain folder name"),
+        ([ENV, "--gamma"], "--gamma needs a value"),
+        ([ENV, "--gamma=2"], "at most 1"),
+        ([ENV, "--gama=0.9"], "did you mean --gamma"),
+        ([ENV, "--cfg=none.json"], "cannot read none.json"),
+        ([ENV, "--experiment=.."], "plain folder name"),
+        ([ENV, *SMALL, "--inline_samplers=3"], "--num_workers=2"),
+        ([ENV, "--encoder_custom=json:Encoder"], "json has no attribute Encoder"),
+        ([ENV, "--vector_env_copies=2", "--env_frameskip=3"], "--env_frameskip=3"),
     ],
 )
 def test_bad_input_is_reported_in_one_line_and_nothing_is_written(
-    tmp_path, monkeypatch, capsys, flags, message
+    tmp_path, monkeypatch, refused_by, flags, message
 ):
     monkeypatch.chdir(tmp_path)
-    assert message in refused_by(train, flags, capsys)
+    assert message in refused_by(train.main, *flags)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [("file", "Not a directory"), ("file/below", "Not a directory"), ("/proc/none", "No such file")],
+    ids=["a file", "below a file", "a file system that takes no folders"],
+)
+def test_a_train_dir_that_cannot_be_written_to_is_refused(refused_by, tmp_path, place, reason):
+    (tmp_path / "file").write_text("mine")
+    line = refused_by(train.main, ENV, f"--train_dir={tmp_path / place}", "--experiment=a")
+    assert reason in line and f"{tmp_path / place}/a" in line
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_read_only_train_dir_is_refused(refused_by, tmp_path):
+    """A file system that is mounted so refuses root, too."""
+    folder = tmp_path / "disk"
+    mount_tmpfs(folder, "ro")
+    try:
+        line = refused_by(train.main, ENV, f"--train_dir={folder}", "--experiment=a")
+        assert "Read-only file system" in line
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.skipif(why_no_gpu() is None, reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused(refused_by, tmp_path):
+    line = refused_by(train.main, ENV, f"--train_dir={tmp_path / 'new'}", "--device=gpu")
+    assert "--device=gpu, but " in line and "Use --device=cpu or auto" in line
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("module", __main__.COMMANDS)
 def test_every_program_reports_bad_input_in_one_line_and_writes_nothing(
-    tmp_path, monkeypatch, capsys, module
+    tmp_path, monkeypatch, refused_by, module
 ):
     """The messages themselves are those of any program."""
     monkeypatch.chdir(tmp_path)
     program = importlib.import_module(f"sample_factory.{module}")
     takes_experiment = bool(program.COMMAND.experiment)
-    flags = ["--env=gym_CartPole-v1", "--experiment=a", f"--train_dir={tmp_path}"] * takes_experiment
+    flags = [ENV, "--experiment=a", f"--train_dir={tmp_path}"] * takes_experiment
     if program.COMMAND.experiment == "saved":
         saved(tmp_path, "{}")
     before = sorted(tmp_path.rglob("*"))
     name, message = (
         ("gama", "did you mean --gamma?") if takes_experiment else ("qqq", "unknown flag --qqq=0.9")
     )
-    assert message in refused_by(program, [*flags, f"--{name}=0.9"], capsys)
+    assert message in refused_by(program.main, *flags, f"--{name}=0.9")
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def refused_by(program, flags, capsys) -> str:
-    """Returns the line with which a program refuses flags."""
-    assert program.main(flags) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and err.startswith("error: ")
-    return err
 
 
 @pytest.mark.parametrize(
     ("env", "package", "extra"),
     [("HalfCheetah-v5", "mujoco", "mujoco"), ("LunarLander-v3", "Box2D", "box2d")],
 )
-def test_an_env_whose_package_is_missing_names_the_extra(tmp_path, monkeypatch, capsys, env, package, extra):
+def test_an_env_whose_package_is_missing_names_the_extra(
+    tmp_path, monkeypatch, refused_by, env, package, extra
+):
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     saved(tmp_path, "{}")
     flags = [f"--env=gym_{env}", f"--train_dir={tmp_path}", "--experiment=a"]
-    err = refused_by(train, flags, capsys)
-    assert f"pip install -e '.[{extra}]' in the checkout" in err
+    assert f"pip install -e '.[{extra}]' in the checkout" in refused_by(train.main, *flags)

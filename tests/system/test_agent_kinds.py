@@ -59,9 +59,7 @@ def test_kinds_of_agents_in_processes(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--num_policies=3"], "--num_policies=3: the env has 2 kinds of agents.* use 2 or 4"),
         (["--with_pbt=True"], "--with_pbt=True copies weights between policies"),
-        (["--normalize_input_keys", "pixels"], "the env has no observation pixels; it has picture, obs"),
         (["--exploration_loss=symmetric_kl"], "symmetric_kl needs discrete actions"),
     ],
 )

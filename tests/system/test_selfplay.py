@@ -8,10 +8,6 @@ import pytest
 import torch
 
 from sample_factory.checkpoints.milestones import find_milestones
-from sample_factory.config.flags import ConfigError
-from sample_factory.config.parsing import parse_config
-from sample_factory.envs.env_registry import resolve_family
-from sample_factory.training.run import train_config
 from tests.system import running
 from tests.system.running import SMALL, run, scalars
 from tests.system.selfplay_game import ENV, HigherNumber, register
@@ -132,19 +128,3 @@ def test_with_prioritized_opponents_a_run_is_still_bit_for_bit_repeatable(tmp_pa
 def test_with_alternation_the_learner_gets_its_trajectories_of_past_selves_too(tmp_path):
     state = train(tmp_path, "a", "--async_rl=False", "--worker_num_splits=1", "--batch_size=256")
     assert state["train_step"] > 5 and state["skipped_steps"] == 0
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--env=gym_CartPole-v1"], "needs an env with several agents, and gym_CartPole-v1 has one"),
-        (["--selfplay_past_share=1.5"], "must be at most 1"),
-    ],
-)
-def test_flags_that_do_not_go_together_is_refused_before_anything_is_created(tmp_path, flags, message):
-    register()
-    argv = [f"--env={ENV}", "--experiment=a", f"--train_dir={tmp_path}", "--selfplay_past_share=0.5", *flags]
-    with pytest.raises(ConfigError, match=message):
-        config = parse_config(argv, resolve_family)
-        train_config(config)
-    assert not (tmp_path / "a").exists()
