@@ -26,7 +26,7 @@ from sample_factory.config.command import TRAIN
 from sample_factory.exchange.messages import LearnerReady
 from sample_factory.launch.command_line import parse
 from sample_factory.monitoring.figures import Figures, PolicyCounters
-from tests.runtime.waiting import eventually, is_running
+from tests.waiting import eventually, is_alive
 
 BEGAN = 990.0
 
@@ -143,7 +143,7 @@ def test_a_program_that_takes_too_long_is_killed_with_its_group(tmp_path, monkey
     )
     exit_code, output, _ = run_program([sys.executable, "-c", script], tmp_path / "out.txt", 2)
     assert exit_code is None
-    assert eventually(lambda: not is_running(int(output)))
+    assert eventually(lambda: not is_alive(int(output)))
 
 
 def test_a_usage_has_the_memory_of_each_process_by_its_id():

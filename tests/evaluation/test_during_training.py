@@ -17,7 +17,7 @@ from sample_factory.evaluation.measure import plan_evaluation
 from sample_factory.exchange.messages import Incident, Snapshot, SnapshotRequest, TrainReport
 from sample_factory.monitoring.component_stats import ComponentStats
 from tests.counting import make_plan
-from tests.runtime.waiting import eventually
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("quick_evaluator")
 EVERY = 100

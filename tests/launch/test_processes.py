@@ -11,7 +11,7 @@ from sample_factory.runtime.child import Child, kill_all
 from sample_factory.runtime.local_ray import Cluster
 from sample_factory.runtime.supervisor import stop_all
 from tests.runtime.bodies import FailsWhenStopped, GetsStuck, Idle, Stubborn
-from tests.runtime.waiting import eventually, kill_9, wait_ready
+from tests.waiting import eventually, kill_9, wait_ready
 
 
 def test_the_line_about_processes_that_are_not_ready_is_short_and_says_what_the_run_waits_for():

@@ -12,7 +12,7 @@ from sample_factory.runtime.queues import SocketQueue
 from sample_factory.runtime.supervisor import Supervisor, stop_all
 from tests.counting import CountingEnv, counts, make_config, make_shared
 from tests.learning.late_sampler import AGENTS, NUM_LATE
-from tests.runtime.waiting import eventually
+from tests.waiting import eventually
 
 PATIENCE = 100.0
 

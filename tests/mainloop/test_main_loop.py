@@ -23,8 +23,8 @@ from sample_factory.launch.resources import make_league, make_population
 from sample_factory.mainloop.main_loop import MainLoop, Resources, footer
 from sample_factory.runtime.failures import CommandFailed
 from tests.counting import CountingEnv, dead_worker, make_config, make_plan, make_shared
-from tests.runtime.waiting import eventually
 from tests.system.running import scalars
+from tests.waiting import eventually
 
 MILESTONE = Milestone(0, version=1, env_frames=100)
 

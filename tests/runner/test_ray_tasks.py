@@ -10,7 +10,7 @@ from sample_factory.runner.ray_tasks import RayBackend
 from sample_factory.runner.run import main
 from sample_factory.runner.run_job import Job
 from sample_factory.runner.runner_flags import RunnerFlags
-from tests.processes import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)  # seconds; Ray takes 5 to start, ten times as many on a busy machine
 
@@ -19,7 +19,7 @@ def test_a_run_that_is_stopped_or_fails_is_resumed_and_ray_leaves_nothing_behind
     grid.fail(1)
     (grid.folder / "wait").touch()
     process = grid.start("--runner=ray", "--max_parallel=2")
-    wait_until(lambda: all(grid.starts(number) for number in (0, 1)), timeout=300)
+    wait_until(lambda: all(grid.starts(number) for number in (0, 1)), seconds=300)
     assert not grid.starts(2)  # Ray has CPUs for two
     process.terminate()
     output, _ = process.communicate(timeout=300)

@@ -14,7 +14,7 @@ from sample_factory.runner.run import check_params, draw_curves
 from sample_factory.runner.run_description import Experiment, ParamGrid, RunDescription
 from sample_factory.runner.run_job import Job
 from sample_factory.runner.runner_flags import GridFlags
-from tests.processes import alive, is_alive, wait_until
+from tests.waiting import alive, is_alive, wait_until
 
 pytestmark = pytest.mark.timeout(300)  # seconds
 

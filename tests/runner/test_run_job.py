@@ -11,7 +11,7 @@ import pytest
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.runner.run_job import Job, main, run_job
-from tests.processes import is_alive, wait_until
+from tests.waiting import is_alive, wait_until
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(120)  # seconds

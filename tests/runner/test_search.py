@@ -13,7 +13,7 @@ import pytest
 from sample_factory.config.flags import ConfigError
 from sample_factory.runner.search_description import SearchDescription
 from sample_factory.runner.search_trials import open_study
-from tests.processes import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)  # seconds; Ray takes 5 to start, ten times as many on a busy machine
 
@@ -118,7 +118,7 @@ def test_after_kill_9_ended_trials_are_not_repeated_and_the_others_continue(sear
     describe(search, [0.4, 0.8], more="seconds=100")
     (search.folder / "wait_0.8").touch()
     process = search.start("--max_parallel=2")
-    wait_until(lambda: starts(search).get("001") == 2, timeout=300)
+    wait_until(lambda: starts(search).get("001") == 2, seconds=300)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     wait_until(lambda: "running" not in search.states().values())

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from tests.processes import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(300)  # seconds
 SLURM = "--runner=slurm"

@@ -15,7 +15,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.launch.command_line import parse
 from sample_factory.monitoring.summaries import TensorboardWriter
 from sample_factory.runner.watch_curves import TB, TensorBoardFlags, find_experiments, tensorboard_command
-from tests.processes import wait_until
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("battle_1", "battle_2", "grid/a/00_a_see_1", "grid/a/01_a_see_2", "other/duel")

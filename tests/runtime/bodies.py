@@ -18,7 +18,7 @@ from sample_factory.runtime.child import ChildContext, PermanentFailure
 from sample_factory.runtime.failures import PeerLost
 from sample_factory.runtime.queues import Queue
 from sample_factory.runtime.shared_arrays import SharedArrays
-from tests.runtime.waiting import eventually
+from tests.waiting import eventually
 
 
 class Idle:

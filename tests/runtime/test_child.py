@@ -39,7 +39,7 @@ from tests.runtime.bodies import (
     Surroundings,
     WithSimulator,
 )
-from tests.runtime.waiting import eventually, is_running, kill_9, wait_ready
+from tests.waiting import eventually, is_alive, kill_9, wait_ready
 
 ROOT = Path(__file__).parents[2]
 
@@ -278,10 +278,10 @@ def test_a_dead_childs_simulators_are_killed_when_its_end_is_noticed(start, stub
     child = start(WithSimulator, pids, stubborn)
     wait_ready(child, 15)
     child_pid, *simulators = map(int, pids["pids"])
-    assert child_pid == child.pid and all(map(is_running, simulators))
+    assert child_pid == child.pid and all(map(is_alive, simulators))
     kill_9(child.pid)
     assert child.join(15)  # although a simulator, which inherits descriptors, is alive
-    assert eventually(lambda: not any(map(is_running, simulators)))
+    assert eventually(lambda: not any(map(is_alive, simulators)))
 
 
 def test_kill_ends_a_child_that_does_not_stop_with_its_simulators(start):
@@ -292,7 +292,7 @@ def test_kill_ends_a_child_that_does_not_stop_with_its_simulators(start):
     assert not child.join(0.1)
     child.kill()
     assert not child.is_alive and child.exit_code == -9
-    assert eventually(lambda: not any(is_running(int(pid)) for pid in pids["pids"]))
+    assert eventually(lambda: not any(is_alive(int(pid)) for pid in pids["pids"]))
 
 
 @pytest.mark.parametrize("end", ["stop", "sigterm"])
@@ -302,12 +302,12 @@ def test_a_childs_simulators_end_with_it_when_it_stops(start, end):
     wait_ready(child, 15)
     child.stop() if end == "stop" else os.kill(child.pid, signal.SIGTERM)
     assert child.join(15) and child.exit_code == 0
-    assert eventually(lambda: not any(is_running(int(pid)) for pid in pids["pids"]))
+    assert eventually(lambda: not any(is_alive(int(pid)) for pid in pids["pids"]))
 
 
 def test_a_process_started_without_the_mark_outlives_its_child():
     pid = call_in_child("starts", start_unmarked)
-    assert is_running(pid)
+    assert is_alive(pid)
     kill_9(pid)
 
 
@@ -512,7 +512,7 @@ from sample_factory.runtime.marked_processes import unmarked_environment
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 from sample_factory.runtime.template import current, template
 from tests.runtime.bodies import WithSimulator
-from tests.runtime.waiting import wait_ready
+from tests.waiting import wait_ready
 
 pids = SharedArrays({{"pids": ArraySpec((3,), "int64")}})
 options = ChildOptions(grace_seconds=0.5, from_template={forked})
@@ -549,7 +549,7 @@ def ended_parents():
 def test_no_process_outlives_its_parent_however_that_ends(ended_parents, forked, stubborn, end):
     pids = ended_parents[forked, stubborn, end]
     assert len(pids) == 4
-    assert eventually(lambda: not any(is_running(pid) for pid in pids))
+    assert eventually(lambda: not any(is_alive(pid) for pid in pids))
 
 
 def processes_of_this_thread() -> set[int]:

@@ -9,7 +9,7 @@ import types
 import pytest
 
 from sample_factory.runtime import cpu, gpu
-from tests.runtime.waiting import eventually
+from tests.waiting import eventually
 
 UNPINNED = None
 

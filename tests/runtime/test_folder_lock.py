@@ -5,7 +5,7 @@ import pytest
 from sample_factory.runtime.child import Child
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
 from tests.runtime.bodies import HoldsOn
-from tests.runtime.waiting import eventually, kill_9, wait_ready
+from tests.waiting import eventually, kill_9, wait_ready
 
 
 def is_free(folder) -> bool:

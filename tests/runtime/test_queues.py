@@ -21,7 +21,7 @@ from sample_factory.runtime.child import Child, ChildOptions
 from sample_factory.runtime.queues import MAX_MESSAGE_BYTES, FasterFifoQueue, LocalQueue, SocketQueue
 from sample_factory.runtime.template import template
 from tests.runtime.bodies import Consumes, Hammers, Produces, WithoutInheritedFiles
-from tests.runtime.waiting import eventually, kill_9, wait_ready
+from tests.waiting import eventually, kill_9, wait_ready
 
 TRANSPORTS = {"sockets": SocketQueue, "faster_fifo": FasterFifoQueue}
 IS_INSTALLED = importlib.util.find_spec("faster_fifo") is not None

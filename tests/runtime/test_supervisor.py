@@ -40,7 +40,7 @@ from tests.runtime.bodies import (
     Stubborn,
     WithSimulator,
 )
-from tests.runtime.waiting import eventually, is_running, kill_9, wait_ready
+from tests.waiting import eventually, is_alive, kill_9, wait_ready
 
 ROOT = Path(__file__).parents[2]
 
@@ -264,7 +264,7 @@ def test_leaving_the_block_kills_children_and_their_simulators():
         supervisor.start_all()
         await_ready(supervisor)
         raise KeyError
-    assert eventually(lambda: not any(is_running(int(pid)) for pid in pids["pids"]))
+    assert eventually(lambda: not any(is_alive(int(pid)) for pid in pids["pids"]))
 
 
 def test_a_signal_is_recorded_and_the_previous_handlers_are_restored():
@@ -283,7 +283,7 @@ from sample_factory.runtime.child import Child
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 from sample_factory.runtime.supervisor import StopSignals, Supervisor, stop_all
 from tests.runtime.bodies import WithSimulator
-from tests.runtime.waiting import eventually
+from tests.waiting import eventually
 
 pids = SharedArrays({{"pids": ArraySpec((3,), "int64")}})
 signals = StopSignals(lambda: "Level 3 is lost.")
@@ -310,7 +310,7 @@ def test_repeats_of_a_signal_are_one_request_and_a_later_one_kills_all_children_
         main.send_signal(signal.SIGINT)
         assert main.wait(15) == 128 + signal.SIGINT
         assert b"SIGINT received again: ended at once. Level 3 is lost.\n" in main.stderr.read()
-        assert eventually(lambda: not any(is_running(pid) for pid in pids))
+        assert eventually(lambda: not any(is_alive(pid) for pid in pids))
     finally:
         main.kill()
         main.communicate()

@@ -20,7 +20,7 @@ from sample_factory.runtime.child import Child, ChildOptions
 from sample_factory.runtime.log import log
 from sample_factory.runtime.template import START_TEMPLATE, current, template
 from tests.runtime.bodies import Idle, Returns
-from tests.runtime.waiting import eventually, kill_9, wait_ready
+from tests.waiting import eventually, kill_9, wait_ready
 
 OPTIONS = ChildOptions(one_shot=True, from_template=True)
 

@@ -20,7 +20,7 @@ from sample_factory.envs.env_registry import resolve_family
 from sample_factory.mainloop.run_result import DONE
 from sample_factory.training.run import train_config
 from tests.forked import Program, run_programs
-from tests.runtime.waiting import eventually
+from tests.waiting import eventually
 
 PR_SET_CHILD_SUBREAPER = 36  # of sys/prctl.h
 # A run that takes longer hangs; on a busy machine it can take ten times as long as on an idle one.

@@ -20,8 +20,8 @@ from sample_factory.runtime.queues import SocketQueue
 from sample_factory.runtime.supervisor import Limits, Supervisor, stop_all
 from tests.counting import make_config, make_plan
 from tests.crowd import AGENT, EPISODE, NUM_ACTIONS, STEP, CountingCrowd, make_crowd
-from tests.runtime.waiting import eventually
 from tests.system.running import SMALL, descendants, scalars, start, stop, wait_for_frames, wait_for_line
+from tests.waiting import eventually
 
 STEPS = 150_000
 PATIENCE_SECONDS = 120.0

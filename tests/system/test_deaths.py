@@ -12,7 +12,6 @@ import torch
 
 from sample_factory.runtime.supervisor import REPEAT_SECONDS
 from tests.forked import Program
-from tests.runtime.waiting import eventually
 from tests.system.running import (
     FOREVER,
     SMALL,
@@ -33,6 +32,7 @@ from tests.system.running import (
     wait_for_line,
     wait_for_progress,
 )
+from tests.waiting import eventually
 
 POLE = ["--env=calm_pole", "--experiment=a", FOREVER, *SMALL]
 DOOM = ["--experiment=a", FOREVER, "--num_workers=2", "--inline_samplers=0", "--ppo_epochs=1"]

@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from tests.runtime.waiting import is_running
 from tests.system.running import (
     FOREVER,
     SMALL,
@@ -20,6 +19,7 @@ from tests.system.running import (
     wait_for_line,
     wait_for_progress,
 )
+from tests.waiting import is_alive
 
 CULPRIT = r"worker 1: env 1 \(faulty_{}\)"
 
@@ -98,7 +98,7 @@ def test_an_env_whose_close_never_returns_trains_and_leaves_no_process(tmp_path,
     assert re.search(killed, done.stdout)
     left = [int(pid) for pid in pids.read_text().split()]
     assert len(left) == 9, "one of the probe, and of each env"
-    assert not any(map(is_running, left))
+    assert not any(map(is_alive, left))
     assert checkpoints(tmp_path / "a")
 
 

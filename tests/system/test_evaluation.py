@@ -1,6 +1,5 @@
 """Evaluation during training, and of its result, with processes."""
 
-from tests.runtime.waiting import eventually
 from tests.system.running import (
     FOREVER,
     SMALL,
@@ -13,6 +12,7 @@ from tests.system.running import (
     stop,
     wait_for_frames,
 )
+from tests.waiting import eventually
 
 CARTPOLE = ["--env=gym_CartPole-v1", "--experiment=a", *SMALL, "--inline_samplers=1", "--use_rnn=False"]
 

@@ -22,6 +22,7 @@ from sample_factory.envs.doom.doom_env import DoomEnv
 from sample_factory.envs.doom.doom_family import DOOM_SPECS, SCENARIOS_FOLDER, DoomSpec, MatchSpec
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.make_doom_env import engine_settings
+from tests.waiting import eventually
 
 BATTLE_SPACE = Tuple([Discrete(3), Discrete(3), Discrete(2), Discrete(2), Discrete(11)])
 FULL = [Discrete(3), Discrete(3), Discrete(8), Discrete(2), Discrete(2), Discrete(21)]
@@ -417,9 +418,7 @@ def test_nothing_is_left_of_the_engines(ended_scripts, end):
     if end == "close":
         assert ["left", "0"] in words
     engines = [(line[1], Path(line[2])) for line in words if line[:1] == ["engine"]]
-    deadline = time.monotonic() + 60
-    while any(traces_of(*engine) for engine in engines) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    eventually(lambda: not any(traces_of(*engine) for engine in engines), seconds=60)
     assert [traces_of(*engine) for engine in engines] == [[]] * 4
 
 

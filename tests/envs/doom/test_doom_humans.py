@@ -18,7 +18,7 @@ from sample_factory.envs.doom.human_player import KEYS, parse_endpoint, play
 from sample_factory.envs.doom.make_doom_env import engine_settings, make_doom_env
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.play_doom import main
-from tests.runtime.waiting import eventually
+from tests.waiting import eventually
 
 # Reads the endpoint from stdin, so that its imports can overlap with the start of the match.
 HUMAN = """

@@ -17,6 +17,7 @@ from sample_factory.envs.doom import lockstep
 from sample_factory.envs.doom.engine_resources import PortClaim, is_free
 from sample_factory.envs.doom.lockstep import MatchBroken
 from sample_factory.envs.env_info import env_info
+from tests.waiting import wait_until
 
 SHORT = 0.05  # minutes
 MIN_STEPS = 26  # of a whole match: 105 tics, the first of which is over when it begins, 4 a step
@@ -169,10 +170,7 @@ def test_a_start_that_fails_for_one_player_is_tried_again_and_leaves_the_process
     assert result.returncode == 0, result.stderr
     assert "start 1 of the match failed: no luck" in result.stderr
     assert "played" in result.stdout
-    deadline = time.monotonic() + 60
-    while list(tmp_path.iterdir()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not list(tmp_path.iterdir()), "the frozen engine ends with its process"
+    wait_until(lambda: not list(tmp_path.iterdir()))  # the frozen engine ends with its process
 
 
 def test_a_reset_in_the_middle_of_a_match_begins_another(make_env):

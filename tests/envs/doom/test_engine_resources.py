@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sample_factory.envs.doom.engine_resources import REAPER
-from tests.processes import wait_until
+from tests.waiting import wait_until
 
 SHARED_MEMORY = Path("/dev/shm")
 

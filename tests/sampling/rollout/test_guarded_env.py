@@ -13,7 +13,7 @@ from sample_factory.runtime.template import template
 from sample_factory.sampling.rollout import guarded_env
 from sample_factory.sampling.rollout.guarded_env import MAX_REBUILDS, EnvBroken, GuardedEnv
 from tests.counting import STEP, CountingEnv
-from tests.runtime.waiting import eventually
+from tests.waiting import eventually
 
 NAME = "worker 1: env 3 (counting)"
 
