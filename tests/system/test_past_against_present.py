@@ -1,38 +1,14 @@
 """A policy that has learned plays against its past, from the files of a real run."""
 
-import gymnasium as gym
-import numpy as np
-
 from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import enjoy
-from sample_factory.envs.env_registry import register_env, resolve_family
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.match import run_match
 from sample_factory.evaluation.match_command import COMMAND
 from sample_factory.hub import ENJOY
 from sample_factory.launch.command_line import parse
 from tests.system.running import SMALL, train
-
-ENV = "higher_card"
-
-
-class HigherCard:
-    """Two agents choose one of four cards each, 4 times; the sum of the differences is the reward."""
-
-    num_agents = 2
-    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gym.spaces.Discrete(4)
-
-    def reset(self, *, seed=None, options=None):
-        self._round = 0
-        return [np.zeros(2, np.float32)] * 2, [{}, {}]
-
-    def step(self, actions):
-        self._round = (self._round + 1) % 4
-        lead = float(actions[0] - actions[1])
-        return [np.zeros(2, np.float32)] * 2, [lead, -lead], [self._round == 0] * 2, [False] * 2, [{}, {}]
-
-    def close(self):
-        """There is nothing to release."""
+from tests.system.selfplay_game import ENV, register
 
 
 def trained(train_dir, name, env_steps):
@@ -44,7 +20,7 @@ def trained(train_dir, name, env_steps):
 
 
 def test_a_trained_policy_beats_an_untrained_one(tmp_path):
-    register_env(ENV, lambda full_env_name, cfg, env_config: HigherCard())
+    register()
     early, late = trained(tmp_path, "early", 128), trained(tmp_path, "late", 16_000)
     identity = ["--experiment=late", f"--train_dir={tmp_path}", "--serial_mode=True"]
 
