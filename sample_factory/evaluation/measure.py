@@ -159,7 +159,8 @@ class Measurement:
         env_frames = count_frames(episodes, self._plan.copy_of_agent)
         num_episodes = self._plan.session.topology.num_episodes
         seconds = self.session.seconds
-        return Evaluation(self._plan.choices, episodes, env_frames, seconds, None, num_episodes)
+        versions = tuple(self.session.versions[policy_id] for policy_id in self._plan.cast.seats)
+        return Evaluation(self._plan.choices, episodes, env_frames, seconds, None, num_episodes, versions)
 
     def _add(self, episode: EpisodeResult, number: int) -> None:
         self._rewards.append(episode.reward)

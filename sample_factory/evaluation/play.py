@@ -66,7 +66,8 @@ def play(config: Config, family: EnvFamily) -> Evaluation:
             frames_per_step = info.frameskip * len(set(info.copy_of_agent))
             show = _Show(flags, watch, screen, frames_per_step)
             try:
-                session = _make_session(config, first, info, choices, watch, show)
+                cast = _cast(config, choices, info.kinds)
+                session = _make_session(config, first, info, cast, watch, show)
                 with signals.interrupting():  # a match may wait for humans
                     session.make_envs()
                 session.play(signals)
@@ -75,8 +76,9 @@ def play(config: Config, family: EnvFamily) -> Evaluation:
             finally:
                 video = screen.close()
     num_frames = watch.num_steps * frames_per_step
+    versions = tuple(session.versions[policy_id] for policy_id in cast.seats)
     result = Evaluation(
-        tuple(choices), tuple(show.episodes), num_frames, session.seconds, video, show.num_wanted
+        tuple(choices), tuple(show.episodes), num_frames, session.seconds, video, show.num_wanted, versions
     )
     print(result.summary())
     write_results(config, [result])
@@ -87,11 +89,10 @@ def _make_session(
     config: Config,
     first: FirstEnv,
     info: EnvInfo,
-    choices: Sequence[PolicyChoice],
+    cast: Cast,
     watch: Watch,
     show: "_Show",
 ) -> Session:
-    cast = _cast(config, choices, info.kinds)
     with explains_other_env(config, warns=False):
         # With the number of episodes, the session ends with an error for an agent that never plays.
         num_episodes = NEVER if show.num_wanted is None else show.num_wanted

@@ -115,6 +115,8 @@ class Evaluation(NamedTuple):
     seconds: duration.
     video: the file that `enjoy` has written; else None.
     num_wanted: number of episodes that were to be played; None: no number was given.
+    versions: number of SGD steps of each agent's policy, from the file that was loaded. A newer checkpoint may
+        be damaged, or saved since.
     """
 
     choices: tuple[PolicyChoice, ...]
@@ -123,6 +125,7 @@ class Evaluation(NamedTuple):
     seconds: float
     video: Path | None = None
     num_wanted: int | None = None
+    versions: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         """Returns one line, e.g. "Evaluation(10 episodes, reward 0.25 ± 0.43, 95 % 0.04 to 0.46)"."""
@@ -202,6 +205,7 @@ class Evaluation(NamedTuple):
         """Returns the entry in a --json file. May contain NaN and infinity, which `write_json` replaces."""
         return {
             "policies": [choice._asdict() for choice in self.choices],
+            "versions": list(self.versions),
             "num_episodes": len(self.episodes),
             "is_partial": self.is_partial,
             "env_frames": self.env_frames,

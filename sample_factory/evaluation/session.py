@@ -52,7 +52,7 @@ NOTHING = Events()
 class Session:
     """Plays the episodes of a plan; in serial mode in this process, with one thread.
 
-    versions: of the weights, by policy id.
+    versions: SGD steps of the weights that were loaded, by policy id.
     """
 
     def __init__(

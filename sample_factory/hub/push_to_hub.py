@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sample_factory.checkpoints.milestones import DONATION, SNAPSHOT
+from sample_factory.checkpoints.milestones import DONATION, PREFIXES, SNAPSHOT, version_of
 from sample_factory.config.command import PLAYS_IN_PARALLEL, counts_episodes
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import SAVED_NAMES, read_json, write_atomically
@@ -59,18 +59,20 @@ def push(config: Config) -> str:
     """
     flags: PushFlags = config.extra["hub"]
     files = {choice: _find_pushed(config, choice) for choice in chosen_policies(config)}
-    checkpoint = next(iter(files.values()))
+    first, checkpoint = next(iter(files.items()))
     family = resolve_family(config.env_name)
     api = prepare_push(flags.hf_repository, flags.private_repository)
     if flags.with_evaluation:
         evaluations = []
         for evaluation in measure_checkpoints(config, family):
-            print(f"{evaluation.first_of(files)}: {evaluation.summary()}", flush=True)
+            choice = evaluation.first_of(files)
+            print(f"{choice}: {evaluation.summary()}", flush=True)
+            _check_played(evaluation, choice, files[choice])
             evaluations.append(evaluation)
         played = [files[evaluation.first_of(files)] for evaluation in evaluations]
         whole = [] if left_to_measure(files, evaluations) else evaluations
         results = _save_results(config, whole, played)
-        video = _film(config, family) if flags.with_video else None
+        video = _film(config, family, first, checkpoint) if flags.with_video else None
         if video is not None:
             results = _save_results(config, whole, played, video)
         return _push(api, config, family, checkpoint, results, video)
@@ -102,9 +104,11 @@ def play_and_push(config: Config) -> Evaluation:
     limits = config.evaluation
     if limits.max_num_episodes == NEVER:
         raise ConfigError("--push_to_hub needs --max_num_episodes=N: the model card has their mean reward")
-    checkpoint = _find_pushed(config, chosen_policies(config)[0])
+    choice = chosen_policies(config)[0]
+    checkpoint = _find_pushed(config, choice)
     api = prepare_push(flags.hf_repository, flags.private_repository)
     evaluation = play(config, family)
+    _check_played(evaluation, choice, checkpoint)
     num_episodes = len(evaluation.episodes)
     is_whole = num_episodes >= limits.max_num_episodes or evaluation.env_frames >= limits.max_num_frames
     results = _save_results(config, [evaluation] if is_whole else [], [checkpoint], evaluation.video)
@@ -130,6 +134,17 @@ def _find_pushed(config: Config, choice: PolicyChoice) -> Path:
         f"--checkpoint={choice.checkpoint}: {reason}; a push takes a checkpoint in {config.experiment_dir} "
         "with the name that the training gave it, such as checkpoint_p0/checkpoint_000001000_64000.pth"
     )
+
+
+def _check_played(evaluation: Evaluation, choice: PolicyChoice, checkpoint: Path) -> None:
+    """Raises HubError if another file than the checkpoint of the card was played."""
+    version = evaluation.versions[evaluation.choices.index(choice)]
+    if choice.checkpoint in PREFIXES and version != version_of(checkpoint):
+        raise HubError(
+            f"the policy that was played has {version:,} SGD steps, so it is not {checkpoint}: this file is "
+            "damaged, or a training has saved a newer one since; "
+            f"--checkpoint={checkpoint} plays this file or none"
+        )
 
 
 def _name_in(config: Config, checkpoint: Path) -> str:
@@ -203,8 +218,9 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _film(config: Config, family: EnvFamily) -> Path | None:
-    """Writes a video of whole episodes, at least 10 seconds. Returns None where the env cannot be drawn."""
+def _film(config: Config, family: EnvFamily, choice: PolicyChoice, checkpoint: Path) -> Path | None:
+    """Writes a video of whole episodes, at least 10 seconds. Returns None where the env cannot be drawn, or
+    another file than `checkpoint` was played."""
     from sample_factory.evaluation.play import play
 
     log.info("Writing a video ...")
@@ -212,7 +228,9 @@ def _film(config: Config, family: EnvFamily) -> Path | None:
     filming: dict[str, Any] = {"save_video": True, "no_render": True, "video_name": VIDEO, **endless}
     evaluation = dataclasses.replace(config.evaluation, **filming)
     try:
-        return play(dataclasses.replace(config, evaluation=evaluation), family).video
+        played = play(dataclasses.replace(config, evaluation=evaluation), family)
+        _check_played(played, choice, checkpoint)
+        return played.video
     except Exception as error:  # whatever an env raises that cannot be drawn here
         log.warning("There is no video: %s", one_line(error))
         return None

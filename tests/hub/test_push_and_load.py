@@ -273,6 +273,20 @@ def test_a_checkpoint_of_any_sort_is_pushed_by_its_path_also_through_a_link(hub,
     assert "for 512 env frames (7 SGD steps)" in hub.repositories[NAME].files["README.md"].decode()
 
 
+def test_results_of_an_older_checkpoint_are_not_pushed_under_the_name_of_a_damaged_one(
+    hub, trained, tmp_path, capsys
+):
+    newest = max(trained.glob("checkpoint_p0/checkpoint_*.pth"))
+    damaged = newest.with_name("checkpoint_000099999_999999.pth")
+    damaged.write_bytes(newest.read_bytes()[:-100])
+    playing = ["--experiment=pole", f"--train_dir={tmp_path}", "--no_render", "--max_num_episodes=1"]
+    assert push_to_hub.main(["-d", str(trained), "-r", NAME, *TINY_EVAL]) == 1
+    assert enjoy.main([*playing, "--push_to_hub", f"--hf_repository={NAME}"]) == 1
+    errors = [line for line in capsys.readouterr().err.splitlines() if f"so it is not {damaged}" in line]
+    assert len(errors) == 2
+    assert not hub.repositories[NAME].files and not (trained / "evaluation.json").exists()
+
+
 def test_a_token_that_may_only_read_an_existing_repository_loses_no_result(
     hub, trained, tmp_path, monkeypatch, capsys
 ):
