@@ -1,17 +1,15 @@
 """A Hub on the loopback, and a trained experiment."""
 
 import shutil
+import tarfile
 from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
 
 from sample_factory import train
+from tests.foreign import ENV, FLAGS
 from tests.hub.hub_server import TOKEN, HubServer
-
-TINY = ["--serial_mode=True", "--num_workers=1", "--num_envs_per_worker=2", "--worker_num_splits=1"]
-TINY += ["--rollout=8", "--batch_size=64", "--hidden_size=8", "--encoder_mlp_layers", "8", "--device=cpu"]
-ENV = "gym_CartPole-v1"
 
 
 @pytest.fixture
@@ -36,7 +34,7 @@ def trained_once(tmp_path_factory) -> Path:
     """The folder of an experiment that was trained for a moment."""
     folder = tmp_path_factory.mktemp("trained")
     flags = [f"--env={ENV}", "--experiment=pole", f"--train_dir={folder}", "--train_for_env_steps=400"]
-    assert train.main([*flags, *TINY, "--seed=3"]) == 0
+    assert train.main([*flags, *FLAGS, "--seed=3"]) == 0
     return folder / "pole"
 
 
@@ -44,3 +42,24 @@ def trained_once(tmp_path_factory) -> Path:
 def trained(trained_once, tmp_path) -> Path:
     """A copy of it: tmp_path/pole."""
     return shutil.copytree(trained_once, tmp_path / "pole")
+
+
+@pytest.fixture
+def old(tmp_path_factory):
+    """Unpacks an experiment of a published version; returns its folder."""
+
+    def unpack(name: str) -> Path:
+        folder = tmp_path_factory.mktemp("published")
+        with tarfile.open(Path(__file__).parent / "published" / f"{name}.tar.xz") as archive:
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none
+            archive.extractall(folder)
+        return folder / name
+
+    return unpack
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Returns all files of a folder by their paths in it."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }

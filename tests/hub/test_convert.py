@@ -1,9 +1,7 @@
 """Conversion of experiments of Sample Factory 1 and 2: the outputs of the published code, and bad input."""
 
 import json
-import tarfile
 import zipfile
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -28,7 +26,6 @@ from sample_factory.models.policy_spec import make_policy_spec
 from sample_factory.population.pbt import Member, Population, tuned_hyperparameters
 from sample_factory.spaces.observations import observation_layout
 
-PUBLISHED = Path(__file__).parent / "published"
 TOLERANCE = 1e-4
 OLD_SETTINGS = '{"hidden_size": 8, "encoder_subtype": "x", "env": "doom_basic"}'
 
@@ -66,19 +63,6 @@ SPACES = {
 }
 SCHEME = DOOM_SPECS["doom_battle"].shaping
 ENV = {"v2_two_inputs": "gym_CartPole-v1"}  # was an env of a user's own
-
-
-@pytest.fixture
-def old(tmp_path):
-    """Unpacks an experiment of a published version; returns its folder."""
-
-    def unpack(name):
-        with tarfile.open(PUBLISHED / f"{name}.tar.xz") as archive:
-            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none
-            archive.extractall(tmp_path / "old")
-        return tmp_path / "old" / name
-
-    return unpack
 
 
 def convert_to(tmp_path, folder, **options):

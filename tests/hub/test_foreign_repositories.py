@@ -1,7 +1,6 @@
 """Repositories of strangers: loading and converting them runs nothing, and writes into one folder only."""
 
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -9,23 +8,17 @@ import pytest
 from sample_factory import enjoy
 from sample_factory.hub import convert, load_from_hub
 from tests.foreign import MODULE, PAYLOAD
+from tests.hub.conftest import contents
 from tests.hub.hub_server import Repository
 
 NAME = "stranger/theirs"
-PUBLISHED = Path(__file__).parent / "published"
 CHECKPOINT = "checkpoint_p0/checkpoint_000000001_1.pth"
 
 
 @pytest.fixture
-def old(tmp_path_factory):
+def files(old):
     """The files of an experiment of version 2, by their paths in it."""
-    folder = tmp_path_factory.mktemp("published")
-    with tarfile.open(PUBLISHED / "v2_mujoco_hopper.tar.xz") as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none
-        archive.extractall(folder)
-    experiment = folder / "v2_mujoco_hopper"
-    paths = [path for path in experiment.rglob("*") if path.is_file()]
-    return {path.relative_to(experiment).as_posix(): path.read_bytes() for path in paths}
+    return contents(old("v2_mujoco_hopper"))
 
 
 @pytest.fixture
@@ -58,9 +51,9 @@ def load(tmp_path):
     ids=lambda flags: flags["env"],
 )
 def test_an_experiment_of_version_2_that_names_code_is_loaded_and_not_converted(
-    flags, old, serve, tmp_path, capfd
+    flags, files, serve, tmp_path, capfd
 ):
-    serve({**old, "config.json": json.dumps({**json.loads(old["config.json"]), **flags}).encode()})
+    serve({**files, "config.json": json.dumps({**json.loads(files["config.json"]), **flags}).encode()})
     assert load(tmp_path) == 0
     folder = tmp_path / "train_dir" / "theirs"
     assert (folder / "config.json").is_file(), "it is the old one"
@@ -73,8 +66,8 @@ def test_an_experiment_of_version_2_that_names_code_is_loaded_and_not_converted(
     assert [path.name for path in (tmp_path / "train_dir").iterdir()] == ["theirs"]
 
 
-def test_a_converted_experiment_is_not_signed(old, serve, tmp_path):
-    serve(old)
+def test_a_converted_experiment_is_not_signed(files, serve, tmp_path):
+    serve(files)
     assert load(tmp_path) == 0
     settings = json.loads((tmp_path / "train_dir" / "theirs" / "cfg.json").read_text())
     assert settings["hidden_size"] and "signature" not in settings

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import tarfile
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -14,12 +12,11 @@ from sample_factory import enjoy, load_policy, register_env, train
 from sample_factory.hub import load_from_hub, push_to_hub
 from sample_factory.hub.push_to_hub import staged
 from tests.evaluation.conftest import save_untrained
-from tests.hub.conftest import ENV
+from tests.hub.conftest import ENV, contents
 from tests.hub.hub_server import READER, Repository
 from tests.mixed import MixedCounting
 
 NAME = "me/pole_repository"
-PUBLISHED = Path(__file__).parent / "published"
 TINY_EVAL = ["--eval_episodes=4", "--seed=5", "--serial_mode=True", "--with_video=False"]
 
 
@@ -47,12 +44,6 @@ def actions_of(experiment, train_dir) -> list[int]:
             policy.reset()
     env.close()
     return actions
-
-
-def contents(folder) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
-    }
 
 
 def write_results(folder, mean: float, std: float, checkpoint: str = "") -> None:
@@ -394,11 +385,8 @@ def test_an_older_experiment_that_cannot_be_converted_is_kept_with_the_reason(
     assert contents(folder) == files and list(tmp_path.iterdir()) == [folder]
 
 
-def test_an_experiment_that_version_2_has_pushed_is_converted(hub, tmp_path):
-    with tarfile.open(PUBLISHED / "v2_mujoco_hopper.tar.xz") as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none
-        archive.extractall(tmp_path / "old")
-    repository_of(hub, {**contents(tmp_path / "old" / "v2_mujoco_hopper"), "README.md": b"Hopper"})
+def test_an_experiment_that_version_2_has_pushed_is_converted(hub, old, tmp_path):
+    repository_of(hub, {**contents(old("v2_mujoco_hopper")), "README.md": b"Hopper"})
     assert load_from_hub.main(["-r", NAME, "-d", str(tmp_path / "new")]) == 0
     folder = tmp_path / "new" / "pole_repository"
     assert sorted(contents(folder)) == [
