@@ -79,7 +79,14 @@ def add_rows(folder: Path, trainer: str, table: dict[tuple[str, ...], Row]) -> N
     for frames in range(first, int(reward.steps[-1]) + 1, STEP):
         seconds, value = at(reward, frames)
         row = dict(zip(IDENTITY, map(str, (flags["env"], trainer, flags["seed"], frames))))
-        if tuple(row.values()) in table:
+        known = table.get(tuple(row.values()))
+        if known is not None:
+            if known["reward"] != f"{value:.4g}":
+                print(
+                    f"{folder}: the table has rows of another run of this seed; delete them first",
+                    file=sys.stderr,
+                )
+                return
             continue
         row |= {"minutes": f"{seconds / 60:.1f}", "reward": f"{value:.4g}"}
         row |= {"objective": f"{at(objective, frames)[1]:.4g}", "machine": machine()}

@@ -376,6 +376,11 @@ def test_the_table_of_doom_keeps_its_rows_and_gets_one_for_each_step_of_a_run(tm
     cells.append(f"{float(rows[1]['sampled']):.3g}, {float(rows[1]['deterministic']):.3g}")
     assert printed == f"| `doom_basic` | {doom_table.OURS} | {' | '.join(cells)} |"
 
+    doom_table.write([other, {**rows[0], "reward": "0.1"}], tmp_path / "doom.csv")  # of another run
+    before = (tmp_path / "doom.csv").read_text()
+    assert doom_table.main([str(tmp_path), *files]) == 0
+    assert (tmp_path / "doom.csv").read_text() == before and "another run" in capsys.readouterr().err
+
 
 def test_the_table_of_doom_has_mean_and_range_of_the_seeds_and_the_rest_of_the_longest_one():
     def row(seed, frames, objective, minutes):
