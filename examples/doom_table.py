@@ -82,10 +82,8 @@ def add_rows(folder: Path, trainer: str, table: dict[tuple[str, ...], Row]) -> N
         known = table.get(tuple(row.values()))
         if known is not None:
             if known["reward"] != f"{value:.4g}":
-                print(
-                    f"{folder}: the table has rows of another run of this seed; delete them first",
-                    file=sys.stderr,
-                )
+                reason = "of another run, or from before it was resumed"
+                print(f"{folder}: the table has rows of this seed {reason}; delete them", file=sys.stderr)
                 return
             continue
         row |= {"minutes": f"{seconds / 60:.1f}", "reward": f"{value:.4g}"}

@@ -43,6 +43,8 @@ def make_pettingzoo_env(
     if function not in contents:
         hint = "; PettingZoo offers it as a turn-based game only" if "env" in contents else ""
         raise ConfigError(f"env {full_env_name!r}: {module_name} has no {function}{hint}. {RULE}")
+    if not callable(contents[function]):
+        raise ConfigError(f"env {full_env_name!r}: {function} of {module_name} cannot be called. {RULE}")
     kwargs = family_flags.parse_env_kwargs(cfg.env_kwargs)
     family_flags.check_env_kwargs(full_env_name, kwargs, contents[function])
     # With the argument None, envs that have no such parameter could not be made.

@@ -16,7 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sample_factory.checkpoints.milestones import DONATION, PREFIXES, SNAPSHOT, version_of
+from sample_factory.checkpoints.milestones import (
+    DONATION,
+    PREFIXES,
+    SNAPSHOT,
+    find_checkpoints,
+    version_of,
+)
 from sample_factory.config.command import PLAYS_IN_PARALLEL, counts_episodes
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import SAVED_NAMES, read_json, write_atomically
@@ -58,24 +64,23 @@ def push(config: Config) -> str:
     folder of the experiment, so that a push that has failed can be repeated without another evaluation.
     """
     flags: PushFlags = config.extra["hub"]
-    files = {choice: _find_pushed(config, choice) for choice in chosen_policies(config)}
-    first, checkpoint = next(iter(files.items()))
+    chosen = chosen_policies(config)
+    files = [_find_pushed(config, choice) for choice in chosen]
     family = resolve_family(config.env_name)
     api = prepare_push(flags.hf_repository, flags.private_repository)
     if flags.with_evaluation:
-        evaluations = []
+        evaluations, played = [], []
         for evaluation in measure_checkpoints(config, family):
-            choice = evaluation.first_of(files)
-            print(f"{choice}: {evaluation.summary()}", flush=True)
-            _check_played(evaluation, choice, files[choice])
+            print(f"{evaluation.first_of(chosen)}: {evaluation.summary()}", flush=True)
             evaluations.append(evaluation)
-        played = [files[evaluation.first_of(files)] for evaluation in evaluations]
-        whole = [] if left_to_measure(files, evaluations) else evaluations
+            played.append(_file_played(config, evaluation, evaluation.first_of(chosen)))
+        whole = [] if left_to_measure(chosen, evaluations) else evaluations
         results = _save_results(config, whole, played)
-        video = _film(config, family, first, checkpoint) if flags.with_video else None
+        video = _film(config, family, evaluations[0]) if flags.with_video else None
         if video is not None:
             results = _save_results(config, whole, played, video)
-        return _push(api, config, family, checkpoint, results, video)
+        return _push(api, config, family, played[0], results, video)
+    checkpoint = files[0]
     kept = _kept_results(config, checkpoint)
     video = _find_video(config, kept) if flags.with_video else None
     if flags.with_video and kept is not None and video is None:
@@ -104,11 +109,11 @@ def play_and_push(config: Config) -> Evaluation:
     limits = config.evaluation
     if limits.max_num_episodes == NEVER:
         raise ConfigError("--push_to_hub needs --max_num_episodes=N: the model card has their mean reward")
-    choice = chosen_policies(config)[0]
-    checkpoint = _find_pushed(config, choice)
+    chosen = chosen_policies(config)
+    _find_pushed(config, chosen[0])  # raises, before the games are played
     api = prepare_push(flags.hf_repository, flags.private_repository)
     evaluation = play(config, family)
-    _check_played(evaluation, choice, checkpoint)
+    checkpoint = _file_played(config, evaluation, evaluation.first_of(chosen))
     num_episodes = len(evaluation.episodes)
     is_whole = num_episodes >= limits.max_num_episodes or evaluation.env_frames >= limits.max_num_frames
     results = _save_results(config, [evaluation] if is_whole else [], [checkpoint], evaluation.video)
@@ -136,15 +141,19 @@ def _find_pushed(config: Config, choice: PolicyChoice) -> Path:
     )
 
 
-def _check_played(evaluation: Evaluation, choice: PolicyChoice, checkpoint: Path) -> None:
-    """Raises HubError if another file than the checkpoint of the card was played."""
+def _file_played(config: Config, evaluation: Evaluation, choice: PolicyChoice) -> Path:
+    """Returns the file with which a policy has played, for example of the newest one that was not damaged; a
+    training may have saved newer ones since. Raises HubError if it was deleted, and as `_find_pushed`."""
+    if choice.checkpoint not in PREFIXES:
+        return _find_pushed(config, choice)
     version = evaluation.versions[evaluation.choices.index(choice)]
-    if choice.checkpoint in PREFIXES and version != version_of(checkpoint):
-        raise HubError(
-            f"the policy that was played has {version:,} SGD steps, so it is not {checkpoint}: this file is "
-            "damaged, or a training has saved a newer one since; "
-            f"--checkpoint={checkpoint} plays this file or none"
-        )
+    for path in find_checkpoints(config.experiment_dir, choice.policy_index, choice.checkpoint):
+        if version_of(path) == version:
+            return _find_pushed(config, PolicyChoice(choice.policy_index, str(path)))
+    raise HubError(
+        f"the file of {choice} with {version:,} SGD steps, which was played, has been deleted since, by a "
+        "training or by hand: nothing was pushed; --save_milestones_sec keeps checkpoints"
+    )
 
 
 def _name_in(config: Config, checkpoint: Path) -> str:
@@ -218,19 +227,21 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _film(config: Config, family: EnvFamily, choice: PolicyChoice, checkpoint: Path) -> Path | None:
-    """Writes a video of whole episodes, at least 10 seconds. Returns None where the env cannot be drawn, or
-    another file than `checkpoint` was played."""
+def _film(config: Config, family: EnvFamily, measured: Evaluation) -> Path | None:
+    """Writes a video of whole episodes, at least 10 seconds, with the files that were measured. Returns None
+    where the env cannot be drawn."""
     from sample_factory.evaluation.play import play
 
     log.info("Writing a video ...")
     endless = {"max_num_episodes": NEVER, "max_num_frames": NEVER}
     filming: dict[str, Any] = {"save_video": True, "no_render": True, "video_name": VIDEO, **endless}
-    evaluation = dataclasses.replace(config.evaluation, **filming)
+    players = {
+        "policy_index": tuple(choice.policy_index for choice in measured.choices),
+        "checkpoint": tuple(str(_file_played(config, measured, choice)) for choice in measured.choices),
+    }
+    evaluation = dataclasses.replace(config.evaluation, **filming, **players)
     try:
-        played = play(dataclasses.replace(config, evaluation=evaluation), family)
-        _check_played(played, choice, checkpoint)
-        return played.video
+        return play(dataclasses.replace(config, evaluation=evaluation), family).video
     except Exception as error:  # whatever an env raises that cannot be drawn here
         log.warning("There is no video: %s", one_line(error))
         return None

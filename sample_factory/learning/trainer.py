@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from sample_factory.checkpoints.milestones import DONATION
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import Report, SettingsTaken, SnapshotRequest, StatsReport, TrainReport
 from sample_factory.learning.learner import Learner, Weights
@@ -108,10 +109,10 @@ class Trainer:
             self._send(answer)
 
     def write_last_snapshots(self) -> None:
-        """After the last iteration: writes the snapshots that the main process has asked for. Its other
-        requests come too late."""
+        """After the last iteration: writes the snapshots that the main process has asked for. For all other
+        requests, also for a donation to another policy, it is too late."""
         while (request := self._handover.take_request()) is not None:
-            if isinstance(request, SnapshotRequest):
+            if isinstance(request, SnapshotRequest) and request.name != DONATION:
                 self._send(self._saver.answer(request))
 
     def count_frames(self, env_frames: int) -> None:

@@ -105,7 +105,7 @@ def _check_acting(
         trial.prepare_to_act(torch.bfloat16)
     what = f"a network with {' and '.join(describe(part, name) for part, name in parts.items())}"
     first = torch.zeros(ROWS, trial.state_size, device=model.device)
-    _call(what, lambda: trial.act(observations, first, deterministic=True))
+    _call(what, lambda: trial.act(observations, first, True, True))
 
 
 def check_encoder(

@@ -201,8 +201,8 @@ def create_env(
 ) -> Any:
     """Makes an env as its author wrote it.
 
-    Raises UnknownEnvError for a name that is not registered, and ConfigError if `config_of_values` would: the
-    name is from a cfg that is not signed, and names code to import.
+    Raises UnknownEnvError for a name that is not registered, and ConfigError if `cfg` is neither a
+    FlagNamespace nor signed, and its `env` or `env_kwargs` name code to import.
     """
     values = {} if cfg is None or isinstance(cfg, FlagNamespace) else values_of_cfg(cfg)
     used = {name: values[name] for name in ("env", ENV_KWARGS) if name in values}

@@ -94,11 +94,13 @@ def test_ctrl_c_ends_it_with_the_results_so_far():
     command = [sys.executable, *module, "--env=doom_benchmark", "--num_workers=2"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     parent = psutil.Process(process.pid)
-    wait_until(lambda: len(parent.children(recursive=True)) >= 4)  # 2 workers, 2 engines
-    started = parent.children(recursive=True)
-    # Their own sessions: in one, their turns with the engines would starve the programs of all others.
-    assert all(os.getsid(worker.pid) == worker.pid for worker in parent.children())
-    os.kill(process.pid, signal.SIGINT)
+    try:
+        wait_until(lambda: len(parent.children(recursive=True)) >= 4)  # 2 workers, 2 engines
+        started = parent.children(recursive=True)
+        # Their own sessions: in one, their turns with the engines would starve the programs of all others.
+        assert all(os.getsid(worker.pid) == worker.pid for worker in parent.children())
+    finally:
+        os.kill(process.pid, signal.SIGINT)
     output = process.communicate(timeout=120)[0]
     assert process.returncode == 0
     assert output.splitlines()[-1].startswith("total: ")

@@ -35,9 +35,16 @@ def test_a_game_whose_package_is_missing_names_pettingzoos_extra(monkeypatch):
         make_env("pettingzoo_butterfly.cooperative_pong_v6")
 
 
-@pytest.mark.parametrize(("function", "missing"), [(":none", "none"), ("", "parallel_env")])
-def test_the_error_for_a_function_that_a_module_does_not_have_is_one_line(function, missing):
-    with pytest.raises(ConfigError, match=f"tests.envs.parallel_envs has no {missing}") as error:
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (":none", "tests.envs.parallel_envs has no none"),
+        ("", "tests.envs.parallel_envs has no parallel_env"),
+        (":NUM_CARDS", "NUM_CARDS of tests.envs.parallel_envs cannot be called"),
+    ],
+)
+def test_the_error_for_what_is_no_function_of_a_module_is_one_line(function, reason):
+    with pytest.raises(ConfigError, match=reason) as error:
         make_env(f"pettingzoo_tests.envs.parallel_envs{function}")
     assert "\n" not in str(error.value)
 

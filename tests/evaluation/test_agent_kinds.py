@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from sample_factory.checkpoints.store import Checkpoints, read_checkpoint
 from sample_factory.config.command import PLAYS
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
@@ -78,12 +79,20 @@ def test_policies_that_play_together_are_measured_once_under_the_first_that_was_
     saved_experiment, tmp_path, capsys, policies, printed
 ):
     identity = saved_experiment("mixed_x", "--encoder_type=mlp", "--hidden_size=8")
+    folder = tmp_path / "tiny"
+    state = read_checkpoint(folder / "checkpoint_p1" / "checkpoint_000000001_4.pth")
+    Checkpoints(folder, 1, keep=1).save({**state, "train_step": 7}, 7, 4)
     file = tmp_path / "out.json"
     assert evaluate([*identity, *QUICK, "--policy_index", *policies, f"--json={file}"]) == 0
     out = capsys.readouterr().out
     assert out.count("latest: 3 episodes") == 1 and f"{printed}3 episodes" in out
     (found,) = json.loads(file.read_text())["evaluations"]
     assert [policy["policy_index"] for policy in found["policies"]] == [0, 1, 0]
+    assert found["versions"] == [1, 7, 1]
+    shown = ["--no_render", "--max_num_episodes=3", "--policy_index", *policies[-1:], f"--json={file}"]
+    assert enjoy([*identity, *shown]) == 0
+    (found,) = json.loads(file.read_text())["evaluations"]
+    assert found["versions"] == [1, 7, 1]
 
 
 def test_what_failed_is_the_first_policy_that_played_in_no_evaluation(saved_experiment, tmp_path, capsys):

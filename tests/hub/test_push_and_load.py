@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from sample_factory import enjoy, load_policy, register_env, train
+from sample_factory.evaluation.measure import measure_checkpoints
+from sample_factory.evaluation.play import play
 from sample_factory.hub import load_from_hub, push_to_hub
 from sample_factory.hub.push_to_hub import staged
 from tests.evaluation.conftest import save_untrained
@@ -264,18 +266,29 @@ def test_a_checkpoint_of_any_sort_is_pushed_by_its_path_also_through_a_link(hub,
     assert "for 512 env frames (7 SGD steps)" in hub.repositories[NAME].files["README.md"].decode()
 
 
-def test_results_of_an_older_checkpoint_are_not_pushed_under_the_name_of_a_damaged_one(
-    hub, trained, tmp_path, capsys
-):
+def test_a_push_names_and_films_the_checkpoint_that_was_measured(hub, trained, tmp_path, monkeypatch):
     newest = max(trained.glob("checkpoint_p0/checkpoint_*.pth"))
-    damaged = newest.with_name("checkpoint_000099999_999999.pth")
-    damaged.write_bytes(newest.read_bytes()[:-100])
-    playing = ["--experiment=pole", f"--train_dir={tmp_path}", "--no_render", "--max_num_episodes=1"]
-    assert push_to_hub.main(["-d", str(trained), "-r", NAME, *TINY_EVAL]) == 1
-    assert enjoy.main([*playing, "--push_to_hub", f"--hf_repository={NAME}"]) == 1
-    errors = [line for line in capsys.readouterr().err.splitlines() if f"so it is not {damaged}" in line]
-    assert len(errors) == 2
-    assert not hub.repositories[NAME].files and not (trained / "evaluation.json").exists()
+    _, steps, frames = newest.stem.split("_")
+    newest.with_name("checkpoint_000099999_999999.pth").write_bytes(newest.read_bytes()[:-100])  # damaged
+    filmed = []
+
+    def measure_while_training(*args):
+        yield from measure_checkpoints(*args)
+        shutil.copyfile(newest, newest.with_name("checkpoint_000100000_1000000.pth"))
+
+    def play_and_keep(config, family):
+        filmed.extend(config.evaluation.checkpoint)
+        return play(config, family)
+
+    monkeypatch.setattr(push_to_hub, "measure_checkpoints", measure_while_training)
+    monkeypatch.setattr("sample_factory.evaluation.play.play", play_and_keep)
+    pushing = ["-d", str(trained), "-r", NAME, *TINY_EVAL, "--with_video=True", "--eval_episodes=1"]
+    assert push_to_hub.main(pushing) == 0
+    assert filmed == [str(newest)]
+    files = hub.repositories[NAME].files
+    assert json.loads(files["evaluation.json"])["checkpoints"] == [f"checkpoint_p0/{newest.name}"]
+    assert json.loads(files["evaluation.json"])["evaluations"][0]["versions"] == [int(steps)]
+    assert f"for {int(frames)} env frames ({int(steps)} SGD steps)" in files["README.md"].decode()
 
 
 def test_a_token_that_may_only_read_an_existing_repository_loses_no_result(

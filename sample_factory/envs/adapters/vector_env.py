@@ -225,19 +225,22 @@ def _end_infos(infos: Mapping[str, Any], ended: np.ndarray) -> EndInfos:
 def split_infos(infos: Mapping[str, Any], agents: np.ndarray, num_agents: int) -> list[dict[str, Any]]:
     """Returns the entries of each of `agents` in a (nested) dict of arrays.
 
-    `_key`, where there is one, is the mask of `key`: [num_agents] bool, whether an agent has that entry.
+    `_key`, if it is an array [num_agents] bool, is the mask of `key`: whether an agent has that entry.
     """
     split: list[dict[str, Any]] = [{} for _ in agents]
-    masks = {f"_{key}" for key in infos}
+    masks = {name for name in (f"_{key}" for key in infos) if _is_mask(infos.get(name), num_agents)}
     for key, value in infos.items():
         if key in masks:
             continue
-        mask = infos.get(f"_{key}")
-        have = [True] * len(agents) if mask is None else np.asarray(mask)[agents].tolist()
+        have = infos[f"_{key}"][agents].tolist() if f"_{key}" in masks else [True] * len(agents)
         for info, has, entry in zip(split, have, _entries(value, agents, num_agents)):
             if has:
                 info[key] = entry
     return split
+
+
+def _is_mask(value: Any, num_agents: int) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == bool and value.shape == (num_agents,)
 
 
 def _entries(value: Any, agents: np.ndarray, num_agents: int) -> Sequence[Any]:

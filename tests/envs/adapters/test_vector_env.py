@@ -199,6 +199,11 @@ def test_an_agent_without_an_entry_by_the_mask_has_none():
     assert infos == {0: {"true_objective": 1.0}, 2: {}}
 
 
+def test_an_entry_that_begins_with_an_underscore_and_is_no_mask_stays():
+    infos = end_infos({"time": np.array([1, 2, 3]), "_time": True, "seed": 5, "_seed": np.array([0.5, 0, 0])})
+    assert infos[2] == {"time": 3, "_time": True, "seed": 5, "_seed": 0.0}
+
+
 def test_values_that_are_no_arrays_of_all_agents_belong_to_each():
     infos = end_infos({"map": "e1m1", "version": np.array(7), "pair": np.array([1, 2])})
     assert infos[0]["map"] == infos[2]["map"] == "e1m1" and infos[2]["version"] == 7
