@@ -235,11 +235,9 @@ def _film(config: Config, family: EnvFamily, measured: Evaluation) -> Path | Non
     log.info("Writing a video ...")
     endless = {"max_num_episodes": NEVER, "max_num_frames": NEVER}
     filming: dict[str, Any] = {"save_video": True, "no_render": True, "video_name": VIDEO, **endless}
-    players = {
-        "policy_index": tuple(choice.policy_index for choice in measured.choices),
-        "checkpoint": tuple(str(_file_played(config, measured, choice)) for choice in measured.choices),
-    }
-    evaluation = dataclasses.replace(config.evaluation, **filming, **players)
+    policies = tuple(choice.policy_index for choice in measured.choices)
+    files = tuple(str(_file_played(config, measured, choice)) for choice in measured.choices)
+    evaluation = dataclasses.replace(config.evaluation, **filming, policy_index=policies, checkpoint=files)
     try:
         return play(dataclasses.replace(config, evaluation=evaluation), family).video
     except Exception as error:  # whatever an env raises that cannot be drawn here
