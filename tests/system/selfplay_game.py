@@ -1,6 +1,7 @@
 """A game to be learned by self-play, as a script: takes the flags of train."""
 
 import sys
+import time
 
 import gymnasium as gym
 import numpy as np
@@ -10,6 +11,8 @@ from sample_factory.train import main
 
 ENV = "higher_number"
 EPISODE_STEPS = 8
+# Of the script. New past selves are announced every two seconds: runs must last longer on any machine.
+STEP_SECONDS = 0.002
 
 
 class HigherNumber:
@@ -36,10 +39,18 @@ class HigherNumber:
         """There is nothing to release."""
 
 
-def register():
-    register_env("higher_", lambda *args, **kwargs: HigherNumber())
+class SlowHigherNumber(HigherNumber):
+    """Steps that take time, as those of a simulator."""
+
+    def step(self, actions):
+        time.sleep(STEP_SECONDS)
+        return super().step(actions)
+
+
+def register(make_game=HigherNumber):
+    register_env("higher_", lambda *args, **kwargs: make_game())
 
 
 if __name__ == "__main__":
-    register()
+    register(SlowHigherNumber)
     sys.exit(main([f"--env={ENV}", *sys.argv[1:]]))
