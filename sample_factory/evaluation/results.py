@@ -115,8 +115,8 @@ class Evaluation(NamedTuple):
     seconds: duration.
     video: the file that `enjoy` has written; else None.
     num_wanted: number of episodes that were to be played; None: no number was given.
-    versions: number of SGD steps of each agent's policy, from the file that was loaded: the newest one may be
-        damaged, or was saved later.
+    versions: number of SGD steps of each agent's policy, read from the file that was loaded. This is not the
+        newest file if that one is damaged, or was saved later.
     """
 
     choices: tuple[PolicyChoice, ...]

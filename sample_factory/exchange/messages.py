@@ -99,8 +99,10 @@ class Opponents(NamedTuple):
 
 
 class SnapshotRequest(NamedTuple):
-    """Main process -> learner: write a file with the policy's current state, for an evaluation, as the best
-    checkpoint, or for another policy. name: of the file."""
+    """Main process -> learner: write the policy's current state to a file.
+
+    It is evaluated, becomes the best checkpoint, or is loaded by another policy. name: of the file.
+    """
 
     name: str
 

@@ -142,8 +142,10 @@ def _find_pushed(config: Config, choice: PolicyChoice) -> Path:
 
 
 def _file_played(config: Config, evaluation: Evaluation, choice: PolicyChoice) -> Path:
-    """Returns the file with which a policy has played, for example of the newest one that was not damaged; a
-    training may have saved newer ones since. Raises HubError if it was deleted, and as `_find_pushed`."""
+    """Returns the file with which a policy has played. A newer one may be damaged, or was saved meanwhile.
+
+    Raises HubError if the file was deleted, and what `_find_pushed` raises.
+    """
     if choice.checkpoint not in PREFIXES:
         return _find_pushed(config, choice)
     version = evaluation.versions[evaluation.choices.index(choice)]

@@ -48,9 +48,9 @@ def why_no_gpu() -> str | None:
 
 
 def name_of_gpu(index: int) -> str:
-    """Returns the value of CUDA_VISIBLE_DEVICES with which a child process sees a single GPU.
+    """Returns the value of CUDA_VISIBLE_DEVICES that lets a child process see only one GPU.
 
-    index: of the GPU among those that this process sees. Raises ValueError if CUDA_VISIBLE_DEVICES has fewer.
+    index: position of this GPU among all GPUs that this process sees. Raises ValueError if it sees fewer.
     """
     names = _visible_names()
     if names is None:
@@ -61,7 +61,7 @@ def name_of_gpu(index: int) -> str:
 
 
 def those_visible(indices: Sequence[int]) -> tuple[int, ...]:
-    """Returns these indices of GPUs without those for which CUDA_VISIBLE_DEVICES has no entry."""
+    """Drops the indices of GPUs that CUDA_VISIBLE_DEVICES hides; keeps all if it is not set."""
     names = _visible_names()
     return tuple(index for index in indices if names is None or index < len(names))
 

@@ -97,7 +97,7 @@ def test_ctrl_c_ends_it_with_the_results_so_far():
     try:
         wait_until(lambda: len(parent.children(recursive=True)) >= 4)  # 2 workers, 2 engines
         started = parent.children(recursive=True)
-        # Their own sessions: in one, their turns with the engines would starve the programs of all others.
+        # Each worker is in a session of its own, since the scheduler shares the cores among sessions.
         assert all(os.getsid(worker.pid) == worker.pid for worker in parent.children())
     finally:
         os.kill(process.pid, signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Learners that stand alone, and batches for them."""
+"""Builds learners without their processes, and batches to train them on."""
 
 import torch
 

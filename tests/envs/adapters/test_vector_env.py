@@ -84,7 +84,7 @@ def recorded():
     return double_rewards(RecordEpisodeStatistics(Countdown(length=5)))
 
 
-# The first two end together, each time with another pair of types of numbers.
+# The first two copies end in the same step, and report numbers of other types in each of their episodes.
 COPIES = (
     lambda: MixedNumbers(0),
     lambda: MixedNumbers(1),
