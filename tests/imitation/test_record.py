@@ -241,6 +241,6 @@ def test_rewards_between_an_agents_actions_belong_to_its_last_action():
         (["--out=new", "--checkpoint=best"], "checkpoint best: there is none"),
     ],
 )
-def test_bad_input_is_one_line(choosing, flags, words, capsys):
-    assert program.main([*identity_of(choosing("gym_CartPole-v1", 0)), *flags]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {words}")
+def test_bad_input_is_one_line(choosing, flags, words, refused_by):
+    line = refused_by(program.main, *identity_of(choosing("gym_CartPole-v1", 0)), *flags)
+    assert line.startswith(f"error: {words}")
