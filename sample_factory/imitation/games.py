@@ -35,6 +35,9 @@ UNFINISHED = ".unfinished"  # folder of episodes that are not yet part of the da
 COUNT_SECONDS = 1.0  # between two updates of the number of episodes
 ONLY_KEY = "obs"  # of an observation space that is no Dict
 SCREEN = "screen"  # in the infos of a step
+# pyarrow 26 writes batches of at most 32,768 rows, in the order in which its threads finish; Minari 0.5.4
+# (ArrowStorage) takes each batch for an episode. An episode of T steps has T + 1 rows.
+MAX_STEPS = 32_767
 
 
 class Episode(NamedTuple):
@@ -55,6 +58,23 @@ class Episode(NamedTuple):
     truncated: np.ndarray
     seed: int | None = None
     screens: np.ndarray | None = None
+
+    def parts(self) -> Iterator["Episode"]:
+        """Yields stretches of at most MAX_STEPS steps. Each but the last ends truncated, with the observation
+        that the next one begins with; only the first has the seed."""
+        for start in range(0, len(self.rewards), MAX_STEPS):
+            end = start + MAX_STEPS
+            truncated = self.truncated[start:end].copy()
+            truncated[-1] |= end < len(self.rewards)
+            yield Episode(
+                {key: rows[start : end + 1] for key, rows in self.observations.items()},
+                self.actions[start:end],
+                self.rewards[start:end],
+                self.terminated[start:end],
+                truncated,
+                None if start else self.seed,
+                None if self.screens is None else self.screens[start : end + 1],
+            )
 
 
 class NotWritten(PermanentFailure):
@@ -85,25 +105,29 @@ class EpisodeStore:
             (self._own / METADATA).write_text('{"total_episodes": 0, "total_steps": 0}')
 
     def put(self, name: str, episode: Episode) -> None:
-        """Writes an episode, which `GameWriter.add` finds by its name. Raises NotWritten."""
-        from minari.data_collector.episode_buffer import EpisodeBuffer
-
-        observations, screens = episode.observations, episode.screens
-        buffer = EpisodeBuffer(
-            id=0,
-            seed=episode.seed,
-            observations=observations[ONLY_KEY] if list(observations) == [ONLY_KEY] else observations,
-            actions=self._decode(episode.actions),
-            rewards=episode.rewards,
-            terminations=episode.terminated,
-            truncations=episode.truncated,
-            infos=None if screens is None else {SCREEN: screens},
-        )
+        """Writes the parts of an episode, which `GameWriter.add` finds by its name. Raises NotWritten."""
         target = self._folder / UNFINISHED / name
         with writing_to(self._folder):
-            self._storage.update_episodes([buffer])
             shutil.rmtree(target, ignore_errors=True)  # of a process that has died
-            os.rename(self._own / "0", target)
+            target.mkdir()
+            for number, part in enumerate(episode.parts()):
+                self._storage.update_episodes([self._buffer(part)])
+                os.rename(self._own / "0", target / str(number))
+
+    def _buffer(self, part: Episode) -> Any:
+        from minari.data_collector.episode_buffer import EpisodeBuffer
+
+        observations, screens = part.observations, part.screens
+        return EpisodeBuffer(
+            id=0,
+            seed=part.seed,
+            observations=observations[ONLY_KEY] if list(observations) == [ONLY_KEY] else observations,
+            actions=self._decode(part.actions),
+            rewards=part.rewards,
+            terminations=part.terminated,
+            truncations=part.truncated,
+            infos=None if screens is None else {SCREEN: screens},
+        )
 
 
 class GameWriter:
@@ -128,15 +152,16 @@ class GameWriter:
             self._metadata = storage.read_raw_metadata(self._data)
 
     def add(self, name: str, **metadata: Any) -> None:
-        """Adds an episode of an EpisodeStore. metadata: of the episode. Raises NotWritten."""
-        source = self._folder / UNFINISHED / name
+        """Adds the parts of an episode of an EpisodeStore. metadata: of the episode. Raises NotWritten."""
+        parts = self._folder / UNFINISHED / name
         with writing_to(self._folder):
-            known = json.loads((source / METADATA).read_text())
-            text = json.dumps({**known, "id": self.num_episodes, **metadata})
-            (source / METADATA).write_text(text)
-            os.rename(source, self._data / str(self.num_episodes))
-            self.num_episodes += 1
-            self._num_steps += known["total_steps"]
+            for source in sorted(parts.iterdir(), key=lambda part: int(part.name)):
+                known = json.loads((source / METADATA).read_text())
+                text = json.dumps({**known, "id": self.num_episodes, "part": int(source.name), **metadata})
+                (source / METADATA).write_text(text)
+                os.rename(source, self._data / str(self.num_episodes))
+                self.num_episodes += 1
+                self._num_steps += known["total_steps"]
             if self._is_time():
                 self._count()
 
