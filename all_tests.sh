@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks formatting, lint and types, then runs every test. With arguments, runs those tests only:
 # ./all_tests.sh tests/config -x
+# ./all_tests.sh conformance: plays the plain packages beside the product instead, see tests/conformance.
 # Makes a virtual environment in .venv if none is active, and installs what the tests need.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -17,6 +18,15 @@ fi
 # torch first and by its exact version: without one, pip may choose a build with gigabytes of CUDA packages.
 pip install --quiet "$(grep -o 'torch==[0-9.]*' pyproject.toml)"
 pip install --quiet -e ".[test]"
+if [[ "${1:-}" == conformance ]]; then
+  failed=0
+  python -m pytest -n 2 --dist=loadfile tests/conformance --ignore=tests/conformance/simulators || failed=1
+  # An environment of their own: the suite's NumPy and MuJoCo are others.
+  [[ -f .venv-conformance/bin/pip ]] || python3 -m venv .venv-conformance
+  .venv-conformance/bin/pip install --quiet -e . -r tests/conformance/simulators/requirements.txt
+  .venv-conformance/bin/python -m pytest -n 2 --dist=loadfile tests/conformance/simulators || failed=1
+  exit $failed
+fi
 ruff format --check .
 ruff check .
 mypy

@@ -53,6 +53,13 @@ def test_all_tests_installs_torch_in_the_pinned_version_before_anything_else():
     assert read("all_tests.sh").index(pattern) < read("all_tests.sh").index(".[test]")
 
 
+def test_the_environment_of_the_simulators_has_exact_versions_and_the_torch_of_the_tests():
+    lines = [line for line in read("tests/conformance/simulators/requirements.txt").splitlines() if line]
+    pins = [line for line in lines if not line.startswith("#")]
+    assert all(re.match(r"[\w\[\]-]+==[\w.]+( *#|;|$)", pin) for pin in pins), pins
+    assert TORCH in pins
+
+
 @pytest.mark.parametrize("name", ["README.md", ".github/CONTRIBUTING.md"])
 def test_pages_name_the_pinned_version_of_torch(name):
     assert set(re.findall(r"torch==[\d.]+", read(name))) <= {TORCH}

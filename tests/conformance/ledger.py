@@ -1,0 +1,92 @@
+"""The ledger: what has happened in the plain package, step by step, and its comparison with the product."""
+
+import importlib.metadata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tests.conformance.product import Trained
+
+AT_LEAST = 200  # episodes that are compared for each package
+
+
+class PlainEpisode(NamedTuple):
+    """An episode in the plain package. step: in which it ended, from 0. length: in the package's steps."""
+
+    step: int
+    agent: int
+    reward: float
+    length: int
+
+
+@dataclass
+class Plain:
+    """What the plain package gave, [A] for each step, as the product should train on it.
+
+    truncated: cut by a limit, and not terminated: bootstrapped. acted: whether the agent acts in the step.
+    """
+
+    rewards: list[Any] = field(default_factory=list)
+    terminated: list[Any] = field(default_factory=list)
+    truncated: list[Any] = field(default_factory=list)
+    acted: list[Any] = field(default_factory=list)
+    observations: list[Any] = field(default_factory=list)  # one more than steps, or none
+
+    def add(self, rewards: Any, terminated: Any, truncated: Any, acted: Any = True) -> None:
+        rewards = np.atleast_1d(np.asarray(rewards, float))
+        self.rewards.append(rewards)
+        self.terminated.append(np.broadcast_to(terminated, rewards.shape).copy())
+        self.truncated.append(np.broadcast_to(truncated, rewards.shape).copy())
+        self.acted.append(np.broadcast_to(acted, rewards.shape).copy())
+
+    def episodes(self) -> list[PlainEpisode]:
+        """Returns the episodes that have ended, by the steps in which each agent acts."""
+        found = []
+        for agent in range(len(self.rewards[0])):
+            total, length = 0.0, 0
+            for step, rewards in enumerate(self.rewards):
+                total += rewards[agent]
+                length += self.acted[step][agent]
+                if self.terminated[step][agent] or self.truncated[step][agent]:
+                    found.append(PlainEpisode(step, agent, total, int(length)))
+                    total, length = 0.0, 0
+        return sorted(found)
+
+
+class Tally(NamedTuple):
+    """What was compared of a package. differences: those that the table of conventions lists."""
+
+    package: str
+    episodes: int
+    steps: int
+    differences: int = 0
+
+    @property
+    def version(self) -> str:
+        return importlib.metadata.version(self.package.partition(" ")[0])
+
+
+def assert_equal(trained: Trained, plain: Plain, frames_per_step: int = 1) -> Tally:
+    """Asserts that the product trains on, and reports, what the plain package gave. Returns the counts
+    without the name of the package."""
+    acted = np.stack(plain.acted).astype(bool)
+    np.testing.assert_array_equal(trained.acted, acted, "which agents act")
+    for name in ("terminated", "truncated"):
+        np.testing.assert_array_equal(getattr(trained, name), np.stack(getattr(plain, name)), name)
+    np.testing.assert_array_equal(trained.rewards, np.stack(plain.rewards).astype(np.float32), "rewards")
+    for step, seen in enumerate(plain.observations):
+        for key, value in seen.items():
+            np.testing.assert_array_equal(trained.observations[key][step], value, f"{key} before step {step}")
+    own = [(e.step, e.agent, e.length) for e in trained.episodes]
+    expected = plain.episodes()
+    assert sorted(own) == [(e.step, e.agent, e.length * frames_per_step) for e in expected]
+    returns = [e.reward for e in sorted(trained.episodes)]
+    np.testing.assert_allclose(returns, [e.reward for e in expected], rtol=1e-6, atol=1e-9)
+    return Tally("", len(expected), int(acted.sum()))
+
+
+def as_keys(observation: Any) -> Mapping[str, Any]:
+    """Returns an observation as the product names its parts."""
+    return observation if isinstance(observation, dict) else {"obs": observation}

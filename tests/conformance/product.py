@@ -1,0 +1,138 @@
+"""Plays envs as a rollout worker does: what the learner trains on, and the episodes that are reported."""
+
+import argparse
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sample_factory.envs.env_info import env_info, make_adapted_env
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv, ObservationRows
+from sample_factory.envs.random_actions import RandomActions
+from sample_factory.exchange.messages import EpisodeReport
+from sample_factory.exchange.topology import make_topology
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, kind_layouts
+from sample_factory.sampling.rollout.env_vector import EnvVector
+from tests.counting import RAW_REWARDS, make_config
+from tests.envs.made import cfg_of
+from tests.sampling.matchmaking.matchmakers import random_matchmaker
+
+ROLLOUT = 32
+Act = Callable[[ObservationRows], np.ndarray]
+
+
+class Reported(NamedTuple):
+    """An episode that the product reports.
+
+    step: number of the step, from 0, in which the episode ended. length: in env frames.
+    """
+
+    step: int
+    agent: int
+    reward: float
+    length: int
+    objective: float
+    stats: Mapping[str, float]
+    info: Mapping[str, Any]
+
+
+class Trained(NamedTuple):
+    """T steps of A agents, as they lie in the trajectory buffers.
+
+    actions: [T, A, K] float32. rewards: [T, A] float32, neither scaled nor clipped. terminated, truncated:
+    [T, A] bool; after a truncated step the learner bootstraps. acted: [T, A] bool, whether the step is
+    trained on. observations: by key, [T + 1, A, *shape], if they were asked for.
+    """
+
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    acted: np.ndarray
+    observations: Mapping[str, np.ndarray]
+    episodes: list[Reported]
+
+
+class Unguarded:
+    """A GuardedEnv that catches nothing."""
+
+    steps_in_background = False
+    resets_itself = False
+
+    def __init__(self, env: MultiAgentEnv):
+        self.env, self.name, self.kinds = env, "env", env.kinds
+        self.close = env.close
+
+    def reset(self, seed: int | None, into: ObservationRows) -> None:
+        self.active_after_reset = self.env.reset(seed, into)
+
+    def step(self, actions: np.ndarray, into: ObservationRows) -> Any:
+        return self.env.step(actions, into)
+
+
+def adapted_by_name(env_name: str, render_mode: str | None = None, **flags: Any) -> MultiAgentEnv:
+    """Makes an env as a run does, with the defaults of its family."""
+    return make_adapted_env(
+        resolve_family(env_name), cfg_of(env_name, **flags), EnvConfig(0, 0, 0), render_mode
+    )
+
+
+def train_on(
+    env: MultiAgentEnv,
+    num_steps: int,
+    seed: int = 1,
+    act: Act | None = None,
+    frameskip: int = 1,
+    keeps_observations: bool = True,
+) -> Trained:
+    """Plays steps of an env in an EnvVector, and closes it.
+
+    act: called with the rows of the observations; returns the actions, [A, K]; None: random ones. frameskip:
+    env frames in a step.
+    """
+    info = env_info(env, argparse.Namespace(env_frameskip=frameskip))
+    num_agents = env.num_agents
+    config = make_config(
+        worker_num_splits=1, num_envs_per_worker=1, rollout=ROLLOUT, batch_size=ROLLOUT * num_agents
+    )
+    buffers = TrajectoryBuffers(make_topology(config, info, 0), kind_layouts(info.kinds), 1)
+    matchmaker = random_matchmaker(1, info.kinds.of_agent, True, np.random.default_rng(0))
+    plan = RAW_REWARDS._replace(reports_infos=True, teams=info.teams)
+    vector = EnvVector([Unguarded(env)], [matchmaker], buffers, 0, 0, plan)
+    act = act or RandomActions(env.kinds, seed)
+    vector.reset([seed], [0], act)
+    steps: list[tuple[Any, ...]] = []
+    observations: list[dict[str, np.ndarray]] = []
+    episodes: list[Reported] = []
+    keys = buffers.obs if keeps_observations else {}
+    for number in range(num_steps):
+        memory = vector.memory
+        rows, step = memory.buffer_indices, memory.step
+        observations.append({key: buffers.obs[key][rows, step].copy() for key in keys})
+        actions = act(memory.rows(slice(0, num_agents), step))
+        buffers.outputs[rows, step, : actions.shape[1]] = actions
+        vector.step()
+        acted = buffers.policy_ids[rows, step] >= 0
+        results = (
+            array[rows, step].copy() for array in (buffers.rewards, buffers.terminated, buffers.truncated)
+        )
+        steps.append((actions, *results, acted))
+        episodes += [
+            Reported(number, r.agent_id, r.reward, r.length, r.true_objective, r.extra_stats, r.info)
+            for r in vector.log.take_reports()
+            if isinstance(r, EpisodeReport)
+        ]
+        if memory.is_full:
+            finished = vector.finish_rollout()
+            assert finished is not None, "the buffers are released at once, so there are enough"
+            full, was_live = finished
+            buffers.release(full[was_live[:, 0]], 0)
+    memory = vector.memory
+    observations.append({key: buffers.obs[key][memory.buffer_indices, memory.step].copy() for key in keys})
+    vector.close()
+    return Trained(
+        *(np.stack(column) for column in zip(*steps)),
+        {key: np.stack([row[key] for row in observations]) for key in keys},
+        episodes,
+    )

@@ -1,0 +1,41 @@
+"""Gymnasium's envs in JAX, beside `gymnasium.make`."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from tests.conformance.ledger import Plain, assert_equal
+from tests.conformance.product import adapted_by_name, train_on
+
+NUM_COPIES = 4
+
+
+@pytest.mark.parametrize("env_id", ["phys2d/CartPole-v1", "tabular/Blackjack-v0"])
+def test_copies_are_single_envs(env_id, count):
+    """The vector envs that Gymnasium makes of these ids play the other copies on while one resets."""
+    trained = train_on(adapted_by_name(f"gym_{env_id}", vector_env_copies=NUM_COPIES), 700)
+    env = gym.vector.SyncVectorEnv([lambda: gym.make(env_id)] * NUM_COPIES, autoreset_mode="SameStep")
+    plain = Plain()
+    env.reset(seed=1)
+    for row in trained.actions[:, :, 0].astype(int):
+        _, rewards, terminated, truncated, _ = env.step(row)
+        plain.add(rewards, terminated, truncated & ~terminated)
+    env.close()
+    tally = assert_equal(trained, plain)
+    assert tally.episodes >= 100
+    count("gymnasium (JAX)", tally)
+
+
+def test_single_envs(count):
+    trained = train_on(adapted_by_name("gym_phys2d/CartPole-v1"), 2_500)
+    env = gym.make("phys2d/CartPole-v1")
+    plain = Plain()
+    observation, _ = env.reset(seed=1)
+    plain.observations.append({"obs": np.asarray(observation)[None]})
+    for row in trained.actions[:, 0]:
+        observation, reward, terminated, truncated, _ = env.step(int(row[0]))
+        plain.add(reward, bool(terminated), bool(truncated) and not terminated)
+        if terminated or truncated:
+            observation, _ = env.reset()
+        plain.observations.append({"obs": np.asarray(observation)[None]})
+    count("gymnasium (JAX)", assert_equal(trained, plain))
