@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import vizdoom
 
-from sample_factory.envs.doom.doom_family import MatchSpec
+from sample_factory.envs.doom.doom_family import TICS_PER_MINUTE, MatchSpec
 from sample_factory.envs.doom.engine_resources import LOOPBACK
 from sample_factory.runtime.log import log
 
@@ -101,10 +101,11 @@ def set_match(
     match = settings.match
     assert match is not None
     name = "Human" if settings.is_human else f"AI{engine_index or ''}"
+    minutes = (match.tics + 0.5) / TICS_PER_MINUTE  # the engine rounds the tics of its limit down
     role = f"-host {match.num_engines} -port {port}" if engine_index == 0 else f"-join {host}:{port}"
     game.clear_game_args()
     game.add_game_args(
-        f"{role} -deathmatch +timelimit {match.minutes:g} "
+        f"{role} -deathmatch +timelimit {minutes:.9g} "
         "+sv_forcerespawn 1 +sv_noautoaim 1 +sv_respawnprotect 1 +sv_spawnfarthest 1 +sv_nocrouch 1 "
         "+sv_nojump 1 +sv_nofreelook 1 +sv_noexit 1 "
         f"+viz_respawn_delay {match.respawn_delay_seconds} +viz_connect_timeout {CONNECT_SECONDS} "

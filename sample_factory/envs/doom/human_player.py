@@ -248,7 +248,8 @@ def _play_episode(human: HumanEngine, spec: DoomSpec, score: PlayerScore, frames
     while not (game.is_episode_finished() or length >= limit or human.is_left_alone()):
         human.call(game.advance_action)
         num_calls += 1
-        length = game.get_episode_time() - begin
+        now = game.get_episode_time()  # 0 where the map itself has ended the episode
+        length = now - begin if now else length + 1
         # A call that takes several tics in real time counts the living reward of one.
         engine_return = game.get_total_reward() + game.get_living_reward() * (length - num_calls)
         if length >= step_end and not game.is_episode_finished():

@@ -96,6 +96,7 @@ class Lockstep:
         self._engines = engines
         self._name = name
         self._num_humans = match.num_humans
+        self._match_tics = match.tics
         self._next_tic = 0.0
         self._threads: list[EngineThread] = []
         self._port: PortClaim | None = None
@@ -197,6 +198,8 @@ class Lockstep:
         first = self._engines[0].game
         other_games = [engine.game for engine in self._engines[1:]]
         other_threads = self._threads[1:]
+        # The engine reads rewards and variables in the last tic only, and plays none after the limit.
+        num_tics = min(num_tics, self._match_tics - first.get_episode_time())
         for tic in range(num_tics):
             if self._num_humans:  # a human's engine that is overtaken lags behind for the rest of the match
                 now = time.monotonic()

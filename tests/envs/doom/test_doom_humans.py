@@ -14,7 +14,7 @@ import pytest
 from sample_factory.envs import env_registry
 from sample_factory.envs.doom.doom_family import DOOM_SPECS, DoomFlags
 from sample_factory.envs.doom.engine import DoomEngine
-from sample_factory.envs.doom.human_player import KEYS, parse_endpoint, play
+from sample_factory.envs.doom.human_player import KEYS, HumanEngine, parse_endpoint, play
 from sample_factory.envs.doom.make_doom_env import engine_settings, make_doom_env
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.play_doom import main
@@ -243,6 +243,26 @@ def test_the_score_of_a_human_is_on_the_scale_of_an_agents(doom_cfg):
     episodes.close()
     assert results["length"] >= 40 and results["reward"] == pytest.approx(-results["length"] / 100)
     assert "objective" not in results, "the env reports no other than the reward"
+
+
+def test_an_episode_of_a_human_that_the_map_ends_has_the_length_that_was_played(doom_cfg, monkeypatch):
+    """The engine's clock says 0 then. The map ends when its monster is dead, for which it pays 101; here the
+    monster is in front of the player."""
+    times = []
+    call = HumanEngine.call
+
+    def shoot(self, function, *seconds):
+        call(self, function, *seconds)
+        times.append(self.engine.game.get_episode_time())
+        self.engine.game.send_game_command("+attack")
+
+    monkeypatch.setattr(HumanEngine, "call", shoot)
+    spec = DOOM_SPECS["doom_basic"]
+    episodes = play(spec, engine_settings(spec.name, spec, doom_cfg()), None, seed=1, has_window=False)
+    results = next(episodes)
+    episodes.close()
+    assert times[-1] == 0 and results["length"] == times[-2] + 1 - times[0]
+    assert results["reward"] == pytest.approx((101 - results["length"]) / 100)
 
 
 def test_a_human_has_a_key_for_every_button_of_every_scenario(doom_cfg):

@@ -78,6 +78,22 @@ def test_frags_deaths_and_places_of_a_match_agree(make_env):
     assert deaths[0] > 0, "there are deaths that the second match must not count"
 
 
+# Tics of the last step: 3 of 4, and 2 (the engine would round the limit of the second match down to 106).
+@pytest.mark.parametrize("minutes, tics", [(0.04, 84), (0.0509, 107)])
+def test_what_happens_in_the_last_shorter_step_of_a_match_counts(make_env, minutes, tics):
+    env = make_env("doom_duel", timelimit=minutes)
+    env.reset(seed=1)
+    nothing = [[0] * 7] * 2
+    for _ in range((tics - 2) // 4):
+        assert env.step(nothing)[3] == [False, False]
+    env.agents[0].engine.game.send_game_command("kill")
+    _, _, _, truncated, infos = env.step(nothing)
+    assert truncated == [True, True]
+    stats = infos[0]["episode_extra_stats"]
+    assert (stats["frags"], stats["deaths"], stats["final_place"]) == (-1, 1, 2)
+    assert [info["true_objective"] for info in infos] == [0, 1]
+
+
 def pids(env):
     return [engine._folder.engine_pid() for engine in env._lockstep._engines]
 
