@@ -24,6 +24,7 @@ from typing import Any
 
 from sample_factory.config.flags import ConfigError, Layer, default_of, shortened
 from sample_factory.config.sections import FLAG_NAMES, OWN_FOLDER, TRAINING_SECTIONS, names_of
+from sample_factory.config.versions import versions
 from sample_factory.runtime.files import special_kind
 from sample_factory.runtime.log import log
 
@@ -33,6 +34,7 @@ ENV_KWARGS = "env_kwargs"
 EVAL_FLAGS = "eval_flags"
 WANDB_RUN_ID = "wandb_unique_id"  # key of cfg.json, as in versions 1 and 2
 KEY_BYTES = 32
+SAFE_TORCH = [2, 10]  # the first version in which `weights_only` keeps code from running
 # Marks of paths and of "module:attribute" in a text.
 MARKS = re.compile(r"[:/\\~]|\.\.")
 # The folders of PettingZoo's own envs; any other module after the prefix is imported from anywhere.
@@ -126,9 +128,17 @@ def refuse_code(layer: Layer, typed: Collection[str], known: Mapping[str, Any] |
     typed: names of the flags that were typed. known: flag -> value in a file or script of the person's own.
     Without `known`, only an env that names code is refused: the call comes before its family is resolved,
     which imports modules. Does nothing for a file of this account.
+
+    Raises ConfigError for any file of another account if checkpoints beside it are not safe to read.
     """
     if layer.foreign is None:
         return
+    torch = versions().get("torch", "of an unknown version")
+    if [*map(int, re.findall(r"\d+", torch))][:2] < SAFE_TORCH:
+        raise ConfigError(
+            f"{layer.foreign} is not signed by this account, and torch {torch} can run code in a "
+            f"checkpoint (CVE-2026-24747): pip install 'torch>=2.10', or add --{TRUST} if you trust the author"
+        )
     named = [name for name in code_named_in(layer.values) if name not in typed]
     if known is None and "env" not in named:
         return

@@ -170,7 +170,7 @@ class Monitor(Subscriber):
         policy = self.policies[report.policy_id]
         is_first = not policy.has_started
         policy.trained(report)
-        if is_first and report.env_frames > 0:
+        if is_first:
             self._summaries.begin(report.policy_id, report.env_frames)
         if report.stats:
             self.write(report.policy_id, {f"train/{name}": value for name, value in report.stats.items()})

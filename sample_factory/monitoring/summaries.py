@@ -103,10 +103,15 @@ class TensorboardWriter:
         self._records: Any = None
 
     def begin(self, x: int) -> None:
-        """Marks the start of a run that resumes at position `x`: TensorBoard hides scalars beyond it."""
+        """Marks the start of a run at position `x`, 0 if it resumes none: scalars of earlier runs beyond it
+        are no longer valid.
+
+        TensorBoard 2.21 hides them from the second mark on, if it is started with --load_fast=false. Its
+        default reader, the data server, ignores marks: a point hides only later points of its own tag.
+        """
         from tensorboard.compat.proto.event_pb2 import SessionLog
 
-        self._add(step=x + 1, session_log=SessionLog(status=SessionLog.START))
+        self._add(step=x + 1 if x else 0, session_log=SessionLog(status=SessionLog.START))
 
     def write(self, scalars: Mapping[str, float], x: int) -> None:
         """Adds tag -> value at position `x` of the axis. Kept in memory until the next `flush`."""
@@ -204,7 +209,7 @@ class Summaries:
             self.flush()
 
     def begin(self, policy_id: int, env_frames: int) -> None:
-        """Marks the start of a run that resumes a policy."""
+        """Marks the start of a run of a policy, see `TensorboardWriter.begin`."""
         self._writer(policy_id).begin(env_frames // self._frames_per_x)
 
     def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int) -> None:

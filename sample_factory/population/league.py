@@ -197,7 +197,7 @@ class League:
 
     def _load_past_self(self, past_self: Milestone, saved: Mapping[str, Any]) -> None:
         entry = saved.get(_name(past_self), {})
-        self._add(past_self, float(entry.get("elo", START_ELO)))
+        self._add(past_self, float(entry.get("elo", self._live_elo[past_self.policy_id])))
         for live, record in entry.get("against", {}).items():
             self._records[int(live), past_self] = Record(int(record["matches"]), float(record["win_rate"]))
 

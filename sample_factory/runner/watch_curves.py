@@ -70,7 +70,9 @@ def tensorboard_command(flags: TensorBoardFlags) -> list[str]:
         where = "--logdir_spec=" + ",".join(f"{path.relative_to(folder)}:{path}" for path in found)
     network = "--bind_all" if flags.bind_all else "--host=localhost"
     options = [f"--port={flags.port}", network, f"--reload_interval={flags.reload_interval}"]
-    return [sys.executable, "-m", "tensorboard.main", where, *options, "--samples_per_plugin=scalars=1000"]
+    # Its data server would also show points that a resumed run has left behind, see TensorboardWriter.begin.
+    options += ["--samples_per_plugin=scalars=1000", "--load_fast=false"]
+    return [sys.executable, "-m", "tensorboard.main", where, *options]
 
 
 def watch(flags: TensorBoardFlags) -> int:

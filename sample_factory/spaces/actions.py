@@ -27,18 +27,20 @@ Leaf: TypeAlias = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | 
 
 
 class Discretized(spaces.Discrete):
-    """A choice among n equally spaced numbers from low to high, both included, for a continuous control.
+    """A choice among n equally spaced numbers from min_action to max_action, both included, for a continuous
+    control.
 
     An action is an index, as in any Discrete space; the env converts it with `to_continuous`.
     """
 
-    def __init__(self, n: int, low: float, high: float):
+    def __init__(self, n: int, min_action: float, max_action: float):
         super().__init__(n)
-        self.values = np.linspace(low, high, n)
+        self.min_action, self.max_action = min_action, max_action
+        self.values = np.linspace(min_action, max_action, n)
 
-    def to_continuous(self, action: int) -> float:
-        """Returns the number at this index."""
-        return float(self.values[action])
+    def to_continuous(self, action: Any) -> Any:
+        """Returns the number at an index, or the array of the numbers at an array of indices."""
+        return self.values[action]
 
     def __repr__(self) -> str:
         return f"Discretized({self.n}, {self.values[0]:g}, {self.values[-1]:g})"

@@ -8,13 +8,14 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sample_factory.envs.v1_registration import AttrDict
 from sample_factory.models.action_distributions import GaussianActions
 from sample_factory.models.encoders import ACTIVATIONS
 from sample_factory.models.normalizers import RunningNormalizer
-from sample_factory.version_2.running import AttrDict
 
 
 class Encoder(nn.Module):
@@ -39,6 +40,12 @@ def nonlinearity(cfg: Any, inplace: bool = False) -> nn.Module:
     return ACTIVATIONS[cfg.nonlinearity]()
 
 
+def fc_layer(in_features: int, out_features: int, bias: bool = True, spec_norm: bool = False) -> nn.Module:
+    """Returns a fully connected layer, with spectral normalisation if asked for."""
+    layer = nn.Linear(in_features, out_features, bias)
+    return nn.utils.spectral_norm(layer) if spec_norm else layer
+
+
 def create_mlp(layer_sizes: Sequence[int], input_size: int, activation: nn.Module) -> nn.Module:
     """Returns fully connected layers with an activation after each; nn.Identity without sizes."""
     pairs = itertools.pairwise([input_size, *layer_sizes])
@@ -50,6 +57,19 @@ def calc_num_elements(module: nn.Module, shape: Sequence[int]) -> int:
     """Returns the number of outputs of a module for one input of a shape."""
     with torch.no_grad():
         return int(module(torch.zeros(1, *shape)).numel())
+
+
+def make_dones(terminated: Any, truncated: Any) -> Any:
+    """Returns where an episode has ended: a bool, an array or a tensor as both arguments are; for other
+    sequences, a list."""
+    if isinstance(terminated, Sequence):
+        return [a | b for a, b in zip(terminated, truncated)]
+    return terminated | truncated
+
+
+def unsqueeze_tensor(t: Any, dim: int) -> Any:
+    """Returns a tensor or an array with one more dimension, of size 1."""
+    return t.unsqueeze(dim) if isinstance(t, Tensor) else np.expand_dims(t, dim)
 
 
 class TensorDict(dict[str, Any]):

@@ -8,6 +8,7 @@ RUNNING = "sample_factory.version_2.running"
 PLAY_LOOP = "sample_factory.version_2.play_loop"
 RUNNER = "sample_factory.version_2.runner"
 CLASSES = "sample_factory.version_2.classes"
+V1_REGISTRATION = "sample_factory.envs.v1_registration"
 
 
 BUILT_IN_ENVS = (
@@ -61,9 +62,8 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "make_img_encoder": "leave it out: pictures have an encoder without it, see --encoder_subtype",
     },
     "model.model_utils": {
-        **_in(CLASSES, "create_mlp", "nonlinearity"),
+        **_in(CLASSES, "create_mlp", "fc_layer", "nonlinearity"),
         **_in(PLAY_LOOP, "get_rnn_size"),
-        "fc_layer": "torch.nn:Linear",
     },
     "model.core": {
         "ModelCore": "derive from torch.nn.Module, and call sample_factory.register_core(name, factory)"
@@ -83,8 +83,11 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "algo.utils.tensor_dict": _in(CLASSES, "TensorDict"),
     "algo.utils.running_mean_std": _in(CLASSES, "RunningMeanStdInPlace"),
     "algo.utils.misc": _in(RUNNING, "ExperimentStatus"),
-    "algo.utils.rl_utils": {**_in(PLAY_LOOP, "prepare_and_normalize_obs"), "make_dones": "torch:logical_or"},
-    "algo.utils.tensor_utils": {"unsqueeze_tensor": "torch:unsqueeze"},
+    "algo.utils.rl_utils": {
+        **_in(PLAY_LOOP, "prepare_and_normalize_obs"),
+        **_in(CLASSES, "make_dones"),
+    },
+    "algo.utils.tensor_utils": _in(CLASSES, "unsqueeze_tensor"),
     "algo.utils.action_distributions": {
         **_in(PLAY_LOOP, "argmax_actions"),
         **_in(CLASSES, "ContinuousActionDistribution"),
@@ -105,14 +108,15 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "log": "sample_factory.runtime.log:log",
         "str2bool": "sample_factory.config.flag_parser:parse_bool",
         "is_module_available": "sample_factory.envs.packages:is_installed",
-        **_in(RUNNING, "AttrDict", "debug_log_every_n", "ensure_dir_exists", "experiment_dir"),
+        **_in(V1_REGISTRATION, "AttrDict"),
+        **_in(RUNNING, "debug_log_every_n", "ensure_dir_exists", "experiment_dir"),
     },
     "utils.typing": {
         **_all("Config ObsSpace ActionSpace Env PolicyID Device CreateEnvFunc", "typing:Any"),
         **_all("MpQueue MpLock InitModelData ActionDistribution", "typing:Any"),
         "StatusCode": "builtins:int",
     },
-    "utils.attr_dict": _in(RUNNING, "AttrDict"),
+    "utils.attr_dict": _in(V1_REGISTRATION, "AttrDict"),
     "utils.timing": _in(CLASSES, "Timing"),
     "launcher.launcher_utils": _in(RUNNING, "seeds"),
     "launcher.run_description": {

@@ -271,17 +271,6 @@ def config_of(cfg: Any, function: str, evaluation: bool) -> Config:
     return parse_config(argv, family_of_script, command, changes=changed)
 
 
-class AttrDict(dict[str, Any]):
-    """A dict with its entries as attributes."""
-
-    __setattr__ = dict.__setitem__
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self:
-            return self[name]
-        raise AttributeError(name)
-
-
 def config_of_values(cfg: Any) -> Config:
     """Returns the Config of a FlagNamespace, or of flag -> value that a script has read from a cfg.json.
 

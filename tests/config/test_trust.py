@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from sample_factory.config import trust
 from sample_factory.config.command import PLAYS, TRAIN
 from sample_factory.config.experiment_folder import MAX_TEXT
 from sample_factory.config.flags import ConfigError
@@ -141,6 +142,15 @@ def test_names_that_are_typed_now_and_trust_code_are_accepted(foreign):
     config = parse("--trust_code")
     assert not config.is_foreign and config.run.observers == (f"{MODULE}:X",)
     assert "algo" in refusal("--trust_code=False")
+
+
+@pytest.mark.parametrize(("torch", "is_safe"), [("2.9.1+cu128", False), ("2.10.0", True), ("", False)])
+def test_torch_that_may_run_code_of_a_checkpoint_reads_only_own_folders(foreign, monkeypatch, torch, is_safe):
+    monkeypatch.setattr(trust, "versions", lambda: {"torch": torch} if torch else {})
+    message = refusal(own={})
+    assert bool(message) is not is_safe and "\n" not in message
+    assert is_safe or "pip install 'torch>=2.10'" in message
+    assert refusal("--trust_code") == ""
 
 
 def test_a_folder_cannot_trust_itself(foreign):

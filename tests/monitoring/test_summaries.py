@@ -5,6 +5,9 @@ import pandas
 import pytest
 from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.plugin_event_accumulator import (
+    EventAccumulator as PluginAccumulator,
+)
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 from tensorboard.context import RequestContext
 from tensorboard.plugins.base_plugin import TBContext
@@ -82,6 +85,22 @@ def test_scalars_of_an_earlier_run_beyond_the_start_of_this_one_are_hidden(tmp_p
     later.write({"a": 1.0}, 25)
     later.flush()
     assert read(tmp_path) == {"a": [(10, 0.0), (20, 0.0), (25, 1.0)]}
+
+
+@pytest.mark.parametrize("x", [0, 20])
+def test_from_the_second_mark_on_the_reader_of_tb_hides_what_a_run_has_not_resumed(tmp_path, x):
+    runs = [TensorboardWriter(tmp_path) for _ in range(2)]
+    for number, (run, start) in enumerate(zip(runs, (0, x))):
+        run.begin(start)
+        steps = range(0, 40, 10) if number == 0 else (start + 5,)
+        for step in steps:
+            run.write({"a": number} if number else {"a": number, "rare": number}, step)
+        run.flush()
+    shown = PluginAccumulator(str(tmp_path))  # of `tensorboard --load_fast=false`
+    shown.Reload()
+    kept = [step for step in range(0, 40, 10) if step <= x and x]
+    assert [event.step for event in shown.Tensors("a")] == [*kept, x + 5]
+    assert [event.step for event in shown.Tensors("rare")] == kept
 
 
 def test_each_write_is_a_line_that_pandas_reads_and_values_that_are_not_finite_are_null(tmp_path, fake_time):

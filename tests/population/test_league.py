@@ -151,6 +151,18 @@ def test_milestones_without_results_are_past_selves_too(make_league, save, tmp_p
     assert len(make_league().opponents(0).past_selves) == 1
 
 
+def test_a_past_self_without_results_in_the_file_has_the_rating_of_its_policy_there(make_league, save):
+    league = make_league(num_policies=2)
+    play(league, save(league, 100), [1.0] * 50)
+    league.save()
+    late, other = save(league, 200), save(league, 200, policy=1)  # and kill -9
+    again = make_league(num_policies=2)
+    play(again, late, [0.5])  # a draw of equals moves no rating
+    assert again.summaries(0)["zz_selfplay/elo"] == league.summaries(0)["zz_selfplay/elo"] > 1050
+    play(again, other, [0.5], policy=1)
+    assert again.summaries(1)["zz_selfplay/elo"] == 1000
+
+
 def test_a_lost_past_self_is_no_longer_used_and_its_results_are_ignored(make_league, save):
     league = make_league()
     lost, kept = save(league, 100), save(league, 200)

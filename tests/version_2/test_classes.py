@@ -7,12 +7,16 @@ import numpy as np
 import pytest
 import torch
 from sample_factory.algo.utils.action_distributions import ContinuousActionDistribution
+from sample_factory.algo.utils.rl_utils import make_dones
 from sample_factory.algo.utils.running_mean_std import RunningMeanStdInPlace
+from sample_factory.algo.utils.spaces.discretized import Discretized
 from sample_factory.algo.utils.tensor_dict import TensorDict
+from sample_factory.algo.utils.tensor_utils import unsqueeze_tensor
 from sample_factory.model.actor_critic import ActorCritic
 from sample_factory.model.model_utils import create_mlp, fc_layer
 from sample_factory.utils.timing import Timing
 from sample_factory.utils.typing import StatusCode
+from sample_factory.utils.utils import is_module_available
 from torch import nn
 
 
@@ -72,10 +76,37 @@ def test_a_clock_has_last_total_and_mean_seconds():
     assert str(timing).startswith("Steps: ") and set(timing) == {"last", "all", "mean"}
 
 
+@pytest.mark.parametrize("make", [np.array, torch.tensor, list, tuple])
+def test_an_episode_is_done_if_it_is_terminated_or_truncated_whatever_the_type(make):
+    assert make_dones(True, False) is True and make_dones(False, False) is False
+    found = make_dones(make([True, False, False]), make([False, True, False]))
+    assert isinstance(found, list if make is tuple else type(make([True])))
+    assert [bool(one) for one in found] == [True, True, False]
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor])
+def test_a_dimension_is_added_to_arrays_and_to_tensors(make):
+    found = unsqueeze_tensor(make([1.0, 2.0]), 0)
+    assert isinstance(found, type(make([1.0]))) and found.tolist() == [[1.0, 2.0]]
+
+
+def test_a_discretized_action_has_its_bounds_by_name_and_takes_arrays():
+    space = Discretized(11, min_action=-10.0, max_action=10.0)
+    assert (space.min_action, space.max_action, space.to_continuous(0)) == (-10, 10, -10)
+    assert space.to_continuous(np.array([0, 5, 10])).tolist() == [-10, 0, 10]
+
+
+def test_a_module_of_a_package_that_is_missing_is_not_available():
+    assert is_module_available("os.path") and is_module_available("importlib.metadata")
+    assert not is_module_available("nothing_here") and not is_module_available("nothing_here.below")
+
+
 def test_layers_and_types_of_version_2():
     layers = create_mlp([8, 4], 3, nn.ELU())
     assert [*map(type, layers)] == [nn.Linear, nn.ELU] * 2 and layers(torch.zeros(5, 3)).shape == (5, 4)
     assert isinstance(create_mlp([], 3, nn.ELU()), nn.Identity) and fc_layer(3, 2).out_features == 2
+    normed = fc_layer(3, 2, bias=False, spec_norm=True)
+    assert normed.bias is None and "weight_u" in dict(normed.named_buffers())
     assert StatusCode is int
     with pytest.raises(
         ImportError, match=r"models\.actor_critic\.ActorCritic, and call .*register_actor_critic"

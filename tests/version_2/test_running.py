@@ -5,6 +5,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium as gym
 import pytest
@@ -16,6 +17,7 @@ from sample_factory import register_env
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import RETIRED_FLAGS
+from sample_factory.envs import env_utils
 from sample_factory.envs.env_registry import global_env_registry, resolve_family
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.train import run_rl
@@ -295,6 +297,15 @@ def test_envs_and_encoders_that_are_registered_after_the_flags_are_parsed_are_us
     assert resolve_family("late_env").make(made.namespace(), EnvConfig(0, 0, 0)) == 4
     typed = parse_full_cfg(parser, [*argv, "--encoder_custom=vizdoom"])
     assert config_of(typed, "run_rl", evaluation=False).model.encoder_custom == "vizdoom"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_make_env_finds_its_place_in_a_dict_with_attributes(version):
+    register = env_utils.register_env if version == 2 else global_env_registry().register_env
+    register("placed_env", lambda name, cfg, env_config, render_mode=None: env_config)
+    place = resolve_family("placed_env").make(SimpleNamespace(), EnvConfig(3, 1, 7))
+    assert "worker_index" in place and "safe_init" not in place and place.get("safe_init", False) is False
+    assert (place["worker_index"], place.vector_index, {**place}["env_id"]) == (3, 1, 7)
 
 
 @pytest.mark.parametrize("part", ["actor_critic", "model_core", "model_decoder", "decoder"])
