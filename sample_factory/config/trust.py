@@ -136,8 +136,8 @@ def refuse_code(layer: Layer, typed: Collection[str], known: Mapping[str, Any] |
     torch = versions().get("torch", "of an unknown version")
     if [*map(int, re.findall(r"\d+", torch))][:2] < SAFE_TORCH:
         raise ConfigError(
-            f"{layer.foreign} is not signed by this account, and torch {torch} can run code in a "
-            f"checkpoint (CVE-2026-24747): pip install 'torch>=2.10', or add --{TRUST} if you trust the author"
+            f"{layer.foreign} is not signed by this account, and torch {torch} can run code in a checkpoint: "
+            f"pip install 'torch>=2.10' (CVE-2026-24747), or add --{TRUST} if you trust the author"
         )
     named = [name for name in code_named_in(layer.values) if name not in typed]
     if known is None and "env" not in named:
