@@ -314,6 +314,12 @@ class EnvFlags:
         between=(1, 1000),
         only_with=IMAGES,
     )
+    env_both_ends: str = flag(
+        "auto",
+        "what an episode counts as that its env reports as both terminated and truncated; auto: as the "
+        "package of the env means it, else terminated",
+        choices=("auto", "terminated", "truncated"),
+    )
 
 
 TRAINING_SECTIONS: dict[str, type] = {

@@ -153,7 +153,7 @@ def find_ability(env: Any, ability: type[Ability]) -> Ability:
 
     If none has it, returns an instance of the ability itself.
     """
-    wrappers = _wrapper_classes()
+    wrappers = wrapper_classes()
     found: Any = env
     while isinstance(found, wrappers) and not isinstance(found, ability):
         found = vars(found)["env"]
@@ -167,7 +167,7 @@ def find_ability(env: Any, ability: type[Ability]) -> Ability:
 def find_abilities(env: Any, ability: type[Ability]) -> list[Ability]:
     """Returns what `find_ability` finds in an env, else what it finds in each env of a SyncVectorEnv, in the
     order of these; an empty list if nothing has the ability."""
-    import gymnasium as gym  # here, see _wrapper_classes
+    import gymnasium as gym  # here, see wrapper_classes
 
     found = [find_ability(env, ability)]
     if type(found[0]) is ability and isinstance(env, gym.vector.VectorEnv):
@@ -179,7 +179,7 @@ def find_abilities(env: Any, ability: type[Ability]) -> list[Ability]:
 
 def max_episode_steps(env: Any) -> int | None:
     """Returns the steps after which an episode of a user's env ends at the latest; None if not known."""
-    import gymnasium as gym  # here, see _wrapper_classes
+    import gymnasium as gym  # here, see wrapper_classes
 
     limit = find_ability(env, LimitsEpisodes).max_episode_steps()
     if limit is None and isinstance(env, (gym.Env, gym.vector.VectorEnv)) and env.spec is not None:
@@ -207,7 +207,7 @@ class _ShapedCopies(RewardShaping):
             self._copies[agent].set_reward_shaping(shaping, 0)
 
 
-def _wrapper_classes() -> tuple[type, ...]:
+def wrapper_classes() -> tuple[type, ...]:
     """Returns the classes whose instances have an env in their attribute `env`."""
     import gymnasium as gym  # here, since the commands import this module and have to start quickly
 

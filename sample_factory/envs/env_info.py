@@ -165,7 +165,7 @@ def make_adapted_env(
     with named_faults(family.env_name, "make"):
         env = family.make(cfg, env_config, render_mode or family.render_mode)
     try:
-        adapted = adapt(env)
+        adapted = adapt(env, cfg.env_both_ends)
         if family.action_repeat > 1:
             adapted = ActionRepeat(adapted, family.action_repeat)
         adapted = stack_frames(adapted, cfg.env_framestack)

@@ -5,17 +5,30 @@ from typing import Any
 
 import gymnasium as gym
 
+from sample_factory.envs.adapters.adapter import Adapter
 from sample_factory.envs.adapters.list_style import ListAdapter, is_multiagent
 from sample_factory.envs.adapters.old_gym import is_old_env
 from sample_factory.envs.adapters.pettingzoo import ParallelEnvAdapter
 from sample_factory.envs.adapters.simulator import SimulatorVectorEnv, is_simulator
 from sample_factory.envs.adapters.single_agent import SingleAgentAdapter
 from sample_factory.envs.adapters.vector_env import VectorEnvAdapter
+from sample_factory.envs.conventions import AUTO, UNLESS_DEAD, convention_of
 from sample_factory.envs.protocol import MultiAgentEnv
 
 
-def adapt(env: Any) -> MultiAgentEnv:
-    """Returns the env as a MultiAgentEnv. Raises TypeError for an object that is no env."""
+def adapt(env: Any, both_ends: str = AUTO) -> MultiAgentEnv:
+    """Returns the env as a MultiAgentEnv. Raises TypeError for an object that is no env.
+
+    both_ends: what both ends at once count as, see EpisodeEnds.
+    """
+    if convention_of(env).both_ends == UNLESS_DEAD:
+        env = _with_deaths(env)
+    adapter = _adapter_of(env)
+    adapter.ends.both = both_ends
+    return adapter
+
+
+def _adapter_of(env: Any) -> Adapter:
     if isinstance(env, gym.vector.VectorEnv):
         return VectorEnvAdapter(env)
     if is_pettingzoo(env, "ParallelEnv"):
@@ -41,6 +54,27 @@ def adapt(env: Any) -> MultiAgentEnv:
         "gymnasium.vector.VectorEnv, a pettingzoo.ParallelEnv, a batched simulator with num_envs, or a "
         "multi-agent env with num_agents, observation_space(s), action_space(s), reset and step"
     )
+
+
+class _DeathTerminates(gym.Wrapper[Any, Any, Any, Any]):
+    """A game of ViZDoom whose env says nothing else about an end: it terminates if the player is dead."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if terminated and truncated:
+            game: Any = vars(self.unwrapped)["game"]
+            terminated = game.is_player_dead()
+            truncated = not terminated
+        return observation, reward, terminated, truncated, info
+
+
+def _with_deaths(env: Any) -> Any:
+    """Returns an env, or a SyncVectorEnv after a change of its copies, that tells deaths from time limits."""
+    if isinstance(env, gym.Env):
+        return _DeathTerminates(env)
+    if isinstance(env.unwrapped, gym.vector.SyncVectorEnv):
+        env.unwrapped.envs = [_DeathTerminates(copy) for copy in env.unwrapped.envs]
+    return env
 
 
 def is_pettingzoo(env: Any, class_name: str) -> bool:

@@ -1,5 +1,6 @@
 """What the adapters share: a base, and the conversion of agents' numbers."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,12 +8,56 @@ import numpy as np
 from gymnasium import spaces
 
 from sample_factory.envs.contract import NUM_CHECKED, check_observation
+from sample_factory.envs.conventions import AUTO, TERMINATED, TRUNCATED, convention_of
 from sample_factory.envs.protocol import EnvContractError, MultiAgentEnv, Picture, TrainingInfoBox
+from sample_factory.runtime.log import log
 from sample_factory.spaces.actions import action_decoder, action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
 from sample_factory.spaces.observations import observation_layout
 
 Space = spaces.Space[Any]
+
+
+NUM_SUSPICIOUS = 3  # ends that are both terminated and truncated, before any that is truncated alone
+
+
+class EpisodeEnds:
+    """Decides what ends of episodes count as that an env reports as both terminated and truncated.
+
+    both: attribute; TERMINATED, TRUNCATED, or AUTO: as the table of conventions says, and TERMINATED for an
+        env without a row. Such an env is warned of once if all of its truncated episodes are also terminated.
+    """
+
+    def __init__(self, env: Any):
+        self.both = AUTO
+        self._env_name = type(env).__name__
+        self._by_package = convention_of(env).both_ends
+        self._num_both = 0
+        self._is_settled = self._by_package != TERMINATED
+
+    def are_cut(self, terminated: Any, truncated: Any) -> np.ndarray:
+        """Returns which episodes count as truncated, [num_agents] bool; the other ended ones are terminated.
+
+        terminated, truncated: [num_agents] bool, as the env returned them from a step that ended episodes.
+        """
+        truncated = np.asarray(truncated, bool)
+        alone: np.ndarray = truncated & ~np.asarray(terminated, bool)
+        if self.both == AUTO and not self._is_settled:
+            self._num_both += int(truncated.sum())
+            self._is_settled = bool(alone.any()) or self._num_both >= NUM_SUSPICIOUS
+            if self._is_settled and not alone.any():
+                _warn_of_both_ends(self._env_name)
+        meant = self._by_package if self.both == AUTO else self.both
+        return truncated if meant == TRUNCATED else alone
+
+
+@functools.cache  # once in a process
+def _warn_of_both_ends(env_name: str) -> None:
+    log.warning(
+        "%s: every episode that it truncates is also terminated, as if no reward could follow; if these are "
+        "time limits, use --env_both_ends=truncated, else --env_both_ends=terminated",
+        env_name,
+    )
 
 
 class Adapter(MultiAgentEnv):
@@ -21,6 +66,7 @@ class Adapter(MultiAgentEnv):
     def __init__(self, env: Any, resets_itself: bool = False):
         """resets_itself: whether the env begins episodes without a call."""
         self.env = env
+        self.ends = EpisodeEnds(env)
         self.training_info = TrainingInfoBox(env, resets_itself)
         self.next_seeds: list[int] = []
         self._num_unchecked = NUM_CHECKED

@@ -1,5 +1,6 @@
 """Multi-agent envs in the style of v1: reset and step return lists with an entry per agent."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,12 +60,14 @@ class ListAdapter(Adapter):
             contract.check_entries(self.num_agents, dict(zip(names, returned)))
             contract.check_agent_results(terminated, truncated, infos)
         self._write(observations, into)
-        ends = [bool(ended or cut) for ended, cut in zip(terminated, truncated)]
-        end_infos = {agent: copy_info(infos[agent]) for agent, has_ended in enumerate(ends) if has_ended}
         rewards = contract.to_numbers(rewards)
         # Each may be an array of one bool.
-        terminated = [bool(ended) for ended in terminated]
-        truncated = [bool(cut) and not ended for cut, ended in zip(truncated, terminated)]
+        terminated, truncated = ([bool(flag) for flag in flags] for flags in (terminated, truncated))
+        end_infos = {}
+        if any(ends := [*map(operator.or_, terminated, truncated)]):
+            end_infos = {agent: copy_info(infos[agent]) for agent, has_ended in enumerate(ends) if has_ended}
+            truncated = self.ends.are_cut(terminated, truncated).tolist()
+            terminated = [has_ended and not is_cut for has_ended, is_cut in zip(ends, truncated)]
         return StepResult(rewards, terminated, truncated, end_infos, active_agents(infos))
 
     def _write(self, observations: Sequence[Any], into: ObservationRows) -> None:

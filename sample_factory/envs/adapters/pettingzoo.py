@@ -53,7 +53,12 @@ class ParallelEnvAdapter(Adapter):
             _check_dicts("step", dict(zip(names, returned)))
             contract.check_agent_results(*(list(values.values()) for values in returned[2:]))
         terminated = {agent for agent in self._took_part if terminations.get(agent, False)}
-        truncated = {agent for agent in self._took_part if truncations.get(agent, False)} - terminated
+        truncated = {agent for agent in self._took_part if truncations.get(agent, False)}
+        if truncated:
+            flags = ([agent in ends for agent in self._agents] for ends in (terminated, truncated))
+            are_cut = self.ends.are_cut(*flags)
+            truncated = {agent for agent, is_cut in zip(self._agents, are_cut) if is_cut}
+            terminated -= truncated
         self._ended |= terminated | truncated
         self._took_part -= self._ended
         self._find_live()

@@ -57,6 +57,8 @@ class SingleAgentAdapter(Adapter):
             contract.check_info(info, "step")
         end_infos: EndInfos = NO_END_INFOS
         if terminated or truncated:
+            (truncated,) = self.ends.are_cut([terminated], [truncated]).tolist()
+            terminated = not truncated
             end_infos = {0: copy_info(info)}
             if not info.get(EPISODE_CONTINUES):
                 self.training_info.deliver()
@@ -65,8 +67,7 @@ class SingleAgentAdapter(Adapter):
             contract.check_info(info, "reset")
             self._look_at_actions()
         into.write(0, self._codecs.flatten(0, observation))
-        is_cut = truncated and not terminated
-        return StepResult((reward,), (terminated,), (is_cut,), end_infos, active_agents((info,)))
+        return StepResult((reward,), (terminated,), (truncated,), end_infos, active_agents((info,)))
 
     def _look_at_actions(self) -> None:
         """Warns once if the action space is another one. (Observations of another space are refused.)"""

@@ -95,8 +95,9 @@ class VectorEnvAdapter(Adapter):
         active = _active_agents(infos)
         end_infos = NO_END_INFOS
         ended = terminated | truncated
-        is_cut = truncated & ~terminated
         if ended.any():
+            truncated = self.ends.are_cut(terminated, truncated)
+            terminated = ended & ~truncated
             end_infos = _end_infos(infos, ended)
             if self._mode is None:
                 self._mode = declared_mode(self.env)
@@ -111,7 +112,7 @@ class VectorEnvAdapter(Adapter):
                 if active is not None:
                     active[ended] = True
         self._write(observations, into)
-        return StepResult(rewards, terminated, is_cut, end_infos, active)
+        return StepResult(rewards, terminated, truncated, end_infos, active)
 
     def _write(self, observations: Any, into: ObservationRows) -> None:
         try:

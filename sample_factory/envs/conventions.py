@@ -1,0 +1,138 @@
+"""What other packages do where the API of Gymnasium leaves a choice, or contrary to it: one row for each.
+
+What an env does is never found out by trying: it declares it, or its package has a row here. A row is added
+with what was seen, in which version, and where; SUITES.md shows the table.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+from gymnasium.vector import AutoresetMode
+
+from sample_factory.envs.abilities import wrapper_classes
+
+# What an episode counts as that a step reports as both terminated and truncated.
+AUTO = "auto"  # as the table says
+TERMINATED = "terminated"
+TRUNCATED = "truncated"
+UNLESS_DEAD = "truncated unless the player is dead"  # a ViZDoom game in the attribute `game` knows
+
+
+class Convention(NamedTuple):
+    """A row of the table; the defaults are those of an env without one.
+
+    package: the distribution, and the version in which this was seen.
+    classes: beginnings of full names of classes, up to a dot; an instance of a subclass belongs to the row.
+    autoreset: the mode of a vector env or simulator that does not declare it.
+    both_ends: what both ends at once mean.
+    repeats_first_states: whether a copy begins all of its episodes in the same state.
+    stands_still: whether copies skip a step in which another one is reset.
+    remarks: what else differs, for readers.
+    source: file of the package, and function.
+    """
+
+    package: str = ""
+    classes: tuple[str, ...] = ()
+    autoreset: AutoresetMode | None = None
+    both_ends: str = TERMINATED
+    repeats_first_states: bool = False
+    stands_still: bool = False
+    remarks: str = ""
+    source: str = ""
+
+
+UNKNOWN = Convention()
+CONVENTIONS = (
+    Convention(
+        "vizdoom 1.3.2",
+        ("vizdoom.gymnasium_wrapper",),
+        both_ends=TRUNCATED,
+        source="base_gymnasium_env.py, step",
+    ),
+    Convention(
+        "hasard 0.2.0",
+        ("hasard.envs",),
+        both_ends=TRUNCATED,
+        source="envs/scenario.py of the repository in June 2026, step; the wheel lacks the file",
+    ),
+    Convention(
+        "levdoom 1.0.3",
+        ("levdoom.envs",),
+        both_ends=UNLESS_DEAD,
+        source="envs/base.py, step",
+    ),
+    Convention(
+        "env-vizdoom-turbo 1.3.0.post31",
+        ("env_vizdoom_turbo",),
+        both_ends=TRUNCATED,
+        source="env.py, step",
+    ),
+    Convention(
+        "ale-py 0.12.1, AtariVectorEnv",
+        ("ale_py.vector_env",),
+        remarks="its mode is written to the metadata of all VectorEnvs; in SAME_STEP, infos beside an end "
+        "are of the next game",
+        source="vector_env.py, __init__ and recv",
+    ),
+    Convention(
+        "gymnasium 1.4.0, phys2d/ and tabular/",
+        ("gymnasium.envs.functional_jax_env.FunctionalJaxVectorEnv",),
+        AutoresetMode.NEXT_STEP,
+        stands_still=True,
+        source="envs/functional_jax_env.py, step",
+    ),
+    Convention(
+        "brax 0.14.2",
+        ("brax.envs",),
+        AutoresetMode.SAME_STEP,
+        repeats_first_states=True,
+        source="envs/wrappers/training.py, AutoResetWrapper",
+    ),
+    Convention(
+        "playground 0.2.0",
+        ("mujoco_playground",),
+        AutoresetMode.SAME_STEP,
+        repeats_first_states=True,
+        remarks="not with full_reset=True",
+        source="_src/wrapper.py, BraxAutoResetWrapper",
+    ),
+    Convention(
+        "mjlab 1.6.0",
+        ("mjlab.envs", "mjlab.rl"),
+        AutoresetMode.SAME_STEP,
+        remarks="a step overwrites the rewards of the one before",
+        source="managers/reward_manager.py, compute",
+    ),
+    Convention(
+        "mani-skill 3.0.1",
+        ("mani_skill",),
+        AutoresetMode.SAME_STEP,
+        remarks="`unwrapped` of ManiSkillVectorEnv is no VectorEnv",
+        source="vector/wrappers/gymnasium.py",
+    ),
+)
+
+
+def convention_of(env: Any) -> Convention:
+    """Returns the row of an env, in whatever wrappers, or of its copies; UNKNOWN without one.
+
+    env: or its class.
+    """
+    for name in _names(env):
+        for row in CONVENTIONS:
+            if any(f"{name}.".startswith(f"{beginning}.") for beginning in row.classes):
+                return row
+    return UNKNOWN
+
+
+def _names(env: Any) -> Iterator[str]:
+    """Yields the full names of the classes of an env and of what is in it, from the outside."""
+    for own in env.__mro__ if isinstance(env, type) else type(env).__mro__:
+        yield f"{own.__module__}.{own.__qualname__}"
+    if isinstance(env, wrapper_classes()):
+        yield from _names(vars(env)["env"])
+    elif isinstance(env, gym.vector.SyncVectorEnv):
+        yield from _names(env.envs[0])
+    elif isinstance(env, gym.vector.VectorEnv) and env.spec is not None:  # copies in other processes
+        yield str(env.spec.entry_point).replace(":", ".")
