@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from sample_factory.config.algorithms import BUILT_IN
 from sample_factory.config.config import Config, as_text
-from sample_factory.config.flags import ConfigError, Not, default_of
+from sample_factory.config.flags import AtLeast, ConfigError, Not, default_of
 from sample_factory.config.observation_defaults import FOLLOWING
 from sample_factory.config.sections import RETIRED_FLAGS
 from sample_factory.runtime.log import log
@@ -95,26 +95,32 @@ def why_without_effect(config: Config, name: str, facts: Facts) -> tuple[_Fault,
                     faults.append(_Fault(f"{' and '.join(facts[other])} {other}", f"{wanted[0]} {other}"))
             elif is_read(other):
                 is_open = other in config.open_flags and other in FOLLOWING
-                if not is_open and not _fits(other, values[other], wanted):
+                if not is_open and not _fits(other, values, wanted):
                     has = f"--{other}={as_text(values[other])}"
-                    faults.append(_Fault(has, _wanted(other, values[other], wanted)))
+                    faults.append(_Fault(has, _wanted(other, values, wanted)))
         if not faults:
             return ()
         reason = reason or tuple(faults)
     return reason
 
 
-def _fits(flag: str, value: Any, wanted: Sequence[Any]) -> bool:
+def _fits(flag: str, values: Mapping[str, Any], wanted: Sequence[Any]) -> bool:
+    value = values[flag]
+    if isinstance(wanted, AtLeast):
+        return bool(value >= max(values[name] for name in wanted))
     if flag == "algo" and value not in BUILT_IN:  # an algorithm of the user's own may read every flag
         return True
     return (value in wanted) != isinstance(wanted, Not)
 
 
-def _wanted(flag: str, value: Any, wanted: Sequence[Any]) -> str:
+def _wanted(flag: str, values: Mapping[str, Any], wanted: Sequence[Any]) -> str:
+    if isinstance(wanted, AtLeast):
+        largest = max(wanted, key=lambda name: values[name])
+        return f"--{flag} of at least {values[largest]:,} (--{largest})"
     if isinstance(wanted, Not):
-        return f"--{flag}=..." if wanted == (None,) else f"--{flag} other than {as_text(value)}"
-    values = [str(value) for value in wanted if value not in (None, ())]
-    return f"--{flag}={' or '.join(values)}" if values else f"no --{flag}"
+        return f"--{flag}=..." if wanted == (None,) else f"--{flag} other than {as_text(values[flag])}"
+    texts = [str(value) for value in wanted if value not in (None, ())]
+    return f"--{flag}={' or '.join(texts)}" if texts else f"no --{flag}"
 
 
 def _line(names: Sequence[str], faults: Sequence[_Fault]) -> str:

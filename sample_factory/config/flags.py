@@ -27,6 +27,10 @@ class Not(tuple[Any, ...]):
     """In `only_with`: all values but these."""
 
 
+class AtLeast(tuple[str, ...]):
+    """In `only_with`: numbers that are at least the values of these flags."""
+
+
 # Values of other flags, all of which a flag needs; or several such sets, of which it needs one.
 OnlyWith = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]]
 

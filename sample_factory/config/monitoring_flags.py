@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass
 
-from sample_factory.config.flags import NEVER, Not, flag
+from sample_factory.config.flags import NEVER, AtLeast, Not, flag
 
 EVALUATED = "eval_"  # before the name of a statistic in --save_best_metric
 _wandb_flag = functools.partial(flag, only_with={"with_wandb": (True,)})
@@ -32,6 +32,7 @@ class MonitoringFlags:
         "reward",
         "statistic that the best policy is chosen by; eval_NAME: its mean in evaluations during training",
         metavar="NAME",
+        only_with={"train_for_env_steps": AtLeast(("save_best_after",))},
     )
     save_best_after: int = flag(
         100_000, "env frames before the search for the best policy starts", at_least=0
@@ -45,6 +46,7 @@ class MonitoringFlags:
         0,
         "play --eval_episodes whenever a policy has trained on this many more env frames; 0: never",
         at_least=0,
+        only_with={"train_for_env_steps": AtLeast(("eval_every_env_steps",))},
     )
     eval_flags: str = _repeated_flag(
         "",

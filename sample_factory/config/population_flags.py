@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass
 
-from sample_factory.config.flags import Not, flag
+from sample_factory.config.flags import AtLeast, Not, flag
 
 MAX_BATCH_GROWTH = 1.5  # limit of an evolved batch size, as a multiple of --batch_size
 # TensorBoard tags, v1's and one more: prefixes of the evolved flags and of the evolved reward shaping, and
@@ -19,7 +19,11 @@ _past_flag = functools.partial(flag, only_with={"selfplay_past_share": Not((0,))
 class PbtFlags:
     """Population-based training: policies take over each other's weights, and their settings evolve."""
 
-    with_pbt: bool = flag(False, "population-based training; needs --num_policies of at least 2")
+    with_pbt: bool = flag(
+        False,
+        "population-based training; needs --num_policies of at least 2",
+        only_with={"train_for_env_steps": AtLeast(("pbt_start_mutation", "pbt_period_env_steps"))},
+    )
     pbt_period_env_steps: int = _pbt_flag(
         5_000_000, "env frames of a policy between two decisions about it", at_least=1
     )

@@ -120,7 +120,8 @@ def find_checkpoint(config: Config, choice: PolicyChoice) -> Path:
     """
     policy, checkpoint = choice
     if checkpoint in PREFIXES:
-        reason = "there is none"
+        after = f" beyond --save_best_after={config.monitoring.save_best_after}" * (checkpoint == "best")
+        reason = f"there is none{after}"
         files = find_checkpoints(config.experiment_dir, policy, checkpoint)
     elif checkpoint.startswith(MILESTONE):
         reason = "no such milestone"

@@ -131,6 +131,10 @@ class Population:
         self._decided_at = [0] * num_policies
         # Policy 0 is never mutated, so that one policy always has settings that have been tried.
         self.members = [default, *(self._mutated(default) for _ in range(1, num_policies))]
+        starts = default.hyperparameters.items()
+        fixed = [f"--{name}={value:g}" for name, value in starts if value == (1 if name == "gamma" else 0)]
+        if fixed:
+            log.warning("PBT: %s stays, since a mutation multiplies; start elsewhere", ", ".join(fixed))
         try:
             self._load()
         except ValueError as error:

@@ -9,7 +9,7 @@ import pytest
 import sample_factory
 from sample_factory.config.command import TRAIN
 from sample_factory.config.effects import report_without_effect, without_effect
-from sample_factory.config.flags import ConfigError, Not, flag, section_fields
+from sample_factory.config.flags import AtLeast, ConfigError, Not, flag, section_fields
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.envs.env_registry import register_env, resolve_family
@@ -74,6 +74,21 @@ def warnings(caplog, *argv, **options):
             "--eval_flags has no effect with --eval_every_env_steps=0: it needs --eval_every_env_steps other "
             "than 0",
         ),
+        (
+            ["--with_pbt=True", "--num_policies=2", "--train_for_env_steps=1000"],
+            "--with_pbt has no effect with --train_for_env_steps=1000: it needs --train_for_env_steps of at "
+            "least 20,000,000 (--pbt_start_mutation)",
+        ),
+        (
+            ["--eval_every_env_steps=9", "--save_best_metric=eval_reward", "--train_for_env_steps=4000"],
+            "--save_best_metric has no effect with --train_for_env_steps=4000: it needs "
+            "--train_for_env_steps of at least 100,000 (--save_best_after)",
+        ),
+        (
+            ["--eval_every_env_steps=5000", "--train_for_env_steps=1000"],
+            "--eval_every_env_steps has no effect with --train_for_env_steps=1000: it needs "
+            "--train_for_env_steps of at least 5,000 (--eval_every_env_steps)",
+        ),
         (["--pixel_format=HWC"], "--pixel_format has no effect: the layout of an image is derived from"),
         (["--fps=3"], "--fps has no effect in train, except for an env that reads its cfg"),
     ],
@@ -88,6 +103,8 @@ def test_a_flag_with_its_condition_and_one_with_its_default_value_are_not_report
         ["--algo=my_module:Mine", "--ppo_clip_value=0.5", "--vmpo_policy_kl=0.1"],
         ["--use_rnn=True", "--rnn_type=gtrxl", "--gtrxl_heads=2", "--hidden_size=64"],
         ["--actor_critic_custom=a:B", "--rnn_type=lstm", "--use_rnn=False", "--decoder_mlp_layers=3"],
+        ["--with_pbt=True", "--num_policies=2", "--train_for_env_steps=20_000_000"],
+        ["--eval_every_env_steps=9", "--save_best_metric=eval_reward", "--train_for_env_steps=100_000"],
         ["--with_wandb=False", "--wandb_project=sample_factory", "--num_nodes=1", "--weights_sync=every"],
     ):
         assert warnings(caplog, *argv) == []
@@ -234,6 +251,7 @@ def test_declarations_name_flags_sections_and_values_that_exist():
                 known = fields[other].metadata["choices"]
                 assert not known or set(values) <= set(known)
                 assert isinstance(values, (tuple, Not))
+                assert not isinstance(values, AtLeast) or set(values) <= fields.keys()
     own = {"num_agents", "num_humans"}  # of Doom
     for command in TAKE_FLAGS.values():
         words = {word.removeprefix("-") for word in command.reads.split()}

@@ -270,7 +270,10 @@ def test_rewards_between_an_agents_actions_belong_to_its_last_action():
         (["--out=."], "--out=. should be a new folder"),
         (["--out=nowhere/games"], "--out=nowhere/games"),
         (["--out=new", "--checkpoint", "latest", "best"], "2 checkpoints are chosen"),
-        (["--out=new", "--checkpoint=best"], "checkpoint best: there is none"),
+        (
+            ["--out=new", "--checkpoint=best"],
+            "checkpoint best: there is none beyond --save_best_after=100000",
+        ),
     ],
 )
 def test_bad_input_is_one_line(choosing, flags, words, refused_by):

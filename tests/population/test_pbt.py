@@ -117,6 +117,18 @@ def test_discount_and_batch_size_evolve_if_flags_say_so():
     assert set(both) - set(usual) == {"gamma", "batch_size"}
 
 
+def test_settings_that_no_mutation_changes_are_named_once(tmp_path, caplog):
+    values = {"learning_rate": 1e-4, "exploration_loss_coeff": 0.0, "gamma": 1.0}
+    population = Population(PbtFlags(**FLAGS), Member(values, {}), LearningFlags(), tmp_path, 3, seed=1)
+    (line,) = caplog.messages
+    for name, value in values.items():
+        found = [member.hyperparameters[name] for member in population.members]
+        assert (found == pytest.approx([value] * 3, abs=1e-6, rel=0)) == (f"--{name}=" in line)
+    caplog.clear()
+    Population(PbtFlags(**FLAGS), DEFAULT, LearningFlags(), tmp_path, 3, seed=1)
+    assert caplog.messages == []
+
+
 def test_a_file_that_cannot_be_read_is_refused_by_name(make_population, tmp_path):
     make_population()
     (tmp_path / "policy_01_cfg.json").write_text("{")
