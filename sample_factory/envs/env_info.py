@@ -126,7 +126,7 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
         num_simulators=0 if type(process) is OwnsProcess else process.num_processes,
         teams=_teams(env),
         # PettingZoo leaves it to the env whether it has this attribute.
-        state_space=getattr(env.env, "state_space", None) if is_pettingzoo(env.env, "ParallelEnv") else None,
+        state_space=getattr(env.env, "state_space", None) if is_pettingzoo(env.env) else None,
         are_copies=are_copies,
         is_simulator=are_copies and is_simulator(env.env),
         scripted_players=tuple(find_ability(env.env, ScriptedPlayers).scripted_players()),
@@ -265,7 +265,7 @@ def own_spaces(env: MultiAgentEnv) -> list[OwnSpaces]:
         own = own.env
     if isinstance(own, gym.vector.VectorEnv):
         return [OwnSpaces(own.single_observation_space, own.single_action_space)] * env.num_agents
-    if is_pettingzoo(own, "ParallelEnv"):
+    if is_pettingzoo(own):
         return [
             OwnSpaces(own.observation_space(name), own.action_space(name)) for name in own.possible_agents
         ]

@@ -1,4 +1,4 @@
-"""PettingZoo's parallel envs by their module, without registration: `pettingzoo_<module>`."""
+"""PettingZoo's envs by their module, without registration: `pettingzoo_<module>`."""
 
 import contextlib
 import importlib
@@ -16,16 +16,18 @@ from sample_factory.envs.protocol import EnvConfig
 
 PREFIX = "pettingzoo_"
 FUNCTION = "parallel_env"  # the name in PettingZoo's own modules
+TURN_BASED = "env"  # where there is no parallel_env
 RULE = (
-    f"After {PREFIX} comes a module with a function {FUNCTION}, of pettingzoo (butterfly.pistonball_v6) or "
-    "by its full name (mpe2.simple_spread_v3), or module:function"
+    f"After {PREFIX} comes a module with a function {FUNCTION} or {TURN_BASED}, of pettingzoo "
+    "(butterfly.pistonball_v6) or by its full name (mpe2.simple_spread_v3), or module:function"
 )
 
 
 def make_pettingzoo_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> Any:
-    """Imports the module and makes the env, by its function `parallel_env` or the one after a colon."""
+    """Imports the module and makes the env, by the function after a colon, else by `parallel_env` or, where
+    there is none, by `env`: the game is turn-based."""
     family_flags.refuse_frameskip(
         cfg,
         "PettingZoo envs skip no frames; use a function of your own that wraps the env "
@@ -40,9 +42,10 @@ def make_pettingzoo_env(
         raise ConfigError(
             f"env {full_env_name!r} needs a package that is not installed ({error}){hint}"
         ) from error
+    if function == FUNCTION and function not in contents and TURN_BASED in contents:
+        function = TURN_BASED
     if function not in contents:
-        hint = "; PettingZoo offers it as a turn-based game only" if "env" in contents else ""
-        raise ConfigError(f"env {full_env_name!r}: {module_name} has no {function}{hint}. {RULE}")
+        raise ConfigError(f"env {full_env_name!r}: {module_name} has no {function}. {RULE}")
     if not callable(contents[function]):
         raise ConfigError(f"env {full_env_name!r}: {function} of {module_name} cannot be called. {RULE}")
     kwargs = family_flags.parse_env_kwargs(cfg.env_kwargs)

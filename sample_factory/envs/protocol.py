@@ -243,6 +243,8 @@ class MultiAgentEnv(Protocol):
     next_seeds: a seed that is put here is for the reset after the next end of an episode. Only an env of one
         agent uses it, and removes it then.
     steps_in_background: whether `step` has two halves, between which the env computes in threads of its own.
+    takes_turns: whether an agent that is inactive within its episode waits for its turn: what it is rewarded
+        with meanwhile, and the end of its episode, count for its last action. Otherwise it is away.
     """
 
     env: Any
@@ -251,6 +253,7 @@ class MultiAgentEnv(Protocol):
     training_info: TrainingInfoBox
     next_seeds: list[int]
     steps_in_background: bool = False
+    takes_turns: bool = False
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         """Starts the first episode of every agent. Returns `active` as in StepResult."""
@@ -289,6 +292,7 @@ class EnvAround(MultiAgentEnv):
         self.kinds = env.kinds
         self.training_info = env.training_info
         self.next_seeds = env.next_seeds
+        self.takes_turns = env.takes_turns
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         return self._env.reset(seed, into)

@@ -15,6 +15,7 @@ NO_AGENT = -1  # owner of a buffer that is free or pending
 NOT_PENDING = 0
 FIRST_INCARNATION = 1
 INACTIVE = -1  # policy id of steps in which no live policy acted
+WAITING = -2  # policy id of steps in which a live policy waits for its turn
 
 
 class NotOwned(RuntimeError):
@@ -126,7 +127,7 @@ class TrajectoryBuffers:
         terminated    [N, T] bool
         truncated     [N, T] bool
         policy_ids    [N, T] int16       policy that acted; INACTIVE where the agent did not act, or a past
-                                         self acted
+                                         self acted; WAITING where it waits for its turn
         active_at_end [N] bool           whether the agent acts in the step after the last
         chunk_rnn_states [N, T/chunk_length, H] float32  recurrent state before step i * chunk_length
         rnn_state     [N, H] float32     recurrent state before the coming step

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, zero_non_finite
+from sample_factory.exchange.trajectory_buffers import WAITING, TrajectoryBuffers, zero_non_finite
 from sample_factory.models.actor_critic import NetworkOutput
 from sample_factory.models.policy_spec import BuiltPolicy
 from sample_factory.runtime.gpu_work import Uploads, host_array
@@ -127,13 +127,22 @@ class Batcher:
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
         """Copies buffers [B] out of shared memory, with zeros in place of what is not trained on.
 
+        Steps in which an agent waits for its turn come last, so that its turns follow each other; each
+        trajectory of a batch with such steps is a single chunk.
+
         Returns, as in `Batch`: the observations by key; other fields by name, where "outputs" [T, B, K] holds
         all that the policy put out; and the resets.
         """
         shared = self._buffers
         topology = shared.topology
         steps = np.arange(topology.rollout + 1)[:, None]
-        at = (buffer_indices, steps[:-1])  # copies straight into [T, B, ...]
+        num_chunks = topology.chunks_per_trajectory
+        waiting = shared.policy_ids[buffer_indices, steps[:-1]] == WAITING
+        if waiting.any():
+            steps = np.argsort(np.pad(waiting, ((0, 1), (0, 0))), axis=0, kind="stable")
+            num_chunks = 1
+        is_step = steps[:-1] < topology.rollout  # not the observation after the last one
+        at = (buffer_indices, np.where(is_step, steps[:-1], 0))  # copies straight into [T, B, ...]
         obs = {
             key: host_array((len(steps), len(buffer_indices), *shape), dtype, self._device)
             for key, (shape, dtype) in self._kind.row_shapes().items()
@@ -143,14 +152,14 @@ class Batcher:
         is_finite = zero_non_finite(obs, num_axes=2)
         is_finite[-2] &= is_finite[-1]  # the last step bootstraps from the observation after it
         outputs = self._kind.outputs[at]
-        rnn_states = shared.chunk_rnn_states[buffer_indices, steps[: topology.chunks_per_trajectory]]
+        rnn_states = shared.chunk_rnn_states[buffer_indices, np.arange(num_chunks)[:, None]]
         rewards = shared.rewards[at]
         is_clean = is_finite[:-1] & np.isfinite(outputs).all(axis=2)
-        acted = (shared.policy_ids[at] == self._policy_id) & is_clean
+        acted = (shared.policy_ids[at] == self._policy_id) & is_step & is_clean
         own = acted & np.isfinite(rewards)
         if not own.all():
             outputs[~own] = 0.0
-            rnn_states[~acted[:: topology.chunk_length]] = 0.0
+            rnn_states[~acted[:: topology.rollout // num_chunks]] = 0.0
         terminated = shared.terminated[at]
         truncated = shared.truncated[at]
         active_at_end = shared.active_at_end[buffer_indices][None]

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 from gymnasium import spaces
-from pettingzoo import ParallelEnv
+from pettingzoo import AECEnv, ParallelEnv
 
 NUM_CARDS = 4
 
@@ -120,6 +120,52 @@ class Cards(ParallelEnv):
         self._cards = {agent: int(self._rng.integers(NUM_CARDS)) for agent in self.agents}
         mask = np.array([1] * NUM_CARDS + [0], np.uint8)
         return {agent: {"card": card, "action_mask": mask} for agent, card in self._cards.items()}
+
+
+class Alternating(AECEnv):
+    """Two players act in turn. A game has three turns, or as many as are given.
+
+    Players observe the number of turns so far. Each turn gives its player 1 and the opponent 10; in the last
+    one, the player gets 2 and the opponent 20.
+    """
+
+    metadata = {"name": "alternating_v0", "is_parallelizable": False}
+    possible_agents = ["a", "b"]
+
+    def __init__(self, num_turns=3):
+        self.num_turns = num_turns
+        self.actions = []
+
+    def observation_space(self, agent):
+        return spaces.Box(0, 100, (4,), np.float32)  # as many numbers as CountingEnv has
+
+    def action_space(self, agent):
+        return spaces.Discrete(9)
+
+    def observe(self, agent):
+        return np.full(4, self.turn, np.float32)
+
+    def reset(self, seed=None, options=None):
+        self.turn = 0
+        self.agents = list(self.possible_agents)
+        self.rewards, self._cumulative_rewards = (dict.fromkeys(self.agents, 0.0) for _ in range(2))
+        self.terminations, self.truncations = (dict.fromkeys(self.agents, False) for _ in range(2))
+        self.infos = {agent: {} for agent in self.agents}
+        self.agent_selection = "a"
+
+    def step(self, action):
+        player = self.agent_selection
+        if self.terminations[player]:
+            self._was_dead_step(action)
+            return
+        self.actions.append((player, int(action)))
+        self.turn += 1
+        is_last = self.turn == self.num_turns
+        other = "b" if player == "a" else "a"
+        self.rewards = {player: 1.0 + is_last, other: 10.0 * (1 + is_last)}
+        self.terminations = dict.fromkeys(self.agents, is_last)
+        self.infos = {agent: {"turn": self.turn} for agent in self.agents}
+        self.agent_selection = other
 
 
 def make_cards(render_mode=None):

@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from pettingzoo import AECEnv
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_family import UnknownEnvError
@@ -19,6 +20,11 @@ def test_a_name_is_a_module_or_a_function_of_one(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("my_games.cards_v0", "my_games/cards_v0", "my_games.cards_v0:other"):
         assert isinstance(make_env(f"pettingzoo_{name}"), Cards)
+
+
+@pytest.mark.parametrize("game", ["tictactoe_v3", "connect_four_v3"])
+def test_a_game_that_is_only_turn_based_is_made_by_the_modules_other_function(game):
+    assert isinstance(make_env(f"pettingzoo_classic.{game}"), AECEnv)
 
 
 @pytest.mark.parametrize("name", ["..x", "no_such_game.x", "butterfly.", "a b"])

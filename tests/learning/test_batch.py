@@ -1,6 +1,7 @@
 import numpy as np
 import torch
 
+from sample_factory.exchange.trajectory_buffers import WAITING
 from sample_factory.learning.batch import Batcher
 from tests.counting import CountingEnv, counts, make_config, make_shared
 
@@ -82,3 +83,18 @@ def test_a_chunk_that_starts_with_a_masked_step_starts_without_memory():
     batch = Batcher(buffers, 0, torch.device("cpu")).next_batch([buffer])
     assert batch.chunk_rnn_states.shape[:2] == (2, 1)
     assert (batch.chunk_rnn_states[0] == 1).all() and (batch.chunk_rnn_states[1] == 0).all()
+
+
+def test_the_turns_of_a_player_follow_each_other_and_the_steps_in_which_it_waits_are_last():
+    buffers, buffer = full_buffer(recurrence=4)
+    buffers.obs["obs"][buffer] = np.arange(9)[:, None]
+    buffers.rewards[buffer] = np.arange(8)
+    buffers.policy_ids[buffer] = [WAITING, 0, WAITING, 0, WAITING, 0, WAITING, 0]
+    buffers.active_at_end[buffer] = False
+    buffers.chunk_rnn_states[buffer] = [[3], [4]]
+    batch = Batcher(buffers, 0, torch.device("cpu")).next_batch([buffer])
+    assert batch.obs["obs"][:, 0, 0].tolist() == [1, 3, 5, 7, 8, 0, 2, 4, 6]
+    assert batch.own[:, 0].tolist() == [True] * 4 + [False] * 4
+    assert batch.rewards[:4, 0].tolist() == [1, 3, 5, 7] and not batch.log_probs[4:].any()
+    assert not batch.resets[:5].any(), "the memory goes on from turn to turn"
+    assert batch.chunk_rnn_states.tolist() == [[[3] * buffers.rnn_state_size]], "a single chunk"

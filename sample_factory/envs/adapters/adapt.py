@@ -8,7 +8,7 @@ import gymnasium as gym
 from sample_factory.envs.adapters.adapter import Adapter
 from sample_factory.envs.adapters.list_style import ListAdapter, is_multiagent
 from sample_factory.envs.adapters.old_gym import is_old_env
-from sample_factory.envs.adapters.pettingzoo import ParallelEnvAdapter
+from sample_factory.envs.adapters.pettingzoo import ParallelEnvAdapter, Turns
 from sample_factory.envs.adapters.simulator import SimulatorVectorEnv, is_simulator
 from sample_factory.envs.adapters.single_agent import SingleAgentAdapter
 from sample_factory.envs.adapters.vector_env import VectorEnvAdapter
@@ -31,13 +31,12 @@ def adapt(env: Any, both_ends: str = AUTO) -> MultiAgentEnv:
 def _adapter_of(env: Any) -> Adapter:
     if isinstance(env, gym.vector.VectorEnv):
         return VectorEnvAdapter(env)
+    if is_pettingzoo(env, "AECEnv"):
+        return ParallelEnvAdapter(env, Turns(env))
+    if is_pettingzoo(env, "utils.conversions.turn_based_aec_to_parallel_wrapper"):
+        return ParallelEnvAdapter(env, Turns(env.aec_env))
     if is_pettingzoo(env, "ParallelEnv"):
         return ParallelEnvAdapter(env)
-    if is_pettingzoo(env, "AECEnv"):
-        raise TypeError(
-            f"make_env returned {type(env).__name__}, a turn-based AECEnv of PettingZoo; it should return a "
-            "ParallelEnv, such as pettingzoo.utils.aec_to_parallel(env)"
-        )
     if hasattr(env, "env_is_wrapped"):
         raise TypeError(
             f"make_env returned {type(env).__name__}, a VecEnv of Stable-Baselines3; it should return a "
@@ -51,8 +50,8 @@ def _adapter_of(env: Any) -> Adapter:
         return SingleAgentAdapter(env)
     raise TypeError(
         f"make_env returned {type(env).__name__}; it should return a gymnasium.Env, a "
-        "gymnasium.vector.VectorEnv, a pettingzoo.ParallelEnv, a batched simulator with num_envs, or a "
-        "multi-agent env with num_agents, observation_space(s), action_space(s), reset and step"
+        "gymnasium.vector.VectorEnv, a pettingzoo.ParallelEnv or AECEnv, a batched simulator with num_envs "
+        "or a multi-agent env with num_agents, observation_space(s), action_space(s), reset and step"
     )
 
 
@@ -77,10 +76,13 @@ def _with_deaths(env: Any) -> Any:
     return env
 
 
-def is_pettingzoo(env: Any, class_name: str) -> bool:
+def is_pettingzoo(env: Any, class_name: str = "") -> bool:
     """Returns whether the env is an instance of that class of PettingZoo, without importing PettingZoo.
 
+    class_name: by default, of either kind of envs.
     An env can be one only if its author has imported PettingZoo.
     """
-    pettingzoo = sys.modules.get("pettingzoo")
-    return pettingzoo is not None and isinstance(env, vars(pettingzoo)[class_name])
+    if not class_name:
+        return is_pettingzoo(env, "ParallelEnv") or is_pettingzoo(env, "AECEnv")
+    module, _, name = f"pettingzoo.{class_name}".rpartition(".")
+    return module in sys.modules and isinstance(env, vars(sys.modules[module])[name])

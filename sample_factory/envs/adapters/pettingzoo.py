@@ -1,4 +1,4 @@
-"""PettingZoo's parallel envs. PettingZoo itself is not imported."""
+"""PettingZoo's parallel and turn-based envs. PettingZoo itself is not imported."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +13,45 @@ from sample_factory.envs.protocol import EMPTY_INFO, EnvContractError, Info, Obs
 InfosByName = Mapping[Any, Info]
 
 
+class Turns:
+    """A turn-based AECEnv with the methods of a ParallelEnv: a step is the turn of one agent.
+
+    `is_active` in the infos says whose turn is next. As PettingZoo 1.27 prescribes, agents that have ended
+    are stepped with None until they are gone, and `rewards` are those of the last turn, of all agents.
+    """
+
+    def __init__(self, env: Any):
+        self._env = env
+
+    @property
+    def agents(self) -> list[Any]:
+        """The agents that have not ended."""
+        return list(self._env.agents)
+
+    def reset(self, seed: int | None) -> tuple[dict[Any, Any], InfosByName]:
+        self._env.reset(seed=seed)
+        return self._observe(), self._infos()
+
+    def step(self, actions: Mapping[Any, Any]) -> tuple[Any, ...]:
+        """actions: only the action of the agent whose turn it is has an effect."""
+        env = self._env
+        env.step(actions[env.agent_selection])
+        results = dict(env.rewards), dict(env.terminations), dict(env.truncations)
+        last_infos = dict(env.infos)
+        while env.agents and (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
+            env.step(None)
+        return self._observe(), *results, {**last_infos, **self._infos()}
+
+    def _observe(self) -> dict[Any, Any]:
+        return {agent: self._env.observe(agent) for agent in self._env.agents}
+
+    def _infos(self) -> InfosByName:
+        env = self._env
+        return {
+            agent: {**env.infos[agent], "is_active": agent == env.agent_selection} for agent in env.agents
+        }
+
+
 class ParallelEnvAdapter(Adapter):
     """A ParallelEnv as a MultiAgentEnv; agent i is `possible_agents[i]`. Guarantees:
 
@@ -22,8 +61,11 @@ class ParallelEnvAdapter(Adapter):
        An agent that took part in the old one without an end of its own is truncated there.
     """
 
-    def __init__(self, env: Any):
+    def __init__(self, env: Any, turns: Turns | None = None):
+        """turns: steps the env in place of the env's own methods."""
         super().__init__(env)
+        self.takes_turns = turns is not None
+        self._stepped = turns or env
         contract.check_reset_parameters(env)
         self._agents = list(env.possible_agents)
         self.num_agents = len(self._agents)
@@ -42,7 +84,7 @@ class ParallelEnvAdapter(Adapter):
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         decode = self._codecs.decode
-        returned = self.env.step(
+        returned = self._stepped.step(
             {agent: decode(i, actions[i]) for i, agent in enumerate(self._agents) if agent in self._live}
         )
         contract.check_step(returned, "each a dict by agent")
@@ -88,7 +130,7 @@ class ParallelEnvAdapter(Adapter):
         observations: Mapping[Any, Any]
         infos: InfosByName
         self.training_info.deliver()
-        observations, infos = contract.unpack_reset(self.env.reset(seed=seed))
+        observations, infos = contract.unpack_reset(self._stepped.reset(seed=seed))
         _check_dicts("reset", {"observations": observations, "infos": infos})
         self._find_live()
         if not self._live:
@@ -97,10 +139,10 @@ class ParallelEnvAdapter(Adapter):
         return infos
 
     def _find_live(self) -> None:
-        present = set(self.env.agents)
+        present = set(self._stepped.agents)
         if not present.issubset(self._agents):
             raise EnvContractError(
-                f"env.agents is {self.env.agents}, but env.possible_agents only {self._agents}"
+                f"env.agents is {self._stepped.agents}, but env.possible_agents only {self._agents}"
             )
         self._live = present - self._ended
         self._took_part |= self._live

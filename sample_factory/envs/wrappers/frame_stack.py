@@ -115,7 +115,7 @@ class FrameHistory:
 class FrameStack(EnvAround):
     """A MultiAgentEnv that observes stacks of the last images of an episode.
 
-    At the start of an episode, and of an agent that was inactive, a stack consists of the first image.
+    At the start of an episode, and of an agent that was away, a stack consists of the first image.
     """
 
     def __init__(self, env: MultiAgentEnv, num_frames: int):
@@ -144,7 +144,7 @@ class FrameStack(EnvAround):
     def _write(self, result: StepResult, into: ObservationRows) -> StepResult:
         """Writes the stacks after a step that has written its observations to the history."""
         begins = np.logical_or(result.terminated, result.truncated)
-        if self._inactive is not None:
+        if self._inactive is not None and not self.takes_turns:
             begins |= self._inactive
         if begins.any():
             self._history.restart(begins)

@@ -17,7 +17,7 @@ from sample_factory.envs.random_actions import RandomActions
 from sample_factory.exchange.messages import PolicyRequest, rows_of_messages
 from sample_factory.exchange.run_plan import RANDOM_PLAYER, EnvPlan
 from sample_factory.exchange.topology import episode_shares
-from sample_factory.exchange.trajectory_buffers import INACTIVE, TrajectoryBuffers
+from sample_factory.exchange.trajectory_buffers import INACTIVE, WAITING, TrajectoryBuffers
 from sample_factory.sampling.matchmaking.matchmaker import PlayerAssignment
 from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking
 from sample_factory.sampling.rollout.episode_log import EpisodeLog
@@ -54,6 +54,7 @@ class EnvVector:
         topology = buffers.topology
         self.envs = envs
         self.steps_in_background = all(env.steps_in_background for env in envs)  # so `send` may be called
+        self._takes_turns = any(env.takes_turns for env in envs)
         self._reward_scale = plan.reward_scale
         self._reward_clip = plan.reward_clip
         self._scripts = plan.scripts
@@ -229,6 +230,8 @@ class EnvVector:
             self._report_rewards(rewards, clipped)
         is_trained_on = self._active & self._players.is_live
         policy_ids = np.where(is_trained_on, self._players.policies, INACTIVE)
+        if self._takes_turns:
+            policy_ids[~self._active & self.log.begun & self._players.is_live] = WAITING
         self.memory.store(clipped, terminated, truncated, policy_ids)
 
     def _report_rewards(self, rewards: np.ndarray, clipped: np.ndarray) -> None:
@@ -313,7 +316,7 @@ class EnvVector:
 
     def _set_active(self, active_by_env: Mapping[int, np.ndarray | None]) -> None:
         """Sets which agents act in the coming step, and resets the recurrent state of agents that become
-        inactive, as the learner does.
+        inactive, as the learner does, unless they wait for their turn.
 
         active_by_env: by env, [agents_per_env] bool; None: all its agents.
         """
@@ -323,6 +326,7 @@ class EnvVector:
         for env, of_env in {**active_by_env, **self._resting}.items():
             if of_env is not None:
                 active[self._agents_of[env]] = of_env
-        self.memory.reset_rnn_state(self._active & ~active)
+        if not self._takes_turns:
+            self.memory.reset_rnn_state(self._active & ~active)
         self._active = active
         self._all_active = bool(active.all())

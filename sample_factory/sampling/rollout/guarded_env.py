@@ -78,6 +78,7 @@ class GuardedEnv:
         self._use(make())
         self.num_agents = self._env.num_agents
         self.kinds = self._env.kinds
+        self.takes_turns = self._env.takes_turns
         self._shaping: dict[int, Mapping[str, Any]] = {}  # by agent; absent: the env's default
         self._training_info: Mapping[str, Any] = {}
         # As StepResult.active, after the last reset, by `reset` or by a rebuild.

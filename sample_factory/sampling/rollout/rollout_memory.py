@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sample_factory.envs.protocol import ObservationRows
-from sample_factory.exchange.trajectory_buffers import INACTIVE, NotOwned, TrajectoryBuffers
+from sample_factory.exchange.trajectory_buffers import INACTIVE, WAITING, NotOwned, TrajectoryBuffers
 
 
 class RolloutMemory:
@@ -27,6 +27,7 @@ class RolloutMemory:
             raise NotOwned(f"worker {worker_index} finds too few free buffers at its start")
         self.buffer_indices = acquired
         self.step = 0
+        self._last_turns = np.full(len(acquired), -1)  # of each agent in this rollout; -1: none yet
         buffers.rnn_state[acquired] = 0.0
         kinds = buffers.kinds
         self._action_columns = slice(0, max(kind.rows.num_action_values for kind in kinds))
@@ -60,12 +61,20 @@ class RolloutMemory:
     def store(
         self, rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, policy_ids: np.ndarray
     ) -> None:
-        """Writes the results of the current step, each [agents]."""
+        """Writes the results of the current step, each [agents]. What an agent gets while it waits for its
+        turn is added to its last turn, if that is in this rollout."""
         at = (self.buffer_indices, self.step)
         self._buffers.rewards[at] = rewards
         self._buffers.terminated[at] = terminated
         self._buffers.truncated[at] = truncated
         self._buffers.policy_ids[at] = policy_ids
+        self._last_turns[policy_ids >= 0] = self.step
+        waiting = np.flatnonzero((policy_ids == WAITING) & (self._last_turns >= 0))
+        if len(waiting):
+            last = (self.buffer_indices[waiting], self._last_turns[waiting])
+            self._buffers.rewards[last] += rewards[waiting]
+            self._buffers.terminated[last] |= terminated[waiting]
+            self._buffers.truncated[last] |= truncated[waiting]
 
     def discard_step(self, agents: slice) -> None:
         """Excludes the current step of some agents from training."""
@@ -95,6 +104,7 @@ class RolloutMemory:
         self._buffers.hand_over(self._worker_index, full, self._agent_ids, acted)
         self.buffer_indices = fresh
         self.step = 0
+        self._last_turns[:] = -1
         return full, acted
 
     def _acted(self, full: np.ndarray, policies: np.ndarray) -> np.ndarray:

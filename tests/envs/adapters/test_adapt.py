@@ -3,22 +3,14 @@
 import subprocess
 import sys
 
-import pettingzoo
 import pytest
 
 from sample_factory.envs.adapters.adapt import adapt
-from tests.envs.parallel_envs import Cards
 
 
 def test_an_object_that_is_no_env_is_refused():
     with pytest.raises(TypeError, match="make_env returned int"):
         adapt(7)
-
-
-def test_a_turn_based_env_is_refused_with_the_way_to_make_it_parallel():
-    turn_based = pettingzoo.utils.parallel_to_aec(Cards())
-    with pytest.raises(TypeError, match="turn-based AECEnv.*aec_to_parallel"):
-        adapt(turn_based)
 
 
 def test_a_rollout_worker_of_another_env_does_not_load_pettingzoo():

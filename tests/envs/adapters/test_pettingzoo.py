@@ -1,13 +1,16 @@
-"""PettingZoo's parallel envs: agents that die, join and are away."""
+"""PettingZoo's envs: agents that die, join and are away; games with turns."""
 
 import numpy as np
 import pettingzoo
 import pytest
+from pettingzoo.classic import connect_four_v3, tictactoe_v3
+from pettingzoo.utils.conversions import turn_based_aec_to_parallel
 
 from sample_factory.envs.abilities import RewardShaping, TrainingInfo, find_ability
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.protocol import EnvContractError, ObservationRows
-from tests.envs.parallel_envs import Scripted, Turn
+from sample_factory.envs.random_actions import RandomActions
+from tests.envs.parallel_envs import Alternating, Scripted, Turn
 
 
 class Driven:
@@ -203,3 +206,40 @@ def test_a_living_agent_without_an_observation_is_refused():
     env._observe = lambda agents: {}
     with pytest.raises(EnvContractError, match="'a' is in env.agents, but the env returned no observation"):
         Driven(env)
+
+
+@pytest.mark.parametrize(
+    "convert", [lambda env: env, turn_based_aec_to_parallel], ids=["as it is", "converted"]
+)
+def test_in_a_turn_based_game_only_the_player_whose_turn_it_is_acts(convert):
+    game = Alternating()
+    driven = Driven(convert(game))
+    assert driven.adapted.takes_turns and driven.active == [True, False]
+    results = [driven.step((action, action + 1)) for action in range(4)]
+    assert game.actions == [("a", 0), ("b", 2), ("a", 2), ("a", 3)], "the second game begins with a, too"
+    assert [result.active.tolist() for result in results] == [
+        [False, True], [True, False], [True, False], [False, True],
+    ]  # fmt: skip
+    assert [result.rewards for result in results[:3]] == [[1, 10], [10, 1], [2, 20]]
+    assert results[2].terminated == [True, True] and not any(results[1].terminated + results[3].terminated)
+    assert results[2].end_infos == {0: {"turn": 3}, 1: {"turn": 3}}
+
+
+@pytest.mark.parametrize(("game", "num_turns"), [(tictactoe_v3, 9), (connect_four_v3, 42)])
+def test_the_mask_of_pettingzoos_board_games_allows_the_legal_moves_of_the_player_that_acts(game, num_turns):
+    env = adapt(game.env())
+    rows = ObservationRows.allocate(env.kinds)
+    draw = RandomActions(env.kinds, seed=0)
+    active = env.reset(0, rows)
+    rewards, lengths = [], [0]
+    while len(lengths) <= 20:
+        assert rows.arrays["action_mask"][:, 0].any(axis=1).tolist() == active.tolist()
+        result = env.step(draw(rows), rows)
+        active = result.active
+        lengths[-1] += 1
+        assert active.sum() == 1 and not any(result.truncated), "an illegal move would truncate, too"
+        if any(result.terminated):
+            assert result.terminated == [True, True] and lengths[-1] <= num_turns
+            rewards.append(tuple(result.rewards))
+            lengths.append(0)
+    assert set(rewards) <= {(1, -1), (-1, 1), (0, 0)} and {(1, -1), (-1, 1)} <= set(rewards)

@@ -8,7 +8,7 @@ import pytest
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.protocol import EPISODE_CONTINUES, NO_END_INFOS, StepResult
 from sample_factory.exchange.messages import EpisodeReport, Incident
-from sample_factory.exchange.trajectory_buffers import INACTIVE
+from sample_factory.exchange.trajectory_buffers import INACTIVE, WAITING
 from sample_factory.sampling.rollout import env_vector
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from tests.counting import (
@@ -23,6 +23,7 @@ from tests.counting import (
     make_config,
     make_shared,
 )
+from tests.envs.parallel_envs import Alternating
 from tests.sampling.matchmaking.matchmakers import random_matchmaker
 
 
@@ -34,6 +35,7 @@ class Named:
     def __init__(self, env, number, loses=()):
         self.env, self.name, self.loses, self.steps = env, f"worker 0: env {number} (counting)", loses, 0
         self.adapted = adapt(env)
+        self.takes_turns = self.adapted.takes_turns
 
     def reset(self, seed, into):
         self.active_after_reset = self.adapted.reset(seed, into)
@@ -304,6 +306,33 @@ def test_an_agent_that_is_inactive_after_the_reset_has_no_requests():
     assert list(joined) == [INACTIVE, *[0] * 7]
 
 
+def test_what_a_player_gets_while_it_waits_for_its_turn_counts_for_its_last_turn():
+    vector, buffers = make_party(Alternating(num_turns=5))
+    buffers.rnn_state[:] = 7.0
+    mine, other = play(vector, buffers, 9)
+    assert (buffers.rnn_state[vector.memory.buffer_indices] == 0).all(), "both games have ended"
+    # Each player's turn is rewarded with 1, the opponent's next with 10; the last turn with 2 and 20.
+    expected = {
+        mine.buffer: ([0, WAITING] * 2 + [0] + [0, WAITING, 0], {0: 11, 2: 11, 4: 2, 5: 11, 7: 1}),
+        other.buffer: ([INACTIVE, 0, WAITING, 0, WAITING, INACTIVE, 0, WAITING], {1: 11, 3: 21, 6: 11}),
+    }
+    for buffer, (policies, rewards) in expected.items():
+        assert buffers.policy_ids[buffer].tolist() == policies
+        assert {t: float(buffers.rewards[buffer, t]) for t in rewards} == rewards
+        ends = [t for t in rewards if buffers.terminated[buffer, t]]
+        assert ends == ([4] if buffer == mine.buffer else [3])
+
+
+def test_the_recurrent_state_of_a_player_lasts_while_it_waits_and_ends_with_the_game():
+    vector, buffers = make_party(Alternating())
+    states = []
+    for _ in range(3):
+        buffers.rnn_state[:] = 7.0
+        play(vector, buffers, 1)
+        states.append(buffers.rnn_state[vector.memory.buffer_indices, 0].tolist())
+    assert states == [[7, 7], [7, 7], [0, 0]]
+
+
 def test_an_agent_that_is_inactive_after_a_rebuild_has_no_requests():
     vector, buffers = make_party(Latecomer(0, 2))
     vector.envs[0].loses = (2,)
@@ -429,7 +458,7 @@ class Batched:
     name = "worker 0: env 0 (batched)"
     active_after_reset = None
 
-    steps_in_background = False
+    steps_in_background = takes_turns = False
 
     def __init__(self, num_agents):
         self.num_agents = num_agents
