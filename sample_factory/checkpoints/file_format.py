@@ -4,6 +4,7 @@ import errno
 import math
 import os
 import pickle
+import re
 import shutil
 from collections.abc import Mapping
 from numbers import Real
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from sample_factory.checkpoints.checkpoint_error import check_undamaged
 from sample_factory.config.flags import shortened
@@ -22,8 +24,17 @@ MAX_EXPANSION = 4
 FREE_BYTES = 2**28  # of tensors that are allowed in any file
 ACTION_SCALE = "scale_actions"  # buffer of an action head
 MAX_COUNT = 10**15  # of steps or frames: a million per second for 30 years
-COUNTS = ("train_step", "env_steps", "samples", "skipped_steps")
+MAX_VERSION = 2**31 - 1  # trajectory buffers have versions as int32
+COUNTS = {
+    "train_step": MAX_VERSION,
+    "env_steps": MAX_COUNT,
+    "samples": MAX_COUNT,
+    "skipped_steps": MAX_COUNT,
+}
 NUMBERS = ("curr_lr", "best_performance")
+# Names of tensors that are never negative: running statistics of a network, and moments of an optimizer.
+STATISTICS = re.compile(r"(observation_normalizers|returns_normalizer)\.(.+\.)?(variance|count)")
+MOMENTS = ("step", "exp_avg_sq", "square_avg")
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -49,27 +60,31 @@ def read_state(path: Path) -> dict[str, Any]:
 
 def check_values(state: Mapping[str, Any], file_size: int) -> None:
     """Raises ValueError for contents of a checkpoint that no training writes: tensors that are much larger
-    than the file, or have NaN, and impossible counts. file_size: bytes."""
-    pending: list[Any] = [state]
+    than the file, not finite or negative where that is impossible, and impossible counts. file_size: bytes.
+    """
+    pending: list[tuple[Any, Any]] = [("state", state)]
     free = MAX_EXPANSION * file_size + FREE_BYTES
     for _ in range(MAX_VALUES):
         if not pending:
             break
-        value = pending.pop()
+        name, value = pending.pop()
         if isinstance(value, torch.Tensor):
             free -= value.numel() * value.element_size()
             if free < 0:
                 raise ValueError(f"a {_kind_of(value)} in it is larger than what is stored of it")
-            _check_tensor(value)
-        elif isinstance(value, dict):
-            pending += value.values()
+            _check_tensor(str(name), value)
+        elif isinstance(value, Mapping):
+            pending += value.items()
         elif isinstance(value, (list, tuple)):
-            pending += value
+            pending += [("", item) for item in value]
     else:  # also where a list contains itself
         raise ValueError(f"it holds more than {MAX_VALUES:,} values")
-    for name in COUNTS:
+    weights = {} if state.get("model") is None else state["model"]
+    if not isinstance(weights, Mapping) or not all(isinstance(w, torch.Tensor) for w in weights.values()):
+        raise ValueError("its weights of a model are no tensors by name")
+    for name, limit in COUNTS.items():
         count = state.get(name, 0)
-        if type(count) is not int or not 0 <= count <= MAX_COUNT:
+        if type(count) is not int or not 0 <= count <= limit:
             raise ValueError(f"{name} = {shortened(repr(count))} in it is not a possible count")
     for name in NUMBERS:
         number = state.get(name)
@@ -78,32 +93,40 @@ def check_values(state: Mapping[str, Any], file_size: int) -> None:
             raise ValueError(f"{name} = {shortened(repr(number))} in it is not a finite number")
 
 
-def _check_tensor(tensor: torch.Tensor) -> None:
-    """Raises ValueError for a tensor that is sparse, quantised or without data, or that has NaN. Infinity is
-    allowed: a mask of a network may have it."""
-    if (
-        tensor.layout != torch.strided
-        or tensor.is_quantized
-        or tensor.device.type != "cpu"
-        or tensor.is_nested
-    ):
+def _check_tensor(name: str, tensor: torch.Tensor) -> None:
+    """Raises ValueError for a tensor that is sparse, quantised or without data, that has NaN or infinity, or
+    that is negative and must not be.
+
+    -inf is allowed, since a mask of a network may have it; `check_fits` knows which tensors are weights. The
+    variance of observations above 1e19 is infinite, and maps them to 0.
+    """
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta or tensor.is_nested:
         raise ValueError(f"a {_kind_of(tensor)} in it is sparse, quantised or without data")
-    if (tensor.is_floating_point() or tensor.is_complex()) and tensor.isnan().any():
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return
+    if tensor.isnan().any():
         raise ValueError(f"a {_kind_of(tensor)} in it has NaN")
+    is_statistic = STATISTICS.fullmatch(name) is not None
+    if (is_statistic or name in MOMENTS) and (tensor < 0).any():
+        raise ValueError(f"{name} in it is negative")
+    if not is_statistic and (tensor.isinf() & (tensor != -torch.inf)).any():
+        raise ValueError(f"a {_kind_of(tensor)} in it is infinite")
 
 
 def _kind_of(tensor: torch.Tensor) -> str:
     return f"tensor of shape {shortened(str(list(tensor.shape)))}"
 
 
-def check_fits(saved: Any, own: Mapping[str, Any]) -> None:
+def check_fits(saved: Any, module: nn.Module) -> None:
     """Raises ValueError, with the first difference, unless both have the same tensors in the same shapes, and
-    the same scale of the actions, without which the weights would mean other actions.
+    the same scale of the actions, without which the weights would mean other actions. Raises it too for a
+    weight that is not finite.
 
-    saved: the weights of a model in a checkpoint. own: the state_dict of the model.
+    saved: the weights of the module in a checkpoint.
     """
     if not isinstance(saved, Mapping):
         raise ValueError("it has no weights of a model")
+    own = module.state_dict()
     differences = []
     for name in [*own, *(name for name in saved if name not in own)]:
         there, here = (
@@ -116,6 +139,9 @@ def check_fits(saved: Any, own: Mapping[str, Any]) -> None:
     if differences:
         more = f"; {len(differences) - 1} more tensors differ" if len(differences) > 1 else ""
         raise ValueError(f"it is of another network or version: {differences[0]}{more}")
+    for name, _ in module.named_parameters(remove_duplicate=False):
+        if not saved[name].isfinite().all():
+            raise ValueError(f"the weight {name} in it is not finite")
 
 
 def write_state(state: Mapping[str, Any], path: Path, temporary: Path) -> None:
@@ -140,7 +166,7 @@ def why_not_written(state: Mapping[str, Any], folder: Path, error: Exception) ->
         return " ".join(str(error).split())
     if cause.errno not in (errno.ENOSPC, errno.EDQUOT):
         return str(cause)
-    sizes = f"it needs about {_size_text(_num_bytes(state))}"
+    sizes = f"it needs about {_size_text(size_of(state))}"
     try:
         free = shutil.disk_usage(folder).free
     except OSError:  # the disk has been removed
@@ -152,7 +178,7 @@ def _size_text(num_bytes: int) -> str:
     return f"{num_bytes / 1e6:.1f} MB" if num_bytes >= 1e6 else f"{num_bytes / 1e3:.1f} kB"
 
 
-def _num_bytes(value: Any) -> int:
+def size_of(value: Any) -> int:
     """Returns the size of all tensors in nested mappings and sequences."""
     if isinstance(value, torch.Tensor):
         return value.nbytes
@@ -160,4 +186,4 @@ def _num_bytes(value: Any) -> int:
         value = value.values()
     elif not isinstance(value, (list, tuple)):
         return 0
-    return sum(_num_bytes(item) for item in value)
+    return sum(size_of(item) for item in value)

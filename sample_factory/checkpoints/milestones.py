@@ -24,6 +24,7 @@ MAX_ZEROS = 20  # after the decimal point of a value in a file name
 SNAPSHOT = "evaluated.pth"  # the file of weights that are being evaluated
 BEST_SNAPSHOT = f"best_{SNAPSHOT}"  # of weights that become the best checkpoint
 DONATION = "donation.pth"  # the file of weights that another policy takes over
+TEMPORARY_NAME = ".temp_checkpoint"  # of an unfinished file; no glob for checkpoints matches it
 RETRY_SECONDS = 30.0  # after a milestone that could not be saved, for example because the disk is full
 
 
@@ -83,8 +84,9 @@ def resumed_env_frames(experiment_dir: Path, policy_id: int, kind: str) -> int |
 
 def delete_snapshots(experiment_dir: Path) -> None:
     """Deletes the files of snapshots, which a killed run may have left. Raises OSError."""
-    for file in Path(experiment_dir).glob(f"checkpoint_p*/*{SNAPSHOT}"):
-        file.unlink(missing_ok=True)
+    for name in (f"*{SNAPSHOT}", DONATION, TEMPORARY_NAME):
+        for file in Path(experiment_dir).glob(f"checkpoint_p*/{name}"):
+            file.unlink(missing_ok=True)
 
 
 class Milestone(NamedTuple):

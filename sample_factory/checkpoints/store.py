@@ -8,8 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
-from sample_factory.checkpoints.file_format import read_state, why_not_written, write_state
+from sample_factory.checkpoints.file_format import (
+    check_values,
+    read_state,
+    size_of,
+    why_not_written,
+    write_state,
+)
 from sample_factory.checkpoints.milestones import (
+    TEMPORARY_NAME,
     Milestone,
     checkpoint_folder,
     checkpoint_name,
@@ -19,31 +26,41 @@ from sample_factory.checkpoints.milestones import (
 )
 from sample_factory.runtime.log import log
 
-TEMPORARY_NAME = ".temp_checkpoint"  # no glob for checkpoints matches it
-
 
 class Checkpoints:
     """The folder checkpoint_p<policy> of an experiment. Promises:
 
     1. A file with the name of a checkpoint is complete: it was written under another name, synced, renamed.
+       Nothing is written that `load` would refuse.
     2. The newest `keep` checkpoints and every milestone are kept.
     3. If there are checkpoints, `load` never returns None: it falls back to an older one, or raises.
     """
 
-    def __init__(self, experiment_dir: Path, policy_id: int, keep: int):
+    def __init__(
+        self,
+        experiment_dir: Path,
+        policy_id: int,
+        keep: int,
+        check: Callable[[Mapping[str, Any]], None] = lambda state: None,
+    ):
+        """check: raises ValueError for a state that is not to be written."""
+        self._check = check
         self._experiment_dir = Path(experiment_dir)
         self._policy_id = policy_id
         self._keep = keep
         self.folder = checkpoint_folder(experiment_dir, policy_id)
 
-    def save(self, state: Mapping[str, Any], version: int, env_frames: int) -> Path | None:
+    def save(
+        self, state: Mapping[str, Any], version: int, env_frames: int, is_tried: bool = True
+    ) -> Path | None:
         """Writes checkpoint_<version>_<env frames>.pth and deletes the oldest ones beyond `keep`.
 
+        is_tried: whether training continues with this state. Otherwise nothing is deleted.
         This and every other `save` method returns None, and logs the reason, if the file cannot be written.
         """
         path = self._write(state, self.folder / checkpoint_name(version, env_frames))
-        if path is not None:
-            _delete(old for old in self._sorted("latest")[: -self._keep] if old != path)
+        if path is not None and is_tried:
+            delete_files(old for old in self._sorted("latest")[: -self._keep] if old != path)
         return path
 
     def save_milestone(self, state: Mapping[str, Any], version: int, env_frames: int) -> Path | None:
@@ -130,9 +147,11 @@ class Checkpoints:
         temporary = self.folder / TEMPORARY_NAME
         started = time.monotonic()
         try:
+            check_values(state, file_size=size_of(state))
+            self._check(state)
             write_state(state, path, temporary)
-        except (OSError, RuntimeError) as error:  # torch makes a RuntimeError of an OSError
-            _delete([temporary])
+        except (OSError, RuntimeError, ValueError) as error:  # torch makes a RuntimeError of an OSError
+            delete_files([temporary])
             log.error(
                 "COULD NOT SAVE %s: %s. Older checkpoints are untouched; training continues",
                 path,
@@ -170,7 +189,7 @@ def _reason(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _delete(paths: Iterable[Path]) -> None:
+def delete_files(paths: Iterable[Path]) -> None:
     """Deletes files. An OSError is logged: it is no reason to stop a training."""
     for path in paths:
         try:

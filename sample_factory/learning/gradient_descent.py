@@ -26,9 +26,11 @@ class NumericalError(Explained, RuntimeError):
 class GradientDescent:
     """Makes SGD steps, with one optimizer for each module that has trainable parameters.
 
-    A step whose gradient is not finite is skipped and counted. Where there is nothing to learn from (no valid
-    sample, hence a gradient of exactly 0), momentum does not move the weights either. Many such steps in a
-    row raise NumericalError.
+    A step whose gradient is not finite is skipped and counted. Without a valid sample, momentum does not move
+    the weights either. Many such steps in a row raise NumericalError.
+
+    newest_is_finite: whether the newest gradient of these weights was finite; None before the first one.
+    has_failed: whether `step` has raised NumericalError.
     """
 
     def __init__(
@@ -48,6 +50,8 @@ class GradientDescent:
             for name, module in modules.items()
             if any(parameter.requires_grad for parameter in module.parameters())
         }
+        self.newest_is_finite: bool | None = None
+        self.has_failed = False
         self.skipped_steps = 0
         self._skipped_in_a_row = 0
         self._empty_in_a_row = 0
@@ -60,10 +64,10 @@ class GradientDescent:
         """Allows `count` more steps in a row without anything to learn from."""
         self._empty_in_a_row = -count
 
-    def step(self, loss: Tensor, learning_rate: float) -> float:
+    def step(self, loss: Tensor, learning_rate: float, num_samples: int | Tensor) -> float:
         """Makes one step of every optimizer, or none. Returns the norm of the whole gradient before clipping.
 
-        Raises NumericalError.
+        num_samples: valid samples of all learners in the minibatch. Raises NumericalError.
         """
         for optimizer in self._optimizers.values():
             optimizer.zero_grad(set_to_none=True)
@@ -74,10 +78,11 @@ class GradientDescent:
             self._group.sum_gradients(parameters_of(optimizer))
         limit = self._flags.max_grad_norm or float("inf")
         norm = math.hypot(*(clip_gradient(optimizer, limit) for optimizer in self._optimizers.values()))
-        if norm == 0.0:
+        if not num_samples:  # read after the norm, until which a GPU is not waited for
             self._count_empty()
             return norm
-        if not math.isfinite(norm):
+        self.newest_is_finite = math.isfinite(norm)
+        if not self.newest_is_finite:
             self._skip(loss.item(), norm)
             return norm
         for optimizer in self._optimizers.values():
@@ -90,6 +95,7 @@ class GradientDescent:
         self.skipped_steps += 1
         self._skipped_in_a_row += 1
         if self._skipped_in_a_row >= MAX_SKIPPED_STEPS_IN_A_ROW:
+            self.has_failed = True
             raise NumericalError(
                 f"loss {loss} and gradient norm {norm} were not finite for {self._skipped_in_a_row} steps in "
                 "a row; look for NaN or inf in rewards and observations, or lower --learning_rate"
@@ -98,6 +104,7 @@ class GradientDescent:
     def _count_empty(self) -> None:
         self._empty_in_a_row += 1
         if self._empty_in_a_row >= MAX_EMPTY_STEPS_IN_A_ROW:
+            self.has_failed = True
             raise NumericalError(
                 f"there was nothing to learn from in {self._empty_in_a_row} steps in a row: every sample had "
                 "NaN or inf in its observation, reward or action (health/broken_numbers counts them), was "
@@ -122,7 +129,7 @@ class GradientDescent:
         """
         names = [name for name in self._modules if name in state or name == MODEL]
         for name in names:
-            check_fits(state.get(name), self._modules[name].state_dict())
+            check_fits(state.get(name), self._modules[name])
         saved_name = state.get("optimizer_name", "adam")
         if saved_name != self._flags.optimizer:
             raise ValueError(f"the checkpoint is of --optimizer={saved_name}, not {self._flags.optimizer}")
@@ -133,6 +140,7 @@ class GradientDescent:
             if name in self._optimizers:
                 load_optimizer(self._optimizers[name], state[_optimizer_key(name)])
         self.skipped_steps = state.get("skipped_steps", 0)
+        self.newest_is_finite = None
 
 
 def clip_gradient(optimizer: torch.optim.Optimizer, limit: float) -> float:

@@ -54,6 +54,7 @@ class Learner:
 
     flags: the learning section, which a takeover may change. policy: the network and its device.
     algorithm: computes targets and losses, and may have modules of its own.
+    descent: makes the SGD steps, and knows whether they are finite.
     newest_diverged: result of the function of this name for the last iteration; NO_VERSION without
         --weights_sync=divergence.
     """
@@ -80,7 +81,7 @@ class Learner:
         if args.config.run.compile:
             compile_encoders(self.model, self.device)
         self._rng = np.random.default_rng(args.seed)
-        self.algorithm, self._descent = self._make_algorithm()
+        self.algorithm, self.descent = self._make_algorithm()
         self._lr = self._make_learning_rate()
         self.version = 0  # number of SGD steps
         self._generation = 0  # number of takeovers in this run
@@ -176,7 +177,7 @@ class Learner:
             targets = self.algorithm.targets(minibatch, evaluation)
             self._count_returns(targets, minibatch)
         losses = self.algorithm.losses(minibatch, evaluation, targets)
-        grad_norm = self._descent.step(share.weighted(losses.total), self._lr.value)
+        grad_norm = self.descent.step(share.weighted(losses.total), self._lr.value, share.of_all)
         self.version += 1
         self.algorithm.after_step(self.version)
         self._after_step()
@@ -205,7 +206,7 @@ class Learner:
         counters = {
             "lr": self._lr.value,
             "grad_norm": last.grad_norm,
-            "skipped_steps": float(self._descent.skipped_steps),
+            "skipped_steps": float(self.descent.skipped_steps),
             "valids_fraction": float(valid.sum()) / max(1, len(valid)),
             "num_sgd_steps": float(self.version),
         }
@@ -234,7 +235,7 @@ class Learner:
             "curr_lr": self._lr.value,
             "learning_rate": self.flags.learning_rate,
             "minibatch_rng": self._rng.bit_generator.state,
-            **self._descent.state_dict(),
+            **self.descent.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -242,11 +243,11 @@ class Learner:
 
         Raises ValueError, which names the first difference, if the weights do not fit the model.
         """
-        self._descent.load_state_dict(state)
+        self.descent.load_state_dict(state)
         if not self.algorithm.modules.keys() <= state.keys():
             # Another algorithm was trained until now; the modules of this one may be copies of the network.
-            self.algorithm, self._descent = self._make_algorithm()
-            self._descent.load_state_dict(state)
+            self.algorithm, self.descent = self._make_algorithm()
+            self.descent.load_state_dict(state)
         self.version = state["train_step"]
         self.env_frames = state["env_steps"]
         self.samples = state.get("samples", 0)
@@ -257,6 +258,10 @@ class Learner:
         if flags.lr_schedule.startswith("kl_adaptive") and is_same:
             # Another schedule may have ended at 0, which no factor would change.
             self._lr.value = min(max(state["curr_lr"], flags.lr_adaptive_min), flags.lr_adaptive_max)
+
+    def check_weights(self, state: Mapping[str, Any]) -> None:
+        """Raises ValueError for a state whose weights are not those of this model, or are not finite."""
+        check_fits(state.get(MODEL), self.model)
 
     def shared_state(self) -> dict[str, Any]:
         """Returns what all learners of a policy must have in common before they train together."""
@@ -272,7 +277,7 @@ class Learner:
         self.flags = state["flags"]
         if state["generation"] != self._generation:
             self._begin_generation(state["generation"])
-        self._descent.set_flags(self.flags)
+        self.descent.set_flags(self.flags)
         self.algorithm.set_flags(self.flags)
         self._lr = self._make_learning_rate()
         self._lr.value = state["curr_lr"]
@@ -282,10 +287,10 @@ class Learner:
 
         Raises ValueError, which names the first difference, if they do not fit.
         """
-        check_fits(state.get(MODEL), self.model.state_dict())
+        self.check_weights(state)
         self.model.load_state_dict(state[MODEL])
         # Modules of the algorithm may be copies of the network.
-        self.algorithm, self._descent = self._make_algorithm()
+        self.algorithm, self.descent = self._make_algorithm()
 
     @property
     def trajectories_per_batch(self) -> int:
@@ -296,7 +301,7 @@ class Learner:
         """Continues with new values of some flags; a new learning rate restarts its schedule."""
         former = self.flags
         self.flags = replace(former, **values)
-        self._descent.set_flags(self.flags)
+        self.descent.set_flags(self.flags)
         self.algorithm.set_flags(self.flags)
         if self.flags.learning_rate != former.learning_rate:
             self._lr = self._make_learning_rate()
@@ -307,13 +312,13 @@ class Learner:
         Counters stay. Samples of the former weights, wherever they still are, belong to a former generation
         and are not trained on. Raises as `load_state_dict`.
         """
-        self._descent.load_state_dict({**state, "skipped_steps": self._descent.skipped_steps})
+        self.descent.load_state_dict({**state, "skipped_steps": self.descent.skipped_steps})
         self._begin_generation(self._generation + 1)
 
     def _begin_generation(self, generation: int) -> None:
         """Expects samples of former weights, which are not trained on, until new ones arrive."""
         num_steps = self.flags.ppo_epochs * self.flags.num_batches_per_iteration
-        self._descent.expect_empty_steps(STALE_ITERATIONS * num_steps)
+        self.descent.expect_empty_steps(STALE_ITERATIONS * num_steps)
         self._generation = generation
 
     def weights(self) -> Weights:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.milestones import Milestone, MilestoneSchedule
-from sample_factory.checkpoints.store import Checkpoints, read_checkpoint
+from sample_factory.checkpoints.store import Checkpoints, delete_files, read_checkpoint
 from sample_factory.exchange.messages import (
     MilestoneSaved,
     NewSettings,
@@ -28,6 +28,10 @@ class Saver:
     With population-based training, it also takes over the weights of another policy; between two batches, so
     that neither weights nor flags change within a batch.
 
+    Nothing is written while the newest SGD step was not finite, or after a NumericalError: the cause may be
+    in the state, such as a buffer of a user's network that no check knows. Then the last good checkpoint
+    stays the newest.
+
     All fields belong to the trainer thread (to the main thread before it starts and after it ends).
     """
 
@@ -40,6 +44,7 @@ class Saver:
         self._learner = learner
         self._checkpoints = checkpoints
         self._is_enabled = not config.sampling.sampler_only
+        self._is_saved = False  # whether the weights are in the newest checkpoint
         self._time_to_save = Every(config.monitoring.save_every_sec)
         self._resume(config.monitoring.load_checkpoint_kind)
         if args.transfer_from is not None and checkpoints.is_empty():
@@ -61,6 +66,7 @@ class Saver:
             )
         if state is not None:
             self._checkpoints.supersede(self._learner.version)
+            self._is_saved = kind == "latest"
             log.info("Policy %d resumes at %d SGD steps, %d env frames", *self._counts())
 
     def _transfer(self, path: Path) -> None:
@@ -82,13 +88,28 @@ class Saver:
         return self._learner.state_dict(), self._learner.version, self._learner.env_frames
 
     def save(self) -> bool:
-        """Saves a checkpoint, unless nothing is learned (--sampler_only). Returns False if that failed."""
-        if not self._is_enabled:
+        """Saves a checkpoint. Returns False if that failed.
+
+        Does nothing if nothing is learned (--sampler_only), while numbers are broken, and if no step has
+        changed weights that were loaded from the newest checkpoint.
+        """
+        descent = self._learner.descent
+        is_unchanged = descent.newest_is_finite is None and self._is_saved
+        if not self._is_enabled or descent.has_failed or is_unchanged:
             return True
-        return self._checkpoints.save(*self._state()) is not None
+        if descent.newest_is_finite is False:
+            log.warning("No checkpoint is written: the newest SGD step was not finite")
+            return True
+        self._is_saved = (
+            self._checkpoints.save(*self._state(), is_tried=bool(descent.newest_is_finite)) is not None
+        )
+        return self._is_saved
 
     def save_when_due(self, send: Callable[[Report], None]) -> None:
-        """Saves a regular checkpoint and a milestone, each if its time has come."""
+        """Saves a regular checkpoint and a milestone, each if its time has come and the newest step was
+        finite."""
+        if not self._learner.descent.newest_is_finite:
+            return
         if self._time_to_save():
             self.save()
         if not self._milestones.is_due(self._learner.env_frames):
@@ -102,6 +123,9 @@ class Saver:
         """Carries out a request. A failure is described in the answer; the learner then stays unchanged."""
         match request:
             case SnapshotRequest(name):
+                if self._learner.descent.newest_is_finite is False:
+                    log.warning("%s is not written: the newest SGD step was not finite", name)
+                    return Snapshot(name, *self._counts(), None)
                 path = self._checkpoints.save_snapshot(self._learner.state_dict(), name)
                 return Snapshot(name, *self._counts(), None if path is None else str(path))
             case NewSettings():
@@ -109,13 +133,16 @@ class Saver:
 
     def _take(self, settings: NewSettings) -> SettingsTaken:
         if settings.donation is not None:
+            donation = Path(settings.donation)
             try:
-                self._learner.take_over(read_checkpoint(Path(settings.donation)))
+                self._learner.take_over(read_checkpoint(donation))
             except (CheckpointError, RuntimeError, ValueError) as error:
                 return SettingsTaken(f"{type(error).__name__}: {error}")
+            delete_files([donation])
         self._learner.set_hyperparameters(settings.hyperparameters)
         if settings.donation is not None:
             # The main process saves the settings when it has the answer. A resumed run must not combine them
             # with the former weights.
-            self._checkpoints.save(*self._state())
+            self._is_saved = False
+            self.save()
         return SettingsTaken("")

@@ -225,6 +225,18 @@ def test_a_long_row_of_batches_without_a_valid_sample_stops_with_a_clear_error(m
     assert torch.equal(weights(learner), before)
 
 
+def test_valid_samples_without_a_gradient_are_no_reason_to_stop(monkeypatch):
+    monkeypatch.setattr(gradient_descent, "MAX_EMPTY_STEPS_IN_A_ROW", 3)
+    learner = make_learner(exploration_loss_coeff=0.0)
+    torch.nn.init.zeros_(learner.model.critic_head.weight)
+    batch = make_batch()
+    unpaid = {name: torch.zeros_like(getattr(batch, name)) for name in ("values", "rewards")}
+    for _ in range(6):
+        versions = torch.full_like(batch.versions, learner.version)
+        summaries = learner.train(batch._replace(**unpaid, versions=versions), want_summaries=True)
+        assert summaries["grad_norm"] == 0.0 < summaries["valids_fraction"]
+
+
 def test_a_row_of_skipped_steps_stops_with_a_clear_error():
     learner = make_learner()
     batch = make_batch()

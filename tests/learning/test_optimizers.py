@@ -156,7 +156,7 @@ def test_weights_are_trained_alike_whatever_their_layout_in_memory_is(name):
         torch.manual_seed(1)
         descent = GradientDescent(flags, {"model": weights})
         for _ in range(3):
-            descent.step(sum((weight * torch.randn(weight.shape)).sum() for weight in weights), 0.01)
+            descent.step(sum((weight * torch.randn(weight.shape)).sum() for weight in weights), 0.01, 1)
         descent.load_state_dict(descent.state_dict())
     for layout, mine, other in zip(LAYOUTS, ours, theirs):
         torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-7, msg=layout)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from sample_factory.checkpoints.file_format import read_state
+from sample_factory.checkpoints.file_format import check_fits, read_state
 from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.exchange.policy_weights import NOTHING_PUBLISHED, PolicyWeights, Stamp
 from sample_factory.models.policy_spec import BuiltPolicy
@@ -93,9 +93,10 @@ class FrozenModels:
             raise _unreadable(path, error) from error
         model = self._spare()
         try:
+            check_fits(state["model"], model)
             model.load_state_dict(state["model"])
             return model, Stamp(state["train_step"])
-        except (KeyError, RuntimeError, TypeError) as error:  # the state of another network, or no state
+        except (KeyError, ValueError) as error:  # the state of another network, or no state
             raise _unreadable(path, error) from error
 
     def _spare(self) -> nn.Module:

@@ -1,0 +1,107 @@
+"""What is saved while the numbers of a training are broken, and after they have ended it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sample_factory.checkpoints.milestones import BEST_SNAPSHOT, DONATION
+from sample_factory.checkpoints.store import Checkpoints
+from sample_factory.exchange.messages import NewSettings, SnapshotRequest
+from sample_factory.learning.gradient_descent import NumericalError
+from sample_factory.learning.saver import Saver
+from tests.learning.test_learner import make_batch, make_learner
+
+KEEP = 2
+
+
+def start(folder):
+    """Returns a learner and its saver, as a run starts or resumes them; a checkpoint is always due."""
+    learner = make_learner()
+    config = learner._args.config
+    monitoring = replace(config.monitoring, save_every_sec=1e-9, save_milestones_sec=1e-9)
+    args = learner._args._replace(config=replace(config, monitoring=monitoring))
+    store = Checkpoints(folder, 0, KEEP, check=learner.check_weights)
+    return learner, Saver(learner, store, args)
+
+
+def train(learner, saver, is_finite=True):
+    """Trains on one batch, then saves what is due."""
+    batch = make_batch(seed=learner.version)
+    batch = batch._replace(versions=torch.full_like(batch.versions, learner.version))
+    if not is_finite:
+        batch = batch._replace(rewards=torch.full_like(batch.rewards, torch.nan))
+    learner.train(batch)
+    saver.save_when_due(lambda report: None)
+
+
+def files(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A learner and its saver, with KEEP checkpoints and milestones."""
+    learner, saver = start(tmp_path)
+    for _ in range(KEEP):
+        train(learner, saver)
+    assert len(files(tmp_path)) == 2 * KEEP
+    return learner, saver
+
+
+def test_runs_that_fail_by_their_numbers_leave_all_files_as_they_were_however_often_they_restart(
+    trained, tmp_path
+):
+    before = files(tmp_path)
+    learner, saver = trained
+    for _ in range(2 * KEEP):
+        with pytest.raises(NumericalError, match="not finite for 20 steps in a row"):
+            while True:
+                train(learner, saver, is_finite=False)
+        assert saver.save(), "nothing is lost that was to be saved"
+        assert files(tmp_path) == before
+        learner, saver = start(tmp_path)
+
+
+def test_while_the_newest_step_was_not_finite_nothing_is_written(trained, tmp_path, caplog):
+    before = files(tmp_path)
+    learner, saver = trained
+    train(learner, saver, is_finite=False)
+    assert all(saver.answer(SnapshotRequest(name)).path is None for name in (BEST_SNAPSHOT, DONATION))
+    assert saver.save() and "the newest SGD step was not finite" in caplog.text
+    assert files(tmp_path) == before
+    train(learner, saver)
+    assert len(files(tmp_path)) == 2 * KEEP + 1, "one milestone more"
+    assert saver.answer(SnapshotRequest(BEST_SNAPSHOT)).path is not None
+
+
+def test_a_resumed_run_writes_and_deletes_nothing_before_its_first_finite_step(trained, tmp_path):
+    before = files(tmp_path)
+    learner, saver = start(tmp_path)
+    learner.version += 1  # as after a step without a valid sample
+    saver.save_when_due(lambda report: None)
+    assert saver.save() and files(tmp_path) == before
+
+
+def test_weights_that_a_reader_would_refuse_are_never_written(trained, tmp_path):
+    before = files(tmp_path)
+    learner, saver = trained
+    weight = next(learner.model.parameters())
+    sound = weight.detach().clone()
+    for value in (torch.nan, torch.inf, -torch.inf):
+        weight.data.flatten()[0] = value
+        assert not saver.save() and saver.answer(SnapshotRequest(DONATION)).path is None
+        assert saver._checkpoints.save_milestone(*saver._state()) is None
+        assert files(tmp_path) == before
+        weight.data.copy_(sound)
+    assert saver.save()
+
+
+def test_weights_taken_over_delete_no_checkpoint_before_a_finite_step_and_their_file_goes(trained, tmp_path):
+    donation = trained[1].answer(SnapshotRequest(DONATION)).path
+    learner, saver = start(tmp_path)
+    train(learner, saver)
+    checkpoints = {name for name in files(tmp_path) if name.match("*/checkpoint_*.pth")}
+    learner.version += 1
+    assert not saver.answer(NewSettings({}, donation)).error
+    assert checkpoints < set(files(tmp_path)) and not list(tmp_path.rglob(DONATION))
