@@ -37,10 +37,21 @@ ROWS = 3
 TOLERANCE = 1e-3
 BF16_TOLERANCE = 0.1
 STEPWISE = (
-    "forward over T steps of B rows should give the same as calls with one step of one row each, which get "
-    "the rnn_state of the call before"
+    "between acting and unrolling: forward over T steps of B rows should give the same as calls with one "
+    "step of one row each, which get the rnn_state of the call before"
 )
-RESETS = "where resets [T, B] is True, the row's rnn_state should count as 0 before that step"
+RESETS = (
+    "between acting and unrolling: where resets [T, B] is True, the row's rnn_state should count as 0 before "
+    "that step"
+)
+OUTSIDE = (
+    "between two networks with the same state_dict, so learner and actors would compute with different "
+    "numbers: make random numbers parameters or persistent buffers, or compute them from a constant seed"
+)
+MODES = (
+    "between training and evaluation mode, so learner and actors would compute different outputs: leave out "
+    "dropout and batch norm (take LayerNorm), or let train() of a pretrained part keep it in evaluation mode"
+)
 
 Module = TypeVar("Module", bound=nn.Module)
 At = tuple[slice, slice]  # steps and rows
@@ -69,6 +80,43 @@ def check_network(
             with torch.autocast(model.device.type, torch.bfloat16, enabled=autocast):
                 _check_parts(model, parts, observation_space)
                 _check_acting(model, parts, observation_space, autocast)
+
+
+@torch.no_grad()
+def check_copies(
+    model: ActorCritic, twin: ActorCritic, flags: ModelFlags, observation_space: gym.spaces.Dict
+) -> None:
+    """Checks that a learner, an actor and a resumed run compute the same with a user's part.
+
+    model, twin: networks of the same flags on the CPU, built one after the other; their weights change.
+    Raises NetworkError if outputs depend on numbers outside of the state_dict, or on the training mode.
+    """
+    parts = users_parts(flags)
+    if not parts:
+        return
+    what = _describe_network(parts)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        observations = made_up_observations(observation_space, STEPS, ROWS, torch.device("cpu"))
+        for key, space in observation_space.spaces.items():
+            assert isinstance(space, gym.spaces.Box)
+            within = np.clip(observations[key].numpy(), space.low, space.high)
+            observations[key] = torch.from_numpy(within)
+        for weight in model.parameters():
+            if weight.dim() > 1 and not weight.any():  # layers that start at 0 would hide a difference
+                nn.init.normal_(weight)
+        _call(what, twin.load_state_dict, model.state_dict())
+
+        def outputs(network: ActorCritic) -> dict[str, Tensor]:
+            torch.manual_seed(0)
+            first = torch.zeros(ROWS, network.state_size)
+            output = _call(what, network.unroll, observations, first)
+            return {name: value for name, value in output._asdict().items() if value is not None}
+
+        acted = outputs(model.eval())
+        for reason, is_training in ((OUTSIDE, False), (MODES, True)):
+            for name, tensor in outputs(twin.train(is_training)).items():
+                _check_equal(what, name, tensor, acted[name], reason)
 
 
 def _check_parts(model: ActorCritic, parts: Mapping[str, str], observation_space: gym.spaces.Dict) -> None:
@@ -103,9 +151,13 @@ def _check_acting(
     trial = _trial(model).requires_grad_(False)
     if autocast:
         trial.prepare_to_act(torch.bfloat16)
-    what = f"a network with {' and '.join(describe(part, name) for part, name in parts.items())}"
+    what = _describe_network(parts)
     first = torch.zeros(ROWS, trial.state_size, device=model.device)
     _call(what, lambda: trial.act(observations, first, True, True))
+
+
+def _describe_network(parts: Mapping[str, str]) -> str:
+    return f"a network with {' and '.join(describe(part, name) for part, name in parts.items())}"
 
 
 def check_encoder(
@@ -249,6 +301,4 @@ def _check_equal(what: str, name: str, unrolled: Tensor, acted: Tensor, reason: 
     largest = float(acted.abs().max()) if acted.numel() else 0.0
     tolerance = TOLERANCE if autocast_dtype(acted.device) == torch.float32 else BF16_TOLERANCE
     if not difference <= tolerance * max(1.0, largest):  # also of NaN
-        raise NetworkError(
-            f"{what}: its {name} differ by {difference:.2g} between acting and unrolling: {reason}"
-        )
+        raise NetworkError(f"{what}: its {name} differ by {difference:.2g} {reason}")

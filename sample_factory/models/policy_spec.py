@@ -164,10 +164,16 @@ def state_size(flags: ModelFlags, has_critic: bool = True) -> int:
 def probe_state_size(specs: Sequence[PolicySpec]) -> int:
     """Builds and checks the network of each kind of agents, on the CPU. Loads torch.
 
-    Returns the size of the recurrent state. Raises as `PolicySpec.build`, and NetworkError if the sizes
-    differ between kinds.
+    Returns the size of the recurrent state. Raises as `PolicySpec.build` and `check_copies`, and NetworkError
+    if the sizes differ between kinds.
     """
-    sizes = [spec._replace(device="cpu").build().model.state_size for spec in specs]
+    from sample_factory.models.network_checks import check_copies
+
+    sizes = []
+    for spec in specs:
+        model, twin = (spec._replace(device="cpu").build().model for _ in range(2))
+        check_copies(model, twin, spec.flags, spec.observation_space)
+        sizes.append(model.state_size)
     if len(set(sizes)) > 1:
         raise NetworkError(
             f"the networks of this env's kinds of agents have recurrent states of {sizes} floats; state_size "

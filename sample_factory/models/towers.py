@@ -283,8 +283,8 @@ def initialize(model: nn.Module, initialization: str, gain: float) -> None:
     """Initialises every linear and convolution layer: biases 0, weights by `initialization`.
 
     initialization: orthogonal (Saxe et al. 2014; in layers larger than LARGE_LAYER normal, with the same
-        scale), xavier_uniform (Glorot and Bengio 2010), or torch_default, which changes nothing. Cores are
-        left as they initialise themselves.
+        scale), xavier_uniform (Glorot and Bengio 2010), or torch_default, which changes nothing. Cores and
+        frozen parameters are left as they initialise themselves.
     gain: scale of the weights.
     """
     if initialization == "torch_default":
@@ -298,10 +298,12 @@ def initialize(model: nn.Module, initialization: str, gain: float) -> None:
             continue
         weight = module.weight
         is_large = isinstance(module, IndexLinear) or weight.numel() > LARGE_LAYER
-        if is_large and initialization == "orthogonal":
+        if not weight.requires_grad:  # such as features that a user has trained elsewhere
+            pass
+        elif is_large and initialization == "orthogonal":
             # Nearly orthogonal, and of the same scale: exactly orthogonal ones take seconds or minutes.
             nn.init.normal_(weight, std=gain / math.sqrt(max(len(weight), weight[0].numel())))
         else:
             set_weights(weight, gain=gain)
-        if module.bias is not None:
+        if module.bias is not None and module.bias.requires_grad:
             nn.init.zeros_(module.bias)

@@ -142,6 +142,22 @@ def test_initialisation_reaches_linear_layers_and_convolutions_of_every_kind_of_
         assert (layer.bias == 0).all()
 
 
+@pytest.mark.parametrize("initialization", ["orthogonal", "xavier_uniform"])
+def test_frozen_parameters_stay_as_the_factory_made_them(initialization):
+    def make(flags, observation_space):
+        encoder = Features(flags, observation_space)
+        encoder.layers = nn.ModuleList([nn.Linear(3, 3), nn.Conv2d(3, 3, 1), nn.Linear(3, 3)])
+        for parameter in encoder.parameters():
+            nn.init.constant_(parameter, 0.125)
+        for parameter in (*encoder.layers[:2].parameters(), encoder.layers[2].bias):
+            parameter.requires_grad_(False)
+        return encoder
+
+    encoder = build(encoder_custom=make, policy_initialization=initialization).each_tower()[0].encoder
+    for parameter in encoder.parameters():
+        assert parameter.eq(0.125).all() != parameter.requires_grad
+
+
 def test_a_core_and_a_whole_network_keep_their_own_initialisation():
     core = build(core_custom=Decaying).each_tower()[0].core.core
     assert torch.equal(core.linear.bias, torch.full((SIZE,), 0.25))
@@ -529,6 +545,94 @@ FAULTS = [
 def test_a_faulty_part_is_an_error_of_one_line_that_says_what_it_should_give(part, factory, message):
     with pytest.raises(NetworkError, match=message) as error:
         build(**{f"{part}_custom": factory})
+    assert "\n" not in str(error.value)
+
+
+class Projected(Features):
+    """Encodes by random numbers, kept in a way that subclasses choose."""
+
+    def __init__(self, flags, observation_space):
+        super().__init__(flags, observation_space, SIZE)
+        self.keep(torch.randn(3, SIZE))
+
+    def keep(self, numbers):
+        self.numbers = numbers
+
+    def forward(self, observations):
+        return observations["obs"] @ self.numbers
+
+
+class ProjectedByBuffer(Projected):
+    def keep(self, numbers):
+        self.register_buffer("numbers", numbers, persistent=False)
+
+
+class ProjectedBySavedBuffer(Projected):
+    def keep(self, numbers):
+        self.register_buffer("numbers", numbers)
+
+
+class ProjectedByConstants(ProjectedByBuffer):
+    def keep(self, numbers):
+        super().keep(torch.arange(3.0 * SIZE).reshape(3, SIZE))
+
+
+class OwnProjected(Own):
+    """Starts with a head of zeros, behind which nothing can be seen."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.numbers = torch.randn(3)
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, observations, rnn_state, resets):
+        return super().forward({"obs": observations["obs"] * self.numbers}, rnn_state, resets)
+
+
+class Normed(Features):
+    def __init__(self, flags, observation_space):
+        super().__init__(flags, observation_space)
+        self.norm = nn.BatchNorm1d(3)
+
+    def forward(self, observations):
+        return self.norm(observations["obs"])
+
+
+class NormedAsPretrained(Normed):
+    def train(self, mode=True):
+        return super().train(False)
+
+
+class Dropping(Doubling):
+    def forward(self, x):
+        return super().forward(nn.functional.dropout(x, training=self.training))
+
+
+COPIES_DIFFER = [
+    ("encoder", Projected, "a network with encoder mine: its .* differ .* same state_dict"),
+    ("encoder", ProjectedByBuffer, "same state_dict, so learner and actors .* persistent buffers"),
+    ("actor_critic", OwnProjected, "actor-critic mine: its logits differ .* same state_dict"),
+    ("encoder", Normed, "between training and evaluation mode.*leave out dropout and batch norm"),
+    ("decoder", Dropping, "between training and evaluation mode"),
+    ("encoder", ProjectedBySavedBuffer, None),
+    ("encoder", ProjectedByConstants, None),
+    ("encoder", NormedAsPretrained, None),
+    ("core", Decaying, None),
+]
+
+
+@pytest.mark.parametrize(("part", "factory", "message"), COPIES_DIFFER)
+@pytest.mark.parametrize("space", [VECTOR, S.Dict(obs=S.Box(0, 1, (3,), np.float32))])
+def test_numbers_that_no_checkpoint_holds_and_modes_that_differ_are_refused(part, factory, message, space):
+    {"encoder": register_encoder, "decoder": register_decoder, "core": register_core}.get(
+        part, register_actor_critic
+    )("mine", factory)
+    spec = make_policy_spec(parse_config([*FLAGS, f"--{part}_custom=mine"], resolve_family), space, ACTIONS)
+    if message is None:
+        probe_state_size([spec])
+        return
+    with pytest.raises(NetworkError, match=message) as error:
+        probe_state_size([spec])
     assert "\n" not in str(error.value)
 
 
