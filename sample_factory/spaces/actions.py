@@ -209,9 +209,7 @@ def batch_action_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], Any
     if isinstance(leaf, spaces.Box):
         return _box_decoder(leaf)
     sizes, starts = choices(leaf)
-    # Vector envs take int64 for a Discrete space, whatever its dtype is.
-    dtype = np.int64 if isinstance(leaf, spaces.Discrete) else leaf.dtype
-    return lambda rows: (rows.astype(np.int64).reshape(-1, *sizes.shape) + starts).astype(dtype)
+    return lambda rows: (rows.astype(np.int64).reshape(-1, *sizes.shape) + starts).astype(leaf.dtype)
 
 
 def _box_decoder(box: spaces.Box) -> Callable[[np.ndarray], np.ndarray]:

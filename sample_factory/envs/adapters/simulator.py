@@ -36,7 +36,7 @@ from sample_factory.envs.adapters.simulator_values import (
     shape_of,
 )
 from sample_factory.envs.adapters.tensors import Crossing, fill, no_grad, to_host
-from sample_factory.envs.adapters.vector_env import MODES_OF_STEP, declared_mode
+from sample_factory.envs.adapters.vector_env import FINAL_INFO, FINAL_KEYS, MODES_OF_STEP, declared_mode
 from sample_factory.envs.protocol import EnvContractError, named_faults
 
 # Keys of infos: which envs were cut by a time limit, [N]. rsl_rl and Isaac Gym; Brax; old gym.
@@ -221,7 +221,8 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
                 f"{name_of(self.env)} has none of {', '.join(TIME_OUTS)} in the infos of a step that ends an "
                 "episode: `done` counts as terminated, and never as a time limit"
             )
-        return observations, rewards, terminated, truncated, end_infos
+        final = {key: value for key, value in end_infos.items() if key not in FINAL_KEYS}
+        return observations, rewards, terminated, truncated, {FINAL_INFO: final, **end_infos}
 
     def _is_of_critic(self, value: Any) -> bool:
         """Returns whether the second of five values of `step` is the observation of the critic, or None."""

@@ -31,11 +31,12 @@ def _with_masks(keys: Collection[str]) -> set[str]:
 
 
 # Entries of a vector env's infos that are not entries of a sub-env's info.
-FINAL_INFO = "final_info"  # SAME_STEP: infos of the step that ended the episode; the others are of the reset
+FINAL_INFO = "final_info"  # infos of the step that ended the episode
 # The observation before the reset; the second name is the one of Gymnasium 0.29 and ManiSkill.
 FINAL_OBSERVATIONS = ("final_obs", "final_observation")
 FINAL_KEYS = _with_masks({FINAL_INFO, *FINAL_OBSERVATIONS})
-KEYS_OF_OTHER_EPISODES = FINAL_KEYS | _with_masks(REPORTED)  # beside FINAL_INFO
+# What a wrapper around a vector env says about the ended episode: Gymnasium's RecordEpisodeStatistics.
+RECORDED = _with_masks({"episode"})
 MODES_OF_STEP = (
     "set metadata['autoreset_mode'] to gymnasium.vector.AutoresetMode.SAME_STEP (the step that ends an "
     "episode returns the first observation of the next) or NEXT_STEP (the step after it does)"
@@ -62,7 +63,8 @@ class VectorEnvAdapter(Adapter):
         self.kinds = AgentKinds.one(observation_space, env.single_action_space, self.num_agents)
         self._mode = declared_mode(env)  # None until an undeclared mode is known
         self._crossing = Crossing()
-        _keep_numbers(env.unwrapped)
+        if isinstance(env.unwrapped, gym.vector.VectorEnv):  # ManiSkill's is a single env
+            _keep_numbers(env.unwrapped)
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         observations, infos = contract.unpack_reset(self.env.reset(seed=seed))
@@ -98,16 +100,15 @@ class VectorEnvAdapter(Adapter):
         if ended.any():
             truncated = self.ends.are_cut(terminated, truncated)
             terminated = ended & ~truncated
-            end_infos = _end_infos(infos, ended)
             if self._mode is None:
-                self._mode = declared_mode(self.env)
-            if self._mode is None:
-                self._mode = recognised_mode(type(self.env.unwrapped).__name__, infos)
+                self._mode = declared_mode(self.env) or recognised_mode(type(self.env).__name__, infos)
+            end_infos = _end_infos(infos, ended, self._mode)
             if self._mode == AutoresetMode.NEXT_STEP:
                 # The observation is the last one of the episode; the coming step only resets.
                 active = ~ended if active is None else active & ~ended
             elif self._mode == AutoresetMode.DISABLED:
-                observations, _ = self.env.reset(options=_KeptOptions(reset_mask=ended))
+                mask = self._crossing.to_env(ended)
+                observations, _ = self.env.reset(options=_KeptOptions(reset_mask=mask))
                 observations = self._crossing.to_host((observations,))[0]
                 if active is not None:
                     active[ended] = True
@@ -159,11 +160,16 @@ def _keep_numbers(env: "gym.vector.VectorEnv[Any, Any, Any]") -> None:
 
 
 def declared_mode(env: "gym.vector.VectorEnv[Any, Any, Any]") -> AutoresetMode | None:
-    """Returns the autoreset mode in the metadata of an env; None if there is none.
+    """Returns the autoreset mode in the metadata of an env, or in its attribute; None if there is none.
 
     Raises EnvContractError for a value that is no mode.
     """
-    declared = env.metadata.get("autoreset_mode")
+    declared = None
+    # All classes without metadata share those of VectorEnv, into which ale-py writes the mode of any env.
+    if env.metadata is not gym.vector.VectorEnv.metadata:
+        declared = env.metadata.get("autoreset_mode")
+    if declared is None:
+        declared = vars(env.unwrapped).get("autoreset_mode")
     try:
         return None if declared is None else AutoresetMode(declared)
     except ValueError:
@@ -207,17 +213,17 @@ def _active_agents(infos: Mapping[str, Any]) -> np.ndarray | None:
     return active
 
 
-def _end_infos(infos: Mapping[str, Any], ended: np.ndarray) -> EndInfos:
+def _end_infos(infos: Mapping[str, Any], ended: np.ndarray, mode: AutoresetMode) -> EndInfos:
     """Returns the infos of ended episodes by agent. ended: [num_agents] bool."""
     if not infos:
         return NO_END_INFOS
-    final = infos.get(FINAL_INFO)
+    final = to_host(infos.get(FINAL_INFO))
+    chosen = infos.keys() - FINAL_KEYS
     if final is not None:
-        final = to_host(final)
-    # Beside FINAL_INFO are the infos of the reset, which say nothing about the episode that has ended, and
-    # what wrappers of the vector env add (RecordEpisodeStatistics: "episode").
-    left_out = FINAL_KEYS if final is None else KEYS_OF_OTHER_EPISODES
-    others = to_host({key: value for key, value in infos.items() if key not in left_out})
+        chosen &= RECORDED
+    elif mode == AutoresetMode.SAME_STEP:  # the infos are of the reset, but for names that are only of an end
+        chosen &= RECORDED | _with_masks(REPORTED)
+    others = to_host({key: value for key, value in infos.items() if key in chosen})
     agents = np.flatnonzero(ended)
     pairs = zip(split_infos(others, agents, len(ended)), _entries(final, agents, len(ended)))
     return {agent: copy_info({**own, **(last or {})}) for agent, (own, last) in zip(agents.tolist(), pairs)}

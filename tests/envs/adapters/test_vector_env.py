@@ -7,6 +7,7 @@ import sys
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import RecordEpisodeStatistics, TransformReward
@@ -15,8 +16,9 @@ from gymnasium.wrappers.vector import TransformReward as TransformVectorReward
 
 from sample_factory.envs.abilities import RewardShaping, find_reward_shaping
 from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.adapters.vector_env import declared_mode
 from sample_factory.envs.end_infos import extra_stats, true_objective
-from sample_factory.envs.protocol import EMPTY_INFO, ObservationRows
+from sample_factory.envs.protocol import EMPTY_INFO, EnvContractError, ObservationRows
 from sample_factory.envs.random_actions import RandomActions
 from sample_factory.spaces.actions import action_encoder
 from tests.crowd import CountingCrowd
@@ -40,6 +42,10 @@ class Scored(Countdown):
 
 def double(reward):
     return 2 * reward
+
+
+def double_vector(env):
+    return TransformVectorReward(env, double)
 
 
 def double_rewards(env):
@@ -164,7 +170,7 @@ def test_a_vector_env_without_infos_reports_the_sum_of_rewards():
 class Native(gym.vector.VectorEnv):
     """Three agents whose infos are given; in each step, the agents in `ends` end their episodes."""
 
-    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
     num_envs = 3
     single_observation_space = spaces.Box(0, 1, (1,), np.float32)
     single_action_space = spaces.Discrete(2)
@@ -218,13 +224,108 @@ def test_final_info_may_be_an_array_of_dicts():
     }
 
 
-def test_the_infos_of_the_reset_do_not_replace_those_of_the_end():
-    infos = {
-        "time": np.zeros(3, int),
-        "final_info": {"time": np.array([9, 0, 7])},
-        "final_obs": np.full(3, None, object),
-    }
-    assert end_infos(infos) == {0: {"time": 9}, 2: {"time": 7}}
+class SameStep(Native):
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+
+
+def test_infos_of_the_reset_are_not_those_of_the_end():
+    of_reset = {"time": np.zeros(3, int), "lives": np.full(3, 5)}
+    recorded = {"episode": {"r": np.array([4.0, 0, 6.0])}, "_episode": np.array([True, False, True])}
+    final = {"final_info": {"time": np.array([9, 0, 7])}, "final_obs": np.full(3, None, object)}
+    for infos, of_first in (
+        (of_reset, {}),
+        (of_reset | recorded, {"episode": {"r": 4.0}}),
+        (of_reset | {"true_objective": np.arange(3)}, {"true_objective": 0}),
+        (of_reset | final, {"time": 9}),
+        (of_reset | final | recorded, {"time": 9, "episode": {"r": 4.0}}),
+    ):
+        _, (result,) = drive(adapt(SameStep(infos)), [0])
+        assert result.end_infos[0] == of_first
+
+
+@pytest.fixture
+def ale_py():
+    """Returns the package, which writes the modes of its vector envs into the metadata of all VectorEnvs."""
+    import ale_py
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    yield ale_py
+    gym.vector.VectorEnv.metadata.clear()
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_infos_of_ale_pys_vector_env_are_those_of_the_ended_game_or_none(mode, ale_py):
+    env = gym.make_vec(
+        "ALE/Breakout-v5", num_envs=2, autoreset_mode=mode, max_num_frames_per_episode=80, noop_max=0
+    )
+    infos = [info for result in drive(adapt(env), [0] * 50)[1] for info in result.end_infos.values()]
+    env.close()
+    frames = {info.get("episode_frame_number") for info in infos}
+    assert len(infos) >= 4 and frames == ({None} if mode == AutoresetMode.SAME_STEP else {81})
+
+
+class Undeclared(Native):
+    metadata = gym.vector.VectorEnv.metadata
+
+
+@pytest.mark.parametrize("wrap", [lambda env: env, lambda env: double_vector(double_vector(env))])
+def test_a_mode_counts_only_where_the_class_or_the_env_itself_declares_it(wrap, ale_py):
+    atari = gym.make_vec("ALE/Pong-v5", num_envs=1, autoreset_mode=AutoresetMode.SAME_STEP)
+    assert Undeclared.metadata["autoreset_mode"] == declared_mode(wrap(atari)) == AutoresetMode.SAME_STEP
+    gym.make_vec("ALE/Pong-v5", num_envs=1, autoreset_mode=AutoresetMode.NEXT_STEP).close()
+    assert declared_mode(wrap(atari)) == AutoresetMode.SAME_STEP
+    atari.close()
+    assert declared_mode(wrap(Undeclared({}))) is None
+    with pytest.raises(EnvContractError, match="does not say when it resets"):
+        drive(adapt(wrap(Undeclared({}))), [0])
+    assert declared_mode(wrap(SameStep({}))) == AutoresetMode.SAME_STEP
+    for kind in (SyncVectorEnv, AsyncVectorEnv):
+        env = wrap(kind([Countdown], autoreset_mode=AutoresetMode.DISABLED))
+        assert declared_mode(env) == AutoresetMode.DISABLED
+        env.close()
+
+
+def test_a_vector_env_around_a_single_env_is_adapted():
+    """ManiSkillVectorEnv of mani-skill 3.0.1 returns a single env as `unwrapped`."""
+
+    class Around(SameStep):
+        @property
+        def unwrapped(self):
+            return Countdown()
+
+    assert adapt(Around({})).num_agents == 3
+
+
+class OfTorch(SameStep):
+    """A vector env in which everything is a tensor, also the reset mask; the agents count their steps."""
+
+    metadata = {"autoreset_mode": AutoresetMode.DISABLED}
+
+    def __init__(self):
+        super().__init__({})
+        self.steps = torch.zeros(3, 1)
+
+    def reset(self, *, seed=None, options=None):
+        mask = torch.ones(3, dtype=torch.bool) if options is None else options["reset_mask"]
+        assert isinstance(mask, torch.Tensor) and mask.dtype == torch.bool
+        self.steps[mask] = 0.0
+        return self.steps, {}
+
+    def step(self, actions):
+        assert isinstance(actions, torch.Tensor)
+        self.steps += 1
+        ended = self.steps[:, 0] > torch.arange(3)
+        return self.steps, torch.ones(3), ended, torch.zeros_like(ended), {}
+
+
+def test_an_env_of_torch_that_is_reset_from_outside_gets_its_mask_as_a_tensor():
+    observations, results = drive(adapt(OfTorch()), [0] * 3)
+    assert [observed["obs"][:, 0].tolist() for observed in observations[1:]] == [
+        [0, 1, 1],
+        [0, 0, 2],
+        [0, 1, 0],
+    ]
+    assert [result.terminated.tolist() for result in results][1] == [True, True, False]
 
 
 def test_agents_may_be_inactive_as_the_infos_say():
@@ -386,6 +487,8 @@ class Remembers(gym.Env):
 @pytest.mark.parametrize(
     "space",
     [
+        spaces.Discrete(3, start=-1, dtype=np.int32),
+        spaces.MultiDiscrete([2, 3], dtype=np.uint8),
         spaces.MultiBinary((2, 2)),
         spaces.Box(-3, 3, (2,), np.int16),
         spaces.Tuple((spaces.Discrete(3, start=2), spaces.Box(-1, 1, (2,)))),
@@ -395,7 +498,7 @@ class Remembers(gym.Env):
     ],
     ids=str,
 )
-def test_actions_of_a_vector_env_are_those_of_single_envs(space):
+def test_actions_of_a_vector_env_are_those_of_single_envs_and_in_their_space(space):
     vector_env = SyncVectorEnv([lambda: Remembers(space)] * 3)
     env = adapt(vector_env)
     rows = ObservationRows.allocate(env.kinds)
