@@ -26,6 +26,7 @@ from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.monitoring.best_policies import BestCheckpoints
 from sample_factory.monitoring.console import number_text
 from sample_factory.monitoring.monitor import Monitor
+from sample_factory.monitoring.policy_progress import FirstNames
 from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildOptions
@@ -76,6 +77,7 @@ class Evaluations(Subscriber):
         )
         self._suspensions = Suspensions(self._limits)
         self._has_logged_skip = False
+        self._names = FirstNames()
         self._best = BestCheckpoints(config.experiment_dir, config.monitoring.save_best_metric)
 
     def handle(self, report: Report) -> None:
@@ -193,6 +195,7 @@ class Evaluations(Subscriber):
 
     def _report(self, snapshot: Snapshot, statistics: Mapping[str, MeanAndStd], seconds: float) -> None:
         """Writes the summaries, and keeps the best weights."""
+        statistics = self._names.of(statistics)
         policy_id = snapshot.policy_id
         reward = statistics["reward"]
         self._monitor.policies[policy_id].eval_reward = reward.mean

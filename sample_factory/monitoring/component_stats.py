@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from sample_factory.exchange.messages import INCIDENTS, Incident, StatsReport
 from sample_factory.runtime.log import details, log
 
+OF_REWARDS = ("broken_numbers", "implausible_numbers")  # incidents
 KEEP_SECONDS = 20.0  # a component reports every 5 s, so each counts about equally in a mean over the reports
 
 # (component, stat) -> v1's tag, where v1 had one; all others are stats/<component>_<stat>.
@@ -34,9 +35,11 @@ class ComponentStats:
         self.incidents = dict.fromkeys(INCIDENTS, 0)
 
     def add_incident(self, incident: Incident) -> None:
-        """Counts an incident, and logs its text if it has one."""
+        """Counts an incident, and logs its text if it has one; about rewards, only the first of the run: each
+        split of each worker sends one."""
+        is_repeated = self.incidents[incident.kind] > 0 and incident.kind in OF_REWARDS
         self.incidents[incident.kind] += incident.times
-        if incident.text:
+        if incident.text and not is_repeated:
             # The console shows a warning once, and TensorBoard how often it happened.
             level = logging.ERROR if incident.kind == "worker_restarts" else logging.WARNING
             log.log(level, incident.text, extra=details(incident.details))

@@ -194,6 +194,8 @@ def summary_lines(progress: RunProgress, outcome: str) -> list[str]:
     if best is not None:
         which = f"the best is policy {best}: " if len(policies) > 1 else ""
         lines.append(f"{which}{reward_text(policies[best].episodes)}{_best(policies[best])}")
+        if not any(policy.episodes.had_reward for policy in policies):
+            lines.append("every episode had a reward of 0: see sample_factory/envs/NOT_LEARNING.md")
     elif len(policies) == 1:
         lines.append("no episode has ended")
     return [*lines, *_incidents(progress)]

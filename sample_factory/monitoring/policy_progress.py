@@ -3,9 +3,13 @@
 import collections
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from sample_factory.envs.end_infos import MAX_STATS
 from sample_factory.exchange.messages import EpisodeReport, TrainReport
+from sample_factory.runtime.log import log
+
+T = TypeVar("T")
 
 # A mean over fewer episodes would mostly show the short ones, which end first.
 MIN_EPISODES = 10
@@ -83,6 +87,25 @@ class PolicyProgress:
             self.best_reward, self.best_at = mean, self.env_frames
 
 
+class FirstNames:
+    """The first MAX_STATS names of an env's statistics: names that are new in every episode would slow down
+    the run, and TensorBoard."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._has_logged = False
+
+    def of(self, values: Mapping[str, T]) -> Mapping[str, T]:
+        """Returns the values with these names. Logs the first name that is left out."""
+        new = [name for name in values if name not in self._names]
+        self._names.update(new[: MAX_STATS - len(self._names)])
+        left_out = [name for name in new if name not in self._names]
+        if left_out and not self._has_logged:
+            self._has_logged = True
+            log.warning("Episodes have statistics of over %d names; left out: %r", MAX_STATS, left_out[0])
+        return {name: values[name] for name in values if name in self._names} if left_out else values
+
+
 class EpisodeStats:
     """The last `window` episodes.
 
@@ -96,16 +119,19 @@ class EpisodeStats:
         self._num_agents = num_agents
         self._num_added = 0  # since the start or the last `clear`
         self._had_own_objective = False  # in any episode of this run
+        self.had_reward = False  # other than 0, in any episode of this run
         self._episodes: collections.deque[EpisodeReport] = collections.deque(maxlen=window)
         self._family_metrics: dict[str, float] = {}
+        self._names = FirstNames()
 
     def __len__(self) -> int:
         return len(self._episodes)
 
     def add(self, report: EpisodeReport) -> None:
         self._num_added += 1
+        self.had_reward |= report.reward != 0
         self._had_own_objective |= report.true_objective != report.reward
-        self._episodes.append(report)
+        self._episodes.append(report._replace(extra_stats=self._names.of(report.extra_stats)))
 
     def update_family_metrics(self, values: Mapping[str, float]) -> None:
         """Updates metrics that the env's family has computed from many episodes; see envs.FamilyMetrics."""

@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import math
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,7 +37,7 @@ def run_grid(flags: GridFlags) -> int:
     jobs = description.plan(train_dir, flags.experiment_suffix)
     if flags.runner == "slurm" and flags.slurm_print_only:
         slurm = SlurmBackend(flags, folder / FOLDER)
-        commands = [" ".join(slurm.sbatch(job)) for job in jobs]
+        commands = [shlex.join(slurm.sbatch(job)) for job in jobs]
         print("\n".join([slurm.script_text(jobs[0]), *commands]))
         return 0
     with open_backend(flags, folder) as backend:
@@ -64,7 +65,10 @@ def check_params(job: Job) -> None:
     with those under a name that now stands for others."""
     if not (job.folder.is_dir() and job.order.exists()):
         return
-    before = set(typed_params(Job.read(job.order).params))
+    try:
+        before = set(typed_params(Job.read(job.order).params))
+    except ConfigError:  # this run will fail, and the others will not
+        return
     now = set(typed_params(job.params))
     if before != now:
         began, changed = (" ".join(sorted(words)) or "no others" for words in (before - now, now - before))
@@ -108,7 +112,6 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
         writer.writeheader()
         for row in rows:
             job = row.job
-            state = job.read_state()
             reward = row.figures[REWARD]
             cells = {
                 "run": job.name,
@@ -117,7 +120,7 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
                 "env_frames": int(row.figures[FRAMES]) or "",
                 "reward": "" if math.isnan(reward) else f"{reward:.6g}",
                 "seconds": f"{row.seconds:.1f}" if row.seconds else "",
-                "exit_code": "" if state is None or state.exit_code is None else state.exit_code,
+                "exit_code": "" if row.exit_code is None else row.exit_code,
                 "folder": job.folder,
             }
             writer.writerow({**{name: as_typed(value) for name, value in job.params.items()}, **cells})

@@ -99,9 +99,10 @@ class Job(NamedTuple):
         """Reads what `write_order` wrote. Raises ConfigError."""
         values = read_json(order)
         try:
-            return Job(**{**values, "folder": Path(values["folder"]), "files": order.parent})
-        except (KeyError, TypeError):
-            raise ConfigError(f"{order} is not an order of the runner") from None
+            job = Job(**{**values, "folder": Path(values["folder"]), "files": order.parent})
+            return job._replace(attempt=int(job.attempt))
+        except (KeyError, TypeError, ValueError):
+            raise ConfigError(f"{order} is not an order of the runner; delete it") from None
 
     @property
     def name(self) -> str:
@@ -137,8 +138,7 @@ class Job(NamedTuple):
     def read_current(self) -> JobState | None:
         """Returns the state of the last order; None if it has not begun."""
         state = self.read_state()
-        order = _read(self.order)
-        return state if state and order and state.attempt == order["attempt"] else None
+        return state if state and state.attempt == self._last_attempt() else None
 
     def is_finished(self) -> bool:
         """Returns whether an earlier start has finished this very command."""
@@ -154,12 +154,14 @@ class Job(NamedTuple):
         return next((line.strip() for line in reversed(output) if line.strip()), "")
 
     def write_order(self) -> None:
-        """Orders the next attempt."""
+        """Orders the next attempt. Raises ConfigError if the last order is damaged."""
         self.files.mkdir(parents=True, exist_ok=True)
-        last = _read(self.order)
-        attempt = 1 if last is None else last["attempt"] + 1
-        order = self._replace(cwd=str(Path.cwd()), attempt=attempt)
+        order = self._replace(cwd=str(Path.cwd()), attempt=self._last_attempt() + 1)
         write_atomically(self.order, json.dumps(order._asdict(), indent=1, default=str))
+
+    def _last_attempt(self) -> int:
+        """Returns the attempt of the last order; 0 without one. Raises ConfigError."""
+        return Job.read(self.order).attempt if os.path.lexists(self.order) else 0
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -30,6 +30,15 @@ def test_each_policy_has_the_stats_of_its_own_components(fake_time):
     assert stats.summaries(1) == {"stats/learner_train": 0.4}
 
 
+def test_wrong_rewards_are_logged_once_a_run_and_counted_each_time(fake_time, caplog):
+    stats = ComponentStats(fake_time)
+    for worker in range(3):
+        stats.add_incident(Incident("implausible_numbers", f"worker {worker} clips", 5))
+        stats.add_incident(Incident("env_rebuilds", f"worker {worker} rebuilds"))
+    assert stats.incidents["implausible_numbers"] == 15
+    assert caplog.messages == ["worker 0 clips", *(f"worker {worker} rebuilds" for worker in range(3))]
+
+
 def test_waits_are_means_over_all_policies(fake_time):
     stats = ComponentStats(fake_time)
     stats.add(StatsReport("learner", 0, {"wait": 0.2}))

@@ -1,5 +1,6 @@
+from sample_factory.envs.end_infos import MAX_STATS
 from sample_factory.exchange.messages import EpisodeReport
-from sample_factory.monitoring.policy_progress import EpisodeStats, Spread
+from sample_factory.monitoring.policy_progress import TAGS, EpisodeStats, Spread
 
 
 def episode(reward: float, **extra_stats: float) -> EpisodeReport:
@@ -19,6 +20,16 @@ def test_an_extra_stat_is_averaged_over_the_episodes_that_report_it():
     stats.add(episode(0.0))
     assert stats.spread("kills") == Spread(4.0, 4.0, 4.0, 1)
     assert stats.spread("deaths") is None
+
+
+def test_statistics_with_ever_new_names_are_limited_and_logged_once(caplog):
+    stats = EpisodeStats(100)
+    for number in range(3 * MAX_STATS):
+        stats.add(EpisodeReport(0, 1.0, 96, 1.0, {f"level_{number}": 1.0, "kills": 2.0}))
+        if number % 20 == 0:
+            assert len(stats.metrics) <= 3 + 100 + 1
+    assert stats.metrics == [*TAGS, "kills"] and stats.mean("kills", 100) == 2.0
+    assert len(caplog.messages) == 1 and f"'level_{MAX_STATS - 1}'" in caplog.text
 
 
 def test_a_window_smaller_than_the_usual_minimum_is_drawn_when_full():

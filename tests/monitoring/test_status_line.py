@@ -141,6 +141,16 @@ def test_the_end_says_whether_the_run_is_finished_how_fast_and_good_it_was_and_h
     ]
 
 
+def test_the_end_says_that_every_reward_was_zero():
+    none, some = trained(0.0), trained(0.0)
+    some.episodes.add(EpisodeReport(0, 1.0, 96, 1.0, {}))
+    for _ in range(100):
+        some.episodes.add(EpisodeReport(0, 0.0, 96, 0.0, {}))  # the reward is no longer among the last ones
+    assert "every episode had a reward of 0" in summary_lines(summary(none), "finished")[-1]
+    for others in ((some,), (none, some), (trained(0.0, episodes=0),)):
+        assert not any("reward of 0" in line for line in summary_lines(summary(*others), "finished"))
+
+
 @pytest.mark.parametrize("outcome", ["stopped", "failed"])
 def test_a_run_that_is_not_finished_says_how_far_it_has_come_with_the_frames_of_earlier_runs(outcome):
     first, *_ = summary_lines(summary(trained(0.78), total_frames=900_000), outcome)

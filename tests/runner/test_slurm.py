@@ -116,6 +116,15 @@ def test_print_only_prints_script_and_commands_and_starts_nothing(grid):
     assert not (grid.folder / "train_dir").exists()
 
 
+def test_the_commands_of_print_only_can_be_pasted_into_a_shell(grid):
+    folder = grid.folder / 'my "runs"; $HOME'
+    ended = grid.run(SLURM, "--slurm_print_only=True", f"--train_dir={folder}")
+    commands = [line for line in ended.stdout.splitlines() if line.startswith("sbatch ")]
+    shell = f"sbatch() {{ printf '%s\\n' \"$@\"; }}\n{commands[0]}"
+    words = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True).stdout
+    assert words.splitlines()[-1] == str(folder / "grid" / "runner" / "sbatch_a_00_a_num_0.sh")
+
+
 @pytest.mark.parametrize(
     ("template", "expected"),
     [

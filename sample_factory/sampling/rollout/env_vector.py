@@ -57,6 +57,9 @@ class EnvVector:
         self._takes_turns = any(env.takes_turns for env in envs)
         self._reward_scale = plan.reward_scale
         self._reward_clip = plan.reward_clip
+        # Any other --reward_clip is chosen to clip, as Atari's 1.
+        is_default = plan.reward_clip == EnvPlan._field_defaults["reward_clip"]
+        self._largest_reward = plan.reward_clip if is_default else MAX_PLAUSIBLE_REWARD
         self._scripts = plan.scripts
         has_random = RANDOM_PLAYER in plan.scripts.values()
         self._random = RandomActions(envs[0].kinds, plan.seed) if has_random else None
@@ -226,7 +229,7 @@ class EnvVector:
         """Writes the current step to the buffers. Sets non-finite `rewards` to 0 for the episode's return."""
         scaled = rewards * self._reward_scale
         clipped = np.clip(scaled, -self._reward_clip, self._reward_clip)
-        if not (np.abs(scaled) <= MAX_PLAUSIBLE_REWARD).all():  # also if one is NaN
+        if not (np.abs(scaled) <= self._largest_reward).all():  # also if one is NaN
             self._report_rewards(rewards, clipped)
         is_trained_on = self._active & self._players.is_live
         policy_ids = np.where(is_trained_on, self._players.policies, INACTIVE)
@@ -235,14 +238,14 @@ class EnvVector:
         self.memory.store(clipped, terminated, truncated, policy_ids)
 
     def _report_rewards(self, rewards: np.ndarray, clipped: np.ndarray) -> None:
-        """Reports non-finite and implausibly large rewards, and sets the non-finite ones to 0.
+        """Reports non-finite and unexpectedly large rewards, and sets the non-finite ones to 0.
 
         clipped: [agents], to be stored; set to NaN where a reward is not finite, since an infinite reward is
             an error and not a large reward.
         """
         finite = np.isfinite(rewards)
         broken = np.flatnonzero(~finite)
-        large = np.flatnonzero(finite & (np.abs(rewards * self._reward_scale) > MAX_PLAUSIBLE_REWARD))
+        large = np.flatnonzero(finite & (np.abs(rewards * self._reward_scale) > self._largest_reward))
         if len(broken):
             self.log.report_rewards("broken_numbers", rewards, broken, "such steps are not trained on")
         if len(large):

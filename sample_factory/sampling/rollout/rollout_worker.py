@@ -77,8 +77,8 @@ class RolloutWorker:
         self._beat = context.beat
         self.clock = Clock()
         self._time_to_report = Every(REPORT_SECONDS)
-        self._watches_memory = False
-        self._reference_mb: float | None = None  # memory at the first check or the last report of growth
+        # Memory when the worker was ready, or at the last report of growth; None: it is not watched.
+        self._reference_mb: float | None = None
         # Each step of the only env of this process is shown, also one in which no policy acts.
         self._takes_turns = plan.is_single
         self._past_selves = PastSelves(plan.past_share)
@@ -116,7 +116,7 @@ class RolloutWorker:
 
         Not for a process that also learns (--serial_mode), where SGD steps take memory.
         """
-        self._watches_memory = True
+        self._reference_mb = private_mb()
         envs = [env for split in self._splits for env in split.vector.envs]
         SimulatorWatch(envs, self._stepping, self._stopping).start()
 
@@ -277,16 +277,13 @@ class RolloutWorker:
         longest = max(split.vector.log.longest_episode for split in self._splits)
         self._report(StatsReport("rollout_worker", 0, shares, num_samples - self._num_reported, longest))
         self._num_reported = num_samples
-        if self._watches_memory:
-            self._report_memory_growth()
+        if self._reference_mb is not None:
+            self._report_memory_growth(self._reference_mb)
 
-    def _report_memory_growth(self) -> None:
-        """Reports if the memory of this process has doubled since the first call or the last report."""
+    def _report_memory_growth(self, before: float) -> None:
+        """Reports if the memory of this process is more than the double of `before`, in MB."""
         now = private_mb()
-        before = self._reference_mb
-        if before is None:
-            self._reference_mb = now
-        elif now > 2 * before + LEAK_MB:
+        if now > 2 * before + LEAK_MB:
             self._reference_mb = now
             text = f"worker {self._index} has grown from {before:,.0f} to {now:,.0f} MB: do its envs leak?"
             self._report(Incident("memory_growth", text))

@@ -405,11 +405,11 @@ def test_a_non_finite_reward_is_logged_once_with_the_env_and_counted_each_time()
 def test_an_implausible_reward_is_clipped_logged_once_and_counted_each_time_beside_broken_ones():
     vector, buffers = make_vector(plan=RAW_REWARDS._replace(reward_scale=0.5, reward_clip=1000.0))
     step = vector.envs[1].step
-    rewards = iter([1e38, float("nan"), -3e6, 1.9e6, 1.0])
+    rewards = iter([1e38, float("nan"), -3e6, 1.9e3, 1.0])
     vector.envs[1].step = lambda actions, into: step(actions, into)._replace(rewards=(next(rewards),))
     play(vector, buffers, 5)
     stored = buffers.rewards[vector.memory.buffer_indices[1], :5]
-    assert np.array_equal(stored, [1000, np.nan, -1000, 1000, 0.5], equal_nan=True)
+    assert np.array_equal(stored, [1000, np.nan, -1000, 950, 0.5], equal_nan=True)
     incidents = [report for report in vector.log.take_reports() if isinstance(report, Incident)]
     kinds = ["implausible_numbers", "broken_numbers", "implausible_numbers"]
     assert [incident.kind for incident in incidents] == kinds
@@ -418,6 +418,18 @@ def test_an_implausible_reward_is_clipped_logged_once_and_counted_each_time_besi
         "--reward_scale and --reward_clip (health/implausible_numbers counts them)"
     )
     assert [bool(incident.text) for incident in incidents] == [True, True, False]
+
+
+@pytest.mark.parametrize(("clip", "is_reported"), [(1000.0, True), (1.0, False)])
+def test_rewards_that_the_default_clips_are_reported_and_those_of_a_chosen_clip_are_not(clip, is_reported):
+    vector, buffers = make_vector(plan=RAW_REWARDS._replace(reward_clip=clip))
+    step = vector.envs[0].step
+    vector.envs[0].step = lambda actions, into: step(actions, into)._replace(rewards=(1500.0,))
+    play(vector, buffers, 2)
+    assert (buffers.rewards[vector.memory.buffer_indices[0], :2] == clip).all()
+    incidents = [report for report in vector.log.take_reports() if isinstance(report, Incident)]
+    assert [incident.kind for incident in incidents] == ["implausible_numbers"] * 2 * is_reported
+    assert not is_reported or "reward 1500.0; training clips rewards to +-1000" in incidents[0].text
 
 
 class Talkative(CountingEnv):
