@@ -1,13 +1,12 @@
 """The ledger: what has happened in the plain package, step by step, and its comparison with the product."""
 
 import importlib.metadata
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.conformance.product import Trained
+from tests.conformance.product import Trained, digests
 
 AT_LEAST = 200  # episodes that are compared for each package
 
@@ -32,7 +31,7 @@ class Plain:
     terminated: list[Any] = field(default_factory=list)
     truncated: list[Any] = field(default_factory=list)
     acted: list[Any] = field(default_factory=list)
-    observations: list[Any] = field(default_factory=list)  # one more than steps, or none
+    seen: list[dict[str, Any]] = field(default_factory=list)  # digests; one more than steps, or none
 
     def add(self, rewards: Any, terminated: Any, truncated: Any, acted: Any = True) -> None:
         rewards = np.atleast_1d(np.asarray(rewards, float))
@@ -40,6 +39,10 @@ class Plain:
         self.terminated.append(np.broadcast_to(terminated, rewards.shape).copy())
         self.truncated.append(np.broadcast_to(truncated, rewards.shape).copy())
         self.acted.append(np.broadcast_to(acted, rewards.shape).copy())
+
+    def see(self, **observations: Any) -> None:
+        """Adds the observations before a step, by the product's keys, each [A, *shape] and of its dtype."""
+        self.seen.append({key: digests(np.asarray(batch)) for key, batch in observations.items()})
 
     def episodes(self) -> list[PlainEpisode]:
         """Returns the episodes that have ended, by the steps in which each agent acts."""
@@ -76,9 +79,9 @@ def assert_equal(trained: Trained, plain: Plain, frames_per_step: int = 1) -> Ta
     for name in ("terminated", "truncated"):
         np.testing.assert_array_equal(getattr(trained, name), np.stack(getattr(plain, name)), name)
     np.testing.assert_array_equal(trained.rewards, np.stack(plain.rewards).astype(np.float32), "rewards")
-    for step, seen in enumerate(plain.observations):
-        for key, value in seen.items():
-            np.testing.assert_array_equal(trained.observations[key][step], value, f"{key} before step {step}")
+    for key in plain.seen[0] if plain.seen else ():
+        numbers = np.stack([by_key[key] for by_key in plain.seen])
+        np.testing.assert_array_equal(trained.seen[key], numbers, f"digests of the observation {key}")
     own = [(e.step, e.agent, e.length) for e in trained.episodes]
     expected = plain.episodes()
     assert sorted(own) == [(e.step, e.agent, e.length * frames_per_step) for e in expected]
@@ -86,7 +89,3 @@ def assert_equal(trained: Trained, plain: Plain, frames_per_step: int = 1) -> Ta
     np.testing.assert_allclose(returns, [e.reward for e in expected], rtol=1e-6, atol=1e-9)
     return Tally("", len(expected), int(acted.sum()))
 
-
-def as_keys(observation: Any) -> Mapping[str, Any]:
-    """Returns an observation as the product names its parts."""
-    return observation if isinstance(observation, dict) else {"obs": observation}

@@ -1,6 +1,7 @@
 """Plays envs as a rollout worker does: what the learner trains on, and the episodes that are reported."""
 
 import argparse
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -42,7 +43,7 @@ class Trained(NamedTuple):
 
     actions: [T, A, K] float32. rewards: [T, A] float32, neither scaled nor clipped. terminated, truncated:
     [T, A] bool; after a truncated step the learner bootstraps. acted: [T, A] bool, whether the step is
-    trained on. observations: by key, [T + 1, A, *shape], if they were asked for.
+    trained on. seen: by key, [T + 1, A], the digests of the observations.
     """
 
     actions: np.ndarray
@@ -50,8 +51,13 @@ class Trained(NamedTuple):
     terminated: np.ndarray
     truncated: np.ndarray
     acted: np.ndarray
-    observations: Mapping[str, np.ndarray]
+    seen: Mapping[str, np.ndarray]
     episodes: list[Reported]
+
+
+def digests(batch: np.ndarray) -> np.ndarray:
+    """Returns a number for the bytes of each row, [A] int64: pictures of whole runs take gigabytes."""
+    return np.array([zlib.crc32(np.ascontiguousarray(row)) for row in batch])
 
 
 class Unguarded:
@@ -84,7 +90,6 @@ def train_on(
     seed: int = 1,
     act: Act | None = None,
     frameskip: int = 1,
-    keeps_observations: bool = True,
 ) -> Trained:
     """Plays steps of an env in an EnvVector, and closes it.
 
@@ -103,13 +108,12 @@ def train_on(
     act = act or RandomActions(env.kinds, seed)
     vector.reset([seed], [0], act)
     steps: list[tuple[Any, ...]] = []
-    observations: list[dict[str, np.ndarray]] = []
+    seen: list[dict[str, np.ndarray]] = []
     episodes: list[Reported] = []
-    keys = buffers.obs if keeps_observations else {}
     for number in range(num_steps):
         memory = vector.memory
         rows, step = memory.buffer_indices, memory.step
-        observations.append({key: buffers.obs[key][rows, step].copy() for key in keys})
+        seen.append({key: digests(array[rows, step]) for key, array in buffers.obs.items()})
         actions = act(memory.rows(slice(0, num_agents), step))
         buffers.outputs[rows, step, : actions.shape[1]] = actions
         vector.step()
@@ -128,11 +132,11 @@ def train_on(
             assert finished is not None, "the buffers are released at once, so there are enough"
             full, was_live = finished
             buffers.release(full[was_live[:, 0]], 0)
-    memory = vector.memory
-    observations.append({key: buffers.obs[key][memory.buffer_indices, memory.step].copy() for key in keys})
+    rows, step = vector.memory.buffer_indices, vector.memory.step
+    seen.append({key: digests(array[rows, step]) for key, array in buffers.obs.items()})
     vector.close()
     return Trained(
         *(np.stack(column) for column in zip(*steps)),
-        {key: np.stack([row[key] for row in observations]) for key in keys},
+        {key: np.stack([by_key[key] for by_key in seen]) for key in buffers.obs},
         episodes,
     )

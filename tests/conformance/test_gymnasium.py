@@ -19,12 +19,12 @@ def played(env, actions, waits_for_reset):
     """
     plain = Plain()
     observation, _ = env.reset(seed=1)
-    plain.observations.append({"obs": observation.copy()})
+    plain.see(obs=observation)
     waits = np.zeros(env.num_envs, bool)
     for row in actions:
         observation, rewards, terminated, truncated, _ = env.step(row)
         plain.add(rewards, terminated, truncated & ~terminated, ~waits)
-        plain.observations.append({"obs": observation.copy()})
+        plain.see(obs=observation)
         waits = (terminated | truncated) & waits_for_reset
     env.close()
     return plain
@@ -38,16 +38,16 @@ def test_single_envs(env_id, count):
     low = getattr(env.action_space, "low", None)
     plain = Plain()
     observation, _ = env.reset(seed=1)
-    plain.observations.append({"obs": np.asarray(observation)[None]})
+    plain.see(obs=np.asarray(observation)[None])
     for row in trained.actions[:, 0]:
         action = int(row[0]) if low is None else np.clip(row, low, env.action_space.high)
         observation, reward, terminated, truncated, _ = env.step(action)
         plain.add(reward, terminated, truncated and not terminated)
         if terminated or truncated:
             observation, _ = env.reset()
-        plain.observations.append({"obs": np.asarray(observation)[None]})
+        plain.see(obs=np.asarray(observation)[None])
     if env_id == "FrozenLake-v1":
-        plain.observations.clear()  # encoded as an index
+        plain.seen.clear()  # encoded as an index
     count("gymnasium", assert_equal(trained, plain))
 
 

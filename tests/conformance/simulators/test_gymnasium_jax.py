@@ -31,11 +31,11 @@ def test_single_envs(count):
     env = gym.make("phys2d/CartPole-v1")
     plain = Plain()
     observation, _ = env.reset(seed=1)
-    plain.observations.append({"obs": np.asarray(observation)[None]})
+    plain.see(obs=np.asarray(observation)[None])
     for row in trained.actions[:, 0]:
         observation, reward, terminated, truncated, _ = env.step(int(row[0]))
         plain.add(reward, bool(terminated), bool(truncated) and not terminated)
         if terminated or truncated:
             observation, _ = env.reset()
-        plain.observations.append({"obs": np.asarray(observation)[None]})
+        plain.see(obs=np.asarray(observation)[None])
     count("gymnasium (JAX)", assert_equal(trained, plain))

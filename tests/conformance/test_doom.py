@@ -1,0 +1,179 @@
+"""ViZDoom's Gymnasium ids and our own scenarios, beside a bare `vizdoom.DoomGame`."""
+
+from pathlib import Path
+
+import cv2
+import gymnasium as gym
+import numpy as np
+import pytest
+import vizdoom
+from gymnasium.utils import seeding
+
+from sample_factory.envs.doom.action_spaces import Discretized
+from sample_factory.envs.doom.doom_family import DOOM_SPECS
+from sample_factory.envs.doom.game_configuration import find_wad
+from tests.conformance.ledger import Plain, assert_equal
+from tests.conformance.product import adapted_by_name, train_on
+
+HEALTH = vizdoom.GameVariable.HEALTH
+FRAMESKIP = 4  # of our scenarios, by default
+X, Y = vizdoom.GameVariable.POSITION_X, vizdoom.GameVariable.POSITION_Y
+
+
+class BareGame:
+    """An engine by a .cfg, with the seeds that a Gymnasium env draws for its episodes."""
+
+    def __init__(self, cfg: str | Path, seed: int, screen_format: vizdoom.ScreenFormat):
+        self.game = vizdoom.DoomGame()
+        self.game.load_config(str(cfg))
+        self.game.set_window_visible(False)
+        self.game.set_screen_format(screen_format)
+        self._rng = seeding.np_random(seed)[0]
+
+    def next_seed(self) -> int:
+        return int(self._rng.integers(2**32))
+
+    def end(self) -> tuple[bool, bool]:
+        """Returns (terminated, truncated). A player who is alive at the limit is cut."""
+        is_over = self.game.is_episode_finished()
+        is_cut = is_over and self.game.is_episode_timeout_reached() and not self.game.is_player_dead()
+        return is_over and not is_cut, is_cut
+
+
+def play_id(env_id: str, actions: np.ndarray, frameskip: int) -> Plain:
+    """Plays actions of VizdoomEnv, which has binary buttons only, in its engine."""
+    spec = gym.spec(env_id)
+    folder = Path(vizdoom.scenarios_path)
+    bare = BareGame(folder / spec.kwargs["scenario_config_file"], 1, vizdoom.ScreenFormat.RGB24)
+    game = bare.game
+    game.set_audio_buffer_size(1)
+    game.set_notifications_buffer_size(1)
+    plain = Plain()
+    # As in VizdoomEnv, of one button at most: nothing, then each button from the last to the first.
+    num_buttons = game.get_available_buttons_size()
+    buttons = [[0] * num_buttons, *np.eye(num_buttons, dtype=int)[::-1].tolist()]
+
+    def see():
+        state = game.get_state()
+        variables = state.game_variables.astype(np.float32)[None]
+        plain.see(screen=state.screen_buffer[None], gamevariables=variables)
+
+    game.set_seed(bare.next_seed())
+    game.init()
+    see()
+    for action in actions:
+        reward, ended = 0.0, (False, False)
+        for _ in range(frameskip):
+            reward += game.make_action(buttons[int(action[0])], 1)
+            ended = bare.end()
+            if any(ended):
+                break
+        plain.add(reward, *ended)
+        if any(ended):
+            game.set_seed(bare.next_seed())
+            game.new_episode()
+        see()
+    game.close()
+    return plain
+
+
+@pytest.mark.parametrize(
+    ("env_id", "num_steps", "frameskip"),
+    [
+        ("VizdoomBasic-v1", 3_000, 1),
+        ("VizdoomBasic-v1", 4_500, 4),
+        ("VizdoomDefendCenter-v1", 3_000, 4),
+        ("VizdoomTakeCover-v1", 1_500, 4),
+        ("VizdoomDeadlyCorridor-v1", 1_500, 4),
+    ],
+)
+def test_gymnasium_ids(env_id, num_steps, frameskip, count):
+    import vizdoom.gymnasium_wrapper  # noqa: F401  # registers the ids
+
+    env = adapted_by_name(f"gym_{env_id}", env_frameskip=frameskip)
+    trained = train_on(env, num_steps, frameskip=frameskip)
+    plain = play_id(env_id, trained.actions[:, 0], frameskip)
+    count("vizdoom Gymnasium ids", assert_equal(trained, plain, frameskip))
+
+
+def play_own(env_name: str, actions: np.ndarray, seed: int = 1) -> Plain:
+    """Plays actions in the engine of one of our scenarios, by the spec's .cfg, buttons and limit."""
+    spec = DOOM_SPECS[env_name]
+    bare = BareGame(spec.scenario_path(), seed, vizdoom.ScreenFormat.CRCGCB)
+    game = bare.game
+    game.set_doom_scenario_path(str(find_wad(Path(game.get_doom_scenario_path()).name)[0]))
+    game.set_screen_resolution(vizdoom.ScreenResolution.RES_160X120)
+    plain = Plain()
+    squares: set[tuple[float, float]] = set()
+
+    def begin(is_first: bool = False) -> None:
+        seed = bare.next_seed()
+        game.set_seed(seed)
+        if is_first:
+            game.init()
+            game.set_seed(seed)
+        game.new_episode()
+        squares.clear()
+        if spec.shaping and "first_visit" in spec.shaping:
+            squares.add(square())
+
+    def square() -> tuple[float, float]:
+        return game.get_game_variable(X) // 64, game.get_game_variable(Y) // 64
+
+    def see() -> None:
+        planes = game.get_state().screen_buffer
+        small = [cv2.resize(plane, (128, 72), interpolation=cv2.INTER_NEAREST) for plane in planes]
+        plain.see(obs=np.stack(small)[None])
+
+    begin(is_first=True)
+    see()
+    tics = 0
+    for row in actions:
+        health = game.get_game_variable(HEALTH)
+        reward = game.make_action(pressed(spec.actions, row), FRAMESKIP)
+        tics += FRAMESKIP
+        is_limit = spec.time_limit_frames is not None and tics >= spec.time_limit_frames
+        terminated, truncated = bare.end()
+        truncated |= is_limit and not terminated
+        if not terminated and not truncated:
+            reward += float(spec.reward_healing and game.get_game_variable(HEALTH) > health)
+            if spec.shaping and "first_visit" in spec.shaping and square() not in squares:
+                squares.add(square())
+                reward += spec.shaping["first_visit"]
+        plain.add(reward * spec.reward_scale, terminated, truncated)
+        if terminated or truncated:
+            begin()
+            tics = 0
+        see()
+    game.close()
+    return plain
+
+
+def pressed(groups: tuple, row: np.ndarray) -> list[float]:
+    """Returns the values of the buttons: of each group at most one is pressed, and a turn is in degrees."""
+    values: list[float] = []
+    for group, choice in zip(groups, row):
+        if isinstance(group, Discretized):
+            values.append(float(np.linspace(group.values[0], group.values[-1], group.n)[int(choice)]))
+        else:
+            values += [float(int(choice) == button) for button in range(1, int(group.n))]
+    return values
+
+
+@pytest.mark.parametrize(
+    ("env_name", "num_steps"),
+    [
+        ("doom_basic", 5_000),
+        ("doom_defend_the_center_flat_actions", 2_500),
+        ("doom_defend_the_line", 2_000),
+        ("doom_deadly_corridor", 1_500),
+        ("doom_health_gathering", 2_000),
+        ("doom_health_gathering_supreme", 1_500),
+        ("doom_my_way_home", 1_100),
+        ("doom_benchmark", 1_100),
+    ],
+)
+def test_own_scenarios(env_name, num_steps, count):
+    trained = train_on(adapted_by_name(env_name), num_steps, frameskip=FRAMESKIP)
+    plain = play_own(env_name, trained.actions[:, 0])
+    count("vizdoom own scenarios", assert_equal(trained, plain, FRAMESKIP))
