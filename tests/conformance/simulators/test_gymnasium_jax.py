@@ -13,7 +13,7 @@ NUM_COPIES = 4
 @pytest.mark.parametrize("env_id", ["phys2d/CartPole-v1", "tabular/Blackjack-v0"])
 def test_copies_are_single_envs(env_id, count):
     """The vector envs that Gymnasium makes of these ids play the other copies on while one resets."""
-    trained = train_on(adapted_by_name(f"gym_{env_id}", vector_env_copies=NUM_COPIES), 700)
+    trained = train_on(adapted_by_name(f"gym_{env_id}", vector_env_copies=NUM_COPIES), 400)
     env = gym.vector.SyncVectorEnv([lambda: gym.make(env_id)] * NUM_COPIES, autoreset_mode="SameStep")
     plain = Plain()
     env.reset(seed=1)

@@ -1,0 +1,91 @@
+"""Doom matches: what is reported of each player, beside the counters of the engines themselves."""
+
+import numpy as np
+import pytest
+import vizdoom
+from vizdoom import GameVariable
+
+from sample_factory.envs.doom.lockstep import Lockstep
+from sample_factory.envs.random_actions import RandomActions
+from tests.conformance.ledger import Tally
+from tests.conformance.product import adapted_by_name, train_on
+
+FRAMESKIP = 4
+SUICIDES = 0.1  # share of the steps in which one of the players is killed by a command of the console
+
+
+def standing(game: vizdoom.DoomGame) -> dict:
+    """Returns what an engine counts: of all players, and of its own."""
+    server = game.get_server_state()
+    return {
+        "time": game.get_episode_time(),
+        "frags": list(server.players_frags[: server.player_count]),
+        "deaths": game.get_game_variable(GameVariable.DEATHCOUNT),
+        "own_frags": game.get_game_variable(GameVariable.FRAGCOUNT),
+        "hits": game.get_game_variable(GameVariable.HITCOUNT),
+        "damage": game.get_game_variable(GameVariable.DAMAGECOUNT),
+        "number": int(game.get_game_variable(GameVariable.PLAYER_NUMBER)),
+    }
+
+
+@pytest.fixture
+def matches(monkeypatch):
+    """Returns the standings, by engine, at the start and at the end of each match."""
+    found: dict[str, list] = {"start": [], "end": []}
+    new_episode = Lockstep.new_episode
+
+    def look(lockstep, seed):
+        games = [engine.game for engine in lockstep._engines]
+        if found["start"]:
+            found["end"].append([standing(game) for game in games])
+        new_episode(lockstep, seed)
+        found["start"].append([standing(engine.game) for engine in lockstep._engines])
+
+    monkeypatch.setattr(Lockstep, "new_episode", look)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("env_name", "flags", "tics", "num_matches"),
+    [
+        ("doom_duel", {"timelimit": 42 / 2100}, 42, 60),  # the last step is shorter
+        ("doom_duel", {"timelimit": 120 / 2100}, 120, 30),
+        ("doom_deathmatch_full", {"timelimit": 81 / 2100, "num_agents": 3, "num_bots": 2}, 81, 15),
+    ],
+)
+def test_matches_report_what_the_engines_count(env_name, flags, tics, num_matches, matches, count):
+    env = adapted_by_name(env_name, **flags)
+    steps_of_match = -(-tics // FRAMESKIP)
+    games = [agent.engine for agent in env.env.agents]
+    draw = RandomActions(env.kinds, 1)
+    rng = np.random.default_rng(1)
+
+    def act(rows):
+        if rng.random() < SUICIDES:
+            games[rng.integers(len(games))].game.send_game_command("kill")
+        return draw(rows)
+
+    trained = train_on(env, num_matches * steps_of_match, act=act, frameskip=FRAMESKIP)
+    assert trained.acted.all() and not trained.terminated.any()
+    ends = np.flatnonzero(trained.truncated[:, 0])
+    assert (trained.truncated == trained.truncated[:, :1]).all(), "all players end at once"
+    assert (np.diff(ends, prepend=-1) == steps_of_match).all() and len(ends) == num_matches
+    num_deaths = 0
+    for episode in trained.episodes:
+        match = int(np.searchsorted(ends, episode.step))
+        start, end = (matches[when][match][episode.agent] for when in ("start", "end"))
+        frags = end["frags"]
+        own, others = frags[end["number"]], [f for i, f in enumerate(frags) if i != end["number"]]
+        won = own > max(others)
+        assert end["time"] - start["time"] == tics and end["own_frags"] == own
+        assert episode.length == steps_of_match * FRAMESKIP
+        assert episode.stats["frags"] == own and episode.objective == won
+        for name in ("deaths", "hits", "damage"):
+            assert episode.stats[name] == end[name] - start[name], name
+        assert episode.stats["final_place"] == 1 + sum(other > own for other in others)
+        assert episode.stats["num_players"] == len(frags)
+        num_deaths += episode.stats["deaths"]
+    assert num_deaths > num_matches / 2, "else the counters show nothing"
+    num_episodes = len(trained.episodes)
+    assert num_episodes == num_matches * env.num_agents
+    count("vizdoom matches", Tally("", num_episodes, trained.acted.size))
