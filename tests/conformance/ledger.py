@@ -25,20 +25,25 @@ class Plain:
     """What the plain package gave, [A] for each step, as the product should train on it.
 
     truncated: cut by a limit, and not terminated: bootstrapped. acted: whether the agent acts in the step.
+    continues: whether an end is one for the learner only, and the game goes on.
     """
 
     rewards: list[Any] = field(default_factory=list)
     terminated: list[Any] = field(default_factory=list)
     truncated: list[Any] = field(default_factory=list)
     acted: list[Any] = field(default_factory=list)
+    continues: list[Any] = field(default_factory=list)
     seen: list[dict[str, Any]] = field(default_factory=list)  # digests; one more than steps, or none
 
-    def add(self, rewards: Any, terminated: Any, truncated: Any, acted: Any = True) -> None:
-        rewards = np.atleast_1d(np.asarray(rewards, float))
+    def add(
+        self, rewards: Any, terminated: Any, truncated: Any, acted: Any = True, continues: Any = False
+    ) -> None:
+        """Adds a step of all agents; flags may be those of all of them."""
+        rewards = np.atleast_1d(np.array(rewards, float))
         self.rewards.append(rewards)
-        self.terminated.append(np.broadcast_to(terminated, rewards.shape).copy())
-        self.truncated.append(np.broadcast_to(truncated, rewards.shape).copy())
-        self.acted.append(np.broadcast_to(acted, rewards.shape).copy())
+        named = (self.terminated, terminated), (self.truncated, truncated), (self.acted, acted)
+        for column, values in (*named, (self.continues, continues)):
+            column.append(np.broadcast_to(values, rewards.shape).copy())
 
     def see(self, **observations: Any) -> None:
         """Adds the observations before a step, by the product's keys, each [A, *shape] and of its dtype."""
@@ -52,7 +57,8 @@ class Plain:
             for step, rewards in enumerate(self.rewards):
                 total += rewards[agent]
                 length += self.acted[step][agent]
-                if self.terminated[step][agent] or self.truncated[step][agent]:
+                is_end = self.terminated[step][agent] or self.truncated[step][agent]
+                if is_end and not self.continues[step][agent]:
                     found.append(PlainEpisode(step, agent, total, int(length)))
                     total, length = 0.0, 0
         return sorted(found)

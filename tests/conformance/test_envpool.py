@@ -1,0 +1,126 @@
+"""EnvPool's suites through our families, beside `envpool.make_gymnasium`."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import envpool
+import numpy as np
+import pytest
+from gymnasium.spaces import Discrete
+
+from sample_factory.envs.envpool_engine import import_procgen
+from tests.conformance.ledger import Plain, assert_equal
+from tests.conformance.product import adapted_by_name, train_on
+
+COPIES = 8
+Seen = Callable[[Any], Mapping[str, np.ndarray]]
+
+
+def as_obs(observation: np.ndarray) -> dict[str, np.ndarray]:
+    return {"obs": observation}
+
+
+def play_pool(task_id: str, actions: np.ndarray, see: Seen, lives: bool = False, **options: Any):
+    """Plays actions, [T, A, ...], in a pool. The step after an end only resets a copy.
+
+    lives: whether an end is that of a life, and the game may go on. Returns the steps, and the info of each.
+    """
+    env = envpool.make_gymnasium(task_id, seed=1, num_envs=COPIES, **options)
+    plain, infos = Plain(), []
+    waits = np.zeros(COPIES, bool)
+    observation, _ = env.reset()
+    plain.see(**see(observation))
+    for row in actions:
+        observation, rewards, terminated, truncated, info = env.step(row)
+        continues = terminated & (info["terminated"] == 0) if lives else False
+        plain.add(rewards, terminated, truncated & ~terminated, ~waits, continues)
+        plain.see(**see(observation))
+        infos.append({key: value.copy() for key, value in info.items() if isinstance(value, np.ndarray)})
+        waits = terminated | truncated
+    env.close()
+    return plain, infos
+
+
+@pytest.mark.parametrize(
+    ("env_name", "task_id", "num_steps"),
+    [("atari_breakout", "Breakout-v5", 1_000), ("atari_mspacman", "MsPacman-v5", 900)],
+)
+def test_atari_with_lives(env_name, task_id, num_steps, count):
+    env = adapted_by_name(env_name, env_engine="envpool", vector_env_copies=COPIES, env_framestack=1)
+    trained = train_on(env, num_steps, frameskip=4)
+    plain, infos = play_pool(
+        task_id,
+        trained.actions[:, :, 0].astype(np.int32),
+        as_obs,
+        lives=True,
+        stack_num=1,
+        frame_skip=4,
+        episodic_life=True,
+        max_episode_steps=27_000,
+    )
+    tally = assert_equal(trained, plain, 4)
+    assert trained.terminated.sum() > tally.episodes, "lives end too"
+    scores = np.zeros(COPIES)
+    ends = iter(sorted(trained.episodes))
+    episode = next(ends)
+    for step, info in enumerate(infos):
+        scores += info["reward"]
+        while (episode.step, step) == (step, episode.step):
+            assert episode.objective == scores[episode.agent]
+            scores[episode.agent] = 0
+            episode = next(ends, episode._replace(step=-1))
+    count("envpool Atari", tally)
+
+
+@pytest.mark.parametrize("task_id", ["D1Basic-v1", "DefendTheCenter-v1", "HealthGathering-v1"])
+def test_doom(task_id, count):
+    env = adapted_by_name(f"envpool_{task_id}", vector_env_copies=COPIES, env_framestack=1)
+    assert isinstance(env.kinds.spaces[0].action, Discrete), "one choice among combinations of buttons"
+    trained = train_on(env, 600, frameskip=4)
+    actions = trained.actions[:, :, 0].astype(np.int32)
+    plain, _ = play_pool(task_id, actions, as_obs, frame_skip=4, use_combined_action=True)
+    count("envpool Doom", assert_equal(trained, plain, 4))
+
+
+@pytest.mark.parametrize("name, env_id", [("hopper", "Hopper-v5"), ("pendulum", "InvertedPendulum-v5")])
+def test_mujoco(name, env_id, count):
+    env = adapted_by_name(f"mujoco_{name}", env_engine="envpool", vector_env_copies=COPIES)
+    trained = train_on(env, 300)
+    low, high = env.kinds.spaces[0].action.low, env.kinds.spaces[0].action.high
+    actions = np.clip(trained.actions.astype(np.float64), low, high)
+    plain, infos = play_pool(env_id, actions, as_obs)
+    for episode in trained.episodes:
+        for key, value in episode.stats.items():
+            assert value == infos[episode.step][key][episode.agent], key
+    count("envpool MuJoCo", assert_equal(trained, plain))
+
+
+@pytest.mark.parametrize("env_id", ["MiniGrid-Empty-5x5-v0", "MiniGrid-DoorKey-5x5-v0", "MiniGrid-LavaGapS5-v0"])
+def test_minigrid(env_id, count):
+    def see(observation):
+        image, direction = (observation[key].astype(np.int32) for key in ("image", "direction"))
+        return {"obs": image, "direction": direction.reshape(-1, 1)}
+
+    env = adapted_by_name(f"minigrid_{env_id}", env_engine="envpool", vector_env_copies=COPIES)
+    trained = train_on(env, 1_000)
+    plain, _ = play_pool(env_id, trained.actions[:, :, 0].astype(np.int32), see)
+    count("envpool MiniGrid", assert_equal(trained, plain))
+
+
+@pytest.mark.parametrize("game", ["bigfish", "dodgeball", "miner"])
+def test_procgen(game, count):
+    import_procgen()
+    env = adapted_by_name(f"procgen_{game}", vector_env_copies=COPIES)
+    trained = train_on(env, 1_000)
+    actions = trained.actions[:, :, 0].astype(np.int32)
+    plain, _ = play_pool(f"{game.capitalize()}Easy-v0", actions, as_obs, num_levels=0, start_level=0)
+    count("envpool Procgen", assert_equal(trained, plain))
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "Catch-v0"])
+def test_classic_control(env_id, count):
+    env = adapted_by_name(f"envpool_{env_id}", vector_env_copies=COPIES)
+    trained = train_on(env, 500)
+    actions = trained.actions if env_id == "Pendulum-v1" else trained.actions[:, :, 0].astype(np.int32)
+    plain, _ = play_pool(env_id, actions, as_obs)
+    count("envpool classic control", assert_equal(trained, plain))
