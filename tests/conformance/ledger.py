@@ -94,4 +94,3 @@ def assert_equal(trained: Trained, plain: Plain, frames_per_step: int = 1) -> Ta
     returns = [e.reward for e in sorted(trained.episodes)]
     np.testing.assert_allclose(returns, [e.reward for e in expected], rtol=1e-6, atol=1e-9)
     return Tally("", len(expected), int(acted.sum()))
-

@@ -1,5 +1,6 @@
 """EnvPool's suites through our families, beside `envpool.make_gymnasium`."""
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -43,7 +44,7 @@ def play_pool(task_id: str, actions: np.ndarray, see: Seen, lives: bool = False,
 
 @pytest.mark.parametrize(
     ("env_name", "task_id", "num_steps"),
-    [("atari_breakout", "Breakout-v5", 1_000), ("atari_mspacman", "MsPacman-v5", 900)],
+    [("atari_breakout", "Breakout-v5", 700), ("atari_mspacman", "MsPacman-v5", 700)],
 )
 def test_atari_with_lives(env_name, task_id, num_steps, count):
     env = adapted_by_name(env_name, env_engine="envpool", vector_env_copies=COPIES, env_framestack=1)
@@ -72,6 +73,15 @@ def test_atari_with_lives(env_name, task_id, num_steps, count):
     count("envpool Atari", tally)
 
 
+def test_atari_with_a_limit(count):
+    options = {"max_episode_steps": 60, "episodic_life": True, "stack_num": 1}
+    env = adapted_by_name("envpool_Breakout-v5", vector_env_copies=COPIES, env_kwargs=json.dumps(options))
+    trained = train_on(env, 1_300, frameskip=4)
+    actions = trained.actions[:, :, 0].astype(np.int32)
+    plain, _ = play_pool("Breakout-v5", actions, as_obs, lives=True, frame_skip=4, **options)
+    count("envpool Atari", assert_equal(trained, plain, 4))
+
+
 @pytest.mark.parametrize("task_id", ["D1Basic-v1", "DefendTheCenter-v1", "HealthGathering-v1"])
 def test_doom(task_id, count):
     env = adapted_by_name(f"envpool_{task_id}", vector_env_copies=COPIES, env_framestack=1)
@@ -88,14 +98,16 @@ def test_mujoco(name, env_id, count):
     trained = train_on(env, 300)
     low, high = env.kinds.spaces[0].action.low, env.kinds.spaces[0].action.high
     actions = np.clip(trained.actions.astype(np.float64), low, high)
-    plain, infos = play_pool(env_id, actions, as_obs)
+    plain, infos = play_pool(env_id, actions, lambda numbers: as_obs(numbers.astype(np.float32)))
     for episode in trained.episodes:
         for key, value in episode.stats.items():
             assert value == infos[episode.step][key][episode.agent], key
     count("envpool MuJoCo", assert_equal(trained, plain))
 
 
-@pytest.mark.parametrize("env_id", ["MiniGrid-Empty-5x5-v0", "MiniGrid-DoorKey-5x5-v0", "MiniGrid-LavaGapS5-v0"])
+@pytest.mark.parametrize(
+    "env_id", ["MiniGrid-Empty-5x5-v0", "MiniGrid-DoorKey-5x5-v0", "MiniGrid-LavaGapS5-v0"]
+)
 def test_minigrid(env_id, count):
     def see(observation):
         image, direction = (observation[key].astype(np.int32) for key in ("image", "direction"))
