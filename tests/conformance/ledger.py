@@ -26,6 +26,7 @@ class Plain:
 
     truncated: cut by a limit, and not terminated: bootstrapped. acted: whether the agent acts in the step.
     continues: whether an end is one for the learner only, and the game goes on.
+    ended: the episodes, where they do not follow from these.
     """
 
     rewards: list[Any] = field(default_factory=list)
@@ -33,6 +34,7 @@ class Plain:
     truncated: list[Any] = field(default_factory=list)
     acted: list[Any] = field(default_factory=list)
     continues: list[Any] = field(default_factory=list)
+    ended: list[PlainEpisode] = field(default_factory=list)
     seen: list[dict[str, Any]] = field(default_factory=list)  # digests; one more than steps, or none
 
     def add(
@@ -83,13 +85,16 @@ def assert_equal(trained: Trained, plain: Plain, frames_per_step: int = 1) -> Ta
     acted = np.stack(plain.acted).astype(bool)
     np.testing.assert_array_equal(trained.acted, acted, "which agents act")
     for name in ("terminated", "truncated"):
-        np.testing.assert_array_equal(getattr(trained, name), np.stack(getattr(plain, name)), name)
-    np.testing.assert_array_equal(trained.rewards, np.stack(plain.rewards).astype(np.float32), "rewards")
+        np.testing.assert_array_equal(
+            getattr(trained, name)[acted], np.stack(getattr(plain, name))[acted], name
+        )
+    rewards = np.stack(plain.rewards).astype(np.float32)
+    np.testing.assert_array_equal(trained.rewards[acted], rewards[acted], "rewards")
     for key in plain.seen[0] if plain.seen else ():
         numbers = np.stack([by_key[key] for by_key in plain.seen])
         np.testing.assert_array_equal(trained.seen[key], numbers, f"digests of the observation {key}")
     own = [(e.step, e.agent, e.length) for e in trained.episodes]
-    expected = plain.episodes()
+    expected = sorted(plain.ended) or plain.episodes()
     assert sorted(own) == [(e.step, e.agent, e.length * frames_per_step) for e in expected]
     returns = [e.reward for e in sorted(trained.episodes)]
     np.testing.assert_allclose(returns, [e.reward for e in expected], rtol=1e-6, atol=1e-9)

@@ -20,6 +20,7 @@ from tests.envs.made import cfg_of
 from tests.sampling.matchmaking.matchmakers import random_matchmaker
 
 ROLLOUT = 32
+COLUMNS = ("outputs", "rewards", "terminated", "truncated", "policy_ids")  # of the trajectory buffers
 Act = Callable[[ObservationRows], np.ndarray]
 
 
@@ -68,6 +69,7 @@ class Unguarded:
 
     def __init__(self, env: MultiAgentEnv):
         self.env, self.name, self.kinds = env, "env", env.kinds
+        self.takes_turns = env.takes_turns
         self.close = env.close
 
     def reset(self, seed: int | None, into: ObservationRows) -> None:
@@ -107,7 +109,7 @@ def train_on(
     vector = EnvVector([Unguarded(env)], [matchmaker], buffers, 0, 0, plan)
     act = act or RandomActions(env.kinds, seed)
     vector.reset([seed], [0], act)
-    steps: list[tuple[Any, ...]] = []
+    columns: dict[str, list[np.ndarray]] = {name: [] for name in COLUMNS}
     seen: list[dict[str, np.ndarray]] = []
     episodes: list[Reported] = []
     for number in range(num_steps):
@@ -117,16 +119,17 @@ def train_on(
         actions = act(memory.rows(slice(0, num_agents), step))
         buffers.outputs[rows, step, : actions.shape[1]] = actions
         vector.step()
-        acted = buffers.policy_ids[rows, step] >= 0
-        results = (
-            array[rows, step].copy() for array in (buffers.rewards, buffers.terminated, buffers.truncated)
-        )
-        steps.append((actions, *results, acted))
         episodes += [
             Reported(number, r.agent_id, r.reward, r.length, r.true_objective, r.extra_stats, r.info)
             for r in vector.log.take_reports()
             if isinstance(r, EpisodeReport)
         ]
+        if memory.is_full or number == num_steps - 1:
+            for (
+                name,
+                column,
+            ) in columns.items():  # now, since later steps of a rollout may add to earlier ones
+                column.append(vars(buffers)[name][rows, : memory.step].swapaxes(0, 1))
         if memory.is_full:
             finished = vector.finish_rollout()
             assert finished is not None, "the buffers are released at once, so there are enough"
@@ -135,8 +138,11 @@ def train_on(
     rows, step = vector.memory.buffer_indices, vector.memory.step
     seen.append({key: digests(array[rows, step]) for key, array in buffers.obs.items()})
     vector.close()
+    outputs, *results, policy_ids = (np.concatenate(column) for column in columns.values())
     return Trained(
-        *(np.stack(column) for column in zip(*steps)),
+        outputs[..., : actions.shape[1]],
+        *results,
+        policy_ids >= 0,
         {key: np.stack([by_key[key] for by_key in seen]) for key in buffers.obs},
         episodes,
     )
