@@ -18,6 +18,7 @@ from sample_factory.spaces.actions import action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import Indices
 
+EVALUATION = (1,)  # key of the seeds of envs that are not trained in
 MAX_TEXT = 10_000  # characters of an error or a traceback, so that a report fits into a message
 ONE_PER_PROCESS = (
     "; the first env of this process was made: where only one can be, use --num_envs_per_worker=1 "
@@ -151,8 +152,11 @@ class EnvSetup:
         return made
 
     def _env_seed(self, config: EnvConfig) -> int:
-        """Returns a number below 2**31, which every env accepts."""
+        """Returns a number below 2**31, which every env accepts; in an evaluation another one than in the
+        training with the same --seed, which has learned the levels that follow from its own."""
         if self._plan.is_single:
             return self._plan.seed % SEED_LIMIT
-        sequence = np.random.SeedSequence([self._plan.seed, config.env_id, self._num_replaced])
+        stream = () if self._topology.num_episodes is None else EVALUATION
+        numbers = [self._plan.seed, config.env_id, self._num_replaced]
+        sequence = np.random.SeedSequence(numbers, spawn_key=stream)
         return int(sequence.generate_state(1)[0] >> 1)

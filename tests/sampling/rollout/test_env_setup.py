@@ -1,3 +1,4 @@
+import dataclasses
 import functools
 import logging
 
@@ -85,18 +86,37 @@ def test_an_env_with_other_spaces_than_in_the_trial_is_refused():
         setup(plan.envs._replace(kinds=other)).make_vector(split=0)
 
 
-def test_the_envs_of_a_replaced_worker_have_seeds_that_no_other_env_has(monkeypatch):
+@pytest.fixture
+def seeds_of(monkeypatch):
+    """Returns a function: the seeds with which the envs of some workers are reset, made one after another."""
+
     def reset(vector, seeds, *_):
         used.extend(seeds)
         return 0
 
+    def seeds_of(*workers, num_episodes=None):
+        used.clear()
+        config = make_config(num_workers=2)
+        buffers, channels = make_shared(config, CountingEnv())
+        buffers.topology = dataclasses.replace(buffers.topology, num_episodes=num_episodes)
+        plan = make_plan(config, CountingEnv()).sampling.envs
+        for worker in workers:
+            stepping = channels.progress["stepping"][worker : worker + 1]
+            EnvSetup(plan, worker, buffers, PastSelves(), stepping, print, lambda: None).make_vector(split=0)
+            buffers.reclaim(worker)
+        return list(used)
+
     used = []
     monkeypatch.setattr(env_setup.EnvVector, "reset", reset)
-    config = make_config(num_workers=2)
-    buffers, channels = make_shared(config, CountingEnv())
-    plan = make_plan(config, CountingEnv()).sampling.envs
-    for worker in (0, 1, 0):
-        stepping = channels.progress["stepping"][worker : worker + 1]
-        EnvSetup(plan, worker, buffers, PastSelves(), stepping, print, lambda: None).make_vector(split=0)
-        buffers.reclaim(worker)
+    return seeds_of
+
+
+def test_the_envs_of_a_replaced_worker_have_seeds_that_no_other_env_has(seeds_of):
+    used = seeds_of(0, 1, 0)
     assert len(set(used)) == len(used) >= 3
+
+
+def test_an_evaluation_has_seeds_that_no_env_of_the_training_has_and_repeats_them(seeds_of):
+    trained, evaluated = seeds_of(0, 1), seeds_of(0, 1, num_episodes=8)
+    assert len({*trained, *evaluated}) == len(trained) + len(evaluated)
+    assert evaluated == seeds_of(0, 1, num_episodes=8)
