@@ -1,5 +1,6 @@
 """EnvPool's envs by their id: `envpool_<id>`, e.g. envpool_Pong-v5."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from sample_factory.envs.mujoco_family import COPIES as MUJOCO_COPIES
 from sample_factory.envs.mujoco_family import mujoco_defaults
 from sample_factory.envs.procgen_family import procgen_defaults
 from sample_factory.envs.protocol import EnvConfig
+from sample_factory.runtime.log import log
 
 SKIPS_FRAMES = ("atari", "vizdoom")  # suites
 
@@ -28,13 +30,25 @@ def make_envpool_env(
 ) -> Any:
     """Makes copies of the env with the id after `envpool_`, as one vector env."""
     task_id = full_env_name.removeprefix(PREFIX)
-    if suite_of(task_id) not in SKIPS_FRAMES:
+    suite = suite_of(task_id)
+    if suite not in SKIPS_FRAMES:
         family_flags.refuse_frameskip(cfg, "EnvPool skips frames in Atari games and Doom only")
         options = options_of_user(cfg)
     else:
         options = options_of_user(cfg, {"frame_skip": "env_frameskip"})  # an argument would not be counted
         options["frame_skip"] = cfg.env_frameskip or 1
+    if suite == "vizdoom" and not options.setdefault("use_combined_action", True):
+        _warn_of_buttons(full_env_name)
     return make_envpool(task_id, cfg, env_config, render_mode=render_mode, **options)
+
+
+@functools.cache  # once for a name, although each process makes several envs
+def _warn_of_buttons(full_env_name: str) -> None:
+    log.warning(
+        "%s with use_combined_action=false: an action is a number for each button, which presses it unless "
+        "it is exactly 0, so that a policy holds all buttons all the time",
+        full_env_name,
+    )
 
 
 def follows_observation(full_env_name: str) -> bool:

@@ -100,7 +100,7 @@ class EnvPoolVectorEnv(StepsInBackground, gym.vector.VectorEnv, LimitsEpisodes, 
             self._pool = envpool.make_gymnasium(self._task_id, seed=seed, **self._options)
         observations, infos = self._pool.reset()
         infos = self._infos.by_agent(infos)
-        self._infos.reset()
+        self._infos.reset(infos)
         return self._observe(observations, infos), infos
 
     def send(self, actions: np.ndarray) -> None:
@@ -118,7 +118,7 @@ class EnvPoolVectorEnv(StepsInBackground, gym.vector.VectorEnv, LimitsEpisodes, 
         if self.num_players > 1:
             terminated = terminated[self._copy_of_agent]
             truncated = truncated[self._copy_of_agent]
-        self._infos.add(infos, terminated, truncated)
+        terminated = self._infos.add(infos, terminated, truncated)
         return self._observe(observations, infos), rewards, terminated, truncated, infos
 
     def _observe(self, observations: Any, infos: dict[str, Any]) -> Any:
@@ -186,8 +186,10 @@ class EnvPoolInfos:
     `extra_stats` and EPISODE_CONTINUES in protocol.py. All arrays have an entry for each agent.
 
     Atari: `true_objective` is the score of the whole game before clipping, and an episode that ends with a
-    life continues. Other envs: `episode_extra_stats` are the numbers at the end of the episode, and `success`
-    is whether the task was solved at any time in it.
+    life continues. A game can also end in the frames without an action after a lost life: EnvPool then begins
+    the next one without reporting an end, which the number of lives shows.
+    Other envs: `episode_extra_stats` are the numbers at the end of the episode, and `success` is whether the
+    task was solved at any time in it.
     """
 
     def __init__(self, states: Mapping[str, Any], num_copies: int, num_players: int):
@@ -197,6 +199,9 @@ class EnvPoolInfos:
         self._num_players = num_players
         self._has_lives = {"info:lives", "info:terminated", "info:reward"} <= states.keys()
         self._scores = np.zeros(num_agents)  # of the games so far
+        self._first_lives = np.zeros(num_agents, int)
+        self._continues = np.zeros(num_agents, bool)  # whose game goes on after a lost life in the last step
+        self._has_last_life = np.zeros(num_agents, bool)
         self._success_key = next((key for key in SUCCESS if f"info:{key}" in states), None)
         self._has_succeeded = np.zeros(num_agents, bool)
         # The infos that are one number for each agent and describe its episode.
@@ -207,9 +212,12 @@ class EnvPoolInfos:
             if is_number and name not in SUCCESS and not NO_STATISTIC.match(name):
                 self._statistics.append(name)
 
-    def reset(self) -> None:
-        """Begins the first episodes of all agents."""
+    def reset(self, infos: Mapping[str, Any]) -> None:
+        """Begins the first episodes of all agents. infos: by agent."""
+        if self._has_lives:
+            self._first_lives = infos["lives"].copy()
         self._scores[:] = 0.0
+        self._continues = np.zeros_like(self._continues)
         self._has_succeeded[:] = False
 
     def by_agent(self, infos: dict[str, Any]) -> dict[str, Any]:
@@ -225,23 +233,31 @@ class EnvPoolInfos:
             }
         return {**infos, **of_players}
 
-    def add(self, infos: dict[str, Any], terminated: np.ndarray, truncated: np.ndarray) -> None:
-        """Adds the entries about the episodes that ended in a step, which `infos` belong to."""
+    def add(self, infos: dict[str, Any], terminated: np.ndarray, truncated: np.ndarray) -> np.ndarray:
+        """Adds the entries about the episodes that ended in a step, which `infos` belong to.
+
+        Returns `terminated`, also with the games that ended since the step before.
+        """
         if self._has_lives:
             self._scores += infos["reward"]
+            has_all_lives = (infos["lives"] == self._first_lives) & (self._first_lives > 1)
+            is_next_game = self._continues & self._has_last_life & has_all_lives
+            self._continues = terminated & (infos["terminated"] == 0)
+            self._has_last_life = infos["lives"] == 1
+            terminated = terminated | is_next_game
         if self._success_key is not None:
             self._has_succeeded |= infos[self._success_key] > 0
         ended = terminated | truncated
         if not ended.any():
-            return
+            return terminated
         if self._has_lives:
-            continues = terminated & (infos["terminated"] == 0)
-            infos[EPISODE_CONTINUES] = continues
+            infos[EPISODE_CONTINUES] = self._continues
             infos["true_objective"] = self._scores.copy()
-            self._scores[ended & ~continues] = 0.0
+            self._scores[ended & ~self._continues] = 0.0
         statistics = {key: infos[key].astype(float) for key in self._statistics}
         if self._success_key is not None:
             statistics["success"] = self._has_succeeded.astype(float)
             self._has_succeeded[ended] = False
         if statistics:
             infos["episode_extra_stats"] = statistics
+        return terminated

@@ -135,7 +135,16 @@ def test_a_mask_of_combinations_is_an_observation_like_others():
 
 def test_numbers_without_bounds_have_none():
     assert np.isinf(make("LunarLander-v3").single_observation_space.low).all()
-    assert np.isinf(make("D1Basic-v1").single_action_space.high).all()
+    pressed = make("D1Basic-v1", env_kwargs={"use_combined_action": False})
+    assert np.isinf(pressed.single_action_space.high).all()
+
+
+def test_an_action_of_a_doom_id_is_a_combination_of_buttons_unless_the_user_says_otherwise(caplog):
+    assert make("D3Battle-v1").single_action_space == gym.spaces.Discrete(108)
+    assert "use_combined_action" not in caplog.text
+    for _ in range(2):
+        make("D4Battle2-v1", env_kwargs={"use_combined_action": False})
+    assert caplog.text.count("envpool_D4Battle2-v1 with use_combined_action=false: ") == 1
 
 
 def test_success_at_any_time_in_an_episode_is_a_statistic_of_it():
@@ -156,14 +165,49 @@ def test_the_score_of_a_game_counts_all_lives_before_clipping():
     infos = EnvPoolInfos(shapes, num_copies=2, num_players=1)
     no = np.zeros(2, bool)
     yes = ~no
-    infos.add({"reward": np.array([4.0, 1.0]), "terminated": np.array([0, 0])}, no, no)
-    life = {"reward": np.array([3.0, 2.0]), "terminated": np.array([0, 1])}
+    lives = np.array([3, 3])
+    infos.add({"reward": np.array([4.0, 1.0]), "terminated": np.array([0, 0]), "lives": lives}, no, no)
+    life = {"reward": np.array([3.0, 2.0]), "terminated": np.array([0, 1]), "lives": np.array([2, 0])}
     infos.add(life, yes, no)
     assert life[EPISODE_CONTINUES].tolist() == [True, False] and life["true_objective"][1] == 3.0
-    game = {"reward": np.array([10.0, 5.0]), "terminated": np.array([1, 0])}
+    game = {"reward": np.array([10.0, 5.0]), "terminated": np.array([1, 0]), "lives": np.array([0, 3])}
     infos.add(game, np.array([True, False]), np.array([False, True]))
     assert not game[EPISODE_CONTINUES].any(), "a game that is cut off is over"
     assert game["true_objective"].tolist() == [17.0, 5.0]
+
+
+def test_a_game_is_over_unseen_where_the_last_life_is_followed_by_as_many_as_a_game_begins_with():
+    shapes = dict.fromkeys(("info:lives", "info:terminated", "info:reward"), SimpleNamespace(shape=(-1,)))
+    infos = EnvPoolInfos(shapes, num_copies=4, num_players=1)
+    infos.reset({"lives": np.full(4, 3)})
+    none, no = np.zeros(4, int), np.zeros(4, bool)
+
+    def add(lives, reward, terminated):
+        info = {"lives": np.array(lives), "reward": np.full(4, reward), "terminated": none}
+        return infos.add(info, terminated, no), info
+
+    # The first copy only: the second one earns a life, the third one keeps its two, the fourth lost none.
+    add([1, 1, 2, 1], 5.0, np.array([True, True, True, False]))
+    terminated, info = add([3, 2, 2, 3], 0.0, no)
+    assert terminated.tolist() == [True, False, False, False]
+    assert info["true_objective"][0] == 5.0 and not info[EPISODE_CONTINUES].any()
+    _, info = add([2, 1, 1, 2], 1.0, ~no)
+    assert info["true_objective"].tolist() == [1.0, 6.0, 6.0, 6.0] and info[EPISODE_CONTINUES].all()
+
+
+def test_a_game_that_ends_after_a_lost_life_before_the_next_action_is_an_episode_of_its_own():
+    _, results = play(make_env("atari_roadrunner", vector_env_copies=8), 150, seed=1)
+    unseen = []
+    for before, result in itertools.pairwise(results):
+        agents = np.flatnonzero(
+            result.terminated & ~np.broadcast_to(True if before.active is None else before.active, 8)
+        )
+        unseen += agents.tolist()
+        for agent in agents:
+            assert not result.end_infos[agent][EPISODE_CONTINUES]
+            assert before.end_infos[agent]["true_objective"] == result.end_infos[agent]["true_objective"]
+            assert result.active is None or result.active[agent], "the next game has begun"
+    assert unseen
 
 
 def test_only_atari_and_doom_skip_frames():

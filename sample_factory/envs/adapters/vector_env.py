@@ -62,6 +62,7 @@ class VectorEnvAdapter(Adapter):
         self._decode = batch_action_decoder(env.single_action_space)
         self.kinds = AgentKinds.one(observation_space, env.single_action_space, self.num_agents)
         self._mode = declared_mode(env)  # None until an undeclared mode is known
+        self._resets = np.zeros(self.num_agents, bool)  # NEXT_STEP: agents whose coming step only resets
         self._crossing = Crossing()
         if isinstance(env.unwrapped, gym.vector.VectorEnv):  # ManiSkill's is a single env
             _keep_numbers(env.unwrapped)
@@ -69,6 +70,7 @@ class VectorEnvAdapter(Adapter):
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         observations, infos = contract.unpack_reset(self.env.reset(seed=seed))
         contract.check_info(infos, "reset")
+        self._resets[:] = False
         self._write(self._crossing.to_host((observations,))[0], into)  # the path that they have in a step
         return _active_agents(infos)
 
@@ -97,6 +99,7 @@ class VectorEnvAdapter(Adapter):
         active = _active_agents(infos)
         end_infos = NO_END_INFOS
         ended = terminated | truncated
+        were_reset, self._resets = self._resets, np.zeros(self.num_agents, bool)
         if ended.any():
             truncated = self.ends.are_cut(terminated, truncated)
             terminated = ended & ~truncated
@@ -104,8 +107,10 @@ class VectorEnvAdapter(Adapter):
                 self._mode = declared_mode(self.env) or recognised_mode(type(self.env).__name__, infos)
             end_infos = _end_infos(infos, ended, self._mode)
             if self._mode == AutoresetMode.NEXT_STEP:
-                # The observation is the last one of the episode; the coming step only resets.
-                active = ~ended if active is None else active & ~ended
+                # The observation is the last one of the episode; the coming step only resets. An end that
+                # EnvPool reports in that step is of the game before: the next one has begun.
+                self._resets = ended & ~were_reset
+                active = ~self._resets if active is None else active & ~self._resets
             elif self._mode == AutoresetMode.DISABLED:
                 mask = self._crossing.to_env(ended)
                 observations, _ = self.env.reset(options=_KeptOptions(reset_mask=mask))
