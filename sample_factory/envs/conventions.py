@@ -51,6 +51,13 @@ CONVENTIONS = (
         source="base_gymnasium_env.py, step",
     ),
     Convention(
+        "envpool 1.2.5",
+        ("envpool",),
+        remarks="Atari: a game may end unseen after a lost life; Doom: any number but 0 presses a button, "
+        "the last step is never paid",
+        source="by play: Road Runner with episodic_life; D3Battle-v1",
+    ),
+    Convention(
         "hasard 0.2.0",
         ("hasard.envs",),
         both_ends=TRUNCATED,
