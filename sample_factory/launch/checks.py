@@ -62,16 +62,17 @@ def check_parts(config: Config) -> None:
         raise ConfigError(str(error)) from None
 
 
-def check_machine(config: Config) -> None:
-    """Raises ConfigError for GPUs and a priority that were typed and cannot be used, ImportError if a package
-    for --queue is missing."""
+def check_machine(config: Config, is_training: bool = False) -> None:
+    """Raises ConfigError for GPUs and a priority that were typed, or that a training uses, and cannot be
+    used; ImportError if a package for --queue is missing."""
     why = call_in_child("gpu_probe", why_no_gpu) if config.run.device == "gpu" else None
     if why is not None:
         raise ConfigError(f"--device=gpu, but {why}. Use --device=cpu or auto")
     check_transport(config.sampling.queue)
     if not config.sampling.serial_mode:
-        niceness = config.typed.get("default_niceness", 0)
-        check_workers(niceness, "--actor_worker_gpus", config.typed.get("actor_worker_gpus", ()))
+        used = vars(config.sampling) if is_training else config.typed
+        gpus = () if used.get("inline_samplers") else used.get("actor_worker_gpus", ())
+        check_workers(used.get("default_niceness", 0), "--actor_worker_gpus", gpus)
 
 
 def check_workers(niceness: int, flag: str, gpus: Sequence[int]) -> None:

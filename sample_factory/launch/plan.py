@@ -24,7 +24,6 @@ from sample_factory.launch.checks import (
     check_machine,
     check_names,
     check_simulator,
-    check_workers,
     describe_networks,
     flags_without_effect,
     probe_env,
@@ -57,10 +56,7 @@ def plan_run(config: Config, family: EnvFamily, info: EnvInfo | None = None) -> 
     of the user's own, cannot be made.
     """
     algorithm, matchmaking = check_names(config)
-    check_machine(config)
-    if not config.sampling.serial_mode:
-        gpus = () if config.sampling.inline_samplers else config.sampling.actor_worker_gpus
-        check_workers(config.sampling.default_niceness, "--actor_worker_gpus", gpus)
+    check_machine(config, is_training=True)
     check_cluster(config)
     transfer_from = transfer_files(config)
     observers = make_observers(config)

@@ -2,7 +2,7 @@
 
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.run_plan import ActingPlan, EnvPlan
-from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.exchange.trajectory_buffers import FIRST_INCARNATION, TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.failures import FailsAgain, one_line
@@ -48,8 +48,9 @@ class InlineSampler:
         self._stopping = context.stopping
         self._keep_going = context.keep_going
         self._weights = [channels.weights[policy_id] for policy_id in acting.policies]
+        num_replaced = int(buffers.incarnations[workers[0]]) - FIRST_INCARNATION
         self._policy_workers = [
-            PolicyWorker(acting, policy_id, index, buffers, channels, context)
+            PolicyWorker(acting, policy_id, index, buffers, channels, context, num_replaced)
             for policy_id in acting.policies
         ]
         self._rollout_workers = [

@@ -1,6 +1,7 @@
-"""How the time of an inline sampler is accounted for."""
+"""Inline samplers: how their time is accounted for, and what a replaced one repeats."""
 
 import numpy as np
+import torch
 
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.models import towers
@@ -35,3 +36,16 @@ def test_pauses_of_a_sampler_that_waits_for_the_learner_count_as_waiting(monkeyp
     assert min(waits.values()) > 0.5, "nearly 1; less where the machine is busy"
     text = describe_bottleneck({**waits, "learner": 0.0})
     assert text.startswith("bottleneck: learner (busy 100 %; rollout workers wait ")
+
+
+def test_a_replaced_sampler_draws_other_actions_than_the_one_that_died(monkeypatch):
+    monkeypatch.setattr(towers, "make_actor_critic", CountingModel)
+    config = make_config(num_envs_per_worker=2, rollout=4, inline_samplers=1)
+    plan = make_plan(config, CountingEnv()).sampling
+    buffers, channels = make_shared(config, CountingEnv())
+    drawn = []
+    for is_repeated in (True, True, False):
+        buffers.incarnations[:] += not is_repeated
+        InlineSampler(plan.envs, plan.acting, 0, buffers, channels, ChildContext("sampler_0"))
+        drawn.append(torch.rand(3).tolist())
+    assert drawn[0] == drawn[1] != drawn[2]

@@ -10,10 +10,19 @@ import time
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.exchange import messages
-from sample_factory.exchange.messages import EpisodeReport, Incident, StatsReport, Trajectories, reports_in
+from sample_factory.exchange.messages import (
+    ActionsReady,
+    EpisodeReport,
+    Incident,
+    PolicyRequest,
+    StatsReport,
+    Trajectories,
+    reports_in,
+)
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.learning.batch import Batcher
 from sample_factory.learning.receiver import Handover, Receiver
@@ -21,12 +30,14 @@ from sample_factory.models import towers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.queues import MAX_MESSAGE_BYTES
 from sample_factory.sampling.inference import number_reports
+from sample_factory.sampling.inference.number_reports import NumberReports
 from sample_factory.sampling.inference.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout import rollout_worker
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
 from tests.counting import (
     ENV,
     LAST_ACTION,
+    NUM_ACTIONS,
     STEP,
     CountingEnv,
     assert_lines_up,
@@ -88,7 +99,7 @@ class Sampler:
     def __init__(self, monkeypatch, num_agents=1, *, env_class=CountingEnv, model=CountingModel, **flags):
         monkeypatch.setattr(towers, "make_actor_critic", model)
         self.config = make_config(**{"num_workers": 2, "num_envs_per_worker": 4, "batch_size": 128, **flags})
-        env = CountingEnv(0, num_agents)
+        env = env_class(0, num_agents)
         self.buffers, self.channels = make_shared(self.config, env)
         context = ChildContext("test")
         self.stopping = context.stopping
@@ -281,6 +292,43 @@ def test_observations_outside_of_their_space_are_counted_and_the_first_logged_wi
     assert found[0].text.startswith(text) and {incident.text for incident in found[1:]} == {""}
 
 
+class ForbidsAll(CountingEnv):
+    """Agent 1 of env 5, the second one of worker 1, may choose nothing in the third step of an episode."""
+
+    observation_space = spaces.Dict(
+        obs=CountingEnv.observation_space, action_mask=spaces.Box(0, 1, (NUM_ACTIONS,), np.int8)
+    )
+
+    def _observation(self, agent, action):
+        obs = super()._observation(agent, action)
+        is_empty = (self.env_id, agent, self.step_of_episode[agent]) == (5, 1, 2)
+        return {"obs": obs, "action_mask": np.full(NUM_ACTIONS, not is_empty, np.int8)}
+
+
+def test_masks_that_forbid_everything_are_counted_and_the_first_logged_with_worker_env_and_agent(monkeypatch):
+    with Sampler(monkeypatch, num_agents=2, env_class=ForbidsAll) as sampler:
+        held = sampler.trajectories(16)
+        empty = ~sampler.buffers.obs["action_mask"][held, :-1].any(axis=-1)
+        found = incidents(sampler)
+    assert sum(incident.times for incident in found) >= empty.sum() > 1
+    assert {incident.kind for incident in found} == {"implausible_numbers"}
+    assert found[0].text.startswith(
+        "worker 1: env 1, agent 1: its action mask allowed nothing, so a forbidden"
+    )
+    assert {incident.text for incident in found[1:]} == {""}
+
+
+def test_a_mask_has_to_allow_a_choice_of_each_of_several_actions(monkeypatch):
+    found = []
+    space = spaces.Dict(action_mask=spaces.Box(0, 1, (5,), np.int8))
+    reports = NumberReports(0, space, (2, 3), Sampler(monkeypatch).buffers, found.append)
+    masks = np.array([[0, 1, 0, 0, 1], [1, 1, 0, 0, 0], [0, 0, 1, 1, 1], [1, 0, 0, 1, 0]], np.int8)
+    reports.check_masks({"action_mask": masks[[0, 3]]}, np.arange(2))
+    assert not found
+    reports.check_masks({"action_mask": masks}, np.arange(4))
+    assert found[0].times == 2
+
+
 def test_an_error_of_an_env_with_a_very_long_message_fits_into_a_report(monkeypatch):
     found = []
     with Sampler(monkeypatch, env_class=RaisesMuch) as sampler:
@@ -302,6 +350,25 @@ def test_every_answer_with_inf_is_counted_and_the_first_logged_with_the_policy(m
             found[0].text,
         )
         assert {incident.text for incident in found[1:]} == {""}
+
+
+def test_requests_of_a_worker_that_has_died_are_dropped(monkeypatch):
+    sampler = Sampler(monkeypatch, num_agents=2)
+    buffers, worker = sampler.buffers, sampler.workers[-1]
+    worker._live.fetch()
+    buffers.rnn_state[:] = 7.0
+    for kind in buffers.kinds:
+        kind.obs["obs"][:] = 0.0
+    starts = [buffers.topology.buffers_of(index).start for index in range(2)]
+    requests = [PolicyRequest(index, 0, 0, np.array([start]), 1) for index, start in enumerate(starts)]
+    buffers.reclaim(0)
+    outputs = buffers.outputs.copy()
+    worker.answer(requests)
+    first, second = (request.buffer_indices for request in requests)
+    assert (buffers.rnn_state[first] == 7.0).all() and (buffers.rnn_state[second] == 8.0).all()
+    np.testing.assert_equal(buffers.outputs[first], outputs[first])
+    assert not sampler.channels.inboxes[0].get_many(0.0)
+    assert sampler.channels.inboxes[1].get_many(0.0) == [ActionsReady(0, 0, 1)]
 
 
 @pytest.mark.parametrize("answer_seconds, longest_wait", [(0.0, 0.004), (0.006, 0.012), (0.5, 0.02)])

@@ -1,7 +1,7 @@
-"""Reports numbers that an env or a network should not return: NaN, inf, and observations outside of their
-space."""
+"""Reports numbers that an env or a network should not return: NaN, inf, observations outside of their space,
+and action masks that allow nothing."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -9,6 +9,7 @@ import numpy as np
 
 from sample_factory.exchange.messages import Incident
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.spaces.actions import ACTION_MASK
 
 CHECK_EVERY = 100  # batches
 TOLERANCE = 1e-3  # relative to a bound above 1: rounding is no mistake
@@ -22,12 +23,15 @@ class NumberReports:
         self,
         policy_id: int,
         space: gym.spaces.Dict,
+        discrete_sizes: Sequence[int],
         buffers: TrajectoryBuffers,
         report: Callable[[Incident], None],
     ):
-        """space: of the observations, a Dict of Box. report: sends an incident."""
+        """space: of the observations, a Dict of Box. discrete_sizes: choices of each discrete action. report:
+        sends an incident."""
         self._policy_id = policy_id
         self._space_check = SpaceCheck(space)
+        self._first_choices = np.cumsum([0, *discrete_sizes[:-1]])  # of each action, in a row of the mask
         self._buffers = buffers
         self._report = report
         self._logged_causes: set[str] = set()
@@ -49,6 +53,19 @@ class NumberReports:
             counts = f"(health/implausible_numbers counts them in one batch of {CHECK_EVERY})"
             text = f"{example}; such steps are trained on {counts}"
             self._report_rows("implausible_numbers", indices, "outside", text)
+
+    def check_masks(self, obs: Mapping[str, np.ndarray], indices: np.ndarray) -> None:
+        """Reports action masks that forbid every choice of an action; see `check_observations`."""
+        if ACTION_MASK not in obs:
+            return
+        allowed = obs[ACTION_MASK].reshape(len(indices), -1) != 0
+        is_empty = ~np.logical_or.reduceat(allowed, self._first_choices, axis=1).all(axis=1)
+        if is_empty.any():
+            text = (
+                "its action mask allowed nothing, so a forbidden action was drawn; at least one choice of each "
+                "action should be allowed (health/implausible_numbers counts such steps)"
+            )
+            self._report_rows("implausible_numbers", indices[is_empty], "mask", text)
 
     def report_broken(self, indices: np.ndarray, finite: np.ndarray, good: np.ndarray) -> None:
         """Reports the rows with NaN or inf.

@@ -28,6 +28,7 @@ from sample_factory.runtime.clock import Clock, Every
 from sample_factory.sampling.inference.acting_models import FrozenModels, LiveModel, UnreadableOpponent
 from sample_factory.sampling.inference.devices import RowShapes, make_inference
 from sample_factory.sampling.inference.number_reports import NumberReports
+from sample_factory.spaces.actions import action_layout
 
 # After the first request, a policy worker waits for more: up to GATHER_ANSWERS times as long as the last
 # answer took, within limits. Larger batches gain more with slow networks, for which simulators wait anyway.
@@ -38,6 +39,7 @@ MIN_GATHER_SECONDS = 0.004
 MAX_GATHER_SECONDS = 0.02
 REPORT_SECONDS = 5.0
 MAX_MIN_REQUESTS = 8
+NEXT_SEEDS = 10**9  # between the seeds of a worker and of its successor
 
 
 class PolicyWorker:
@@ -56,11 +58,13 @@ class PolicyWorker:
         buffers: TrajectoryBuffers,
         channels: Channels,
         context: ChildContext,
+        num_replaced: int = 0,
     ):
-        """index: of this worker among the workers of its policy."""
+        """index: of this worker among the workers of its policy. num_replaced: number of earlier processes in
+        its place, whose random numbers are not repeated."""
         cpu.keep_freed_memory()
         torch.set_num_threads(1)
-        torch.manual_seed(plan.seed + 1000 * (policy_id + 1) + index)
+        torch.manual_seed(plan.seed + 1000 * (policy_id + 1) + index + NEXT_SEEDS * num_replaced)
         self._policy_id = policy_id
         self._min_requests = _min_requests(buffers.topology)
         self._stopping = context.stopping
@@ -80,8 +84,9 @@ class PolicyWorker:
         self._rnn_state = buffers.rnn_state[:, own_size]
         self._chunk_rnn_states = buffers.chunk_rnn_states[..., own_size]
         shapes = RowShapes(self._storage.row_shapes(), policy.model.state_size)
-        space = plan.policies[policy_id].observation_space
-        self._numbers = NumberReports(policy_id, space, buffers, self._report)
+        spec = plan.policies[policy_id]
+        sizes = action_layout(spec.action_space).discrete_sizes
+        self._numbers = NumberReports(policy_id, spec.observation_space, sizes, buffers, self._report)
         self._inference = make_inference(policy, shapes, plan.cuda_graphs, plan.choice)
         self.clock = Clock()
         self._time_to_report = Every(REPORT_SECONDS)
@@ -129,7 +134,12 @@ class PolicyWorker:
         return requests
 
     def answer(self, requests: Sequence[PolicyRequest]) -> None:
-        """Runs one forward pass for all rows of the live policy, and one for the rows of each past self."""
+        """Runs one forward pass for all rows of the live policy, and one for the rows of each past self.
+
+        Requests of rollout workers that have died since are dropped: their successors may own the buffers.
+        """
+        current = self._buffers.incarnations
+        requests = [request for request in requests if request.incarnation == current[request.worker_index]]
         for past_self in dict.fromkeys(request.past_self for request in requests):
             model, stamp = self._model_of(past_self)
             own = [request for request in requests if request.past_self == past_self]
@@ -160,6 +170,7 @@ class PolicyWorker:
         self._rnn_state.take(indices, axis=0, out=inputs.rnn_state, mode="clip")
         self._store_chunk_rnn_states(indices, steps, inputs.rnn_state)
         self._numbers.check_observations(inputs.obs, indices, finite)
+        self._numbers.check_masks(inputs.obs, indices)
         self.clock.lap("gather")
         packed, rnn_state = self._inference.answer(model, inputs)
         is_finite = np.isfinite(packed)
