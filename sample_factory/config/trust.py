@@ -166,12 +166,16 @@ def refuse_links(folder: Path, remedy: str) -> None:
     """
 
     def refuse(error: OSError) -> None:
-        raise ConfigError(f"cannot read {error.filename}: {error.strerror}")
+        if not isinstance(error, FileNotFoundError):  # a run may be deleting old checkpoints
+            raise ConfigError(f"cannot read {error.filename}: {error.strerror}")
 
     inside = folder.resolve()
     for parent, folders, files in os.walk(folder, onerror=refuse):
         for path in (Path(parent, name) for name in (*folders, *files)):
-            found = path.lstat()
+            try:
+                found = path.lstat()
+            except FileNotFoundError:
+                continue
             kind = special_kind(found.st_mode)
             if kind is not None:
                 raise ConfigError(f"{path} is {kind}, and only files belong there; delete it")

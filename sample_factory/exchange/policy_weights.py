@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sample_factory.runtime.shared_arrays import anonymous_file, layout
+from sample_factory.runtime.shared_arrays import anonymous_file, layout, resize
 
 HEADER_BYTES = 4096
 NOTHING_PUBLISHED = -1
@@ -73,7 +73,7 @@ class PolicyWeights:
         """
         offsets, size = layout(state)
         if self._slots is None:
-            os.ftruncate(self._fd, HEADER_BYTES + 2 * size)
+            resize(self._fd, HEADER_BYTES + 2 * size)
             self._header[2] = size
         slots = self._map_slots()
         publication = int(self._header[1]) + 1

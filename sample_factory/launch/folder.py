@@ -44,9 +44,14 @@ class ExperimentFolder:
             shutil.rmtree(self.path)
         if self.moved_aside is not None:
             self.moved_aside.rename(self.path)
-        for parent in self.created[1:]:
-            with contextlib.suppress(OSError):  # another run has begun in it
-                parent.rmdir()
+        _remove_empty(self.created[1:])
+
+    def undo(self) -> None:
+        """Releases the lock, and removes the folder if it did not exist before this run."""
+        self.lock.release()
+        if self.created:
+            setup_logging("main")  # closes the log file in it
+            self.remove()
 
 
 def refuse_folder_in_use(config: Config) -> None:
@@ -72,29 +77,44 @@ def prepare_folder(config: Config) -> ExperimentFolder:
     Raises ConfigError if the folder is in use, cannot be written to, or is to be overwritten but is no
     experiment.
     """
-    path = config.experiment_dir
-    behavior = config.run.restart_behavior
     try:
-        contents = {file.name for file in path.iterdir()} - {LOCK_NAME} if path.exists() else set()
-        if behavior == "overwrite" and contents and not contents & FILES_OF_AN_EXPERIMENT:
-            raise ConfigError(
-                f"--restart_behavior=overwrite: {path} is no experiment (it has no cfg.json), and is not "
-                "overwritten; choose another --experiment, or delete the folder yourself"
-            )
-        refuse_foreign_links(path, config.run.trust_code, config.is_foreign)
-        created = [folder for folder in (path, *path.parents) if not folder.exists()]
-        path.mkdir(parents=True, exist_ok=True)
-        folder = ExperimentFolder(path, FolderLock(path), created)
-        if contents and behavior != "resume":
-            folder = _make_room(folder, behavior)
-        if not os.access(path, os.W_OK):
-            folder.lock.release()
-            raise PermissionError(errno.EACCES, "Permission denied")
-        delete_snapshots(path)  # left by a run that was killed
+        return _prepare(config)
     except FolderInUse as error:
         raise _in_use(error) from None
     except OSError as error:
+        path = config.experiment_dir
         raise ConfigError(f"cannot write to the experiment folder {path}: {error.strerror}") from None
+
+
+def _prepare(config: Config) -> ExperimentFolder:
+    """Does what `prepare_folder` says. After an exception, nothing that it has created or locked is left."""
+    path = config.experiment_dir
+    behavior = config.run.restart_behavior
+    contents = {file.name for file in path.iterdir()} - {LOCK_NAME} if path.exists() else set()
+    if behavior == "overwrite" and contents and not contents & FILES_OF_AN_EXPERIMENT:
+        raise ConfigError(
+            f"--restart_behavior=overwrite: {path} is no experiment (it has no cfg.json), and is not "
+            "overwritten; choose another --experiment, or delete the folder yourself"
+        )
+    refuse_foreign_links(path, config.run.trust_code, config.is_foreign)
+    created = [folder for folder in (path, *path.parents) if not folder.exists()]
+    with contextlib.ExitStack() as undoing:
+        path.mkdir(parents=True, exist_ok=True)
+        undoing.callback(_remove_empty, created)
+        folder = ExperimentFolder(path, FolderLock(path), created)
+        undoing.callback(lambda: folder.undo())
+        if contents and behavior != "resume":
+            folder = _make_room(folder, behavior)
+        if not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        delete_snapshots(path)  # left by a run that was killed
+        _begin_log(config)
+        undoing.pop_all()
+    return folder
+
+
+def _begin_log(config: Config) -> None:
+    path = config.experiment_dir
     setup_logging("main", str(path / "sf_log.txt") if config.monitoring.log_to_file else None)
     log.info("%s", describe_versions(versions()), extra={"short": ""})
     log.info(
@@ -111,7 +131,13 @@ def prepare_folder(config: Config) -> ExperimentFolder:
             path,
             shlex.quote(str(writable)),
         )
-    return folder
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    """Removes folders that are empty, the first one first."""
+    for folder in folders:
+        with contextlib.suppress(OSError):  # another run has begun in it
+            folder.rmdir()
 
 
 def _make_room(folder: ExperimentFolder, behavior: str) -> ExperimentFolder:

@@ -119,7 +119,7 @@ def write_result(result: RunResult) -> None:
     try:
         write_atomically(Path(path), json.dumps(values))
     except OSError as error:
-        log.warning("could not write %s: %s", error.filename, error.strerror)
+        log.warning("could not write %s: %s", path, error.strerror)
 
 
 def _policy_result(policy: PolicyProgress) -> PolicyResult:

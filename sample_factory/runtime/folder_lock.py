@@ -27,12 +27,19 @@ class FolderLock:
 
     def __init__(self, folder: Path):
         """Raises FolderInUse, or OSError if the folder cannot be written to."""
-        self._fd = open_descriptor(folder / NAME, os.O_RDWR | os.O_CREAT, 0o644)
+        # Another account that could open the file could hold the folder.
+        self._fd = open_descriptor(folder / NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            self._lock(folder)
+        except BaseException:
+            self.release()
+            raise
+
+    def _lock(self, folder: Path) -> None:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             pid = os.read(self._fd, 20).decode(errors="replace").strip()
-            self.release()
             raise FolderInUse(
                 f"process {pid or '?'} or one of its children is training in {folder}"
             ) from None
@@ -40,12 +47,18 @@ class FolderLock:
             if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
                 raise
             log.warning("%s cannot be locked (%s): make sure that one run uses it", folder, error.strerror)
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+        except OSError:  # the disk is full
+            (folder / NAME).unlink()
+            raise
 
     def release(self) -> None:
-        """Releases the lock in this process."""
-        os.close(self._fd)
+        """Releases the lock in this process. Does nothing if it has been released."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
 
     def __getstate__(self) -> Any:
         context.assert_spawning(self)

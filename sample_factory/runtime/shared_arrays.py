@@ -1,6 +1,7 @@
 """NumPy arrays in memory that several processes share."""
 
 import ctypes
+import errno
 import math
 import mmap
 import os
@@ -12,6 +13,8 @@ from multiprocessing import context, reduction
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from sample_factory.runtime.failures import CommandFailed
 
 ALIGNMENT = 64  # bytes: one cache line, and enough for any vector instruction
 NAME = "sample_factory"  # of the memory, in /proc/<pid>/maps
@@ -38,8 +41,21 @@ def anonymous_file(nbytes: int) -> int:
     else:
         fd, path = tempfile.mkstemp(prefix=f"{NAME}_")
         os.unlink(path)
-    os.ftruncate(fd, nbytes)
+    resize(fd, nbytes)
     return fd
+
+
+def resize(fd: int, nbytes: int) -> None:
+    """Sets the size of an `anonymous_file`. Raises CommandFailed if `ulimit -f` forbids it."""
+    try:
+        os.ftruncate(fd, nbytes)
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        raise CommandFailed(
+            f"{nbytes / 1e6:.1f} MB of shared memory are needed, and `ulimit -f` limits files, which it "
+            "counts as, to less: raise that limit"
+        ) from None
 
 
 def _memfd_create() -> int:

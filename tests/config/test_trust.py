@@ -295,6 +295,18 @@ def test_links_out_of_a_foreign_folder_are_refused_and_links_within_it_are_not(f
     assert "link" in refusal(f"--env={ENV}")
 
 
+def test_files_and_folders_that_vanish_while_links_are_looked_for_are_no_links(foreign, monkeypatch):
+    walk = os.walk
+
+    def walk_late(folder, onerror):
+        onerror(FileNotFoundError(errno.ENOENT, "No such file", str(folder / "gone")))
+        for parent, folders, files in walk(folder):
+            yield parent, [*folders, "gone"], ["deleted.pth", *files]
+
+    monkeypatch.setattr(os, "walk", walk_late)
+    assert refusal() == ""
+
+
 def test_hard_links_and_links_to_an_own_file_of_flags_are_refused(foreign, tmp_path):
     (tmp_path / "own").write_text("text")
     (foreign.folder / ".lock").unlink()

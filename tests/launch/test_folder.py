@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 from dataclasses import replace
 
@@ -86,6 +87,51 @@ def test_weights_that_a_killed_run_was_evaluating_are_deleted(config):
     kept.write_text("")
     prepare_folder(replace(config, run=replace(config.run, restart_behavior="resume"))).lock.release()
     assert not left.exists() and kept.exists()
+
+
+def test_files_that_a_killed_run_has_left_unfinished_are_deleted(config):
+    folder = config.experiment_dir / "checkpoint_p1"
+    folder.mkdir()
+    for name in (".temp_checkpoint", "donation.pth", "checkpoint_000000001_4.pth"):
+        (folder / name).write_text("")
+    prepare_folder(replace(config, run=replace(config.run, restart_behavior="resume"))).lock.release()
+    assert [path.name for path in folder.iterdir()] == ["checkpoint_000000001_4.pth"]
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), KeyboardInterrupt(), LookupError()]
+)
+@pytest.mark.parametrize("function", ["delete_snapshots", "versions"])
+@pytest.mark.parametrize("behavior", ["resume", "restart"])
+def test_a_start_that_raises_leaves_the_folder_as_it_was_and_unlocked(
+    config, monkeypatch, error, function, behavior
+):
+    def fail(*_):
+        raise error
+
+    config = replace(config, run=replace(config.run, restart_behavior=behavior))
+    new = replace(config, run=replace(config.run, experiments_root="group", experiment="new"))
+    before = set(config.experiment_dir.parent.rglob("*"))
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, function, fail)
+        for started in (config, new):
+            with pytest.raises(ConfigError if isinstance(error, OSError) else type(error)):
+                prepare_folder(started)
+    assert set(config.experiment_dir.parent.rglob("*")) - {config.experiment_dir / ".lock"} == before
+    prepare_folder(config).lock.release()
+
+
+@pytest.mark.parametrize("behavior", ["resume", "restart"])
+def test_a_full_disk_at_the_start_is_one_line_and_leaves_nothing(config, monkeypatch, behavior):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    new = replace(config, run=replace(config.run, restart_behavior=behavior, experiment="new"))
+    monkeypatch.setattr(os, "pwrite", fail)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="cannot write to the experiment folder .*: No space left"):
+            prepare_folder(new)
+    assert list(config.experiment_dir.parent.iterdir()) == [config.experiment_dir]
 
 
 @pytest.mark.parametrize("behavior", ["restart", "overwrite"])

@@ -3,6 +3,7 @@
 import json
 
 from sample_factory.config.experiment_folder import RESULT_WITHOUT_FOLDER
+from sample_factory.mainloop import run_result
 from sample_factory.mainloop.run_result import DONE, STOPPED, RunResult, write_result
 
 
@@ -28,3 +29,12 @@ def test_a_result_that_cannot_be_written_ends_nothing(tmp_path, caplog):
     (tmp_path / "result.json").mkdir()
     write_result(RunResult(DONE, "", tmp_path))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_a_full_disk_is_logged_with_the_name_of_the_file(tmp_path, caplog, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")  # as of `write`, which knows no name
+
+    monkeypatch.setattr(run_result, "write_atomically", fail)
+    write_result(RunResult(DONE, "", tmp_path))
+    assert caplog.messages == [f"could not write {tmp_path / 'result.json'}: No space left on device"]

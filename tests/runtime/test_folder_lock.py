@@ -24,6 +24,13 @@ def test_a_folder_has_one_holder_and_the_error_of_a_second_one_names_it(tmp_path
     assert is_free(tmp_path)
 
 
+def test_no_other_account_can_open_the_file_and_so_hold_the_folder(tmp_path):
+    lock = FolderLock(tmp_path)
+    assert (tmp_path / ".lock").stat().st_mode & 0o777 == 0o600
+    lock.release()
+    lock.release()  # a second time is no error, and closes no file of another one
+
+
 def test_a_child_that_was_given_the_lock_holds_it_until_it_ends_however_that_happens(tmp_path):
     lock = FolderLock(tmp_path)
     child = Child("child", HoldsOn, (lock,))

@@ -3,11 +3,13 @@
 import gc
 import os
 import pickle
+import resource
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from sample_factory.runtime.failures import CommandFailed
 from sample_factory.runtime.shared_arrays import ALIGNMENT, ArraySpec, SharedArrays
 
 SPECS = {
@@ -28,6 +30,18 @@ def test_arrays_are_aligned_zeroed_and_do_not_overlap():
         arrays[name].fill(number)
     assert (arrays["pixels"] == 1).all() and (arrays["reward"] == 2).all() and arrays["done"]
     assert arrays.nbytes >= sum(spec.nbytes for spec in SPECS.values())
+
+
+def test_a_limit_of_file_sizes_is_named_if_it_is_too_small():
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    large = {"a": ArraySpec((2**20,), np.uint8)}
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**19, limits[1]))
+    try:
+        with pytest.raises(CommandFailed, match="1.0 MB of shared memory .* `ulimit -f`"):
+            SharedArrays(large)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    SharedArrays(large)
 
 
 def memfd_maps() -> int:

@@ -62,8 +62,8 @@ class NumberReports:
         is_empty = ~np.logical_or.reduceat(allowed, self._first_choices, axis=1).all(axis=1)
         if is_empty.any():
             text = (
-                "its action mask allowed nothing, so a forbidden action was drawn; at least one choice of each "
-                "action should be allowed (health/implausible_numbers counts such steps)"
+                "its action mask allowed nothing, so a forbidden action was drawn; it should allow a choice "
+                "for each action (health/implausible_numbers counts such steps)"
             )
             self._report_rows("implausible_numbers", indices[is_empty], "mask", text)
 
