@@ -25,7 +25,7 @@ from sample_factory.envs.env_family import (
 from sample_factory.envs.family_flags import flags_of_parameters
 from sample_factory.envs.name_suggestions import did_you_mean, suggest_name
 from sample_factory.envs.packages import MissingPackage, how_to_install, is_installed, missing_package
-from sample_factory.envs.v1_registration import ParserRecorder, joined, with_attr_dict
+from sample_factory.envs.v1_registration import ParserRecorder, joined
 from sample_factory.runtime.registry import WrongPath, resolve
 
 V1ParserFunction = Callable[[str, argparse.ArgumentParser], object]
@@ -242,8 +242,7 @@ class V1Registry:
             return {**own.recorded_defaults, **own.argument_defaults()}
 
         name = f"{env_name_prefix}*"
-        make_env = with_attr_dict(make_env_func)
-        register_env(name, make_env, recorder.flags_type(), defaults, follows_observation=False)
+        register_env(name, make_env_func, recorder.flags_type(), defaults, follows_observation=False)
 
 
 def global_env_registry() -> V1Registry:

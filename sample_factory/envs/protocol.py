@@ -304,13 +304,23 @@ class EnvAround(MultiAgentEnv):
         self._env.close()
 
 
-class EnvConfig(NamedTuple):
+class AttrDict(dict[str, Any]):
+    """A dict with its entries as attributes."""
+
+    __setattr__ = dict.__setitem__
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        raise AttributeError(name)
+
+
+class EnvConfig(AttrDict):
     """Identifies one of the experiment's envs. env_id seeds the env.
 
     worker_index and env_id count on from machine to machine. With --num_nodes, they are unique in the run if
     all nodes have as many workers and envs.
     """
 
-    worker_index: int
-    vector_index: int
-    env_id: int
+    def __init__(self, worker_index: int, vector_index: int, env_id: int):
+        super().__init__(worker_index=worker_index, vector_index=vector_index, env_id=env_id)

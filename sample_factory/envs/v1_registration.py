@@ -3,37 +3,11 @@
 import argparse
 import copy
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sample_factory.config.flag_parser import FlagParser, explain, parse_bool
 from sample_factory.config.flags import ConfigError, check_json, script_flag
-from sample_factory.envs.protocol import EnvConfig
-
-
-class AttrDict(dict[str, Any]):
-    """A dict with its entries as attributes."""
-
-    __setattr__ = dict.__setitem__
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self:
-            return self[name]
-        raise AttributeError(name)
-
-
-def with_attr_dict(make_env: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns make_env, called with an AttrDict in place of an EnvConfig: scripts look up its entries with
-    `in`, `get` and brackets."""
-
-    @functools.wraps(make_env)
-    def make(*args: Any, **kwargs: Any) -> Any:
-        if isinstance(place := kwargs.get("env_config"), EnvConfig):
-            kwargs["env_config"] = AttrDict(place._asdict())
-        return make_env(*args, **kwargs)
-
-    return make
 
 
 class ParserRecorder(FlagParser):

@@ -15,7 +15,7 @@ from sample_factory.envs.doom.doom_family import DOOM_SPECS
 from sample_factory.envs.env_family import EnvFamily, MakeEnv, UnknownEnvError
 from sample_factory.envs.env_registry import extend_family, extension_of, resolve_trained_family
 from sample_factory.envs.env_registry import register_env as register_family
-from sample_factory.envs.v1_registration import ParserRecorder, joined, values_of_script, with_attr_dict
+from sample_factory.envs.v1_registration import ParserRecorder, joined, values_of_script
 
 ARGUMENTS = ("full_env_name", "cfg", "env_config", "render_mode")
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -40,7 +40,7 @@ def register_env(env_name: str, make_env_func: MakeEnv) -> None:
         gpu_actions = flags.get("env_gpu_actions", False) and flags.get("device", "cpu")
         return AgentsOfVersion2(env, flags.get("batched_sampling", False), gpu_actions)
 
-    register_family(env_name, with_attr_dict(make_env))
+    register_family(env_name, make_env)
 
 
 def add_to_family(

@@ -59,23 +59,6 @@ class Episode(NamedTuple):
     seed: int | None = None
     screens: np.ndarray | None = None
 
-    def parts(self) -> Iterator["Episode"]:
-        """Yields stretches of at most MAX_STEPS steps. Each but the last ends truncated, with the observation
-        that the next one begins with; only the first has the seed."""
-        for start in range(0, len(self.rewards), MAX_STEPS):
-            end = start + MAX_STEPS
-            truncated = self.truncated[start:end].copy()
-            truncated[-1] |= end < len(self.rewards)
-            yield Episode(
-                {key: rows[start : end + 1] for key, rows in self.observations.items()},
-                self.actions[start:end],
-                self.rewards[start:end],
-                self.terminated[start:end],
-                truncated,
-                None if start else self.seed,
-                None if self.screens is None else self.screens[start : end + 1],
-            )
-
 
 class NotWritten(PermanentFailure):
     """A data set cannot be written; the message says where, and why."""
@@ -105,29 +88,33 @@ class EpisodeStore:
             (self._own / METADATA).write_text('{"total_episodes": 0, "total_steps": 0}')
 
     def put(self, name: str, episode: Episode) -> None:
-        """Writes the parts of an episode, which `GameWriter.add` finds by its name. Raises NotWritten."""
+        """Writes an episode, which `GameWriter.add` finds by its name, in parts of at most MAX_STEPS steps:
+        each but the last ends truncated, and only the first has the seed. Raises NotWritten."""
+        from minari.data_collector.episode_buffer import EpisodeBuffer
+
         target = self._folder / UNFINISHED / name
+        length = len(episode.rewards)
         with writing_to(self._folder):
             shutil.rmtree(target, ignore_errors=True)  # of a process that has died
             target.mkdir()
-            for number, part in enumerate(episode.parts()):
-                self._storage.update_episodes([self._buffer(part)])
-                os.rename(self._own / "0", target / str(number))
-
-    def _buffer(self, part: Episode) -> Any:
-        from minari.data_collector.episode_buffer import EpisodeBuffer
-
-        observations, screens = part.observations, part.screens
-        return EpisodeBuffer(
-            id=0,
-            seed=part.seed,
-            observations=observations[ONLY_KEY] if list(observations) == [ONLY_KEY] else observations,
-            actions=self._decode(part.actions),
-            rewards=part.rewards,
-            terminations=part.terminated,
-            truncations=part.truncated,
-            infos=None if screens is None else {SCREEN: screens},
-        )
+            for start in range(0, length, MAX_STEPS):
+                end = min(start + MAX_STEPS, length)
+                seen = {key: rows[start : end + 1] for key, rows in episode.observations.items()}
+                screens = episode.screens
+                truncated = episode.truncated[start:end].copy()
+                truncated[-1] |= end < length
+                part = EpisodeBuffer(
+                    id=0,
+                    seed=None if start else episode.seed,
+                    observations=seen[ONLY_KEY] if list(seen) == [ONLY_KEY] else seen,
+                    actions=self._decode(episode.actions[start:end]),
+                    rewards=episode.rewards[start:end],
+                    terminations=episode.terminated[start:end],
+                    truncations=truncated,
+                    infos=None if screens is None else {SCREEN: screens[start : end + 1]},
+                )
+                self._storage.update_episodes([part])
+                os.rename(self._own / "0", target / str(start // MAX_STEPS))
 
 
 class GameWriter:

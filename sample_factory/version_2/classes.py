@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sample_factory.envs.v1_registration import AttrDict
+from sample_factory.envs.protocol import AttrDict
 from sample_factory.models.action_distributions import GaussianActions
 from sample_factory.models.encoders import ACTIVATIONS
 from sample_factory.models.normalizers import RunningNormalizer

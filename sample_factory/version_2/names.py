@@ -8,7 +8,7 @@ RUNNING = "sample_factory.version_2.running"
 PLAY_LOOP = "sample_factory.version_2.play_loop"
 RUNNER = "sample_factory.version_2.runner"
 CLASSES = "sample_factory.version_2.classes"
-V1_REGISTRATION = "sample_factory.envs.v1_registration"
+PROTOCOL = "sample_factory.envs.protocol"
 
 
 BUILT_IN_ENVS = (
@@ -108,7 +108,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "log": "sample_factory.runtime.log:log",
         "str2bool": "sample_factory.config.flag_parser:parse_bool",
         "is_module_available": "sample_factory.envs.packages:is_installed",
-        **_in(V1_REGISTRATION, "AttrDict"),
+        **_in(PROTOCOL, "AttrDict"),
         **_in(RUNNING, "debug_log_every_n", "ensure_dir_exists", "experiment_dir"),
     },
     "utils.typing": {
@@ -116,7 +116,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         **_all("MpQueue MpLock InitModelData ActionDistribution", "typing:Any"),
         "StatusCode": "builtins:int",
     },
-    "utils.attr_dict": _in(V1_REGISTRATION, "AttrDict"),
+    "utils.attr_dict": _in(PROTOCOL, "AttrDict"),
     "utils.timing": _in(CLASSES, "Timing"),
     "launcher.launcher_utils": _in(RUNNING, "seeds"),
     "launcher.run_description": {

@@ -213,7 +213,7 @@ def create_env(
 
 
 def _place_of(env_config: Mapping[str, int] | None) -> EnvConfig:
-    return EnvConfig(*((env_config or {}).get(name, 0) for name in EnvConfig._fields))
+    return EnvConfig(*((env_config or {}).get(name, 0) for name in EnvConfig(0, 0, 0)))
 
 
 def make_env_func_batched(cfg: Any, env_config: Any = None, render_mode: str | None = None) -> BatchedVecEnv:
