@@ -4,6 +4,7 @@ import functools
 import importlib.metadata
 import platform
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from sample_factory.config import VERSION
 
 PACKAGES = ("torch", "numpy", "gymnasium")
+OWN = "sample_factory"
 VERSIONS_KEY = "versions"  # in cfg.json
 
 
@@ -28,6 +30,18 @@ def versions() -> Mapping[str, str]:
         except importlib.metadata.PackageNotFoundError:  # installed without metadata
             found[name] = ""
     return {name: version for name, version in found.items() if version}
+
+
+def other_distributions() -> list[str]:
+    """Returns other installed distributions with a package `sample_factory`, e.g. ["HASARD 0.2.0"]. Reads
+    their top_level.txt: importlib.metadata would read the list of all their files, which takes seconds."""
+    found = []
+    for file in (file for folder in sys.path for file in Path(folder).glob("*.dist-info/top_level.txt")):
+        name, version = file.parent.stem.split("-")[:2]
+        is_own = name.lower() == OWN and not version.startswith(("1.", "2."))
+        if not is_own and OWN in file.read_text(errors="replace").split():
+            found.append(f"{name} {version}")
+    return found
 
 
 def _commit() -> str:

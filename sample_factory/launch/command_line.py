@@ -6,9 +6,10 @@ from typing import Any
 
 from sample_factory.config.command import Command
 from sample_factory.config.parsing import parse_config, parse_own_flags
+from sample_factory.config.versions import other_distributions
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.launch.exit_codes import run_command
-from sample_factory.runtime.log import setup_logging
+from sample_factory.runtime.log import log, setup_logging
 from sample_factory.runtime.registry import resolve
 
 
@@ -39,6 +40,8 @@ def run(command: Command, argv: Sequence[str] | None = None, env: Callable[..., 
 
 def _run(command: Command, argv: Sequence[str]) -> int | None:
     setup_logging(command.name)
+    for other in other_distributions():
+        log.warning("%s has installed a package sample_factory too: install it in another environment", other)
     given = parse(command, argv)
     # Not before: it may load torch, and wrong flags are reported at once.
     function: Callable[[Any], int | None] = resolve(command.run)

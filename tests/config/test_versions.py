@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from sample_factory import __version__
+from sample_factory import __version__, export
 from sample_factory.config import versions as module
 from sample_factory.config.parsing import parse_config
-from sample_factory.config.versions import describe_versions, versions
+from sample_factory.config.versions import describe_versions, other_distributions, versions
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.launch.folder import prepare_folder
 
@@ -34,6 +34,24 @@ def test_the_log_begins_with_the_versions_and_cfg_json_has_them(tmp_path):
     again = parse_config(identity, resolve_family)
     assert again.resumed is not None
     assert "versions" not in again.unknown, "they are of the run that writes them"
+
+
+def test_a_distribution_with_a_package_of_this_name_is_named_at_the_start_of_every_command(
+    tmp_path, monkeypatch, capfd
+):
+    assert other_distributions() == [], "an editable installation is no other one"
+    for name, packages in {
+        "HASARD-0.2.0": "hasard\nsample_factory\n",
+        "sample_factory-2.1.1": "sample_factory\nsf_examples\n",
+        f"sample_factory-{__version__}": "sample_factory\n",
+        "other-1.0": "sample_factory_2\n",
+    }.items():
+        (tmp_path / f"{name}.dist-info").mkdir()
+        (tmp_path / f"{name}.dist-info" / "top_level.txt").write_text(packages)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert sorted(other_distributions()) == ["HASARD 0.2.0", "sample_factory 2.1.1"]
+    assert export.main(["--experiment=none", f"--train_dir={tmp_path}"]) == 2
+    assert capfd.readouterr().err.count("HASARD 0.2.0 has installed") == 1
 
 
 def test_versions_are_known_without_loading_the_packages():

@@ -1,8 +1,11 @@
 """Imports of versions 1 and 2."""
 
 import importlib
+import os
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +13,7 @@ from sample_factory.runtime.registry import import_attribute
 from sample_factory.version_2.finder import full_name
 from sample_factory.version_2.names import MODULES, NAMES
 
+ROOT = Path(__file__).parents[2]
 WORKING = [
     (module, name, target)
     for module, names in NAMES.items()
@@ -100,6 +104,22 @@ def test_modules_that_never_were_and_modules_that_are_here_are_found_as_usual():
 
     assert losses.__file__ and env_registry.__file__
     assert not hasattr(env_registry, "nothing"), "an AttributeError, as of any module"
+
+
+def test_the_examples_package_may_be_imported_first(tmp_path):
+    folder = ROOT / "sample_factory" / "version_2" / "sf_examples"
+    (tmp_path / folder.name).symlink_to(folder)  # as it is installed
+    find = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]
+    assert str(folder.parent.relative_to(ROOT)) in find["where"] and folder.name in find["include"]
+
+    def run(code):
+        env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+
+    works = run("from sf_examples.vizdoom.train_vizdoom import parse_vizdoom_cfg; print(parse_vizdoom_cfg)")
+    assert works.stdout.startswith("<function parse_cfg") and works.returncode == 0
+    fails = run("import sf_examples.nethack.train_nethack").stderr.splitlines()[-1]
+    assert "sf_examples.nethack is not in this version: " in fails
 
 
 def test_a_star_imports_the_names_that_are_here():
