@@ -134,7 +134,7 @@ class Population:
         starts = default.hyperparameters.items()
         fixed = [f"--{name}={value:g}" for name, value in starts if value == (1 if name == "gamma" else 0)]
         if fixed:
-            log.warning("PBT: %s stays, since a mutation multiplies; start elsewhere", ", ".join(fixed))
+            log.warning("PBT: %s never changes, since a mutation multiplies it", ", ".join(fixed))
         try:
             self._load()
         except ValueError as error:
