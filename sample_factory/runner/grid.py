@@ -15,17 +15,7 @@ from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting.plot_command import aligned
 from sample_factory.plotting.read_summaries import EventFile
 from sample_factory.runner.backend import Backend, CannotStart
-from sample_factory.runner.run_job import (
-    ENDS,
-    FAILED,
-    FINISHED,
-    QUEUED,
-    RUNNING,
-    STOPPED,
-    WAITING,
-    Job,
-    JobState,
-)
+from sample_factory.runner.run_job import ENDS, FAILED, FINISHED, QUEUED, RUNNING, STOPPED, WAITING, Job
 from sample_factory.runtime.clock import Every, Now
 from sample_factory.runtime.supervisor import StopSignals
 
@@ -46,8 +36,7 @@ class Row:
     """A job, its row in the table, and the latest figures of its policy 0.
 
     note: e.g. why it has failed. is_cancelled: whether it was asked to stop. seconds: of all its attempts.
-    exit_code: of the last attempt; None: not known. figures: by tag; nan: not known.
-    target: of --train_for_env_steps; None without a limit.
+    figures: by tag; nan: not known. target: of --train_for_env_steps; None without a limit.
     """
 
     def __init__(self, job: Job):
@@ -56,7 +45,6 @@ class Row:
         self.note = ""
         self.is_cancelled = False
         self.seconds = 0.0
-        self.exit_code: int | None = None
         self.figures = {FRAMES: 0.0, FPS: math.nan, REWARD: math.nan}
         self.target: int | None = None
         self.env = ""
@@ -70,23 +58,9 @@ class Row:
             self.read()
         if state in ENDS:
             self.figures[FPS] = math.nan
-        try:
-            last = self.job.read_state()
-        except ConfigError as error:  # of a damaged file, as in `read`
-            self.note = self.note or str(error)
-            return
+        last = self.job.read_state()
         if last is not None:
-            self.exit_code = last.exit_code
             self.seconds = last.seconds + (time.time() - last.began if last.state == RUNNING else 0.0)
-
-    def current(self) -> JobState | None:
-        """Returns the state of the last order; None if it has not begun, or if a file is damaged, which the
-        note then says."""
-        try:
-            return self.job.read_current()
-        except ConfigError as error:
-            self.note = str(error)
-            return None
 
     def read(self) -> None:
         """Updates the figures from what the run has written since the last call."""
@@ -222,12 +196,7 @@ class Grid:
         any."""
         for row in rows:
             self.rows.append(row)
-            try:
-                is_finished = row.job.is_finished()
-            except ConfigError as error:  # of a damaged file
-                row.change(FAILED, str(error))
-                continue
-            if is_finished:
+            if row.job.is_finished():
                 row.change(FINISHED, "in an earlier start")
             elif self._backend.adopt(row.job):
                 row.change(QUEUED)
@@ -236,7 +205,10 @@ class Grid:
     def _report_resumed(self) -> None:
         """Prints what has been done by an earlier start, if anything."""
         waiting = [row for row in self.rows if row.state == WAITING]
-        resumed = sum(row.job.read_state() is not None for row in waiting)
+        states = [state for row in waiting if (state := row.job.read_state()) is not None]
+        resumed = len(states)
+        for damage in (state.reason for state in states if state.attempt == 0):
+            self.board.print(f"a run starts again: {damage}")
         if len(waiting) < len(self.rows) or resumed:
             skipped = len(self.rows) - self.num_unfinished
             self.board.print(
@@ -265,7 +237,7 @@ class Grid:
         """Updates the rows of the active jobs."""
         alive = set(self._backend.unfinished())  # before the states: a job writes its last one, then ends
         for row in self._active:
-            state = row.current()
+            state = row.job.read_current()
             if state is not None and state.state in ENDS:
                 # A stopped job that is alive has been queued again by its own script.
                 if row.job.name not in alive or state.state != STOPPED:
@@ -275,8 +247,7 @@ class Grid:
             elif row.is_cancelled:
                 row.change(STOPPED)
             else:
-                died = "its process has died" if state else "it has not been started"
-                row.change(FAILED, row.note or died)
+                row.change(FAILED, "its process has died" if state else "it has not been started")
         self.board.show()
 
     def _stop(self) -> None:
@@ -289,7 +260,7 @@ class Grid:
         while active := self._active:
             alive = set(self._backend.unfinished())
             for row in [row for row in active if row.job.name not in alive]:
-                state = row.current()
+                state = row.job.read_current()
                 row.change(STOPPED if state is None or state.state == RUNNING else state.state)
             self.board.show()
             time.sleep(POLL_SECONDS)

@@ -67,7 +67,7 @@ def check_params(job: Job) -> None:
         return
     try:
         before = set(typed_params(Job.read(job.order).params))
-    except ConfigError:  # this run will fail, and the others will not
+    except ConfigError:  # this run will fail, and no other
         return
     now = set(typed_params(job.params))
     if before != now:
@@ -112,6 +112,7 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
         writer.writeheader()
         for row in rows:
             job = row.job
+            state = job.read_state()
             reward = row.figures[REWARD]
             cells = {
                 "run": job.name,
@@ -120,7 +121,7 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
                 "env_frames": int(row.figures[FRAMES]) or "",
                 "reward": "" if math.isnan(reward) else f"{reward:.6g}",
                 "seconds": f"{row.seconds:.1f}" if row.seconds else "",
-                "exit_code": "" if row.exit_code is None else row.exit_code,
+                "exit_code": "" if state is None or state.exit_code is None else state.exit_code,
                 "folder": job.folder,
             }
             writer.writerow({**{name: as_typed(value) for name, value in job.params.items()}, **cells})

@@ -73,7 +73,7 @@ class JobState(NamedTuple):
             float(state.attempt + state.began + state.seconds)
             "".join([state.state, state.reason])
         except TypeError:  # other names or types
-            raise ConfigError(f"{path} is not a state that the runner has written; delete it") from None
+            raise ConfigError(f"{path} is not a state that the runner has written") from None
         return state
 
 
@@ -131,9 +131,13 @@ class Job(NamedTuple):
         return _read(self.result) or _read(self.folder / RESULT_FILE) or {}
 
     def read_state(self) -> JobState | None:
-        """Returns the state of the last attempt that has begun; None if there was none."""
-        values = _read(self.state)
-        return None if values is None else JobState.of_values(values, self.state)
+        """Returns the state of the last attempt that has begun; None if there was none. If the file is
+        damaged, the state is FAILED, of attempt 0, with the reason: the run is started again."""
+        try:
+            values = _read(self.state)
+            return None if values is None else JobState.of_values(values, self.state)
+        except ConfigError as error:
+            return JobState(0, [], FAILED, str(error))
 
     def read_current(self) -> JobState | None:
         """Returns the state of the last order; None if it has not begun."""

@@ -146,8 +146,7 @@ def test_a_run_saves_and_ends_when_the_process_around_it_is_killed(make_job, tmp
 def test_files_that_the_runner_has_not_written_are_one_line(make_job, text, capsys):
     job = make_job("true")
     job.state.write_text(text)
-    with pytest.raises(ConfigError, match="00_a.state.json"):
-        job.read_state()
+    assert "00_a.state.json" in job.read_state().reason and not job.is_finished()
     job.order.write_text(text)
     assert main([str(job.order)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
@@ -158,8 +157,7 @@ def test_named_pipes_among_the_files_of_a_job_are_not_waited_for(make_job):
     for path in (job.state, job.order, job.log):
         path.unlink(missing_ok=True)
         os.mkfifo(path)
-    with pytest.raises(ConfigError, match="named pipe"):
-        job.read_state()
+    assert "named pipe" in job.read_state().reason
     with pytest.raises(ConfigError, match="named pipe"):
         Job.read(job.order)
     with pytest.raises(OSError, match="named pipe"):
