@@ -55,7 +55,7 @@ def next_commands(
         commands.append(
             ("curves", f"python -m sample_factory.plotting.plot_curves {folder} --out=curves.png")
         )
-    return [*commands, ("tensorboard", f"tensorboard --logdir={folder}")]
+    return [*commands, ("tensorboard", f"tensorboard --logdir={folder} --load_fast=false")]
 
 
 def _program(command_line: Sequence[str]) -> tuple[int, str]:

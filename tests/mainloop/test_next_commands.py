@@ -31,7 +31,7 @@ def test_after_a_command_of_the_package_the_run_can_be_watched_and_continued(con
     assert found["watch"].startswith("python -m sample_factory.enjoy '--experiment=my run' ")
     assert found["continue"] == "python -X dev -m sample_factory.train '--experiment=my run' --seed=1"
     assert found["curves"].endswith("plot_curves 'train_dir/my run' --out=curves.png")
-    assert found["tensorboard"] == "tensorboard --logdir='train_dir/my run'"
+    assert found["tensorboard"] == "tensorboard --logdir='train_dir/my run' --load_fast=false"
 
 
 def test_curves_are_only_offered_with_the_package_that_draws_them(config, monkeypatch):
