@@ -12,7 +12,7 @@ AT_LEAST = 200  # episodes that are compared for each package
 
 
 class PlainEpisode(NamedTuple):
-    """An episode in the plain package. step: in which it ended, from 0. length: in the package's steps."""
+    """An episode in the plain package. step: in which it ended, from 0. length: in env frames."""
 
     step: int
     agent: int
@@ -26,6 +26,7 @@ class Plain:
 
     truncated: cut by a limit, and not terminated: bootstrapped. acted: whether the agent acts in the step.
     continues: whether an end is one for the learner only, and the game goes on.
+    frames: env frames of each step.
     ended: the episodes, where they do not follow from these.
     """
 
@@ -34,11 +35,18 @@ class Plain:
     truncated: list[Any] = field(default_factory=list)
     acted: list[Any] = field(default_factory=list)
     continues: list[Any] = field(default_factory=list)
+    frames: list[int] = field(default_factory=list)
     ended: list[PlainEpisode] = field(default_factory=list)
     seen: list[dict[str, Any]] = field(default_factory=list)  # digests; one more than steps, or none
 
     def add(
-        self, rewards: Any, terminated: Any, truncated: Any, acted: Any = True, continues: Any = False
+        self,
+        rewards: Any,
+        terminated: Any,
+        truncated: Any,
+        acted: Any = True,
+        continues: Any = False,
+        frames: int = 1,
     ) -> None:
         """Adds a step of all agents; flags may be those of all of them."""
         rewards = np.atleast_1d(np.array(rewards, float))
@@ -46,6 +54,7 @@ class Plain:
         named = (self.terminated, terminated), (self.truncated, truncated), (self.acted, acted)
         for column, values in (*named, (self.continues, continues)):
             column.append(np.broadcast_to(values, rewards.shape).copy())
+        self.frames.append(frames)
 
     def see(self, **observations: Any) -> None:
         """Adds the observations before a step, by the product's keys, each [A, *shape] and of its dtype."""
@@ -58,10 +67,10 @@ class Plain:
             total, length = 0.0, 0
             for step, rewards in enumerate(self.rewards):
                 total += rewards[agent]
-                length += self.acted[step][agent]
+                length += self.frames[step] * int(self.acted[step][agent])
                 is_end = self.terminated[step][agent] or self.truncated[step][agent]
                 if is_end and not self.continues[step][agent]:
-                    found.append(PlainEpisode(step, agent, total, int(length)))
+                    found.append(PlainEpisode(step, agent, total, length))
                     total, length = 0.0, 0
         return sorted(found)
 
@@ -79,7 +88,7 @@ class Tally(NamedTuple):
         return importlib.metadata.version(self.package.partition(" ")[0])
 
 
-def assert_equal(trained: Trained, plain: Plain, frames_per_step: int = 1) -> Tally:
+def assert_equal(trained: Trained, plain: Plain) -> Tally:
     """Asserts that the product trains on, and reports, what the plain package gave. Returns the counts
     without the name of the package."""
     acted = np.stack(plain.acted).astype(bool)
@@ -95,7 +104,7 @@ def assert_equal(trained: Trained, plain: Plain, frames_per_step: int = 1) -> Ta
         np.testing.assert_array_equal(trained.seen[key], numbers, f"digests of the observation {key}")
     own = [(e.step, e.agent, e.length) for e in trained.episodes]
     expected = sorted(plain.ended) or plain.episodes()
-    assert sorted(own) == [(e.step, e.agent, e.length * frames_per_step) for e in expected]
+    assert sorted(own) == [(e.step, e.agent, e.length) for e in expected]
     returns = [e.reward for e in sorted(trained.episodes)]
     np.testing.assert_allclose(returns, [e.reward for e in expected], rtol=1e-6, atol=1e-9)
     return Tally("", len(expected), int(acted.sum()))
