@@ -48,10 +48,12 @@ PICTURES: Mapping[str, Any] = {
     "ppo_clip_ratio": 0.1,
     "exploration_loss_coeff": 0.01,
 }
-# About the settings of rsl_rl and rl_games. One worker steps all copies, in the process that infers. The size
-# of a minibatch follows from their number.
+# One worker steps all copies of a simulator, in the process that infers.
+_ONE_WORKER = {"num_workers": 1, "num_envs_per_worker": 1, "worker_num_splits": 1, "inline_samplers": 1}
+# About the settings of rsl_rl and rl_games. The size of a minibatch follows from the number of copies.
 SIMULATORS: Mapping[str, Any] = {
     **{flag: value for flag, value in _SMALL_TASKS.items() if flag != "batch_size"},
+    **_ONE_WORKER,
     "encoder_mlp_layers": (256, 128, 64),
     "nonlinearity": "elu",
     "initial_stddev": 1.0,
@@ -64,10 +66,6 @@ SIMULATORS: Mapping[str, Any] = {
     "ppo_clip_ratio": 0.2,
     "exploration_loss_coeff": 0.0,
     "max_grad_norm": 1.0,
-    "num_workers": 1,
-    "num_envs_per_worker": 1,
-    "worker_num_splits": 1,
-    "inline_samplers": 1,
 }
 SETS: Mapping[str, Mapping[str, Any]] = {
     "vectors": VECTORS,
@@ -119,12 +117,11 @@ def follow_observation(
     if config.run.algo not in _MANY_PASSES:
         kept |= {"ppo_epochs"}
     changeable = config.open_flags - kept
-    defaults = dict(SETS[observed if groups is None else "simulators"])
+    defaults = dict(SETS[observed] if groups is None or observed == "pictures" else SIMULATORS)
     learns_better = is_continuous or (observed == "pictures" and not may_have_gpu(config.run.device))
     may_alternate = learns_better and changeable >= {"async_rl", "ppo_epochs"}
     if groups is not None:
-        defaults |= _for_simulator(config, changeable, num_agents, groups)
-        defaults |= {"encoder_subtype": "auto"} if observed == "pictures" else {}
+        defaults |= _ONE_WORKER | _for_simulator(config, changeable, num_agents, groups, defaults)
     elif "num_batches_per_iteration" in changeable and (may_alternate or not config.sampling.async_rl):
         defaults |= _alternation(config, num_agents)
     if has_other_bounds and config.model.actor_critic_custom is None:  # which has a scale of its own
@@ -159,10 +156,17 @@ def privileged_keys(groups: Collection[str]) -> tuple[str, ...]:
 
 
 def _for_simulator(
-    config: Config, changeable: Collection[str], num_agents: int, groups: Collection[str]
+    config: Config,
+    changeable: Collection[str],
+    num_agents: int,
+    groups: Collection[str],
+    usual: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Returns flags that depend on the number of copies of a simulator, on its observations, and on flags
-    that are set."""
+    that are set.
+
+    usual: the set of defaults for its observations.
+    """
     sampling, model = config.sampling, config.model
     num_workers = 1 if "num_workers" in changeable else sampling.num_workers
     chosen: dict[str, Any] = {"inline_samplers": num_workers}
@@ -170,26 +174,28 @@ def _for_simulator(
         chosen["node_workers"] = num_workers
     if "worker_num_splits" not in changeable:  # refused if there are several, with a line about simulators
         chosen["num_envs_per_worker"] = sampling.worker_num_splits
-    chosen |= _iteration(config, changeable, num_workers * num_agents)
+    chosen |= _iteration(config, changeable, num_workers * num_agents, usual)
     may_share = model.actor_critic_share_weights and "actor_critic_share_weights" not in changeable
     if model.actor_critic_custom is None and not may_share and (keys := critic_keys(groups)):
         chosen["critic_only_keys"] = keys
     return chosen
 
 
-def _iteration(config: Config, changeable: Collection[str], together: int) -> dict[str, Any]:
+def _iteration(
+    config: Config, changeable: Collection[str], together: int, usual: Mapping[str, Any]
+) -> dict[str, Any]:
     """Returns the sizes of an iteration of a simulator: one rollout of all copies, as in rsl_rl and rl_games;
     of few copies, several. Sizes that are set decide about the others.
 
-    together: number of copies of all workers.
+    together: number of copies of all workers. usual: as for `_for_simulator`.
     """
     learning, sampling = config.learning, config.sampling
     rollout, num_batches, epochs = (
-        SIMULATORS[flag] if flag in changeable else getattr(learning, flag)
+        usual[flag] if flag in changeable else getattr(learning, flag)
         for flag in ("rollout", "num_batches_per_iteration", "ppo_epochs")
     )
     if "rollout" in changeable:
-        rollout = _nearest_rollout(learning, "batch_size" not in changeable, together)
+        rollout = _nearest_rollout(learning, "batch_size" not in changeable, together, rollout)
     alternates = sampling.num_policies == 1 and not sampling.sampler_only and config.cluster.num_nodes == 1
     if "batch_size" in changeable:
         unit = math.lcm(together, num_batches * sampling.learners_per_policy)
@@ -215,13 +221,12 @@ def _iteration(config: Config, changeable: Collection[str], together: int) -> di
     return chosen
 
 
-def _nearest_rollout(learning: LearningFlags, fits_batch: bool, together: int) -> int:
-    """Returns a rollout near that of SIMULATORS, of whole chunks of --recurrence.
+def _nearest_rollout(learning: LearningFlags, fits_batch: bool, together: int, usual: int) -> int:
+    """Returns a rollout near the usual one, of whole chunks of --recurrence.
 
     fits_batch: it also divides --batch_size, if possible so that `together` copies fill few rollouts before
     they all have equal shares in whole minibatches.
     """
-    usual: int = SIMULATORS["rollout"]
     chunk = max(1, learning.recurrence)
     lengths: Sequence[int] = range(chunk, chunk + 2 * usual, chunk)
     if fits_batch:

@@ -318,6 +318,21 @@ def test_a_minibatch_that_needs_many_rollouts_of_all_envs_is_not_waited_for(tmp_
     assert any(note.is_warning and "--async_rl=False" in note.text for note in notes)
 
 
+@pytest.mark.parametrize("copies", [8, 1024])
+def test_a_simulator_of_pictures_learns_as_other_envs_of_pictures_do_in_one_process(tmp_path, copies):
+    config, _ = simulated(tmp_path, copies, groups=(), obs=PICTURE, place=VECTOR)
+    flags, sizes = with_lists(config.flat()), {"batch_size"}
+    assert {flag: flags[flag] for flag in PICTURES if flag not in sizes} == with_lists(
+        {flag: value for flag, value in PICTURES.items() if flag not in sizes}
+    )
+    assert config.learning.exploration_loss_coeff > 0 and config.learning.lr_schedule == "constant"
+    of_batch, rest = divmod(
+        config.learning.batch_size * config.learning.num_batches_per_iteration, copies * 64
+    )
+    assert of_batch in (1, 2) and not rest
+    assert (config.sampling.num_workers, config.sampling.inline_samplers) == (1, 1)
+
+
 def test_other_machines_have_as_many_simulators_as_this_one(tmp_path):
     assert simulated(tmp_path, 8, "--num_nodes=2", "--num_workers=3")[0].cluster.node_workers == 3
     assert simulated(tmp_path, 8, "--num_nodes=2", "--node_workers=2")[0].cluster.node_workers == 2

@@ -38,10 +38,10 @@ FINAL_KEYS = _with_masks({FINAL_INFO, *FINAL_OBSERVATIONS})
 # What a wrapper around a vector env says about the ended episode: Gymnasium's RecordEpisodeStatistics.
 RECORDED = _with_masks({"episode"})
 MODES_OF_STEP = (
-    "set metadata['autoreset_mode'] to gymnasium.vector.AutoresetMode.SAME_STEP (the step that ends an "
-    "episode returns the first observation of the next) or NEXT_STEP (the step after it does)"
+    "its class should have metadata = {'autoreset_mode': gymnasium.vector.AutoresetMode.SAME_STEP} (the step "
+    "that ends an episode returns the first observation of the next) or NEXT_STEP (the step after it does)"
 )
-MODES = f"{MODES_OF_STEP}, or to DISABLED (`reset` with options['reset_mask'] does)"
+MODES = f"{MODES_OF_STEP}, or DISABLED (`reset` with options['reset_mask'] does)"
 
 
 class VectorEnvAdapter(Adapter):
