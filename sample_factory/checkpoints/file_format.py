@@ -81,7 +81,7 @@ def check_values(state: Mapping[str, Any], file_size: int) -> None:
         raise ValueError(f"it holds more than {MAX_VALUES:,} values")
     weights = {} if state.get("model") is None else state["model"]
     if not isinstance(weights, Mapping) or not all(isinstance(w, torch.Tensor) for w in weights.values()):
-        raise ValueError("its weights of a model are no tensors by name")
+        raise ValueError("its `model` should be a dict of tensors by name")
     for name, limit in COUNTS.items():
         count = state.get(name, 0)
         if type(count) is not int or not 0 <= count <= limit:

@@ -104,7 +104,10 @@ def convert_experiment(
     env_name = env or (OLD_MUJOCO_ENVS.get(old_env, old_env) if isinstance(old_env, str) else "")
     if not env_name:
         raise ConfigError("the settings have no env; name it with --env")
-    layer = Layer(f"{SAVED} {path}", new_values(version, values, layers, env_name), foreign)
+    try:
+        layer = Layer(f"{SAVED} {path}", new_values(version, values, layers, env_name), foreign)
+    except KeyError as error:
+        raise ConfigError(f"{path} is incomplete: it has no {error.args[0]}") from None
     config = _new_config(layer, destination, env_name)
     spec = _policy_spec(config, spaces)
     temporary = folder.with_name(f".{folder.name}.converting")

@@ -124,7 +124,8 @@ def _statistics(
         if not (variance + OLD_EPS > 0).all():
             raise ConfigError(f"normaliser {names[1]} has negative numbers")
         state[f"{own}mean"] = mean.reshape(normalizer.shape)
-        state[f"{own}variance"] = (variance + OLD_EPS - normalizer.eps).reshape(normalizer.shape)
+        rounded = (variance + OLD_EPS - normalizer.eps).clamp(min=0)  # an old one may be -1e-9
+        state[f"{own}variance"] = rounded.reshape(normalizer.shape)
         state[f"{own}count"] = count.reshape(())
         used.update(names)
     return state, used

@@ -243,6 +243,9 @@ class Learner:
 
         Raises ValueError, which names the first difference, if the weights do not fit the model.
         """
+        missing = [name for name in ("train_step", "env_steps", "curr_lr") if name not in state]
+        if missing:
+            raise ValueError(f"it has no {', '.join(missing)}")
         self.descent.load_state_dict(state)
         if not self.algorithm.modules.keys() <= state.keys():
             # Another algorithm was trained until now; the modules of this one may be copies of the network.

@@ -271,6 +271,35 @@ def test_settings_without_a_counterpart_are_refused_by_the_flag(old, tmp_path):
         convert_to(tmp_path, folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("v1_mujoco_hopper", "encoder_type"),
+        ("v1_mujoco_hopper", "encoder_extra_fc_layers"),
+        ("v1_doom_resnet", "nonlinearity"),
+        ("v2_mujoco_hopper", "encoder_conv_architecture"),
+    ],
+)
+def test_settings_that_lack_what_the_network_depends_on_are_refused_by_the_name(old, tmp_path, name, key):
+    folder = old(name)
+    [settings] = [path for path in folder.glob("c*.json") if not path.is_symlink()]
+    values = json.loads(settings.read_text())
+    del values[key]
+    settings.write_text(json.dumps(values))
+    with pytest.raises(ConfigError, match=f"{settings.name} is incomplete: it has no {key}"):
+        convert_to(tmp_path, folder)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("model", [torch.ones(3), [torch.ones(3)], {"encoder.weight": 1.0}])
+def test_weights_that_are_no_tensors_by_name_are_refused_by_the_file(old, tmp_path, model):
+    folder = old("v2_mujoco_hopper")
+    for path in folder.glob("checkpoint_p0/*.pth"):
+        torch.save({**torch.load(path, weights_only=False), "model": model}, path)
+    with pytest.raises(ConfigError, match=r"\.pth is damaged or no checkpoint: its `model` should be a dict"):
+        convert_to(tmp_path, folder)
+
+
 def test_a_folder_that_cannot_be_written_is_named(old, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot write .*Not a directory"):

@@ -246,6 +246,18 @@ def test_a_row_of_skipped_steps_stops_with_a_clear_error():
             learner.train(batch._replace(versions=torch.full_like(batch.versions, version)))
 
 
+@pytest.mark.parametrize("name", ["train_step", "env_steps", "curr_lr"])
+def test_a_state_without_its_counts_is_refused_with_their_name_and_nothing_changes(name):
+    state = make_learner().state_dict()
+    state = {key: value for key, value in state.items() if key != name}
+    learner = make_learner()
+    learner.train(make_batch())
+    before = weights(learner).clone()
+    with pytest.raises(ValueError, match=f"it has no {name}"):
+        learner.load_state_dict(state)
+    assert torch.equal(weights(learner), before)
+
+
 def test_weights_of_another_model_are_refused_with_what_differs_first_and_nothing_changes():
     state = make_learner().state_dict()
     learner = make_learner(use_rnn=True)
