@@ -1,9 +1,9 @@
-"""Batched simulators made of envs of jumanji and navix, which are pure functions.
+"""Batched simulators made of envs of jumanji, navix and craftax, which are pure functions.
 
     python examples/functional_envs.py train --env=snake --experiment=snake --vector_env_copies=64
 
---env is `snake` (jumanji 1.1, whose action mask is kept) or `rooms` (navix 0.7). The other commands are eval,
-enjoy and export.
+--env is `snake` (jumanji 1.1, whose action mask is kept), `rooms` (navix 0.7) or `crafting` (craftax 1.6).
+The other commands are eval, enjoy and export.
 """
 
 import sys
@@ -20,7 +20,10 @@ class Functional:
     """Copies of an env with discrete actions.
 
     reset, step: functions of the env, for one copy. `reset` takes a random key, `step` a state and an action.
+    metadata: say when it resets an env: in the step that ends the episode, or in the next one.
     """
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
 
     def __init__(self, num_envs: int, num_actions: int, reset: Callable[..., Any], step: Callable[..., Any]):
         import jax
@@ -42,7 +45,7 @@ class Functional:
 
 
 class Jumanji(Functional):
-    """Observations are NamedTuples, and those named `action_mask` are masks. It resets in the same step."""
+    """Observations are NamedTuples, and those named `action_mask` are masks."""
 
     def __init__(self, env_id: str, num_envs: int, **options: Any):
         import jumanji
@@ -63,8 +66,6 @@ class Jumanji(Functional):
 
 
 class Navix(Functional):
-    """It resets in the step after an episode."""
-
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
 
     def __init__(self, env_id: str, num_envs: int, **options: Any):
@@ -88,12 +89,34 @@ class Navix(Functional):
         )
 
 
+class Craftax(Functional):
+    """`done` includes the time limit, and nothing tells it from the end of a game."""
+
+    def __init__(self, env_id: str, num_envs: int):
+        from craftax.craftax_env import make_craftax_env_from_name
+
+        env = make_craftax_env_from_name(env_id, auto_reset=True)
+        super().__init__(num_envs, env.action_space(env.default_params).n, env.reset, env.step)
+
+    def reset(self) -> Any:
+        observations, self._state = self._reset(self._keys())
+        return observations
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        observations, self._state, *results = self._step(self._keys(), self._state, actions)
+        return observations, *results  # rewards, done, and infos with achievements
+
+
 def make_snake(num_envs: int = 256) -> Jumanji:
     return Jumanji("Snake-v1", num_envs, num_rows=6, num_cols=6)
 
 
 def make_rooms(num_envs: int = 256) -> Navix:
     return Navix("Navix-Empty-5x5-v0", num_envs)
+
+
+def make_crafting(num_envs: int = 256) -> Craftax:
+    return Craftax("Craftax-Classic-Symbolic-v1", num_envs)
 
 
 COMMANDS = {"train": train, "eval": eval, "enjoy": enjoy, "export": export}
@@ -103,6 +126,7 @@ def main(argv: list[str]) -> int:
     """Runs a command. argv: its name, then flags. Returns the exit code."""
     register_env("snake", make_snake)
     register_env("rooms", make_rooms)
+    register_env("crafting", make_crafting)
     if not argv or argv[0] not in COMMANDS:
         print(f"usage: python {sys.argv[0]} {'|'.join(COMMANDS)} --env=NAME [flags]", file=sys.stderr)
         return 2

@@ -28,6 +28,7 @@ class Convention(NamedTuple):
     both_ends: what both ends at once mean.
     repeats_first_states: whether a copy begins all of its episodes in the same state.
     stands_still: whether copies skip a step in which another one is reset.
+    is_functional: whether an env is a function of a state, which has to be made a batched simulator.
     remarks: what else differs, for readers.
     source: file of the package, and function.
     """
@@ -38,11 +39,20 @@ class Convention(NamedTuple):
     both_ends: str = TERMINATED
     repeats_first_states: bool = False
     stands_still: bool = False
+    is_functional: bool = False
     remarks: str = ""
     source: str = ""
 
 
 UNKNOWN = Convention()
+RSL_RL = Convention(
+    "rsl-rl-lib 5.4.2, VecEnv",
+    ("rsl_rl.env",),
+    AutoresetMode.SAME_STEP,
+    both_ends=TRUNCATED,
+    remarks="so is an object with `get_observations` and `episode_length_buf`",
+    source="runners/on_policy_runner.py, learn; algorithms/ppo.py, process_env_step",
+)
 CONVENTIONS = (
     Convention(
         "vizdoom 1.3.2",
@@ -90,15 +100,15 @@ CONVENTIONS = (
         source="envs/functional_jax_env.py, step",
     ),
     Convention(
-        "brax 0.14.2",
-        ("brax.envs",),
+        "brax 0.14.2, VectorGymWrapper and TorchWrapper",
+        ("brax.envs.wrappers.gym", "brax.envs.wrappers.torch"),
         AutoresetMode.SAME_STEP,
         repeats_first_states=True,
         source="envs/wrappers/training.py, AutoResetWrapper",
     ),
     Convention(
-        "playground 0.2.0",
-        ("mujoco_playground",),
+        "playground 0.2.0, RSLRLBraxWrapper",
+        ("mujoco_playground._src.wrapper_torch",),
         AutoresetMode.SAME_STEP,
         repeats_first_states=True,
         remarks="not with full_reset=True",
@@ -108,8 +118,39 @@ CONVENTIONS = (
         "mjlab 1.6.0",
         ("mjlab.envs", "mjlab.rl"),
         AutoresetMode.SAME_STEP,
+        both_ends=TRUNCATED,
         remarks="a step overwrites the rewards of the one before",
-        source="managers/reward_manager.py, compute",
+        source="step of envs/manager_based_rl_env.py and rl/vecenv_wrapper.py; managers/reward_manager.py",
+    ),
+    RSL_RL,
+    Convention(
+        "isaaclab 2.0.0",
+        ("isaaclab.envs", "omni.isaac.lab.envs"),
+        AutoresetMode.SAME_STEP,
+        both_ends=TRUNCATED,
+        source="envs/manager_based_rl_env.py, step; its wrapper for rsl_rl",
+    ),
+    Convention(
+        "isaacgymenvs 1.4.0",
+        ("isaacgymenvs.tasks",),
+        AutoresetMode.NEXT_STEP,
+        remarks="`reset` resets nothing: the first step does",
+        source="tasks/base/vec_task.py, reset; tasks/cartpole.py, post_physics_step",
+    ),
+    Convention(
+        "gymnax 1.0.1, GymnaxToVectorGymWrapper",
+        ("gymnax.wrappers.gym",),
+        AutoresetMode.SAME_STEP,
+        source="environments/environment.py, step",
+    ),
+    Convention(
+        "brax 0.14.2, craftax 1.6.1, gymnax 1.0.1, jumanji 1.1.2, navix 0.7.4, pgx 2.6.0, playground 0.2.0",
+        (
+            *("brax.envs.base", "craftax", "gymnax.environments", "gymnax.wrappers.purerl", "jumanji.env"),
+            *("navix.environments", "pgx.core", "mujoco_playground._src"),
+        ),
+        is_functional=True,
+        source="their `step`, which takes a state",
     ),
     Convention(
         "mani-skill 3.0.1",

@@ -25,6 +25,7 @@ from sample_factory.envs.adapters.adapt import adapt, is_pettingzoo
 from sample_factory.envs.adapters.list_style import spaces_by_agent
 from sample_factory.envs.adapters.old_gym import OLD_API_NOTE, OldGymEnv, OldListEnv
 from sample_factory.envs.adapters.simulator import is_simulator
+from sample_factory.envs.conventions import convention_of
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.protocol import (
     EnvConfig,
@@ -72,6 +73,7 @@ class EnvInfo(NamedTuple):
     state_space: of what `state()` of a PettingZoo env returns; None if it has none.
     are_copies: whether it is a VectorEnv: its teams are copies of an env, which never meet.
     is_simulator: whether it is a batched simulator, see adapters/simulator.py.
+    repeats_first_states: see Convention.
     scripted_players: names of its players, see ScriptedPlayers.
     render_fps: pictures per second in its `metadata`; None without them.
     """
@@ -87,6 +89,7 @@ class EnvInfo(NamedTuple):
     state_space: gym.spaces.Box | None = None
     are_copies: bool = False
     is_simulator: bool = False
+    repeats_first_states: bool = False
     scripted_players: tuple[str, ...] = ()
     render_fps: float | None = None
 
@@ -129,6 +132,7 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
         state_space=getattr(env.env, "state_space", None) if is_pettingzoo(env.env) else None,
         are_copies=are_copies,
         is_simulator=are_copies and is_simulator(env.env),
+        repeats_first_states=convention_of(env.env).repeats_first_states,
         scripted_players=tuple(find_ability(env.env, ScriptedPlayers).scripted_players()),
         render_fps=_render_fps(env.env),
     )

@@ -27,7 +27,7 @@ from sample_factory.evaluation.policy_choice import (
     refuse_file_for_all_kinds,
 )
 from sample_factory.evaluation.result_statistics import MeanAndStd
-from sample_factory.evaluation.results import EpisodeResult, Evaluation, Progress
+from sample_factory.evaluation.results import EpisodeResult, Evaluation, Progress, without_repeats
 from sample_factory.evaluation.session import Events, Session
 from sample_factory.evaluation.session_plan import Cast, SavedPolicy, plan_session, prepared, size_for
 from sample_factory.exchange.messages import Snapshot
@@ -47,12 +47,14 @@ class MeasurementPlan(NamedTuple):
     """How one checkpoint is evaluated.
 
     choices: the policy of each agent. copy_of_agent: see EnvInfo.
+    repeats: whether the policy and the first states of each env are always the same, so that episodes repeat.
     """
 
     session: SamplingPlan
     cast: Cast
     choices: tuple[PolicyChoice, ...]
     copy_of_agent: tuple[int, ...]
+    repeats: bool = False
 
 
 def measure_checkpoints(
@@ -133,7 +135,8 @@ def plan_measurement(
         config, make_env, info, cast, size, num_episodes, state_size=state_size, around=around
     )
     choices = tuple(of_kind[kind] for kind in kinds.of_agent)
-    return MeasurementPlan(plan, cast, choices, info.copy_of_agent)
+    repeats = info.repeats_first_states and config.evaluation.eval_deterministic
+    return MeasurementPlan(plan, cast, choices, info.copy_of_agent, repeats)
 
 
 class Measurement:
@@ -155,12 +158,17 @@ class Measurement:
 
     def play(self, signals: StopSignals) -> Evaluation:
         """Plays the episodes; returns the ones that count. Called once. Raises ChildFailed."""
-        episodes = self.session.play(signals)
+        played = self.session.play(signals)
+        episodes = without_repeats(played) if self._plan.repeats else played
+        num_repeats = len(played) - len(episodes)
         env_frames = count_frames(episodes, self._plan.copy_of_agent)
         num_episodes = self._plan.session.topology.num_episodes
         seconds = self.session.seconds
         versions = tuple(self.session.versions[policy_id] for policy_id in self._plan.cast.seats)
-        return Evaluation(self._plan.choices, episodes, env_frames, seconds, None, num_episodes, versions)
+        wanted = num_episodes and num_episodes - num_repeats
+        return Evaluation(
+            self._plan.choices, episodes, env_frames, seconds, None, wanted, versions, num_repeats
+        )
 
     def _add(self, episode: EpisodeResult, number: int) -> None:
         self._rewards.append(episode.reward)

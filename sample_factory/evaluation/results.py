@@ -54,6 +54,17 @@ class EpisodeResult(NamedTuple):
     env: int = 0
 
 
+def without_repeats(episodes: Sequence[EpisodeResult]) -> tuple[EpisodeResult, ...]:
+    """Returns the episodes without those that have the reward, length and objective of an earlier one of the
+    same agent. Only for a deterministic policy in envs that restart from one cached state each: elsewhere
+    different episodes can have equal results."""
+    first: dict[tuple[float, ...], EpisodeResult] = {}
+    for episode in episodes:
+        result = episode.reward, episode.length, episode.true_objective
+        first.setdefault((episode.env, episode.agent, *result), episode)
+    return tuple(first.values())
+
+
 class EpisodeCount:
     """Collects the episodes that count: each agent plays a number of episodes that is fixed in advance.
 
@@ -117,6 +128,7 @@ class Evaluation(NamedTuple):
     num_wanted: number of episodes that were to be played; None: no number was given.
     versions: number of SGD steps of each agent's policy, read from the file that was loaded. This is not the
         newest file if that one is damaged, or was saved later.
+    num_repeats: number of further episodes that were exact repeats of these, see `without_repeats`.
     """
 
     choices: tuple[PolicyChoice, ...]
@@ -126,6 +138,7 @@ class Evaluation(NamedTuple):
     video: Path | None = None
     num_wanted: int | None = None
     versions: tuple[int, ...] = ()
+    num_repeats: int = 0
 
     def __repr__(self) -> str:
         """Returns one line, e.g. "Evaluation(10 episodes, reward 0.25 ± 0.43, 95 % 0.04 to 0.46)"."""
@@ -190,6 +203,11 @@ class Evaluation(NamedTuple):
             lines.append(
                 f"PARTIAL: stopped before {self.num_wanted} episodes; biased, since short ones end first"
             )
+        if self.num_repeats:
+            lines.append(
+                f"{self.num_repeats} more repeat these and do not count, since each env begins all episodes "
+                "in one state; more envs play more different ones"
+            )
         lines += _result_lines(self.episodes)
         distinct = list(dict.fromkeys(self.choices))
         if len(distinct) > 1:
@@ -207,6 +225,7 @@ class Evaluation(NamedTuple):
             "policies": [choice._asdict() for choice in self.choices],
             "versions": list(self.versions),
             "num_episodes": len(self.episodes),
+            "num_repeats": self.num_repeats,
             "is_partial": self.is_partial,
             "env_frames": self.env_frames,
             "seconds": self.seconds,

@@ -45,6 +45,8 @@ def make_progress(topology: Topology) -> SharedArrays:
         by the rollout worker.
     stepping [num_workers]: index of the env that a rollout worker steps, `in_close(index)` while it closes
         the env, NO_ENV otherwise; written by the rollout worker.
+    starts [num_workers]: checksum of the first observations of a worker's batched simulator, 0 before it is
+        reset; written by the rollout worker.
     copied [num_policies, learners_per_policy - 1]: shares of batches that each learner but the first has
         copied out of the trajectory buffers; written by these learners.
     diverged [num_policies]: newest version from which the policy differs by more than the threshold of
@@ -55,6 +57,7 @@ def make_progress(topology: Topology) -> SharedArrays:
             "iterations": ArraySpec((topology.num_policies,), np.int64),
             "rollouts": ArraySpec((topology.num_workers, topology.num_splits), np.int64),
             "stepping": ArraySpec((topology.num_workers,), np.int64),
+            "starts": ArraySpec((topology.num_workers,), np.int64),
             "copied": ArraySpec((topology.num_policies, max(0, topology.learners_per_policy - 1)), np.int64),
             "diverged": ArraySpec((topology.num_policies,), np.int64),
         }

@@ -1,5 +1,5 @@
-"""Batched simulators of every known form, in a few lines of torch each, that keep a ledger and hand out their
-own buffers."""
+"""Batched simulators of the forms whose packages cannot be run here, in a few lines of torch each, that keep
+a ledger and hand out their own buffers. tests/conformance/simulators runs real packages."""
 
 from collections import UserDict
 from typing import Any, NamedTuple
@@ -25,7 +25,6 @@ class Form(NamedTuple):
     age: name of the counter of steps; None: it has none.
     starts_with: the methods that return the first observations.
     resets_late: in the step after the end, as Isaac Gym; `reset` then resets nothing.
-    first_age: what the counter shows after a reset. draws_ages: it is another number, if all reset together.
     critic: where its observations are: in the "groups", in the infos ("infos"), or "second" of the values;
         "none": the second value is None.
     """
@@ -38,8 +37,6 @@ class Form(NamedTuple):
     starts_with: tuple[str, ...]
     column: bool = False
     resets_late: bool = False
-    first_age: int = 0
-    draws_ages: bool = False
     critic: str = "groups"
 
 
@@ -48,21 +45,9 @@ FORMS = {
         ("policy", "critic"), 4, torch.int64, "time_outs", "episode_length_buf", ("get_observations",)
     ),
     "Isaac Lab": Form(("policy", "critic"), 5, torch.bool, None, "episode_length_buf", ("reset",)),
-    "Isaac Lab, quadcopter": Form(
-        ("policy", "critic"), 5, torch.bool, None, "episode_length_buf", ("reset",), draws_ages=True
-    ),
-    "mjlab": Form(("actor", "critic"), 5, torch.bool, None, "episode_length_buf", ("reset",)),
-    "Playground": Form(
-        ("state", "privileged_state"), 4, torch.float32, "time_outs", None, ("reset", "get_observations")
-    ),
-    "Brax": Form(None, 4, torch.float32, "truncation", None, ("reset",)),
     "Isaac Gym": Form(
         ("obs", "states"), 4, torch.int64, "time_outs", "progress_buf", ("reset",), resets_late=True
     ),
-    "Isaac Gym, hands": Form(
-        ("obs",), 4, torch.int64, "time_outs", "progress_buf", ("reset",), resets_late=True, first_age=1
-    ),
-    "Isaac Gym, early": Form(("obs",), 4, torch.int64, "time_outs", "progress_buf", ("reset",)),
     "skrl": Form(None, 5, torch.int64, "time_outs", None, ("reset",), column=True),
     "skrl, Isaac Lab": Form(None, 5, torch.bool, None, "episode_length_buf", ("reset",), column=True),
     "rsl_rl 2": Form(
@@ -81,7 +66,6 @@ FORMS = {
         None, 5, torch.bool, "time_outs", "episode_length_buf", ("reset", "get_observations"), critic="none"
     ),
 }
-FORMS["Playground, early"] = FORMS["rsl_rl 2"]
 
 
 class Simulator:
@@ -100,7 +84,8 @@ class Simulator:
         self._form = form
         self._hand = Hand(habits)
         self._waits = np.full(self.num_envs, form.resets_late)
-        self._drawn_ages = np.full(self.num_envs, form.first_age)
+        if "get_observations" not in form.starts_with:  # else it is a VecEnv of rsl_rl
+            self.metadata = {"autoreset_mode": "NextStep" if form.resets_late else "SameStep"}
         if form.resets_late:
             self.reset_buf = torch.ones(self.num_envs)
         if form.age is not None:
@@ -161,11 +146,8 @@ class Simulator:
             for life, has_ended in zip(self.lives, done):
                 if has_ended:
                     life.reset()
-            if done.all() and form.draws_ages:
-                self._drawn_ages += 17
         if form.age is not None:
-            ages = self._drawn_ages + [life.step_of_episode for life in self.lives]
-            getattr(self, form.age)[:] = torch.tensor(ages)
+            getattr(self, form.age)[:] = torch.tensor([life.step_of_episode for life in self.lives])
         if form.time_outs is not None:
             extras[form.time_outs] = self._numbers("time_outs", cut, form.done)
         extras["log"] = self.log
@@ -201,24 +183,6 @@ class RslRl(Simulator):
     device = "cpu"
 
 
-class OwnBox(NamedTuple):
-    """A space that no library has, as mjlab's."""
-
-    shape: tuple[int, ...]
-    low: float
-    high: float
-
-
-class Mjlab(Simulator):
-    is_vector_env = True
-    single_observation_space = OwnBox((2,), -np.inf, np.inf)
-    single_action_space = OwnBox((1,), -1000.0, 1000.0)
-
-    def _reset(self, *, seed=None, options=None):
-        self.seeds.append(seed)
-        return self._begin(), {}
-
-
 class IsaacLab(Simulator, gym.Env):
     is_vector_env = True
     single_observation_space = spaces.Dict(
@@ -246,11 +210,6 @@ class RslRl2(RslRl):
         return observations["policy"], {"observations": observations}
 
 
-class EarlyPlayground(RslRl2):
-    def _reset(self):
-        return self._begin()["policy"]
-
-
 class LeggedGym(RslRl):
     num_privileged_obs = 3
 
@@ -265,22 +224,6 @@ class BlindLeggedGym(RslRl):
         return self._observations()
 
 
-class Playground(Simulator):
-    num_actions = 1
-    seed = 5  # a number, as in RSLRLBraxWrapper
-
-
-class Brax(Simulator):
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.action_space = gym.vector.utils.batch_space(BOX, self.num_envs)
-        shape = (self.num_envs, 2)
-        self.observation_space = spaces.Box(-np.inf, np.inf, shape)
-
-    def seed(self, seed):
-        self.seeds.append(seed)
-
-
 class IsaacGym(Simulator):
     observation_space = spaces.Box(-np.inf, np.inf, (2,))
     action_space = BOX
@@ -290,7 +233,6 @@ class IsaacGym(Simulator):
 class Skrl(Simulator):
     observation_space = spaces.Box(-np.inf, np.inf, (2,))
     action_space = BOX
-    metadata: Any = {"autoreset_mode": "SameStep"}
 
     def _reset(self):
         return self._begin(), {}
@@ -311,17 +253,10 @@ class SkrlIsaacLab(Simulator):
 CLASSES = {
     "rsl_rl": RslRl,
     "rsl_rl 2": RslRl2,
-    "Playground, early": EarlyPlayground,
     "legged_gym": LeggedGym,
     "legged_gym, blind": BlindLeggedGym,
     "Isaac Lab": IsaacLab,
-    "Isaac Lab, quadcopter": IsaacLab,
-    "mjlab": Mjlab,
-    "Playground": Playground,
-    "Brax": Brax,
     "Isaac Gym": IsaacGym,
-    "Isaac Gym, early": IsaacGym,
-    "Isaac Gym, hands": IsaacGym,
     "skrl": Skrl,
     "skrl, Isaac Lab": SkrlIsaacLab,
 }
@@ -340,7 +275,9 @@ class ManiSkill(gym.vector.VectorEnv):
     device = torch.device("cpu")
 
     def __init__(self, scripts_of_copies: list[Script], habits: Habits):
-        self._simulator = Simulator(scripts_of_copies, habits, FORMS["mjlab"]._replace(groups=None, age=None))
+        self._simulator = Simulator(
+            scripts_of_copies, habits, FORMS["Isaac Lab"]._replace(groups=None, age=None)
+        )
         self.num_envs = self._simulator.num_envs
         self.lives = self._simulator.lives
 

@@ -38,6 +38,7 @@ def as_row(row):
         row.both_ends != TERMINATED and f"both ends at once: {row.both_ends}",
         row.repeats_first_states and "a copy begins all episodes in one state",
         row.stands_still and "copies stand still while one is reset",
+        row.is_functional and "[functions of a state](BATCHED.md#functional-envs-of-jax)",
         row.remarks,
     ]
     return f"| {row.package} | {'; '.join(filter(None, parts))} |"
@@ -53,6 +54,14 @@ def test_each_row_says_what_was_seen_in_which_version_and_where():
     for row in CONVENTIONS:
         assert any(part[0].isdigit() for part in row.package.split()[1:]) and row.source and row.classes
         assert row._replace(package="", classes=(), source="") != UNKNOWN
+
+
+@pytest.mark.parametrize("module", ["navix.environments.environment", "gymnax.environments.x", "pgx.core"])
+def test_an_env_that_is_a_function_of_a_state_is_refused_by_a_line_that_names_the_page(module):
+    functional = type("Empty", (Countdown,), {"__module__": module})
+    with pytest.raises(TypeError, match=r"^make_env returned Empty, .* see sample_factory/envs/BATCHED.md$"):
+        adapt(functional())
+    assert (PAGE.parent / "BATCHED.md").exists()
 
 
 class BothAtLimit(Countdown):

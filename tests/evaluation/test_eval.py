@@ -3,6 +3,7 @@
 import csv
 import json
 import logging
+import math
 import os
 import re
 import signal
@@ -33,7 +34,7 @@ from sample_factory.runtime.failures import ChildFailed
 from tests.counting import make_plan
 from tests.evaluation.conftest import SMALL, always, identity_of
 from tests.evaluation.playable_envs import Cards, EarlyDeath, Guest, Undrawable
-from tests.evaluation.uneven_envs import LONG, DiesOnce, Interrupts, SameStart, ShortLosses
+from tests.evaluation.uneven_envs import LONG, CachedStart, DiesOnce, Interrupts, SameStart, ShortLosses
 
 FLAGS = ["--serial_mode=True", "--num_workers=2", "--num_envs_per_worker=2", "--seed=1"]
 
@@ -204,6 +205,22 @@ def test_deterministic_actions_are_those_of_enjoy(saved_experiment):
     shown_by = parse_config([*identity, "--no_render", "--max_num_episodes=1"], resolve_family, ENJOY)
     (shown,) = enjoy(shown_by).episodes
     assert {episode.length for episode in result.episodes} == {shown.length}
+
+
+@pytest.mark.parametrize(
+    ("module", "deterministic", "num_repeats"),
+    [("brax.envs.wrappers.gym", True, 12), ("brax.envs.wrappers.gym", False, 0), ("mine", True, 0)],
+)
+def test_episodes_that_a_package_is_known_to_repeat_count_once_if_actions_are_no_random_ones(
+    saved_experiment, registry, module, deterministic, num_repeats
+):
+    registry("pole", lambda full_env_name: type("Env", (CachedStart,), {"__module__": module})())
+    flags = ["--eval_episodes=16", f"--eval_deterministic={deterministic}"]
+    (result,) = evaluate(saved_experiment("pole"), *flags)
+    assert len(result.episodes) == 16 - num_repeats and result.num_repeats == num_repeats
+    assert not result.is_partial and result.figures()["num_repeats"] == num_repeats
+    assert ("12 more repeat these and do not count" in result.summary()) == bool(num_repeats)
+    assert math.isnan(result.reward.low) == bool(num_repeats), "of 4 episodes there is no interval"
 
 
 def test_a_worker_that_dies_is_replaced_and_its_episodes_are_played_again(choosing, tmp_path):

@@ -52,6 +52,17 @@ class DiesOnce(ShortLosses):
         return super().step(action)
 
 
+class CachedStart(CartPoleEnv):
+    """Begins all episodes in the state of its first one, as Brax."""
+
+    _first_seed = None
+
+    def reset(self, *, seed=None, options=None):
+        if self._first_seed is None:
+            self._first_seed = seed
+        return super().reset(seed=self._first_seed)
+
+
 class SameStart(CartPoleEnv):
     """Every episode begins in the same state."""
 

@@ -21,8 +21,14 @@ def adapt(env: Any, both_ends: str = AUTO) -> MultiAgentEnv:
 
     both_ends: what both ends at once count as, see EpisodeEnds.
     """
-    if convention_of(env).both_ends == UNLESS_DEAD:
+    convention = convention_of(env)
+    if convention.both_ends == UNLESS_DEAD:
         env = _with_deaths(env)
+    if convention.is_functional:
+        raise TypeError(
+            f"make_env returned {type(env).__name__}, which is a function of a state; it should return a "
+            "batched simulator made of it, see sample_factory/envs/BATCHED.md"
+        )
     adapter = _adapter_of(env)
     adapter.ends.both = both_ends
     return adapter
@@ -51,7 +57,8 @@ def _adapter_of(env: Any) -> Adapter:
     raise TypeError(
         f"make_env returned {type(env).__name__}; it should return a gymnasium.Env, a "
         "gymnasium.vector.VectorEnv, a pettingzoo.ParallelEnv or AECEnv, a batched simulator with num_envs "
-        "or a multi-agent env with num_agents, observation_space(s), action_space(s), reset and step"
+        "(see sample_factory/envs/BATCHED.md), or a multi-agent env with num_agents, observation_space(s), "
+        "action_space(s), reset and step"
     )
 
 

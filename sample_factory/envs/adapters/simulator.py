@@ -4,7 +4,6 @@ Brax, MuJoCo Playground, mjlab, Isaac Lab, Isaac Gym, and everything with the Ve
 what each of them returns.
 """
 
-import inspect
 import logging
 import sys
 from collections.abc import Mapping
@@ -25,8 +24,8 @@ from sample_factory.envs.adapters.old_gym import (
     reset_with_seed,
     takes_seed,
 )
-from sample_factory.envs.adapters.simulator_resets import AGES, Resets
-from sample_factory.envs.adapters.simulator_spaces import action_space, observation_space, space_of
+from sample_factory.envs.adapters.simulator_resets import AGES, Resets, is_vec_env, reset_mode
+from sample_factory.envs.adapters.simulator_spaces import action_space, observation_space
 from sample_factory.envs.adapters.simulator_values import (
     InfoReader,
     find,
@@ -36,7 +35,7 @@ from sample_factory.envs.adapters.simulator_values import (
     shape_of,
 )
 from sample_factory.envs.adapters.tensors import Crossing, fill, no_grad, to_host
-from sample_factory.envs.adapters.vector_env import FINAL_INFO, FINAL_KEYS, MODES_OF_STEP, declared_mode
+from sample_factory.envs.adapters.vector_env import FINAL_INFO, FINAL_KEYS, MODES_OF_STEP
 from sample_factory.envs.protocol import EnvContractError, named_faults
 
 # Keys of infos: which envs were cut by a time limit, [N]. rsl_rl and Isaac Gym; Brax; old gym.
@@ -49,8 +48,8 @@ def is_simulator(env: Any) -> bool:
     """Returns whether an env is a batched simulator, which steps `num_envs` envs in one call. Of VectorEnvs,
     these are the ones that say on which device they run, as ManiSkill's does.
 
-    An object with num_envs = 1 that could also be a single env of the old API is reset once; it is a
-    simulator if its observations have a first dimension of 1.
+    With num_envs = 1, an object that could also be a single env of the old API is a simulator if it is known
+    when it resets itself.
     """
     if isinstance(env, gym.vector.VectorEnv):
         return isinstance(env, SimulatorVectorEnv) or find(env, "device") is not None
@@ -65,11 +64,7 @@ def is_simulator(env: Any) -> bool:
         is_space = isinstance(single, spaces.Space)
         return is_space and env.observation_space == gym.vector.utils.batch_space(single, 1)
     if num_envs == 1 and is_old_env(env):
-        returned = env.reset()
-        try:
-            space_of(to_host(returned[0] if isinstance(returned, tuple) else returned), None, 1, "")
-        except EnvContractError:
-            return False
+        return reset_mode(env) is not None
     return hasattr(env, "reset") or hasattr(env, "get_observations")
 
 
@@ -82,9 +77,7 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
     - The observations of the critic may be a group of the others. If they are in the infos (rsl_rl 2) or are
       the second value of 5 (rsl_rl 1, see PRIVILEGED), the groups get the names "policy" and "critic".
     - `reset` is called at the start only; without it, `get_observations`. A simulator resets envs itself, in
-      the step that ends their episode, or in the next one. Which it does is known from AGES. Without them, a
-      simulator of 4 values is taken to do the former, as all that are known do; one of 5 values has to say it
-      as a VectorEnv does.
+      the step that ends their episode, or in the next one, see `reset_mode`.
     - The observation space is the declared one, where the first observations fit it; the rest follows from
       these. Without an action space, an action has `num_actions` numbers.
     """
@@ -93,15 +86,14 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         self.env = env
         self.num_envs = int(find(env, "num_envs"))
         declared = dict(find(env, "metadata") or {})
-        self.metadata = {**drawing(declared), "autoreset_mode": declared.get("autoreset_mode")}
-        self.metadata["autoreset_mode"] = declared_mode(self)
+        self._resets = Resets(env, self.num_envs)
+        self.metadata = {**drawing(declared), "autoreset_mode": self._resets.mode}
         self.render_mode = find(env, "render_mode")
         self._crossing = Crossing()
         self._is_privileged = any(find(env, name) is not None for name in PRIVILEGED)
         self._is_finite = bool(getattr(find(env, "cfg"), "is_finite_horizon", False))
         self._spread_seed: int | None = None
         self._infos = InfoReader(self.num_envs, self._crossing)
-        self._resets = Resets(env, self.num_envs, self.metadata["autoreset_mode"])
         with named_faults(name_of(env), "reset"), no_grad():
             self._first: Any = self._begin(None)  # observations that `reset` has not returned yet
         self.single_observation_space = observation_space(env, self._first, self.num_envs)
@@ -117,7 +109,7 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         env = self.env
         observations, beside = self._pair(reset_with_seed(env, seed))
         if beside is None and not isinstance(observations, Mapping):
-            if hasattr(env, "reset") and _takes_nothing(getattr(env, "get_observations", None)):
+            if hasattr(env, "reset") and is_vec_env(env):
                 # It may reset the simulator again, as early versions of MuJoCo Playground do.
                 again, beside = self._pair(env.get_observations())
                 # A wrapper that only hands on the method would hide what it does to observations.
@@ -158,7 +150,7 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
     def _spread(self) -> None:
         """Lets each env start at a random step of its first episode, as rsl_rl does, so that episodes do not
         all end together, if that is wanted and the simulator counts the steps of episodes."""
-        ages, limit = find(self.env, AGES[0]), self.max_episode_steps()
+        ages, limit = find(self.env, AGES), self.max_episode_steps()
         if self._spread_seed is not None and ages is not None and limit is not None:
             fill(ages, np.random.default_rng(self._spread_seed).integers(limit, size=self.num_envs))
 
@@ -168,7 +160,6 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         return int(limit.item()) if is_one and 1 <= limit.item() < np.inf else None
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        self._resets.before_step()
         own_actions = self._crossing.to_env(actions[:, None] if self._has_columns else actions)
         with no_grad():
             returned = self.env.step(own_actions)
@@ -191,8 +182,7 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         terminated = ends[0] != 0
         truncated = ends[1] != 0 if len(ends) == 2 else np.zeros_like(terminated)
         ended = terminated | truncated
-        only_reset = self._resets.after_step(ended, infos, len(ends))
-        self.metadata["autoreset_mode"] = self._resets.mode
+        only_reset = self._resets.after_step(ended)
         if only_reset.any():
             rewards = np.where(only_reset, 0, rewards)
             if (ended & only_reset).any():  # of no episode; the next step resets these envs again
@@ -201,6 +191,7 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         if not ended.any():
             active = {"is_active": infos["is_active"]} if "is_active" in infos else {}
             return observations, rewards, terminated, truncated, self._infos.read(active)
+        self._resets.check(self.max_episode_steps())
         end_infos = self._infos.at_end(infos)
         key = next((key for key in TIME_OUTS if infos.get(key) is not None), None)
         if self._is_finite:
@@ -253,15 +244,6 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         is_half_made = gym_of_old is not None and isinstance(own, gym_of_old.vector.VectorEnv)
         if hasattr(self.env, "close") and not (is_half_made and "closed" not in vars(own)):
             self.env.close()
-
-
-def _takes_nothing(function: Any) -> bool:
-    """Returns whether a function, if there is one, can be called without arguments."""
-    try:
-        inspect.signature(function).bind()
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def _with_critic(observations: Any, beside: Any) -> Any:

@@ -14,8 +14,8 @@ from sample_factory.envs.end_infos import EXTRA_STATS
 from sample_factory.envs.protocol import EnvContractError
 from sample_factory.runtime.log import log
 
-# Keys of infos: statistics of the episodes that ended in this step.
-LOGS = ("log", "episode")
+# Keys of infos: statistics of the episodes that ended in this step. rsl_rl; its early versions; Brax.
+LOGS = ("log", "episode", "episode_metrics")
 SUMS = ("r", "l", "t")  # of an episode, by Gymnasium's RecordEpisodeStatistics
 
 
@@ -66,9 +66,10 @@ class InfoReader:
         self._crossing = crossing
 
     def at_end(self, infos: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what `read` does. What is in LOGS becomes further statistics of episodes."""
+        """Returns what `read` does. What is in LOGS, or has a name with a slash as craftax's achievements,
+        becomes further statistics of episodes."""
         kept = self.read(infos)
-        stats: dict[str, Any] = {}
+        stats: dict[str, Any] = {name: kept.pop(name) for name in list(kept) if "/" in name}
         for name in LOGS:
             if isinstance(kept.get(name), Mapping):
                 entries = kept.pop(name)

@@ -182,9 +182,13 @@ class GuardedEnv:
     def spread_episodes(self, seed: int) -> bool:
         """Before the first reset: lets the first episodes of a batched simulator end at different times.
         Returns False, and does nothing, for any other env."""
-        found = find_ability(self._env.env, SpreadsEpisodes)
-        found.spread_episodes(seed)
-        return type(found) is not SpreadsEpisodes
+        find_ability(self._env.env, SpreadsEpisodes).spread_episodes(seed)
+        return self.is_simulator
+
+    @property
+    def is_simulator(self) -> bool:
+        """Whether the env is a batched simulator."""
+        return type(find_ability(self._env.env, SpreadsEpisodes)) is not SpreadsEpisodes
 
     def process_is_gone(self) -> bool:
         """Returns whether the env's simulator has died; see OwnsProcess."""

@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from sample_factory.exchange.channels import NO_ENV, Channels
 from sample_factory.exchange.messages import (
     MAX_REPORTS,
@@ -26,6 +28,7 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
 from sample_factory.runtime.cpu import private_mb, rss_mb
+from sample_factory.runtime.log import log
 from sample_factory.runtime.queues import MessageTooLarge
 from sample_factory.sampling.matchmaking.matchmaking import PastSelves
 from sample_factory.sampling.rollout.env_setup import EnvSetup
@@ -98,9 +101,26 @@ class RolloutWorker:
         self._splits = [
             Split(setup.make_vector(split, values), split) for split in range(self._topology.num_splits)
         ]
+        self._compare_starts(channels.progress["starts"])
         self._num_reported = self._num_samples()
         self._stepping[0] = NO_ENV
         self._report(ComponentReady("rollout_worker", f"worker {index}: envs are ready", short=""))
+
+    def _compare_starts(self, starts: np.ndarray) -> None:
+        """Logs a warning if the simulator of another worker has begun with the same observations.
+
+        starts: checksums by worker, in shared memory, see make_progress.
+        """
+        vector = self._splits[0].vector
+        if vector.envs[0].is_simulator and vector.envs[0].num_agents > 1:
+            starts[self._index] = vector.checksum_of_starts()
+            same = np.flatnonzero((starts == starts[self._index]) & (starts != 0))
+            if len(same) > 1:
+                log.warning(
+                    "The simulators of workers %s begin with the same observations, as with the same random "
+                    "numbers: make_env should use cfg.seed + env_config.env_id, not cfg.seed",
+                    " and ".join(map(str, same)),
+                )
 
     def run(self) -> None:
         """Steps the envs until asked to stop, then closes them."""

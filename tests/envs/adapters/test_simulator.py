@@ -55,7 +55,7 @@ def test_groups_are_entries_and_actions_are_as_the_simulator_has_them(name):
     shapes = {group: box.shape for group, box in kind.observation.spaces.items()}
     assert shapes == dict(zip(groups, [(2,), (3,)]))
     assert kind.action.shape == (1,) and env.num_agents == 2
-    has_bounds = not isinstance(own, RslRl) and name != "Playground"
+    has_bounds = not isinstance(own, RslRl)
     assert kind.action.is_bounded() == has_bounds and (not has_bounds or kind.action.low == -1000)
     seen, _ = drive(env, [5.4] * (2 + FORMS[name].resets_late))
     assert seen[-1][groups[0]].tolist() == [[2, 5]] * 2
@@ -71,7 +71,7 @@ def test_a_simulator_is_reset_once_or_again_to_seed_it(name):
     is_seeded = bool(own.seeds)
     assert own.num_starts == 1 + is_seeded
     assert own.seeds in ([], [0], [None, 0])
-    assert is_seeded == (name in ("Brax", "mjlab") or isinstance(own, IsaacLab))
+    assert is_seeded == isinstance(own, IsaacLab)
 
 
 def test_what_is_in_the_log_becomes_statistics():
@@ -111,6 +111,7 @@ class Functional:
     """A simulator of another library than torch: actions are arrays of NumPy."""
 
     num_envs = 3
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
     action_space = spaces.Box(-1, 1, (3, 2), np.float32)
 
     def reset(self):
@@ -152,33 +153,37 @@ def test_tensors_are_found_in_mappings_and_tuples():
 
 class SilentSkrl(Simulator):
     num_actions = 1
-    metadata = {}
 
     def _reset(self):
         return self._begin(), {}
 
 
-def test_a_simulator_of_five_values_that_does_not_show_when_it_resets_is_refused():
-    env = adapt(SilentSkrl([SCRIPT] * 2, PLAIN, FORMS["skrl"]))
-    drive(env, [5] * 2)
+@pytest.mark.parametrize("num_envs", [1, 2])
+def test_a_simulator_that_does_not_declare_when_it_resets_is_refused(num_envs):
+    own = SilentSkrl([SCRIPT] * num_envs, PLAIN, FORMS["skrl"])
+    own.metadata = {}
     with pytest.raises(EnvContractError, match="SilentSkrl does not say when it resets .*SAME_STEP[^,]*$"):
-        env.step(np.zeros((2, 1), np.float32), ObservationRows.allocate(env.kinds))
-
-
-class NeverResets(TorchCrowd):
-    def step(self, actions):
-        ages = self.episode_length_buf.clone()
-        returned = super().step(actions)
-        self.episode_length_buf[:] = ages + 1
-        return returned
+        adapt(own)
+    own.metadata = {"autoreset_mode": "sometimes"}
+    with pytest.raises(EnvContractError, match=r"metadata\['autoreset_mode'\] is 'sometimes'; set "):
+        adapt(own)
+    assert own.num_starts == 0, "none was reset to find out"
 
 
 def test_a_simulator_that_never_resets_is_refused():
-    env = adapt(NeverResets())
+    class NeverResets(TorchCrowd):
+        max_episode_length = 7
+
+        def step(self, actions):
+            ages = self.episode_length_buf.clone()
+            returned = super().step(actions)
+            self.episode_length_buf[:] = ages + 1
+            return returned
+
     with pytest.raises(
-        EnvContractError, match="NeverResets has not reset an env in the step after .*SAME_STEP"
+        EnvContractError, match="NeverResets has not reset an env in the step that .*SAME_STEP"
     ):
-        drive(env, [5] * 5)
+        drive(adapt(NeverResets()), [5] * 8)
 
 
 class Changed(TorchCrowd):
@@ -201,75 +206,13 @@ class Changed(TorchCrowd):
         return self.first, ones, ones, self.infos
 
 
-class CountsTicks(Changed):
-    """Its counter shows no steps: neither when it resets."""
-
-    def step(self, actions):
-        self.episode_length_buf += 4
-        return self.first, torch.ones(3), torch.tensor([1, 0, 0]), torch.zeros(3), {}
-
-
-def test_ages_in_other_units_than_steps_do_not_show_when_a_simulator_resets():
-    with pytest.raises(EnvContractError, match="CountsTicks does not say when it resets"):
-        drive(adapt(CountsTicks()), [0])
-
-
-class Counted(Changed):
-    """Returns 5 values. ages, ends: of each step."""
-
-    def __init__(self, ages, ends, **attributes):
-        super().__init__(**attributes)
-        self._steps = iter(zip(ages, ends))
-        self.ages = self.episode_length_buf
-
-    def step(self, actions):
-        ages, ends = next(self._steps)
-        self.ages[:] = torch.tensor(ages)
-        return self.first, torch.ones(3), torch.tensor(ends), torch.zeros(3), {}
-
-
-def test_an_env_whose_age_is_zeroed_in_mid_episode_does_not_hide_when_a_simulator_resets():
-    env = adapt(Counted([(1, 1, 1), (2, 2, 0), (0, 3, 0)], [(0, 0, 0), (0, 0, 0), (1, 0, 0)]))
-    drive(env, [0] * 3)
-    assert env.env.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
-    env = adapt(Counted([(1, 1, 1), (2, 2, 0), (0, 1, 1)], [(0, 0, 0), (1, 0, 0), (0, 0, 0)]))
-    _, results = drive(env, [0] * 3)
-    assert env.env.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
-    assert results[2].rewards.tolist() == [0, 1, 1]
-
-
-def test_ages_that_never_change_do_not_show_when_a_simulator_resets():
-    with pytest.raises(EnvContractError, match="Counted does not say when it resets"):
-        drive(adapt(Counted([(0, 0, 0)] * 2, [(0, 0, 0), (1, 1, 1)])), [0] * 2)
-
-
-def test_ages_that_contradict_a_declared_mode_are_warned_of_once(caplog, monkeypatch):
-    monkeypatch.setattr(log, "propagate", True)
-    for mode, warned in (("SameStep", "SAME_STEP; its counter shows"), ("NextStep", "has not reset an env")):
-        own = Counted([(i, i, i) for i in (1, 2, 3, 4)], [(0, 0, 0), (1, 1, 1)] * 2)
-        own.metadata = {"autoreset_mode": mode}
-        caplog.clear()
-        _, results = drive(adapt(own), [0] * 4)
-        (warning,) = (record for record in caplog.records if record.levelname == "WARNING")
-        assert warned in warning.getMessage()
-        assert [result.terminated.any() for result in results] == [False, True, False, True]
-
-
-def test_the_elapsed_steps_of_maniskill_are_ages():
-    own = Counted([(1, 1, 1), (0, 2, 2)], [(0, 0, 0), (1, 0, 0)])
-    own.elapsed_steps = own.ages
-    del own.episode_length_buf
-    env = adapt(own)
-    drive(env, [0] * 2)
-    assert env.env.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
-
-
 def test_an_end_in_a_step_that_only_resets_is_of_no_episode():
     class Fails(Changed):
         """In Isaac Gym's form; its first step, which only resets, says that episodes end."""
 
         def __init__(self):
             super().__init__(progress_buf=torch.zeros(3), reset_buf=torch.ones(3), episode_length_buf=None)
+            self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
             self.num_steps = 0
 
         def step(self, actions):
@@ -497,6 +440,10 @@ def test_bfloat16_becomes_float32():
             {"episode_extra_stats": torch.tensor([1.0, 2, 3]), "log": {"x": 5.0}},
             {"episode_extra_stats": {"x": 5.0, "episode_extra_stats": 2.0}},
         ),
+        (
+            {"Achievements/x": torch.tensor([0.0, 100, 0]), "episode_metrics": {"y": torch.ones(3)}},
+            {"episode_extra_stats": {"Achievements/x": 100.0, "y": 1.0}},
+        ),
         ({"episode": torch.tensor([1.0, 2, 3])}, {"episode": 2.0}),
         (
             {"episode": {"r": torch.tensor([1.0, 2, 3]), "rew_x": torch.tensor([4.0])}},
@@ -553,6 +500,8 @@ def test_the_first_step_of_isaac_gym_only_resets():
 class ResetsAtOnce(Changed):
     """Has the counters of Isaac Gym, and marks all envs in its first reset, but resets in the same step."""
 
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+
     def __init__(self):
         super().__init__(progress_buf=torch.zeros(3), reset_buf=torch.ones(3))
         del self.episode_length_buf
@@ -564,9 +513,9 @@ class ResetsAtOnce(Changed):
         return self.first, torch.ones(3), done, {"time_outs": done}
 
 
-def test_only_the_first_step_is_lost_to_marks_that_a_simulator_leaves_in_its_first_reset():
+def test_no_step_is_lost_to_marks_that_a_simulator_leaves_in_its_first_reset():
     _, results = drive(adapt(ResetsAtOnce()), [0] * 11)
-    assert [result.rewards.tolist() for result in results[1:]] == [[1, 1, 1]] * 10
+    assert [result.rewards.tolist() for result in results] == [[1, 1, 1]] * 11
     assert all(result.active is None or result.active.all() for result in results)
     assert [step for step, result in enumerate(results, 1) if result.truncated.any()] == [5, 10]
 
@@ -636,17 +585,25 @@ def test_first_episodes_get_random_ages_in_a_training_only():
     assert (own.episode_length_buf == first).all(), "they follow from the seed"
 
 
-def test_every_number_of_a_crowd_lines_up_in_an_inline_sampler(monkeypatch):
-    monkeypatch.setattr(towers, "make_actor_critic", CountingModel)
-    flags = {"num_envs_per_worker": 1, "worker_num_splits": 1, "rollout": 16, "inline_samplers": 1}
-    config = make_config(**flags, batch_size=128, async_rl=False)
+def made_samplers(make_env, num_workers=1):
+    """Returns the inline samplers of a plan whose envs are `make_env(env_config)`, and their buffers."""
+    flags = {"num_envs_per_worker": 1, "worker_num_splits": 1, "rollout": 16, "batch_size": 128 * num_workers}
+    config = make_config(**flags, num_workers=num_workers, inline_samplers=num_workers, async_rl=False)
     register_env("crowd", TorchCrowd)
-    family = resolve_family("crowd")
-    plan = make_plan(config, TorchCrowd(), family=family).sampling
-    plan = plan._replace(envs=plan.envs._replace(make_env=lambda env_config: adapt(TorchCrowd())))
+    plan = make_plan(config, TorchCrowd(), family=resolve_family("crowd")).sampling
+    plan = plan._replace(envs=plan.envs._replace(make_env=lambda env_config: adapt(make_env(env_config))))
     buffers, channels = make_shared(config, TorchCrowd())
     channels.weights[0].publish({"weight": np.zeros(1, np.float32)}, Stamp(0))
-    sampler = InlineSampler(plan.envs, plan.acting, 0, buffers, channels, ChildContext("sampler_0"))
+    contexts = [ChildContext(f"sampler_{index}") for index in range(num_workers)]
+    return buffers, [
+        InlineSampler(plan.envs, plan.acting, index, buffers, channels, context)
+        for index, context in enumerate(contexts)
+    ]
+
+
+def test_every_number_of_a_crowd_lines_up_in_an_inline_sampler(monkeypatch):
+    monkeypatch.setattr(towers, "make_actor_critic", CountingModel)
+    buffers, (sampler,) = made_samplers(lambda env_config: TorchCrowd())
     while sampler.step():
         pass
     full = np.flatnonzero(buffers._pending.any(axis=1))
@@ -656,6 +613,36 @@ def test_every_number_of_a_crowd_lines_up_in_an_inline_sampler(monkeypatch):
         assert (buffers.policy_ids[buffer] == 0).all()
     assert buffers.truncated[full].any() and buffers.terminated[full].any()
     assert not (buffers.truncated[full] & buffers.terminated[full]).any()
+
+
+class Noisy(TorchCrowd):
+    """Begins with random numbers of its own."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self._seed = seed
+
+    def _observe(self, actions):
+        return {"obs": torch.rand(8, 4, generator=torch.Generator().manual_seed(self._seed))}
+
+
+@pytest.mark.parametrize(
+    ("make_env", "num_warnings"),
+    [
+        (lambda env_config: Noisy(5), 1),
+        (lambda env_config: Noisy(5 + env_config.env_id), 0),
+        (lambda env_config: Changed(torch.zeros(8, 4), 8, action_space=TorchCrowd().action_space), 0),
+    ],
+    ids=["same seed", "seeds of their own", "all begin alike"],
+)
+def test_simulators_that_draw_the_same_numbers_are_named_in_a_warning(
+    make_env, num_warnings, caplog, monkeypatch
+):
+    monkeypatch.setattr(towers, "make_actor_critic", CountingModel)
+    made_samplers(make_env, num_workers=2)
+    warnings = [text for text in caplog.messages if "workers 0 and 1 begin with the same obs" in text]
+    assert len(warnings) == num_warnings
+    assert all("should use cfg.seed + env_config.env_id" in text for text in warnings)
 
 
 class Sized(TorchCrowd):
@@ -730,20 +717,17 @@ def test_a_vecenv_of_stable_baselines3_is_refused_by_a_line_that_says_what_to_re
 
 
 class SaysNothing(Changed):
-    """Returns 4 values, and shows neither time limits nor when it resets."""
-
-    episode_length_buf = property(lambda self: None, lambda self, value: None)
+    """Returns 4 values, and no time limits."""
 
 
-def test_what_is_assumed_of_a_simulator_is_in_the_log_once(caplog, monkeypatch):
+def test_ends_of_which_none_is_a_time_limit_are_in_the_log_once(caplog, monkeypatch):
     monkeypatch.setattr(log, "propagate", True)
     with caplog.at_level(logging.INFO, "sample_factory"):
         drive(adapt(SaysNothing()), [0] * 3)
         drive(adapt(SaysNothing()), [0])
         drive(adapt(TorchCrowd()), [0] * 5)
-    assert [record.levelname for record in caplog.records] == ["INFO"] * 2
-    resets, ends = caplog.messages
-    assert resets.startswith("SaysNothing does not show the number") and "AutoresetMode.NEXT_STEP" in resets
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+    (ends,) = caplog.messages
     assert ends.startswith("SaysNothing has none of time_outs, truncation") and "as terminated" in ends
 
 
@@ -792,10 +776,13 @@ def test_two_ends_are_no_observations_of_a_critic():
 
 def test_a_helper_that_observes_something_else_is_not_asked():
     class Helper(Changed):
+        metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+
         def get_observations(self, env_ids):
             return {"joints": env_ids}
 
-    assert SimulatorVectorEnv(Helper()).single_observation_space.shape == (2,)
+    own = Helper(episode_length_buf=None)
+    assert SimulatorVectorEnv(own).single_observation_space.shape == (2,)
 
 
 def test_an_env_of_another_interface_with_num_envs_is_no_simulator():
