@@ -93,7 +93,7 @@ CONVENTIONS = (
         source="vector_env.py, __init__ and recv",
     ),
     Convention(
-        "gymnasium 1.4.0, phys2d/ and tabular/",
+        "gymnasium 1.4.0, FunctionalJaxVectorEnv (phys2d/)",
         ("gymnasium.envs.functional_jax_env.FunctionalJaxVectorEnv",),
         AutoresetMode.NEXT_STEP,
         stands_still=True,

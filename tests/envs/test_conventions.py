@@ -22,7 +22,7 @@ from sample_factory.envs.conventions import (
 )
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import make_adapted_env
-from sample_factory.envs.protocol import EnvConfig
+from sample_factory.envs.protocol import EnvConfig, EnvContractError
 from sample_factory.runtime.log import log
 from tests.envs.adapters.countdown import Countdown, drive
 from tests.envs.made import cfg_of, make_env
@@ -181,6 +181,15 @@ def test_an_env_with_an_episode_that_is_truncated_alone_is_not_warned_of(caplog,
     monkeypatch.setattr(log, "propagate", True)
     assert ends_of(BothAtLimit(alone=(2,))) == AS_TRUNCATED
     assert not caplog.records
+
+
+def test_a_vector_env_whose_copies_wait_for_each_others_resets_is_refused_but_not_its_single_envs():
+    module = "gymnasium.envs.functional_jax_env"
+    copies = type("FunctionalJaxVectorEnv", (gym.vector.VectorEnv,), {"__module__": module})()
+    with pytest.raises(EnvContractError, match="leaves the others.*vectorization_mode='sync'"):
+        adapt(gym.vector.VectorWrapper(copies))
+    single = type("FunctionalJaxEnv", (Countdown,), {"__module__": module})
+    assert adapt(SyncVectorEnv([single] * 2)).num_agents == 2
 
 
 def test_the_flag_reaches_the_env_of_a_run():

@@ -11,6 +11,7 @@ from sample_factory.envs import contract
 from sample_factory.envs.abilities import StepsInBackground
 from sample_factory.envs.adapters.adapter import Adapter
 from sample_factory.envs.adapters.tensors import Crossing, to_host
+from sample_factory.envs.conventions import convention_of
 from sample_factory.envs.end_infos import REPORTED, copy_info
 from sample_factory.envs.protocol import (
     NO_END_INFOS,
@@ -56,6 +57,11 @@ class VectorEnvAdapter(Adapter):
     def __init__(self, env: "gym.vector.VectorEnv[Any, Any, Any]"):
         super().__init__(env, resets_itself=True)
         contract.check_reset_parameters(env)
+        if convention_of(env).stands_still:
+            raise EnvContractError(
+                f"a step of {type(env).__name__} that resets some copies leaves the others where they are; "
+                "make copies of single envs: gymnasium.make_vec(..., vectorization_mode='sync')"
+            )
         self.num_agents = env.num_envs
         self.steps_in_background = isinstance(env, StepsInBackground)
         observation_space, self._flatten = batch_layout(env.single_observation_space)
