@@ -18,7 +18,7 @@ import numpy as np
 
 from sample_factory.config.experiment_folder import write_atomically
 from sample_factory.config.flags import ConfigError
-from sample_factory.imitation.data_set import METADATA, open_data_set
+from sample_factory.imitation.data_set import METADATA, PART, open_data_set
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.failures import PermanentFailure, one_line
 from sample_factory.spaces.actions import (
@@ -144,7 +144,7 @@ class GameWriter:
         with writing_to(self._folder):
             for source in sorted(parts.iterdir(), key=lambda part: int(part.name)):
                 known = json.loads((source / METADATA).read_text())
-                text = json.dumps({**known, "id": self.num_episodes, "part": int(source.name), **metadata})
+                text = json.dumps({**known, "id": self.num_episodes, PART: int(source.name), **metadata})
                 (source / METADATA).write_text(text)
                 os.rename(source, self._data / str(self.num_episodes))
                 self.num_episodes += 1
@@ -200,11 +200,13 @@ def load_games(name: str, spaces: KindSpaces) -> Iterator[Episode]:
         found = KindSpaces(gym.spaces.Dict(known), dataset.action_space)
         raise ConfigError(f"--games={name} does not fit the env: it has {found}; it should have {spaces}")
     encode = action_encoder(action_space, is_batch=True)
+    parts: list[Episode] = []
     for index in range(dataset.num_episodes):
         try:
             episode = dataset.read(index)
             seen = layout.flatten(episode.observations)
             actions = encode(episode.actions)
+            is_continued = dataset.is_continued(index)
         except Exception as error:  # whatever a damaged file makes the reader raise
             raise ConfigError(f"--games={name}: cannot read episode {index}: {one_line(error)}") from None
         choices = actions[:, sizes.discrete_actions]
@@ -213,13 +215,27 @@ def load_games(name: str, spaces: KindSpaces) -> Iterator[Episode]:
                 f"--games={name}: choices should be indices from 0, less than {sizes.discrete_sizes}; there "
                 f"are {choices.min():g} to {choices.max():g}"
             )
-        yield Episode(
-            {key: np.asarray(seen[key], box.dtype) for key, box in expected.items()},
-            actions,
-            episode.rewards,
-            episode.terminations,
-            episode.truncations,
-        )
+        if parts and not is_continued:
+            yield _joined(parts)
+            parts = []
+        observations = {key: np.asarray(seen[key], box.dtype) for key, box in expected.items()}
+        ends = episode.terminations, episode.truncations
+        parts.append(Episode(observations, actions, episode.rewards, *ends))
+    if parts:
+        yield _joined(parts)
+
+
+def _joined(parts: list[Episode]) -> Episode:
+    """Returns the episode that was written in these parts, which are truncated except for the last."""
+    *earlier, last = parts
+    observations = {
+        key: np.concatenate([*(part.observations[key][:-1] for part in earlier), rows])
+        for key, rows in last.observations.items()
+    }
+    columns = zip(*(part[1:5] for part in parts))
+    actions, rewards, terminated, truncated = (np.concatenate(column) for column in columns)
+    truncated[: -len(last.rewards)] = False
+    return Episode(observations, actions, rewards, terminated, truncated)
 
 
 def _new_storage(folder: Path, spaces: KindSpaces) -> Any:
