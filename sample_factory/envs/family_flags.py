@@ -53,7 +53,7 @@ def parse_env_kwargs(text: str) -> dict[str, Any]:
             f"--env_kwargs={shortened(text)} is a {type(kwargs).__name__}; it should give each argument a "
             f"name, like --env_kwargs={EXAMPLE}"
         )
-    if "render_mode" in kwargs:
+    if kwargs.pop("render_mode", None) is not None:
         raise ConfigError(
             "--env_kwargs: leave out render_mode; training does not draw, and enjoy asks for what its flags "
             "need"
@@ -64,15 +64,23 @@ def parse_env_kwargs(text: str) -> dict[str, Any]:
 def check_env_kwargs(
     env_name: str, kwargs: Mapping[str, Any], function: Callable[..., Any], others: Collection[str] = ()
 ) -> None:
-    """Raises ConfigError if a function would refuse arguments. others: further names that are accepted."""
+    """Raises ConfigError if a function would refuse arguments, or needs more of them.
+
+    others: further names that are accepted; those among them that it needs, it gets anyway.
+    """
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some functions of C extensions have no signature
         return
+    for parameter in parameters:
+        is_needed = parameter.default is parameter.empty and "VAR_" not in parameter.kind.name
+        if is_needed and parameter.name not in {*kwargs, *others, *NOT_ARGUMENTS}:
+            given = f"""--env_kwargs='{{"{parameter.name}": ...}}'"""
+            raise ConfigError(f"env {env_name!r} needs the argument {parameter.name!r}: {given}")
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
     names = [parameter.name for parameter in parameters if parameter.name not in NOT_ARGUMENTS]
-    names += others
+    names += [name for name in others if name not in names]
     for name in kwargs:
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1)

@@ -19,6 +19,7 @@ from gymnasium.envs.registration import (
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs import family_flags
+from sample_factory.envs.conventions import convention_of
 from sample_factory.envs.env_family import FamilyParts, UnknownEnvError
 from sample_factory.envs.name_suggestions import did_you_mean
 from sample_factory.envs.packages import is_installed, missing_package
@@ -48,6 +49,8 @@ PACKAGES: Mapping[str, tuple[Sequence[str], str]] = {
     r"dm_control/": (["shimmy", "dm_control"], "'shimmy[dm-control]'"),
 }
 
+LIMIT = "max_episode_steps"
+NO_LIMIT = -1  # as in gymnasium.make
 LAST_MUJOCO = (3, 11)  # with which gymnasium-robotics 1.4.2 makes all of its envs
 
 # Flags that suit suites of envs with common traits, for the families `gym_` and `envpool_`.
@@ -153,38 +156,57 @@ def make_gym_env(
     """Makes the env with the id after `gym_`; "module:id" imports the module that registers it."""
     spec = find_spec(full_env_name)
     kwargs = family_flags.parse_env_kwargs(cfg.env_kwargs)
+    spec = _with_limit(spec, kwargs)
+    has_own = _has_own_copies(spec, cfg.vector_env_copies, kwargs)
+    creator = _creator(spec.vector_entry_point if has_own else spec.entry_point)
+    # A parameter of gymnasium.make itself; a vector env has it if its creator does.
+    others = [*spec.kwargs] if has_own else [LIMIT, *spec.kwargs]
+    family_flags.check_env_kwargs(full_env_name, kwargs, creator, others)
+    if has_own or cfg.vector_env_copies > 1:
+        instead = "" if spec.entry_point is None else "; use --vector_env_copies=1 with it"
+        family_flags.refuse_frameskip(cfg, f"only single envs skip frames{instead}")
     # With the argument None, envs that have no such parameter could not be made.
-    rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+    kwargs |= {} if render_mode is None else {"render_mode": render_mode}
+    if has_own:
+        mode = gym.VectorizeMode.VECTOR_ENTRY_POINT
+        return gym.make_vec(spec, cfg.vector_env_copies, vectorization_mode=mode, **kwargs)
+    # Gymnasium's checker inspects every step of every env; the adapter and buffers check what matters.
+    make_one = functools.partial(gym.make, spec, disable_env_checker=True, **kwargs)
     try:
         if cfg.vector_env_copies > 1:
-            return _make_vector_env(full_env_name, spec, cfg, kwargs, rendering)
-        # Parameters of gymnasium.make itself; it deals with them, and passes the others on.
-        family_flags.check_env_kwargs(
-            full_env_name, kwargs, _creator(spec.entry_point), others=("max_episode_steps",)
-        )
-        # Gymnasium's checker inspects every step of every env; the adapter and buffers check what matters.
-        env = gym.make(spec, disable_env_checker=True, **kwargs, **rendering)
+            return family_flags.copies_in_turn(make_one, cfg.vector_env_copies)
+        env = make_one()
     except AssertionError:
         _check_mujoco(full_env_name, spec)
         raise
     return FrameSkip(env, cfg.env_frameskip) if cfg.env_frameskip and cfg.env_frameskip > 1 else env
 
 
-def _make_vector_env(
-    full_env_name: str, spec: EnvSpec, cfg: Any, kwargs: Mapping[str, Any], rendering: Mapping[str, Any]
-) -> gym.vector.VectorEnv:
-    family_flags.refuse_frameskip(cfg, "only single envs skip frames; use --vector_env_copies=1 with it")
+def _with_limit(spec: EnvSpec, kwargs: dict[str, Any]) -> EnvSpec:
+    """Returns the spec with the limit of episodes in `kwargs`, from which it removes a limit that is None.
+
+    Raises ConfigError for a limit that Gymnasium or a vector env would misunderstand.
+    """
+    limit = kwargs.get(LIMIT)
+    if limit is None:
+        kwargs.pop(LIMIT, None)
+        return spec
+    or_none = "" if spec.entry_point is None else f", or {NO_LIMIT} for no limit"
+    if type(limit) is not int or not (limit > 0 or (limit == NO_LIMIT and or_none)):
+        right = f"it should be a positive number of steps{or_none}"
+        raise ConfigError(f"--env_kwargs: {LIMIT} is {limit!r}; {right}")
+    return replace(spec, max_episode_steps=None if limit == NO_LIMIT else limit)
+
+
+def _has_own_copies(spec: EnvSpec, copies: int, kwargs: Mapping[str, Any]) -> bool:
+    """Returns whether the env's own vectorised implementation is used: where there is nothing else, and for
+    several copies if they play like single ones."""
+    if spec.entry_point is None:
+        return True
+    if copies == 1 or spec.vector_entry_point is None or kwargs.get(LIMIT) == NO_LIMIT:
+        return False
     # The vector env of ale-py is another task: it clips rewards, and stacks small grey pictures.
-    has_own = spec.vector_entry_point is not None and spec.namespace != "ALE"
-    creator = _creator(spec.vector_entry_point if has_own else spec.entry_point)
-    family_flags.check_env_kwargs(full_env_name, kwargs, creator, others=("max_episode_steps",))
-    if has_own:
-        mode = gym.VectorizeMode.VECTOR_ENTRY_POINT
-        limit = kwargs.get("max_episode_steps", spec.max_episode_steps)
-        limited = replace(spec, max_episode_steps=limit)  # env.spec would have that of the registration
-        return gym.make_vec(limited, cfg.vector_env_copies, vectorization_mode=mode, **kwargs, **rendering)
-    make_one = functools.partial(gym.make, spec, disable_env_checker=True, **kwargs, **rendering)
-    return family_flags.copies_in_turn(make_one, cfg.vector_env_copies)
+    return spec.namespace != "ALE" and not convention_of(_creator(spec.vector_entry_point)).stands_still
 
 
 def _creator(entry_point: Any) -> Any:
@@ -208,7 +230,7 @@ def parse_name(full_env_name: str) -> tuple[str | None, str]:
         ) from None
     if not module and env_id not in gym.registry:
         for start, (modules, install) in PACKAGES.items():
-            if re.match(start, env_id):
+            if re.match(start, env_id, re.IGNORECASE):
                 missing = [m for m in modules if not is_installed(m.partition(".")[0])]
                 if missing:
                     raise ImportError(
@@ -273,7 +295,7 @@ def _warn_of_newer(full_env_name: str, newest: str) -> None:
 
 def _why_unknown(full_env_name: str, module: str | None, env_id: str) -> str:
     """Returns an error message for an unknown id: what is probably meant, or what to do."""
-    is_known = any(re.match(start, env_id) for start in PACKAGES)
+    is_known = any(re.match(start, env_id, re.IGNORECASE) for start in PACKAGES)
     prefix = PREFIX if module is None or is_known else f"{PREFIX}{module}:"
     namespace, name, version = parse_env_id(env_id)
     newest = find_highest_version(namespace, name)

@@ -8,6 +8,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
@@ -140,6 +142,85 @@ def test_the_error_for_an_argument_that_an_env_does_not_have_names_those_it_has(
         make(f"gym_{env}", copies, env_kwargs='{"is_sliperry": false}')
 
 
+@pytest.mark.parametrize("name", ["gym_FrozenLake-v1", "gym_CartPole-v1"])  # has its own vector env
+@pytest.mark.parametrize("copies", [1, NUM_COPIES])
+def test_the_limit_minus_1_is_no_limit_and_one_that_is_none_is_refused(name, copies):
+    env = make(name, copies, env_kwargs='{"max_episode_steps": -1}')
+    assert max_episode_steps(env) is None
+    single = env if copies == 1 else env.envs[0]
+    assert "TimeLimit" not in str(single)
+    for limit in ("0", "-2", "1.5", "true", '"2"'):
+        with pytest.raises(ConfigError, match=r"should be a positive number of steps, or -1 for no limit"):
+            make(name, copies, env_kwargs=f'{{"max_episode_steps": {limit}}}')
+    registered = gym.spec(name.removeprefix("gym_")).max_episode_steps
+    assert max_episode_steps(make(name, copies, env_kwargs='{"max_episode_steps": null}')) == registered
+
+
+class VectorOnly(gym.vector.VectorEnv):
+    """Episodes of `length` steps; the observation is the number of steps so far."""
+
+    metadata = {"autoreset_mode": AutoresetMode.DISABLED, "render_modes": ["rgb_array"]}
+
+    def __init__(self, level, num_envs=1, length=2, render_mode=None):
+        self.num_envs, self.length, self.render_mode = num_envs, length, render_mode
+        self.single_observation_space = gym.spaces.Box(0, 9, (1,), np.float32)
+        self.single_action_space = gym.spaces.Discrete(2)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.times = np.zeros((num_envs, 1), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        self.times[options["reset_mask"] if options else ...] = 0
+        return self.times.copy(), {}
+
+    def step(self, actions):
+        self.times += 1
+        over = self.times[:, 0] >= self.length
+        return self.times.copy(), np.ones(self.num_envs), over, np.zeros(self.num_envs, bool), {}
+
+    def render(self):
+        return [np.zeros((8, 8, 3), np.uint8)] * self.num_envs
+
+
+@pytest.mark.parametrize("copies", [1, NUM_COPIES])
+def test_an_id_without_an_entry_point_for_single_envs_is_a_vector_env_of_any_number_of_copies(
+    monkeypatch, copies
+):
+    spec = EnvSpec("Only-v0", vector_entry_point=f"{__name__}:VectorOnly", kwargs={"length": 3})
+    monkeypatch.setitem(gym.registry, "Only-v0", spec)
+    env = adapt(make_env("gym_Only-v0", "rgb_array", vector_env_copies=copies, env_kwargs='{"level": 1}'))
+    assert env.num_agents == copies and env.env.render_mode == "rgb_array"
+    rows = ObservationRows.allocate(env.kinds)
+    env.reset(1, rows)
+    ends = [env.step(np.zeros((copies, 1), np.float32), rows).terminated.all() for _ in range(6)]
+    assert ends == [False, False, True] * 2 and env.render().shape == (8, 8, 3)
+    for env_kwargs, message in {
+        "{}": """needs the argument 'level': --env_kwargs='{"level": ...}'""",
+        '{"level": 1, "lenght": 2}': "no argument 'lenght'; did you mean length?",
+        '{"level": 1, "max_episode_steps": 5}': "no argument 'max_episode_steps'; it has level, length",
+        '{"level": 1, "max_episode_steps": -1}': "should be a positive number of steps$",
+    }.items():
+        with pytest.raises(ConfigError, match=re.escape(message).replace(r"\$", "$")):
+            make("gym_Only-v0", copies, env_kwargs=env_kwargs)
+    with pytest.raises(ConfigError, match="--env_frameskip=4: only single envs skip frames$"):
+        make("gym_Only-v0", copies, frameskip=4, env_kwargs='{"level": 1}')
+
+
+def test_copies_are_single_envs_where_the_env_s_own_vector_env_lets_them_stand_still(monkeypatch):
+    """As Gymnasium's JAX envs do: all copies wait while one is reset."""
+    waiting = type("Waiting", (VectorOnly,), {"__module__": "gymnasium.envs.functional_jax_env"})
+    waiting.__qualname__ = "FunctionalJaxVectorEnv"
+    countdown = "tests.envs.adapters.countdown:Countdown"
+    monkeypatch.setitem(gym.registry, "Jax-v0", EnvSpec("Jax-v0", countdown, vector_entry_point=waiting))
+    assert isinstance(make("gym_Jax-v0", NUM_COPIES), gym.vector.SyncVectorEnv)
+
+
+def test_an_argument_render_mode_that_is_null_is_what_training_does_anyway():
+    assert make("gym_CartPole-v1", 1, env_kwargs='{"render_mode": null}').render_mode is None
+    with pytest.raises(ConfigError, match="leave out render_mode"):
+        make("gym_CartPole-v1", 1, env_kwargs='{"render_mode": "human"}')
+
+
 def test_an_env_without_the_parameter_render_mode_can_be_made(monkeypatch):
     monkeypatch.setitem(
         gym.registry, "Plain-v0", EnvSpec("Plain-v0", "tests.envs.adapters.countdown:Countdown")
@@ -168,8 +249,9 @@ def test_vizdoom_s_own_ids_need_no_module(tmp_path, monkeypatch):
     observation, _ = env.reset(seed=1)
     assert observation["screen"].shape == (240, 320, 3)
     env.close()
-    with pytest.raises(UnknownEnvError, match="did you mean gym_VizdoomBasic-v1?"):
-        make("gym_VizdoomBasik-v1", 1)
+    for name in ("gym_VizdoomBasik-v1", "gym_vizdoombasic-v1"):
+        with pytest.raises(UnknownEnvError, match=r"did you mean gym_VizdoomBasic-v1\?"):
+            make(name, 1)
 
 
 @pytest.mark.parametrize("copies", [1, NUM_COPIES])
