@@ -39,7 +39,7 @@ def test_vector_env(mode, count):
             assert episode.info.items() >= ended.items()
         else:
             assert not {*KEYS} & {*episode.info}, "they are of the next game"
-    count("ale-py vector env", assert_equal(trained, plain))
+    count("ale-py", assert_equal(trained, plain))
 
 
 def test_games_in_gymnasium(count):
@@ -55,4 +55,4 @@ def test_games_in_gymnasium(count):
             observation, _ = env.reset()
         plain.see(obs=observation[None])
     env.close()
-    count("ale-py vector env", assert_equal(trained, plain))
+    count("ale-py", assert_equal(trained, plain))
