@@ -105,7 +105,7 @@ def test_atari_with_a_limit(count):
 
 
 @pytest.mark.parametrize(
-    ("task_id", "num_steps"), [("D1Basic-v1", 1_200), ("DefendTheCenter-v1", 500), ("TakeCover-v1", 700)]
+    ("task_id", "num_steps"), [("D1Basic-v1", 1_200), ("DefendTheCenter-v1", 500), ("TakeCover-v1", 900)]
 )
 def test_doom(task_id, num_steps, count):
     env = adapted_by_name(f"envpool_{task_id}", vector_env_copies=COPIES, env_framestack=1)
