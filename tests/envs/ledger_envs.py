@@ -410,21 +410,13 @@ class Vector(gym.vector.VectorEnv):
         return self._hand.mapping(f"{name}batch", batch)
 
 
-def _declarations(mode: AutoresetMode, final: str) -> list[Any]:
-    """Returns how a mode may be declared; also not at all where the final infos show it."""
-    is_shown = mode == AutoresetMode.SAME_STEP and final
-    return [mode, mode.value, *([None] if is_shown else [])]
-
-
-resets = (
-    st.tuples(
-        st.sampled_from(list(AutoresetMode)),
-        st.sampled_from(["final_info", "dicts", "final_observation", ""]),
+resets = st.tuples(
+    st.sampled_from(list(AutoresetMode)),
+    st.sampled_from(["final_info", "dicts", "final_observation", ""]),
+).flatmap(
+    lambda drawn: st.builds(
+        Resets, st.just(drawn[0]), st.sampled_from([drawn[0], drawn[0].value]), st.just(drawn[1])
     )
-    .flatmap(
-        lambda drawn: st.tuples(st.just(drawn[0]), st.sampled_from(_declarations(*drawn)), st.just(drawn[1]))
-    )
-    .map(lambda drawn: Resets(*drawn))
 )
 several = st.lists(scripts, min_size=1, max_size=3)
 envs = st.one_of(

@@ -268,8 +268,9 @@ def make(name: str, scripts: list[Script], habits: Habits) -> Simulator:
 
 
 class ManiSkill(gym.vector.VectorEnv):
-    """A VectorEnv of torch that resets in the same step, which only `final_observation` shows."""
+    """A VectorEnv of torch that resets in the same step."""
 
+    metadata = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
     single_observation_space = spaces.Box(-np.inf, np.inf, (2,))
     single_action_space = BOX
     device = torch.device("cpu")

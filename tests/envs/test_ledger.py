@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.protocol import EnvConfig, EnvContractError, ObservationRows
+from sample_factory.envs.protocol import EnvConfig, EnvContractError
 from sample_factory.envs.wrappers.frame_stack import ActionRepeat, FrameSkip
 from sample_factory.envs.wrappers.potential_shaping import ParallelPotentialShaping, PotentialShaping
 from sample_factory.evaluation.watch import Watch
@@ -21,8 +21,10 @@ from tests.envs import ledger_envs
 from tests.envs.ledger_envs import (
     NUM_ACTIONS,
     EpisodeEntry,
+    Habits,
     Parallel,
     Resets,
+    Script,
     Single,
     Step,
     Vector,
@@ -204,14 +206,10 @@ def test_shaped_rewards_leave_the_objective_of_the_env(scripts, habits, is_paral
         assert [e.reward for e in own] == [e.reward + extra for e, extra in zip(life.episodes, added)]
 
 
-@few
-@given(several, habits, st.sampled_from(list(AutoresetMode)))
-def test_an_undeclared_vector_env_whose_infos_do_not_show_when_it_resets_is_refused(scripts, habits, mode):
-    env = adapt(Vector(scripts, habits, Resets(mode, declared=None, final="")))
-    rows = ObservationRows.allocate(env.kinds)
-    env.reset(None, rows)
-    first_end = min(script.lengths[0] for script in scripts)
-    for actions in ACTIONS[: first_end - 1, : len(scripts), None]:
-        env.step(actions, rows)
+@pytest.mark.parametrize("final", ["", "final_info"])
+def test_a_vector_env_that_does_not_declare_when_it_resets_is_refused(final):
+    script = Script((2,), ("terminated",), (1,), None, False)
+    plain = Habits("float", "bool", False, frozenset(), False)
+    env = Vector([script], plain, Resets(AutoresetMode.SAME_STEP, declared=None, final=final))
     with pytest.raises(EnvContractError, match="Vector does not say when it resets.*AutoresetMode.SAME_STEP"):
-        env.step(ACTIONS[0, : len(scripts), None], rows)
+        adapt(env)

@@ -50,8 +50,7 @@ class VectorEnvAdapter(Adapter):
 
     A step runs Python code per agent only where an episode ended, to take the agent's infos out of the arrays
     of the vector env. NEXT_STEP autoreset spends a step without meaning after each episode: the agent
-    is inactive in it. SAME_STEP and DISABLED have no such step. An env that does not declare its mode is
-    known to be SAME_STEP if its infos have one of FINAL_KEYS where an episode ends; otherwise it is refused.
+    is inactive in it. SAME_STEP and DISABLED have no such step.
     """
 
     def __init__(self, env: "gym.vector.VectorEnv[Any, Any, Any]"):
@@ -67,7 +66,7 @@ class VectorEnvAdapter(Adapter):
         observation_space, self._flatten = batch_layout(env.single_observation_space)
         self._decode = batch_action_decoder(env.single_action_space)
         self.kinds = AgentKinds.one(observation_space, env.single_action_space, self.num_agents)
-        self._mode = declared_mode(env)  # None until an undeclared mode is known
+        self._mode = autoreset_mode(env)
         self._resets = np.zeros(self.num_agents, bool)  # NEXT_STEP: agents whose coming step only resets
         self._crossing = Crossing()
         if isinstance(env.unwrapped, gym.vector.VectorEnv):  # ManiSkill's is a single env
@@ -109,8 +108,6 @@ class VectorEnvAdapter(Adapter):
         if ended.any():
             truncated = self.ends.are_cut(terminated, truncated)
             terminated = ended & ~truncated
-            if self._mode is None:
-                self._mode = declared_mode(self.env) or recognised_mode(type(self.env).__name__, infos)
             end_infos = _end_infos(infos, ended, self._mode)
             if self._mode == AutoresetMode.NEXT_STEP:
                 # The observation is the last one of the episode; the coming step only resets. An end that
@@ -170,34 +167,27 @@ def _keep_numbers(env: "gym.vector.VectorEnv[Any, Any, Any]") -> None:
     env._add_info = add_wide  # type: ignore[method-assign]  # the copies of a user's env are made already
 
 
-def declared_mode(env: "gym.vector.VectorEnv[Any, Any, Any]") -> AutoresetMode | None:
-    """Returns the autoreset mode in the metadata of an env, or in its attribute; None if there is none.
+def autoreset_mode(env: "gym.vector.VectorEnv[Any, Any, Any]") -> AutoresetMode:
+    """Returns when an env resets a sub-env: as it declares it, else by the table of conventions.
 
-    Raises EnvContractError for a value that is no mode.
+    Raises EnvContractError if that is unknown: a wrong guess would lose the first step of each episode.
     """
     declared = None
     # All classes without metadata share those of VectorEnv, into which ale-py writes the mode of any env.
     if env.metadata is not gym.vector.VectorEnv.metadata:
         declared = env.metadata.get("autoreset_mode")
     if declared is None:
-        declared = vars(env.unwrapped).get("autoreset_mode")
+        declared = vars(env.unwrapped).get("autoreset_mode", convention_of(env).autoreset)
+    if declared is None:
+        raise EnvContractError(
+            f"{type(env).__name__} does not say when it resets an env whose episode has ended; {MODES}"
+        )
     try:
-        return None if declared is None else AutoresetMode(declared)
+        return AutoresetMode(declared)
     except ValueError:
         raise EnvContractError(
             f"metadata['autoreset_mode'] is {contract.describe(declared)}; {MODES}"
         ) from None
-
-
-def recognised_mode(name: str, infos: Mapping[str, Any], modes: str = MODES) -> AutoresetMode:
-    """Returns the autoreset mode of an env that declares none, by the infos of a step that ends an episode.
-
-    name: of its class. modes: what it may declare. Raises EnvContractError if the infos do not show the mode:
-    a wrong guess would lose the first step of each episode.
-    """
-    if FINAL_KEYS & infos.keys():
-        return AutoresetMode.SAME_STEP
-    raise EnvContractError(f"{name} does not say when it resets an env whose episode has ended; {modes}")
 
 
 def _check_result(num_agents: int, rewards: Any, terminated: Any, truncated: Any, infos: Any) -> None:

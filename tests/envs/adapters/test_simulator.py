@@ -165,7 +165,7 @@ def test_a_simulator_that_does_not_declare_when_it_resets_is_refused(num_envs):
     with pytest.raises(EnvContractError, match="SilentSkrl does not say when it resets .*SAME_STEP[^,]*$"):
         adapt(own)
     own.metadata = {"autoreset_mode": "sometimes"}
-    with pytest.raises(EnvContractError, match=r"metadata\['autoreset_mode'\] is 'sometimes'; set "):
+    with pytest.raises(EnvContractError, match=r"metadata\['autoreset_mode'\] is 'sometimes'; its class "):
         adapt(own)
     assert own.num_starts == 0, "none was reset to find out"
 
