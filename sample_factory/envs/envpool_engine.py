@@ -108,7 +108,7 @@ def make_envpool(
         import_procgen()
     try:
         return EnvPoolVectorEnv(task_id, options, render_mode)
-    except (TypeError, ValueError, AssertionError, ImportError, RuntimeError) as error:
+    except (TypeError, ValueError, AssertionError, ImportError) as error:
         raise ConfigError(f"env {PREFIX}{task_id} cannot be made: {one_line(error)}") from error
 
 
