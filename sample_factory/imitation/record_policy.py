@@ -209,7 +209,7 @@ RECORD = PLAYS_IN_PARALLEL.but(
     sections={"record": RecordFlags},
     common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_deterministic "
     "num_workers num_envs_per_worker device seed",
-    reads="fps",
+    reads="fps env_both_ends",
     instead={
         **counts_episodes("episodes"),
         **{name: text for name, text in FILMS.items() if name != "fps"},
