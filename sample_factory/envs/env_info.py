@@ -171,7 +171,7 @@ def make_adapted_env(
     try:
         adapted = adapt(env, cfg.env_both_ends)
         if family.action_repeat > 1:
-            adapted = ActionRepeat(adapted, family.action_repeat)
+            adapted = ActionRepeat(adapted, family.action_repeat, cfg.env_frameskip or 1)
         adapted = stack_frames(adapted, cfg.env_framestack)
     except (TypeError, ValueError) as error:  # no env, or one with a space that is not supported
         raise EnvContractError(f"env {family.env_name!r}: {error}") from None

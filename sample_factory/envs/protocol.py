@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import os
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -23,6 +23,8 @@ Picture = np.ndarray  # [height, width, 3] uint8
 # Key of an end info: whether the episode ended for the learner only, and the game continues, as when a life
 # is lost in Atari. Rewards and lengths are summed up until the game ends, and reported as one episode.
 EPISODE_CONTINUES = "episode_continues"
+# Key of an end info: env frames that the last step left out of those that it should have skipped.
+FRAMES_LEFT_OUT = "frames_left_out"
 
 
 class EnvError(Explained, ValueError):
@@ -242,6 +244,8 @@ class MultiAgentEnv(Protocol):
     training_info: passes values of the run on to the env.
     next_seeds: a seed that is put here is for the reset after the next end of an episode. Only an env of one
         agent uses it, and removes it then.
+    at_end: called by `step` while `render` still draws the last state of an episode, of all agents or of the
+        first copy; not by envs that begin the next one themselves, such as lists and SAME_STEP vector envs.
     steps_in_background: whether `step` has two halves, between which the env computes in threads of its own.
     takes_turns: whether an agent that is inactive within its episode waits for its turn: what it is rewarded
         with meanwhile, and the end of its episode, count for its last action. Otherwise it is away.
@@ -252,6 +256,7 @@ class MultiAgentEnv(Protocol):
     kinds: AgentKinds
     training_info: TrainingInfoBox
     next_seeds: list[int]
+    at_end: list[Callable[[], None]]
     steps_in_background: bool = False
     takes_turns: bool = False
 
@@ -292,6 +297,7 @@ class EnvAround(MultiAgentEnv):
         self.kinds = env.kinds
         self.training_info = env.training_info
         self.next_seeds = env.next_seeds
+        self.at_end = env.at_end
         self.takes_turns = env.takes_turns
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:

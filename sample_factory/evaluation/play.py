@@ -63,8 +63,7 @@ def play(config: Config, family: EnvFamily) -> Evaluation:
                 find_checkpoint(config, choice)  # raises, before a window opens
             watch = Watch(first.env)
             screen = Screen(config, family, watch, info, choices)
-            frames_per_step = info.frameskip * len(set(info.copy_of_agent))
-            show = _Show(flags, watch, screen, frames_per_step)
+            show = _Show(flags, watch, screen, info)
             try:
                 cast = _cast(config, choices, info.kinds)
                 session = _make_session(config, first, info, cast, watch, show)
@@ -75,10 +74,15 @@ def play(config: Config, family: EnvFamily) -> Evaluation:
                 pass
             finally:
                 video = screen.close()
-    num_frames = watch.num_steps * frames_per_step
     versions = tuple(session.versions[policy_id] for policy_id in cast.seats)
     result = Evaluation(
-        tuple(choices), tuple(show.episodes), num_frames, session.seconds, video, show.num_wanted, versions
+        tuple(choices),
+        tuple(show.episodes),
+        show.num_frames,
+        session.seconds,
+        video,
+        show.num_wanted,
+        versions,
     )
     print(result.summary())
     write_results(config, [result])
@@ -126,11 +130,11 @@ class _Show:
     num_wanted: number of episodes that are to be played; None: another limit ends it.
     """
 
-    def __init__(self, flags: EvaluationFlags, watch: Watch, screen: Screen, frames_per_step: int):
+    def __init__(self, flags: EvaluationFlags, watch: Watch, screen: Screen, info: EnvInfo):
         self._max_num_frames = flags.max_num_frames
         self._watch = watch
         self._screen = screen
-        self._frames_per_step = frames_per_step
+        self._info = info
         self._ends_with_video = flags.save_video and not flags.has_limit
         # A video without any limit has whole episodes, for at least MIN_VIDEO_SECONDS.
         self._has_whole_episodes = self._ends_with_video and flags.video_frames < 0
@@ -148,6 +152,13 @@ class _Show:
         if self._has_whole_episodes:
             wanted[len(drawn_agents(watch.env)) :] = 0
         self._count = EpisodeCount(wanted[None])
+
+    @property
+    def num_frames(self) -> int:
+        """Env frames so far; what all agents of a copy play together counts once."""
+        num_copies = len(set(self._info.copy_of_agent))
+        left_out = int(self._watch.frames_left_out.sum()) * num_copies // self._info.num_agents
+        return self._watch.num_steps * self._info.frameskip * num_copies - left_out
 
     @property
     def events(self) -> Events:
@@ -176,7 +187,7 @@ class _Show:
     def _is_over(self) -> bool:
         """Returns whether a limit, the end of the video or a closed window ends it."""
         return (
-            self._watch.num_steps * self._frames_per_step >= self._max_num_frames
+            self.num_frames >= self._max_num_frames
             or self._count.is_complete
             or self._last_episode_has_ended
             or self._screen.is_closed

@@ -10,11 +10,13 @@ from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import read_saved
 from sample_factory.config.flags import ConfigError, shortened
+from sample_factory.config.parsing import with_flags
 from sample_factory.config.sections import OWN_FOLDER
-from sample_factory.envs.env_family import EnvFamily
-from sample_factory.envs.env_info import make_adapted_env
+from sample_factory.envs.env_family import EnvFamily, UnknownEnvError
+from sample_factory.envs.env_info import make_adapted_env, probe_own_spaces
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
-from sample_factory.runtime.failures import one_line
+from sample_factory.runtime.failures import ChildFailed, one_line
 from sample_factory.runtime.log import log
 
 EVERY_FRAME = "rgb_array_list"  # Gymnasium's name for a render() that returns all pictures since the last one
@@ -60,12 +62,28 @@ def explains_other_env(config: Config, warns: bool = True) -> Iterator[None]:
     except ConfigError as error:
         raise ConfigError(f"{error} ({known}; {advice})") from error
     except CheckpointError as error:
-        raise ConfigError(f"{known}, and its policy does not fit {played}; {advice}") from error
+        reason = _differences(config, str(trained))
+        raise ConfigError(f"{known}, and its policy does not fit {played}{reason}; {advice}") from error
     except Exception as error:  # e.g. the env cannot be made with the saved flags of another family
         reason = one_line(error)
         raise ConfigError(f"{known}, and {played} fails with its flags ({reason}); {advice}") from error
     if warns:
         log.warning("The %s, and plays in %s now", known, played)
+
+
+def _differences(config: Config, trained: str) -> str:
+    """Returns a text: in which spaces the played env differs from the one of the training; makes both."""
+    try:
+        configs = config, with_flags(config, [f"--env={trained}"], resolve_family)
+        here, there = (probe_own_spaces(resolve_family(own.env_name), own.namespace(), 0) for own in configs)
+    except (ConfigError, UnknownEnvError, ChildFailed):
+        return ""  # without its package or its flags, the env of the training has no known spaces
+    texts = []
+    for name, *spaces in zip(here._fields, here, there):
+        own, other = (" ".join(str(space).split()) for space in spaces)
+        if own != other:
+            texts.append(f"its {name} space is {shortened(own)}, not {shortened(other)}")
+    return f": {'; '.join(texts)}" if texts else ""
 
 
 def make_env(config: Config, family: EnvFamily, draws: bool, env_config: EnvConfig) -> MultiAgentEnv:

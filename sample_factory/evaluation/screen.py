@@ -112,10 +112,16 @@ class Screen:
         self._overlay = None
         if flags.overlay:
             self._overlay = Overlay(config.run.experiment, watch, choices, self._drawn)
+        self._at_end: list[np.ndarray] = []  # of an episode: drawn before the env was reset in the last step
         self._first_of_next: list[np.ndarray] = []  # episode: shown when it has had a step
         self._last: np.ndarray | None = None
         self.has_pictures = self._window is not None or self._video is not None
         self.video_is_complete = False
+        watch.env.at_end.append(lambda: self._at_end.extend(self._render() if self._is_drawing else ()))
+
+    @property
+    def _is_drawing(self) -> bool:
+        return self._window is not None or (self._video is not None and not self.video_is_complete)
 
     @property
     def is_closed(self) -> bool:
@@ -134,19 +140,17 @@ class Screen:
         """
         if self._overlay is not None and not is_start:
             self._overlay.update(finished)
-        if self._window is None and (self._video is None or self.video_is_complete):
+        if not self._is_drawing:
             return
-        pictures = _render(self._watch.env)
-        if pictures is None:
-            self._close_window()
-            self.video_is_complete = True
-            return
-        pictures = self._first_of_next + pictures
+        new = self._render()
+        pictures = self._first_of_next + self._at_end + new
         self._first_of_next = []
+        self._at_end = []
+        if finished and self._last is None and not pictures:
+            self._give_up("its render() returned nothing")
         has_ended = {episode.agent for episode in finished}.issuperset(self._drawn)
-        if has_ended:  # the last picture is of the next episode
-            self._first_of_next = pictures[-1:]
-            pictures = pictures[:-1]
+        if has_ended and new:  # the last picture is of the next episode
+            self._first_of_next = [pictures.pop()]
         for picture in pictures:
             self._add(picture)
         if has_ended and self._last is not None:
@@ -167,6 +171,21 @@ class Screen:
         if self._video is not None and not self.video_is_complete:
             self._video.write(picture)
             self.video_is_complete = 0 <= self._video_pictures <= self._video.num_pictures
+
+    def _render(self) -> list[np.ndarray]:
+        """Returns the pictures since the last call; none where the env has none yet."""
+        try:
+            picture = self._watch.env.render()
+            pictures = picture if isinstance(picture, list) else [picture]
+            return [] if picture is None else [to_rgb(each) for each in pictures]
+        except Exception as error:  # no standard says what an env raises where it cannot draw
+            self._give_up(one_line(error))
+            return []
+
+    def _give_up(self, reason: str) -> None:
+        log.warning("The env cannot be drawn, and is played without pictures: %s", reason)
+        self._close_window()
+        self.video_is_complete = True
 
     def _close_window(self) -> None:
         if self._window is not None:
@@ -237,19 +256,6 @@ class Overlay:
         for number, line in enumerate(lines, start=1):
             cv2.putText(text, line, (margin, row * number), *font, WHITE, thickness, cv2.LINE_AA)
         shaded[:] = text
-
-
-def _render(env: MultiAgentEnv) -> list[np.ndarray] | None:
-    """Returns the pictures since the last call; None, with a line in the log, when the env has none."""
-    reason = "its render() returned nothing"
-    try:
-        picture = env.render()
-        if picture is not None:
-            return [to_rgb(each) for each in (picture if isinstance(picture, list) else [picture])]
-    except Exception as error:  # no standard says what an env raises where it cannot draw
-        reason = one_line(error)
-    log.warning("The env cannot be drawn, and is played without pictures: %s", reason)
-    return None
 
 
 class WindowError(RuntimeError):

@@ -7,6 +7,7 @@ import numpy as np
 from sample_factory.envs.protocol import (
     EMPTY_INFO,
     EPISODE_CONTINUES,
+    FRAMES_LEFT_OUT,
     EnvAround,
     EnvConfig,
     MultiAgentEnv,
@@ -20,6 +21,7 @@ class Watch:
     """Is put around the env of a session, and keeps what its last step was.
 
     env: as it is stepped. num_steps: how often it was stepped.
+    frames_left_out: of all steps by agent, [num_agents], see FRAMES_LEFT_OUT.
     actions: the last actions, [num_agents, K] float32. returns: sum of the rewards of each agent's episode,
         [num_agents]; of an episode that ended in the last step, all of them.
     """
@@ -29,6 +31,7 @@ class Watch:
         self.env = env
         row_size = max(action_layout(spaces.action).num_action_values for spaces in env.kinds.spaces)
         self.num_steps = 0
+        self.frames_left_out = np.zeros(env.num_agents, np.int64)
         self.actions = np.zeros((env.num_agents, row_size), np.float32)
         self.restart(None)
 
@@ -56,7 +59,9 @@ class Watch:
         ended: np.ndarray = np.logical_or(result.terminated, result.truncated) & begun
         self._ended = ended
         for agent in np.flatnonzero(ended).tolist():
-            self._ended[agent] = not result.end_infos.get(agent, EMPTY_INFO).get(EPISODE_CONTINUES)
+            info = result.end_infos.get(agent, EMPTY_INFO)
+            self._ended[agent] = not info.get(EPISODE_CONTINUES)
+            self.frames_left_out[agent] += info.get(FRAMES_LEFT_OUT, 0)
         self._active = result.active
 
 

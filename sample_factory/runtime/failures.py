@@ -183,8 +183,10 @@ def one_line(error: BaseException) -> str:
     """Returns an exception in one line with the place in user code that raised it.
 
     E.g. "LookupError: no level 7 (my_env.py:34)". For an Explained: its message, with the place if it was
-    raised from an exception of user code.
+    raised from an exception of user code. For a ChildFailed: its reason.
     """
+    if isinstance(error, ChildFailed):
+        return error.reason
     message = " ".join(_message(error).split())
     if isinstance(error, Explained):
         cause = error.__cause__

@@ -1,7 +1,7 @@
 """What the adapters share: a base, and the conversion of agents' numbers."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,12 @@ class Adapter(MultiAgentEnv):
         self.ends = EpisodeEnds(env)
         self.training_info = TrainingInfoBox(env, resets_itself)
         self.next_seeds: list[int] = []
+        self.at_end: list[Callable[[], None]] = []
         self._num_unchecked = NUM_CHECKED
+
+    def _see_end(self) -> None:
+        for call in self.at_end:
+            call()
 
     def render(self) -> Picture | list[Picture] | None:
         """Returns copies: the env may draw the next picture into the same array."""

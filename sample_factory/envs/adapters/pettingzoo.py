@@ -121,6 +121,7 @@ class ParallelEnvAdapter(Adapter):
         if self._live:
             self._write(observations, into)
         else:
+            self._see_end()
             infos = self._begin_episode(None, into)
         return result._replace(active=self._active(infos))
 

@@ -61,6 +61,7 @@ class SingleAgentAdapter(Adapter):
             terminated = not truncated
             end_infos = {0: copy_info(info)}
             if not info.get(EPISODE_CONTINUES):
+                self._see_end()
                 self.training_info.deliver()
             seed = self.next_seeds.pop() if self.next_seeds else None
             observation, info = contract.unpack_reset(self.env.reset(seed=seed))

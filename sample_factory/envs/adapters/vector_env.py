@@ -109,6 +109,8 @@ class VectorEnvAdapter(Adapter):
             truncated = self.ends.are_cut(terminated, truncated)
             terminated = ended & ~truncated
             end_infos = _end_infos(infos, ended, self._mode)
+            if ended[0] and self._mode != AutoresetMode.SAME_STEP:
+                self._see_end()
             if self._mode == AutoresetMode.NEXT_STEP:
                 # The observation is the last one of the episode; the coming step only resets. An end that
                 # EnvPool reports in that step is of the game before: the next one has begun.

@@ -11,9 +11,10 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs.abilities import LimitsEpisodes, max_episode_steps
 from sample_factory.envs.contract import to_number
 from sample_factory.envs.protocol import (
-    NO_END_INFOS,
-    EndInfos,
+    EMPTY_INFO,
+    FRAMES_LEFT_OUT,
     EnvAround,
+    Info,
     MultiAgentEnv,
     ObservationRows,
     StepResult,
@@ -166,10 +167,11 @@ class FrameSkip(gym.Wrapper, LimitsEpisodes):
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         total = 0.0
-        for _ in range(self._frameskip):
+        for left in reversed(range(self._frameskip)):
             observation, reward, terminated, truncated, info = self.env.step(action)
             total += to_number(reward)
             if terminated or truncated:
+                info = {**info, FRAMES_LEFT_OUT: left}
                 break
         return observation, total, terminated, truncated, info
 
@@ -191,9 +193,11 @@ class ActionRepeat(EnvAround):
     actions: these agents would act more often than in training.
     """
 
-    def __init__(self, env: MultiAgentEnv, times: int):
+    def __init__(self, env: MultiAgentEnv, times: int, frameskip: int = 1):
+        """frameskip: number of env frames in a step of `env`."""
         super().__init__(env)
         self._times = times
+        self._frameskip = frameskip
         self._is_between = np.zeros(env.num_agents, bool)  # which agents wait for their next episode
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
@@ -205,7 +209,7 @@ class ActionRepeat(EnvAround):
         rewards = np.zeros(self.num_agents)
         terminated = np.zeros(self.num_agents, bool)
         truncated = np.zeros(self.num_agents, bool)
-        end_infos: EndInfos = NO_END_INFOS
+        end_infos: dict[int, Info] = {}
         for left in reversed(range(self._times)):
             result = self._env.step(actions, into)
             # An env may report an end again while the agent stays inactive: the first one counts.
@@ -213,7 +217,10 @@ class ActionRepeat(EnvAround):
             rewards += np.where(goes_on, result.rewards, 0.0)
             terminated |= goes_on & np.asarray(result.terminated)
             truncated |= goes_on & np.asarray(result.truncated)
-            end_infos = {**result.end_infos, **end_infos}
+            for agent in np.flatnonzero(goes_on & (terminated | truncated)).tolist():
+                info = result.end_infos.get(agent, EMPTY_INFO)
+                left_out = left * self._frameskip + info.get(FRAMES_LEFT_OUT, 0)
+                end_infos[agent] = {**info, FRAMES_LEFT_OUT: left_out}
             self._is_between |= terminated | truncated
             active = np.ones(self.num_agents, bool) if result.active is None else result.active
             begins = self._is_between & active

@@ -15,7 +15,7 @@ from sample_factory.envs.end_infos import (
     portable_info,
     true_objective,
 )
-from sample_factory.envs.protocol import EMPTY_INFO, EPISODE_CONTINUES, Info, StepResult
+from sample_factory.envs.protocol import EMPTY_INFO, EPISODE_CONTINUES, FRAMES_LEFT_OUT, Info, StepResult
 from sample_factory.exchange.messages import EpisodeReport, Incident, MatchEnded, MatchReport, Report
 from sample_factory.runtime.log import log
 from sample_factory.sampling.matchmaking.matchmaking import Player
@@ -97,7 +97,8 @@ class EpisodeLog:
         them.
         """
         rewards = self._returns[agents].tolist()
-        lengths = (self._lengths[agents] * self._frameskip).tolist()
+        not_played = [info.get(FRAMES_LEFT_OUT, 0) for info in infos]
+        lengths = (self._lengths[agents] * self._frameskip - not_played).tolist()
         for agent, player, info, reward, frames in zip(agents, players, infos, rewards, lengths):
             objective = true_objective(info, reward)
             if player.is_live:
