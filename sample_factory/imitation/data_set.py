@@ -20,7 +20,6 @@ from sample_factory.envs.packages import is_installed, missing_package
 
 METADATA = "metadata.json"
 MAX_METADATA_BYTES = 500_000_000  # the space of an image has a lower and an upper bound for each number
-PART = "part"  # in the metadata of an episode: number of the part of a longer one
 HDF5_FILE = "main_data.hdf5"
 REMEDY = "Replace it by a copy"
 NUMBERS = "biuf"  # kinds of NumPy's dtypes
@@ -44,14 +43,12 @@ class DataSet(NamedTuple):
     """A Minari data set on disk.
 
     read: returns the episode of an index; raises whatever a damaged file makes it raise.
-    is_continued: returns whether an episode continues the one before it: GameWriter splits long ones.
     """
 
     observation_space: gym.Space[Any]
     action_space: gym.Space[Any]
     num_episodes: int
     read: Callable[[int], RawEpisode]
-    is_continued: Callable[[int], bool]
 
 
 def open_data_set(name: str) -> DataSet:
@@ -80,11 +77,7 @@ def open_data_set(name: str) -> DataSet:
         parts = reader(data, index, has_jpegs, observations, actions)
         return _checked(RawEpisode(*parts))
 
-    def is_continued(index: int) -> bool:
-        about = data / str(index) / METADATA
-        return about.exists() and bool(read_json(about).get(PART))
-
-    return DataSet(observations, actions, length, read, is_continued)
+    return DataSet(observations, actions, length, read)
 
 
 def _space(metadata: dict[str, Any], key: str) -> gym.Space[Any]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from sample_factory.config.experiment_folder import write_atomically
 from sample_factory.config.flags import ConfigError
-from sample_factory.imitation.data_set import METADATA, PART, open_data_set
+from sample_factory.imitation.data_set import METADATA, open_data_set
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.failures import PermanentFailure, one_line
 from sample_factory.spaces.actions import (
@@ -88,33 +88,31 @@ class EpisodeStore:
             (self._own / METADATA).write_text('{"total_episodes": 0, "total_steps": 0}')
 
     def put(self, name: str, episode: Episode) -> None:
-        """Writes an episode, which `GameWriter.add` finds by its name, in parts of at most MAX_STEPS steps:
-        each but the last ends truncated, and only the first has the seed. Raises NotWritten."""
+        """Writes an episode, which `GameWriter.add` finds by its name. Raises NotWritten."""
         from minari.data_collector.episode_buffer import EpisodeBuffer
 
-        target = self._folder / UNFINISHED / name
         length = len(episode.rewards)
+        if length > MAX_STEPS:
+            raise NotWritten(
+                f"an episode has {length:,} steps, and Minari reads at most {MAX_STEPS:,} of one: record "
+                "shorter ones, by a time limit of the env"
+            )
+        observations, screens = episode.observations, episode.screens
+        buffer = EpisodeBuffer(
+            id=0,
+            seed=episode.seed,
+            observations=observations[ONLY_KEY] if list(observations) == [ONLY_KEY] else observations,
+            actions=self._decode(episode.actions),
+            rewards=episode.rewards,
+            terminations=episode.terminated,
+            truncations=episode.truncated,
+            infos=None if screens is None else {SCREEN: screens},
+        )
+        target = self._folder / UNFINISHED / name
         with writing_to(self._folder):
+            self._storage.update_episodes([buffer])
             shutil.rmtree(target, ignore_errors=True)  # of a process that has died
-            target.mkdir()
-            for start in range(0, length, MAX_STEPS):
-                end = min(start + MAX_STEPS, length)
-                seen = {key: rows[start : end + 1] for key, rows in episode.observations.items()}
-                screens = episode.screens
-                truncated = episode.truncated[start:end].copy()
-                truncated[-1] |= end < length
-                part = EpisodeBuffer(
-                    id=0,
-                    seed=None if start else episode.seed,
-                    observations=seen[ONLY_KEY] if list(seen) == [ONLY_KEY] else seen,
-                    actions=self._decode(episode.actions[start:end]),
-                    rewards=episode.rewards[start:end],
-                    terminations=episode.terminated[start:end],
-                    truncations=truncated,
-                    infos=None if screens is None else {SCREEN: screens[start : end + 1]},
-                )
-                self._storage.update_episodes([part])
-                os.rename(self._own / "0", target / str(start // MAX_STEPS))
+            os.rename(self._own / "0", target)
 
 
 class GameWriter:
@@ -139,16 +137,15 @@ class GameWriter:
             self._metadata = storage.read_raw_metadata(self._data)
 
     def add(self, name: str, **metadata: Any) -> None:
-        """Adds the parts of an episode of an EpisodeStore. metadata: of the episode. Raises NotWritten."""
-        parts = self._folder / UNFINISHED / name
+        """Adds an episode of an EpisodeStore. metadata: of the episode. Raises NotWritten."""
+        source = self._folder / UNFINISHED / name
         with writing_to(self._folder):
-            for source in sorted(parts.iterdir(), key=lambda part: int(part.name)):
-                known = json.loads((source / METADATA).read_text())
-                text = json.dumps({**known, "id": self.num_episodes, PART: int(source.name), **metadata})
-                (source / METADATA).write_text(text)
-                os.rename(source, self._data / str(self.num_episodes))
-                self.num_episodes += 1
-                self._num_steps += known["total_steps"]
+            known = json.loads((source / METADATA).read_text())
+            text = json.dumps({**known, "id": self.num_episodes, **metadata})
+            (source / METADATA).write_text(text)
+            os.rename(source, self._data / str(self.num_episodes))
+            self.num_episodes += 1
+            self._num_steps += known["total_steps"]
             if self._is_time():
                 self._count()
 
@@ -200,13 +197,11 @@ def load_games(name: str, spaces: KindSpaces) -> Iterator[Episode]:
         found = KindSpaces(gym.spaces.Dict(known), dataset.action_space)
         raise ConfigError(f"--games={name} does not fit the env: it has {found}; it should have {spaces}")
     encode = action_encoder(action_space, is_batch=True)
-    parts: list[Episode] = []
     for index in range(dataset.num_episodes):
         try:
             episode = dataset.read(index)
             seen = layout.flatten(episode.observations)
             actions = encode(episode.actions)
-            is_continued = dataset.is_continued(index)
         except Exception as error:  # whatever a damaged file makes the reader raise
             raise ConfigError(f"--games={name}: cannot read episode {index}: {one_line(error)}") from None
         choices = actions[:, sizes.discrete_actions]
@@ -215,27 +210,13 @@ def load_games(name: str, spaces: KindSpaces) -> Iterator[Episode]:
                 f"--games={name}: choices should be indices from 0, less than {sizes.discrete_sizes}; there "
                 f"are {choices.min():g} to {choices.max():g}"
             )
-        if parts and not is_continued:
-            yield _joined(parts)
-            parts = []
-        observations = {key: np.asarray(seen[key], box.dtype) for key, box in expected.items()}
-        ends = episode.terminations, episode.truncations
-        parts.append(Episode(observations, actions, episode.rewards, *ends))
-    if parts:
-        yield _joined(parts)
-
-
-def _joined(parts: list[Episode]) -> Episode:
-    """Returns the episode that was written in these parts, which are truncated except for the last."""
-    *earlier, last = parts
-    observations = {
-        key: np.concatenate([*(part.observations[key][:-1] for part in earlier), rows])
-        for key, rows in last.observations.items()
-    }
-    columns = zip(*(part[1:5] for part in parts))
-    actions, rewards, terminated, truncated = (np.concatenate(column) for column in columns)
-    truncated[: -len(last.rewards)] = False
-    return Episode(observations, actions, rewards, terminated, truncated)
+        yield Episode(
+            {key: np.asarray(seen[key], box.dtype) for key, box in expected.items()},
+            actions,
+            episode.rewards,
+            episode.terminations,
+            episode.truncations,
+        )
 
 
 def _new_storage(folder: Path, spaces: KindSpaces) -> Any:
