@@ -20,7 +20,7 @@ def is_vec_env(env: Any) -> bool:
 
 
 def reset_mode(env: Any) -> AutoresetMode | None:
-    """Returns when a simulator resets its envs: as its metadata declare it, else by the table of conventions,
+    """Returns when a simulator resets its envs: as its metadata declare it, else by the table of conventions;
     None if that is unknown.
 
     Raises EnvContractError for a declared value that is no mode.

@@ -118,7 +118,7 @@ class RolloutWorker:
             if len(same) > 1:
                 log.warning(
                     "The simulators of workers %s begin with the same observations, as with the same random "
-                    "numbers: make_env should use cfg.seed + env_config.env_id, not cfg.seed",
+                    "numbers: make_env should use (cfg.seed or 0) + env_config.env_id",
                     " and ".join(map(str, same)),
                 )
 
