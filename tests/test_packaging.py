@@ -99,6 +99,30 @@ def test_the_version_has_a_section_in_the_list_of_releases():
     assert f"This is version {version}" in read("README.md")
 
 
+FINDINGS = sorted((ROOT / "findings").iterdir())
+
+
+def test_the_developers_page_lists_the_scripts_of_findings():
+    section = (
+        read(".github/CONTRIBUTING.md").partition("## Surprises of other packages")[2].partition("\n## ")[0]
+    )
+    assert re.findall(r"^(\w+)  ", section, re.MULTILINE) == [path.stem for path in FINDINGS]
+
+
+@pytest.mark.parametrize("path", FINDINGS, ids=lambda path: path.stem)
+def test_a_finding_pins_what_it_installs_and_runs_none_of_our_code(path):
+    text = path.read_text()
+    assert re.findall(r"^# (Guess|Truth|Why it matters|Source): ", text, re.MULTILINE) == (
+        ["Guess", "Truth", "Why it matters", "Source"]
+    )
+    installed = text.partition("pip install --quiet --disable-pip-version-check")[2].partition("\n\n")[0]
+    requirements = installed.replace("\\\n", " ").split()
+    assert requirements
+    assert all(re.fullmatch(r'"[\w-]+(\[[\w,]+\])?==[\d.]+"', requirement) for requirement in requirements)
+    assert "sample_factory" not in text
+    assert path.suffix == ".sh" and path.stat().st_mode & 0o111
+
+
 def test_types_are_shipped_with_the_package():
     assert (ROOT / "sample_factory" / "py.typed").exists()
     setuptools = tomllib.loads(read("pyproject.toml"))["tool"]["setuptools"]
