@@ -1,6 +1,7 @@
 """Collects what each test has compared, and prints one table at the end. `./all_tests.sh conformance`"""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -20,8 +21,8 @@ def count(record_property):
     return add
 
 
-def pytest_terminal_summary(terminalreporter):
-    """Prints the table. The whole run compares at least AT_LEAST episodes for each package, see the tests."""
+def totals_of(terminalreporter) -> dict[tuple[str, str], Counter]:
+    """Returns episodes, steps and differences of the tests that have passed, by (package, version)."""
     totals: dict[tuple[str, str], Counter] = {}
     for report in terminalreporter.stats.get("passed", []):
         for key, value in getattr(report, "user_properties", []):
@@ -29,10 +30,24 @@ def pytest_terminal_summary(terminalreporter):
                 package, version, *numbers = value
                 names = ("episodes", "steps", "differences")
                 totals.setdefault((package, version), Counter()).update(dict(zip(names, numbers)))
+    return totals
+
+
+def pytest_sessionfinish(session):
+    """A run of all tests fails if it has compared too few episodes of a package."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    is_whole = all(Path(argument).is_dir() for argument in session.config.args)
+    if reporter is None or not is_whole or session.config.option.keyword or session.exitstatus:
+        return
+    if any(counts["episodes"] < AT_LEAST for counts in totals_of(reporter).values()):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter):
     terminalreporter.section("compared with the plain packages")
     line = "{:36} {:>10} {:>10} {:>10} {:>12}"
     terminalreporter.line(line.format("package", "version", "episodes", "steps", "differences"))
-    for (package, version), counts in sorted(totals.items()):
-        few = f"  fewer than {AT_LEAST}" if counts["episodes"] < AT_LEAST else ""
+    for (package, version), counts in sorted(totals_of(terminalreporter).items()):
+        few = f"  should be {AT_LEAST}" if counts["episodes"] < AT_LEAST else ""
         columns = (counts["episodes"], counts["steps"], counts["differences"])
         terminalreporter.line(line.format(package, version, *columns) + few)

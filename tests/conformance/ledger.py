@@ -1,6 +1,7 @@
 """The ledger: what has happened in the plain package, step by step, and its comparison with the product."""
 
 import importlib.metadata
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ class Plain:
     continues: whether an end is one for the learner only, and the game goes on.
     frames: env frames of each step.
     ended: the episodes, where they do not follow from these.
+    infos: of ends, by (step, agent).
     """
 
     rewards: list[Any] = field(default_factory=list)
@@ -37,6 +39,7 @@ class Plain:
     continues: list[Any] = field(default_factory=list)
     frames: list[int] = field(default_factory=list)
     ended: list[PlainEpisode] = field(default_factory=list)
+    infos: dict[tuple[int, int], Mapping[str, Any]] = field(default_factory=dict)
     seen: list[dict[str, Any]] = field(default_factory=list)  # digests; one more than steps, or none
 
     def add(
@@ -107,4 +110,8 @@ def assert_equal(trained: Trained, plain: Plain) -> Tally:
     assert sorted(own) == [(e.step, e.agent, e.length) for e in expected]
     returns = [e.reward for e in sorted(trained.episodes)]
     np.testing.assert_allclose(returns, [e.reward for e in expected], rtol=1e-6, atol=1e-9)
+    for episode in trained.episodes:
+        info = plain.infos.get((episode.step, episode.agent), {})
+        numbers = {key: value for key, value in info.items() if isinstance(value, (int, float, np.generic))}
+        assert {key: episode.info.get(key) for key in numbers} == numbers, "infos of the last step"
     return Tally("", len(expected), int(acted.sum()))

@@ -14,6 +14,7 @@ from tests.conformance.ledger import Plain, assert_equal
 from tests.conformance.product import adapted_by_name, train_on
 
 COPIES = 8
+LEFT_OUT = ("env_id", "ram", "players")  # of infos
 Seen = Callable[[Any], Mapping[str, np.ndarray]]
 
 
@@ -54,6 +55,9 @@ def play_pool(task_id: str, actions: np.ndarray, see: Seen, lives: bool = False,
         plain.see(**see(observation))
         infos.append({key: value.copy() for key, value in info.items() if isinstance(value, np.ndarray)})
         previous = infos[-1]
+        for agent in np.flatnonzero(terminated | truncated | is_unseen).tolist():
+            numbers = {key: value[agent] for key, value in previous.items() if key not in LEFT_OUT}
+            plain.infos[len(infos) - 1, agent] = {key: n for key, n in numbers.items() if np.ndim(n) == 0}
         waits = (terminated | truncated) & ~waits
     env.close()
     return plain, infos, int(num_unseen)
