@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 from tests.conformance.product import Trained, digests
 
@@ -113,5 +114,5 @@ def assert_equal(trained: Trained, plain: Plain) -> Tally:
     for episode in trained.episodes:
         info = plain.infos.get((episode.step, episode.agent), {})
         numbers = {key: value for key, value in info.items() if isinstance(value, (int, float, np.generic))}
-        assert {key: episode.info.get(key) for key in numbers} == numbers, "infos of the last step"
+        assert {key: episode.info.get(key) for key in numbers} == pytest.approx(numbers), "infos of ends"
     return Tally("", len(expected), int(acted.sum()))

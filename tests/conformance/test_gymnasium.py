@@ -74,7 +74,7 @@ def test_vector_envs(make, mode, env_id, count):
         # copy's number, so that 1/3 becomes 0 where the first copy has been reset, which has probability 1.
         num_mended = sum(info["prob"] == 0 for info in plain.infos.values())
         assert bool(num_mended) == (mode == AutoresetMode.NEXT_STEP)
-        plain.infos = dict.fromkeys(plain.infos, {"prob": 1 / 3})
+        plain.infos = {key: {"prob": 1 / 3} for key in plain.infos}
     count("gymnasium", assert_equal(trained, plain)._replace(differences=int(num_mended)))
 
 
