@@ -7,7 +7,7 @@ import pytest
 import vizdoom
 from vizdoom import GameVariable
 
-from sample_factory.envs.doom.lockstep import Lockstep
+from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.random_actions import RandomActions
 from tests.conformance.ledger import Tally
 from tests.conformance.product import adapted_by_name, train_on
@@ -33,17 +33,16 @@ def standing(game: vizdoom.DoomGame) -> dict:
 @pytest.fixture
 def matches(monkeypatch):
     """Returns the standings, by engine, at the start and at the end of each match."""
-    found: dict[str, list] = {"start": [], "end": []}
-    new_episode = Lockstep.new_episode
+    found: dict[str, dict[int, list]] = {"start": {}, "end": {}}
+    new_episode = DoomEngine.new_episode
 
-    def look(lockstep, seed):
-        games = [engine.game for engine in lockstep._engines]
-        if found["start"]:
-            found["end"].append([standing(game) for game in games])
-        new_episode(lockstep, seed)
-        found["start"].append([standing(engine.game) for engine in lockstep._engines])
+    def look(engine, seed):
+        if engine.index in found["start"]:
+            found["end"].setdefault(engine.index, []).append(standing(engine.game))
+        new_episode(engine, seed)
+        found["start"].setdefault(engine.index, []).append(standing(engine.game))
 
-    monkeypatch.setattr(Lockstep, "new_episode", look)
+    monkeypatch.setattr(DoomEngine, "new_episode", look)
     return found
 
 
@@ -53,18 +52,20 @@ def matches(monkeypatch):
         ("doom_duel", {"timelimit": 42 / 2100}, 42, 60),  # the last step is shorter
         ("doom_duel", {"timelimit": 120 / 2100}, 120, 30),
         ("doom_deathmatch_full", {"timelimit": 81 / 2100, "num_agents": 3, "num_bots": 2}, 81, 15),
+        ("doom_duel_bots", {"timelimit": 120 / 2100}, 120, 30),  # one engine
     ],
 )
 def test_matches_report_what_the_engines_count(env_name, flags, tics, num_matches, matches, count):
     env = adapted_by_name(env_name, **flags)
     steps_of_match = math.ceil((tics - 1) / FRAMESKIP)  # the engines have played a tic at the start
-    games = [agent.engine for agent in env.env.agents]
+    made = env.env
+    engines = [made.agent.engine] if env.num_agents == 1 else [agent.engine for agent in made.agents]
     draw = RandomActions(env.kinds, 1)
     rng = np.random.default_rng(1)
 
     def act(rows):
         if rng.random() < SUICIDES:
-            games[rng.integers(len(games))].game.send_game_command("kill")
+            engines[rng.integers(len(engines))].game.send_game_command("kill")
         return draw(rows)
 
     trained = train_on(env, num_matches * steps_of_match, act=act, frameskip=FRAMESKIP)
@@ -75,13 +76,13 @@ def test_matches_report_what_the_engines_count(env_name, flags, tics, num_matche
     num_deaths = 0
     for episode in trained.episodes:
         match = int(np.searchsorted(ends, episode.step))
-        start, end = (matches[when][match][episode.agent] for when in ("start", "end"))
+        start, end = (matches[when][episode.agent][match] for when in ("start", "end"))
         frags = end["frags"]
         own, others = frags[end["number"]], [f for i, f in enumerate(frags) if i != end["number"]]
-        won = own > max(others)
+        objective = own if env_name.endswith("_bots") else own > max(others)
         assert (start["time"], end["time"], end["own_frags"]) == (1, tics, own)
         assert episode.length == steps_of_match * FRAMESKIP
-        assert episode.stats["frags"] == own and episode.objective == won
+        assert episode.stats["frags"] == own and episode.objective == objective
         for name in ("deaths", "hits", "damage"):
             assert episode.stats[name] == end[name] - start[name], name
         assert episode.stats["final_place"] == 1 + sum(other > own for other in others)
