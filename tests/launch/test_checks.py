@@ -13,6 +13,7 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.measure import plan_evaluation
+from sample_factory.launch import checks
 from sample_factory.launch.checks import (
     check_critic_only_keys,
     check_env,
@@ -43,6 +44,21 @@ def info(space):
 def lines(config, info, warnings=False):
     """Returns the lines for the log about the networks, or the warnings among them."""
     return [note.text for note in describe_networks(config, info) if note.is_warning == warnings]
+
+
+@pytest.mark.parametrize(
+    ("flags", "checked"),
+    [
+        ((), (0, ())),
+        (("--actor_worker_gpus", "0", "1", "--inline_samplers=0"), (0, (0, 1))),
+        (("--default_niceness=-5",), (-5, ())),
+    ],
+)
+def test_priority_and_gpus_of_a_training_are_checked_once(monkeypatch, flags, checked):
+    calls = []
+    monkeypatch.setattr(checks, "check_workers", lambda niceness, _, gpus: calls.append((niceness, (*gpus,))))
+    plan_run(config(*flags), resolve_family("gym_CartPole-v1"), info(S.Box(-1, 1, (4,), np.float32)))
+    assert calls == [checked]
 
 
 def test_the_encoder_of_each_observation_is_logged():
