@@ -5,6 +5,7 @@
 
 import os
 import sys
+import time
 
 import gymnasium as gym
 import numpy as np
@@ -60,6 +61,8 @@ class Encoder(torch.nn.Module):
         if not torch.is_grad_enabled():
             return features * float("nan") if self.when == "in_acting" else features
         self.num_steps += 1
+        if self.when == "for_good" and self.num_steps == LAST_GOOD_STEP:
+            time.sleep(1.5)  # until a checkpoint is due, with --save_every_sec=1
         if self.when == "for_good" and self.num_steps == LAST_GOOD_STEP + 1:
             torch.save(self.state_dict(), os.environ["WEIGHTS_FILE"])
         is_now = self.when == "now_and_then" and self.num_steps % 10 == 1

@@ -56,11 +56,11 @@ def test_a_run_continues_over_broken_numbers_logs_each_env_once_and_counts_them(
     assert 0.5 < numbers["health/broken_numbers"][-1][1] / (4000 / 8 * 2 / 50) < 4
 
 
-def test_when_nothing_can_be_learned_the_run_ends_with_the_reason_and_the_last_good_weights(
+def test_when_nothing_can_be_learned_the_run_ends_with_the_reason_and_saves_nothing_after_the_last_good_step(
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv("WEIGHTS_FILE", str(tmp_path / "weights"))
-    done = train(tmp_path, "--encoder_custom=nan_for_good")
+    done = train(tmp_path, "--encoder_custom=nan_for_good", "--save_every_sec=1")
     assert done.returncode == 1
     reason = "loss nan and gradient norm nan were not finite for 20 steps in a row"
     assert reason in last_lines(done)
@@ -79,3 +79,4 @@ def test_when_nothing_can_be_learned_the_run_ends_with_the_reason_and_the_last_g
     assert done.stdout.count("policy 0 answered its finite observation with NaN or inf") == 1
     assert "there was nothing to learn from in 200 steps in a row" in last_lines(done)
     assert newest_state(tmp_path / "a")["samples"] == state["samples"]
+    assert newest_state(tmp_path / "a")["train_step"] == state["train_step"]
