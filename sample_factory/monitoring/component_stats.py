@@ -2,13 +2,15 @@
 
 import collections
 import logging
+import re
 import statistics
 from collections.abc import Callable, Iterable
 
 from sample_factory.exchange.messages import INCIDENTS, Incident, StatsReport
 from sample_factory.runtime.log import details, log
 
-OF_REWARDS = ("broken_numbers", "implausible_numbers")  # incidents
+OF_NUMBERS = ("broken_numbers", "implausible_numbers")  # incidents
+NUMBER = re.compile(r"-?(\d[\d.,e+-]*|nan|inf)")
 KEEP_SECONDS = 20.0  # a component reports every 5 s, so each counts about equally in a mean over the reports
 
 # (component, stat) -> v1's tag, where v1 had one; all others are stats/<component>_<stat>.
@@ -33,11 +35,14 @@ class ComponentStats:
         self._now = now
         self._reports: dict[tuple[str, int], collections.deque[tuple[float, StatsReport]]] = {}
         self.incidents = dict.fromkeys(INCIDENTS, 0)
+        self._logged: set[str] = set()  # texts about numbers, without the numbers in them
 
     def add_incident(self, incident: Incident) -> None:
-        """Counts an incident, and logs its text if it has one; about rewards, only the first of the run: each
-        split of each worker sends one."""
-        is_repeated = self.incidents[incident.kind] > 0 and incident.kind in OF_REWARDS
+        """Counts an incident, and logs its text if it has one; about numbers, only the first of each cause in
+        the run: each split of each worker sends one."""
+        cause = NUMBER.sub("", incident.text)
+        is_repeated = incident.kind in OF_NUMBERS and cause in self._logged
+        self._logged.add(cause)
         self.incidents[incident.kind] += incident.times
         if incident.text and not is_repeated:
             # The console shows a warning once, and TensorBoard how often it happened.

@@ -30,13 +30,19 @@ def test_each_policy_has_the_stats_of_its_own_components(fake_time):
     assert stats.summaries(1) == {"stats/learner_train": 0.4}
 
 
-def test_wrong_rewards_are_logged_once_a_run_and_counted_each_time(fake_time, caplog):
+def test_every_cause_of_wrong_numbers_is_logged_once_a_run_and_counted_each_time(fake_time, caplog):
     stats = ComponentStats(fake_time)
     for worker in range(3):
         stats.add_incident(Incident("implausible_numbers", f"worker {worker} clips", 5))
         stats.add_incident(Incident("env_rebuilds", f"worker {worker} rebuilds"))
     assert stats.incidents["implausible_numbers"] == 15
     assert caplog.messages == ["worker 0 clips", *(f"worker {worker} rebuilds" for worker in range(3))]
+    caplog.clear()
+    rewards = [f"worker 1: env 2 gave agent 0 the reward {number}; dropped" for number in ("nan", "-1e20")]
+    others = [f"worker 1: env 2, agent 0: its {what}; dropped" for what in ("observation had NaN", "mask")]
+    for text in (*rewards, "", *others):
+        stats.add_incident(Incident("broken_numbers", text))
+    assert caplog.messages == [rewards[0], *others], "another cause is another line"
 
 
 def test_waits_are_means_over_all_policies(fake_time):
