@@ -153,10 +153,10 @@ CONVENTIONS = (
         source="their `step`, which takes a state",
     ),
     Convention(
-        "mani-skill 3.0.1",
-        ("mani_skill",),
+        "mani-skill 3.0.1, ManiSkillVectorEnv",
+        ("mani_skill.vector",),
         AutoresetMode.SAME_STEP,
-        remarks="`unwrapped` of ManiSkillVectorEnv is no VectorEnv",
+        remarks="its `unwrapped` is no VectorEnv, and resets nothing by itself",
         source="vector/wrappers/gymnasium.py",
     ),
 )
