@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from sample_factory.checkpoints.checkpoint_error import check_undamaged
 from sample_factory.config.flags import shortened
@@ -24,17 +23,15 @@ MAX_EXPANSION = 4
 FREE_BYTES = 2**28  # of tensors that are allowed in any file
 ACTION_SCALE = "scale_actions"  # buffer of an action head
 MAX_COUNT = 10**15  # of steps or frames: a million per second for 30 years
-MAX_VERSION = 2**31 - 1  # trajectory buffers have versions as int32
-COUNTS = {
-    "train_step": MAX_VERSION,
-    "env_steps": MAX_COUNT,
-    "samples": MAX_COUNT,
-    "skipped_steps": MAX_COUNT,
-}
+MAX_VERSION = 2**31 - 1  # of SGD steps: trajectory buffers have them as int32
+COUNTS = ("train_step", "env_steps", "samples", "skipped_steps")
 NUMBERS = ("curr_lr", "best_performance")
-# Names of tensors that are never negative: running statistics of a network, and moments of an optimizer.
+# Names of tensors that are never negative: moments of an optimizer, and running statistics. The variance of
+# observations above 1e19 is infinite.
+MOMENTS = re.compile("step|exp_avg_sq|square_avg")
 STATISTICS = re.compile(r"(observation_normalizers|returns_normalizer)\.(.+\.)?(variance|count)")
-MOMENTS = ("step", "exp_avg_sq", "square_avg")
+# Names of layers' parameters in torch. Other tensors of a network may have -inf, as masks do.
+WEIGHTS = re.compile(r"(.+\.)?(weight|bias)[^.]*")
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -58,7 +55,7 @@ def read_state(path: Path) -> dict[str, Any]:
     return state
 
 
-def check_values(state: Mapping[str, Any], file_size: int) -> None:
+def check_values(state: Mapping[str, Any], file_size: float = math.inf) -> None:
     """Raises ValueError for contents of a checkpoint that no training writes: tensors that are much larger
     than the file, not finite or negative where that is impossible, and impossible counts. file_size: bytes.
     """
@@ -82,8 +79,9 @@ def check_values(state: Mapping[str, Any], file_size: int) -> None:
     weights = {} if state.get("model") is None else state["model"]
     if not isinstance(weights, Mapping) or not all(isinstance(w, torch.Tensor) for w in weights.values()):
         raise ValueError("its `model` should be a dict of tensors by name")
-    for name, limit in COUNTS.items():
+    for name in COUNTS:
         count = state.get(name, 0)
+        limit = MAX_VERSION if name == "train_step" else MAX_COUNT
         if type(count) is not int or not 0 <= count <= limit:
             raise ValueError(f"{name} = {shortened(repr(count))} in it is not a possible count")
     for name in NUMBERS:
@@ -94,22 +92,19 @@ def check_values(state: Mapping[str, Any], file_size: int) -> None:
 
 
 def _check_tensor(name: str, tensor: torch.Tensor) -> None:
-    """Raises ValueError for a tensor that is sparse, quantised or without data, that has NaN or infinity, or
-    that is negative and must not be.
-
-    -inf is allowed, since a mask of a network may have it; `check_fits` knows which tensors are weights. The
-    variance of observations above 1e19 is infinite, and maps them to 0.
-    """
+    """Raises ValueError for a tensor that is sparse, quantised or without data, or whose numbers cannot be
+    those of a tensor of this name."""
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta or tensor.is_nested:
         raise ValueError(f"a {_kind_of(tensor)} in it is sparse, quantised or without data")
     if not (tensor.is_floating_point() or tensor.is_complex()):
         return
     if tensor.isnan().any():
         raise ValueError(f"a {_kind_of(tensor)} in it has NaN")
-    is_statistic = STATISTICS.fullmatch(name) is not None
-    if (is_statistic or name in MOMENTS) and (tensor < 0).any():
+    is_statistic = STATISTICS.fullmatch(name)
+    if (is_statistic or MOMENTS.fullmatch(name)) and (tensor < 0).any():
         raise ValueError(f"{name} in it is negative")
-    if not is_statistic and (tensor.isinf() & (tensor != -torch.inf)).any():
+    allowed = torch.inf if is_statistic else -torch.inf
+    if (tensor.isinf() & ((tensor != allowed) | bool(WEIGHTS.fullmatch(name)))).any():
         raise ValueError(f"a {_kind_of(tensor)} in it is infinite")
 
 
@@ -117,16 +112,14 @@ def _kind_of(tensor: torch.Tensor) -> str:
     return f"tensor of shape {shortened(str(list(tensor.shape)))}"
 
 
-def check_fits(saved: Any, module: nn.Module) -> None:
+def check_fits(saved: Any, own: Mapping[str, Any]) -> None:
     """Raises ValueError, with the first difference, unless both have the same tensors in the same shapes, and
-    the same scale of the actions, without which the weights would mean other actions. Raises it too for a
-    weight that is not finite.
+    the same scale of the actions, without which the weights would mean other actions.
 
-    saved: the weights of the module in a checkpoint.
+    saved: the weights of a model in a checkpoint. own: the state_dict of the model.
     """
     if not isinstance(saved, Mapping):
         raise ValueError("it has no weights of a model")
-    own = module.state_dict()
     differences = []
     for name in [*own, *(name for name in saved if name not in own)]:
         there, here = (
@@ -139,16 +132,15 @@ def check_fits(saved: Any, module: nn.Module) -> None:
     if differences:
         more = f"; {len(differences) - 1} more tensors differ" if len(differences) > 1 else ""
         raise ValueError(f"it is of another network or version: {differences[0]}{more}")
-    for name, _ in module.named_parameters(remove_duplicate=False):
-        if not saved[name].isfinite().all():
-            raise ValueError(f"the weight {name} in it is not finite")
 
 
 def write_state(state: Mapping[str, Any], path: Path, temporary: Path) -> None:
     """Writes to the file `temporary`, then renames it, so that a file named `path` is always complete.
 
-    Raises OSError or RuntimeError; see `why_not_written`.
+    Raises ValueError, and writes nothing, if `read_state` would refuse it; OSError or RuntimeError, see
+    `why_not_written`.
     """
+    check_values(state)
     path.parent.mkdir(parents=True, exist_ok=True)
     with new_file(temporary, "wb") as file:
         torch.save(dict(state), file)
@@ -166,7 +158,7 @@ def why_not_written(state: Mapping[str, Any], folder: Path, error: Exception) ->
         return " ".join(str(error).split())
     if cause.errno not in (errno.ENOSPC, errno.EDQUOT):
         return str(cause)
-    sizes = f"it needs about {_size_text(size_of(state))}"
+    sizes = f"it needs about {_size_text(_num_bytes(state))}"
     try:
         free = shutil.disk_usage(folder).free
     except OSError:  # the disk has been removed
@@ -178,7 +170,7 @@ def _size_text(num_bytes: int) -> str:
     return f"{num_bytes / 1e6:.1f} MB" if num_bytes >= 1e6 else f"{num_bytes / 1e3:.1f} kB"
 
 
-def size_of(value: Any) -> int:
+def _num_bytes(value: Any) -> int:
     """Returns the size of all tensors in nested mappings and sequences."""
     if isinstance(value, torch.Tensor):
         return value.nbytes
@@ -186,4 +178,4 @@ def size_of(value: Any) -> int:
         value = value.values()
     elif not isinstance(value, (list, tuple)):
         return 0
-    return sum(size_of(item) for item in value)
+    return sum(_num_bytes(item) for item in value)

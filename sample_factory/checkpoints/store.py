@@ -8,13 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
-from sample_factory.checkpoints.file_format import (
-    check_values,
-    read_state,
-    size_of,
-    why_not_written,
-    write_state,
-)
+from sample_factory.checkpoints.file_format import read_state, why_not_written, write_state
 from sample_factory.checkpoints.milestones import (
     TEMPORARY_NAME,
     Milestone,
@@ -36,15 +30,7 @@ class Checkpoints:
     3. If there are checkpoints, `load` never returns None: it falls back to an older one, or raises.
     """
 
-    def __init__(
-        self,
-        experiment_dir: Path,
-        policy_id: int,
-        keep: int,
-        check: Callable[[Mapping[str, Any]], None] = lambda state: None,
-    ):
-        """check: raises ValueError for a state that is not to be written."""
-        self._check = check
+    def __init__(self, experiment_dir: Path, policy_id: int, keep: int):
         self._experiment_dir = Path(experiment_dir)
         self._policy_id = policy_id
         self._keep = keep
@@ -147,8 +133,6 @@ class Checkpoints:
         temporary = self.folder / TEMPORARY_NAME
         started = time.monotonic()
         try:
-            check_values(state, file_size=size_of(state))
-            self._check(state)
             write_state(state, path, temporary)
         except (OSError, RuntimeError, ValueError) as error:  # torch makes a RuntimeError of an OSError
             delete_files([temporary])

@@ -194,7 +194,7 @@ def _write(state: Mapping[str, Any], folder: Path, old: Path) -> str:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_state(state, path, path.with_name(".temp_checkpoint"))
-    except (OSError, RuntimeError) as error:  # torch makes a RuntimeError of an OSError
+    except (OSError, RuntimeError, ValueError) as error:  # torch makes a RuntimeError of an OSError
         raise ConfigError(f"cannot write {path}: {why_not_written(state, folder, error)}") from None
     return path.name
 

@@ -29,8 +29,8 @@ class GradientDescent:
     A step whose gradient is not finite is skipped and counted. Without a valid sample, momentum does not move
     the weights either. Many such steps in a row raise NumericalError.
 
-    newest_is_finite: whether the newest gradient of these weights was finite; None before the first one.
-    has_failed: whether `step` has raised NumericalError.
+    newest_is_finite: whether the newest gradient of these weights was finite; None before the first one, and
+        False after a NumericalError.
     """
 
     def __init__(
@@ -51,7 +51,6 @@ class GradientDescent:
             if any(parameter.requires_grad for parameter in module.parameters())
         }
         self.newest_is_finite: bool | None = None
-        self.has_failed = False
         self.skipped_steps = 0
         self._skipped_in_a_row = 0
         self._empty_in_a_row = 0
@@ -95,7 +94,6 @@ class GradientDescent:
         self.skipped_steps += 1
         self._skipped_in_a_row += 1
         if self._skipped_in_a_row >= MAX_SKIPPED_STEPS_IN_A_ROW:
-            self.has_failed = True
             raise NumericalError(
                 f"loss {loss} and gradient norm {norm} were not finite for {self._skipped_in_a_row} steps in "
                 "a row; look for NaN or inf in rewards and observations, or lower --learning_rate"
@@ -104,7 +102,7 @@ class GradientDescent:
     def _count_empty(self) -> None:
         self._empty_in_a_row += 1
         if self._empty_in_a_row >= MAX_EMPTY_STEPS_IN_A_ROW:
-            self.has_failed = True
+            self.newest_is_finite = False
             raise NumericalError(
                 f"there was nothing to learn from in {self._empty_in_a_row} steps in a row: every sample had "
                 "NaN or inf in its observation, reward or action (health/broken_numbers counts them), was "
@@ -129,7 +127,7 @@ class GradientDescent:
         """
         names = [name for name in self._modules if name in state or name == MODEL]
         for name in names:
-            check_fits(state.get(name), self._modules[name])
+            check_fits(state.get(name), self._modules[name].state_dict())
         saved_name = state.get("optimizer_name", "adam")
         if saved_name != self._flags.optimizer:
             raise ValueError(f"the checkpoint is of --optimizer={saved_name}, not {self._flags.optimizer}")

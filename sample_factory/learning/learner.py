@@ -262,10 +262,6 @@ class Learner:
             # Another schedule may have ended at 0, which no factor would change.
             self._lr.value = min(max(state["curr_lr"], flags.lr_adaptive_min), flags.lr_adaptive_max)
 
-    def check_weights(self, state: Mapping[str, Any]) -> None:
-        """Raises ValueError for a state whose weights are not those of this model, or are not finite."""
-        check_fits(state.get(MODEL), self.model)
-
     def shared_state(self) -> dict[str, Any]:
         """Returns what all learners of a policy must have in common before they train together."""
         return {
@@ -290,7 +286,7 @@ class Learner:
 
         Raises ValueError, which names the first difference, if they do not fit.
         """
-        self.check_weights(state)
+        check_fits(state.get(MODEL), self.model.state_dict())
         self.model.load_state_dict(state[MODEL])
         # Modules of the algorithm may be copies of the network.
         self.algorithm, self.descent = self._make_algorithm()

@@ -42,10 +42,7 @@ class LearnerWorker:
         self._is_ending = False
         self._learner = Learner(args, group, context.beat)  # an iteration of many steps may take minutes
         self._checkpoints = Checkpoints(
-            config.experiment_dir,
-            args.policy_id,
-            config.monitoring.keep_checkpoints,
-            check=self._learner.check_weights,
+            config.experiment_dir, args.policy_id, config.monitoring.keep_checkpoints
         )
         handover = Handover(buffers.topology.max_ready_batches)
         batcher = Batcher(buffers, args.policy_id, self._learner.device)
@@ -112,7 +109,7 @@ class LearnerWorker:
         Returns False if the checkpoint could not be written.
         """
         self._receiver.receive(0.0)
-        if self._learns and not self._learner.descent.has_failed:
+        if self._learns:
             self._trainer.write_last_snapshots()
         return self._saver.save()
 

@@ -44,7 +44,6 @@ class Saver:
         self._learner = learner
         self._checkpoints = checkpoints
         self._is_enabled = not config.sampling.sampler_only
-        self._is_saved = False  # whether the weights are in the newest checkpoint
         self._time_to_save = Every(config.monitoring.save_every_sec)
         self._resume(config.monitoring.load_checkpoint_kind)
         if args.transfer_from is not None and checkpoints.is_empty():
@@ -66,7 +65,6 @@ class Saver:
             )
         if state is not None:
             self._checkpoints.supersede(self._learner.version)
-            self._is_saved = kind == "latest"
             log.info("Policy %d resumes at %d SGD steps, %d env frames", *self._counts())
 
     def _transfer(self, path: Path) -> None:
@@ -88,22 +86,19 @@ class Saver:
         return self._learner.state_dict(), self._learner.version, self._learner.env_frames
 
     def save(self) -> bool:
-        """Saves a checkpoint. Returns False if that failed.
+        """Saves a checkpoint, unless nothing is learned (--sampler_only) or numbers are broken. Returns False
+        if that failed."""
+        if not self._is_enabled or self._is_broken("a checkpoint"):
+            return True
+        is_tried = bool(self._learner.descent.newest_is_finite)
+        return self._checkpoints.save(*self._state(), is_tried) is not None
 
-        Does nothing if nothing is learned (--sampler_only), while numbers are broken, and if no step has
-        changed weights that were loaded from the newest checkpoint.
-        """
-        descent = self._learner.descent
-        is_unchanged = descent.newest_is_finite is None and self._is_saved
-        if not self._is_enabled or descent.has_failed or is_unchanged:
-            return True
-        if descent.newest_is_finite is False:
-            log.warning("No checkpoint is written: the newest SGD step was not finite")
-            return True
-        self._is_saved = (
-            self._checkpoints.save(*self._state(), is_tried=bool(descent.newest_is_finite)) is not None
-        )
-        return self._is_saved
+    def _is_broken(self, file: str) -> bool:
+        """Returns whether the newest SGD step has failed, and logs that a file is not written then."""
+        is_broken = self._learner.descent.newest_is_finite is False
+        if is_broken:
+            log.warning("%s is not written: the newest SGD step has failed", file)
+        return is_broken
 
     def save_when_due(self, send: Callable[[Report], None]) -> None:
         """Saves a regular checkpoint and a milestone, each if its time has come and the newest step was
@@ -123,10 +118,8 @@ class Saver:
         """Carries out a request. A failure is described in the answer; the learner then stays unchanged."""
         match request:
             case SnapshotRequest(name):
-                if self._learner.descent.newest_is_finite is False:
-                    log.warning("%s is not written: the newest SGD step was not finite", name)
-                    return Snapshot(name, *self._counts(), None)
-                path = self._checkpoints.save_snapshot(self._learner.state_dict(), name)
+                is_broken = self._is_broken(name)
+                path = None if is_broken else self._checkpoints.save_snapshot(self._state()[0], name)
                 return Snapshot(name, *self._counts(), None if path is None else str(path))
             case NewSettings():
                 return self._take(request)
@@ -143,6 +136,5 @@ class Saver:
         if settings.donation is not None:
             # The main process saves the settings when it has the answer. A resumed run must not combine them
             # with the former weights.
-            self._is_saved = False
             self.save()
         return SettingsTaken("")

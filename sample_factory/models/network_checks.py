@@ -96,28 +96,21 @@ def check_copies(
         return
     what = _describe_network(parts)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        observations = made_up_observations(observation_space, STEPS, ROWS, torch.device("cpu"))
-        for key, space in observation_space.spaces.items():
-            assert isinstance(space, gym.spaces.Box)
-            within = np.clip(observations[key].numpy(), space.low, space.high)
-            observations[key] = torch.from_numpy(within)
+        observations = made_up_observations(observation_space, STEPS, ROWS, model.device)
         for weight in model.parameters():
             if weight.dim() > 1 and not weight.any():  # layers that start at 0 would hide a difference
                 nn.init.normal_(weight)
         _call(what, twin.load_state_dict, model.state_dict())
-
-        def outputs(network: ActorCritic) -> dict[str, Tensor]:
+        outputs = []
+        for network, is_training in ((model, False), (twin, False), (twin, True)):
             torch.manual_seed(0)
             first = torch.zeros(ROWS, network.state_size)
-            output = _call(what, network.unroll, observations, first)
-            return {name: value for name, value in output._asdict().items() if value is not None}
-
-        acted = outputs(model.eval())
-        for reason, is_training in ((OUTSIDE, False), (MODES, True)):
-            for name, tensor in outputs(twin.train(is_training)).items():
-                # NaN in the same places is no difference: made-up observations may be impossible ones.
-                _check_equal(what, name, tensor.nan_to_num(), acted[name].nan_to_num(), reason)
+            outputs.append(_call(what, network.train(is_training).unroll, observations, first))
+    acted, of_twin, trained = outputs
+    for reason, other in ((OUTSIDE, of_twin), (MODES, trained)):
+        # NaN in the same places is no difference: made-up observations may be impossible ones.
+        _check_equal(what, "logits", other.logits.nan_to_num(), acted.logits.nan_to_num(), reason)
+        _check_equal(what, "values", other.values.nan_to_num(), acted.values.nan_to_num(), reason)
 
 
 def _check_parts(model: ActorCritic, parts: Mapping[str, str], observation_space: gym.spaces.Dict) -> None:
@@ -256,10 +249,12 @@ def _check_steps(
 def made_up_observations(
     observation_space: gym.spaces.Dict, num_steps: int, num_rows: int, device: torch.device
 ) -> dict[str, Tensor]:
-    """Returns random raw observations, [num_steps, num_rows, *shape] by key; a mask allows every action."""
+    """Returns random raw observations within the space, [num_steps, num_rows, *shape] by key; a mask allows
+    every action."""
     tensors = {}
     for key, space in observation_space.spaces.items():
-        shape = (num_steps, num_rows, *(space.shape or ()))
+        assert isinstance(space, gym.spaces.Box)
+        shape = (num_steps, num_rows, *space.shape)
         if key == ACTION_MASK:
             tensor = torch.ones(shape)
         elif isinstance(space, Indices):
@@ -268,8 +263,8 @@ def made_up_observations(
             tensor = torch.randint(256, shape)
         else:
             tensor = torch.randn(shape)
-        dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
-        tensors[key] = tensor.to(device, dtype)
+        within = np.clip(tensor.numpy(), space.low, space.high).astype(space.dtype)
+        tensors[key] = torch.from_numpy(within).to(device)
     return tensors
 
 

@@ -1,10 +1,10 @@
 """NumPy arrays in memory that several processes share."""
 
 import ctypes
-import errno
 import math
 import mmap
 import os
+import resource
 import sys
 import tempfile
 import weakref
@@ -46,16 +46,12 @@ def anonymous_file(nbytes: int) -> int:
 
 
 def resize(fd: int, nbytes: int) -> None:
-    """Sets the size of an `anonymous_file`. Raises CommandFailed if `ulimit -f` forbids it."""
-    try:
-        os.ftruncate(fd, nbytes)
-    except OSError as error:
-        if error.errno != errno.EFBIG:
-            raise
-        raise CommandFailed(
-            f"{nbytes / 1e6:.1f} MB of shared memory are needed, and `ulimit -f` limits files, which it "
-            "counts as, to less: raise that limit"
-        ) from None
+    """Sets the size of an `anonymous_file`. Raises CommandFailed where `ulimit -f`, which counts it as a
+    file, is smaller."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit != resource.RLIM_INFINITY and nbytes > limit:
+        raise CommandFailed(f"{nbytes / 1e6:.1f} MB of shared memory are needed: raise `ulimit -f`")
+    os.ftruncate(fd, nbytes)
 
 
 def _memfd_create() -> int:

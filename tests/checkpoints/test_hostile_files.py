@@ -40,6 +40,7 @@ CONTENTS = {
     "NaN": {"model": {"w": torch.tensor([1.0, float("nan"), 1.0])}},
     "complex NaN": {"model": {"w": torch.tensor([complex(float("nan"), 1.0)])}},
     "infinity": {"model": {"w": torch.tensor([1.0, torch.inf])}},
+    "an infinite weight": {"model": {"a.weight_hh_l0": torch.tensor([1.0, -torch.inf])}},
     "complex infinity": {"model": {"w": torch.tensor([complex(1.0, torch.inf)])}},
     "a negative variance": {"model": {"observation_normalizers.normalizers.0.variance": -torch.ones(2)}},
     "a negative count": {"model": {"returns_normalizer.count": torch.tensor(-1.0)}},

@@ -274,7 +274,7 @@ def test_only_the_thread_that_trains_computes_with_several_threads(parts):
 
 def test_a_learner_that_has_failed_by_its_numbers_saves_nothing_at_its_end(parts, tmp_path, monkeypatch):
     def fail(*_, **__):
-        learner.descent.has_failed = True
+        learner.descent.newest_is_finite = False
         raise NumericalError("not finite")
 
     worker = LearnerWorker(parts.args, parts.buffers, parts.channels, ChildContext("learner"))
