@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from sample_factory.checkpoints.checkpoint_error import check_undamaged
 from sample_factory.config.flags import shortened
@@ -26,12 +27,8 @@ MAX_COUNT = 10**15  # of steps or frames: a million per second for 30 years
 MAX_VERSION = 2**31 - 1  # of SGD steps: trajectory buffers have them as int32
 COUNTS = ("train_step", "env_steps", "samples", "skipped_steps")
 NUMBERS = ("curr_lr", "best_performance")
-# Names of tensors that are never negative: moments of an optimizer, and running statistics. The variance of
-# observations above 1e19 is infinite.
-MOMENTS = re.compile("step|exp_avg_sq|square_avg")
+# Names of the running statistics of a network that are never negative.
 STATISTICS = re.compile(r"(observation_normalizers|returns_normalizer)\.(.+\.)?(variance|count)")
-# Names of layers' parameters in torch. Other tensors of a network may have -inf, as masks do.
-WEIGHTS = re.compile(r"(.+\.)?(weight|bias)[^.]*")
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -57,7 +54,10 @@ def read_state(path: Path) -> dict[str, Any]:
 
 def check_values(state: Mapping[str, Any], file_size: float = math.inf) -> None:
     """Raises ValueError for contents of a checkpoint that no training writes: tensors that are much larger
-    than the file, not finite or negative where that is impossible, and impossible counts. file_size: bytes.
+    than the file, NaN, negative statistics, and impossible counts. file_size: bytes.
+
+    Infinity is no fault here: a buffer of a user's network may be a bound or a mask. `check_fits` and
+    `check_optimizer` know the tensors that must be finite.
     """
     pending: list[tuple[Any, Any]] = [("state", state)]
     free = MAX_EXPANSION * file_size + FREE_BYTES
@@ -92,34 +92,30 @@ def check_values(state: Mapping[str, Any], file_size: float = math.inf) -> None:
 
 
 def _check_tensor(name: str, tensor: torch.Tensor) -> None:
-    """Raises ValueError for a tensor that is sparse, quantised or without data, or whose numbers cannot be
-    those of a tensor of this name."""
+    """Raises ValueError for a tensor that is sparse, quantised or without data, that has NaN, or that is a
+    negative variance or count."""
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta or tensor.is_nested:
         raise ValueError(f"a {_kind_of(tensor)} in it is sparse, quantised or without data")
-    if not (tensor.is_floating_point() or tensor.is_complex()):
-        return
-    if tensor.isnan().any():
+    if (tensor.is_floating_point() or tensor.is_complex()) and tensor.isnan().any():
         raise ValueError(f"a {_kind_of(tensor)} in it has NaN")
-    is_statistic = STATISTICS.fullmatch(name)
-    if (is_statistic or MOMENTS.fullmatch(name)) and (tensor < 0).any():
+    if STATISTICS.fullmatch(name) and (tensor < 0).any():
         raise ValueError(f"{name} in it is negative")
-    allowed = torch.inf if is_statistic else -torch.inf
-    if (tensor.isinf() & ((tensor != allowed) | bool(WEIGHTS.fullmatch(name)))).any():
-        raise ValueError(f"a {_kind_of(tensor)} in it is infinite")
 
 
 def _kind_of(tensor: torch.Tensor) -> str:
     return f"tensor of shape {shortened(str(list(tensor.shape)))}"
 
 
-def check_fits(saved: Any, own: Mapping[str, Any]) -> None:
+def check_fits(saved: Any, module: nn.Module) -> None:
     """Raises ValueError, with the first difference, unless both have the same tensors in the same shapes, and
-    the same scale of the actions, without which the weights would mean other actions.
+    the same scale of the actions, without which the weights would mean other actions; and for parameters that
+    are not finite.
 
-    saved: the weights of a model in a checkpoint. own: the state_dict of the model.
+    saved: the weights of the module in a checkpoint.
     """
     if not isinstance(saved, Mapping):
         raise ValueError("it has no weights of a model")
+    own = module.state_dict()
     differences = []
     for name in [*own, *(name for name in saved if name not in own)]:
         there, here = (
@@ -132,6 +128,9 @@ def check_fits(saved: Any, own: Mapping[str, Any]) -> None:
     if differences:
         more = f"; {len(differences) - 1} more tensors differ" if len(differences) > 1 else ""
         raise ValueError(f"it is of another network or version: {differences[0]}{more}")
+    for name, _ in module.named_parameters(remove_duplicate=False):
+        if not saved[name].isfinite().all():
+            raise ValueError(f"the weight {name} in it is not finite")
 
 
 def write_state(state: Mapping[str, Any], path: Path, temporary: Path) -> None:

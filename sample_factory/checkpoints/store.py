@@ -30,7 +30,15 @@ class Checkpoints:
     3. If there are checkpoints, `load` never returns None: it falls back to an older one, or raises.
     """
 
-    def __init__(self, experiment_dir: Path, policy_id: int, keep: int):
+    def __init__(
+        self,
+        experiment_dir: Path,
+        policy_id: int,
+        keep: int,
+        check: Callable[[Any], None] = lambda state: None,
+    ):
+        """check: raises ValueError for a state that is not to be written."""
+        self._check = check
         self._experiment_dir = Path(experiment_dir)
         self._policy_id = policy_id
         self._keep = keep
@@ -133,6 +141,7 @@ class Checkpoints:
         temporary = self.folder / TEMPORARY_NAME
         started = time.monotonic()
         try:
+            self._check(state)
             write_state(state, path, temporary)
         except (OSError, RuntimeError, ValueError) as error:  # torch makes a RuntimeError of an OSError
             delete_files([temporary])

@@ -32,7 +32,7 @@ def load_weights(config: Config, choice: PolicyChoice, model: ActorCritic) -> Ma
         state = read_checkpoint(path)
     saved = model.own_weights(state.get("model") or {})
     try:
-        check_fits(saved, model.state_dict())
+        check_fits(saved, model)
     except ValueError as error:
         raise CheckpointError(
             f"the checkpoint of {config.experiment_dir} ({choice}) does not fit the model that cfg.json and "

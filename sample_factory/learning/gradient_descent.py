@@ -118,27 +118,33 @@ class GradientDescent:
                 state[_optimizer_key(name)] = self._optimizers[name].state_dict()
         return state
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Loads the weights and optimizers of all modules.
-
-        A module that is missing in the state was not part of that training, and stays as it is. Raises
-        ValueError, and changes nothing, if MODEL is missing, weights or moments do not fit, or
-        the optimizer differs.
-        """
-        names = [name for name in self._modules if name in state or name == MODEL]
-        for name in names:
-            check_fits(state.get(name), self._modules[name].state_dict())
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raises ValueError for a state that must be neither written nor loaded: MODEL is missing, weights or
+        moments do not fit or are not finite, or the optimizer differs."""
+        for name in self._names_in(state):
+            check_fits(state.get(name), self._modules[name])
         saved_name = state.get("optimizer_name", "adam")
         if saved_name != self._flags.optimizer:
             raise ValueError(f"the checkpoint is of --optimizer={saved_name}, not {self._flags.optimizer}")
-        for name in self._optimizers.keys() & set(names):
+        for name in self._optimizers.keys() & set(self._names_in(state)):
             check_optimizer(self._optimizers[name], state.get(_optimizer_key(name)))
-        for name in names:
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Loads the weights and optimizers of all modules.
+
+        A module that is missing in the state was not part of that training, and stays as it is. Raises as
+        `check_state`, and then changes nothing.
+        """
+        self.check_state(state)
+        for name in self._names_in(state):
             self._modules[name].load_state_dict(state[name])
             if name in self._optimizers:
                 load_optimizer(self._optimizers[name], state[_optimizer_key(name)])
         self.skipped_steps = state.get("skipped_steps", 0)
         self.newest_is_finite = None
+
+    def _names_in(self, state: Mapping[str, Any]) -> list[str]:
+        return [name for name in self._modules if name in state or name == MODEL]
 
 
 def clip_gradient(optimizer: torch.optim.Optimizer, limit: float) -> float:

@@ -262,6 +262,10 @@ class Learner:
             # Another schedule may have ended at 0, which no factor would change.
             self._lr.value = min(max(state["curr_lr"], flags.lr_adaptive_min), flags.lr_adaptive_max)
 
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raises ValueError for a state that must not be written; see GradientDescent.check_state."""
+        self.descent.check_state(state)
+
     def shared_state(self) -> dict[str, Any]:
         """Returns what all learners of a policy must have in common before they train together."""
         return {
@@ -286,7 +290,7 @@ class Learner:
 
         Raises ValueError, which names the first difference, if they do not fit.
         """
-        check_fits(state.get(MODEL), self.model.state_dict())
+        check_fits(state.get(MODEL), self.model)
         self.model.load_state_dict(state[MODEL])
         # Modules of the algorithm may be copies of the network.
         self.algorithm, self.descent = self._make_algorithm()

@@ -42,7 +42,10 @@ class LearnerWorker:
         self._is_ending = False
         self._learner = Learner(args, group, context.beat)  # an iteration of many steps may take minutes
         self._checkpoints = Checkpoints(
-            config.experiment_dir, args.policy_id, config.monitoring.keep_checkpoints
+            config.experiment_dir,
+            args.policy_id,
+            config.monitoring.keep_checkpoints,
+            self._learner.check_state,
         )
         handover = Handover(buffers.topology.max_ready_batches)
         batcher = Batcher(buffers, args.policy_id, self._learner.device)

@@ -34,7 +34,8 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
-    """Raises ValueError unless a saved state has moments of the optimizer's parameters, in their shapes.
+    """Raises ValueError unless a saved state has moments of the optimizer's parameters, in their shapes, all
+    of them finite, and none below 0 but the mean of gradients.
 
     Fused kernels do not check the shapes, and would read other memory.
     """
@@ -43,7 +44,7 @@ def check_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):  # of another form
         fits = False
     if not fits:
-        raise ValueError("the state of its optimizer does not fit the weights")
+        raise ValueError("the state of its optimizer does not fit the weights, is negative, or is not finite")
 
 
 def _moments_fit(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> bool:
@@ -54,8 +55,10 @@ def _moments_fit(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> 
     fits = sizes[0] == sizes[1]
     for index, moments in state["state"].items():
         shape = parameters[saved.index(index)].shape
-        fits &= all(moments[name].shape == shape for name in names if name != "step")
-        fits &= "step" not in names or (moments["step"].shape == () and bool(moments["step"] >= 0))
+        for name in names:
+            moment = moments[name]
+            fits &= moment.shape == (() if name == "step" else shape) and bool(moment.isfinite().all())
+            fits &= name == "exp_avg" or bool((moment >= 0).all())
     return fits
 
 

@@ -105,7 +105,7 @@ class PlayedActorCritic(nn.Module):
         """Raises CheckpointError, in one line, for weights of another network or version."""
         state_dict = self.model.own_weights(state_dict)
         try:
-            check_fits(state_dict, self.model.state_dict())
+            check_fits(state_dict, self.model)
         except ValueError as error:
             hint = "experiments of versions 1 and 2 need python -m sample_factory.hub.convert"
             raise CheckpointError(f"the checkpoint does not fit: {error}; {hint}") from None

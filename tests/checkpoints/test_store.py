@@ -147,7 +147,7 @@ def test_checkpoints_of_another_network_are_one_line_with_what_differs_first(che
     for version in (1, 2):
         checkpoints.save({"model": saved}, version, 4)
     with pytest.raises(CheckpointError) as refused:
-        checkpoints.load(check=lambda loaded: check_fits(loaded["model"], SMALL.state_dict()))
+        checkpoints.load(check=lambda loaded: check_fits(loaded["model"], SMALL))
     message = str(refused.value)
     assert difference in message and "\n" not in message
     assert "checkpoint_000000002_4.pth, checkpoint_000000001_4.pth: " in message, "one reason for both files"

@@ -21,7 +21,7 @@ def start(folder):
     config = learner._args.config
     monitoring = replace(config.monitoring, save_every_sec=1e-9, save_milestones_sec=1e-9)
     args = learner._args._replace(config=replace(config, monitoring=monitoring))
-    return learner, Saver(learner, Checkpoints(folder, 0, KEEP), args)
+    return learner, Saver(learner, Checkpoints(folder, 0, KEEP, learner.check_state), args)
 
 
 def train(learner, saver, is_finite=True):
@@ -83,18 +83,49 @@ def test_a_resumed_run_deletes_nothing_before_its_first_finite_step(trained, tmp
         assert saver.save() and before.items() < files(tmp_path).items()
 
 
-def test_weights_that_a_reader_would_refuse_are_never_written(trained, tmp_path):
+def broken_states(learner):
+    """Yields a text and a learner's state with one number that no sound training has."""
+    for value in (torch.nan, torch.inf, -torch.inf):
+        yield f"weight {value}", next(learner.model.parameters()).data, value
+    (optimizer,) = learner.descent._optimizers.values()
+    moments = next(iter(optimizer.state.values()))
+    for name, value in (
+        ("exp_avg", torch.inf),
+        ("exp_avg_sq", torch.inf),
+        ("exp_avg_sq", -1.0),
+        ("step", -1.0),
+    ):
+        yield f"{name} {value}", moments[name], value
+    normalizer = learner.model.observation_normalizers.normalizers[0]
+    for name, value in (("variance", -1.0), ("count", -1.0), ("mean", torch.nan)):
+        yield f"{name} {value}", getattr(normalizer, name), value
+
+
+def test_states_that_a_reader_would_refuse_are_never_written_and_are_refused_by_a_reader(trained, tmp_path):
     before = files(tmp_path)
     learner, saver = trained
-    weight = next(learner.model.parameters())
-    sound = weight.detach().clone()
-    for value in (torch.nan, torch.inf, -torch.inf):
-        weight.data.flatten()[0] = value
-        assert not saver.save() and saver.answer(SnapshotRequest(DONATION)).path is None
-        assert saver._checkpoints.save_milestone(*saver._state()) is None
+    store = saver._checkpoints
+    path = store.folder / "checkpoint_999999999_4.pth"
+    for text, tensor, value in broken_states(learner):
+        sound = tensor.clone()
+        tensor.view(-1)[0] = value
+        assert not saver.save() and saver.answer(SnapshotRequest(DONATION)).path is None, text
+        assert store.save_milestone(*saver._state()) is None
         assert files(tmp_path) == before
-        weight.data.copy_(sound)
+        torch.save({**learner.state_dict(), "train_step": 999_999_999}, path)
+        tensor.copy_(sound)
+        assert store.load(check=make_learner().load_state_dict)["train_step"] < 999_999_999, text
+        path.unlink()
+    train(learner, saver)
     assert saver.save()
+
+
+def test_a_network_whose_buffers_are_infinite_is_saved_and_resumed(tmp_path):
+    learner, saver = start(tmp_path)
+    learner.model.register_buffer("bounds", torch.tensor([-torch.inf, torch.inf]))
+    train(learner, saver)
+    assert saver.save()
+    assert saver._checkpoints.load(check=learner.load_state_dict)["model"]["bounds"].isinf().all()
 
 
 def test_weights_taken_over_delete_no_checkpoint_before_a_finite_step_and_their_file_goes(trained, tmp_path):

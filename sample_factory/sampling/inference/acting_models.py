@@ -93,7 +93,7 @@ class FrozenModels:
             raise _unreadable(path, error) from error
         model = self._spare()
         try:
-            check_fits(state["model"], model.state_dict())
+            check_fits(state["model"], model)
             model.load_state_dict(state["model"])
             return model, Stamp(state["train_step"])
         except (KeyError, ValueError) as error:  # the state of another network, or no state
