@@ -1,5 +1,7 @@
 """A process in which rollout and policy workers take turns, so that no message leaves it for an action."""
 
+import torch
+
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.run_plan import ActingPlan, EnvPlan
 from sample_factory.exchange.trajectory_buffers import FIRST_INCARNATION, TrajectoryBuffers
@@ -48,11 +50,13 @@ class InlineSampler:
         self._stopping = context.stopping
         self._keep_going = context.keep_going
         self._weights = [channels.weights[policy_id] for policy_id in acting.policies]
-        num_replaced = int(buffers.incarnations[workers[0]]) - FIRST_INCARNATION
         self._policy_workers = [
-            PolicyWorker(acting, policy_id, index, buffers, channels, context, num_replaced)
+            PolicyWorker(acting, policy_id, index, buffers, channels, context)
             for policy_id in acting.policies
         ]
+        num_replaced = int(buffers.incarnations[workers[0]]) - FIRST_INCARNATION
+        if num_replaced:  # the same random numbers may let it die again
+            torch.manual_seed(torch.initial_seed() + 10**9 * num_replaced)
         self._rollout_workers = [
             RolloutWorker(envs, worker, buffers, channels, context) for worker in workers
         ]

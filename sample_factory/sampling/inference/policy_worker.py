@@ -39,7 +39,6 @@ MIN_GATHER_SECONDS = 0.004
 MAX_GATHER_SECONDS = 0.02
 REPORT_SECONDS = 5.0
 MAX_MIN_REQUESTS = 8
-NEXT_SEEDS = 10**9  # between the seeds of a worker and of its successor
 
 
 class PolicyWorker:
@@ -58,13 +57,11 @@ class PolicyWorker:
         buffers: TrajectoryBuffers,
         channels: Channels,
         context: ChildContext,
-        num_replaced: int = 0,
     ):
-        """index: of this worker among the workers of its policy. num_replaced: number of earlier processes in
-        its place, whose random numbers are not repeated."""
+        """index: of this worker among the workers of its policy."""
         cpu.keep_freed_memory()
         torch.set_num_threads(1)
-        torch.manual_seed(plan.seed + 1000 * (policy_id + 1) + index + NEXT_SEEDS * num_replaced)
+        torch.manual_seed(plan.seed + 1000 * (policy_id + 1) + index)
         self._policy_id = policy_id
         self._min_requests = _min_requests(buffers.topology)
         self._stopping = context.stopping
