@@ -26,8 +26,8 @@ class Command(NamedTuple):
     envs: (name, explanation) of the envs that it works with.
     defaults: flag -> default in this command, in place of the default of the flag and of the env.
     reads: names of the sections and flags that have an effect in it, and names of flags with a minus for
-        exceptions; its own sections and the flags of the env always have. None: nothing is said about flags
-        without effect.
+        exceptions, which count less than a name without one; its own sections and the flags of the env always
+        have. None: nothing is said about flags without effect.
     instead: flag -> what to write, for flags that another one has taken the place of in this command.
     """
 
@@ -53,7 +53,7 @@ class Command(NamedTuple):
         if self.reads is None:
             return True
         words = self.reads.split()
-        if flag in self.instead or f"-{flag}" in words:
+        if flag in self.instead or (f"-{flag}" in words and flag not in words):
             return False
         return section not in TRAINING_SECTIONS or section in words or flag in words
 
@@ -79,7 +79,7 @@ _READS_EXPERIMENT = "env experiment experiments_root train_dir cfg trust_code "
 # Of the network, everything that decides which weights it has and what it computes from them.
 _READS_NETWORK = (
     "model normalize_returns -policy_initialization -policy_init_gain -initial_stddev -episodic_slots "
-    "-centralized_critic -centralized_critic_sees "
+    "-centralized_critic -centralized_critic_sees -env_both_ends "
 )
 _READS_CHOICE = "eval_deterministic continuous_actions_sample eval_env_frameskip "
 FILMS = dict.fromkeys(

@@ -213,8 +213,10 @@ def wrapper_classes() -> tuple[type, ...]:
 
     classes: tuple[type, ...] = (HoldsEnv, gym.Wrapper, gym.vector.VectorWrapper)
     # A library that is not imported has made no wrapper.
-    for name, wrapper in (("pettingzoo.utils", "BaseParallelWrapper"), ("gym", "Wrapper")):
-        library = sys.modules.get(name)
-        if library is not None:
-            classes += (vars(library)[wrapper],)
+    for name, wrappers in (
+        ("pettingzoo.utils", ("BaseParallelWrapper", "BaseWrapper")),
+        ("gym", ("Wrapper",)),
+    ):
+        if name in sys.modules:
+            classes += tuple(vars(sys.modules[name])[wrapper] for wrapper in wrappers)
     return classes

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 
 from sample_factory.envs.abilities import wrapper_classes
 
+AGES = "episode_length_buf"  # attribute of rsl_rl's VecEnv: steps of the current episode of each env, [N]
 # What an episode counts as that a step reports as both terminated and truncated.
 AUTO = "auto"  # as the table says
 TERMINATED = "terminated"
@@ -167,20 +168,39 @@ def convention_of(env: Any) -> Convention:
 
     env: or its class.
     """
-    for name in _names(env):
+    layers = [*_layers(env)]
+    for name in (name for layer in layers for name in _names(layer)):
         for row in CONVENTIONS:
             if any(f"{name}.".startswith(f"{beginning}.") for beginning in row.classes):
                 return row
-    return UNKNOWN
+    return RSL_RL if any(map(is_vec_env, layers)) else UNKNOWN
+
+
+def name_of(env: Any) -> str:
+    """Returns the name of the class of an env, or of its copies, in whatever wrappers."""
+    *_, inner = _layers(env)
+    return type(inner).__name__
+
+
+def is_vec_env(env: Any) -> bool:
+    """Returns whether an object is a VecEnv of rsl_rl, which need not inherit from it."""
+    return hasattr(env, "get_observations") and getattr(env, AGES, None) is not None
+
+
+def _layers(env: Any) -> Iterator[Any]:
+    """Yields an env and what is in it, from the outside."""
+    yield env
+    if isinstance(env, wrapper_classes()):
+        yield from _layers(vars(env)["env"])
+    elif isinstance(env, gym.vector.SyncVectorEnv):
+        yield from _layers(env.envs[0])
+    elif (inner := getattr(env, "unwrapped", env)) is not env and not isinstance(env, type):
+        yield from _layers(inner)  # in a wrapper of a package
 
 
 def _names(env: Any) -> Iterator[str]:
-    """Yields the full names of the classes of an env and of what is in it, from the outside."""
+    """Yields the full names of the classes of an env, or of a class."""
     for own in env.__mro__ if isinstance(env, type) else type(env).__mro__:
         yield f"{own.__module__}.{own.__qualname__}"
-    if isinstance(env, wrapper_classes()):
-        yield from _names(vars(env)["env"])
-    elif isinstance(env, gym.vector.SyncVectorEnv):
-        yield from _names(env.envs[0])
-    elif isinstance(env, gym.vector.VectorEnv) and env.spec is not None:  # copies in other processes
+    if isinstance(env, gym.vector.VectorEnv) and env.spec is not None:  # its copies may be in other processes
         yield str(env.spec.entry_point).replace(":", ".")

@@ -224,6 +224,11 @@ def test_every_flag_that_a_command_does_not_read_is_named_by_it(caplog, name):
             report_without_effect(with_changed(config, {replaced}))
 
 
+def test_ends_that_only_count_in_training_and_in_recorded_games_are_read_by_these_only():
+    readers = {name for name, command in TAKE_FLAGS.items() if command.uses("env_both_ends", "env")}
+    assert {"train", "record"} <= readers and not readers & {"eval", "enjoy", "match"}
+
+
 def test_every_flag_that_needs_others_says_so_in_one_line_and_is_silent_with_them(caplog):
     config = dataclasses.replace(parse(command=TRAIN._replace(reads=None)), command=TRAIN)
     fields = {f.name: f for kinds in TRAINING_SECTIONS.values() for f, _ in section_fields(kinds)}

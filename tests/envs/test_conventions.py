@@ -12,9 +12,11 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 import sample_factory
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.adapters.adapter import _warn_of_both_ends
+from sample_factory.envs.adapters.simulator import SimulatorVectorEnv
 from sample_factory.envs.conventions import (
     AUTO,
     CONVENTIONS,
+    RSL_RL,
     TERMINATED,
     TRUNCATED,
     UNKNOWN,
@@ -27,6 +29,7 @@ from sample_factory.runtime.log import log
 from tests.envs.adapters.countdown import Countdown, drive
 from tests.envs.made import cfg_of, make_env
 from tests.envs.parallel_envs import Scripted, Turn
+from tests.envs.simulators import TorchCrowd
 
 PAGE = Path(sample_factory.__file__).parent / "envs" / "SUITES.md"
 
@@ -126,7 +129,10 @@ def test_where_every_end_is_both_only_deaths_terminate(form):
             observation, reward, terminated, truncated, info = super().step(action)
             return observation, reward, terminated or truncated, terminated or truncated, info
 
-    assert ends_of(form(known("levdoom.envs.base", EveryEnd))) == AS_TRUNCATED
+    make = known("levdoom.envs.base", EveryEnd)
+    assert ends_of(form(make)) == AS_TRUNCATED
+    for both_ends, is_cut in ((TERMINATED, False), (TRUNCATED, True)):
+        assert ends_of(form(make), both_ends) == [(not is_cut, is_cut)] * 2
 
 
 def test_copies_in_other_processes_are_known_by_the_entry_point_of_their_id():
@@ -175,6 +181,21 @@ def test_both_ends_at_every_time_limit_are_warned_of_once_with_the_flag(make, ca
     (record,) = [record for record in caplog.records if "--env_both_ends=truncated" in record.message]
     assert ends_of(make(), TRUNCATED)[1] == AS_TRUNCATED[1] and ends_of(make(), TERMINATED) == AS_TERMINATED
     assert [own for own in caplog.records if "env_both_ends" in own.message] == [record]
+
+
+@FORM
+def test_an_env_is_named_by_the_class_in_its_wrappers(form, caplog, monkeypatch):
+    monkeypatch.setattr(log, "propagate", True)
+    _warn_of_both_ends.cache_clear()
+    ends_of(form(BothAtLimit))
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["BothAtLimit"]
+
+
+def test_an_object_with_the_methods_of_rsl_rls_vecenv_follows_its_row():
+    own = TorchCrowd(2)
+    assert convention_of(own) is convention_of(SimulatorVectorEnv(own)) is RSL_RL
+    own.episode_length_buf = None
+    assert convention_of(own) is UNKNOWN
 
 
 def test_an_env_with_an_episode_that_is_truncated_alone_is_not_warned_of(caplog, monkeypatch):

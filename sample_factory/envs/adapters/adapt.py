@@ -22,7 +22,7 @@ def adapt(env: Any, both_ends: str = AUTO) -> MultiAgentEnv:
     both_ends: what both ends at once count as, see EpisodeEnds.
     """
     convention = convention_of(env)
-    if convention.both_ends == UNLESS_DEAD:
+    if convention.both_ends == UNLESS_DEAD and both_ends == AUTO:
         env = _with_deaths(env)
     if convention.is_functional:
         raise TypeError(

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from sample_factory.envs.contract import NUM_CHECKED, check_observation
-from sample_factory.envs.conventions import AUTO, TERMINATED, TRUNCATED, convention_of
+from sample_factory.envs.conventions import AUTO, TERMINATED, TRUNCATED, convention_of, name_of
 from sample_factory.envs.protocol import EnvContractError, MultiAgentEnv, Picture, TrainingInfoBox
 from sample_factory.runtime.log import log
 from sample_factory.spaces.actions import action_decoder, action_layout
@@ -30,7 +30,7 @@ class EpisodeEnds:
 
     def __init__(self, env: Any):
         self.both = AUTO
-        self._env_name = type(env).__name__
+        self._env_name = name_of(env)
         self._by_package = convention_of(env).both_ends
         self._num_both = 0
         self._is_settled = self._by_package != TERMINATED

@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
 from sample_factory.envs import contract
 from sample_factory.envs.abilities import HoldsEnv, LimitsEpisodes, SpreadsEpisodes
@@ -24,18 +25,17 @@ from sample_factory.envs.adapters.old_gym import (
     reset_with_seed,
     takes_seed,
 )
-from sample_factory.envs.adapters.simulator_resets import AGES, Resets, is_vec_env, reset_mode
 from sample_factory.envs.adapters.simulator_spaces import action_space, observation_space
 from sample_factory.envs.adapters.simulator_values import (
     InfoReader,
     find,
-    name_of,
     note_once,
     numbers_by_env,
     shape_of,
 )
 from sample_factory.envs.adapters.tensors import Crossing, fill, no_grad, to_host
-from sample_factory.envs.adapters.vector_env import FINAL_INFO, FINAL_KEYS, MODES_OF_STEP
+from sample_factory.envs.adapters.vector_env import FINAL_INFO, FINAL_KEYS, MODES_OF_STEP, checked_mode
+from sample_factory.envs.conventions import AGES, convention_of, is_vec_env, name_of
 from sample_factory.envs.protocol import EnvContractError, named_faults
 
 # Keys of infos: which envs were cut by a time limit, [N]. rsl_rl and Isaac Gym; Brax; old gym.
@@ -64,7 +64,7 @@ def is_simulator(env: Any) -> bool:
         is_space = isinstance(single, spaces.Space)
         return is_space and env.observation_space == gym.vector.utils.batch_space(single, 1)
     if num_envs == 1 and is_old_env(env):
-        return reset_mode(env) is not None
+        return _declared_mode(env) is not None
     return hasattr(env, "reset") or hasattr(env, "get_observations")
 
 
@@ -77,7 +77,7 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
     - The observations of the critic may be a group of the others. If they are in the infos (rsl_rl 2) or are
       the second value of 5 (rsl_rl 1, see PRIVILEGED), the groups get the names "policy" and "critic".
     - `reset` is called at the start only; without it, `get_observations`. A simulator resets envs itself, in
-      the step that ends their episode, or in the next one, see `reset_mode`.
+      the step that ends their episode, or in the next one: as `metadata` or the table of conventions says.
     - The observation space is the declared one, where the first observations fit it; the rest follows from
       these. Without an action space, an action has `num_actions` numbers.
     """
@@ -86,8 +86,8 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         self.env = env
         self.num_envs = int(find(env, "num_envs"))
         declared = dict(find(env, "metadata") or {})
-        self._resets = Resets(env, self.num_envs)
-        self.metadata = {**drawing(declared), "autoreset_mode": self._resets.mode}
+        self._mode = checked_mode(name_of(env), _declared_mode(env), MODES_OF_STEP)
+        self.metadata = {**drawing(declared), "autoreset_mode": self._mode}
         self.render_mode = find(env, "render_mode")
         self._crossing = Crossing()
         self._is_privileged = any(find(env, name) is not None for name in PRIVILEGED)
@@ -140,9 +140,11 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
                 observations = self._begin(seed)
         if not is_spread:
             self._spread()
-        self._resets.begin()
-        waiting = self._resets.waiting
-        return observations, {"is_active": ~waiting} if waiting.any() else {}
+        # Isaac Gym's `reset` resets no env. Its first `step` resets those that `reset_buf` names.
+        due = None if self._mode == AutoresetMode.SAME_STEP else find(self.env, "reset_buf")
+        if due is None:
+            return observations, {}
+        return observations, {"is_active": numbers_by_env("reset_buf", due, self.num_envs) == 0}
 
     def spread_episodes(self, seed: int) -> None:
         self._spread_seed = seed
@@ -171,7 +173,6 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         if len(values) == 3 and self._is_of_critic(values[0]):
             beside, *values = values
         observations, *values = self._crossing.to_host((_with_critic(observations, beside), *values))
-        self._check_groups(observations)
         names = ("rewards", "done") if len(values) == 2 else ("rewards", "terminated", "truncated")
         rewards, *ends = (numbers_by_env(*pair, self.num_envs) for pair in zip(names, values))
         if not all(((end == 0) | (end == 1)).all() for end in ends):
@@ -182,23 +183,16 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         terminated = ends[0] != 0
         truncated = ends[1] != 0 if len(ends) == 2 else np.zeros_like(terminated)
         ended = terminated | truncated
-        only_reset = self._resets.after_step(ended)
-        if only_reset.any():
-            rewards = np.where(only_reset, 0, rewards)
-            if (ended & only_reset).any():  # of no episode; the next step resets these envs again
-                terminated, truncated, ended = (end & ~only_reset for end in (terminated, truncated, ended))
-                infos = {**infos, "is_active": ~self._resets.waiting}
         if not ended.any():
             active = {"is_active": infos["is_active"]} if "is_active" in infos else {}
             return observations, rewards, terminated, truncated, self._infos.read(active)
-        self._resets.check(self.max_episode_steps())
         end_infos = self._infos.at_end(infos)
         key = next((key for key in TIME_OUTS if infos.get(key) is not None), None)
         if self._is_finite:
             terminated, truncated = ended, np.zeros_like(ended)
         elif key is not None:
             is_cut = numbers_by_env(f"infos[{key!r}]", infos[key], self.num_envs)
-            if ((is_cut != 0) & ~(ended | only_reset)).any():
+            if ((is_cut != 0) & ~ended).any():
                 # In some hand tasks of Isaac Gym, `done` and the same time-out follow in the next step.
                 note_once(
                     f"{name_of(self.env)}: infos[{key!r}] cuts an episode that `done` does not end, "
@@ -220,16 +214,6 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         has_numbers = shape_of(value) in ((self.num_envs,), (self.num_envs, 1))
         return value is None or (self._is_privileged and not has_numbers)
 
-    def _check_groups(self, observations: Any) -> None:
-        """Raises EnvContractError if `step` returned other groups of observations than `reset`."""
-        space = self.single_observation_space
-        known = space.spaces if isinstance(space, spaces.Dict) else {}
-        if isinstance(observations, Mapping) and observations.keys() != known.keys():
-            raise EnvContractError(
-                f"step returned the observations {', '.join(observations)}; the first ones of the env were "
-                f"{', '.join(known) or 'not in a dict'}"
-            )
-
     def render(self) -> Any:
         """Returns pictures of envs, or one of all, [1 or N, height, width, 3]; None if it draws none."""
         if not hasattr(self.env, "render"):
@@ -244,6 +228,12 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         is_half_made = gym_of_old is not None and isinstance(own, gym_of_old.vector.VectorEnv)
         if hasattr(self.env, "close") and not (is_half_made and "closed" not in vars(own)):
             self.env.close()
+
+
+def _declared_mode(env: Any) -> Any:
+    """Returns when a simulator resets its envs: as its metadata say, else by the table; None if neither."""
+    declared = (find(env, "metadata") or {}).get("autoreset_mode")
+    return convention_of(env).autoreset if declared is None else declared
 
 
 def _with_critic(observations: Any, beside: Any) -> Any:

@@ -9,7 +9,8 @@ from gymnasium import spaces
 
 from sample_factory.envs import contract
 from sample_factory.envs.adapters.old_gym import to_gymnasium
-from sample_factory.envs.adapters.simulator_values import find, name_of
+from sample_factory.envs.adapters.simulator_values import find
+from sample_factory.envs.conventions import name_of
 from sample_factory.envs.protocol import EnvContractError
 from sample_factory.spaces.observations import UnsupportedSpace
 

@@ -25,11 +25,6 @@ def find(env: Any, name: str) -> Any:
     return v1_attribute(v1_attribute(env, "unwrapped", env), name, None) if found is None else found
 
 
-def name_of(env: Any) -> str:
-    """Returns the name of the class of an env, looked up behind its wrappers."""
-    return type(find(env, "unwrapped") or env).__name__
-
-
 @functools.cache  # once in a process
 def note_once(text: str, level: int = logging.INFO) -> None:
     log.log(level, text)

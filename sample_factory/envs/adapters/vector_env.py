@@ -11,7 +11,7 @@ from sample_factory.envs import contract
 from sample_factory.envs.abilities import StepsInBackground
 from sample_factory.envs.adapters.adapter import Adapter
 from sample_factory.envs.adapters.tensors import Crossing, to_host
-from sample_factory.envs.conventions import convention_of
+from sample_factory.envs.conventions import convention_of, name_of
 from sample_factory.envs.end_infos import REPORTED, copy_info
 from sample_factory.envs.protocol import (
     NO_END_INFOS,
@@ -58,7 +58,7 @@ class VectorEnvAdapter(Adapter):
         contract.check_reset_parameters(env)
         if convention_of(env).stands_still:
             raise EnvContractError(
-                f"a step of {type(env).__name__} that resets some copies leaves the others where they are; "
+                f"a step of {name_of(env)} that resets some copies leaves the others where they are; "
                 "make copies of single envs: gymnasium.make_vec(..., vectorization_mode='sync')"
             )
         self.num_agents = env.num_envs
@@ -75,9 +75,12 @@ class VectorEnvAdapter(Adapter):
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         observations, infos = contract.unpack_reset(self.env.reset(seed=seed))
         contract.check_info(infos, "reset")
-        self._resets[:] = False
         self._write(self._crossing.to_host((observations,))[0], into)  # the path that they have in a step
-        return _active_agents(infos)
+        active = _active_agents(infos)
+        self._resets = np.zeros(self.num_agents, bool)
+        if active is not None and self._mode == AutoresetMode.NEXT_STEP:  # as Isaac Gym
+            self._resets = ~active
+        return active
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         return self._store(self.env.step(self._to_env(actions)), into)
@@ -105,6 +108,7 @@ class VectorEnvAdapter(Adapter):
         end_infos = NO_END_INFOS
         ended = terminated | truncated
         were_reset, self._resets = self._resets, np.zeros(self.num_agents, bool)
+        rewards[were_reset] = 0  # of no episode
         if ended.any():
             truncated = self.ends.are_cut(terminated, truncated)
             terminated = ended & ~truncated
@@ -170,26 +174,32 @@ def _keep_numbers(env: "gym.vector.VectorEnv[Any, Any, Any]") -> None:
 
 
 def autoreset_mode(env: "gym.vector.VectorEnv[Any, Any, Any]") -> AutoresetMode:
-    """Returns when an env resets a sub-env: as it declares it, else by the table of conventions.
-
-    Raises EnvContractError if that is unknown: a wrong guess would lose the first step of each episode.
-    """
+    """Returns when an env resets a sub-env: as it declares it, else by the table of conventions. Raises as
+    `checked_mode`."""
     declared = None
     # All classes without metadata share those of VectorEnv, into which ale-py writes the mode of any env.
     if env.metadata is not gym.vector.VectorEnv.metadata:
         declared = env.metadata.get("autoreset_mode")
     if declared is None:
         declared = vars(env.unwrapped).get("autoreset_mode", convention_of(env).autoreset)
+    return checked_mode(name_of(env), declared, MODES)
+
+
+def checked_mode(env_name: str, declared: Any, modes: str) -> AutoresetMode:
+    """Returns the mode that an env declares, or that the table of conventions has.
+
+    Raises EnvContractError if there is none (None): a wrong guess would lose the first step of each episode.
+    modes: says what to declare.
+    """
     if declared is None:
         raise EnvContractError(
-            f"{type(env).__name__} does not say when it resets an env whose episode has ended; {MODES}"
+            f"{env_name} does not say when it resets an env whose episode has ended; {modes}"
         )
     try:
         return AutoresetMode(declared)
     except ValueError:
-        raise EnvContractError(
-            f"metadata['autoreset_mode'] is {contract.describe(declared)}; {MODES}"
-        ) from None
+        text = f"metadata['autoreset_mode'] is {contract.describe(declared)}; {modes}"
+        raise EnvContractError(text) from None
 
 
 def _check_result(num_agents: int, rewards: Any, terminated: Any, truncated: Any, infos: Any) -> None:

@@ -155,6 +155,10 @@ class ShapedEnv(Scripted, Shaped):
     pass
 
 
+class ShapedGame(Alternating, Shaped):
+    pass
+
+
 class ShapedWrapper(pettingzoo.utils.BaseParallelWrapper, Shaped):
     pass
 
@@ -165,8 +169,9 @@ class ShapedWrapper(pettingzoo.utils.BaseParallelWrapper, Shaped):
         lambda: pettingzoo.utils.BaseParallelWrapper(ShapedEnv([])),
         lambda: pettingzoo.utils.BaseParallelWrapper(ShapedWrapper(Scripted([]))),
         lambda: pettingzoo.utils.aec_to_parallel(pettingzoo.utils.parallel_to_aec(ShapedEnv([]))),
+        lambda: pettingzoo.utils.OrderEnforcingWrapper(ShapedGame()),
     ],
-    ids=["env", "wrapper", "converted"],
+    ids=["env", "wrapper", "converted", "turn-based"],
 )
 def test_reward_shaping_is_found_in_and_inside_pettingzoos_wrappers(make):
     assert find_ability(adapt(make()).env, RewardShaping).get_default_reward_shaping() == {"x": 1.0}
