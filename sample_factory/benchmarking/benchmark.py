@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sample_factory.benchmarking.advice import advice, advice_for_fast_env
 from sample_factory.benchmarking.benchmark_flags import BenchmarkFlags, training_flags
 from sample_factory.benchmarking.machine import describe_hardware, used_by_others
-from sample_factory.benchmarking.stages import OTHERS, STAGES, Stage, num_processes, run_stage
+from sample_factory.benchmarking.stages import MAIN, OTHERS, SAMPLER, STAGES, Stage, num_processes, run_stage
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.versions import versions
@@ -30,9 +30,9 @@ if TYPE_CHECKING:  # importing it would load gymnasium, also for --help
 USUAL_START_SECONDS = 6  # for the announced durations
 PRINTED_WIDTH = 80  # characters
 ROLES = {
-    "main": "main process",
+    MAIN: "main process",
     **{component: processes for component, (_, processes) in PARTS.items()},
-    "sampler": "inline samplers",
+    SAMPLER: "inline samplers",
     OTHERS: "started by them (simulators)",
 }
 

@@ -1,8 +1,7 @@
 """Steps envs with random actions on every core, without a network."""
 
-import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,7 @@ from sample_factory.config.flags import flag
 from sample_factory.config.sampling_flags import ROLLOUT_WORKER_NICENESS
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.monitoring.figures import Figures, RunProcess, new_figures_file, write_figures
+from sample_factory.monitoring.figures import Figures, new_figures_file, write_figures
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildContext, ChildOptions
 from sample_factory.runtime.clock import Every
@@ -170,7 +169,7 @@ def sample(config: Config) -> list[str]:
         while not supervisor.is_ready and not signals.requested:
             time.sleep(POLL_SECONDS)
             supervisor.check()
-        write = _figures_writer(config, workers)
+        write = _figures_writer(config)
         write(0.0, 0, None)
         _watch(supervisor, signals, progress, config, write)
         stop_all(supervisor.children, STOP_GRACE_SECONDS)
@@ -200,7 +199,7 @@ def _make_worker(config: Config, family: EnvFamily, progress: SharedArrays, inde
     return Child(f"sampler_{index}", RandomSampler, (index, family, config, progress), options)
 
 
-def _figures_writer(config: Config, workers: Sequence[Child]) -> Callable[[float, int, float | None], None]:
+def _figures_writer(config: Config) -> Callable[[float, int, float | None], None]:
     """Returns a function that appends a line to --figures_file, if there is one.
 
     Its arguments: seconds and env frames so far, and FPS over the last --status_interval, if it is known.
@@ -209,12 +208,10 @@ def _figures_writer(config: Config, workers: Sequence[Child]) -> Callable[[float
     if path is None:
         return lambda seconds, env_frames, fps: None
     file = new_figures_file(path)
-    samplers = (RunProcess("sampler", index, worker.pid) for index, worker in enumerate(workers))
-    processes = (RunProcess("main", 0, os.getpid()), *samplers)
 
     def write(seconds: float, env_frames: int, fps: float | None) -> None:
         by_window = {} if fps is None else {f"{config.monitoring.status_interval:g}": fps}
-        write_figures(file, Figures(time.time(), seconds, env_frames, 0, by_window, (), {}, (), processes))
+        write_figures(file, Figures(time.time(), seconds, env_frames, 0, by_window, (), {}, ()))
 
     return write
 

@@ -3,6 +3,7 @@
 The command writes figures, which give the speed; the use of CPU and memory is looked up from outside.
 """
 
+import collections
 import contextlib
 import math
 import shlex
@@ -19,6 +20,7 @@ import psutil
 from sample_factory.benchmarking.benchmark_flags import simulation_flags, training_flags
 from sample_factory.config.config import Config
 from sample_factory.config.flags import NEVER
+from sample_factory.monitoring.bottleneck import PARTS
 from sample_factory.monitoring.figures import Figures, read_figures
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import kill_group
@@ -43,6 +45,8 @@ STOLEN = "steal"  # of a virtual machine, while another one had the core
 NOT_BUSY = ("idle", "iowait", STOLEN, "guest", "guest_nice")
 WARNING = "] WARNING "  # in the log
 NOT_A_SHARE = ("memory_mb", "avg_batch_size")
+MAIN = "main"  # role of the program itself
+SAMPLER = "sampler"  # of an inline sampler, and of a worker of `dummy_sampler`
 OTHERS = "others"  # role of the processes that the run's own processes have started, e.g. simulators
 
 
@@ -61,7 +65,7 @@ class Usage(NamedTuple):
     time: float  # seconds since 1970
     cpu_seconds: float  # used so far by the processes that are alive
     machine_seconds: float  # that the available cores have been busy so far, with any program
-    memory_mb: Mapping[int, float]  # resident, by process id
+    memory_mb: Mapping[str, Sequence[float]]  # resident, of each process, by role
     stolen_seconds: float = 0.0  # that the host of this virtual machine has taken from the available cores
     gpu_busy: float | None = None  # share of the time since the previous usage, 0..1; None without a GPU
 
@@ -190,7 +194,7 @@ def run_program(
 def usage_of(pid: int, gpu_busy: float | None = None) -> Usage | None:
     """Returns the usage of a program; None if there is no such process."""
     cpu_seconds = 0.0
-    memory = {}
+    memory = collections.defaultdict(list)
     try:
         program = psutil.Process(pid)
         processes = [program, *program.children(recursive=True)]
@@ -200,7 +204,8 @@ def usage_of(pid: int, gpu_busy: float | None = None) -> Usage | None:
         try:
             with process.oneshot():
                 times = process.cpu_times()
-                memory[process.pid] = process.memory_info().rss / 2**20
+                role = MAIN if process == program else role_of(process.name())
+                memory[role].append(process.memory_info().rss / 2**20)
         except psutil.Error:
             continue  # it has ended meanwhile
         cpu_seconds += times.user + times.system
@@ -212,6 +217,12 @@ def usage_of(pid: int, gpu_busy: float | None = None) -> Usage | None:
             busy += sum(seconds for state, seconds in states.items() if state not in NOT_BUSY)
             stolen += states.get(STOLEN, 0.0)
     return Usage(time.time(), cpu_seconds, busy, memory, stolen, gpu_busy)
+
+
+def role_of(name: str) -> str:
+    """Returns the role of a process by the name that `top` shows: "policy_worker_0" -> "policy_worker"."""
+    role = name.rstrip("_0123456789")
+    return role if role in (*PARTS, SAMPLER) else OTHERS
 
 
 def end_program(process: "subprocess.Popen[bytes]") -> None:
@@ -254,14 +265,13 @@ def measure(
     if stage == "sampling":  # without learning the learner only counts frames
         parts.pop("learner", None)
     learner = next(iter(figures[-1].learners), None)
-    roles = {process.pid: process.role for line in figures for process in line.processes}
     inside = [usage for usage in usages if window[0] <= usage.time <= window[1]]
     return Stage(
         total,
         figures[0].time - began,
         next((line.time - began for line in figures if line.env_frames > 0), None),
         busy_cores(inside),
-        memory_by_role(inside or usages[-1:], roles),
+        memory_by_role(inside or usages[-1:]),
         parts,
         stats.get("policy_worker", {}).get("avg_batch_size"),
         "" if learner is None else f"on {learner.device} in {learner.precision}",
@@ -342,15 +352,8 @@ def busy_cores(usages: Sequence[Usage]) -> dict[str, float] | None:
     return {"ours": max(0.0, ours), "of_others": max(0.0, of_all - ours), "stolen": max(0.0, stolen)}
 
 
-def memory_by_role(usages: Sequence[Usage], roles: Mapping[int, str]) -> dict[str, dict[str, float]]:
-    """Returns role -> number of processes and memory, at the moment when the program used most memory.
-
-    roles: by process id; any other process has the role OTHERS.
-    """
-    found: dict[str, dict[str, float]] = {}
-    most = max(usages, key=lambda usage: sum(usage.memory_mb.values()), default=None)
-    for pid, megabytes in most.memory_mb.items() if most else ():
-        of_role = found.setdefault(roles.get(pid, OTHERS), {"processes": 0, "total_mb": 0.0})
-        of_role["processes"] += 1
-        of_role["total_mb"] += megabytes
-    return found
+def memory_by_role(usages: Sequence[Usage]) -> dict[str, dict[str, float]]:
+    """Returns role -> number of processes and memory, at the moment when the program used most memory."""
+    memories = (usage.memory_mb for usage in usages)
+    most = max(memories, key=lambda memory: sum(map(sum, memory.values())), default={})
+    return {role: {"processes": len(each), "total_mb": sum(each)} for role, each in most.items()}

@@ -1,6 +1,5 @@
 """Runs the workers of an experiment in processes of their own, which is the default."""
 
-import os
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +22,6 @@ from sample_factory.launch.workers import (
     sampling_specs,
 )
 from sample_factory.mainloop.main_loop import Loop, Resources
-from sample_factory.monitoring.figures import RunProcess
 from sample_factory.runtime.child import Child, ChildFailed
 from sample_factory.runtime.failures import collected
 from sample_factory.runtime.local_ray import Cluster
@@ -113,15 +111,6 @@ class ProcessRun:
         short = f"{signal_name} received: saving and stopping; another one ends without saving"
         text = "%s received: saving and stopping. Another one ends the run without saving"
         log.info(text, signal_name, extra={"short": short})
-
-    def processes(self) -> list[RunProcess]:
-        """Returns the processes that run at the moment, this one included."""
-        processes = [RunProcess("main", 0, os.getpid())]
-        for child in self._supervisor.children:
-            spec = self._specs[child.name]
-            if child.is_alive:
-                processes.append(RunProcess(spec.shown_role, spec.worker_index, child.pid, spec.policy_id))
-        return processes
 
     def _log_start(self) -> None:
         """Logs from time to time how many processes are ready, and once that all are."""

@@ -1,6 +1,5 @@
 """Runs all workers of an experiment in one process: --serial_mode=True, for debugging and exact tests."""
 
-import os
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 from sample_factory.exchange.run_plan import SamplingPlan
 from sample_factory.launch.workers import LEARNER, POLICY_WORKER, ROLLOUT_WORKER, WorkerSpec, sampling_specs
 from sample_factory.mainloop.main_loop import Loop, Resources
-from sample_factory.monitoring.figures import RunProcess
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.failures import ChildFailed, collected
 from sample_factory.runtime.registry import resolve
@@ -48,10 +46,6 @@ class SerialRun:
         shared = self._resources.buffers, self._resources.channels, self._context
         specs = [spec for spec in self._specs if spec.role == role]
         return [resolve(spec.factory)(*spec.args, *shared) for spec in specs]
-
-    def processes(self) -> list[RunProcess]:
-        """Returns this process."""
-        return [RunProcess("main", 0, os.getpid())]
 
     def make_envs(self) -> None:
         """Builds the rollout workers, which make their envs and reset them."""

@@ -55,7 +55,7 @@ class WorkerSpec(NamedTuple):
 
     @property
     def shown_role(self) -> str:
-        """The role in logs and in --figures_file, where an "other learner" is a learner too."""
+        """The role in logs and names, where an "other learner" is a learner too."""
         return LEARNER if self.role == OTHER_LEARNER else self.role
 
     @property

@@ -22,7 +22,7 @@ from sample_factory.mainloop.observing import FamilyMetricsSubscriber, Observers
 from sample_factory.mainloop.subscribers import Evolution, LeagueSubscriber
 from sample_factory.monitoring.best_policies import BestPolicies
 from sample_factory.monitoring.console import summary_lines
-from sample_factory.monitoring.figures import FiguresWriter, RunProcess
+from sample_factory.monitoring.figures import FiguresWriter
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.run_progress import RunProgress
 from sample_factory.monitoring.subscriber import Subscriber
@@ -114,13 +114,9 @@ class MainLoop(Loop):
         self,
         plan: RunPlan,
         resources: Resources,
-        processes: Callable[[], Sequence[RunProcess]],
         make_evaluations: MakeSubscriber | None = None,
     ):
-        """processes: returns the processes that run at the moment, for --figures_file.
-
-        make_evaluations: makes the subscriber for evaluations during training, which is above this package.
-        """
+        """make_evaluations: makes the subscriber for evaluations, which are above this package."""
         self._config = plan.config
         channels = resources.channels
         self._reports = channels.reports
@@ -132,16 +128,14 @@ class MainLoop(Loop):
                 _frames_before(plan), self._to_workers, self._config.sampling.serial_mode
             )
         self._observed_run = ObservedRun(self._config, self._monitor.policies, self._training_info)
-        self._subscribers = self._make_subscribers(plan, resources, processes)
+        self._subscribers = self._make_subscribers(plan, resources)
         if plan.evaluation is not None and make_evaluations is not None:
             self._subscribers.append(make_evaluations(plan, self._monitor, channels, self.publish))
         self._to_workers.send()  # before the workers start: these are the first messages that they receive
         self._has_started = False
         self._time_to_look = Every(LOOK_SECONDS)
 
-    def _make_subscribers(
-        self, plan: RunPlan, resources: Resources, processes: Callable[[], Sequence[RunProcess]]
-    ) -> list[Subscriber]:
+    def _make_subscribers(self, plan: RunPlan, resources: Resources) -> list[Subscriber]:
         """Returns the subscribers in the order in which they get reports and take turns.
 
         The monitor is first, so that its counters include a report when the other subscribers get it.
@@ -167,7 +161,7 @@ class MainLoop(Loop):
         if resources.league is not None:
             subscribers.append(LeagueSubscriber(resources.league, config, monitor, self._to_workers))
         if flags.figures_file is not None:
-            subscribers.append(FiguresWriter(flags.figures_file, flags.status_interval, monitor, processes))
+            subscribers.append(FiguresWriter(flags.figures_file, flags.status_interval, monitor))
         if plan.observers:
             interval = flags.experiment_summaries_interval
             subscribers.append(

@@ -15,17 +15,13 @@ the end. Fields:
   processes of that kind and the last 20 s: shares of their time, 0..1, "wait" among them; memory_mb;
   avg_batch_size.
 - learners: a list of objects with policy_id, device, precision and num_parameters.
-- processes: a list of objects with role, worker_index, policy_id (or null) and pid. Roles: "main",
-  "rollout_worker", "policy_worker", "learner", "sampler" (an inline sampler, or a worker of `dummy_sampler`).
-  worker_index counts the processes of one role, policy workers those of one policy_id. Processes that these
-  start, such as simulators, are not listed.
 - agents: number of agents in all envs; `dummy_sampler`: 0.
 """
 
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,15 +30,6 @@ from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.monitoring.summaries import PendingFile
 from sample_factory.runtime.clock import Every
-
-
-class RunProcess(NamedTuple):
-    """A process of a run; the fields are described at the top of this module."""
-
-    role: str
-    worker_index: int
-    pid: int
-    policy_id: int | None = None
 
 
 class PolicyCounters(NamedTuple):
@@ -64,7 +51,6 @@ class Figures(NamedTuple):
     policies: tuple[PolicyCounters, ...]
     components: Mapping[str, Mapping[str, float]]
     learners: tuple[LearnerReady, ...]
-    processes: tuple[RunProcess, ...]
     agents: int = 0
 
 
@@ -76,7 +62,7 @@ def new_figures_file(path: str) -> PendingFile:
 def write_figures(file: PendingFile, figures: Figures) -> None:
     """Appends a line to the file. While it is being written, a reader may see a part of it."""
     fields = figures._asdict()
-    for name in ("policies", "learners", "processes"):
+    for name in ("policies", "learners"):
         fields[name] = [item._asdict() for item in fields[name]]
     file.records.write(f"{json.dumps(fields)}\n".encode())
     file.flush()
@@ -91,7 +77,6 @@ def read_figures(path: Path) -> list[Figures]:
         fields = json.loads(line)
         fields["policies"] = tuple(PolicyCounters(**item) for item in fields["policies"])
         fields["learners"] = tuple(LearnerReady(**item) for item in fields["learners"])
-        fields["processes"] = tuple(RunProcess(**item) for item in fields["processes"])
         found.append(Figures(**fields))
     return found
 
@@ -104,14 +89,11 @@ class FiguresWriter(Subscriber):
         path: str,
         status_interval: float,
         monitor: Monitor,
-        processes: Callable[[], Sequence[RunProcess]],
         now: Callable[[], float] = time.time,
     ):
-        """status_interval: seconds between lines. monitor: gets each report before this object does.
-        processes: returns the processes that run at the moment."""
+        """status_interval: seconds between lines. monitor: gets each report before this object does."""
         self._file = new_figures_file(path)
         self._monitor = monitor
-        self._processes = processes
         self._now = now
         self._status_interval = status_interval
         self._counted_at = [0.0] * len(monitor.policies)
@@ -161,7 +143,6 @@ class FiguresWriter(Subscriber):
             policies=tuple(counters),
             components=self._monitor.components.means(),
             learners=tuple(self._learners.values()),
-            processes=tuple(self._processes()),
             agents=progress.num_agents,
         )
         write_figures(self._file, figures)

@@ -160,7 +160,7 @@ def _train(plan: RunPlan, signals: StopSignals) -> RunResult:
         _log_plan(plan)
         resources = allocate_training(plan)._replace(lock=folder.lock)
         run = _make_run(plan, resources)
-        loop = MainLoop(plan, resources, run.processes, Evaluations)
+        loop = MainLoop(plan, resources, Evaluations)
         failures = run.run(loop, signals)
         is_complete = loop.is_done and not signals.requested
         if is_complete and not failures:

@@ -18,6 +18,7 @@ from sample_factory.benchmarking.stages import (
     mean_gpu_busy,
     measure,
     memory_by_role,
+    role_of,
     run_program,
     run_stage,
     usage_of,
@@ -33,9 +34,7 @@ BEGAN = 990.0
 
 def line(time, env_frames=0, policies=(), components=None, learners=()):
     """Figures of a run that was ready at 1000."""
-    return Figures(
-        time, time - 1000, env_frames, 0, {}, tuple(policies), components or {}, tuple(learners), ()
-    )
+    return Figures(time, time - 1000, env_frames, 0, {}, tuple(policies), components or {}, tuple(learners))
 
 
 @pytest.fixture(scope="module")
@@ -108,21 +107,19 @@ def test_shares_become_milliseconds_of_a_step_a_batch_and_an_iteration(config, f
 
 
 def test_usage_is_the_growth_and_the_memory_is_that_of_the_largest_moment():
-    roles = {1: "main", 2: "rollout_worker", 3: "rollout_worker"}
-    usages = [
-        Usage(10, 10, 110, {1: 10.0, 2: 20.0, 4: 30.0}, 100, 0.1),
-        Usage(20, 25, 130, {1: 10.0, 2: 20.0, 3: 40.0, 5: 1.0, 6: 2.0}, 103, 0.75),
-    ]
+    few = {"main": [10.0], "rollout_worker": [20.0], "others": [30.0]}
+    many = {"main": [10.0], "rollout_worker": [20.0, 40.0], "others": [1.0, 2.0]}
+    usages = [Usage(10, 10, 110, few, 100, 0.1), Usage(20, 25, 130, many, 103, 0.75)]
     assert busy_cores(usages) == {"ours": 1.5, "of_others": 0.5, "stolen": 0.3}
     assert mean_gpu_busy(usages) == 0.75, "the first one is about the time before the window"
     assert mean_gpu_busy(usages[:1]) is None
     assert busy_cores(usages[:1]) is None
-    assert memory_by_role(usages, roles) == {
+    assert memory_by_role(usages) == {
         "main": {"processes": 1, "total_mb": 10.0},
         "rollout_worker": {"processes": 2, "total_mb": 60.0},
         "others": {"processes": 2, "total_mb": 3.0},
     }
-    assert memory_by_role([], roles) == {}
+    assert memory_by_role([]) == {}
 
 
 def test_a_program_is_watched_until_its_end(tmp_path, monkeypatch):
@@ -146,20 +143,37 @@ def test_a_program_that_takes_too_long_is_killed_with_its_group(tmp_path, monkey
     assert eventually(lambda: not is_alive(int(output)))
 
 
-def test_a_usage_has_the_memory_of_each_process_by_its_id():
-    child = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+def test_a_usage_has_the_memory_of_each_process_by_the_role_in_its_name():
+    child = (
+        "import time; open('/proc/self/comm', 'w').write('policy_worker_0'); print('named', flush=True)\n"
+        "time.sleep(60)"
+    )
     script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     options = {"stdout": subprocess.PIPE, "text": True, "start_new_session": True}
     process = subprocess.Popen([sys.executable, "-c", script], **options)
     try:
-        child_pid = int(process.stdout.readline())
+        assert process.stdout.readline() == "named\n"
         usage = usage_of(process.pid)
-        assert set(usage.memory_mb) == {process.pid, child_pid}
-        assert all(megabytes > 1 for megabytes in usage.memory_mb.values())
+        assert set(usage.memory_mb) == {"main", "policy_worker"}
+        assert all(megabytes > 1 for (megabytes,) in usage.memory_mb.values())
         assert 0 <= usage.cpu_seconds < usage.machine_seconds
     finally:
         stages.end_program(process)
     assert usage_of(process.pid) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("rollout_worker_", "rollout_worker"),  # Linux keeps 15 characters
+        ("sampler_12", "sampler"),
+        ("learner_0", "learner"),
+        ("vizdoom", "others"),
+        ("template", "others"),
+    ],
+)
+def test_the_name_of_a_process_tells_its_role(name, role):
+    assert role_of(name) == role
 
 
 @pytest.mark.parametrize("is_typed", [True, False])

@@ -41,7 +41,7 @@ def make_loop(tmp_path):
         plan = make_plan(config, CountingEnv(0, 2), family)
         population, league = make_population(plan), make_league(plan)
         resources = Resources(buffers, channels, population=population, league=league)
-        return MainLoop(plan, resources, processes=list), channels, config.experiment_dir
+        return MainLoop(plan, resources), channels, config.experiment_dir
 
     return make
 

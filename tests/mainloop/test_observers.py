@@ -39,7 +39,7 @@ def make_loop(tmp_path):
         plan = make_plan(config, CountingEnv(0, 1), observers=make_observers(config))
         info = plan.sampling.info._replace(receives_training_info=receives)
         plan = plan._replace(sampling=plan.sampling._replace(info=info))
-        loop = MainLoop(plan, Resources(buffers, channels), processes=list)
+        loop = MainLoop(plan, Resources(buffers, channels))
         return loop, channels, config.experiment_dir
 
     return make

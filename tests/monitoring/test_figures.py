@@ -4,12 +4,10 @@ import pytest
 
 from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.exchange.messages import LearnerReady, StatsReport, TrainReport
-from sample_factory.monitoring.figures import FiguresWriter, PolicyCounters, RunProcess, read_figures
+from sample_factory.monitoring.figures import FiguresWriter, PolicyCounters, read_figures
 from sample_factory.monitoring.monitor import Monitor
 from tests.monitoring.conftest import sizes
 
-MAIN = RunProcess("main", 0, 100)
-WORKER = RunProcess("policy_worker", 0, 123, policy_id=1)
 LEARNER = LearnerReady(0, "cpu", "fp32", 9)
 
 
@@ -33,7 +31,7 @@ def file(tmp_path):
 @pytest.fixture
 def writer(file, tmp_path, fake_time):
     monitor = Monitor(tmp_path, MonitoringFlags(), sizes(num_policies=2), now=fake_time)
-    writer = FollowingWriter(str(file), 5.0, monitor, lambda: [MAIN, WORKER], fake_time)
+    writer = FollowingWriter(str(file), 5.0, monitor, fake_time)
     writer.handle(LEARNER)
     for policy_id in range(2):
         writer.handle(TrainReport(policy_id, version=7, env_frames=1000, samples=500, stats=None))
@@ -71,14 +69,13 @@ def test_counters_are_those_of_this_run_with_the_time_at_which_they_were_reached
     assert (last.env_frames, last.samples) == (400, 100)
 
 
-def test_components_learners_and_processes_are_data(writer, file):
+def test_components_and_learners_are_data(writer, file):
     writer.handle(StatsReport("rollout_worker", 0, {"wait": 0.5, "memory_mb": 10.0}))
     writer.handle(StatsReport("rollout_worker", 0, {"wait": 0.7, "memory_mb": 30.0}))
     writer.tick()
     (line,) = read_figures(file)
     assert line.components == {"rollout_worker": {"wait": pytest.approx(0.6), "memory_mb": 20.0}}
     assert line.learners == (LEARNER,)
-    assert line.processes == (MAIN, WORKER)
     assert line.agents == sizes(num_policies=2).num_agents
 
 
