@@ -37,7 +37,7 @@ def other_distributions() -> list[str]:
     their top_level.txt: importlib.metadata would read the list of all their files, which takes seconds."""
     found = []
     for file in (file for folder in sys.path for file in Path(folder).glob("*.dist-info/top_level.txt")):
-        name, version = file.parent.stem.split("-")[:2]
+        name, _, version = file.parent.stem.partition("-")
         is_own = name.lower() == OWN and not version.startswith(("1.", "2."))
         if not is_own and OWN in file.read_text(errors="replace").split():
             found.append(f"{name} {version}")

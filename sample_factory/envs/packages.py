@@ -14,8 +14,10 @@ def is_installed(module: str) -> bool:
     """Returns whether a module can be imported. Imports the packages around it, and not the module."""
     if module in sys.modules:
         return sys.modules[module] is not None
-    parent = module.rpartition(".")[0]
-    return not (parent and not is_installed(parent)) and importlib.util.find_spec(module) is not None
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of what is around it, which may also be no package
+        return False
 
 
 def missing_package(user: str, package: str, extra: str, alternative: str = "") -> MissingPackage:

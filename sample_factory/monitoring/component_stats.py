@@ -41,8 +41,9 @@ class ComponentStats:
         """Counts an incident, and logs its text if it has one; about numbers, only the first of each cause in
         the run: each split of each worker sends one."""
         cause = NUMBER.sub("", incident.text)
-        is_repeated = incident.kind in OF_NUMBERS and cause in self._logged
-        self._logged.add(cause)
+        is_repeated = cause in self._logged
+        if incident.kind in OF_NUMBERS:
+            self._logged.add(cause)
         self.incidents[incident.kind] += incident.times
         if incident.text and not is_repeated:
             # The console shows a warning once, and TensorBoard how often it happened.

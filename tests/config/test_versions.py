@@ -45,6 +45,7 @@ def test_a_distribution_with_a_package_of_this_name_is_named_at_the_start_of_eve
         "sample_factory-2.1.1": "sample_factory\nsf_examples\n",
         f"sample_factory-{__version__}": "sample_factory\n",
         "other-1.0": "sample_factory_2\n",
+        "unversioned": "x\n",
     }.items():
         (tmp_path / f"{name}.dist-info").mkdir()
         (tmp_path / f"{name}.dist-info" / "top_level.txt").write_text(packages)

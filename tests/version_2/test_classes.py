@@ -98,7 +98,8 @@ def test_a_discretized_action_has_its_bounds_by_name_and_takes_arrays():
 
 def test_a_module_of_a_package_that_is_missing_is_not_available():
     assert is_module_available("os.path") and is_module_available("importlib.metadata")
-    assert not is_module_available("nothing_here") and not is_module_available("nothing_here.below")
+    for missing in ("nothing_here", "nothing_here.below", "math.below", "json.decoder.below"):
+        assert not is_module_available(missing)
 
 
 def test_layers_and_types_of_version_2():

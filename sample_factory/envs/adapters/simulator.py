@@ -185,7 +185,7 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         ended = terminated | truncated
         if not ended.any():
             active = {"is_active": infos["is_active"]} if "is_active" in infos else {}
-            return observations, rewards, terminated, truncated, self._infos.read(active)
+            return observations, rewards, terminated, truncated, active
         end_infos = self._infos.at_end(infos)
         key = next((key for key in TIME_OUTS if infos.get(key) is not None), None)
         if self._is_finite:

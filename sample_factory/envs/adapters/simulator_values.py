@@ -61,9 +61,12 @@ class InfoReader:
         self._crossing = crossing
 
     def at_end(self, infos: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what `read` does. What is in LOGS, or has a name with a slash as craftax's achievements,
-        becomes further statistics of episodes."""
-        kept = self.read(infos)
+        """Returns entries of infos on the host: a text or a number for all envs, an array [N], and dicts of
+        these. What is in LOGS, where the mean of an array counts as in rsl_rl's log, or has a name with a
+        slash as craftax's achievements, becomes further statistics of episodes."""
+        # Beneath a key, since the crossing keeps a buffer for each path.
+        host = self._crossing.to_host({"infos": self._chosen(infos)})["infos"]
+        kept: dict[str, Any] = self._plain(host)
         stats: dict[str, Any] = {name: kept.pop(name) for name in list(kept) if "/" in name}
         for name in LOGS:
             if isinstance(kept.get(name), Mapping):
@@ -76,16 +79,6 @@ class InfoReader:
             kept[EXTRA_STATS] = {**stats, **(own if isinstance(own, Mapping) else {EXTRA_STATS: own})}
         return kept
 
-    def read(self, infos: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns entries of infos on the host: a text or a number for all envs, an array [N], the mean of
-        any other array in LOGS, as rsl_rl logs it, and dicts of these."""
-        chosen = self._chosen(infos)
-        if not chosen:
-            return {}
-        # Beneath a key, since the crossing keeps a buffer for each path.
-        kept: dict[str, Any] = self._plain(self._crossing.to_host({"infos": chosen})["infos"])
-        return kept
-
     def _chosen(self, infos: Mapping[str, Any], is_log: bool = False) -> dict[str, Any]:
         chosen: dict[str, Any] = {}
         for key, value in infos.items():
@@ -96,7 +89,7 @@ class InfoReader:
         return chosen
 
     def _plain(self, value: Any) -> Any:
-        """Returns an entry as `read` does; None for what is neither a number nor a text."""
+        """Returns an entry as `at_end` does; None for what is neither a number nor a text."""
         if isinstance(value, Mapping):
             plain = {key: self._plain(inner) for key, inner in value.items()}
             return {key: inner for key, inner in plain.items() if inner is not None}

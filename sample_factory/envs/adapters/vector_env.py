@@ -219,7 +219,7 @@ def _active_agents(infos: Mapping[str, Any]) -> np.ndarray | None:
     """Returns a copy of `is_active` in the infos, [num_agents] bool, True where it is masked; or None."""
     if "is_active" not in infos:
         return None
-    active = np.array(to_host(infos["is_active"]), bool)
+    active = np.array(to_host(infos["is_active"]), bool).reshape(-1)
     mask = to_host(infos.get("_is_active"))
     if mask is not None:
         active[~mask] = True
