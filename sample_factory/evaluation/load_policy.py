@@ -124,7 +124,7 @@ class LoadedPolicy:
 
         After `reset(num_envs=n)`: takes a batch as a vector env returns it (an array [n, ...], for a Dict or
         Tuple space a dict or tuple of arrays), and returns a batch of actions as a vector env takes it
-        (Discrete: int64 [n]; Box: [n, ...] of its dtype, clipped to its bounds). After `reset(agents=...)`:
+        ([n, ...] of the dtype of its space; of a Box, clipped to its bounds). After `reset(agents=...)`:
         takes a dict of observations by agent, and returns a dict of actions by agent. Absent agents forget.
 
         Raises ValueError, with what is expected, for an observation that is not of its space.

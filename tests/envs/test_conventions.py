@@ -67,6 +67,12 @@ def test_an_env_that_is_a_function_of_a_state_is_refused_by_a_line_that_names_th
     assert (PAGE.parent / "BATCHED.md").exists()
 
 
+def test_an_env_that_a_package_has_made_of_a_function_of_a_state_is_adapted():
+    """As jumanji's JumanjiToGymWrapper, `unwrapped` is the function."""
+    functional = type("Empty", (), {"__module__": "jumanji.env"})()
+    assert adapt(known("jumanji.wrappers", Countdown, unwrapped=functional)()).num_agents == 1
+
+
 class BothAtLimit(Countdown):
     """An env that says terminated at every end, and also truncated where a time limit has cut the episode."""
 

@@ -21,10 +21,9 @@ def adapt(env: Any, both_ends: str = AUTO) -> MultiAgentEnv:
 
     both_ends: what both ends at once count as, see EpisodeEnds.
     """
-    convention = convention_of(env)
-    if convention.both_ends == UNLESS_DEAD and both_ends == AUTO:
+    if convention_of(env).both_ends == UNLESS_DEAD and both_ends == AUTO:
         env = _with_deaths(env)
-    if convention.is_functional:
+    if convention_of(type(env)).is_functional:  # and not an env made of one
         raise TypeError(
             f"make_env returned {type(env).__name__}, which is a function of a state; it should return a "
             "batched simulator made of it, see sample_factory/envs/BATCHED.md"

@@ -16,6 +16,7 @@ except ImportError:  # then there is no env to wrap
     BaseParallelWrapper = object
 
 from sample_factory.envs.contract import to_number
+from sample_factory.envs.conventions import TRUNCATED, convention_of
 from sample_factory.envs.end_infos import true_objective
 from sample_factory.envs.protocol import EPISODE_CONTINUES
 
@@ -57,8 +58,9 @@ class ShapedEpisode:
 class PotentialShaping(gym.Wrapper):
     """Adds gamma * phi(s') - phi(s) to the reward of a single-agent env; optimal policies stay optimal.
 
-    The env's unshaped return is reported as the true objective unless the env reports one itself. Where lost
-    lives end episodes (EPISODE_CONTINUES), it is the return of the whole game.
+    Both ends at once are what the table of conventions says. The env's unshaped return is reported as the
+    true objective unless the env reports one itself. Where lost lives end episodes (EPISODE_CONTINUES), it is
+    the return of the whole game.
     """
 
     def __init__(self, env: "gym.Env[Any, Any]", potential: Potential, gamma: float, weight: float = 1.0):
@@ -67,6 +69,7 @@ class PotentialShaping(gym.Wrapper):
         weight: factor of phi.
         """
         super().__init__(env)
+        self._both_are_a_limit = convention_of(env).both_ends == TRUNCATED
         self._shaping = (potential, gamma, weight)
         self._return_before = 0.0  # of the lives before the next episode
 
@@ -78,7 +81,8 @@ class PotentialShaping(gym.Wrapper):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
-        shaped = self._episode.shape(observation, to_number(reward), bool(terminated), info)
+        is_terminal = bool(terminated) and not (truncated and self._both_are_a_limit)
+        shaped = self._episode.shape(observation, to_number(reward), is_terminal, info)
         if terminated or truncated:
             info = self._episode.end_info(info)
             if info.get(EPISODE_CONTINUES):

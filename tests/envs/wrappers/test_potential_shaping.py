@@ -117,6 +117,19 @@ def test_the_shaped_return_differs_from_the_plain_one_by_the_potentials_of_the_e
     assert (True, False) in ends and (max_steps is None or (False, True) in ends)
 
 
+@pytest.mark.parametrize(("module", "phi"), [("vizdoom.gymnasium_wrapper.x", 5.0), ("mine", 0.0)])
+def test_a_state_at_a_limit_that_a_package_also_reports_as_terminal_keeps_its_potential(module, phi):
+    class Limited(RandomMDP):
+        def step(self, action):
+            observation, reward, *_, info = super().step(action)
+            return observation, reward * 0, True, True, info
+
+    known = type("Limited", (Limited,), {"__module__": module})
+    env = PotentialShaping(gym.wrappers.TimeLimit(known(0), 9), lambda observation, info: 5.0, GAMMA)
+    env.reset(seed=0)
+    assert env.step(0)[1] == GAMMA * phi - 5.0
+
+
 def test_the_unshaped_return_is_the_true_objective_unless_the_env_reports_one():
     class Scored(RandomMDP):
         def step(self, action):
