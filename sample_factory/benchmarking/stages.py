@@ -25,7 +25,7 @@ from sample_factory.monitoring.figures import Figures, read_figures
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import kill_group
 from sample_factory.runtime.failures import CommandFailed
-from sample_factory.runtime.gpu import GpuWatch
+from sample_factory.runtime.gpu import gpu_busy
 
 # Stage -> what it is called.
 STAGES = {
@@ -36,7 +36,7 @@ STAGES = {
 STATUS_SECONDS = 1  # between the figures that a stage writes
 STUCK_SECONDS = 300.0  # beyond start and measurement: a slow machine may take some of them to stop
 NUM_LAST_LINES = 20  # of the output of a stage that fails
-USAGE_SECONDS = 5.0  # a look at all processes takes a few milliseconds of one core
+USAGE_SECONDS = 2.0  # a look at all processes and the GPU takes a few milliseconds of one core
 # Seconds that a program may take to end after SIGINT, a request to stop, and after SIGTERM. The first is more
 # than `dummy_sampler` gives its workers before it kills them.
 GRACE_SECONDS = ((signal.SIGINT, 15.0), (signal.SIGTERM, 5.0))
@@ -67,7 +67,7 @@ class Usage(NamedTuple):
     machine_seconds: float  # that the available cores have been busy so far, with any program
     memory_mb: Mapping[str, Sequence[float]]  # resident, of each process, by role
     stolen_seconds: float = 0.0  # that the host of this virtual machine has taken from the available cores
-    gpu_busy: float | None = None  # share of the time since the previous usage, 0..1; None without a GPU
+    gpu_busy: float | None = None  # see runtime.gpu.gpu_busy
 
 
 class Stage(NamedTuple):
@@ -178,20 +178,19 @@ def run_program(
             start_new_session=True,
         )
     try:
-        with GpuWatch() as gpu:
-            while process.poll() is None and time.monotonic() < end:
-                try:
-                    process.wait(min(USAGE_SECONDS, max(0.0, end - time.monotonic())))
-                except subprocess.TimeoutExpired:
-                    if (usage := usage_of(process.pid, gpu.take_mean())) is not None:
-                        usages.append(usage)
+        while process.poll() is None and time.monotonic() < end:
+            try:
+                process.wait(min(USAGE_SECONDS, max(0.0, end - time.monotonic())))
+            except subprocess.TimeoutExpired:
+                if (usage := usage_of(process.pid)) is not None:
+                    usages.append(usage)
         exit_code = process.poll()
     finally:
         end_program(process)
     return exit_code, output_file.read_text(errors="replace"), usages
 
 
-def usage_of(pid: int, gpu_busy: float | None = None) -> Usage | None:
+def usage_of(pid: int) -> Usage | None:
     """Returns the usage of a program; None if there is no such process."""
     cpu_seconds = 0.0
     memory = collections.defaultdict(list)
@@ -216,7 +215,7 @@ def usage_of(pid: int, gpu_busy: float | None = None) -> Usage | None:
             states = of_core._asdict()
             busy += sum(seconds for state, seconds in states.items() if state not in NOT_BUSY)
             stolen += states.get(STOLEN, 0.0)
-    return Usage(time.time(), cpu_seconds, busy, memory, stolen, gpu_busy)
+    return Usage(time.time(), cpu_seconds, busy, memory, stolen, gpu_busy())
 
 
 def role_of(name: str) -> str:
@@ -335,8 +334,7 @@ def parts_of_work(
 
 def mean_gpu_busy(usages: Sequence[Usage]) -> float | None:
     """Returns the mean share of the time in which the GPU ran kernels; None without a GPU."""
-    # The first one is also about the time before the window.
-    shares = [usage.gpu_busy for usage in usages[1:] if usage.gpu_busy is not None]
+    shares = [usage.gpu_busy for usage in usages if usage.gpu_busy is not None]
     return sum(shares) / len(shares) if shares else None
 
 

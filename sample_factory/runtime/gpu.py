@@ -3,10 +3,8 @@
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from importlib import metadata
-from typing import Self
 
 # Device files of the drivers of NVIDIA, NVIDIA in WSL, and AMD.
 DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
@@ -120,32 +118,3 @@ def gpu_busy() -> float | None:
         return None
     percents = [int(word) for word in output.split() if word.isdigit()]
     return max(percents) / 100 if percents else None
-
-
-class GpuWatch:
-    """Asks for `gpu_busy` every second, in a thread, for as long as the block runs."""
-
-    def __init__(self, seconds: float = 1.0):
-        self._seconds = seconds
-        self._shares: list[float] = []  # appended to by the thread, replaced by take_mean
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="gpu_watch")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while (share := gpu_busy()) is not None:
-            self._shares.append(share)
-            if self._ended.wait(self._seconds):
-                return
-
-    def take_mean(self) -> float | None:
-        """Forgets what was measured, and returns its mean; None if nothing was measured."""
-        shares, self._shares = self._shares, []
-        return sum(shares) / len(shares) if shares else None

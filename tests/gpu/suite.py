@@ -10,11 +10,13 @@ import argparse
 import json
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +42,7 @@ from sample_factory.plotting.plot_command import aligned
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildFailed, call_in_child
 from sample_factory.runtime.failures import CommandFailed
-from sample_factory.runtime.gpu import GpuWatch, why_no_gpu
+from sample_factory.runtime.gpu import gpu_busy, why_no_gpu
 
 WORKERS = 64  # of Doom, with 8 envs each, on a machine with as many cores
 WARMUP_SECONDS = 5.0
@@ -206,7 +208,8 @@ def learner_alone(
     torch.set_num_threads(args.num_threads)
     learner = Learner(args)
     next_batch = endless_batches(buffers, learner)
-    with ThreadPoolExecutor(1) as batching, GpuWatch() as gpu:
+    ended = threading.Event()
+    with ThreadPoolExecutor(1) as batching, ThreadPoolExecutor(1) as watching:
         pending = batching.submit(next_batch)
 
         def train(least_seconds: float) -> float:
@@ -221,12 +224,27 @@ def learner_alone(
             return (learner.env_frames - frames) / (time.monotonic() - began)
 
         train(warmup_seconds)
-        gpu.take_mean()
-        fps = train(seconds)
-        share = gpu.take_mean()
+        share = watching.submit(watch_gpu, ended)
+        try:
+            fps = train(seconds)
+        finally:
+            ended.set()
     ready = learner.describe()
     text = f"on {ready.device} in {ready.precision}"
-    return Stage(fps, learner=text, device=ready.device, num_parameters=ready.num_parameters, gpu_busy=share)
+    num_parameters = ready.num_parameters
+    return Stage(
+        fps, learner=text, device=ready.device, num_parameters=num_parameters, gpu_busy=share.result()
+    )
+
+
+def watch_gpu(ended: threading.Event) -> float | None:
+    """In a thread: returns the mean of `gpu_busy`, asked for every second; None if it is not known."""
+    shares = []
+    while (share := gpu_busy()) is not None:
+        shares.append(share)
+        if ended.wait(1.0):
+            break
+    return fmean(shares) if shares else None
 
 
 def endless_batches(buffers: TrajectoryBuffers, learner: Learner) -> Callable[[], Batch]:
