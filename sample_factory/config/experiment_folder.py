@@ -214,12 +214,12 @@ def _check_values(values: Mapping[str, Any], source: str) -> None:
     coerce(RunFlags, {key: values[key] for key in IDENTITY if values.get(key) is not None}, source)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Writes a text file so that readers see the old or the new contents. On OSError the old file stays."""
+def write_atomically(path: Path, contents: str | bytes) -> None:
+    """Writes a file so that readers see the old or the new contents. On OSError the old file stays."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with new_file(temporary) as file:
-            file.write(text)
+        with new_file(temporary, "w" if isinstance(contents, str) else "wb") as file:
+            file.write(contents)
         os.replace(temporary, path)
     except OSError:
         temporary.unlink(missing_ok=True)

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import json
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from sample_factory.config import VERSION
 from sample_factory.config.config import Config
+from sample_factory.config.experiment_folder import write_atomically
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvInfo, env_info, own_spaces
@@ -41,7 +41,6 @@ from sample_factory.exporting.network import (
 )
 from sample_factory.launch.checks import log_flags_without_effect
 from sample_factory.models.actor_critic import ActorCritic, PolicyOutput
-from sample_factory.runtime.files import new_file
 from sample_factory.runtime.supervisor import StopSignals
 from sample_factory.spaces.actions import choices, clipping_bounds
 from sample_factory.spaces.observations import without_entries
@@ -156,13 +155,9 @@ def _export(
     }
     onnx.helper.set_model_props(exported, {name: str(value) for name, value in texts.items()})
     contents: bytes = exported.SerializeToString()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:  # the file is replaced at once, so that there is never a part of one
-        with new_file(temporary, "wb") as file:
-            file.write(contents)
-        os.replace(temporary, path)
+    try:
+        write_atomically(path, contents)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise ConfigError(f"--export_path: cannot write {path}: {error.strerror}") from None
     summary = (
         f"{choice}: {path} ({len(contents) / 1e6:.1f} MB)\n"

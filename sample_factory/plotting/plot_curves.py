@@ -112,7 +112,9 @@ def plot(flags: CurveFlags) -> None:
             label: read_runs(folders, tags, flags.policy_index, False, notes)
             for label, folders in labelled.items()
         }
-        names = None if flags.group_by is None else _flag_names(flags.group_by)
+        names = None
+        if flags.group_by is not None:
+            names = [name.strip().lstrip("-") for name in flags.group_by.split(",")]
         groups = group_labelled(found) if has_labels else group_by_flags(found[""], names)
         envs = list(dict.fromkeys(group.env for group in groups))
         for env, _ in levels:
@@ -121,10 +123,6 @@ def plot(flags: CurveFlags) -> None:
         averaging = Averaging(flags.against, flags.band, flags.smooth)
         lines = draw_picture(groups, Path(flags.out), tags, averaging, flags.title, levels)
     plot_command.report([*lines, *notes], flags.out)
-
-
-def _flag_names(text: str) -> list[str]:
-    return [name.strip().lstrip("-") for name in text.split(",")]
 
 
 COMMAND = Command(

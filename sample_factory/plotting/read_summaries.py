@@ -275,8 +275,16 @@ class EventFile:
 
     def __init__(self, file: Path):
         """Raises ConfigError for a named pipe, a device or a socket."""
+        # Not at the top of the module: it takes 0.2 s, which an error about a mistyped folder should not.
+        # The legacy loader does not convert events, which simple values do not need.
+        from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+
+        try:
+            refuse_special(file)
+        except OSError as error:
+            raise ConfigError(f"cannot read {file}: {error.strerror}") from None
         self._file = file
-        self._loader = _open_events(file)
+        self._loader = LegacyEventFileLoader(str(file))
 
     def new_events(self) -> Iterator[Any]:
         """Yields what has been written since the last call. Raises ConfigError for a damaged file."""
@@ -284,18 +292,6 @@ class EventFile:
             yield from self._loader.Load()
         except Exception as error:  # whatever TensorBoard raises, e.g. MemoryError for an event of 2^62 bytes
             raise ConfigError(f"cannot read {self._file}: it is damaged ({one_line(error)})") from None
-
-
-def _open_events(file: Path) -> Any:
-    # Not at the top of the module: it takes 0.2 s, which an error about a mistyped folder should not.
-    # The legacy loader does not convert events, which simple values do not need.
-    from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
-
-    try:
-        refuse_special(file)
-    except OSError as error:
-        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
-    return LegacyEventFileLoader(str(file))
 
 
 def _continued(

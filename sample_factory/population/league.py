@@ -89,7 +89,8 @@ class League:
             case MatchReport():
                 self._add_result(report)
             case OpponentLost(past_self):
-                self._remove(past_self)
+                if self._past_elo.pop(past_self, None) is not None:
+                    self._changed.add(past_self.policy_id)
             case PolicyReplaced(policy_id, donor):
                 self._copy_results(donor, policy_id)
 
@@ -130,10 +131,6 @@ class League:
     def _add(self, past_self: Milestone, elo: float) -> None:
         if past_self not in self._past_elo:
             self._past_elo[past_self] = elo
-            self._changed.add(past_self.policy_id)
-
-    def _remove(self, past_self: Milestone) -> None:
-        if self._past_elo.pop(past_self, None) is not None:
             self._changed.add(past_self.policy_id)
 
     def _add_result(self, report: MatchReport) -> None:
