@@ -1,7 +1,6 @@
 """The machine on which something is measured: its parts, its packages, and what else uses it."""
 
 import platform
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,10 @@ def describe_hardware() -> dict[str, Any]:
     """Describes the part of the machine that this process may use. Imports torch, which knows the GPUs."""
     import torch
 
-    model = platform.processor() or platform.machine()
-    if sys.platform == "linux":
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-        model = next(names, model)
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return {
-        "cpu": model,
+        "cpu": next(names, platform.machine()),
         "cores": num_usable_cores(),
         "memory_gb": psutil.virtual_memory().total / 2**30,
         "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],

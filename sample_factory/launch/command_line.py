@@ -1,10 +1,12 @@
 """Runs commands: reads their flags, and calls their functions."""
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from sample_factory.config.command import Command
+from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config, parse_own_flags
 from sample_factory.config.versions import other_distributions
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
@@ -40,6 +42,8 @@ def run(command: Command, argv: Sequence[str] | None = None, env: Callable[..., 
 
 def _run(command: Command, argv: Sequence[str]) -> int | None:
     setup_logging(command.name)
+    if sys.platform != "linux":
+        raise ConfigError(f"this version needs Linux, and this is {sys.platform}")
     for other in other_distributions():
         log.warning("%s has installed a package sample_factory too: install it in another environment", other)
     given = parse(command, argv)

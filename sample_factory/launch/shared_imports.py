@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-import sys
 import threading
 from contextlib import AbstractContextManager
 
@@ -18,14 +17,14 @@ def shared_imports(config: Config) -> AbstractContextManager[None]:
     that has imported their modules. In serial mode, a thread of this process imports them instead, and only
     evaluations are forked.
 
-    Nothing is forked on other systems than Linux, nor on a machine with a GPU, where torch's libraries may
-    start threads when they are imported.
+    Nothing is forked on a machine with a GPU, where torch's libraries may start threads when they are
+    imported.
     """
     if config.sampling.serial_mode:
         threading.Thread(target=_import_modules, daemon=True).start()
         if not config.monitoring.eval_every_env_steps:
             return contextlib.nullcontext()
-    if sys.platform != "linux" or gpu.may_have_gpu(config.run.device):
+    if gpu.may_have_gpu(config.run.device):
         return contextlib.nullcontext()
     # One thread, because a process with several cannot fork safely; each child sets its number of threads.
     environment = {**cpu.HUGE_PAGES, **cpu.ONE_THREAD, "OPENBLAS_NUM_THREADS": "1"}

@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -90,7 +89,7 @@ def _flags_to_watch(config: Config, environment: Mapping[str, str]) -> list[str]
     if run.experiments_root:
         flags.append(f"--experiments_root={run.experiments_root}")
     has_display = environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY")
-    if sys.platform == "linux" and not has_display:
+    if not has_display:
         flags += ["--save_video", "--no_render"]
     return flags
 

@@ -175,8 +175,6 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def end_with_parent() -> Callable[[], Any]:
     """Returns a function that makes the process which calls it get SIGTERM when its parent ends."""
-    if sys.platform != "linux":
-        return lambda: None
     prctl = ctypes.CDLL(None).prctl  # looked up before a fork
     return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 

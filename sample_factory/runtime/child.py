@@ -316,7 +316,7 @@ def _send_kills(running: list[Child]) -> None:
 
 def kill_group(pid: int) -> None:
     """In the parent: sends SIGKILL to the process group that a child leads."""
-    # The group may be empty; macOS raises PermissionError for a group of zombies.
+    # The group may be empty, or hold processes of another account only.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 

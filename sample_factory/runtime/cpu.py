@@ -4,7 +4,6 @@ import ctypes
 import math
 import os
 import random
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,9 +21,7 @@ M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # of malloc.h
 
 def available_cores() -> list[int]:
     """Returns the cores that this process may use, sorted. A batch system may allow only some of them."""
-    if sys.platform == "linux":
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
+    return sorted(os.sched_getaffinity(0))
 
 
 def cpu_limit(file: str = "/sys/fs/cgroup/cpu.max") -> float:
@@ -49,12 +46,9 @@ def worker_cores(index: int, num_workers: int, cores: Sequence[int] | None = Non
 
     With C cores, the first num_workers // C * C workers get one core each, in turn. The remaining workers
     share out the cores in equal consecutive ranges; if their number does not divide C, they are not pinned.
-    Nothing is pinned on macOS.
 
     cores: the cores to share out, by default all that this process may use.
     """
-    if sys.platform != "linux":
-        return None
     cores = available_cores() if cores is None else cores
     num_cores = len(cores)
     num_single = num_workers // num_cores * num_cores
@@ -110,9 +104,9 @@ def memory_limit_mb(of_machine: float, file: str = "/sys/fs/cgroup/memory.max") 
 
 
 def private_mb() -> float:
-    """Returns the resident memory of this process in MB; on Linux, without shared memory."""
+    """Returns the resident memory of this process in MB, without shared memory."""
     memory = psutil.Process().memory_info()
-    return float(memory.rss - (memory.shared if sys.platform == "linux" else 0)) / 2**20
+    return float(memory.rss - memory.shared) / 2**20
 
 
 def raise_open_files_limit() -> int:
@@ -132,14 +126,14 @@ def raise_open_files_limit() -> int:
 
 
 def keep_freed_memory() -> None:
-    """Makes this process keep freed memory for its next allocations. Linux with glibc only.
+    """Makes this process keep freed memory for its next allocations. With glibc only.
 
     A training step allocates and frees hundreds of megabytes. By default glibc returns large blocks to the
     kernel at once; the page faults of the next allocation took 30 % of a learner's time. All threads share
     one arena, so that the memory of one thread can be reused by another.
     """
     libc = ctypes.CDLL(None)
-    if not sys.platform.startswith("linux") or not hasattr(libc, "mallopt"):
+    if not hasattr(libc, "mallopt"):
         return
     for parameter, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_ARENA_MAX, 1)):
         libc.mallopt(parameter, value)

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from importlib import metadata
 
@@ -87,7 +86,7 @@ def may_have_gpu(device: str) -> bool:
 def has_bf16(device: object) -> bool:
     """Returns whether the hardware multiplies bf16, so that bf16 autocast is faster than fp32.
 
-    device: a torch.device or its name. A CPU needs AMX or AVX512-BF16; False except on Linux and x86.
+    device: a torch.device or its name. A CPU needs AMX or AVX512-BF16; False except on x86.
     """
     if str(device) == "cpu":
         return bool(cpu_flags() & {"amx_bf16", "avx512_bf16"})
@@ -98,9 +97,7 @@ def has_bf16(device: object) -> bool:
 
 
 def cpu_flags() -> frozenset[str]:
-    """Returns the names of the CPU's instruction sets in /proc/cpuinfo; empty except on Linux."""
-    if sys.platform != "linux":
-        return frozenset()
+    """Returns the names of the CPU's instruction sets in /proc/cpuinfo; empty except on x86."""
     with open("/proc/cpuinfo") as lines:
         for line in lines:
             if line.startswith("flags"):

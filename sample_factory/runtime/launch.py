@@ -60,9 +60,7 @@ class ExecutedProcess(subprocess.Popen[bytes]):
     """In the parent: a process with an interpreter of its own."""
 
     def has_ended(self) -> bool:
-        """Returns whether the process has ended; on Linux, its process id stays reserved until `wait`."""
-        if sys.platform != "linux":
-            return self.poll() is not None
+        """Returns whether the process has ended; its process id stays reserved until `wait`."""
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:  # other code of this process has reaped it

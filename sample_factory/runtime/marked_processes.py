@@ -55,7 +55,7 @@ def _find(marks: tuple[str, ...]) -> tuple[set[psutil.Process], bool]:
             environment = process.environ()
             if environment.get(VARIABLE) in marks and process.pid != os.getpid():
                 marked.add(process)
-            elif not environment and psutil.LINUX and process.status() != psutil.STATUS_ZOMBIE:
+            elif not environment and process.status() != psutil.STATUS_ZOMBIE:
                 # Unless it is a kernel thread, it may be about to replace its program by another one.
                 is_certain = is_certain and process.ppid() == KTHREADD
         except psutil.AccessDenied:  # it belongs to another user

@@ -7,7 +7,6 @@ import pickle
 import queue
 import select
 import socket
-import sys
 import time
 from collections.abc import Callable
 from multiprocessing import context, reduction
@@ -114,8 +113,7 @@ class SocketQueue:
         max_bytes: capacity. The kernel limits it to net.core.wmem_max, and counts at least 768 bytes per
             message: the usual limit of 212,992 bytes holds about 550 small messages.
         """
-        kind = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_DGRAM
-        writer, reader = socket.socketpair(socket.AF_UNIX, kind)
+        writer, reader = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         writer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, max_bytes)
         self._open(writer, reader)
 
@@ -151,8 +149,6 @@ class SocketQueue:
                 # The limit includes the kernel's overhead, so the message itself can be smaller.
                 limit = self._writer.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
                 raise MessageTooLarge(len(data), limit) from None
-            if error.errno == errno.ENOBUFS:  # macOS: the queue is full
-                return False
             raise
         return True
 

@@ -5,8 +5,6 @@ import math
 import mmap
 import os
 import resource
-import sys
-import tempfile
 import weakref
 from collections.abc import Mapping
 from multiprocessing import context, reduction
@@ -35,12 +33,8 @@ class ArraySpec(NamedTuple):
 def anonymous_file(nbytes: int) -> int:
     """Returns the descriptor of a new file of zeros. It has no name, so the kernel frees it when the last
     process that holds it ends."""
-    if sys.platform == "linux":
-        # Unlike /dev/shm, a memfd is not bounded by the 64 MB that a container gets there.
-        fd = _memfd_create()
-    else:
-        fd, path = tempfile.mkstemp(prefix=f"{NAME}_")
-        os.unlink(path)
+    # Unlike /dev/shm, a memfd is not bounded by the 64 MB that a container gets there.
+    fd = _memfd_create()
     resize(fd, nbytes)
     return fd
 

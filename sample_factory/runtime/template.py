@@ -1,4 +1,4 @@
-"""In the parent: a process that has imported large modules, from which children are forked. Linux only.
+"""In the parent: a process that has imported large modules, from which children are forked.
 
 Importing torch takes 1 to 2 s of a core. With a template it is imported once for all children, while the
 parent still plans the run.

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from sample_factory import train
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_family import UnknownEnvError
@@ -29,6 +30,11 @@ def test_an_expected_failure_is_one_line_and_an_exit_code(capsys, error, code, p
 
     assert run_command(command, []) == code
     assert capsys.readouterr().err == printed
+
+
+def test_another_system_than_linux_is_refused_in_one_line(monkeypatch, refused_by):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert refused_by(train.main, "--env=gym_CartPole-v1").endswith("needs Linux, and this is darwin")
 
 
 @pytest.fixture

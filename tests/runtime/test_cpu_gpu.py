@@ -3,7 +3,6 @@
 import math
 import os
 import resource
-import sys
 import types
 
 import pytest
@@ -13,7 +12,6 @@ from sample_factory.runtime import cpu, gpu
 UNPINNED = None
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux pins")
 @pytest.mark.parametrize(
     "num_workers, cores, expected",
     [
