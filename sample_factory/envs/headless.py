@@ -2,7 +2,6 @@
 
 import ctypes.util
 import os
-import sys
 
 SDL_DRIVER = "SDL_VIDEODRIVER"
 # Values of MUJOCO_GL that need no display, the faster one first -> the library that each needs.
@@ -10,11 +9,11 @@ MUJOCO_LIBRARIES = {"egl": "EGL", "osmesa": "OSMesa"}
 
 
 def has_display() -> bool:
-    """Returns whether a window can be expected to open; only Linux can be asked."""
+    """Returns whether a window can be expected to open."""
     # Without a display SDL would draw on the text console, and occupy it.
     sdl_driver = os.environ.get(SDL_DRIVER, "dummy")
     has_server = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
-    return has_server or sdl_driver != "dummy" or not sys.platform.startswith("linux")
+    return has_server or sdl_driver != "dummy"
 
 
 def prepare_sdl() -> None:

@@ -123,7 +123,7 @@ def play(
     Raises NotPlayed, and FileNotFoundError for a missing map.
     """
     # The engine's window library supports no other displays.
-    if has_window and sys.platform == "linux" and not os.environ.get("DISPLAY"):
+    if has_window and not os.environ.get("DISPLAY"):
         raise NotPlayed("there is no display to open a window on (DISPLAY is not set)")
     human = HumanEngine(settings, endpoint, has_window, np.random.default_rng(seed))
     try:
