@@ -316,8 +316,8 @@ class EnvFlags:
     )
     env_both_ends: str = flag(
         "auto",
-        "what an episode counts as that its env reports as both terminated and truncated; auto: as the "
-        "package of the env means it, else terminated",
+        "how an end counts that the env reports as terminated and truncated at once; auto: as the package of "
+        "the env means it, else terminated",
         choices=("auto", "terminated", "truncated"),
     )
 

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 from sample_factory.envs.abilities import wrapper_classes
 
 AGES = "episode_length_buf"  # attribute of rsl_rl's VecEnv: steps of the current episode of each env, [N]
-# What an episode counts as that a step reports as both terminated and truncated.
+# How an end counts that a step reports as terminated and truncated at once.
 AUTO = "auto"  # as the table says
 TERMINATED = "terminated"
 TRUNCATED = "truncated"
@@ -26,7 +26,7 @@ class Convention(NamedTuple):
     package: the distribution, and the version in which this was seen.
     classes: beginnings of full names of classes, up to a dot; an instance of a subclass belongs to the row.
     autoreset: the mode of a vector env or simulator that does not declare it.
-    both_ends: what both ends at once mean.
+    both_ends: how an end counts that a step reports as terminated and truncated at once.
     repeats_first_states: whether a copy begins all of its episodes in the same state.
     stands_still: whether copies skip a step in which another one is reset.
     is_functional: whether an env is a function of a state, which has to be made a batched simulator.

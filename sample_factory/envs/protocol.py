@@ -23,7 +23,7 @@ Picture = np.ndarray  # [height, width, 3] uint8
 # Key of an end info: whether the episode ended for the learner only, and the game continues, as when a life
 # is lost in Atari. Rewards and lengths are summed up until the game ends, and reported as one episode.
 EPISODE_CONTINUES = "episode_continues"
-# Key of an end info: env frames that the last step left out of those that it should have skipped.
+# Key of an end info: env frames of the last step that were not played, since the episode ended within it.
 FRAMES_LEFT_OUT = "frames_left_out"
 
 

@@ -19,7 +19,7 @@ from sample_factory.envs.protocol import MultiAgentEnv
 def adapt(env: Any, both_ends: str = AUTO) -> MultiAgentEnv:
     """Returns the env as a MultiAgentEnv. Raises TypeError for an object that is no env.
 
-    both_ends: what both ends at once count as, see EpisodeEnds.
+    both_ends: --env_both_ends, see EpisodeEnds.
     """
     if convention_of(env).both_ends == UNLESS_DEAD and both_ends == AUTO:
         env = _with_deaths(env)

@@ -22,7 +22,7 @@ NUM_SUSPICIOUS = 3  # ends that are both terminated and truncated, before any th
 
 
 class EpisodeEnds:
-    """Decides what ends of episodes count as that an env reports as both terminated and truncated.
+    """Decides whether an end that an env reports as terminated and truncated counts as the one or the other.
 
     both: attribute; TERMINATED, TRUNCATED, or AUTO: as the table of conventions says, and TERMINATED for an
         env without a row. Such an env is warned of once if all of its truncated episodes are also terminated.
