@@ -1,7 +1,7 @@
 """Interface of a policy's network: maps observations and a recurrent state to action logits and a value."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import gymnasium as gym
 import numpy as np
@@ -151,6 +151,11 @@ class ActorCritic(nn.Module):
     def distribution(self, logits: Tensor) -> ActionDistribution:
         """Returns the action distribution of logits [..., L], which `act` and `unroll` have masked."""
         return action_distribution(self.layout, logits)
+
+    def eval(self) -> Self:
+        """Returns the network, also where a subclass overrides `train` and returns nothing."""
+        super().eval()
+        return self
 
     @property
     def device(self) -> torch.device:

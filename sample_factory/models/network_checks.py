@@ -7,7 +7,7 @@ call. If the results differ, the learner trains on other outputs than the agents
 import copy
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.actor_critic import ActorCritic, NetworkOutput
 from sample_factory.models.custom_parts import describe, int_attribute, out_size
-from sample_factory.models.encoder_choice import encoded_spaces
 from sample_factory.models.network_registry import (
     ACTOR_CRITIC,
     CORE,
@@ -26,7 +25,6 @@ from sample_factory.models.network_registry import (
     NetworkError,
     users_parts,
 )
-from sample_factory.models.normalizers import autocast_dtype
 from sample_factory.models.towers import Tower, TowerActorCritic
 from sample_factory.spaces.actions import ACTION_MASK
 from sample_factory.spaces.observations import Indices
@@ -53,8 +51,6 @@ MODES = (
     "dropout and batch norm (take LayerNorm), or let train() of a pretrained part keep it in evaluation mode"
 )
 
-Module = TypeVar("Module", bound=nn.Module)
-
 
 @torch.no_grad()
 def check_network(
@@ -76,10 +72,11 @@ def check_network(
         observations = made_up_observations(observation_space, STEPS, ROWS, model.device)
         for autocast in {False, with_autocast}:
             with torch.autocast(model.device.type, torch.bfloat16, enabled=autocast):
-                trial = _trial(model)
+                trial = copy.deepcopy(model).eval()  # a call changes e.g. the statistics of a batch norm
                 if isinstance(trial, TowerActorCritic):
+                    rows = {key: tensor.flatten(0, 1) for key, tensor in observations.items()}
                     for tower in trial.each_tower():
-                        _check_parts(parts, tower, model.device)
+                        _check_parts(parts, tower, tower.view(trial.inputs(rows)))
                 else:
                     _check_actor_critic(parts[ACTOR_CRITIC], trial, observations)
                 trial.requires_grad_(False)
@@ -120,7 +117,8 @@ def check_copies(
             (twin, True, None, MODES),
         ):
             first = torch.zeros(ROWS, learner.state_size)
-            learned = _call(what, learner.train(is_training).unroll, observations, first, resets)
+            learner.train(is_training)  # which a user's network may override, and return nothing
+            learned = _call(what, learner.unroll, observations, first, resets)
             _compare(what, learned, model.eval(), observations, resets, reason)
 
 
@@ -147,24 +145,27 @@ def _compare(
         _check_equal(what, "rnn_state", learned.rnn_state[row : row + 1], rnn_state, reason)
 
 
-def _check_parts(parts: Mapping[str, str], tower: Tower, device: torch.device) -> None:
+def _check_parts(parts: Mapping[str, str], tower: Tower, inputs: Mapping[str, Tensor]) -> None:
+    """inputs: of the encoder, STEPS * ROWS rows by key."""
+    device = next(iter(inputs.values())).device
+    encoder, core, decoder = tower.encoder, tower.core, tower.decoder
     if ENCODER in parts:
-        check_encoder(parts[ENCODER], tower.encoder, tower.observation_space, device)
+        what = describe(ENCODER, parts[ENCODER])
+        num_rows = STEPS * ROWS
+        given = f"{num_rows} rows: [B, out_size]"
+        _check_shape(what, "features", _call(what, encoder, inputs), (num_rows, out_size(encoder)), given)
     if CORE in parts:
-        core = tower.core
         what = f"{describe(CORE, parts[CORE])} with state_size {core.state_size}"
-        x = torch.randn(STEPS, ROWS, out_size(tower.encoder), device=device)
-        first = torch.zeros(ROWS, core.state_size, device=device)
-        outputs, rnn_state = _call(what, core, x, first)
+        x = torch.randn(STEPS, ROWS, out_size(encoder), device=device)
+        outputs, rnn_state = _call(what, core, x, torch.zeros(ROWS, core.state_size, device=device))
         given = f"x {list(x.shape)}: "
         _check_shape(what, "outputs", outputs, (STEPS, ROWS, core.out_size), f"{given}[T, B, out_size]")
         _check_shape(what, "an rnn_state", rnn_state, (ROWS, core.state_size), f"{given}[B, state_size]")
     if DECODER in parts:
         what = describe(DECODER, parts[DECODER])
-        beliefs = torch.randn(STEPS, ROWS, tower.core.out_size, device=device)
-        wanted = (STEPS, ROWS, out_size(tower.decoder, DECODER))
-        given = f"{list(beliefs.shape)}: [T, B, out_size]"
-        _check_shape(what, "features", _call(what, tower.decoder, beliefs), wanted, given)
+        x = torch.randn(STEPS, ROWS, core.out_size, device=device)
+        wanted = (STEPS, ROWS, out_size(decoder, DECODER))
+        _check_shape(what, "features", _call(what, decoder, x), wanted, f"{list(x.shape)}: [T, B, out_size]")
 
 
 def _check_actor_critic(name: str, model: ActorCritic, observations: Mapping[str, Tensor]) -> None:
@@ -178,27 +179,6 @@ def _check_actor_critic(name: str, model: ActorCritic, observations: Mapping[str
 
 def _describe_network(parts: Mapping[str, str]) -> str:
     return f"a network with {' and '.join(describe(part, name) for part, name in parts.items())}"
-
-
-def check_encoder(
-    name: str, encoder: nn.Module, observation_space: gym.spaces.Dict, device: torch.device
-) -> None:
-    """Encodes two observations of zeros. Raises NetworkError if forward raises, or does not return
-    [2, out_size]."""
-    rows = {
-        key: torch.zeros((2, *space.shape), dtype=_encoded_dtype(space, device), device=device)
-        for key, space in encoded_spaces(observation_space).items()
-    }
-    what = describe(ENCODER, name)
-    output = _call(what, _trial(encoder), rows)
-    _check_shape(what, "features", output, (2, out_size(encoder)), "2 rows: [B, out_size]")
-
-
-def _encoded_dtype(space: gym.spaces.Box, device: torch.device) -> torch.dtype:
-    """Returns the dtype in which ObservationNormalizers give an observation to an encoder."""
-    if isinstance(space, Indices):
-        return torch.int64
-    return autocast_dtype(device) if len(space.shape) >= 3 else torch.float32
 
 
 def made_up_observations(
@@ -221,11 +201,6 @@ def made_up_observations(
         within = np.clip(tensor.numpy(), space.low, space.high).astype(space.dtype)
         tensors[key] = torch.from_numpy(within).to(device)
     return tensors
-
-
-def _trial(module: Module) -> Module:
-    """Returns a copy in evaluation mode: a call would change e.g. the statistics of a batch norm."""
-    return copy.deepcopy(module).eval()
 
 
 def _call(what: str, function: Callable[..., Any], *inputs: Any) -> Any:
