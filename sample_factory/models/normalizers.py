@@ -216,12 +216,6 @@ class ObservationNormalizers(nn.Module):
         super().__init__()
         keys = sorted(key for key in observation_space.spaces if key != ACTION_MASK)
         self.keys = tuple(sorted(keys, key=flags.critic_only_keys.__contains__))
-        unknown = set(flags.normalize_input_keys) - set(self.keys)
-        if unknown:
-            raise ValueError(
-                f"--normalize_input_keys: there is no observation {', '.join(sorted(unknown))}; use some of "
-                f"{', '.join(self.keys)}"
-            )
         self.normalizers = nn.ModuleList()
         self.of_critic = nn.ModuleList()
         for key in self.keys:

@@ -205,11 +205,6 @@ def test_scaling_before_running_normalisation_changes_nothing():
     torch.testing.assert_close(*images, rtol=1e-3, atol=1e-3)
 
 
-def test_an_unknown_key_is_an_error():
-    with pytest.raises(ValueError, match="measurements"):
-        ObservationNormalizers(ModelFlags(normalize_input_keys=("pixels",)), SPACE)
-
-
 def test_keys_may_be_no_identifiers():
     space = S.Dict({"a.b": S.Box(-1, 1, (2,)), "keys": S.Box(-1, 1, (2,)), "type": S.Box(-1, 1, (2,))})
     normalized = ObservationNormalizers(ModelFlags(), space)({key: torch.zeros(3, 2) for key in space})

@@ -83,7 +83,7 @@ class RolloutWorker:
         # Memory when the worker was ready, or at the last report of growth; None: it is not watched.
         self._reference_mb: float | None = None
         # Each step of the only env of this process is shown, also one in which no policy acts.
-        self._takes_turns = plan.is_single
+        self._is_single = plan.is_single
         self._past_selves = PastSelves(plan.past_share)
         self._pause_seconds = plan.pause_seconds * index / self._topology.num_workers
         self._not_before = -math.inf  # time.monotonic() before which no split takes a step
@@ -230,7 +230,7 @@ class RolloutWorker:
                 split.is_parked = True
                 return
             self._step_envs(split)
-            if self._takes_turns:
+            if self._is_single:
                 split.is_parked = True
                 return
 
