@@ -23,7 +23,7 @@ from sample_factory.envs.abilities import (
 )
 from sample_factory.envs.adapters.adapt import adapt, is_pettingzoo
 from sample_factory.envs.adapters.list_style import spaces_by_agent
-from sample_factory.envs.adapters.old_gym import OLD_API_NOTE, OldGymEnv, OldListEnv
+from sample_factory.envs.adapters.old_gym import OLD_API_NOTE, OldGymEnv
 from sample_factory.envs.adapters.simulator import is_simulator
 from sample_factory.envs.conventions import convention_of
 from sample_factory.envs.env_family import EnvFamily
@@ -139,7 +139,7 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
 
 
 def _render_fps(env: Any) -> float | None:
-    metadata = getattr(env.env if isinstance(env, OldListEnv) else env, "metadata", None)
+    metadata = getattr(env, "metadata", None)
     fps: float | None = metadata.get("render_fps") if isinstance(metadata, Mapping) else None
     return fps
 
@@ -207,7 +207,7 @@ class EnvProbe:
             seconds = try_out(env, name)
             is_whole = self._num_copies is None or self._num_copies <= FEW_COPIES  # not few of its copies
             info = info._replace(step_seconds=seconds if is_whole and not info.is_simulator else None)
-        if isinstance(env.env, (OldGymEnv, OldListEnv)) and env.env.has_old_api:
+        if isinstance(env.env, OldGymEnv) and env.env.has_old_api:
             log.info(OLD_API_NOTE, name)
         return info
 
@@ -265,8 +265,6 @@ def _run_probe(probe: type[EnvProbe], family: EnvFamily, cfg: Any) -> Any:
 def own_spaces(env: MultiAgentEnv) -> list[OwnSpaces]:
     """Returns the spaces of each agent of an adapted env."""
     own = env.env
-    if isinstance(own, OldListEnv):  # which has no spaces itself
-        own = own.env
     if isinstance(own, gym.vector.VectorEnv):
         return [OwnSpaces(own.single_observation_space, own.single_action_space)] * env.num_agents
     if is_pettingzoo(own):

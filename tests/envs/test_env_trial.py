@@ -213,7 +213,7 @@ ZEROS = np.zeros(2, np.float32)
         (lambda: Pair(terminated=[False, None]), "step returned None for terminated; it should be True or"),
         (
             lambda: ShortStep(),
-            "step returned 4 values; it should return 5: .*, each a list with an entry",
+            "step returned 4 values, .* each should be a list with an entry per agent.* it should return 5: ",
         ),
         (lambda: OneInfo(), "for the infos; it should be a list with an entry for each of the 2 agents"),
         (lambda: Pair(reward=[0.0]), "the env returned 1 rewards for 2 agents"),

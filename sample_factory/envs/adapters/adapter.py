@@ -77,14 +77,18 @@ class Adapter(MultiAgentEnv):
             call()
 
     def render(self) -> Picture | list[Picture] | None:
-        """Returns copies: the env may draw the next picture into the same array."""
-        rendered: Any = self.env.render()
-        if isinstance(rendered, list):
-            return [np.array(picture) for picture in rendered]
-        return rendered.copy() if isinstance(rendered, np.ndarray) else rendered
+        return copied(self.env.render())
 
     def close(self) -> None:
-        self.env.close()
+        if hasattr(self.env, "close"):
+            self.env.close()
+
+
+def copied(rendered: Any) -> Picture | list[Picture] | None:
+    """Returns copies of pictures: the env may draw the next one into the same array."""
+    if isinstance(rendered, list):
+        return [np.array(picture) for picture in rendered]
+    return None if rendered is None else np.array(rendered)
 
 
 class AgentCodecs:

@@ -1,29 +1,34 @@
 """Multi-agent envs in the style of v1: reset and step return lists with an entry per agent."""
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from sample_factory.envs import contract
-from sample_factory.envs.adapters.adapter import Adapter, AgentCodecs
-from sample_factory.envs.adapters.old_gym import OldListEnv, accepts_seed, to_gymnasium
+from sample_factory.envs.adapters.adapter import Adapter, AgentCodecs, copied
+from sample_factory.envs.adapters.old_gym import (
+    are_infos,
+    render_old,
+    reset_with_seed,
+    to_gymnasium,
+    with_both_ends,
+)
 from sample_factory.envs.end_infos import copy_info
-from sample_factory.envs.protocol import ObservationRows, StepResult, active_agents
+from sample_factory.envs.protocol import ObservationRows, Picture, StepResult, active_agents
 
 
 class ListAdapter(Adapter):
     """A multi-agent env that returns lists with an entry per agent, and resets agents by itself.
 
+    As in version 1, `reset` may return the observations alone, and `step` 4 values.
     Where agents differ, the env has lists `observation_spaces` or `action_spaces` with an entry per agent.
     """
 
     def __init__(self, env: Any):
         super().__init__(env, resets_itself=True)
-        if not accepts_seed(env):
-            self.env = OldListEnv(env)
         self.num_agents = int(v1_attribute(env, "num_agents", 1))
         self._codecs = AgentCodecs(
             spaces_by_agent(env, "observation_space", self.num_agents),
@@ -32,11 +37,12 @@ class ListAdapter(Adapter):
         self.kinds = self._codecs.kinds
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
-        returned = self.env.reset(seed=seed)
-        if isinstance(returned, list) and len(returned) == self.num_agents:  # of observations, without infos
-            self.env = OldListEnv(self.env)
-            returned = (returned, None)
-        observations, infos = contract.unpack_reset(returned)
+        observations, infos = reset_with_seed(self.env, seed), None
+        if isinstance(observations, tuple) and len(observations) == 2:  # or of two agents
+            is_pair = observations[1] is None or are_infos(observations[1])
+            if is_pair or isinstance(observations[1], Mapping):
+                contract.check_reset_parameters(self.env)
+                observations, infos = observations
         contract.check_entries(self.num_agents, {"observations": observations})
         self._write(observations, into)
         if not infos:
@@ -48,6 +54,8 @@ class ListAdapter(Adapter):
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         returned = self.env.step([self._codecs.decode(i, row) for i, row in enumerate(actions)])
+        if isinstance(returned, (tuple, list)) and len(returned) == 4:
+            returned = with_both_ends(*returned)
         contract.check_step(returned, "each a list with an entry per agent")
         observations, rewards, terminated, truncated, infos = returned
         try:
@@ -69,6 +77,9 @@ class ListAdapter(Adapter):
             truncated = self.ends.are_cut(terminated, truncated).tolist()
             terminated = [has_ended and not is_cut for has_ended, is_cut in zip(ends, truncated)]
         return StepResult(rewards, terminated, truncated, end_infos, active_agents(infos))
+
+    def render(self) -> Picture | list[Picture] | None:
+        return copied(render_old(self.env, has_mode=False))
 
     def _write(self, observations: Sequence[Any], into: ObservationRows) -> None:
         for agent, observation in enumerate(observations):

@@ -104,46 +104,22 @@ class OldGymEnv(gym.Env[Any, Any], HoldsEnv, LimitsEpisodes):
         return find_ability(self.env, LimitsEpisodes).max_episode_steps() if limit is None else limit
 
 
-class OldListEnv(HoldsEnv):
-    """A multi-agent env in the style of version 1: `step` returns 4 lists with an entry per agent."""
-
-    has_old_api = True
-
-    def __init__(self, env: Any):
-        self.env = env
-
-    def reset(self, *, seed: int | None = None) -> tuple[Any, None]:
-        returned = reset_with_seed(self.env, seed)
-        if isinstance(returned, tuple) and len(returned) == 2:
-            infos = returned[1]  # or the observation of the second of two agents
-            if _are_infos(infos) or (isinstance(infos, Mapping | None) and not infos):
-                check_reset_parameters(self.env)  # raises: all but the parameters follows Gymnasium
-        return returned, None
-
-    def step(self, actions: Any) -> tuple[Any, Any, list[bool], list[bool], Any]:
-        returned = self.env.step(actions)
-        check_old_step(returned, "each a list with an entry per agent")
-        observations, rewards, dones, infos = returned
-        if not isinstance(dones, (list, tuple, np.ndarray)) or not _are_infos(infos):
-            raise EnvContractError(
-                f"step returned {describe(dones)} for done and {describe(infos)} for the info; each should "
-                "be a list with an entry per agent"
-            )
-        are_cut = [bool(done) and bool(info.get(CUT_BY_TIME, False)) for done, info in zip(dones, infos)]
-        terminated = [bool(done) and not is_cut for done, is_cut in zip(dones, are_cut)]
-        return observations, rewards, terminated, are_cut, infos
-
-    def render(self) -> Any:
-        return render_old(self.env, has_mode=False)
-
-    def close(self) -> None:
-        if hasattr(self.env, "close"):
-            self.env.close()
-
-
-def _are_infos(value: Any) -> bool:
+def are_infos(value: Any) -> bool:
     """Returns whether a value can only be infos, one per agent."""
     return isinstance(value, (list, tuple)) and all(isinstance(info, Mapping) for info in value)
+
+
+def with_both_ends(observations: Any, rewards: Any, dones: Any, infos: Any) -> tuple[Any, ...]:
+    """Returns the 5 values for the 4 that `step` of a multi-agent env of version 1 has returned."""
+    if not isinstance(dones, (list, tuple, np.ndarray)) or not are_infos(infos):
+        raise EnvContractError(
+            f"step returned 4 values, {describe(dones)} for done and {describe(infos)} for the info; each "
+            "should be a list with an entry per agent, of an info a dict. Otherwise it should return 5: "
+            "observation, reward, terminated, truncated, info"
+        )
+    are_cut = [bool(done) and bool(info.get(CUT_BY_TIME, False)) for done, info in zip(dones, infos)]
+    terminated = [bool(done) and not is_cut for done, is_cut in zip(dones, are_cut)]
+    return observations, rewards, terminated, are_cut, infos
 
 
 def takes_seed(env: Any) -> bool:
@@ -177,11 +153,11 @@ def drawing(metadata: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def check_old_step(returned: Any, each: str = "") -> None:
+def check_old_step(returned: Any) -> None:
     """Raises EnvContractError unless `step` returned 4 values, as an env with the old `reset` does."""
     if isinstance(returned, (tuple, list)) and len(returned) == 4:
         return
-    check_step(returned, each)  # raises unless there are 5
+    check_step(returned)  # raises unless there are 5
     raise EnvContractError(
         "reset returned the observation alone; it should return two values, (observation, info), since step "
         "returns 5"
