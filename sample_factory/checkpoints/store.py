@@ -49,7 +49,7 @@ class Checkpoints:
     ) -> Path | None:
         """Writes checkpoint_<version>_<env frames>.pth and deletes the oldest ones beyond `keep`.
 
-        is_tried: whether training continues with this state. Otherwise nothing is deleted.
+        is_tried: whether this run has made a finite SGD step. Otherwise nothing is deleted.
         This and every other `save` method returns None, and logs the reason, if the file cannot be written.
         """
         path = self._write(state, self.folder / checkpoint_name(version, env_frames))

@@ -37,7 +37,7 @@ from sample_factory.learning.optimizers import make_optimizer
 from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.models.policy_spec import make_policy_spec
 from sample_factory.runtime import cpu
-from sample_factory.runtime.log import log, setup_logging
+from sample_factory.runtime.log import log
 from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
 
 FORBIDDEN_LOG_PROB = -1e7  # below it, the mask forbids the action
@@ -256,10 +256,7 @@ def imitate(config: Config) -> Score:
         if not is_saved:
             raise CheckpointError(f"the policy could not be saved to {checkpoints.folder}")
     finally:
-        folder.lock.release()
-        if not is_saved and folder.created:
-            setup_logging("imitate")  # closes the log file
-            folder.remove()
+        folder.leave(stays=is_saved)
     log.info("Held-out episodes: %s", score)
     command = f"python -m sample_factory.train --env={config.env_name} --experiment=NAME"
     log.info("Continue: %s --transfer_from=%s", command, config.run.experiment)

@@ -63,8 +63,11 @@ def check_parts(config: Config) -> None:
 
 
 def check_machine(config: Config, is_training: bool = False) -> None:
-    """Raises ConfigError for GPUs and a priority that were typed, or that a training uses, and cannot be
-    used; ImportError if a package for --queue is missing."""
+    """Raises ConfigError for GPUs and a priority that cannot be used; ImportError if a package for --queue is
+    missing.
+
+    is_training: checks the flags in effect, such as saved ones; otherwise only those that were typed.
+    """
     why = call_in_child("gpu_probe", why_no_gpu) if config.run.device == "gpu" else None
     if why is not None:
         raise ConfigError(f"--device=gpu, but {why}. Use --device=cpu or auto")

@@ -38,20 +38,21 @@ class ExperimentFolder:
     created: Sequence[Path] = ()
     moved_aside: Path | None = None
 
-    def remove(self) -> None:
-        """Removes the folder, and its parents that were created for it; restores what was moved aside."""
+    def leave(self, stays: bool) -> None:
+        """Releases the lock, so that this process, or another, can resume the experiment.
+
+        Unless the folder `stays`, removes it and its parents if they did not exist before this run, and
+        restores what was moved aside.
+        """
+        self.lock.release()
+        if stays or not self.created:
+            return
+        setup_logging("main")  # closes the log file
         with contextlib.suppress(FileNotFoundError):  # the user has deleted it during the run
             shutil.rmtree(self.path)
         if self.moved_aside is not None:
             self.moved_aside.rename(self.path)
         _remove_empty(self.created[1:])
-
-    def undo(self) -> None:
-        """Releases the lock, and removes the folder if it did not exist before this run."""
-        self.lock.release()
-        if self.created:
-            setup_logging("main")  # closes the log file in it
-            self.remove()
 
 
 def refuse_folder_in_use(config: Config) -> None:
@@ -102,7 +103,7 @@ def _prepare(config: Config) -> ExperimentFolder:
         path.mkdir(parents=True, exist_ok=True)
         undoing.callback(_remove_empty, created)
         folder = ExperimentFolder(path, FolderLock(path), created)
-        undoing.callback(lambda: folder.undo())
+        undoing.callback(lambda: folder.leave(stays=False))
         if contents and behavior != "resume":
             folder = _make_room(folder, behavior)
         if not os.access(path, os.W_OK):

@@ -15,7 +15,7 @@ KEY_SIZE = 32
 TEMPERATURE = 0.05
 # Priorities decrease by this with each write: a moment that is e times rarer stays 1 / AGEING writes longer.
 AGEING = 1e-2
-EMPTY = -1e9  # all tensors of a state_dict are finite; ageing does not change it in float32
+EMPTY = -1e9  # ageing does not change it in float32
 
 
 class EpisodicMemory(nn.Module):

@@ -168,12 +168,9 @@ def _train(plan: RunPlan, signals: StopSignals) -> RunResult:
                 loop.check_result(run.stuck)
         loop.log_summary(has_failed=bool(failures))
     finally:
-        folder.lock.release()  # so that this process, or another, can resume the experiment
         has_results = resources is not None and _has_results(plan, resources)
         stays = is_complete or not folder.created or has_results
-        if not stays:
-            setup_logging("main")  # closes the log file
-            folder.remove()
+        folder.leave(stays)
     if signals.requested and not stays:
         log.info("Stopped before anything was learned: the folder of the run is removed")
     log_failures(failures, config.env_name, has_log_file=stays and config.monitoring.log_to_file)

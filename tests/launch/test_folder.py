@@ -49,34 +49,31 @@ def test_a_folder_of_a_run_that_failed_is_removed_with_the_folders_that_were_mad
     (tmp_path / "mine").mkdir()
     config = make_config(train_dir=str(tmp_path / "mine" / "new"), experiments_root="group", experiment="a")
     made = prepare_folder(config)
-    made.lock.release()
     assert (config.experiment_dir / "sf_log.txt").exists()
-    made.remove()
+    made.leave(stays=False)
     assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
 
 
 def test_a_folder_that_the_user_has_deleted_needs_no_removal(config):
     prepared = prepare_folder(config)
     shutil.rmtree(prepared.path)
-    prepared.remove()
-    prepared.lock.release()
+    prepared.leave(stays=False)
 
 
 def test_the_experiment_that_a_failed_restart_moved_aside_is_restored(config):
     config = replace(config, run=replace(config.run, restart_behavior="restart"))
     made = prepare_folder(config)
-    made.lock.release()
     assert not (config.experiment_dir / "cfg.json").exists()
-    made.remove()
+    made.leave(stays=False)
     assert (config.experiment_dir / "cfg.json").exists()
     assert [path.name for path in config.experiment_dir.parent.iterdir()] == ["a"]
 
 
-def test_an_experiment_that_exists_was_not_made_by_the_run(config):
+def test_an_experiment_that_existed_before_the_run_stays(config):
     config = replace(config, run=replace(config.run, restart_behavior="resume"))
-    made = prepare_folder(config)
-    made.lock.release()
-    assert made.created == []
+    for stays in (True, False):
+        prepare_folder(config).leave(stays)
+        assert (config.experiment_dir / "cfg.json").exists()
 
 
 def test_weights_that_a_killed_run_was_evaluating_are_deleted(config):
