@@ -39,10 +39,11 @@ class ListAdapter(Adapter):
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         observations, infos = reset_with_seed(self.env, seed), None
         if isinstance(observations, tuple) and len(observations) == 2:  # or of two agents
-            is_pair = observations[1] is None or are_infos(observations[1])
-            if is_pair or isinstance(observations[1], Mapping):
+            first, second = observations
+            is_info = second is None or (isinstance(second, Mapping) and not isinstance(first, Mapping))
+            if is_info or are_infos(second):
                 contract.check_reset_parameters(self.env)
-                observations, infos = observations
+                observations, infos = first, second
         contract.check_entries(self.num_agents, {"observations": observations})
         self._write(observations, into)
         if not infos:

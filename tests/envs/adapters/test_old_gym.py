@@ -258,8 +258,18 @@ def test_the_observations_of_two_agents_may_be_a_tuple():
         def reset(self):
             return np.ones(1, np.float32), np.zeros(1, np.float32)
 
-    seen, _ = drive(adapt(InTuple()), [0])
-    assert seen[0]["obs"].tolist() == [[1], [0]]
+    class OfDicts(OldTeam):
+        observation_space = spaces.Dict(x=OldTeam.observation_space)
+
+        def reset(self):
+            return {"x": np.ones(1, np.float32)}, {"x": np.zeros(1, np.float32)}
+
+        def step(self, actions):
+            return self.reset(), *super().step(actions)[1:]
+
+    for env, key in ((InTuple(), "obs"), (OfDicts(), "x")):
+        seen, _ = drive(adapt(env), [0])
+        assert seen[0][key].tolist() == [[1], [0]]
 
 
 def test_a_multi_agent_env_of_version_1_with_one_done_for_all_is_refused():
