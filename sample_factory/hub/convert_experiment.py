@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from sample_factory.checkpoints.file_format import check_values, why_not_written, write_state
+from sample_factory.checkpoints.milestones import TEMPORARY_NAME
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import (
     SAVED,
@@ -193,7 +194,7 @@ def _write(state: Mapping[str, Any], folder: Path, old: Path) -> str:
     path = folder / old.with_name(f"{kind}_{state['train_step']:09d}_{state['env_steps']}{ending}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_state(state, path, path.with_name(".temp_checkpoint"))
+        write_state(state, path, path.with_name(TEMPORARY_NAME))
     except (OSError, RuntimeError, ValueError) as error:  # torch makes a RuntimeError of an OSError
         raise ConfigError(f"cannot write {path}: {why_not_written(state, folder, error)}") from None
     return path.name

@@ -51,10 +51,11 @@ def _moments_fit(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> 
     names = MOMENTS[type(optimizer)]
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     saved = [index for group in state["param_groups"] for index in group["params"]]
+    by_index = dict(zip(saved, parameters))
     sizes = [[len(group["params"]) for group in of["param_groups"]] for of in (vars(optimizer), state)]
     fits = sizes[0] == sizes[1]
     for index, moments in state["state"].items():
-        shape = parameters[saved.index(index)].shape
+        shape = by_index[index].shape
         for name in names:
             moment = moments[name]
             fits &= moment.shape == (() if name == "step" else shape) and bool(moment.isfinite().all())
