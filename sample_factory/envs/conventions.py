@@ -101,6 +101,12 @@ CONVENTIONS = (
         source="envs/functional_jax_env.py, step",
     ),
     Convention(
+        "pettingzoo 1.27.0, turn_based_aec_to_parallel",
+        ("pettingzoo.utils.conversions.turn_based_aec_to_parallel_wrapper",),
+        remarks="only the agent of `agent_selection` acts; infos do not name it after a reset",
+        source="utils/conversions.py, step",
+    ),
+    Convention(
         "brax 0.14.2, VectorGymWrapper and TorchWrapper",
         ("brax.envs.wrappers.gym", "brax.envs.wrappers.torch"),
         AutoresetMode.SAME_STEP,
