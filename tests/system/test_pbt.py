@@ -31,9 +31,11 @@ PERIOD = 1500  # env frames of a policy before it is decided on for the first ti
 FLAGS = ["--env=bonus", "--experiment=a", "--num_policies=2", "--with_pbt=True", "--seed=1", *SMALL]
 FLAGS += ["--pbt_start_mutation=0", f"--pbt_period_env_steps={PERIOD}", "--pbt_mutation_rate=1"]
 FLAGS += ["--save_every_sec=1", "--keep_checkpoints=1000"]
+FLAGS += ["--traj_buffers_excess_ratio=30"]  # while one learner is suspended, the other needs buffers
 BONUSES = (2.0, 1.0)
 TAKES_OVER = "PBT: policy 1 takes over policy 0"
 CONTINUES = "PBT: policy 1 continues with learning_rate"
+KEPT = "donation.pth"  # a link to the donated weights, beside the experiment, which deletes them after use
 
 
 def prepare(experiment):
@@ -77,12 +79,23 @@ def takeover_checkpoint(experiment, donation):
     )
 
 
-def donation_file(experiment):
-    return experiment / "checkpoint_p0" / "donation.pth"
+def suspend_takeover(process, experiment):
+    """Waits for a takeover, and suspends the receiver's learner when the donor has saved its weights. Returns
+    all processes of the run, and the receiver's learner."""
+    wait_for_line(process, "policy 1   ")
+    family = descendants(process)
+    donor, receiver = child(family, "learner_0"), child(family, "learner_1")
+    donor.suspend()
+    wait_for_line(process, TAKES_OVER)
+    receiver.suspend()
+    donor.resume()
+    while not (experiment / "checkpoint_p0" / "donation.pth").exists():
+        wait_for_line(process, "[main] INFO ")
+    return family, receiver
 
 
 def donation_of(experiment):
-    return torch.load(donation_file(experiment), weights_only=True)
+    return torch.load(experiment.parent / KEPT, weights_only=True)
 
 
 def same_tensors(left, right):
@@ -96,9 +109,10 @@ def taken_over(tmp_path_factory, request):
     prepare(experiment)
     try:
         process = start(SCRIPT, experiment.parent, *FLAGS, FOREVER, f"--inline_samplers={request.param}")
-        wait_for_line(process, TAKES_OVER)
+        family, receiver = suspend_takeover(process, experiment)
+        (experiment.parent / KEPT).hardlink_to(experiment / "checkpoint_p0" / "donation.pth")
+        receiver.resume()
         wait_for_line(process, CONTINUES)
-        family = descendants(process)
         for _ in range(2):  # at 500 frames a second at most, this is before the next decision
             wait_for_line(process, "checkpoint_p1/checkpoint_")
         while same_tensors(newest_state(experiment, 1)["model"], donation_of(experiment)["model"]):
@@ -162,18 +176,9 @@ def test_a_resumed_run_has_the_settings_and_decides_when_it_is_due(taken_over):
 def test_a_run_killed_during_a_takeover_has_changed_nothing_and_decides_again(tmp_path, victim):
     experiment = tmp_path / "a"
     prepare(experiment)
-    # While one learner is suspended, the other needs buffers to continue.
     flags = [*FLAGS, FOREVER, "--pbt_period_env_steps=1000"]
-    process = start(SCRIPT, tmp_path, *flags, "--traj_buffers_excess_ratio=30")
-    wait_for_line(process, "policy 1   ")
-    family = descendants(process)
-    donor, receiver = child(family, "learner_0"), child(family, "learner_1")
-    donor.suspend()
-    wait_for_line(process, TAKES_OVER)
-    receiver.suspend()
-    donor.resume()
-    while not donation_file(experiment).exists():
-        wait_for_line(process, "[main] INFO ")
+    process = start(SCRIPT, tmp_path, *flags)
+    family, receiver = suspend_takeover(process, experiment)
     if victim == "the main process":
         process.kill()
         kill(receiver)
