@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -57,6 +57,8 @@ class RecordedEnv(EnvAround):
         # A file, because the screens of a long episode take hundreds of megabytes.
         self._screens = None if screens_in is None else tempfile.TemporaryFile(dir=screens_in)  # noqa: SIM115
         self._folder = screens_in or Path()
+        if self._screens is not None:
+            self.at_end.append(self._draw)
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         self._rng = np.random.default_rng(seed)
@@ -70,7 +72,8 @@ class RecordedEnv(EnvAround):
             step = {"action": actions[agent].copy(), "reward": 0.0, "terminated": False, "truncated": False}
             self._steps[agent].append({**self._seen[agent], **step})
         if self._screens is not None:
-            self._add_screen(self._env.render())
+            self._draw()
+            self._write_screen(self._screens)
         seed = int(self._rng.integers(SEED_LIMIT))
         self.next_seeds[:] = [seed]
         result = self._env.step(actions, into)
@@ -95,20 +98,22 @@ class RecordedEnv(EnvAround):
             for agent in self._playing
         }
 
-    def _add_screen(self, screen: Any) -> None:
-        assert self._screens is not None
+    def _draw(self) -> None:
+        """Keeps the picture of the present state; at the end of an episode, of its last one, see at_end."""
         try:
-            self._last_screen = np.ascontiguousarray(to_rgb(screen))
+            self._last_screen = np.ascontiguousarray(to_rgb(self._env.render()))
         except ValueError as error:
             raise EnvContractError(f"--screens: {error}") from None
+
+    def _write_screen(self, file: IO[bytes]) -> None:
         with writing_to(self._folder):
-            self._screens.write(self._last_screen.data)
+            file.write(self._last_screen.data)
 
     def _end(self, agent: int) -> None:
         steps = self._steps[agent]
         screens = None
         if self._screens is not None:
-            self._add_screen(self._last_screen)
+            self._write_screen(self._screens)
             shape = len(steps) + 1, *self._last_screen.shape
             self._screens.flush()
             screens = np.memmap(self._screens, np.uint8, "r", shape=shape)

@@ -108,7 +108,7 @@ def test_minari_samples_episodes_with_what_the_policy_saw_and_what_was_drawn(
         assert episode.actions.tolist() == [2] * 4
         assert episode.infos["screen"].shape == (5, 64, 80, 3)
         first = int(episode.infos["screen"][0, 0, 0, 0])
-        assert episode.infos["screen"][:, 0, 0, 0].tolist() == [first + t for t in (0, 1, 2, 3, 3)]
+        assert episode.infos["screen"][:, 0, 0, 0].tolist() == [first + t for t in (0, 1, 2, 3, 4)]
     firsts = sorted(int(episode.infos["screen"][0, 0, 0, 0]) for episode in dataset)
     assert firsts == [0, 0, 0, 0, 4], "env 0 plays two"
     with av.open(str(tmp_path / "games" / "video.mp4")) as video:
