@@ -45,15 +45,16 @@ class Checkpoints:
         self.folder = checkpoint_folder(experiment_dir, policy_id)
 
     def save(
-        self, state: Mapping[str, Any], version: int, env_frames: int, is_tried: bool = True
+        self, state: Mapping[str, Any], version: int, env_frames: int, deletes_old: bool = True
     ) -> Path | None:
         """Writes checkpoint_<version>_<env frames>.pth and deletes the oldest ones beyond `keep`.
 
-        is_tried: whether this run has made a finite SGD step. Otherwise nothing is deleted.
+        deletes_old: False before the first finite SGD step of a run, so that restarts of a run that fails
+            do not replace good checkpoints by broken ones.
         This and every other `save` method returns None, and logs the reason, if the file cannot be written.
         """
         path = self._write(state, self.folder / checkpoint_name(version, env_frames))
-        if path is not None and is_tried:
+        if path is not None and deletes_old:
             delete_files(old for old in self._sorted("latest")[: -self._keep] if old != path)
         return path
 

@@ -28,7 +28,7 @@ class Convention(NamedTuple):
     autoreset: the mode of a vector env or simulator that does not declare it.
     both_ends: how an end counts that a step reports as terminated and truncated at once.
     repeats_first_states: whether a copy begins all of its episodes in the same state.
-    stands_still: whether copies skip a step in which another one is reset.
+    stands_still: whether a step that resets one copy leaves the states of the others as they are.
     is_functional: whether an env is a function of a state, which has to be made a batched simulator.
     remarks: what else differs, for readers.
     source: file of the package, and function.

@@ -90,8 +90,8 @@ class Saver:
         if that failed."""
         if not self._is_enabled or self._is_broken("a checkpoint"):
             return True
-        is_tried = bool(self._learner.descent.newest_is_finite)
-        return self._checkpoints.save(*self._state(), is_tried) is not None
+        deletes_old = bool(self._learner.descent.newest_is_finite)
+        return self._checkpoints.save(*self._state(), deletes_old) is not None
 
     def _is_broken(self, file: str) -> bool:
         """Returns whether the newest SGD step has failed, and logs that a file is not written then."""

@@ -298,8 +298,8 @@ def initialize(model: nn.Module, initialization: str, gain: float) -> None:
             continue
         weight = module.weight
         is_large = isinstance(module, IndexLinear) or weight.numel() > LARGE_LAYER
-        if not weight.requires_grad:  # such as features that a user has trained elsewhere
-            pass
+        if not weight.requires_grad:
+            pass  # frozen: a user has trained it elsewhere
         elif is_large and initialization == "orthogonal":
             # Nearly orthogonal, and of the same scale: exactly orthogonal ones take seconds or minutes.
             nn.init.normal_(weight, std=gain / math.sqrt(max(len(weight), weight[0].numel())))

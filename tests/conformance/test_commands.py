@@ -108,6 +108,7 @@ def test_commands(package, env_name, flags, steps, frames, scale, tmp_path, monk
     rows = summaries()
     num_agents = len(rows) // 2  # in an env
     num_compared = assert_reported(trained.of_agent, rows, is_whole=True)
+    assert num_compared == sum(map(len, rows)) > 0, "every episode that ended is reported"
 
     for main, how in (
         (evaluation.main, ["--serial_mode=True", f"--eval_episodes={NUM_EPISODES}"]),

@@ -1,4 +1,4 @@
-"""PettingZoo's envs, beside the loops of its documentation."""
+"""Compares PettingZoo's envs, played through the product, with the loops that its documentation shows."""
 
 import importlib
 import json

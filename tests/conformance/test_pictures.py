@@ -1,4 +1,4 @@
-"""What is drawn, the last picture of each episode included, beside `render` of the plain packages."""
+"""Compares all pictures of the product, also the last one of each episode, with `render` of the packages."""
 
 import importlib
 import os
@@ -23,8 +23,8 @@ def number_of(picture) -> int:
 
 
 def drawn(env, num_steps):
-    """Plays random actions in an adapted env. Returns these, the pictures after each step, and the last ones
-    of episodes."""
+    """Plays random actions in an adapted env. Returns the actions, a picture after each step, and the last
+    picture of each episode."""
     rows = ObservationRows.allocate(env.kinds)
     draw = RandomActions(env.kinds, seed=0)
     actions, pictures, last = [], [], []

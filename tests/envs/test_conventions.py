@@ -1,4 +1,4 @@
-"""The table of what other packages do, and what adapters make of it."""
+"""Tests the table of conventions of other packages, its page, and how adapters apply it."""
 
 import types
 from pathlib import Path

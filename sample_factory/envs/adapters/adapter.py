@@ -73,6 +73,7 @@ class Adapter(MultiAgentEnv):
         self._num_unchecked = NUM_CHECKED
 
     def _see_end(self) -> None:
+        """Makes the calls of `at_end`. To be called before a reset, while `render` draws the last state."""
         for call in self.at_end:
             call()
 

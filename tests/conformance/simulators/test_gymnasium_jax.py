@@ -1,4 +1,4 @@
-"""Gymnasium's envs in JAX, beside `gymnasium.make`."""
+"""Compares Gymnasium's envs in JAX, played through the product, with `gymnasium.make`."""
 
 import gymnasium as gym
 import numpy as np
@@ -14,7 +14,8 @@ NUM_COPIES = 4
     ("env_id", "num_steps"), [("phys2d/CartPole-v1", 600), ("tabular/Blackjack-v0", 200)]
 )
 def test_copies_are_single_envs(env_id, num_steps, count):
-    """The vector envs that Gymnasium makes of these ids play the other copies on while one resets."""
+    """Gymnasium's own vector envs of these ids are not used: a step that resets one copy does not move the
+    others. The product makes copies of single envs."""
     trained = train_on(adapted_by_name(f"gym_{env_id}", vector_env_copies=NUM_COPIES), num_steps)
     env = gym.vector.SyncVectorEnv([lambda: gym.make(env_id)] * NUM_COPIES, autoreset_mode="SameStep")
     plain = Plain()

@@ -88,7 +88,7 @@ def test_an_env_with_other_spaces_than_in_the_trial_is_refused():
 
 @pytest.fixture
 def seeds_of(monkeypatch):
-    """Returns a function: the seeds with which the envs of some workers are reset, made one after another."""
+    """Returns seeds_of(*workers), which resets the envs of these workers and returns their seeds."""
 
     def reset(vector, seeds, *_):
         used.extend(seeds)
