@@ -1,16 +1,16 @@
-"""The info of an episode's end: its true objective, its further statistics, and what observers see of it."""
+"""The info of an episode's end: its objective, level and further statistics, and what observers see of it."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from sample_factory.envs.protocol import EMPTY_INFO, EPISODE_CONTINUES, Info
+from sample_factory.envs.protocol import EMPTY_INFO, EPISODE_CONTINUES, LEVEL, Info
 
 OBJECTIVES = ("true_objective", "true_reward")  # keys of the info, the second one is version 1's
 EXTRA_STATS = "episode_extra_stats"  # key of the info: further statistics by name
 # Keys of an info that say something about the episode.
-REPORTED = {*OBJECTIVES, EXTRA_STATS, EPISODE_CONTINUES}
+REPORTED = {*OBJECTIVES, EXTRA_STATS, EPISODE_CONTINUES, LEVEL}
 MAX_DEPTH = 4  # of dicts within dicts, which may contain themselves
 # Any report of an episode has to fit into a message.
 MAX_STATS = 500  # further statistics of an episode
@@ -55,17 +55,28 @@ def true_objective(end_info: Info, episode_return: float) -> float:
     return next(numbers, episode_return)
 
 
+def level_of(end_info: Info) -> str:
+    """Returns the name of the level that an ended episode was played in; empty if its info has none, or one
+    that is no printable text of at most MAX_STAT_NAME characters."""
+    name = end_info.get(LEVEL, "")
+    is_name = isinstance(name, str) and len(name) <= MAX_STAT_NAME and name.isprintable()
+    return str(name) if is_name else ""
+
+
 def extra_stats(end_info: Info) -> tuple[dict[str, float], dict[str, Any]]:
     """Returns `episode_extra_stats` in the info of an episode's end, and what the env has reported beside
     them, both by name; entries of a dict within them are named "outer/inner".
 
     Left out of the first is what is no number, has a name that is too long or not printable, or comes after
-    MAX_STATS others, of which only one is in the second; and an objective that is no number.
+    MAX_STATS others, of which only one is in the second; an objective that is no number, and a level
+    that is no name.
     """
     numbers: dict[str, float] = {}
     left_out = {
         key: end_info[key] for key in OBJECTIVES if key in end_info and to_float(end_info[key]) is None
     }
+    if LEVEL in end_info and not level_of(end_info):
+        left_out[LEVEL] = end_info[LEVEL]
     reported = end_info.get(EXTRA_STATS, EMPTY_INFO)
     for path, value in _leaves(reported if isinstance(reported, Mapping) else {EXTRA_STATS: reported}):
         name = "/".join(map(str, path))

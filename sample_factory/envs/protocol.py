@@ -25,6 +25,8 @@ Picture = np.ndarray  # [height, width, 3] uint8
 EPISODE_CONTINUES = "episode_continues"
 # Key of an end info: env frames of the last step that were not played, since the episode ended within it.
 FRAMES_LEFT_OUT = "frames_left_out"
+# Key of an end info: name of the level that was played in the episode, a text; results are shown by level.
+LEVEL = "episode_level"
 
 
 class EnvError(Explained, ValueError):

@@ -44,6 +44,7 @@ class EpisodeResult(NamedTuple):
     true_objective: the env's own score; the reward where it reports none.
     extra_stats: the `episode_extra_stats` of the env, by name.
     env: index of the env, where several are played side by side.
+    level: name of the level that was played; empty: the env has none.
     """
 
     agent: int
@@ -52,16 +53,17 @@ class EpisodeResult(NamedTuple):
     true_objective: float
     extra_stats: Mapping[str, float] = {}
     env: int = 0
+    level: str = ""
 
 
 def without_repeats(episodes: Sequence[EpisodeResult]) -> tuple[EpisodeResult, ...]:
     """Returns the episodes without those that have the reward, length and objective of an earlier one of the
-    same agent. Only for a deterministic policy in envs that restart from one cached state each: elsewhere
-    different episodes can have equal results."""
-    first: dict[tuple[float, ...], EpisodeResult] = {}
+    same agent in the same level. Only for a deterministic policy in envs that restart from one cached state
+    each: elsewhere different episodes can have equal results."""
+    first: dict[tuple[float | str, ...], EpisodeResult] = {}
     for episode in episodes:
         result = episode.reward, episode.length, episode.true_objective
-        first.setdefault((episode.env, episode.agent, *result), episode)
+        first.setdefault((episode.env, episode.agent, episode.level, *result), episode)
     return tuple(first.values())
 
 

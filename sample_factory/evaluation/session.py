@@ -207,9 +207,14 @@ class SessionLoop(Loop):
                     self._add(report, report.env, 0)
                 case EpisodeReport() if not self._counts_matches:
                     env, agent = divmod(report.agent_id, self._topology.agents_per_env)
-                    stats = report.extra_stats
                     episode = EpisodeResult(
-                        agent, report.reward, report.length, report.true_objective, stats, env
+                        agent,
+                        report.reward,
+                        report.length,
+                        report.true_objective,
+                        report.extra_stats,
+                        env,
+                        report.level,
                     )
                     self._add(episode, env, agent)
                 case Incident():

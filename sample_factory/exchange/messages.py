@@ -194,6 +194,7 @@ class EpisodeReport(NamedTuple):
     extra_stats: Mapping[str, float]
     info: Mapping[str, Any] = {}  # see envs.end_infos; empty unless an observer reads infos
     agent_id: int = 0  # see Topology.agent_id
+    level: str = ""  # name of the level that was played; empty: the env has none
 
 
 class MatchReport(NamedTuple):

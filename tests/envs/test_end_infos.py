@@ -13,6 +13,7 @@ from sample_factory.envs.end_infos import (
     MAX_STAT_NAME,
     MAX_STATS,
     extra_stats,
+    level_of,
     portable_info,
     true_objective,
 )
@@ -36,6 +37,19 @@ from sample_factory.runtime.queues import MAX_MESSAGE_BYTES
 def test_the_true_objective_is_the_envs_own_else_the_recorded_return_else_the_sum_of_rewards(info, objective):
     found = true_objective(info, 7.0)
     assert found == objective and type(found) is float
+
+
+@pytest.mark.parametrize("name", ["a:map01", np.str_("skill 3"), "x" * MAX_STAT_NAME])
+def test_the_level_of_an_episode_is_a_short_text(name):
+    info = {"episode_level": name}
+    assert level_of(info) == name and type(level_of(info)) is str
+    assert extra_stats(info) == ({}, {}) and level_of({}) == ""
+
+
+@pytest.mark.parametrize("name", [3, None, "two\nlines", "x" * (MAX_STAT_NAME + 1)])
+def test_what_is_no_name_of_a_level_is_left_out(name):
+    info = {"episode_level": name}
+    assert level_of(info) == "" and extra_stats(info) == ({}, info)
 
 
 def of_stats(stats):

@@ -61,7 +61,7 @@ def test_short_episodes_do_not_count_more_often_and_an_env_rests_when_it_has_pla
     assert [len([e for e in result.episodes if e.env == env]) for env in range(4)] == [4] * 4
     assert result.reward.mean == 0.5, "of the 16 episodes that end first, most are lost"
     assert result.extra_stats["won"].mean == 0.5
-    assert sorted({episode.length for episode in result.episodes}) == [1, LONG]
+    assert {(episode.length, episode.level) for episode in result.episodes} == {(1, "short"), (LONG, "long")}
     assert set(ShortLosses.steps.values()) == {2 * LONG + 2}, "no step after the last episode"
 
 

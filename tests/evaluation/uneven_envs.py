@@ -34,7 +34,8 @@ class ShortLosses(gym.Env):
         self.steps[self._id] += 1
         self._left -= 1
         is_won = self._left == 0 and self._episode % 2 == 1
-        info = {"episode_extra_stats": {"won": float(is_won)}}
+        level = "long" if self._episode % 2 else "short"
+        info = {"episode_extra_stats": {"won": float(is_won)}, "episode_level": level}
         return np.zeros(3, np.float32), float(is_won), self._left == 0, False, info
 
 

@@ -12,6 +12,7 @@ from sample_factory.envs.end_infos import (
     MAX_STAT_NAME,
     MAX_STATS,
     extra_stats,
+    level_of,
     portable_info,
     true_objective,
 )
@@ -106,10 +107,11 @@ class EpisodeLog:
                 stats, left_out = extra_stats(info)
                 if left_out:
                     self._log_left_out(agent, left_out)
-                report = EpisodeReport(player.policy_id, reward, frames, objective, stats, agent_id=agent_id)
-                if self.reports_infos:
-                    report = report._replace(info=portable_info(info))
-                self._reports.append(report)
+                shown = portable_info(info) if self.reports_infos else EMPTY_INFO
+                level = level_of(info)
+                self._reports.append(
+                    EpisodeReport(player.policy_id, reward, frames, objective, stats, shown, agent_id, level)
+                )
             env, agent_of_env = divmod(agent, self._agents_per_env)
             self._matches[env].end(agent_of_env, player, objective)
         self._returns[agents] = 0.0
