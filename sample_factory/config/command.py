@@ -78,7 +78,7 @@ ENV_FAMILIES = [
 _READS_EXPERIMENT = "env experiment experiments_root train_dir cfg trust_code "
 # Of the network, everything that decides which weights it has and what it computes from them.
 _READS_NETWORK = (
-    "model normalize_returns -policy_initialization -policy_init_gain -initial_stddev -episodic_slots "
+    "model normalize_returns -policy_initialization -policy_init_gain -initial_stddev "
     "-centralized_critic -centralized_critic_sees -env_both_ends "
 )
 _READS_CHOICE = "eval_deterministic continuous_actions_sample eval_env_frameskip "

@@ -111,10 +111,6 @@ def _check_population(config: Config) -> None:
 
 def _check_network(config: Config) -> None:
     model = config.model
-    if model.episodic_memory and config.learning.rollout < 2:
-        raise ConfigError(
-            "--episodic_memory=True needs --rollout of at least 2: it compares successive observations"
-        )
     if model.use_rnn and model.rnn_type == "gtrxl" and model.hidden_size % model.gtrxl_heads:
         raise ConfigError(
             f"--gtrxl_heads={model.gtrxl_heads} must divide --hidden_size={model.hidden_size}: each head has "
@@ -138,7 +134,6 @@ def _check_network(config: Config) -> None:
             )
     for name, is_on, reason, hint in (
         ("use_cpc", config.learning.use_cpc, "needs the encoder and the core of", ""),
-        ("episodic_memory", model.episodic_memory, "adds to what the core gets in", ""),
         ("compile", config.run.compile, "compiles the encoders of", ", and call torch.compile in it"),
     ):
         if custom is not None and is_on:

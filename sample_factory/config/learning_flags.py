@@ -192,13 +192,6 @@ class LearningFlags:
         between=(1, 1_000_000),
     )
 
-    episodic_momentum: float = flag(
-        0.99,
-        "with --episodic_memory: share of its weights that the encoder of the keys keeps in an SGD step",
-        between=(0, 1),
-        only_with={"episodic_memory": (True,)},
-    )
-
     optimizer: str = flag(
         "adam",
         "optimizer; lamb is for very large batches, rmsprop is that of IMPALA",

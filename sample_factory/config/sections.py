@@ -244,15 +244,6 @@ class ModelFlags:
         at_least=1,
         only_with=({**CORE, "rnn_type": ("gtrxl",)}, OWN_NETWORK),
     )
-    episodic_memory: bool = flag(
-        False, "remember rare moments of training that went well, for training where some tasks are rare"
-    )
-    episodic_slots: int = flag(
-        256,
-        "with --episodic_memory: number of moments that are kept",
-        between=(1, 100_000),
-        only_with={"episodic_memory": (True,)},
-    )
     nonlinearity: str = flag("elu", "activation function of the network", choices=("elu", "relu", "tanh"))
     policy_initialization: str = flag(
         "orthogonal",

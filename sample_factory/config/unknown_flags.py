@@ -93,6 +93,10 @@ _WITHOUT_COUNTERPART = {
     "target_kl": "no iteration ends early; --kl_loss_coeff and --lr_schedule limit the change of a policy",
     "policy": "the network follows from the observations; see --encoder_custom and --use_rnn",
     **dict.fromkeys(
+        ("episodic_memory", "episodic_slots", "episodic_momentum"),
+        "the episodic memory is not in this version: it did not help on tasks with rare situations",
+    ),
+    **dict.fromkeys(
         ("mlflow", "comet", "neptune", "tensorboard"),
         "curves are always written for TensorBoard, into the experiment folder",
     ),

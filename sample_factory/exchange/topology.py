@@ -222,7 +222,6 @@ def _check_learners(config: Config) -> None:
         "--serial_mode=True": (config.sampling.serial_mode, "everything is in one process"),
         "--sampler_only=True": (config.sampling.sampler_only, "nothing is learned"),
         "--use_cpc=True": (config.learning.use_cpc, "its loss compares all trajectories of a minibatch"),
-        "--episodic_memory=True": (config.model.episodic_memory, "each would write another memory"),
         "--pbt_optimize_batch_size=True": (
             config.population.with_pbt and config.population.pbt_optimize_batch_size,
             "the trajectories of a minibatch could not always be divided",

@@ -11,7 +11,6 @@ from sample_factory.config.algorithms import AlgorithmFactory
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.algorithms.algorithm import POLICY, Algorithm, Losses, SGDStep, evaluate
-from sample_factory.learning.algorithms.extra_losses import EPISODIC
 from sample_factory.learning.algorithms.targets import Targets
 from sample_factory.learning.batch import Batch
 from sample_factory.models.network_checks import made_up_observations
@@ -49,8 +48,6 @@ def probe_algorithm(
     _check_members(name, algorithm)
     batch = _made_up_batch(policy, spec, flags.rollout)
     _check_results(name, algorithm, policy, batch)
-    if spec.flags.episodic_memory:
-        _check_memory(name, algorithm, policy, batch)
 
 
 def _check_members(name: str, algorithm: Algorithm) -> None:
@@ -87,19 +84,6 @@ def _check_results(name: str, algorithm: Algorithm, policy: BuiltPolicy, batch: 
     with torch.no_grad():
         summaries = _call(name, "summaries", algorithm.summaries, step)
     _expect(name, "summaries", isinstance(summaries, Mapping), summaries, "a dict of numbers by tag")
-
-
-def _check_memory(name: str, algorithm: Algorithm, policy: BuiltPolicy, batch: Batch) -> None:
-    """Begins a second SGD step: `extra_losses` raises if `after_step` of the first one did not reach it."""
-    evaluation = evaluate(policy, batch)
-    targets = algorithm.targets(batch, evaluation)
-    losses = _call(name, "losses of a second step", algorithm.losses, batch, evaluation, targets)
-    if EPISODIC not in losses.terms:
-        raise AlgorithmError(
-            f"algorithm {name}: the memory of --episodic_memory would stay empty; derive the class from "
-            "BuiltInAlgorithm in sample_factory/learning/algorithms/extra_losses.py, and add "
-            "**self.extra_losses(minibatch, evaluation) to the terms of its losses"
-        )
 
 
 def _call(name: str, method: str, function: Callable[..., Result], *inputs: Any) -> Result:

@@ -36,8 +36,7 @@ class NetworkOutput(NamedTuple):
 
     Of `ActorCritic.forward`: logits are not masked, and any float dtype will do. Of `ActorCritic.unroll`:
     logits are masked, and logits and values are float32. Encodings and beliefs are outputs of the encoder and
-    the core of the actor's tower, in the dtype in which these ran; only --use_cpc and --episodic_memory need
-    them.
+    the core of the actor's tower, in the dtype in which these ran; only --use_cpc needs them.
     """
 
     logits: Tensor  # [T, B, L]

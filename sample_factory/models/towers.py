@@ -17,7 +17,6 @@ from sample_factory.models.cores import make_core
 from sample_factory.models.custom_parts import make_custom_part, out_size
 from sample_factory.models.encoder_choice import LARGE_LAYER, encoded_spaces
 from sample_factory.models.encoders import ComputesLogits, IndexLinear, make_encoder, mlp
-from sample_factory.models.episodic_memory import EpisodicMemory
 from sample_factory.models.network_registry import ACTOR_CRITIC, DECODER, ENCODER, users_parts
 from sample_factory.models.normalizers import RunningNormalizer
 from sample_factory.spaces.actions import ActionLayout, action_layout
@@ -43,13 +42,10 @@ class Tower(nn.Module):
     """Encoder, core and decoder: maps normalised observations and a recurrent state to features.
 
     observation_space: the part of the env's observations that it gets.
-    memory: adds what it remembers to the input of the core; None without --episodic_memory, and in a tower
-        for the critic alone.
     """
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
         super().__init__()
-        self.memory: EpisodicMemory | None = None
         self.observation_space = observation_space
         self._keys = tuple(encoded_spaces(observation_space))
         self.encoder = make_encoder(flags, observation_space)
@@ -65,8 +61,7 @@ class Tower(nn.Module):
         resets: as in ActorCritic.unroll.
         """
         encodings = torch.unflatten(self.encoder(self.view(observations)), 0, (-1, rnn_state.shape[0]))
-        inputs = encodings if self.memory is None else self.memory(encodings)
-        beliefs, rnn_state = self.core(inputs, rnn_state, resets)
+        beliefs, rnn_state = self.core(encodings, rnn_state, resets)
         return TowerOutput(encodings, beliefs, self.decoder(beliefs), rnn_state)
 
     def view(self, observations: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -154,11 +149,10 @@ def given_logits(tower: Tower, flags: ModelFlags, layout: ActionLayout) -> int:
     if not isinstance(tower.encoder, ComputesLogits):
         return 0
     between = (flags.use_rnn, flags.decoder_mlp_layers, flags.core_custom, flags.decoder_custom)
-    if any(between) or flags.episodic_memory:
+    if any(between):
         raise ValueError(
             f"encoder {flags.encoder_custom} computes the logits of the actions itself; use it with "
-            "--use_rnn=False and without --decoder_mlp_layers, --core_custom, --decoder_custom and "
-            "--episodic_memory"
+            "--use_rnn=False and without --decoder_mlp_layers, --core_custom and --decoder_custom"
         )
     num_logits = tower.encoder.num_logits
     if num_logits != layout.num_logits or layout.box_actions:
@@ -192,9 +186,6 @@ class TowerActorCritic(ActorCritic):
         self.layout = action_layout(action_space, flags.scale_actions)
         self.towers = nn.ModuleList(Tower(flags, view) for view in views)
         towers = self.each_tower()
-        if flags.episodic_memory:
-            sizes = (out_size(towers[0].encoder), towers[0].core.out_size)
-            towers[0].memory = EpisodicMemory(flags.episodic_slots, self.layout, *sizes)
         # The value does not depend on logits that an encoder computes.
         self.num_given_logits = given_logits(towers[0], flags, self.layout)
         self.action_head: ActionHead | None = None

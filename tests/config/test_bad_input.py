@@ -29,7 +29,7 @@ ABOVE_ZERO = """
 num_policies num_workers num_envs_per_worker worker_num_splits policy_workers_per_policy max_policy_lag
 learners_per_policy
 num_batches_to_accumulate rollout batch_size num_batches_per_iteration ppo_epochs hidden_size rnn_num_layers
-gtrxl_memory gtrxl_heads episodic_slots
+gtrxl_memory gtrxl_heads
 encoder_mlp_layers decoder_mlp_layers encoder_conv_mlp_layers learning_rate lr_adaptive_min lr_adaptive_max
 adam_eps ppo_clip_ratio ppo_clip_value reward_clip obs_scale policy_init_gain initial_stddev
 reset_timeout_seconds train_for_env_steps train_for_seconds save_every_sec keep_checkpoints stats_avg
@@ -39,7 +39,7 @@ max_num_episodes
 AT_LEAST_ZERO = """
 seed inline_samplers gamma gae_lambda vtrace_rho vtrace_c fps actor_worker_gpus learner_main_loop_num_cores
 policy_index exploration_loss_coeff value_loss_coeff kl_loss_coeff max_grad_norm adam_beta1 adam_beta2
-forced_policy_lag episodic_momentum
+forced_policy_lag
 save_best_after continuous_tanh_scale encoder_extra_fc_layers decorrelate_experience_max_seconds
 """
 AT_LEAST_MINUS_ONE = "save_milestones_sec video_frames"

@@ -106,7 +106,6 @@ def test_values_are_parsed_by_type(tmp_path):
         (["--recurrence=5"], "--rollout"),
         (["--gtrxl_heads=3", "--use_rnn=True", "--rnn_type=gtrxl"], "--hidden_size"),
         (["--cpc_forward_steps=33", "--use_cpc=True"], "--rollout"),
-        (["--episodic_memory=True", "--rollout=1"], "--rollout"),
         (["--critic_only_keys=place", "--actor_critic_custom=a:B"], "--actor_critic_custom"),
         (
             ["--critic_only_keys=place", "--actor_critic_share_weights=True"],

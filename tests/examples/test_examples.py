@@ -238,17 +238,6 @@ def test_a_script_for_version_2_trains_unchanged(tmp_path):
     assert float(re.search(r"best mean reward ([\d.]+)", shown)[1]) > 5, shown
 
 
-def test_the_zipfian_gridworld_prints_the_accuracy_of_each_way_to_draw_tasks(tmp_path):
-    script, identity = "zipfian_gridworld.py", ["--experiment=a", f"--train_dir={tmp_path}"]
-    flags = ["--episodic_memory=True", "--num_envs_per_worker=16", "--train_for_env_steps=1000"]
-    _, shown = succeed(
-        [script, "train", *identity, *SERIAL, "--num_workers=1", *flags],
-        [script, "evaluate", *identity, "--episodes=4"],
-    )
-    found = re.findall(r"^(\w+) accuracy: (0|1)\.(\d+)$", shown, re.MULTILINE)
-    assert [draw for draw, *_ in found] == ["zipfian", "uniform", "rare"], shown
-
-
 WITHOUT_COMMANDS = {
     "algorithms.py",
     "cluster_capacity.py",

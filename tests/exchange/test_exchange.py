@@ -78,7 +78,6 @@ def test_a_run_cannot_deadlock(workers, envs, splits, agents, policies, batch):
         {"serial_mode": True},
         {"sampler_only": True},
         {"use_cpc": True},
-        {"episodic_memory": True},
         {"num_policies": 2, "with_pbt": True, "pbt_optimize_batch_size": True},
     ],
 )

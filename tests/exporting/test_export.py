@@ -363,10 +363,8 @@ def test_the_comparison_zeroes_the_state_after_each_step_in_which_the_agent_was_
     assert second == (0, 1, 0, 0, 1, 0), "inactive in its second step of three"
 
 
-@pytest.mark.parametrize(
-    "flags", [["--use_rnn=True", "--rnn_type=gtrxl", "--gtrxl_memory=3"], ["--episodic_memory=True"]]
-)
-def test_a_window_of_remembered_steps_and_an_episodic_memory_are_exported_as_the_state(tmp_path, save, flags):
+def test_a_window_of_remembered_steps_is_exported_as_the_state(tmp_path, save):
+    flags = ["--use_rnn=True", "--rnn_type=gtrxl", "--gtrxl_memory=3"]
     save(tmp_path, "gym_CartPole-v1", "--encoder_mlp_layers", "4", "--hidden_size=8", *flags)
     (exported,) = sample_factory.export_onnx("tiny", train_dir=tmp_path, export_check_steps=40)
     assert exported.check.largest < 1e-5 and exported.check.episodes >= 1

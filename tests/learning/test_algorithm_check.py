@@ -72,16 +72,6 @@ class OneEarlierBatch(PPO):
         return {"batch": batch}
 
 
-class WithoutAfterStep(PPO):
-    def after_step(self, version): ...
-
-
-class PolicyLossOnly(PPO):
-    def losses(self, minibatch, evaluation, targets):
-        losses = super().losses(minibatch, evaluation, targets)
-        return losses._replace(terms={"policy": losses.terms["policy"]})
-
-
 class AdvantagesOnly(PPO):
     def targets(self, batch, evaluation):
         return super().targets(batch, evaluation).advantages
@@ -90,24 +80,6 @@ class AdvantagesOnly(PPO):
 @pytest.mark.parametrize("factory", [*FACTORIES, Tempered])
 def test_an_algorithm_passes(factory):
     probe(factory)
-
-
-@pytest.mark.parametrize("factory", FACTORIES)
-def test_every_built_in_algorithm_fills_an_episodic_memory(factory):
-    probe(factory, episodic_memory=True)
-
-
-@pytest.mark.parametrize(
-    ("factory", "message"),
-    [
-        (WithoutAfterStep, r"stay empty; the algorithm's after_step should call super\(\).after_step"),
-        (PolicyLossOnly, "would stay empty; derive the class from .*extra_losses"),
-    ],
-)
-def test_an_algorithm_that_would_leave_the_episodic_memory_empty_is_refused(factory, message):
-    probe(factory)
-    with pytest.raises(AlgorithmError, match=message):
-        probe(factory, episodic_memory=True)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from sample_factory.models.encoders import IndexLinear
 from sample_factory.models.policy_spec import state_size
 from sample_factory.models.towers import make_actor_critic
 from sample_factory.spaces.observations import Indices
-from tests.models.test_episodic_memory import fill
 
 S = gym.spaces
 STEPS = 7
@@ -41,10 +40,7 @@ DOOM_ACTIONS = S.Tuple([S.Discrete(n) for n in (3, 3, 2, 2, 11)])
 def make_model(observation_space=VECTOR, action_space=ACTIONS, normalize_returns=False, **flags):
     torch.manual_seed(0)
     flags = ModelFlags(**{**SMALL, **flags})
-    model = make_actor_critic(flags, observation_space, action_space, normalize_returns)
-    if flags.episodic_memory:
-        fill(model.towers[0].memory)
-    return model
+    return make_actor_critic(flags, observation_space, action_space, normalize_returns)
 
 
 def random_observations(space, *batch):
@@ -77,7 +73,6 @@ VARIANTS = {
     "decoder": {"decoder_mlp_layers": (10, 6)},
     "fixed deviation": {"adaptive_stddev": False, "initial_stddev": 0.5},
     "tanh": {"continuous_tanh_scale": 2.0},
-    "episodic memory": {"episodic_memory": True, "episodic_slots": 16},
 }
 
 

@@ -792,7 +792,7 @@ def test_an_encoder_under_a_built_in_name_is_the_user_s_own(monkeypatch):
     assert users_parts(ModelFlags(encoder_custom="map")) == {"encoder": "map"}
 
 
-@pytest.mark.parametrize("flags", [["--use_cpc=True"], ["--compile=True"], ["--episodic_memory=True"]])
+@pytest.mark.parametrize("flags", [["--use_cpc=True"], ["--compile=True"]])
 def test_what_needs_the_built_in_network_is_refused_with_a_whole_network(flags):
     with pytest.raises(ConfigError, match="built-in network; --actor_critic_custom=a:B may have none"):
         parse_config([*FLAGS, "--actor_critic_custom=a:B", *flags], resolve_family)

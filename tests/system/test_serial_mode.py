@@ -43,7 +43,6 @@ CORES = [["--use_rnn=False"], ["--use_rnn=True"], ["--use_rnn=True", "--rnn_type
 LATER_CORES = [
     ["--use_rnn=True", "--rnn_type=mingru", "--recurrence=4"],
     ["--use_rnn=True", "--rnn_type=gtrxl", "--recurrence=4", "--gtrxl_memory=6"],
-    ["--use_rnn=True", "--recurrence=4", "--episodic_memory=True"],
 ]
 
 

@@ -90,8 +90,7 @@ class Algorithm(Protocol):
     For every new batch, the Learner calls `earlier_batches`. For every minibatch, it calls `targets` (or once
     before the first minibatch, see `fixes_targets`), updates the statistics of returns, calls `losses`, makes
     the SGD step, and calls `after_step`. Only `earlier_batches`, `after_step` and `set_flags` may change
-    state. There is one exception: with --episodic_memory, `losses` of the built-in algorithms stores data for
-    the next `after_step`, so every call of `losses` must be followed by a call of `after_step`.
+    state.
 
     With --learners_per_policy, each learner gets a share of every minibatch. Losses must then be means over
     the steps where `own` is True, which the Learner weights. Other statistics of a minibatch, such as the

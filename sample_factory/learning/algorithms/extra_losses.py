@@ -10,12 +10,10 @@ from sample_factory.algo.losses import masked_mean
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.algorithms.algorithm import Evaluation, SGDStep, evaluation_summaries
 from sample_factory.learning.algorithms.cpc_task import cpc_loss, make_cpc
-from sample_factory.learning.algorithms.episodic_task import make_episodic
 from sample_factory.learning.batch import Batch
 from sample_factory.models.action_distributions import ActionDistribution
 from sample_factory.models.policy_spec import BuiltPolicy
 
-EPISODIC = "episodic"  # name of the loss and of the module of the episodic memory
 MAX_SYMMETRIC_KL = 30.0
 
 
@@ -34,7 +32,7 @@ def exploration_loss(name: str, distribution: ActionDistribution, valid: Tensor)
 class BuiltInAlgorithm:
     """The part of an `Algorithm` that the built-in ones share. By default it uses each batch once.
 
-    Has the losses of --exploration_loss_coeff, --kl_loss_coeff, --use_cpc and --episodic_memory.
+    Has the losses of --exploration_loss_coeff, --kl_loss_coeff and --use_cpc.
     """
 
     def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
@@ -43,31 +41,19 @@ class BuiltInAlgorithm:
         self._total = policy.total
         self._rng = rng
         self._cpc = make_cpc(policy.model) if flags.use_cpc else None
-        self._episodic = make_episodic(flags, policy, rng)
 
     @property
     def modules(self) -> Mapping[str, nn.Module]:
-        modules: dict[str, nn.Module] = {}
-        if self._cpc is not None:
-            modules["cpc"] = self._cpc
-        if self._episodic is not None:
-            modules[EPISODIC] = self._episodic.encoder
-        return modules
+        return {} if self._cpc is None else {"cpc": self._cpc}
 
     def set_flags(self, flags: LearningFlags) -> None:
         self._flags = flags
-        if self._episodic is not None:
-            self._episodic.set_flags(flags)
 
     def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
         return ()
 
     def extra_losses(self, minibatch: Batch, evaluation: Evaluation) -> dict[str, Tensor]:
-        """Returns the weighted losses that all algorithms have, by name; a loss that is turned off is 0.
-
-        The loss of the episodic memory is included only if the network has one. It raises RuntimeError if
-        `after_step` was not called since the previous call.
-        """
+        """Returns the weighted losses that all algorithms have, by name; a loss that is turned off is 0."""
         flags, valid = self._flags, minibatch.own
         zero = torch.zeros((), device=self._model.device)
         terms = {"exploration": zero, "kl": zero, "auxiliary": zero}
@@ -79,14 +65,10 @@ class BuiltInAlgorithm:
             terms["kl"] = loss * flags.kl_loss_coeff
         if self._cpc is not None:
             terms["auxiliary"] = cpc_loss(flags, self._cpc, minibatch, evaluation.unrolled, self._rng)
-        if self._episodic is not None:
-            terms[EPISODIC] = self._episodic.loss(minibatch, evaluation)
         return terms
 
     def after_step(self, version: int) -> None:
-        """Fills the episodic memory, if there is one."""
-        if self._episodic is not None:
-            self._episodic.after_step()
+        """Does nothing; for subclasses."""
 
     @torch.no_grad()
     def summaries(self, step: SGDStep) -> dict[str, float]:
