@@ -16,6 +16,7 @@ from sample_factory.envs.doom.film import Viewer, render_metadata
 from sample_factory.envs.doom.observation import (
     Observation,
     make_resize,
+    measured_variables,
     measurement_reader,
     observation_space,
 )
@@ -45,12 +46,8 @@ class DoomAgent:
         self.button_values = button_decoder(spec.actions)
         places = engine.variable_places()
         self.score = PlayerScore(spec, places)
-        self._measure = measurement_reader(places) if spec.measurements else None
-        if (spec.measurements or spec.shaping is not None) and not places:
-            raise ValueError(
-                f"{spec.name}: measurements and shaping read variables of the engine, but {spec.scenario} "
-                "lists none as available_game_variables"
-            )
+        measured = {name: places[name] for name in measured_variables(spec)}
+        self._measure = measurement_reader(measured) if spec.measurements else None
         self._resize = make_resize(engine.screen_shape(), (resolution[1], resolution[0]))
 
     def action_text(self, action: Any) -> str:

@@ -67,8 +67,10 @@ class DoomSpec:
     reward_scale: factor applied last to the training reward.
     time_limit_frames: number of env frames (tics) after which the episode is truncated, unless the .cfg has a
         shorter limit.
-    measurements: whether the observation has the vector of `observation.MEASUREMENTS` besides the picture.
-    shaping: scheme of `VariableShaping`; its rewards are added to the engine's.
+    measurements: whether the observation has the vector of `observation.MEASUREMENTS` besides the picture;
+        see `measured_variables`.
+    shaping: scheme of `VariableShaping`; its rewards are added to the engine's. The engine reports the
+        variables that it names, whether or not the .cfg lists them.
     reward_healing: adds 1 to the reward of every step in which the health rose.
     objective: what an episode is judged by, reported as `true_objective`: the engine's unshaped return, the
         frags, or 1 for a match won; None: the return of the training reward.
@@ -127,6 +129,8 @@ SELF_PLAY = _scheme(
         "HEALTH": (0.01, -0.01),
     }
 )
+# The engine rewards the kills; of the changes, only that of the health is paid, as in the paper.
+BATTLE: Mapping[str, Any] = {**AGAINST_BOTS, "delta": {"HEALTH": AGAINST_BOTS["delta"]["HEALTH"]}}
 
 MONSTER = "Kill the monster quickly, with few shots: step sideways until you face it."
 COLORS = "Survive: objects of one colour heal, those of the other one hurt."
@@ -151,7 +155,7 @@ _BATTLE: Mapping[str, Any] = {
     "actions": DISCRETIZED_NO_WEAPON,
     "time_limit_frames": 2100,
     "measurements": True,
-    "shaping": AGAINST_BOTS,
+    "shaping": BATTLE,
     "objective": "engine_return",
     "goal": "Kill as many monsters as you can in a minute; pick up first-aid and ammunition.",
 }

@@ -13,6 +13,7 @@ import vizdoom
 
 from sample_factory.envs.doom.doom_family import TICS_PER_MINUTE, MatchSpec
 from sample_factory.envs.doom.engine_resources import LOOPBACK
+from sample_factory.envs.name_suggestions import CUTOFF, did_you_mean
 from sample_factory.runtime.log import log
 
 # How long the engines of a match look for each other. Their owner gives up earlier, see DoomEngine.halt.
@@ -37,6 +38,7 @@ class EngineSettings(NamedTuple):
     """Scenario and match of an engine.
 
     wad_folders: searched first for the scenario's .wad.
+    variables: names of game variables that are read; those that the .cfg does not list are added after them.
     is_viewer: draws large pictures.
     is_human: plays in real time from keyboard and mouse; has_window: shows the window that receives them.
     """
@@ -46,6 +48,7 @@ class EngineSettings(NamedTuple):
     wad_folders: Sequence[str | Path | None]
     wide_aspect_ratio: bool
     match: MatchSpec | None
+    variables: Sequence[str] = ()
     is_viewer: bool = False
     is_human: bool = False
     has_window: bool = False
@@ -62,11 +65,13 @@ class EngineSettings(NamedTuple):
 def configured_game(settings: EngineSettings) -> vizdoom.DoomGame:
     """Returns a game that is ready to start, apart from its seed, its folder and the arguments of a match.
 
-    Raises ValueError for a broken scenario file and FileNotFoundError for a missing map.
+    Raises ValueError for a broken scenario file or an unknown variable, and FileNotFoundError for a missing
+    map.
     """
     game = vizdoom.DoomGame()
     if not game.load_config(str(settings.scenario)):
         raise ValueError(f"{settings.env_name}: the engine cannot parse {settings.scenario}")
+    _add_variables(game, settings)
     named = Path(game.get_doom_scenario_path())  # absolute, resolved from the folder of the .cfg
     wad, doom_map = find_wad(named.name, [*settings.wad_folders, named.parent])
     game.set_doom_scenario_path(str(wad))
@@ -89,6 +94,16 @@ def configured_game(settings: EngineSettings) -> vizdoom.DoomGame:
     game.set_sound_enabled(False)
     game.set_mode(vizdoom.Mode.ASYNC_SPECTATOR if settings.is_human else vizdoom.Mode.PLAYER)
     return game
+
+
+def _add_variables(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
+    known = vizdoom.GameVariable.__members__
+    for name in settings.variables:
+        if name not in known:
+            hint = did_you_mean(name, known, CUTOFF)
+            raise ValueError(f"{settings.env_name}: ViZDoom has no game variable {name}{hint}")
+        if known[name] not in game.get_available_game_variables():
+            game.add_available_game_variable(known[name])
 
 
 def set_match(

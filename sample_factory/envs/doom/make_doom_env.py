@@ -7,7 +7,8 @@ from sample_factory.envs.doom.doom_family import DOOM_SPECS, DoomSpec
 from sample_factory.envs.doom.doom_match_env import DoomMatchEnv
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.game_configuration import EngineSettings
-from sample_factory.envs.doom.player_score import MAX_PLAYERS
+from sample_factory.envs.doom.observation import measured_variables
+from sample_factory.envs.doom.player_score import MAX_PLAYERS, scored_variables
 from sample_factory.envs.protocol import EnvConfig
 
 
@@ -67,7 +68,8 @@ def engine_settings(env_name: str, spec: DoomSpec, cfg: Any) -> EngineSettings:
                 "--num_bots"
             )
     folders = (cfg.doom_scenarios_dir,)
-    return EngineSettings(env_name, spec.scenario_path(), folders, cfg.wide_aspect_ratio, match)
+    variables = (*scored_variables(spec), *measured_variables(spec))
+    return EngineSettings(env_name, spec.scenario_path(), folders, cfg.wide_aspect_ratio, match, variables)
 
 
 def doom_spec(full_env_name: str) -> DoomSpec:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
+import vizdoom
 
 from sample_factory.envs.doom.doom_family import DoomSpec
 
@@ -66,6 +67,20 @@ MEASUREMENTS = (
     *(Measurement(f"AMMO{slot}", 1 / 15, high=5.0) for slot in range(8)),
 )
 NUM_MEASUREMENTS = len(MEASUREMENTS)
+
+
+def measured_variables(spec: DoomSpec) -> list[str]:
+    """Returns the variables that the measurements read: those that the .cfg lists, or all if it lists none.
+
+    A .cfg that lists some leaves the others out on purpose: they keep their defaults in the vector.
+    """
+    if not spec.measurements:
+        return []
+    game = vizdoom.DoomGame()
+    game.load_config(str(spec.scenario_path()))
+    listed = {variable.name for variable in game.get_available_game_variables()}
+    names = [measurement.variable for measurement in MEASUREMENTS]
+    return [name for name in names if name in listed] or names
 
 
 def measurement_reader(variables: Mapping[str, int]) -> Callable[[Sequence[float]], np.ndarray]:

@@ -1,5 +1,6 @@
 """Score of one player: training reward of each step, results of each episode."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,28 @@ MATCH_VARIABLES = (
     "PLAYER_COUNT",
     *(f"PLAYER{number}_FRAGCOUNT" for number in range(1, MAX_PLAYERS + 1)),
 )
+
+
+def scored_variables(spec: DoomSpec) -> list[str]:
+    """Returns the game variables that rewards and results of a spec read. Raises ValueError for a scheme of
+    another form than `VariableShaping` describes."""
+    scheme = spec.shaping or {}
+    unknown = scheme.keys() - {"delta", "selected_weapon", "first_visit"}
+    if unknown:
+        raise ValueError(
+            f"{spec.name}: shaping has the parts delta, selected_weapon and first_visit, not "
+            f"{', '.join(sorted(unknown))}"
+        )
+    names = list(scheme.get("delta", {}))
+    if scheme.get("selected_weapon"):
+        names += ["SELECTED_WEAPON", "SELECTED_WEAPON_AMMO"]
+    if scheme.get("first_visit"):
+        names += ["POSITION_X", "POSITION_Y"]
+    if spec.reward_healing:
+        names.append("HEALTH")
+    if spec.match:
+        names += [*MATCH_VARIABLES, *(["DEAD"] if scheme else [])]
+    return names
 
 
 def final_place(frags: Sequence[float], player: int) -> int:
@@ -75,9 +98,9 @@ class VariableShaping:
         "first_visit": bonus}`. If a variable rises by d, the reward is d * gain; if it falls by d, d * loss.
         The bonus of a weapon is paid for each step with a loaded weapon of that slot in hand, that of a first
         visit for each square of CELL x CELL map units that the player enters for the first time in the
-        episode, if the engine reports POSITION_X and POSITION_Y.
-    variables: maps the names of the engine's variables to their places in the lists of values. Variables that
-        the engine does not report are not shaped.
+        episode.
+    variables: maps the names of the engine's variables, those of `scored_variables` among them, to their
+        places in the lists of values.
     The first step of the episode and of each new life has no shaping reward.
     """
 
@@ -85,7 +108,6 @@ class VariableShaping:
         self._weights = [
             (variables[name], weight["gain"], weight["loss"], MAX_CHANGE.get(name, float("inf")))
             for name, weight in scheme.get("delta", {}).items()
-            if name in variables
         ]
         bonuses = scheme.get("selected_weapon", {})
         self._bonus = [bonuses.get(f"SELECTED{slot}", 0.0) for slot in range(NUM_SLOTS)]
@@ -93,7 +115,7 @@ class VariableShaping:
         self._ammo = variables.get("SELECTED_WEAPON_AMMO")
         self._dead = variables.get("DEAD")
         self._first_visit: float = scheme.get("first_visit", 0.0)
-        self._position = [variables[name] for name in ("POSITION_X", "POSITION_Y") if name in variables]
+        self._position = [variables[name] for name in ("POSITION_X", "POSITION_Y") if self._first_visit]
         self._visited: set[tuple[int, ...]] = set()
         self._previous: Sequence[float] | None = None
         self._num_readings = 0  # of the weapon now in hand, in a row
@@ -126,8 +148,7 @@ class VariableShaping:
         return reward
 
     def _visit(self, values: Sequence[float]) -> float:
-        """Returns the reward for the square that the player is in. Without a position, it is always the same
-        square."""
+        """Returns the reward for the square that the player is in."""
         square = tuple(int(values[place] // CELL) for place in self._position)
         if square in self._visited:
             return 0.0
@@ -138,16 +159,12 @@ class VariableShaping:
 class PlayerScore:
     """Computes rewards and results of one player from the engine's rewards and variables.
 
-    variables: maps the names of the engine's variables to their places in the lists of values.
-    Raises ValueError if the scenario does not report a variable that the score needs, or if the objective is
-    the result of a match and there is none.
+    variables: maps the names of the engine's variables, those of `scored_variables` among them, to their
+        places in the lists of values.
+    Raises ValueError if the objective is the result of a match and there is none.
     """
 
     def __init__(self, spec: DoomSpec, variables: Mapping[str, int]):
-        needed = (*(["HEALTH"] if spec.reward_healing else []), *(MATCH_VARIABLES if spec.match else []))
-        missing = [name for name in needed if name not in variables]
-        if missing:
-            raise ValueError(f"{spec.name}: {spec.scenario} must list the variables {', '.join(missing)}")
         if spec.match is None and spec.objective in ("frags", "match_won"):
             raise ValueError(f"{spec.name}: objective={spec.objective!r} needs a match, and there is none")
         self._spec = spec
@@ -158,7 +175,17 @@ class PlayerScore:
         self._is_fresh = False  # the episode has begun, but had no step yet
 
     def set_scheme(self, scheme: Mapping[str, Any]) -> None:
-        """Replaces the shaping scheme from the next episode on, or at once if this one had no step yet."""
+        """Replaces the shaping scheme from the next episode on, or at once if this one had no step yet.
+
+        Raises ValueError for a scheme that reads variables that the spec's own does not.
+        """
+        read = scored_variables(dataclasses.replace(self._spec, shaping=scheme))
+        missing = [name for name in read if name not in self._variables]
+        if missing:
+            raise ValueError(
+                f"{self._spec.name}: the DoomSpec's shaping must name the variables {', '.join(missing)}, "
+                "with weights of 0 if need be, so that the engine reports them"
+            )
         self._scheme = scheme
         if self._is_fresh:
             self.start(self._at_start)

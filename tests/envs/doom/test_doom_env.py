@@ -22,6 +22,8 @@ from sample_factory.envs.doom.doom_env import DoomEnv
 from sample_factory.envs.doom.doom_family import DOOM_SPECS, SCENARIOS_FOLDER, DoomSpec, MatchSpec
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.make_doom_env import engine_settings
+from sample_factory.envs.doom.observation import measured_variables
+from sample_factory.envs.doom.player_score import scored_variables
 from tests.waiting import eventually
 
 BATTLE_SPACE = Tuple([Discrete(3), Discrete(3), Discrete(2), Discrete(2), Discrete(11)])
@@ -297,10 +299,22 @@ def test_actions_that_do_not_fit_the_scenarios_buttons_are_an_error(make_env):
         make_env("my_env", spec=DoomSpec("my_env", "basic.cfg", flat(9)))
 
 
-def test_a_match_needs_the_variables_of_its_score(make_env):
-    spec = DoomSpec("my_env", "basic.cfg", flat(4), match=DOOM_SPECS["doom_duel_bots"].match)
-    with pytest.raises(ValueError, match="FRAGCOUNT"):
-        make_env("my_env", spec=spec)
+def scenario_without_variables(name: str, folder: Path) -> str:
+    text, _, _ = (SCENARIOS_FOLDER / name).read_text().partition("available_game_variables")
+    path = folder / "mine.cfg"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_match_needs_no_variables_in_the_cfg(make_env, tmp_path):
+    scenario = scenario_without_variables("dwango5_dm_continuous_weap.cfg", tmp_path)
+    results = []
+    for cfg in ("dwango5_dm_continuous_weap.cfg", scenario):
+        spec = dataclasses.replace(DOOM_SPECS["doom_deathmatch_bots"], scenario=cfg)
+        env = make_env("my_env", spec=spec, timelimit=0.1, num_bots=2)
+        first, _ = env.reset(seed=1)
+        results.append((first["measurements"].tolist(), *play(env, action=(1, 0, 0, 1, 0, 15))))
+    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize("objective", ["frags", "match_won"])
@@ -309,14 +323,36 @@ def test_the_result_of_a_match_is_no_objective_without_one(make_env, objective):
         make_env("my_env", spec=DoomSpec("my_env", "basic.cfg", flat(4), objective=objective))
 
 
-@pytest.mark.parametrize("reads", [{"measurements": True}, {"shaping": doom_family.AGAINST_BOTS}])
-def test_measurements_and_shaping_need_a_scenario_with_variables(make_env, tmp_path, reads):
-    scenario, _, _ = (SCENARIOS_FOLDER / "basic.cfg").read_text().partition("available_game_variables")
-    (tmp_path / "mine.cfg").write_text(scenario)
-    spec = DoomSpec("my_env", str(tmp_path / "mine.cfg"), flat(4))
-    make_env("my_env", spec=spec)
-    with pytest.raises(ValueError, match="mine.cfg lists none as available_game_variables"):
-        make_env("my_env", spec=dataclasses.replace(spec, **reads))
+@pytest.mark.parametrize("name", [name for name in DOOM_SPECS if name not in MATCHES])
+def test_of_the_scenarios_that_come_with_the_package_only_what_the_cfg_lists_is_read(name):
+    spec = DOOM_SPECS[name]
+    game = vizdoom.DoomGame()
+    game.load_config(str(spec.scenario_path()))
+    listed = {variable.name for variable in game.get_available_game_variables()}
+    assert {*scored_variables(spec), *measured_variables(spec)} <= listed
+
+
+def test_shaping_pays_for_variables_that_the_cfg_does_not_list(make_env, tmp_path):
+    shaping = {"delta": {"AMMO2": {"gain": 0.0, "loss": -7.0}}, "first_visit": 0.25}
+    spec = DoomSpec(
+        "my_env",
+        scenario_without_variables("basic.cfg", tmp_path),
+        flat(4),
+        shaping=shaping,
+        measurements=True,
+    )
+    env = make_env("my_env", spec=spec)
+    observation, _ = env.reset(seed=2)
+    assert observation["measurements"][2] == pytest.approx(100 / 30)
+    # Each tic costs 1; a shot that misses costs 5 and, a step later, a bullet.
+    actions = (0, 3, 0, 0, 1, 1, 1, 1)
+    assert [env.step(action)[1] for action in actions] == [-4, -4, -16, -4, -4, -4, -3.75, -4]
+
+
+def test_a_variable_that_the_engine_does_not_have_is_named_with_the_nearest(make_env):
+    shaping = {"delta": {"HELTH": {"gain": 1.0, "loss": -1.0}}}
+    with pytest.raises(ValueError, match="my_env: ViZDoom has no game variable HELTH; did you mean HEALTH?"):
+        make_env("my_env", spec=DoomSpec("my_env", "basic.cfg", flat(4), shaping=shaping))
 
 
 def test_the_bots_difficulty_of_a_users_match_counts_where_the_flag_is_left_out(doom_cfg):

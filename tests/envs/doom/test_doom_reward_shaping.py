@@ -1,21 +1,10 @@
 import pytest
 
-from sample_factory.envs.doom.doom_family import AGAINST_BOTS, SELF_PLAY
-from sample_factory.envs.doom.player_score import VariableShaping
+from sample_factory.envs.doom.action_spaces import flat
+from sample_factory.envs.doom.doom_family import AGAINST_BOTS, SELF_PLAY, DoomSpec
+from sample_factory.envs.doom.player_score import PlayerScore, VariableShaping, scored_variables
 
-NAMES = (
-    "FRAGCOUNT",
-    "DEATHCOUNT",
-    "HITCOUNT",
-    "DAMAGECOUNT",
-    "HEALTH",
-    "ARMOR",
-    "WEAPON3",
-    "AMMO7",
-    "SELECTED_WEAPON",
-    "SELECTED_WEAPON_AMMO",
-    "DEAD",
-)
+NAMES = (*AGAINST_BOTS["delta"], "SELECTED_WEAPON", "SELECTED_WEAPON_AMMO", "DEAD")
 VARIABLES = {name: place for place, name in enumerate(NAMES)}
 
 
@@ -88,18 +77,21 @@ def test_either_part_of_a_scheme_may_be_left_out(part, reward):
     assert shaping.step(values(HEALTH=0, **weapon)) == pytest.approx(reward)
 
 
-def test_variables_that_the_scenario_lacks_are_not_shaped():
-    shaping = VariableShaping(AGAINST_BOTS, {"HEALTH": 0})
-    shaping.step([100.0])
-    assert shaping.step([90.0]) == pytest.approx(-0.03)
-
-
 def test_each_square_of_the_map_is_paid_for_once_except_the_first():
     shaping = VariableShaping({"first_visit": 0.5}, {"POSITION_X": 0, "POSITION_Y": 1})
     path = [(10, -10), (63, -64), (64, -64), (64, -65), (0, -1), (100, -70), (-0.5, -1)]
     assert [shaping.step([float(x), float(y)]) for x, y in path] == [0, 0, 0.5, 0.5, 0, 0, 0.5]
 
 
-def test_a_player_who_is_not_located_gets_nothing_for_visits():
-    shaping = VariableShaping({"first_visit": 0.5}, VARIABLES)
-    assert [shaping.step(values()) for _ in range(3)] == [0, 0, 0]
+def test_a_scheme_that_is_set_later_reads_no_further_variables():
+    spec = DoomSpec("my_env", "basic.cfg", flat(4), shaping={"delta": {"ARMOR": {"gain": 1.0, "loss": 0.0}}})
+    score = PlayerScore(spec, {"ARMOR": 0})
+    score.set_scheme({"delta": {"ARMOR": {"gain": 2.0, "loss": 0.0}}})
+    with pytest.raises(ValueError, match="must name the variables HEALTH, POSITION_X, POSITION_Y,"):
+        score.set_scheme({"delta": {"HEALTH": {"gain": 1.0, "loss": 0.0}}, "first_visit": 0.1})
+
+
+def test_a_part_of_a_scheme_that_does_not_exist_is_refused():
+    spec = DoomSpec("my_env", "basic.cfg", flat(4), shaping={"HEALTH": {"gain": 1.0, "loss": 0.0}})
+    with pytest.raises(ValueError, match="delta, selected_weapon and first_visit, not HEALTH"):
+        scored_variables(spec)

@@ -89,7 +89,8 @@ def test_levels_of_bots_stay_within_those_that_exist():
 
 
 def test_nothing_is_paid_for_a_change_between_episodes():
-    spec = DoomSpec("my_env", "basic.cfg", flat(4), shaping=AGAINST_BOTS)
+    shaping = {"delta": {"FRAGCOUNT": AGAINST_BOTS["delta"]["FRAGCOUNT"]}}
+    spec = DoomSpec("my_env", "basic.cfg", flat(4), shaping=shaping)
     score = PlayerScore(spec, {"FRAGCOUNT": 0})
     rewards = []
     for frags in (0.0, 5.0):
