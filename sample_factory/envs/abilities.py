@@ -46,6 +46,20 @@ class TrainingInfo:
         self.training_info = training_info
 
 
+class ChangesLevel:
+    """An env that can play another level without being made anew, see --levels."""
+
+    def change_level(self, values: Mapping[str, Any]) -> bool:
+        """Called before a reset, also the first one, if that begins an episode of another level.
+
+        values: flag of the family -> value, for all flags in which levels differ; as in `cfg` of make_env.
+
+        Returns whether the reset will begin that level. False: nothing has changed, and the env is closed and
+        made anew with these values.
+        """
+        return False
+
+
 class StepsInBackground:
     """A Gymnasium VectorEnv whose `step` has two halves, between which it computes in threads of its own.
 
