@@ -11,7 +11,8 @@ from sample_factory.config.parsing import as_arguments, in_words_of_python, pars
 from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.evaluation.policy_choice import LATEST, chosen_policies, flags_of_call
-from sample_factory.evaluation.results import Evaluation, ResultFlags, left_to_measure, write_results
+from sample_factory.evaluation.result_files import ResultFlags, write_results
+from sample_factory.evaluation.results import Evaluation, left_to_measure
 from sample_factory.launch.exit_codes import describe
 from sample_factory.launch.objects_of_call import with_names
 from sample_factory.runtime.failures import ChildFailed, describe_exception

@@ -15,8 +15,9 @@ from sample_factory.envs.env_registry import resolve_family, resolve_trained_fam
 from sample_factory.evaluation.match_command import COMMAND, MatchFlags
 from sample_factory.evaluation.played_env import explains_other_env, with_eval_frameskip
 from sample_factory.evaluation.policy_choice import PolicyChoice, chosen_policies, find_checkpoint
+from sample_factory.evaluation.result_files import write_json
 from sample_factory.evaluation.result_statistics import MeanAndStd, WinRate, mean_and_std, win_rate
-from sample_factory.evaluation.results import Progress, write_json
+from sample_factory.evaluation.results import Progress
 from sample_factory.evaluation.session import Events, Session
 from sample_factory.evaluation.session_plan import (
     ONE_ENV,

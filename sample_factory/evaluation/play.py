@@ -12,13 +12,13 @@ from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvInfo, env_info
 from sample_factory.evaluation.played_env import explains_other_env, make_env, with_eval_frameskip
 from sample_factory.evaluation.policy_choice import PolicyChoice, choices_of_agents, find_checkpoint
+from sample_factory.evaluation.result_files import write_results
 from sample_factory.evaluation.results import (
     EpisodeCount,
     EpisodeResult,
     Evaluation,
     Progress,
     episode_line,
-    write_results,
 )
 from sample_factory.evaluation.screen import EPISODES_UNSEEN, Screen, drawn_agents, find_drawing
 from sample_factory.evaluation.session import Events, Session

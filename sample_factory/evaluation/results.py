@@ -1,22 +1,17 @@
-"""Results of episodes: which ones count, their statistics, the lines printed about them, and files."""
+"""Results of episodes: which ones count, their statistics, and the lines printed about them."""
 
-import csv
-import io
-import json
 import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sample_factory.config.config import Config
-from sample_factory.config.flags import ConfigError, flag
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.evaluation.result_statistics import MeanAndStd, mean_and_std
+from sample_factory.evaluation.result_tables import level_table, result_lines
 from sample_factory.monitoring.console import clock_text, number_text, short_number
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.log import columns_of
@@ -25,14 +20,6 @@ PROGRESS_SECONDS = 5.0  # between two lines where stdout is no terminal
 BAR_SECONDS = 0.2
 BAR_WIDTH = 20
 CLEAR_LINE = "\r\x1b[K"
-
-
-@dataclass(frozen=True)
-class ResultFlags:
-    """Files for the results."""
-
-    json: str | None = flag(None, "file for all statistics and the result of each episode", is_output=True)
-    csv: str | None = flag(None, "file for a table with a row for each episode", is_output=True)
 
 
 class EpisodeResult(NamedTuple):
@@ -193,7 +180,18 @@ class Evaluation(NamedTuple):
 
     def for_agent(self, agent: int) -> "Evaluation":
         """Returns this evaluation with the episodes of one agent only."""
-        own = tuple(episode for episode in self.episodes if episode.agent == agent)
+        return self._with(episode for episode in self.episodes if episode.agent == agent)
+
+    @property
+    def by_level(self) -> "dict[str, Evaluation]":
+        """By name of the level, this evaluation with the episodes of that level only; empty without levels.
+        Frames and seconds are those of all levels."""
+        found = _split_by_level(self.episodes)
+        return {level: self._with(own) for level, own in found.items()} if any(found) else {}
+
+    def _with(self, episodes: Iterable[EpisodeResult]) -> "Evaluation":
+        """Returns this evaluation with some of its episodes only."""
+        own = tuple(episodes)
         if self.num_wanted is None or self.is_partial:  # it may have stopped while others played
             return self._replace(episodes=own)
         return self._replace(episodes=own, num_wanted=len(own))
@@ -231,7 +229,8 @@ class Evaluation(NamedTuple):
             "is_partial": self.is_partial,
             "env_frames": self.env_frames,
             "seconds": self.seconds,
-            "statistics": {name: summary._asdict() for name, summary in self.statistics.items()},
+            "statistics": _as_dicts(self.statistics),
+            "levels": {level: _as_dicts(own.statistics) for level, own in self.by_level.items()},
             "episodes": [episode._asdict() for episode in self.episodes],
         }
 
@@ -244,6 +243,7 @@ class Evaluation(NamedTuple):
             own: dict[str, Any] = {
                 "checkpoint": choice.checkpoint,
                 "policy": choice.policy_index,
+                "level": episode.level,
                 "env": episode.env,
                 "agent": episode.agent,
                 "reward": episode.reward,
@@ -254,71 +254,13 @@ class Evaluation(NamedTuple):
         return rows
 
 
-def result_figures(
-    config: Config, evaluations: Sequence[Evaluation], failure: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Returns the contents of a --json file. May contain NaN and infinity, which `write_json` replaces.
-
-    failure: which evaluation ended the command, and the reason.
-    """
-    return {
-        "experiment": str(config.experiment_dir),
-        "env": config.env_name,
-        "deterministic": config.evaluation.eval_deterministic,
-        "evaluations": [evaluation.figures() for evaluation in evaluations],
-        "failure": failure,
-    }
-
-
-def write_results(
-    config: Config, evaluations: Sequence[Evaluation], failed: PolicyChoice | None = None, reason: str = ""
-) -> None:
-    """Writes the files of --json and --csv, if the command has these flags. Raises ConfigError.
-
-    failed, reason: the checkpoint with which the command ended early, and why.
-    """
-    flags = config.extra.get("results", ResultFlags())
-    failure = None if failed is None else {**failed._asdict(), "reason": reason}
-    rows = [row for evaluation in evaluations for row in evaluation.rows()]
-    if failed is not None:
-        rows.append({"checkpoint": failed.checkpoint, "policy": failed.policy_index, "failure": reason})
-    table = io.StringIO()
-    writer = csv.DictWriter(table, list(dict.fromkeys(name for row in rows for name in row)))
-    writer.writeheader()
-    writer.writerows(rows)
-    write_json(flags.json, result_figures(config, evaluations, failure))
-    _write_file("csv", flags.csv, table.getvalue())
-
-
-def write_json(name: str | None, figures: Mapping[str, Any]) -> None:
-    """Writes the file of --json, where numbers that are not finite are null. Raises ConfigError.
-
-    name: of the file; None: no file.
-    """
-    _write_file("json", name, json.dumps(finite(figures), indent=4, allow_nan=False) + "\n")
-
-
-def _write_file(flag_name: str, name: str | None, text: str) -> None:
-    if name is None:
-        return
-    try:
-        Path(name).expanduser().write_text(text, newline="")
-    except OSError as error:
-        raise ConfigError(f"--{flag_name}={name}: {error.strerror}") from None
-
-
-def finite(value: Any) -> Any:
-    """Returns a value for a JSON file, with None in place of numbers that JSON does not have."""
-    if isinstance(value, Mapping):
-        return {name: finite(part) for name, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def left_to_measure(chosen: Iterable[PolicyChoice], evaluations: Sequence[Evaluation]) -> list[PolicyChoice]:
     """Returns the chosen policies that have played in none of the evaluations."""
     return [choice for choice in chosen if not any(choice in done.choices for done in evaluations)]
+
+
+def _as_dicts(statistics: Mapping[str, MeanAndStd]) -> dict[str, dict[str, float]]:
+    return {name: summary._asdict() for name, summary in statistics.items()}
 
 
 def _count(episodes: Sequence[EpisodeResult]) -> str:
@@ -326,21 +268,25 @@ def _count(episodes: Sequence[EpisodeResult]) -> str:
 
 
 def _result_lines(episodes: Sequence[EpisodeResult]) -> list[str]:
-    """Returns a line for each statistic: mean, standard deviation, range, and the interval of the mean."""
-    values: dict[str, list[float]] = {
-        "reward": [episode.reward for episode in episodes],
-        "length": [episode.length for episode in episodes],
+    """Returns a line for each statistic of the episodes; where they have levels, a table of these instead."""
+    names = {"reward": "reward", "length": "length", "objective": "true_objective"}
+    if not any(map(_has_own_objective, episodes)):
+        del names["objective"]
+    of_levels = {
+        level: {name: [getattr(episode, field) for episode in own] for name, field in names.items()}
+        for level, own in _split_by_level(episodes).items()
     }
-    if any(map(_has_own_objective, episodes)):
-        values["objective"] = [episode.true_objective for episode in episodes]
-    lines = []
-    for name, found in values.items() if episodes else ():
-        mean = mean_and_std(found)
-        line = f"{name:<9} {mean} ({number_text(min(found))} to {number_text(max(found))})"
-        if math.isfinite(mean.low):
-            line += f"  mean {number_text(mean.low)} to {number_text(mean.high)} (95 %)"
-        lines.append(line)
-    return lines
+    if any(of_levels):
+        return level_table(of_levels)
+    return [line for values in of_levels.values() for line in result_lines(values)]
+
+
+def _split_by_level(episodes: Iterable[EpisodeResult]) -> dict[str, list[EpisodeResult]]:
+    """Returns the episodes of each level, in the order in which the levels come first."""
+    found: dict[str, list[EpisodeResult]] = {}
+    for episode in episodes:
+        found.setdefault(episode.level, []).append(episode)
+    return found
 
 
 def _has_own_objective(episode: EpisodeResult) -> bool:

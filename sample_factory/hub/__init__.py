@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from sample_factory.config.command import CHOOSES
 from sample_factory.config.flags import flag
-from sample_factory.evaluation.results import ResultFlags
+from sample_factory.evaluation.result_files import ResultFlags
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,8 @@ from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.evaluation.measure import measure_checkpoints
 from sample_factory.evaluation.policy_choice import PolicyChoice, chosen_policies, find_checkpoint
-from sample_factory.evaluation.results import Evaluation, finite, left_to_measure, result_figures
+from sample_factory.evaluation.result_files import finite, result_figures
+from sample_factory.evaluation.results import Evaluation, left_to_measure
 from sample_factory.hub import PushFlags
 from sample_factory.hub.hub_access import CARD, RESULTS, VIDEO, HubError, prepare_push, upload
 from sample_factory.hub.model_card import model_card, results_section

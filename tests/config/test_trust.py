@@ -17,7 +17,7 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.config.trust import is_signed, key_file, signed
 from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.evaluation.results import ResultFlags
+from sample_factory.evaluation.result_files import ResultFlags
 from sample_factory.exporting import ExportFlags
 from sample_factory.hub import EnjoyHubFlags
 from sample_factory.runtime.folder_lock import FolderLock

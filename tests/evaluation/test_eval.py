@@ -131,6 +131,7 @@ def test_every_checkpoint_of_every_policy_is_evaluated_and_the_files_have_every_
     assert rows[-1] == {
         "checkpoint": "milestone:7",
         "policy": "1",
+        "level": "",
         "env": "1",
         "agent": "1",
         "reward": "0.0",

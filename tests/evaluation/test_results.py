@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sample_factory.evaluation.policy_choice import PolicyChoice
+from sample_factory.evaluation.result_files import write_json
 from sample_factory.evaluation.result_statistics import (
     MIN_EPISODES,
     NORMAL_QUANTILE,
@@ -14,7 +15,7 @@ from sample_factory.evaluation.result_statistics import (
     t_quantile,
     win_rate,
 )
-from sample_factory.evaluation.results import EpisodeCount, EpisodeResult, Evaluation, write_json
+from sample_factory.evaluation.results import EpisodeCount, EpisodeResult, Evaluation
 
 
 def episode(env, agent, reward):
@@ -107,7 +108,7 @@ def test_an_extra_statistic_with_the_name_of_a_result_does_not_replace_it():
     means = {name: found.mean for name, found in result.statistics.items()}
     assert means == {"reward": 5.0, "length": 1.0, "true_objective": 5.0, "agent": 90.0, "goals": 2.0}
     (row,) = result.rows()
-    assert list(row.values()) == ["latest", 0, 1, 0, 5.0, 1, 5.0, 2.0]
+    assert list(row.values()) == ["latest", 0, "", 1, 0, 5.0, 1, 5.0, 2.0]
     assert result.figures()["episodes"][0]["extra_stats"] == named_alike
 
 
@@ -118,3 +119,45 @@ def test_the_result_of_one_agent_is_partial_if_the_whole_evaluation_is(num_wante
     for agent in (0, 1):
         of_agent = result.for_agent(agent)
         assert len(of_agent.episodes) == 6 and of_agent.is_partial == result.is_partial == is_partial
+
+
+def in_levels(*levels):
+    """Returns an evaluation with 10 episodes in each of some levels: the rewards 0 to 9, and 10 more for each
+    later level."""
+    played = [
+        episode(0, 0, 10.0 * number + reward)._replace(level=level)
+        for number, level in enumerate(levels)
+        for reward in range(10)
+    ]
+    return Evaluation((PolicyChoice(0, "latest"),), tuple(played), 1, 0.5, num_wanted=len(played))
+
+
+def test_results_are_shown_by_level_and_of_all_levels():
+    result = in_levels("easy", "hard")
+    table = """
+level        episodes   reward                      length
+easy         10         4.500 (2.334 to 6.666)      1.000 (1.000 to 1.000)
+hard         10         14.500 (12.334 to 16.666)   1.000 (1.000 to 1.000)
+all levels   20         9.500 (6.731 to 12.269)     1.000 (1.000 to 1.000)"""
+    assert result.summary().endswith(table)
+    assert {level: own.reward for level, own in result.by_level.items()} == {
+        "easy": mean_and_std(range(10)),
+        "hard": mean_and_std(range(10, 20)),
+    }
+    assert not any(own.is_partial for own in result.by_level.values())
+    assert result.figures()["levels"]["hard"]["reward"]["mean"] == 14.5
+    assert [row["level"] for row in result.rows()] == ["easy"] * 10 + ["hard"] * 10
+
+
+def test_episodes_of_an_env_without_levels_have_no_table():
+    result = in_levels("")
+    assert result.by_level == result.figures()["levels"] == {}
+    assert "level" not in result.summary()
+
+
+def test_the_table_of_levels_has_the_objective_where_one_level_reports_its_own():
+    result = in_levels("easy", "hard")
+    last = result.episodes[-1]._replace(true_objective=100.0)
+    lines = result._replace(episodes=(*result.episodes[:-1], last)).summary().splitlines()
+    assert lines[1].split() == ["level", "episodes", "reward", "length", "objective"]
+    assert lines[2].endswith("   4.500 (2.334 to 6.666)"), "the reward, where it is the objective"

@@ -1,0 +1,85 @@
+"""Files with the results of evaluations: --json and --csv."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sample_factory.config.config import Config
+from sample_factory.config.flags import ConfigError, flag
+from sample_factory.evaluation.policy_choice import PolicyChoice
+from sample_factory.evaluation.results import Evaluation
+
+
+@dataclass(frozen=True)
+class ResultFlags:
+    """Files for the results."""
+
+    json: str | None = flag(None, "file for all statistics and the result of each episode", is_output=True)
+    csv: str | None = flag(None, "file for a table with a row for each episode", is_output=True)
+
+
+def result_figures(
+    config: Config, evaluations: Sequence[Evaluation], failure: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Returns the contents of a --json file. May contain NaN and infinity, which `write_json` replaces.
+
+    failure: which evaluation ended the command, and the reason.
+    """
+    return {
+        "experiment": str(config.experiment_dir),
+        "env": config.env_name,
+        "deterministic": config.evaluation.eval_deterministic,
+        "evaluations": [evaluation.figures() for evaluation in evaluations],
+        "failure": failure,
+    }
+
+
+def write_results(
+    config: Config, evaluations: Sequence[Evaluation], failed: PolicyChoice | None = None, reason: str = ""
+) -> None:
+    """Writes the files of --json and --csv, if the command has these flags. Raises ConfigError.
+
+    failed, reason: the checkpoint with which the command ended early, and why.
+    """
+    flags = config.extra.get("results", ResultFlags())
+    failure = None if failed is None else {**failed._asdict(), "reason": reason}
+    rows = [row for evaluation in evaluations for row in evaluation.rows()]
+    if failed is not None:
+        rows.append({"checkpoint": failed.checkpoint, "policy": failed.policy_index, "failure": reason})
+    table = io.StringIO()
+    writer = csv.DictWriter(table, list(dict.fromkeys(name for row in rows for name in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_json(flags.json, result_figures(config, evaluations, failure))
+    _write_file("csv", flags.csv, table.getvalue())
+
+
+def write_json(name: str | None, figures: Mapping[str, Any]) -> None:
+    """Writes the file of --json, where numbers that are not finite are null. Raises ConfigError.
+
+    name: of the file; None: no file.
+    """
+    _write_file("json", name, json.dumps(finite(figures), indent=4, allow_nan=False) + "\n")
+
+
+def _write_file(flag_name: str, name: str | None, text: str) -> None:
+    if name is None:
+        return
+    try:
+        Path(name).expanduser().write_text(text, newline="")
+    except OSError as error:
+        raise ConfigError(f"--{flag_name}={name}: {error.strerror}") from None
+
+
+def finite(value: Any) -> Any:
+    """Returns a value for a JSON file, with None in place of numbers that JSON does not have."""
+    if isinstance(value, Mapping):
+        return {name: finite(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
