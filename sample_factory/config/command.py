@@ -118,7 +118,7 @@ CHOOSES = PLAYS.but(
 PLAYS_IN_PARALLEL = CHOOSES.but(
     common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_episodes "
     "eval_deterministic eval_env_frameskip num_workers num_envs_per_worker device seed",
-    reads="precision cuda_graphs rollout heartbeat_reporting_interval serial_mode num_workers "
+    reads="precision cuda_graphs rollout heartbeat_reporting_interval serial_mode queue num_workers "
     "num_envs_per_worker worker_num_splits policy_workers_per_policy inline_samplers "
     "reset_timeout_seconds actor_worker_gpus set_workers_cpu_affinity "
     "force_envs_single_thread default_niceness ",

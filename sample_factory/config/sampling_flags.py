@@ -39,6 +39,11 @@ class SamplingFlags:
         True, "sample while the learner trains; False: alternate strictly, without policy lag"
     )
     serial_mode: bool = flag(False, "run everything in one process, reproducible with --seed; for debugging")
+    queue: str = _process_flag(
+        "sockets",
+        "how processes exchange messages; faster_fifo needs its package, and can hang if a process is killed",
+        choices=("sockets", "faster_fifo"),
+    )
     num_workers: int = flag(
         num_usable_cores(),
         "processes that step envs; by default one per CPU core of this process and its container",

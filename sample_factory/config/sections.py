@@ -329,15 +329,14 @@ TRAINING_SECTIONS: dict[str, type] = {
 
 @dataclass(frozen=True)
 class RetiredFlags:
-    """Flags of earlier versions without an effect here.
+    """Flags of versions 1 and 2 without an effect here.
 
-    Accepted with a warning, so that commands of earlier versions work; `cfg` has them, for make_env
+    Accepted with a warning, so that commands of versions 1 and 2 work; `cfg` has them, for make_env
     functions that read them. The help says why a flag has no effect."""
 
     train_in_background_thread: bool = flag(True, "batching and training always overlap")
     use_spectral_norm: bool = flag(False, "no built-in layer ever used it")
     num_minibatches_to_accumulate: int = flag(-1, "use --num_batches_to_accumulate")
-    queue: str = flag("sockets", "messages always pass through sockets, which are faster")
     heartbeat_interval: int = flag(20, "components are watched without heartbeats of their own")
     batched_sampling: bool = flag(False, "a vectorised environment is always sampled as a batch")
     pixel_format: str = flag("CHW", "the layout of an image is derived from its shape")

@@ -35,6 +35,7 @@ from sample_factory.runtime.failures import describe_exception
 from sample_factory.runtime.gpu import may_have_gpu, name_of_gpu, why_no_gpu
 from sample_factory.runtime.local_ray import find_cluster
 from sample_factory.runtime.log import log
+from sample_factory.runtime.queues import check_transport
 from sample_factory.sampling.matchmaking.matchmaking import registered_matchmaking
 from sample_factory.spaces.actions import ACTION_MASK, action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds
@@ -62,13 +63,15 @@ def check_parts(config: Config) -> None:
 
 
 def check_machine(config: Config, is_training: bool = False) -> None:
-    """Raises ConfigError for GPUs and a priority that cannot be used.
+    """Raises ConfigError for GPUs and a priority that cannot be used; ImportError if a package for --queue is
+    missing.
 
     is_training: checks the flags in effect, such as saved ones; otherwise only those that were typed.
     """
     why = call_in_child("gpu_probe", why_no_gpu) if config.run.device == "gpu" else None
     if why is not None:
         raise ConfigError(f"--device=gpu, but {why}. Use --device=cpu or auto")
+    check_transport(config.sampling.queue)
     if not config.sampling.serial_mode:
         used = vars(config.sampling) if is_training else config.typed
         gpus = () if used.get("inline_samplers") else used.get("actor_worker_gpus", ())

@@ -10,7 +10,7 @@ from sample_factory.mainloop.main_loop import Resources
 from sample_factory.population.league import League
 from sample_factory.population.pbt import Member, Population, numbers_of, tuned_hyperparameters
 from sample_factory.runtime.log import log
-from sample_factory.runtime.queues import LocalQueue, Queue, SocketQueue
+from sample_factory.runtime.queues import LocalQueue, Queue, make_queue
 
 
 def allocate(plan: SamplingPlan) -> Resources:
@@ -74,8 +74,9 @@ def _make_channels(plan: SamplingPlan) -> Channels:
 
 
 def _make_queues(plan: SamplingPlan, count: int) -> Sequence[Queue]:
-    make = LocalQueue if plan.flags.serial_mode else SocketQueue
-    return [make() for _ in range(count)]
+    if plan.flags.serial_mode:
+        return [LocalQueue() for _ in range(count)]
+    return [make_queue(plan.flags.queue) for _ in range(count)]
 
 
 def make_population(plan: RunPlan) -> Population | None:

@@ -1,8 +1,10 @@
-"""Queues of small messages: between threads of one process, and between processes."""
+"""Queues of small messages: between threads of one process, and between processes (--queue)."""
 
 import collections
 import errno
+import importlib.util
 import pickle
+import queue
 import select
 import socket
 import time
@@ -10,10 +12,12 @@ from collections.abc import Callable
 from multiprocessing import context, reduction
 from typing import Any, Protocol
 
+TRANSPORTS = ("sockets", "faster_fifo")
 # Every Linux kernel takes a packet of this size at its default limits (net.core.wmem_max = 212,992 bytes).
 MAX_MESSAGE_BYTES = 200_000
 # How often a `put` into a full queue calls `keep_waiting`.
 POLL_SECONDS = 0.1
+LENGTH_BYTES = 8  # faster-fifo stores the length of each message before it
 
 
 def always() -> bool:
@@ -26,8 +30,11 @@ class Queue(Protocol):
     1. Each message is delivered exactly once, whole, to one reader; none is dropped. A full queue makes the
        writer wait.
     2. A reader or writer that dies, even by kill -9 in the middle of a call, never blocks the others.
+       (FasterFifoQueue does not keep this promise.)
     3. Nothing is left on the machine once the last process that holds the queue has ended.
     4. It can be pickled only while a child is being started; otherwise pickling raises RuntimeError.
+
+    README.md in this folder compares the transports.
     """
 
     def put(self, message: Any, keep_waiting: Callable[[], bool] = always) -> bool:
@@ -53,6 +60,28 @@ class MessageTooLarge(ValueError):
         super().__init__(
             f"a message of {num_bytes:,} bytes does not fit into this queue (limit {max_bytes:,}); "
             "put the data into SharedArrays and send their address"
+        )
+
+
+def make_queue(transport: str) -> Queue:
+    """In the parent: creates a queue between processes.
+
+    transport: one of TRANSPORTS. Raises ImportError if its package is not installed.
+    """
+    check_transport(transport)
+    if transport == "faster_fifo":
+        return FasterFifoQueue()
+    return SocketQueue()
+
+
+def check_transport(transport: str) -> None:
+    """Raises ValueError for an unknown transport, ImportError for one whose package is not installed."""
+    if transport not in TRANSPORTS:
+        raise ValueError(f"queue transport {transport!r} is unknown; use one of {', '.join(TRANSPORTS)}")
+    if transport == "faster_fifo" and importlib.util.find_spec("faster_fifo") is None:
+        raise ImportError(
+            "--queue=faster_fifo needs the package faster-fifo, which is not installed: "
+            "pip install -e '.[faster-fifo]' in the checkout"
         )
 
 
@@ -159,3 +188,67 @@ def _wait_for(end: socket.socket, event: int, seconds: float) -> None:
     poller = select.poll()
     poller.register(end, event)
     poller.poll(seconds * 1000)
+
+
+class FasterFifoQueue:
+    """The queue of the package faster-fifo (an extra): a ring buffer in shared memory under a mutex.
+
+    Keeps promises 1, 3 and 4 of `Queue`, but not promise 2: after a process was killed inside a call, every
+    later call of any process may wait forever, because the mutex and the condition variables are not robust.
+    """
+
+    def __init__(self, max_bytes: int = 500_000):
+        """In the parent: creates the queue.
+
+        max_bytes: size of the ring buffer, allocated at once in an unnamed file in /dev/shm. Smaller than the
+            package's default of 1 MB, since /dev/shm of a container may have only 64 MB.
+        """
+        import faster_fifo
+
+        self._open(faster_fifo.Queue(max_bytes, loads=pickle.loads, dumps=bytes))  # `put` has pickled
+
+    def _open(self, fifo: Any) -> None:
+        self._fifo = fifo
+        self._max_message_bytes = min(MAX_MESSAGE_BYTES, fifo.max_size_bytes - LENGTH_BYTES)
+
+    def put(self, message: Any, keep_waiting: Callable[[], bool] = always) -> bool:
+        """See Queue.put. Raises MessageTooLarge also for a message that is larger than max_bytes."""
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        if len(data) > self._max_message_bytes:
+            raise MessageTooLarge(len(data), self._max_message_bytes)
+        timeout = 0.0
+        while True:
+            try:
+                self._fifo.put_many([data], timeout > 0, timeout)
+                return True
+            except queue.Full:
+                if not keep_waiting():
+                    return False
+            timeout = POLL_SECONDS
+
+    def get_many(self, timeout: float, max_messages: int = 1000) -> list[Any]:
+        """See Queue.get_many."""
+        if self._fifo.message_buffer.val is None:  # each thread has its own
+            # Large enough for all messages: faster-fifo returns only as many as fit.
+            self._fifo.reallocate_msg_buffer(self._fifo.max_size_bytes)
+        deadline = time.monotonic() + timeout
+        remaining = timeout
+        while True:
+            try:
+                # In short waits: a writer wakes up only one reader, which may have been killed.
+                wait = min(remaining, POLL_SECONDS)
+                messages: list[Any] = self._fifo.get_many(wait > 0, max(0.0, wait), max_messages)
+                return messages
+            except queue.Empty:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    return []
+
+    def __getstate__(self) -> Any:
+        context.assert_spawning(self)
+        # Only ForkingPickler can hand over multiprocessing's shared memory.
+        return bytes(reduction.ForkingPickler.dumps(self._fifo))
+
+    def __setstate__(self, pickled: bytes) -> None:
+        """In the child: maps the parent's queue."""
+        self._open(pickle.loads(pickled))

@@ -2,22 +2,45 @@
 
 import collections
 import gc
+import importlib.util
 import os
 import pickle
 import socket
+import subprocess
 import sys
 import threading
 import time
 import warnings
+from dataclasses import fields
 
 import pytest
 
+from sample_factory.config.sampling_flags import SamplingFlags
 from sample_factory.runtime import cpu, queues
 from sample_factory.runtime.child import Child, ChildOptions
-from sample_factory.runtime.queues import MAX_MESSAGE_BYTES, LocalQueue, SocketQueue
+from sample_factory.runtime.queues import MAX_MESSAGE_BYTES, FasterFifoQueue, LocalQueue, SocketQueue
 from sample_factory.runtime.template import template
 from tests.runtime.bodies import Consumes, Hammers, Produces, WithoutInheritedFiles
 from tests.waiting import eventually, kill_9, wait_ready
+
+TRANSPORTS = {"sockets": SocketQueue, "faster_fifo": FasterFifoQueue}
+IS_INSTALLED = importlib.util.find_spec("faster_fifo") is not None
+NEEDS_FASTER_FIFO = pytest.mark.skipif(not IS_INSTALLED, reason="faster-fifo has no wheel for this Python")
+MUTEX_IS_NOT_ROBUST = pytest.mark.xfail(
+    run=False,
+    reason="faster-fifo does not promise that a killed process blocks no other: its mutex is not robust "
+    "(no PTHREAD_MUTEX_ROBUST), so that after a kill within a call the other processes can wait forever",
+)
+
+FASTER_FIFO = pytest.param(FasterFifoQueue, marks=NEEDS_FASTER_FIFO)
+
+all_queues = pytest.mark.parametrize(
+    "make", [SocketQueue, FASTER_FIFO, LocalQueue], ids=[*TRANSPORTS, "local"]
+)
+transports = pytest.mark.parametrize("make", [SocketQueue, FASTER_FIFO], ids=TRANSPORTS)
+transports_that_survive_a_kill = pytest.mark.parametrize(
+    "make", [SocketQueue, pytest.param(FasterFifoQueue, marks=MUTEX_IS_NOT_ROBUST)], ids=TRANSPORTS
+)
 
 
 def get(q, timeout):
@@ -25,7 +48,7 @@ def get(q, timeout):
     return message
 
 
-@pytest.mark.parametrize("make", [SocketQueue, LocalQueue])
+@all_queues
 def test_messages_are_received_whole_and_in_order(make):
     q = make()
     messages = [0, None, "text", (1, [2, {"three": b"4"}]), b"x" * 100_000]
@@ -36,16 +59,18 @@ def test_messages_are_received_whole_and_in_order(make):
     assert q.get_many(timeout=0) == []
 
 
-def test_an_empty_queue_gives_nothing_after_the_timeout():
-    q = SocketQueue()
+@transports
+def test_an_empty_queue_gives_nothing_after_the_timeout(make):
+    q = make()
     begin = time.monotonic()
     assert q.get_many(timeout=0.05) == []
     assert time.monotonic() - begin >= 0.05
     assert q.get_many(timeout=0) == []
 
 
-def test_a_waiting_reader_gets_a_message_that_comes_later():
-    q = SocketQueue()
+@transports
+def test_a_waiting_reader_gets_a_message_that_comes_later(make):
+    q = make()
     threading.Timer(0.05, q.put, ["late"]).start()
     assert get(q, timeout=15) == "late"
 
@@ -58,8 +83,16 @@ def fill(q) -> int:
     return count
 
 
-def test_a_full_queue_makes_the_writer_wait_and_drops_nothing():
-    q = SocketQueue(max_bytes=10_000)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: SocketQueue(max_bytes=10_000),
+        pytest.param(lambda: FasterFifoQueue(max_bytes=500), marks=NEEDS_FASTER_FIFO),
+    ],
+    ids=TRANSPORTS,
+)
+def test_a_full_queue_makes_the_writer_wait_and_drops_nothing(make):
+    q = make()
     count = fill(q)
     writer = threading.Thread(target=q.put, args=(count,))
     writer.start()
@@ -70,16 +103,18 @@ def test_a_full_queue_makes_the_writer_wait_and_drops_nothing():
     assert received == list(range(count + 1))
 
 
-def test_a_writer_waiting_at_a_full_queue_notices_that_it_should_stop():
-    q = SocketQueue(max_bytes=10_000)
+@transports
+def test_a_writer_waiting_at_a_full_queue_notices_that_it_should_stop(make):
+    q = make(max_bytes=10_000)
     asked = []
     fill(q)
     assert not q.put("too much", keep_waiting=lambda: len(asked) < 2 and not asked.append(1))
     assert "too much" not in q.get_many(timeout=0)
 
 
-def test_the_default_queue_holds_the_requests_of_hundreds_of_workers():
-    assert fill(SocketQueue()) >= 250
+@transports
+def test_the_default_queue_holds_the_requests_of_hundreds_of_workers(make):
+    assert fill(make()) >= 250
 
 
 def test_in_serial_mode_a_queue_never_blocks():
@@ -89,12 +124,27 @@ def test_in_serial_mode_a_queue_never_blocks():
     assert q.get_many(timeout=600) == list(range(1000))
 
 
-def test_a_message_that_can_never_fit_is_an_error():
+@transports
+def test_a_message_that_can_never_fit_is_an_error(make):
     with pytest.raises(ValueError, match="SharedArrays"):
-        SocketQueue().put(b"x" * (MAX_MESSAGE_BYTES + 1))
+        make().put(b"x" * (MAX_MESSAGE_BYTES + 1))
     with pytest.raises(ValueError, match="SharedArrays"):
-        SocketQueue(max_bytes=5_000).put(b"x" * 100_000)
-    assert SocketQueue().put(b"x" * (MAX_MESSAGE_BYTES - 100))
+        make(max_bytes=5_000).put(b"x" * 100_000)
+    assert make().put(b"x" * (MAX_MESSAGE_BYTES - 100))
+
+
+@transports
+def test_every_message_that_is_accepted_fits(make):
+    num_refused = 0
+    for size in range(450, 510):  # around the limit of faster-fifo
+        q = make(max_bytes=500)
+        try:
+            sent = q.put(b"x" * size, keep_waiting=lambda: False)
+        except ValueError:
+            num_refused += 1
+            continue
+        assert sent and get(q, timeout=0) == b"x" * size
+    assert num_refused == 0 or make is FasterFifoQueue
 
 
 def test_a_message_that_just_exceeds_the_socket_buffer_is_refused_like_a_larger_one():
@@ -110,23 +160,26 @@ def test_a_message_that_just_exceeds_the_socket_buffer_is_refused_like_a_larger_
     assert refused and all("does not fit into this queue" in message for message in refused)
 
 
-def test_a_queue_is_pickled_only_for_a_child():
+@transports
+def test_a_queue_is_pickled_only_for_a_child(make):
     with pytest.raises(RuntimeError):
-        pickle.dumps(SocketQueue())
+        pickle.dumps(make())
 
 
-def test_a_queue_has_no_name_in_the_file_system():
+@transports
+def test_a_queue_has_no_name_in_the_file_system(make):
     def names() -> set[str]:
         return {name for name in os.listdir("/dev/shm") if name.startswith(f"pym-{os.getpid()}-")}
 
     before = names()
-    q = SocketQueue()
+    q = make()
     q.put("message")
     assert names() <= before
 
 
-def test_a_simulator_that_a_child_starts_does_not_inherit_the_queue():
-    q = SocketQueue()
+@transports
+def test_a_simulator_that_a_child_starts_does_not_inherit_the_queue(make):
+    q = make()
     child = Child("child", WithoutInheritedFiles, (q,), ChildOptions(one_shot=True))
     child.start()
     assert child.join(15) and child.failure is None
@@ -151,6 +204,31 @@ def test_a_queue_closes_its_files_without_a_warning_and_also_if_it_has_none(monk
     assert not raised
 
 
+def test_the_transport_is_chosen_by_its_name():
+    (choices,) = [field.metadata["choices"] for field in fields(SamplingFlags) if field.name == "queue"]
+    assert choices == queues.TRANSPORTS
+    usable = choices if IS_INSTALLED else ("sockets",)
+    made = [type(queues.make_queue(name)).__name__ for name in usable]
+    assert made == ["SocketQueue", "FasterFifoQueue"][: len(usable)]
+    with pytest.raises(ValueError, match="'pipes' is unknown; use one of sockets, faster_fifo"):
+        queues.make_queue("pipes")
+
+
+def test_a_transport_that_is_not_installed_names_the_extra_to_install(monkeypatch):
+    monkeypatch.setattr(queues.importlib.util, "find_spec", lambda name: None)
+    queues.check_transport("sockets")
+    with pytest.raises(ImportError, match=r"pip install -e '\.\[faster-fifo\]'"):
+        queues.check_transport("faster_fifo")
+
+
+def test_the_default_transport_does_not_import_the_other():
+    code = (
+        "import sys; from sample_factory.runtime.queues import make_queue; make_queue('sockets'); "
+        "assert 'faster_fifo' not in sys.modules and 'multiprocessing.heap' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def template_of_all_tests():
     with template(["tests.runtime.bodies"], cpu.ONE_THREAD):
@@ -164,9 +242,10 @@ def start(*recipe) -> Child:
     return child
 
 
-def test_two_writers_and_two_readers_pass_every_message_exactly_once():
-    source = SocketQueue(max_bytes=20_000)
-    target = SocketQueue()
+@transports
+def test_two_writers_and_two_readers_pass_every_message_exactly_once(make):
+    source = make(max_bytes=20_000)
+    target = make()
     count = 3000
     writers = [start(Produces, source, number, count) for number in range(2)]
     readers = [start(Consumes, source, target) for _ in range(2)]
@@ -183,8 +262,9 @@ def test_two_writers_and_two_readers_pass_every_message_exactly_once():
     assert set(collections.Counter(received).values()) == {1}
 
 
-def test_a_full_queue_keeps_every_message_and_the_order_of_each_writer_though_two_of_them_are_killed():
-    q = SocketQueue(max_bytes=20_000)
+@transports_that_survive_a_kill
+def test_a_full_queue_keeps_every_message_and_the_order_of_each_writer_though_two_of_them_are_killed(make):
+    q = make(max_bytes=20_000)
     count = 20_000
     waiting, busy, survivor = writers = [start(Produces, q, number, count) for number in range(3)]
     for writer in writers:
@@ -206,9 +286,10 @@ def test_a_full_queue_keeps_every_message_and_the_order_of_each_writer_though_tw
     assert len(received[0]) < count and 100 < len(received[1]) < count
 
 
+@transports_that_survive_a_kill
 @pytest.mark.parametrize("writes", [False, True])
-def test_a_process_killed_in_the_middle_of_a_call_blocks_no_other(writes):
-    q = SocketQueue(max_bytes=20_000)
+def test_a_process_killed_in_the_middle_of_a_call_blocks_no_other(make, writes):
+    q = make(max_bytes=20_000)
     children = [start(Hammers, q, writes) for _ in range(4)]
     for child in children:
         wait_ready(child, 15)
