@@ -17,14 +17,12 @@ from sample_factory.envs.doom.action_spaces import (
     ActionGroups,
     flat,
 )
+from sample_factory.envs.doom.shaping_schemes import AGAINST_BOTS, BATTLE, SELF_PLAY, parse_shaping
 from sample_factory.envs.env_family import FamilyParts
 from sample_factory.runtime.cpu import num_usable_cores
 
 SCENARIOS_FOLDER = Path(__file__).parent / "scenarios"
 TICS_PER_MINUTE = 60 * 35
-NUM_SLOTS = 8  # of weapons
-# Weight of the weapon of a slot, 1 for the others: shotguns, chaingun, rocket launcher, two energy weapons.
-PREFERENCE = {3: 5, 4: 5, 5: 5, 6: 10, 7: 10}
 
 
 class MatchSpec(NamedTuple):
@@ -73,7 +71,7 @@ class DoomSpec:
         variables that it names, whether or not the .cfg lists them.
     reward_healing: adds 1 to the reward of every step in which the health rose.
     objective: what an episode is judged by, reported as `true_objective`: the engine's unshaped return, the
-        frags, or 1 for a match won; None: the return of the training reward.
+        frags, or 1 for a match won; None: the engine's return times reward_scale.
     match: makes it a multiplayer game, if not None.
     goal: what a player should do, a sentence for humans.
     """
@@ -97,40 +95,6 @@ class DoomSpec:
             raise FileNotFoundError(f"{self.name}: there is no scenario file {path}")
         return path
 
-
-def _scheme(overrides: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-    """Returns the default scheme with some weights replaced; overrides: (gain, loss) by variable."""
-    weights = {
-        "FRAGCOUNT": (1.0, -1.5),
-        "DEATHCOUNT": (-0.75, 0.75),
-        "HITCOUNT": (0.01, -0.01),
-        "DAMAGECOUNT": (0.003, -0.003),
-        "HEALTH": (0.005, -0.003),
-        "ARMOR": (0.005, -0.001),
-    }
-    weights.update(overrides)
-    selected = {}
-    for slot in range(NUM_SLOTS):
-        preference = PREFERENCE.get(slot, 1)
-        weights[f"WEAPON{slot}"] = (0.02 * preference, -0.01 * preference)
-        weights[f"AMMO{slot}"] = (0.0002 * preference, -0.0001 * preference)
-        selected[f"SELECTED{slot}"] = 0.0002 * preference
-    delta = {name: {"gain": gain, "loss": loss} for name, (gain, loss) in weights.items()}
-    return {"delta": delta, "selected_weapon": selected}
-
-
-AGAINST_BOTS = _scheme({})
-SELF_PLAY = _scheme(
-    {
-        "FRAGCOUNT": (1.0, -0.001),
-        "DEATHCOUNT": (-1.0, 1.0),
-        "HITCOUNT": (0.0, 0.0),
-        "DAMAGECOUNT": (0.01, -0.01),
-        "HEALTH": (0.01, -0.01),
-    }
-)
-# The engine rewards the kills; of the changes, only that of the health is paid, as in the paper.
-BATTLE: Mapping[str, Any] = {**AGAINST_BOTS, "delta": {"HEALTH": AGAINST_BOTS["delta"]["HEALTH"]}}
 
 MONSTER = "Kill the monster quickly, with few shots: step sideways until you face it."
 COLORS = "Survive: objects of one colour heal, those of the other one hurt."
@@ -243,6 +207,12 @@ class DoomFlags:
         at_most=100_000,
         only_with=IN_MATCHES,
     )
+    doom_shaping: tuple[str, ...] = flag(
+        (),
+        "rewards for changes of game variables in a step, in place of the env's own: NAME=REWARD "
+        "for each unit of a rise, or of a fall with the other sign; or NAME=GAIN/LOSS; in units of the "
+        "scenario's rewards; none: no such rewards",
+    )
     res_w: int = flag(128, "width of the image that the policy sees, in pixels", at_least=1, at_most=4096)
     res_h: int = flag(72, "height of the image that the policy sees, in pixels", at_least=1, at_most=4096)
     wide_aspect_ratio: bool = flag(False, "the engine renders 256x144 pixels instead of 160x120")
@@ -252,6 +222,9 @@ class DoomFlags:
         metavar="FOLDER",
         is_folder=True,
     )
+
+    def __post_init__(self) -> None:
+        parse_shaping(self.doom_shaping)  # raises
 
 
 CONTINUOUS_ENVS = ("doom_dm", "doom_dwango5")

@@ -1,5 +1,6 @@
 """Makes the envs of the `doom_` family, and envs that users describe with a DoomSpec of their own."""
 
+import dataclasses
 from typing import Any
 
 from sample_factory.envs.doom.doom_env import DoomEnv
@@ -9,6 +10,7 @@ from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.game_configuration import EngineSettings
 from sample_factory.envs.doom.observation import measured_variables
 from sample_factory.envs.doom.player_score import MAX_PLAYERS, scored_variables
+from sample_factory.envs.doom.shaping_schemes import parse_shaping
 from sample_factory.envs.protocol import EnvConfig
 
 
@@ -29,6 +31,9 @@ def make_doom_env(
     """
     if spec is None:
         spec = doom_spec(full_env_name)
+    shaping = parse_shaping(cfg.doom_shaping)
+    if shaping is not None:
+        spec = dataclasses.replace(spec, shaping=shaping)
     settings = engine_settings(full_env_name, spec, cfg)
     frameskip = cfg.env_frameskip or 1
     resolution = (cfg.res_w, cfg.res_h)

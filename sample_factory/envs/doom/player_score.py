@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sample_factory.envs.doom.doom_family import NUM_SLOTS, DoomSpec
+from sample_factory.envs.doom.doom_family import DoomSpec
+from sample_factory.envs.doom.shaping_schemes import NUM_SLOTS
 
 # Larger changes are clipped: a rocket into a crowd must not outweigh a frag, and a player crushed by another
 # one's respawn loses a million points of health.
@@ -222,6 +223,8 @@ class PlayerScore:
             info["episode_extra_stats"] = stats
         if self._spec.objective == "engine_return":
             info["true_objective"] = self._engine_return
+        elif self._spec.objective is None and (self._spec.shaping or self._spec.reward_healing):
+            info["true_objective"] = self._engine_return * self._spec.reward_scale
         elif self._spec.objective == "frags":
             info["true_objective"] = stats["frags"]
         elif self._spec.objective == "match_won":

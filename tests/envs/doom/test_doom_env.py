@@ -349,6 +349,22 @@ def test_shaping_pays_for_variables_that_the_cfg_does_not_list(make_env, tmp_pat
     assert [env.step(action)[1] for action in actions] == [-4, -4, -16, -4, -4, -4, -3.75, -4]
 
 
+def test_the_flag_replaces_the_shaping_of_the_env(make_env):
+    weights = {"delta": {"ANGLE": {"gain": 2.0, "loss": -1.0}}}
+    env = make_env("doom_my_way_home", doom_shaping=("ANGLE=2/-1",))
+    assert env.get_default_reward_shaping() == weights
+    env.reset(seed=1)
+    angles = [env._engine.game.get_game_variable(vizdoom.GameVariable.ANGLE)]
+    rewards = []
+    for action in ((0, 0), (1, 0), (1, 0), (2, 0), (2, 0)):
+        rewards.append(env.step(action)[1])
+        angles.append(env._engine.game.get_game_variable(vizdoom.GameVariable.ANGLE))
+    changes = np.diff(angles)
+    assert max(changes) > 0 > min(changes)
+    assert rewards == pytest.approx(np.where(changes > 0, 2 * changes, changes) - 0.0004, abs=1e-6)
+    assert make_env("doom_battle", doom_shaping=("none",)).get_default_reward_shaping() == {}
+
+
 def test_a_variable_that_the_engine_does_not_have_is_named_with_the_nearest(make_env):
     shaping = {"delta": {"HELTH": {"gain": 1.0, "loss": -1.0}}}
     with pytest.raises(ValueError, match="my_env: ViZDoom has no game variable HELTH; did you mean HEALTH?"):

@@ -1,8 +1,10 @@
 import pytest
 
+from sample_factory.config.flags import ConfigError
 from sample_factory.envs.doom.action_spaces import flat
-from sample_factory.envs.doom.doom_family import AGAINST_BOTS, SELF_PLAY, DoomSpec
+from sample_factory.envs.doom.doom_family import DoomFlags, DoomSpec
 from sample_factory.envs.doom.player_score import PlayerScore, VariableShaping, scored_variables
+from sample_factory.envs.doom.shaping_schemes import AGAINST_BOTS, SELF_PLAY, parse_shaping
 
 NAMES = (*AGAINST_BOTS["delta"], "SELECTED_WEAPON", "SELECTED_WEAPON_AMMO", "DEAD")
 VARIABLES = {name: place for place, name in enumerate(NAMES)}
@@ -95,3 +97,41 @@ def test_a_part_of_a_scheme_that_does_not_exist_is_refused():
     spec = DoomSpec("my_env", "basic.cfg", flat(4), shaping={"HEALTH": {"gain": 1.0, "loss": 0.0}})
     with pytest.raises(ValueError, match="delta, selected_weapon and first_visit, not HEALTH"):
         scored_variables(spec)
+
+
+def test_a_weight_of_the_flag_is_that_of_a_rise_and_with_the_other_sign_of_a_fall_unless_both_are_given():
+    assert parse_shaping(("HITCOUNT=200", "DAMAGE_TAKEN=-1e1", "HEALTH=1/-0.5", "AMMO2=5/0")) == {
+        "delta": {
+            "HITCOUNT": {"gain": 200.0, "loss": -200.0},
+            "DAMAGE_TAKEN": {"gain": -10.0, "loss": 10.0},
+            "HEALTH": {"gain": 1.0, "loss": -0.5},
+            "AMMO2": {"gain": 5.0, "loss": 0.0},
+        }
+    }
+    assert parse_shaping(()) is None and parse_shaping(("none",)) == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "HITCOUNT",
+        "HITCOUNT=",
+        "HITCOUNT=2/",
+        "=2",
+        "HIT=two",
+        "HIT=nan",
+        "HIT=1/inf",
+        "HIT=1,AMMO2=5",
+        "H=1/2/3",
+    ],
+)
+def test_a_weight_of_another_form_is_refused_with_an_example(text):
+    with pytest.raises(
+        ConfigError, match=f"^--doom_shaping: {text} is not .* like --doom_shaping HITCOUNT=200 "
+    ):
+        DoomFlags(doom_shaping=("HEALTH=1", text))
+
+
+def test_a_variable_has_one_weight():
+    with pytest.raises(ConfigError, match="^--doom_shaping names HEALTH twice"):
+        DoomFlags(doom_shaping=("HEALTH=1", "HEALTH=2"))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from sample_factory.envs.doom.action_spaces import flat
-from sample_factory.envs.doom.doom_family import AGAINST_BOTS, DoomSpec
+from sample_factory.envs.doom.doom_family import DoomSpec
 from sample_factory.envs.doom.engine import BotDifficulty
 from sample_factory.envs.doom.player_score import (
     MATCH_VARIABLES,
@@ -12,6 +12,7 @@ from sample_factory.envs.doom.player_score import (
     leader_gap,
     match_stats,
 )
+from sample_factory.envs.doom.shaping_schemes import AGAINST_BOTS
 
 VARIABLES = {name: place for place, name in enumerate(MATCH_VARIABLES)}
 
@@ -98,3 +99,16 @@ def test_nothing_is_paid_for_a_change_between_episodes():
         rewards += [score.step(0.0, [frags]), score.step(0.0, [5.0])]
         score.end(0.0, [5.0])
     assert rewards == [0.0, 5.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "shaped", [{"shaping": {"delta": {"HEALTH": {"gain": 1.0, "loss": -1.0}}}}, {"reward_healing": True}]
+)
+def test_an_episode_whose_rewards_are_shaped_is_judged_by_those_of_the_engine(shaped):
+    for change, objective in ({}, None), (shaped, 0.75):
+        score = PlayerScore(
+            DoomSpec("my_env", "basic.cfg", flat(4), reward_scale=0.25, **change), {"HEALTH": 0}
+        )
+        score.start([50.0])
+        score.step(1.0, [90.0])
+        assert score.end(2.0, [90.0])[1].get("true_objective") == objective
