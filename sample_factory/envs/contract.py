@@ -11,11 +11,12 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from sample_factory.envs.protocol import EnvContractError, check_array
+from sample_factory.envs.protocol import COST, EnvContractError, Info, check_array
 from sample_factory.spaces.observations import Indices
 
 NUM_CHECKED = 4  # observations of each agent that are checked in full
 NUMBERS = (float, int, np.generic)
+COST_ENTRY = f"info[{COST!r}]"
 
 
 def check_reset_parameters(env: Any) -> None:
@@ -87,13 +88,16 @@ def to_bool(name: str, value: Any) -> bool:
     raise EnvContractError(f"step returned {describe(value)} for {name}; it should be True or False")
 
 
-def to_number(reward: Any) -> float:
-    """Returns the reward as a number, also if it is an array of one. Raises EnvContractError otherwise."""
+def to_number(reward: Any, name: str = "the reward") -> float:
+    """Returns the reward as a number, also if it is an array of one. Raises EnvContractError otherwise.
+
+    name: of what the number is, if not of the reward.
+    """
     if isinstance(reward, NUMBERS):
         return float(reward)
     array = np.asarray(reward)
     if array.size != 1 or array.dtype.kind not in "biuf":
-        raise EnvContractError(f"step returned {describe(reward)} for the reward; it should be a number")
+        raise EnvContractError(f"step returned {describe(reward)} for {name}; it should be a number")
     return float(array.item())
 
 
@@ -102,6 +106,13 @@ def to_numbers(rewards: Any) -> Sequence[float] | np.ndarray:
     if isinstance(rewards, np.ndarray) and rewards.ndim == 1 and rewards.dtype.kind in "biuf":
         return rewards.copy()
     return list(map(to_number, rewards))
+
+
+def costs_in(infos: Sequence[Info]) -> list[float] | None:
+    """Returns `StepResult.costs` of a step with these infos, one per agent. Raises as `to_number`."""
+    if not any(COST in info for info in infos):
+        return None
+    return [to_number(info.get(COST, 0.0), COST_ENTRY) for info in infos]
 
 
 def check_entries(num_agents: int, entries: Mapping[str, Any]) -> None:

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from sample_factory.envs.protocol import EMPTY_INFO, EPISODE_CONTINUES, LEVEL, Info
+from sample_factory.envs.protocol import COST, EMPTY_INFO, EPISODE_CONTINUES, LEVEL, Info
 
 OBJECTIVES = ("true_objective", "true_reward")  # keys of the info, the second one is version 1's
 EXTRA_STATS = "episode_extra_stats"  # key of the info: further statistics by name
-# Keys of an info that say something about the episode.
-REPORTED = {*OBJECTIVES, EXTRA_STATS, EPISODE_CONTINUES, LEVEL}
+# Keys of an info that say something about the episode, or its last step.
+REPORTED = {*OBJECTIVES, EXTRA_STATS, EPISODE_CONTINUES, LEVEL, COST}
 MAX_DEPTH = 4  # of dicts within dicts, which may contain themselves
 # Any report of an episode has to fit into a message.
 MAX_STATS = 500  # further statistics of an episode

@@ -27,6 +27,9 @@ EPISODE_CONTINUES = "episode_continues"
 FRAMES_LEFT_OUT = "frames_left_out"
 # Key of an end info: name of the level that was played in the episode, a text; results are shown by level.
 LEVEL = "episode_level"
+# Key of the info of each step: what the step has cost, a number beside the reward. Its sum over an episode is
+# reported as a statistic of this name, and an algorithm may keep the mean of these sums below a limit.
+COST = "cost"
 
 
 class EnvError(Explained, ValueError):
@@ -178,6 +181,7 @@ class StepResult(NamedTuple):
     end_infos: by agent, the infos of agents whose episode ended in this step; an agent that has none may be
         absent. Keys with a meaning: see end_infos.py.
     active: which agents act in the coming step, bool; None: all of them.
+    costs: COST in the infos of this step, raw, 0 where an agent has none; None if no agent has one.
 
     Its numbers, texts, arrays and dicts are no memory of the user's env, which may overwrite its own in any
     later call.
@@ -188,6 +192,7 @@ class StepResult(NamedTuple):
     truncated: Sequence[bool] | np.ndarray
     end_infos: EndInfos
     active: np.ndarray | None
+    costs: Sequence[float] | np.ndarray | None = None
 
 
 def active_agents(infos: Iterable[Info]) -> np.ndarray | None:

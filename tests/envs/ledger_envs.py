@@ -23,6 +23,7 @@ class Script(NamedTuple):
 
     lengths: steps of each episode. ends: "terminated", "truncated" or "both". rewards: of each step.
     objective: the key under which the env reports one; None: it reports none. has_stats: nested numbers.
+    has_costs: whether each step has one.
     """
 
     lengths: tuple[int, ...]
@@ -30,6 +31,7 @@ class Script(NamedTuple):
     rewards: tuple[int, ...]
     objective: str | None
     has_stats: bool
+    has_costs: bool = False
 
 
 class Habits(NamedTuple):
@@ -78,6 +80,7 @@ scripts = st.builds(
     st.lists(st.integers(-3, 3), min_size=1, max_size=4).map(tuple),
     st.sampled_from([None, "true_objective", "true_reward"]),
     st.booleans(),
+    st.booleans(),
 )
 habits = st.builds(
     Habits,
@@ -120,9 +123,10 @@ class Life:
         """Begins an episode. Returns an info of the reset, with values that are wrong for any episode."""
         self._number += 1
         self.step_of_episode = 0
-        self._return = 0.0
+        self._return = self._cost = 0.0
         self.last_action = -1
-        return {"true_objective": -WRONG, "episode_extra_stats": {"total": -WRONG}}
+        costs = {"cost": -WRONG} if self.script.has_costs else {}
+        return {"true_objective": -WRONG, "episode_extra_stats": {"total": -WRONG}, **costs}
 
     def step(self, action: int) -> dict[str, Any]:
         """Acts; returns the info. `steps[-1]` has the rest."""
@@ -131,6 +135,8 @@ class Life:
         self.step_of_episode += 1
         reward = float(script.rewards[len(self.steps) % len(script.rewards)])
         self._return += reward
+        cost = self.step_of_episode + 0.5
+        self._cost += cost
         has_ended = self.step_of_episode == script.lengths[self._number % len(script.lengths)]
         end = script.ends[self._number % len(script.ends)] if has_ended else ""
         self.steps.append(Step(int(action), reward, end in ("terminated", "both"), end == "truncated"))
@@ -138,8 +144,11 @@ class Life:
         objective = self._return if script.objective is None else 10 * self._return + 1
         stats = {"total": self._return, "deep/number": float(self._number)} if script.has_stats else {}
         if has_ended:
-            self.episodes.append(EpisodeEntry(self._return, self.step_of_episode, objective, stats))
+            reported = {**stats, "cost": self._cost} if script.has_costs else stats
+            self.episodes.append(EpisodeEntry(self._return, self.step_of_episode, objective, reported))
         info: dict[str, Any] = {} if script.objective is None else {script.objective: objective}
+        if script.has_costs:
+            info["cost"] = cost
         if stats:
             info["episode_extra_stats"] = {"total": self._return, "deep": {"number": float(self._number)}}
         return info
@@ -418,7 +427,9 @@ resets = st.tuples(
         Resets, st.just(drawn[0]), st.sampled_from([drawn[0], drawn[0].value]), st.just(drawn[1])
     )
 )
-several = st.lists(scripts, min_size=1, max_size=3)
+several = st.lists(scripts, min_size=1, max_size=3).map(
+    lambda drawn: [script._replace(has_costs=drawn[0].has_costs) for script in drawn]
+)
 envs = st.one_of(
     st.builds(lambda script, habits: lambda: Single(script, habits), scripts, habits),
     st.builds(lambda script, habits: lambda: OldGym(script, habits), scripts, habits),

@@ -74,7 +74,8 @@ class Simulator:
 
     def __init__(self, scripts_of_copies: list[Script], habits: Habits, form: Form):
         first = scripts_of_copies[0]
-        own = [s._replace(objective=first.objective, has_stats=first.has_stats) for s in scripts_of_copies]
+        common = {"objective": first.objective, "has_stats": first.has_stats, "has_costs": first.has_costs}
+        own = [script._replace(**common) for script in scripts_of_copies]
         self.lives = [Life(script) for script in own]
         self.num_envs = len(own)
         self.num_starts = 0

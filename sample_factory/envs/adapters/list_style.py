@@ -77,7 +77,8 @@ class ListAdapter(Adapter):
             end_infos = {agent: copy_info(infos[agent]) for agent, has_ended in enumerate(ends) if has_ended}
             truncated = self.ends.are_cut(terminated, truncated).tolist()
             terminated = [has_ended and not is_cut for has_ended, is_cut in zip(ends, truncated)]
-        return StepResult(rewards, terminated, truncated, end_infos, active_agents(infos))
+        active, costs = active_agents(infos), contract.costs_in(infos)
+        return StepResult(rewards, terminated, truncated, end_infos, active, costs)
 
     def render(self) -> Picture | list[Picture] | None:
         return copied(render_old(self.env, has_mode=False))

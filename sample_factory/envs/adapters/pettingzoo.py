@@ -117,6 +117,7 @@ class ParallelEnvAdapter(Adapter):
                 if agent in all_ended
             },
             active=None,
+            costs=contract.costs_in([infos.get(agent, EMPTY_INFO) for agent in self._agents]),
         )
         if self._live:
             self._write(observations, into)

@@ -36,7 +36,7 @@ from sample_factory.envs.adapters.simulator_values import (
 from sample_factory.envs.adapters.tensors import Crossing, fill, no_grad, to_host
 from sample_factory.envs.adapters.vector_env import FINAL_INFO, FINAL_KEYS, MODES_OF_STEP, checked_mode
 from sample_factory.envs.conventions import AGES, convention_of, is_vec_env, name_of
-from sample_factory.envs.protocol import EnvContractError, named_faults
+from sample_factory.envs.protocol import COST, EnvContractError, named_faults
 
 # Keys of infos: which envs were cut by a time limit, [N]. rsl_rl and Isaac Gym; Brax; old gym.
 TIME_OUTS = ("time_outs", "truncation", CUT_BY_TIME)
@@ -184,8 +184,8 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         truncated = ends[1] != 0 if len(ends) == 2 else np.zeros_like(terminated)
         ended = terminated | truncated
         if not ended.any():
-            active = {"is_active": infos["is_active"]} if "is_active" in infos else {}
-            return observations, rewards, terminated, truncated, active
+            of_steps = {key: infos[key] for key in ("is_active", COST) if key in infos}
+            return observations, rewards, terminated, truncated, of_steps
         end_infos = self._infos.at_end(infos)
         key = next((key for key in TIME_OUTS if infos.get(key) is not None), None)
         if self._is_finite:

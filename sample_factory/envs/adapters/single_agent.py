@@ -55,6 +55,7 @@ class SingleAgentAdapter(Adapter):
         reward = contract.to_number(reward)
         if info.__class__ is not dict:
             contract.check_info(info, "step")
+        costs = contract.costs_in((info,))
         end_infos: EndInfos = NO_END_INFOS
         if terminated or truncated:
             (truncated,) = self.ends.are_cut([terminated], [truncated]).tolist()
@@ -68,7 +69,8 @@ class SingleAgentAdapter(Adapter):
             contract.check_info(info, "reset")
             self._look_at_actions()
         into.write(0, self._codecs.flatten(0, observation))
-        return StepResult((reward,), (terminated,), (truncated,), end_infos, active_agents((info,)))
+        active = active_agents((info,))
+        return StepResult((reward,), (terminated,), (truncated,), end_infos, active, costs)
 
     def _look_at_actions(self) -> None:
         """Warns once if the action space is another one. (Observations of another space are refused.)"""

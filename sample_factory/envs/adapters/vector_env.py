@@ -10,10 +10,13 @@ from gymnasium.vector import AutoresetMode
 from sample_factory.envs import contract
 from sample_factory.envs.abilities import StepsInBackground
 from sample_factory.envs.adapters.adapter import Adapter
+from sample_factory.envs.adapters.simulator_values import numbers_by_env
 from sample_factory.envs.adapters.tensors import Crossing, to_host
+from sample_factory.envs.contract import COST_ENTRY
 from sample_factory.envs.conventions import convention_of, name_of
 from sample_factory.envs.end_infos import REPORTED, copy_info
 from sample_factory.envs.protocol import (
+    COST,
     NO_END_INFOS,
     EndInfos,
     EnvContractError,
@@ -126,8 +129,11 @@ class VectorEnvAdapter(Adapter):
                 observations = self._crossing.to_host((observations,))[0]
                 if active is not None:
                     active[ended] = True
+        costs = _costs(infos, end_infos, self.num_agents)
+        if costs is not None:
+            costs[were_reset] = 0
         self._write(observations, into)
-        return StepResult(rewards, terminated, truncated, end_infos, active)
+        return StepResult(rewards, terminated, truncated, end_infos, active, costs)
 
     def _write(self, observations: Any, into: ObservationRows) -> None:
         try:
@@ -213,6 +219,23 @@ def _check_result(num_agents: int, rewards: Any, terminated: Any, truncated: Any
                 f"({num_agents},)"
             )
     contract.check_info(infos, "step")
+
+
+def _costs(infos: Mapping[str, Any], end_infos: EndInfos, num_agents: int) -> np.ndarray | None:
+    """Returns `StepResult.costs`, a copy. The cost of a last step is in the info of the episode's end."""
+    final = infos.get(FINAL_INFO)
+    if COST not in infos and isinstance(final, Mapping):
+        infos = final  # ManiSkill's has the infos of all agents, and `infos` those of the reset
+    of_ends = {agent: info[COST] for agent, info in end_infos.items() if COST in info}
+    if COST not in infos and not of_ends:
+        return None
+    costs = np.zeros(num_agents)
+    if COST in infos:
+        mask = to_host(infos.get(f"_{COST}", True))
+        costs += np.where(mask, numbers_by_env(COST_ENTRY, infos[COST], num_agents), 0.0)
+    for agent, cost in of_ends.items():
+        costs[agent] = contract.to_number(cost, COST_ENTRY)
+    return costs
 
 
 def _active_agents(infos: Mapping[str, Any]) -> np.ndarray | None:

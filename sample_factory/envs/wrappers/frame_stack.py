@@ -9,8 +9,9 @@ import numpy as np
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.abilities import LimitsEpisodes, max_episode_steps
-from sample_factory.envs.contract import to_number
+from sample_factory.envs.contract import COST_ENTRY, check_info, to_number
 from sample_factory.envs.protocol import (
+    COST,
     EMPTY_INFO,
     FRAMES_LEFT_OUT,
     EnvAround,
@@ -155,7 +156,8 @@ class FrameStack(EnvAround):
 
 
 class FrameSkip(gym.Wrapper, LimitsEpisodes):
-    """Repeats each action for `frameskip` frames and sums the rewards; stops early at an episode's end."""
+    """Repeats each action for `frameskip` frames and sums rewards and costs; stops early at an episode's
+    end."""
 
     def __init__(self, env: gym.Env, frameskip: int):
         super().__init__(env)
@@ -166,13 +168,20 @@ class FrameSkip(gym.Wrapper, LimitsEpisodes):
         return None if limit is None else math.ceil(limit / self._frameskip)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        total = 0.0
+        total = total_cost = 0.0
+        has_cost = False
         for left in reversed(range(self._frameskip)):
             observation, reward, terminated, truncated, info = self.env.step(action)
             total += to_number(reward)
+            check_info(info, "step")
+            if COST in info:
+                has_cost = True
+                total_cost += to_number(info[COST], COST_ENTRY)
             if terminated or truncated:
                 info = {**info, FRAMES_LEFT_OUT: left}
                 break
+        if has_cost:
+            info = {**info, COST: total_cost}
         return observation, total, terminated, truncated, info
 
 
@@ -186,7 +195,7 @@ class ActionRepeat(EnvAround):
     When a new episode begins, the repeats stop, because the policy has not chosen an action for it yet. While
     an agent whose episode has ended is inactive, the repeats continue for the other agents.
 
-    The rewards of the steps are added up, except for rewards between two episodes of an agent. The
+    Rewards and costs of the steps are added up, except for those between two episodes of an agent. The
     observations are those after the last step.
 
     `step` raises EpisodesBeginApart if one agent begins a new episode while other agents still repeat their
@@ -207,6 +216,7 @@ class ActionRepeat(EnvAround):
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         rewards = np.zeros(self.num_agents)
+        costs: np.ndarray | None = None
         terminated = np.zeros(self.num_agents, bool)
         truncated = np.zeros(self.num_agents, bool)
         end_infos: dict[int, Info] = {}
@@ -215,6 +225,8 @@ class ActionRepeat(EnvAround):
             # An env may report an end again while the agent stays inactive: the first one counts.
             goes_on = ~(terminated | truncated)
             rewards += np.where(goes_on, result.rewards, 0.0)
+            if result.costs is not None:
+                costs = np.where(goes_on, result.costs, 0.0) + (0.0 if costs is None else costs)
             terminated |= goes_on & np.asarray(result.terminated)
             truncated |= goes_on & np.asarray(result.truncated)
             for agent in np.flatnonzero(goes_on & (terminated | truncated)).tolist():
@@ -233,4 +245,4 @@ class ActionRepeat(EnvAround):
                         "often than in training; leave it out, or play one copy (--vector_env_copies=1)"
                     )
                 break
-        return StepResult(rewards, terminated, truncated, end_infos, result.active)
+        return StepResult(rewards, terminated, truncated, end_infos, result.active, costs)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from sample_factory.envs.protocol import (
+    COST,
     EMPTY_INFO,
     EPISODE_CONTINUES,
     EndInfos,
@@ -175,6 +176,7 @@ class EnvVector:
         rewards = np.zeros(self._num_agents)
         terminated = np.zeros(self._num_agents, bool)
         truncated = np.zeros(self._num_agents, bool)
+        costs: np.ndarray | None = None  # until an env has one
         end_infos: dict[int, EndInfos] = {}  # by env
         active: dict[int, np.ndarray | None] = {}  # by env
         rebuilt = []
@@ -185,9 +187,14 @@ class EnvVector:
                 rebuilt.append(i)
                 active[i] = env.active_after_reset
                 continue
-            rewards[own], terminated[own], truncated[own], end_infos[i], active[i] = result
+            rewards[own], terminated[own], truncated[own], end_infos[i], active[i], of_env = result
+            if of_env is not None:
+                costs = np.zeros(self._num_agents) if costs is None else costs
+                costs[own] = of_env
+        if costs is not None:
+            self._check_costs(costs)
         self._store(rewards, terminated, truncated)
-        self.log.add(rewards, self._active)
+        self.log.add(rewards, self._active, costs)
         # An env may report the end of an agent again while the agent stays inactive: not another episode.
         self._end_episodes((terminated | truncated) & self.log.begun, end_infos)
         self._set_active(active)
@@ -244,6 +251,16 @@ class EnvVector:
         if self._takes_turns:
             policy_ids[~self._active & self.log.begun & self._players.is_live] = WAITING
         self.memory.store(clipped, terminated, truncated, policy_ids)
+
+    def _check_costs(self, costs: np.ndarray) -> None:
+        """Raises EnvContractError, which names the env and the agent, unless all costs are finite."""
+        broken = np.flatnonzero(~np.isfinite(costs))
+        if len(broken):
+            env, agent = divmod(int(broken[0]), self._agents_per_env)
+            raise EnvContractError(
+                f"{self.envs[env].name} gave agent {agent} the cost {costs[broken[0]]}; info[{COST!r}] "
+                "should be a finite number"
+            )
 
     def _report_rewards(self, rewards: np.ndarray, clipped: np.ndarray) -> None:
         """Reports non-finite and unexpectedly large rewards, and sets the non-finite ones to 0.

@@ -16,7 +16,14 @@ from sample_factory.envs.end_infos import (
     portable_info,
     true_objective,
 )
-from sample_factory.envs.protocol import EMPTY_INFO, EPISODE_CONTINUES, FRAMES_LEFT_OUT, Info, StepResult
+from sample_factory.envs.protocol import (
+    COST,
+    EMPTY_INFO,
+    EPISODE_CONTINUES,
+    FRAMES_LEFT_OUT,
+    Info,
+    StepResult,
+)
 from sample_factory.exchange.messages import EpisodeReport, Incident, MatchEnded, MatchReport, Report
 from sample_factory.runtime.log import log
 from sample_factory.sampling.matchmaking.matchmaking import Player
@@ -48,6 +55,8 @@ class EpisodeLog:
         self._frameskip = frameskip
         self._first_id = first_id
         self._returns = np.zeros(num_agents)
+        self._costs = np.zeros(num_agents)
+        self._has_costs = False  # once a step has had one
         self._lengths = np.zeros(num_agents, np.int64)  # in steps
         self._matches = [MatchLog(agents_per_env, teams) for _ in env_names]
         self._reports: list[Report] = []
@@ -58,13 +67,17 @@ class EpisodeLog:
         reports, self._reports = self._reports, []
         return reports
 
-    def add(self, rewards: np.ndarray, active: np.ndarray) -> None:
-        """Adds a step of all agents. rewards: [agents], raw and finite. active: [agents] bool.
+    def add(self, rewards: np.ndarray, active: np.ndarray, costs: np.ndarray | None = None) -> None:
+        """Adds a step of all agents. rewards: [agents], raw and finite. active: [agents] bool. costs: as
+        rewards; None if no env has any.
 
         An episode begins with the agent's first active step; rewards between two episodes do not count.
         """
         self._lengths += active
         self._returns += np.where(self.begun, rewards, 0.0)
+        if costs is not None:
+            self._costs += np.where(self.begun, costs, 0.0)
+            self._has_costs = True
 
     def add_random_step(self, env: int, result: StepResult, active: np.ndarray | None) -> None:
         """Adds a step of an env before the first action of its policies. An episode that began with random
@@ -76,10 +89,13 @@ class EpisodeLog:
         self._lengths[own] += True if active is None else active
         rewards = np.asarray(result.rewards, float)
         self._returns[own] += np.where(self.begun[own] & np.isfinite(rewards), rewards, 0.0)
+        if result.costs is not None:
+            costs = np.asarray(result.costs)
+            self._costs[own] += np.where(self.begun[own] & np.isfinite(costs), costs, 0.0)
+            self._has_costs = True
         for agent in np.flatnonzero(np.logical_or(result.terminated, result.truncated)).tolist():
             if not result.end_infos.get(agent, EMPTY_INFO).get(EPISODE_CONTINUES):
-                self._returns[own.start + agent] = 0.0
-                self._lengths[own.start + agent] = 0
+                self._clear(own.start + agent)
 
     @property
     def begun(self) -> np.ndarray:
@@ -100,11 +116,14 @@ class EpisodeLog:
         rewards = self._returns[agents].tolist()
         not_played = [info.get(FRAMES_LEFT_OUT, 0) for info in infos]
         lengths = (self._lengths[agents] * self._frameskip - not_played).tolist()
-        for agent, player, info, reward, frames in zip(agents, players, infos, rewards, lengths):
+        costs = self._costs[agents].tolist()
+        for agent, player, info, reward, frames, cost in zip(agents, players, infos, rewards, lengths, costs):
             objective = true_objective(info, reward)
             if player.is_live:
                 agent_id = self._first_id + agent
                 stats, left_out = extra_stats(info)
+                if self._has_costs:
+                    stats.setdefault(COST, cost)
                 if left_out:
                     self._log_left_out(agent, left_out)
                 shown = portable_info(info) if self.reports_infos else EMPTY_INFO
@@ -114,8 +133,7 @@ class EpisodeLog:
                 )
             env, agent_of_env = divmod(agent, self._agents_per_env)
             self._matches[env].end(agent_of_env, player, objective)
-        self._returns[agents] = 0.0
-        self._lengths[agents] = 0
+        self._clear(agents)
 
     def end_matches(self, agents: Sequence[int]) -> list[int]:
         """Reports the results of the matches that have ended, and returns their envs.
@@ -135,9 +153,7 @@ class EpisodeLog:
 
     def discard(self, env: int) -> None:
         """Discards the current episodes and the match of an env."""
-        agents = self._agents_of(env)
-        self._returns[agents] = 0.0
-        self._lengths[agents] = 0
+        self._clear(self._agents_of(env))
         self._matches[env].abandon()
 
     def report_rewards(self, kind: str, rewards: np.ndarray, agents: np.ndarray, consequence: str) -> None:
@@ -177,6 +193,11 @@ class EpisodeLog:
         is_first = kind not in self._logged
         self._logged.add(kind)
         return is_first
+
+    def _clear(self, agents: int | slice | Sequence[int]) -> None:
+        self._returns[agents] = 0.0
+        self._costs[agents] = 0.0
+        self._lengths[agents] = 0
 
     def _agents_of(self, env: int) -> slice:
         return slice(env * self._agents_per_env, (env + 1) * self._agents_per_env)

@@ -6,7 +6,7 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.protocol import ObservationRows
+from sample_factory.envs.protocol import EnvContractError, ObservationRows
 from sample_factory.runtime.log import log
 from tests.envs.adapters.countdown import Countdown, drive
 from tests.envs.ledger_envs import Habits, Script, Single
@@ -63,3 +63,12 @@ def test_an_action_space_that_changes_is_named_once(size, warnings, caplog, monk
     assert len(caplog.messages) == warnings
     if warnings:
         assert f"changed from {first} to Discrete(5)" in caplog.text and "action_mask" in caplog.text
+
+
+def test_a_cost_that_is_no_number_is_refused():
+    class Named(Countdown):
+        def step(self, action):
+            return *super().step(action)[:-1], {"cost": "much"}
+
+    with pytest.raises(EnvContractError, match=r"'much' for info\['cost'\]; it should be a number"):
+        drive(adapt(Named()), [0])

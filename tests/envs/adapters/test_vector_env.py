@@ -224,6 +224,26 @@ def test_final_info_may_be_an_array_of_dicts():
     }
 
 
+def costs(infos, ends=()):
+    _, (result,) = drive(adapt(Native(infos, ends)), [0])
+    return None if result.costs is None else result.costs.tolist()
+
+
+def test_costs_are_copied_and_are_0_where_an_agent_has_none():
+    of_env = np.array([1, 2, 3])
+    env = adapt(Native({"cost": of_env}, ends=()))
+    _, (result,) = drive(env, [0])
+    of_env[:] = 7
+    assert result.costs.tolist() == [1.0, 2.0, 3.0]
+    assert costs({"cost": np.ones(3), "_cost": np.array([True, False, True])}) == [1.0, 0.0, 1.0]
+    assert costs({}) is None
+
+
+def test_costs_without_a_number_for_each_agent_are_refused():
+    with pytest.raises(EnvContractError, match=r"info\['cost'\] is 3.0; it .* number for each of the 3 envs"):
+        costs({"cost": 3.0})
+
+
 class SameStep(Native):
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
 

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.protocol import EPISODE_CONTINUES, NO_END_INFOS, StepResult
+from sample_factory.envs.protocol import (
+    EPISODE_CONTINUES,
+    NO_END_INFOS,
+    EnvContractError,
+    StepResult,
+)
 from sample_factory.exchange.messages import EpisodeReport, Incident
 from sample_factory.exchange.trajectory_buffers import INACTIVE, WAITING
 from sample_factory.sampling.rollout import env_vector
@@ -451,6 +456,39 @@ def test_statistics_that_are_no_numbers_are_left_out_with_one_line(caplog):
     assert line.startswith(
         "worker 0: env 1 (counting): left out of an episode's statistics: 'map': 'corridor'"
     )
+
+
+class Costly(CountingEnv):
+    """Each step costs 2."""
+
+    statistics = {}
+
+    def _step_agent(self, agent, action):
+        *result, info = super()._step_agent(agent, action)
+        return *result, {**info, "cost": 2, "episode_extra_stats": self.statistics}
+
+
+def test_the_sum_of_an_episodes_costs_is_a_statistic_unless_the_env_has_its_own_of_this_name():
+    vector, buffers = make_vector()
+    for own, env in zip(({}, {"cost": 0.5}), vector.envs):
+        costly = Costly(int(own != {}), 1, 1000)
+        costly.statistics = own
+        env.adapted = adapt(costly)
+    vector.reset([None, None], [2, 0], no_actions)
+    play(vector, buffers, 20)
+    reports = [report for report in vector.log.take_reports() if isinstance(report, EpisodeReport)]
+    assert len(reports) > 5 and {report.agent_id for report in reports} == {0, 1}
+    for report in reports:
+        assert report.extra_stats["cost"] == (2 * report.length if report.agent_id == 0 else 0.5)
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_a_non_finite_cost_is_refused_with_the_env_and_the_agent(broken):
+    vector, buffers = make_vector()
+    step = vector.envs[1].step
+    vector.envs[1].step = lambda actions, into: step(actions, into)._replace(costs=(broken,))
+    with pytest.raises(EnvContractError, match=f"env 1 .counting. gave agent 0 the cost {broken}; info"):
+        play(vector, buffers, 1)
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
