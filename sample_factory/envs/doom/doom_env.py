@@ -8,9 +8,15 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from sample_factory.envs.abilities import LimitsEpisodes, NamesActions, OwnsProcess, RewardShaping
+from sample_factory.envs.abilities import (
+    ChangesLevel,
+    LimitsEpisodes,
+    NamesActions,
+    OwnsProcess,
+    RewardShaping,
+)
 from sample_factory.envs.doom.action_spaces import action_space, button_decoder, num_buttons
-from sample_factory.envs.doom.doom_family import DoomSpec
+from sample_factory.envs.doom.doom_family import GAME_FIELDS, DoomSpec
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.film import Viewer, render_metadata
 from sample_factory.envs.doom.observation import (
@@ -89,7 +95,9 @@ class DoomAgent:
         return observation, values
 
 
-class DoomEnv(gymnasium.Env[Any, Any], RewardShaping, OwnsProcess, NamesActions, LimitsEpisodes):
+class DoomEnv(
+    gymnasium.Env[Any, Any], RewardShaping, OwnsProcess, NamesActions, LimitsEpisodes, ChangesLevel
+):
     """One agent in a scenario, or in a match against bots. Spaces: see DoomAgent.
 
     The engine's process starts at the first reset. Its exceptions are not caught; after one, close the env
@@ -157,6 +165,15 @@ class DoomEnv(gymnasium.Env[Any, Any], RewardShaping, OwnsProcess, NamesActions,
             return self._observation, *self._end_episode(reward)
         self._observation, reward = self.agent.step(reward)
         return self._observation, reward, False, False, {}
+
+    def change_level(self, values: Mapping[str, Any]) -> bool:
+        """Takes over a skill and a map of the same .wad in the running game, but not in a match."""
+        settings = self._engine.settings.in_level(self._spec, values)
+        if not values.keys() <= GAME_FIELDS.keys() or not self._engine.change_level(settings):
+            return False
+        if self._viewer is not None:
+            self._viewer.follow_level()
+        return True
 
     def render(self) -> np.ndarray | list[np.ndarray] | None:  # type: ignore[override]
         """Returns the latest picture, [480, 640, 3] uint8 (wide: [360, 640, 3]); None before the first reset.

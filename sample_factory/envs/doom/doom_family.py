@@ -23,6 +23,7 @@ from sample_factory.runtime.cpu import num_usable_cores
 
 SCENARIOS_FOLDER = Path(__file__).parent / "scenarios"
 TICS_PER_MINUTE = 60 * 35
+MAX_SKILL = 5
 
 
 class MatchSpec(NamedTuple):
@@ -74,6 +75,10 @@ class DoomSpec:
         frags, or 1 for a match won; None: the engine's return times reward_scale.
     match: makes it a multiplayer game, if not None.
     goal: what a player should do, a sentence for humans.
+    wad: file with the maps, in place of the one that the .cfg names; a .cfg that names none plays the maps of
+        the game itself.
+    doom_map: name of the map. doom_skill: difficulty, 1 (easy) to 5. iwad: file of the game itself, such as
+        doom2.wad. None: as in the .cfg, or ViZDoom's default.
     """
 
     name: str
@@ -87,6 +92,10 @@ class DoomSpec:
     objective: Literal["engine_return", "frags", "match_won"] | None = None
     match: MatchSpec | None = None
     goal: str = ""
+    wad: str | None = None
+    doom_map: str | None = None
+    doom_skill: int | None = None
+    iwad: str | None = None
 
     def scenario_path(self) -> Path:
         """Returns the absolute path of the .cfg. Raises FileNotFoundError if it does not exist."""
@@ -222,11 +231,31 @@ class DoomFlags:
         metavar="FOLDER",
         is_folder=True,
     )
+    doom_wad: str | None = flag(
+        None,
+        ".wad file with the maps; as the scenario defines if left out",
+        metavar="FILE",
+    )
+    doom_map: str | None = flag(
+        None, "map in the .wad file, e.g. map02; as the scenario defines if left out", metavar="NAME"
+    )
+    doom_skill: int | None = flag(
+        None,
+        "difficulty of the game, from 1, easy, to 5; as the scenario defines if left out",
+        between=(1, MAX_SKILL),
+    )
+    doom_iwad: str | None = flag(
+        None,
+        ".wad file of the game itself, e.g. doom2.wad; as the scenario defines if left out",
+        metavar="FILE",
+    )
 
     def __post_init__(self) -> None:
         parse_shaping(self.doom_shaping)  # raises
 
 
+# Flag -> field of DoomSpec, and of EngineSettings, for which the flag has another value.
+GAME_FIELDS = {"doom_wad": "wad", "doom_map": "doom_map", "doom_skill": "doom_skill", "doom_iwad": "iwad"}
 CONTINUOUS_ENVS = ("doom_dm", "doom_dwango5")
 FEW_CORES = 8
 

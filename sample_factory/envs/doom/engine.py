@@ -142,6 +142,26 @@ class DoomEngine:
             for command in ["removebots", *(f"addbot {name}".strip() for name in bots)]:
                 self.game.send_game_command(command)
 
+    def change_level(self, settings: EngineSettings) -> bool:
+        """Takes over the skill and the map of other settings for the episodes to come. Returns False, and
+        changes nothing, if the settings differ in more than these, or a match is played.
+
+        Raises ValueError for a map or skill that there is not.
+        """
+        same = self.settings._replace(doom_map=settings.doom_map, doom_skill=settings.doom_skill)
+        if settings != same or settings.match is not None:
+            return False
+        game = configured_game(settings)
+        self.settings = settings
+        if not self._is_started:
+            self.game = game
+            return True
+        # In a running game, set_doom_skill changes nothing (vizdoom 1.3.2), while set_doom_map does.
+        self.game.send_game_command(f"skill {game.get_doom_skill() - 1}")
+        if game.get_doom_map() != self.game.get_doom_map():
+            self.game.set_doom_map(game.get_doom_map())
+        return True
+
     def prepare(self, seed: int, port: int | None = None, host: str = LOOPBACK) -> None:
         """Makes the next `start` possible. Must be called before each, while no other engine is starting.
 

@@ -90,6 +90,10 @@ class Viewer:
         self._has_warned = False
         self.film = Film(self._engine, render_mode)
 
+    def follow_level(self) -> None:
+        """Takes over the skill and the map that the played engine has taken over."""
+        self._engine.change_level(self._played.settings._replace(is_viewer=True))
+
     def new_episode(self, seed: int) -> None:
         """Begins the episode that the played engine has begun with this seed."""
         self._engine.new_episode(seed)

@@ -3,19 +3,24 @@
 import functools
 import importlib.util
 import itertools
+import os
 import shlex
-import struct
-from collections.abc import Sequence
+import sys
+import tempfile
+import threading
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import vizdoom
 
-from sample_factory.envs.doom.doom_family import TICS_PER_MINUTE, MatchSpec
+from sample_factory.envs.doom.doom_family import GAME_FIELDS, MAX_SKILL, TICS_PER_MINUTE, DoomSpec, MatchSpec
 from sample_factory.envs.doom.engine_resources import LOOPBACK
 from sample_factory.envs.name_suggestions import CUTOFF, did_you_mean
 from sample_factory.runtime.log import log
 
+_stderr_lock = threading.Lock()  # of the process's error output, see `scenario_game`
 # How long the engines of a match look for each other. Their owner gives up earlier, see DoomEngine.halt.
 CONNECT_SECONDS = 3600
 NUM_COLORS = 8
@@ -39,6 +44,7 @@ class EngineSettings(NamedTuple):
 
     wad_folders: searched first for the scenario's .wad.
     variables: names of game variables that are read; those that the .cfg does not list are added after them.
+    wad, doom_map, doom_skill, iwad: in place of those of the .cfg, see DoomSpec.
     is_viewer: draws large pictures.
     is_human: plays in real time from keyboard and mouse; has_window: shows the window that receives them.
     """
@@ -49,9 +55,23 @@ class EngineSettings(NamedTuple):
     wide_aspect_ratio: bool
     match: MatchSpec | None
     variables: Sequence[str] = ()
+    wad: str | None = None
+    doom_map: str | None = None
+    doom_skill: int | None = None
+    iwad: str | None = None
     is_viewer: bool = False
     is_human: bool = False
     has_window: bool = False
+
+    def in_level(self, spec: DoomSpec, flags: Mapping[str, Any]) -> "EngineSettings":
+        """Returns the settings with other values of GAME_FIELDS: those of flags, else (None) of the spec."""
+        fields: dict[str, Any] = {}
+        for flag, field in GAME_FIELDS.items():
+            if flag in flags:
+                value = vars(spec)[field] if flags[flag] is None else flags[flag]
+                path = Path(str(value)).expanduser()
+                fields[field] = str(path.absolute()) if path.is_file() else value
+        return self._replace(**fields)
 
     def invitation(self, port: int) -> str:
         """Returns the command with which a human on this machine joins the match."""
@@ -59,30 +79,27 @@ class EngineSettings(NamedTuple):
         flags = [f"--env={self.env_name}", f"--join={LOOPBACK}:{port}", f"--timelimit={self.match.minutes:g}"]
         if self.wad_folders[0] is not None:
             flags.append(f"--doom_scenarios_dir={self.wad_folders[0]}")
+        values = self._asdict()
+        chosen = {flag: values[field] for flag, field in GAME_FIELDS.items() if values[field] is not None}
+        flags += [f"--{flag}={value}" for flag, value in chosen.items()]
         return f"python -m sample_factory.play_doom {shlex.join(flags)}"
 
 
 def configured_game(settings: EngineSettings) -> vizdoom.DoomGame:
     """Returns a game that is ready to start, apart from its seed, its folder and the arguments of a match.
 
-    Raises ValueError for a broken scenario file or an unknown variable, and FileNotFoundError for a missing
-    map.
+    Raises ValueError for a .wad, map, skill or variable that there is not, and FileNotFoundError for a
+    missing file.
     """
-    game = vizdoom.DoomGame()
-    if not game.load_config(str(settings.scenario)):
-        raise ValueError(f"{settings.env_name}: the engine cannot parse {settings.scenario}")
+    game = scenario_game(settings.scenario)
     _add_variables(game, settings)
-    named = Path(game.get_doom_scenario_path())  # absolute, resolved from the folder of the .cfg
-    wad, doom_map = find_wad(named.name, [*settings.wad_folders, named.parent])
-    game.set_doom_scenario_path(str(wad))
-    if doom_map is not None:
-        game.set_doom_map(doom_map)
-    maps = map_names(wad)
-    if maps and game.get_doom_map().upper() not in maps:
-        # The engine would search for it forever.
-        raise ValueError(
-            f"{settings.env_name}: {wad} has no map {game.get_doom_map()}; it has {', '.join(maps)}"
-        )
+    choose_map(game, settings)
+    if settings.doom_skill is not None:
+        if not 1 <= settings.doom_skill <= MAX_SKILL:  # ViZDoom would take the nearest skill
+            raise ValueError(
+                f"{settings.env_name}: doom_skill={settings.doom_skill}: must be 1, easy, to {MAX_SKILL}"
+            )
+        game.set_doom_skill(settings.doom_skill)
     size = "640X480" if settings.is_viewer else "160X120"
     if settings.wide_aspect_ratio:
         size = "640X360" if settings.is_viewer else "256X144"
@@ -104,6 +121,69 @@ def _add_variables(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
             raise ValueError(f"{settings.env_name}: ViZDoom has no game variable {name}{hint}")
         if known[name] not in game.get_available_game_variables():
             game.add_available_game_variable(known[name])
+
+
+def scenario_game(scenario: Path) -> vizdoom.DoomGame:
+    """Returns a game with the settings of a .cfg. ViZDoom ignores lines that it does not understand, with a
+    warning on the error output each time, which is logged once per process."""
+    game = vizdoom.DoomGame()
+    with _stderr_lock, tempfile.TemporaryFile() as output:
+        stderr = os.dup(2)
+        os.dup2(output.fileno(), 2)
+        try:
+            game.load_config(str(scenario))
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+        output.seek(0)
+        lines = output.read().decode(errors="replace").splitlines()
+    for line in lines:
+        _, of_scenario, warning = line.partition(f'WARNING! Loading config from: "{scenario}". ')
+        if of_scenario:
+            _warn_of_line(scenario, warning)
+        else:  # of another thread
+            print(line, file=sys.stderr)
+    return game
+
+
+def choose_map(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
+    """Sets the .wad files and the map of a game that is configured by its .cfg. Raises as `configured_game`.
+
+    Without a .wad of maps, the game's own file has them: as in ViZDoom, doom2.wad where there is one, else
+    freedoom2.wad, which is in its package.
+    """
+    wad, doom_map = _wad_of(game.get_doom_scenario_path(), settings.wad, settings, "--doom_wad")
+    iwad, _ = _wad_of(game.get_doom_game_path(), settings.iwad, settings, "--doom_iwad")
+    if wad is None and iwad is None:
+        iwad = _find_file("doom2.wad", [Path()]) or find_wad("freedoom2.wad", [Path()], "--doom_iwad")[0]
+    if iwad is not None:
+        game.set_doom_game_path(str(iwad))
+    if wad is not None:
+        game.set_doom_scenario_path(str(wad))
+    if settings.doom_map is not None:
+        doom_map = settings.doom_map
+    if doom_map is not None:
+        game.set_doom_map(doom_map)
+    file = wad or iwad
+    assert file is not None
+    maps = map_names(file)
+    if game.get_doom_map().upper() not in maps:
+        # The engine would search for it forever.
+        raise ValueError(
+            f"{settings.env_name}: {file} has no map {game.get_doom_map()}; it has {', '.join(maps)}: choose "
+            "one with --doom_map"
+        )
+
+
+def _wad_of(
+    named: str, chosen: str | None, settings: EngineSettings, flag: str
+) -> tuple[Path | None, str | None]:
+    """Returns what `find_wad` does for a file that a flag or spec has chosen, else for the one that the .cfg
+    names; (None, None) if there is neither."""
+    if chosen is not None:
+        return find_wad(chosen, [*settings.wad_folders, settings.scenario.parent], flag)
+    path = Path(named)  # absolute, resolved from the folder of the .cfg, if it is there
+    return find_wad(path.name, [*settings.wad_folders, path.parent], flag) if named else (None, None)
 
 
 def set_match(
@@ -129,9 +209,12 @@ def set_match(
     game.set_episode_timeout(match.tics)
 
 
-def find_wad(name: str, folders: Sequence[str | Path | None] = ()) -> tuple[Path, str | None]:
+def find_wad(
+    name: str, folders: Sequence[str | Path | None] = (), flag: str = "--doom_wad"
+) -> tuple[Path, str | None]:
     """Searches for the file `name` in the given folders, then in the packages vizdoom and envpool-assets.
 
+    flag: names such a file.
     Returns (path, map): of a replacement, the map to play instead of the one in the .cfg, otherwise None.
     Raises FileNotFoundError, which lists the folders searched and says how to supply the file.
     """
@@ -146,22 +229,36 @@ def find_wad(name: str, folders: Sequence[str | Path | None] = ()) -> tuple[Path
             _warn_of_fallback(name, file, doom_map)
             return path, doom_map
     folders_searched = ", ".join(str(folder) for folder in [*searched, *_package_folders()])
+    package = ", or `pip install envpool-assets`, which contains it" if name in ENVPOOL_NAMES else ""
     raise FileNotFoundError(
-        f"The map {name} was not found (searched {folders_searched}). Get the file and pass its folder as "
-        f"--doom_scenarios_dir, or `pip install envpool-assets`, which contains battle and battle2."
+        f"{name} was not found (searched {folders_searched}). Get the file and pass its folder as "
+        f"--doom_scenarios_dir, or another file as {flag}{package}"
     )
 
 
 def map_names(path: Path) -> list[str]:
-    """Returns the names of the maps in a .wad file, in upper case; none for a file of another format."""
+    """Returns the names of the maps in a .wad file, or in a zip file for ZDoom, in upper case. Raises
+    ValueError for a file of another format, and one without maps."""
     content = path.read_bytes()
-    if content[:4] not in (b"PWAD", b"IWAD"):
-        return []
-    num_lumps, directory = struct.unpack_from("<ii", content, 4)
-    entries = [struct.unpack_from("<ii8s", content, directory + 16 * index) for index in range(num_lumps)]
-    names = [name.rstrip(b"\0").decode("ascii", "replace").upper() for _, _, name in entries]
-    # A map's name is a lump that is followed by the lumps with the map's contents.
-    return [name for name, following in itertools.pairwise(names) if following in ("TEXTMAP", "THINGS")]
+    maps = []
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            files = [Path(name.upper()) for name in archive.namelist()]
+        maps = [file.stem for file in files if file.match("MAPS/*.WAD")]
+    elif content[:4] not in (b"PWAD", b"IWAD"):
+        raise ValueError(f"{path} is no .wad file")
+    else:
+        num_lumps, directory = (int.from_bytes(content[start : start + 4], "little") for start in (4, 8))
+        end = min(directory + 16 * num_lumps, len(content))
+        names = [
+            content[start : start + 8].rstrip(b"\0").decode("ascii", "replace").upper()
+            for start in range(directory + 8, end, 16)
+        ]
+        # A map's name is a lump that is followed by the lumps with the map's contents.
+        maps = [name for name, following in itertools.pairwise(names) if following in ("TEXTMAP", "THINGS")]
+    if not maps:
+        raise ValueError(f"{path} has no maps")
+    return maps
 
 
 def _find_file(name: str, folders: Sequence[Path]) -> Path | None:
@@ -174,11 +271,20 @@ def _find_file(name: str, folders: Sequence[Path]) -> Path | None:
 @functools.cache
 def _package_folders() -> tuple[Path, ...]:
     folders = []
-    for package, subfolder in (("vizdoom", "scenarios"), ("envpool_assets", "vizdoom/maps")):
+    for package, subfolder in (
+        ("vizdoom", "scenarios"),
+        ("vizdoom", "."),
+        ("envpool_assets", "vizdoom/maps"),
+    ):
         spec = importlib.util.find_spec(package)  # imports nothing
         if spec is not None and spec.submodule_search_locations:
             folders.append(Path(spec.submodule_search_locations[0]) / subfolder)
     return tuple(folders)
+
+
+@functools.cache  # once per process and line
+def _warn_of_line(scenario: Path, warning: str) -> None:
+    log.warning("%s: %s", scenario, warning)
 
 
 @functools.cache  # once per process and map

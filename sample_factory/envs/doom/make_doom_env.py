@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from sample_factory.envs.doom.doom_env import DoomEnv
-from sample_factory.envs.doom.doom_family import DOOM_SPECS, DoomSpec
+from sample_factory.envs.doom.doom_family import DOOM_SPECS, GAME_FIELDS, DoomSpec
 from sample_factory.envs.doom.doom_match_env import DoomMatchEnv
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.game_configuration import EngineSettings
@@ -74,7 +74,10 @@ def engine_settings(env_name: str, spec: DoomSpec, cfg: Any) -> EngineSettings:
             )
     folders = (cfg.doom_scenarios_dir,)
     variables = (*scored_variables(spec), *measured_variables(spec))
-    return EngineSettings(env_name, spec.scenario_path(), folders, cfg.wide_aspect_ratio, match, variables)
+    settings = EngineSettings(
+        env_name, spec.scenario_path(), folders, cfg.wide_aspect_ratio, match, variables
+    )
+    return settings.in_level(spec, {flag: getattr(cfg, flag) for flag in GAME_FIELDS})
 
 
 def doom_spec(full_env_name: str) -> DoomSpec:

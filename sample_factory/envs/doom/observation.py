@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-import vizdoom
 
 from sample_factory.envs.doom.doom_family import DoomSpec
+from sample_factory.envs.doom.game_configuration import scenario_game
 
 Observation = dict[str, np.ndarray]
 Resize = Callable[[np.ndarray], np.ndarray]
@@ -76,8 +76,7 @@ def measured_variables(spec: DoomSpec) -> list[str]:
     """
     if not spec.measurements:
         return []
-    game = vizdoom.DoomGame()
-    game.load_config(str(spec.scenario_path()))
+    game = scenario_game(spec.scenario_path())
     listed = {variable.name for variable in game.get_available_game_variables()}
     names = [measurement.variable for measurement in MEASUREMENTS]
     return [name for name in names if name in listed] or names
