@@ -108,7 +108,7 @@ class Checkpoints:
                 failures.setdefault(reason, []).append(path.name)
                 log.error("CANNOT USE CHECKPOINT %s: %s", path, reason)
                 continue
-            _log_loaded(path)
+            log.info("Loaded checkpoint %s", path)
             return state
         if failures:
             raise self._all_unusable(failures)
@@ -155,7 +155,7 @@ class Checkpoints:
         if not is_logged:
             return path
         seconds = time.monotonic() - started
-        log.info("Saved %s (%.1f s)", path, seconds, extra={"short": f"Saved {_short(path)}"})
+        log.info("Saved %s/%s (%.1f s)", path.parent.name, path.name, seconds)
         return path
 
 
@@ -165,17 +165,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         state = read_state(path)
     except Exception as error:  # whatever a damaged file makes the reader raise
         raise CheckpointError(f"cannot use checkpoint {path}: {_reason(error)}") from None
-    _log_loaded(path)
+    log.info("Loaded checkpoint %s", path)
     return state
-
-
-def _log_loaded(path: Path) -> None:
-    log.info("Loaded checkpoint %s", path, extra={"short": f"Loaded {_short(path)}"})
-
-
-def _short(path: Path) -> str:
-    """Returns the folder and the name of a checkpoint, for terminals."""
-    return f"{path.parent.name}/{path.name}"
 
 
 def _reason(error: Exception) -> str:

@@ -148,7 +148,7 @@ class ComponentReady(NamedTuple):
 
     component: str
     text: str  # for the log
-    short: str | None = None  # for a terminal; empty: not shown; None: `text`
+    is_detail: bool = False  # not shown on a terminal
 
 
 class StatsReport(NamedTuple):
@@ -239,9 +239,9 @@ class LearnerReady(NamedTuple):
         return f"policy {self.policy_id} learns {where}, {self.num_parameters:,} parameters"
 
     @property
-    def short(self) -> str | None:
-        """The line for a terminal, which shows policy 0 only."""
-        return None if self.policy_id == 0 else ""
+    def is_detail(self) -> bool:
+        """Whether the line is not shown on a terminal, which shows policy 0 only."""
+        return self.policy_id > 0
 
 
 class TrainReport(NamedTuple):

@@ -27,7 +27,6 @@ class Note(NamedTuple):
     """A line for the log: what was chosen, or a flag that has no effect."""
 
     text: str
-    short: str | None = None  # for a terminal; empty: not shown; None: `text`
     is_warning: bool = False
 
 

@@ -60,13 +60,14 @@ def arrange(config: Config, info: EnvInfo) -> tuple[Config, int, list[Note]]:
         return config, num_inline, []
     num_envs = _choose_num_envs(config, info)
     config = replace(config, sampling=replace(config.sampling, num_envs_per_worker=num_envs))
-    short = f"{num_envs} envs per worker; --num_envs_per_worker sets another number"
-    return config, num_inline, [Note(f"{num_envs} envs per worker{_reason(config, info)}", short)]
+    reason = _reason(config, info)
+    note = Note(f"{num_envs} envs per worker{reason}; --num_envs_per_worker sets another number")
+    return config, num_inline, [note]
 
 
 def _reason(config: Config, info: EnvInfo) -> str:
     if info.step_seconds is None:
-        return "; --num_envs_per_worker sets another number"
+        return ""
     reason = f": a step of one takes {1e6 * info.step_seconds:,.0f} us"
     splits = config.sampling.worker_num_splits
     copies = config.sampling.envs_per_worker // splits

@@ -19,7 +19,7 @@ from sample_factory.config.versions import describe_versions, versions
 from sample_factory.mainloop.next_commands import relative_path
 from sample_factory.runtime.folder_lock import NAME as LOCK_NAME
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
-from sample_factory.runtime.log import log, setup_logging
+from sample_factory.runtime.log import details, log, setup_logging
 
 FILES_OF_AN_EXPERIMENT = {"cfg.json", "config.json", "sf_log.txt"}
 
@@ -117,13 +117,9 @@ def _prepare(config: Config) -> ExperimentFolder:
 def _begin_log(config: Config) -> None:
     path = config.experiment_dir
     setup_logging("main", str(path / "sf_log.txt") if config.monitoring.log_to_file else None)
-    log.info("%s", describe_versions(versions()), extra={"short": ""})
-    log.info(
-        "Experiment folder: %s; flags: %s",
-        path,
-        shlex.join(config.argv),
-        extra={"short": f"Experiment folder: {relative_path(path)}"},
-    )
+    log.info("%s", describe_versions(versions()), extra={"on_terminals": False})
+    flags = details(f"flags: {shlex.join(config.argv)}")
+    log.info("Experiment folder: %s", relative_path(path), extra=flags)
     writable = writable_by_all(path)
     if writable is not None:
         log.warning(

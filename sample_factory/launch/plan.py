@@ -34,7 +34,6 @@ from sample_factory.mainloop.observing import follows_episodes, make_observers
 from sample_factory.models.encoder_choice import MIN_SMALL_SIDE
 from sample_factory.models.network_registry import READ_ONLY_OWN_KEYS
 from sample_factory.models.policy_spec import PolicySpec, make_policy_spec
-from sample_factory.monitoring.console import MAX_WIDTH
 from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking
 from sample_factory.spaces.actions import ACTION_MASK, action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds
@@ -179,7 +178,7 @@ def with_defaults_for(
     if is_simulator:
         observed = f"a batched simulator of {len(kinds.of_agent):,} envs"
     text = f"Defaults for {observed}{actions}, since the env observes {keys}: {listed}"
-    notes = [Note(text, f"Defaults for {observed}{memory}")]
+    notes = [Note(f"{text}{memory}")]
     if (
         is_continuous
         and "ppo_epochs" in chosen
@@ -243,8 +242,7 @@ def note_expectation(config: Config) -> list[Note]:
     expectation = read_expectation(config.run.cfg)
     if expectation is None:
         return []
-    text = f"Expect {expectation}"
-    return [Note(text, text if len(text) <= MAX_WIDTH else text.replace("; ", "\n"))]
+    return [Note(f"Expect {expectation}")]
 
 
 def with_centralized_critic(

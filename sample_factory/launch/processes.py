@@ -108,9 +108,7 @@ class ProcessRun:
         if not self._children(LEARNER):
             log.info("%s received: stopping", signal_name)
             return
-        short = f"{signal_name} received: saving and stopping; another one ends without saving"
-        text = "%s received: saving and stopping. Another one ends the run without saving"
-        log.info(text, signal_name, extra={"short": short})
+        log.info("%s received: saving and stopping; another one ends without saving", signal_name)
 
     def _log_start(self) -> None:
         """Logs from time to time how many processes are ready, and once that all are."""

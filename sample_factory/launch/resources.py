@@ -9,7 +9,7 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, kind_l
 from sample_factory.mainloop.main_loop import Resources
 from sample_factory.population.league import League
 from sample_factory.population.pbt import Member, Population, numbers_of, tuned_hyperparameters
-from sample_factory.runtime.log import log
+from sample_factory.runtime.log import details, log
 from sample_factory.runtime.queues import LocalQueue, Queue, make_queue
 
 
@@ -22,19 +22,17 @@ def allocate(plan: SamplingPlan) -> Resources:
 def log_start(plan: SamplingPlan, num_bytes: int) -> None:
     """Logs what is about to start. num_bytes: of the shared memory."""
     topology = plan.topology
-    log.info(
-        "%d workers x %d envs x %d agents, %d inline samplers; %d trajectory buffers of %d steps, "
-        "%.0f MB shared; seed %d",
-        topology.num_workers,
-        topology.envs_per_split * topology.num_splits,
-        topology.agents_per_env,
-        topology.num_inline_samplers,
-        topology.num_buffers,
-        topology.rollout,
-        num_bytes / 2**20,
-        plan.seed,
-        extra={"short": _starting_text(plan)},
+    num_envs = topology.num_agents // topology.agents_per_env
+    agents = f" of {topology.agents_per_env} agents" if topology.agents_per_env > 1 else ""
+    workers = "1 worker" if topology.num_workers == 1 else f"{topology.num_workers} workers"
+    learners = "a learner" if topology.num_policies == 1 else f"{topology.num_policies} learners"
+    learning = f", and {learners}" if topology.learners_per_policy else ""
+    memory = details(
+        f"{topology.num_inline_samplers} inline samplers; {topology.num_buffers} trajectory buffers of "
+        f"{topology.rollout} steps, {num_bytes / 2**20:.0f} MB shared"
     )
+    text = "Starting %d envs%s in %s%s (seed %d) ..."
+    log.info(text, num_envs, agents, workers, learning, plan.seed, extra=memory)
 
 
 def allocate_training(plan: RunPlan) -> Resources:
@@ -43,17 +41,6 @@ def allocate_training(plan: RunPlan) -> Resources:
     resources = allocate(plan.sampling)
     log_start(plan.sampling, resources.buffers.nbytes)
     return resources._replace(population=make_population(plan), league=make_league(plan))
-
-
-def _starting_text(plan: SamplingPlan) -> str:
-    """Returns a line for terminals, e.g. "Starting 16 envs in 2 workers, and a learner (seed 1) ..."."""
-    topology = plan.topology
-    num_envs = topology.num_agents // topology.agents_per_env
-    agents = f" of {topology.agents_per_env} agents" if topology.agents_per_env > 1 else ""
-    workers = "1 worker" if topology.num_workers == 1 else f"{topology.num_workers} workers"
-    learners = "a learner" if topology.num_policies == 1 else f"{topology.num_policies} learners"
-    learning = f", and {learners}" if topology.learners_per_policy else ""
-    return f"Starting {num_envs} envs{agents} in {workers}{learning} (seed {plan.seed}) ..."
 
 
 def _make_channels(plan: SamplingPlan) -> Channels:

@@ -121,7 +121,7 @@ class Receiver:
             # Tells the user that the run works: the first SGD step, and so the first figures, take seconds.
             self._is_announced = True
             text = f"policy {self._policy_id}: the first batch is ready"
-            self._announce(ComponentReady("learner", text, None if self._policy_id == 0 else ""))
+            self._announce(ComponentReady("learner", text, is_detail=self._policy_id > 0))
         return True
 
     def _share(self, tickets: list[int]) -> list[int]:

@@ -84,7 +84,7 @@ class Monitor(Subscriber):
             case TrainReport():
                 self._trained(report)
             case ComponentReady() | LearnerReady():
-                log.info(report.text, extra={"short": report.short})
+                log.info(report.text, extra={"on_terminals": False} if report.is_detail else None)
                 if isinstance(report, ComponentReady) and report.component == "learner":
                     self.progress.has_batch = True
             case Incident():

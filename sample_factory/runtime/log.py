@@ -1,8 +1,7 @@
 """One logger for the whole run: every process writes to the console and to one file.
 
-The file gets every record in full. On a terminal, a record may have a shorter text, or none:
-`log.info("the whole text", extra={"short": "..."})`, where "" hides it. See `TerminalFormatter`.
-A record with `extra={"only_on_terminals": True}` is written to terminals only, not to the file.
+A record with `extra={"on_terminals": True}` is written to terminals only, and not to the file or to other
+consoles; one with False is not written to terminals.
 """
 
 import contextlib
@@ -146,9 +145,6 @@ def _escape_controls(record: logging.LogRecord) -> bool:
     text = record.getMessage()
     if CONTROLS.search(text):
         record.msg, record.args = escaped(text), ()
-    short = vars(record).get("short")
-    if short:
-        vars(record)["short"] = escaped(short)
     return True
 
 
@@ -191,10 +187,9 @@ def show_warning_of(process_name: str, text: str) -> None:
 
 
 class ConsoleHandler(logging.StreamHandler[TextIO]):
-    """Writes short lines to a terminal or a notebook, and whole lines to any other console. Promises:
+    """Writes to the console; to a terminal or a notebook without the name of the process.
 
-    1. A warning is shown once, however many processes of the run log it.
-    2. A record with an empty `short` is not shown on a terminal.
+    A warning is shown once, however many processes of the run log it.
     """
 
     def __init__(
@@ -216,9 +211,7 @@ class ConsoleHandler(logging.StreamHandler[TextIO]):
 
     def emit(self, record: logging.LogRecord) -> None:
         attributes = vars(record)
-        if self._is_terminal and attributes.get("short") == "":
-            return
-        if not self._is_terminal and attributes.get("only_on_terminals"):
+        if attributes.get("on_terminals", self._is_terminal) != self._is_terminal:
             return
         if record.levelno == logging.WARNING:
             text = NUMBERED.sub(r"\1\2N", record.getMessage())
@@ -239,7 +232,6 @@ def _plain_formatter(process_name: str) -> logging.Formatter:
 class TerminalFormatter(logging.Formatter):
     """Formats a record as `05:28:40  text`. Optional attributes of the record:
 
-    short: text instead of the message.
     bold: part of the text to print in bold.
     worker: name of the process that logged the record; shown in warnings and errors.
 
@@ -254,7 +246,7 @@ class TerminalFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         attributes = vars(record)
-        message = attributes.get("short") or super().format(record)
+        message = super().format(record)
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         indent = " " * (len(clock) + 2)
         label = ""
@@ -321,7 +313,7 @@ class SharedFileHandler(logging.Handler):
         return open_descriptor(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def emit(self, record: logging.LogRecord) -> None:
-        if vars(record).get("only_on_terminals"):
+        if vars(record).get("on_terminals"):
             return
         try:
             text = "\n".join([self.format(record), *vars(record).get(DETAILS, ())])

@@ -132,7 +132,7 @@ def _plan(config: Config, signals: StopSignals) -> RunPlan | RunResult:
             if done is not None:
                 log.info(done)
                 return RunResult(DONE, done, config.experiment_dir, sum(resumed_frames(config)))
-            log.info("Checking %s ...", config.env_name, extra={"only_on_terminals": True})
+            log.info("Checking %s ...", config.env_name, extra={"on_terminals": True})
             plan = plan_run(config, resolve_family(config.env_name))
             evaluation = plan_evaluation(plan)
             if config.monitoring.with_wandb:
@@ -194,8 +194,7 @@ def _log_plan(plan: RunPlan) -> None:
     """Logs what is resumed, and the lines of the plan."""
     log_resumed(plan.config)
     for note in plan.notes:
-        short = note.text if note.short is None else note.short
-        log.log(logging.WARNING if note.is_warning else logging.INFO, "%s", note.text, extra={"short": short})
+        log.log(logging.WARNING if note.is_warning else logging.INFO, "%s", note.text)
 
 
 def _why_stopped(signals: StopSignals) -> str:

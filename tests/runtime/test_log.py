@@ -169,20 +169,18 @@ def test_a_line_of_a_terminal_is_the_time_and_the_text(open_terminal):
     assert re.match(r"\d\d:\d\d:\d\d  hello", terminal.getvalue())
 
 
-def test_a_terminal_shows_the_short_text_or_nothing_and_the_file_all_of_it(
-    open_terminal, tmp_path, monkeypatch
-):
+def test_a_record_may_be_for_terminals_only_or_for_all_but_terminals(open_terminal, tmp_path, monkeypatch):
     terminal = open_terminal()
     setup_logging("main", str(tmp_path / "log.txt"))
-    log.info("the whole text", extra={"short": "short"})
-    log.info("only for the file", extra={"short": ""})
+    log.info("a detail", extra={"on_terminals": False})
+    log.info("a sign of life", extra={"on_terminals": True})
+    assert terminal.getvalue()[10:] == "a sign of life\n"
+    assert (tmp_path / "log.txt").read_text().endswith("INFO a detail\n")
     monkeypatch.setattr(sys, "stderr", other := io.StringIO())
     setup_logging("main")
-    log.info("a sign of life", extra={"only_on_terminals": True})
-    assert other.getvalue() == ""
-    assert terminal.getvalue()[10:] == "short\n"
-    texts = [line.split("INFO ")[1] for line in (tmp_path / "log.txt").read_text().splitlines()]
-    assert texts == ["the whole text", "only for the file"]
+    log.info("a detail", extra={"on_terminals": False})
+    log.info("a sign of life", extra={"on_terminals": True})
+    assert other.getvalue().endswith("INFO a detail\n")
 
 
 def test_a_long_text_is_wrapped_and_a_command_is_not(open_terminal):
@@ -209,7 +207,7 @@ def test_a_part_of_the_text_is_bold(open_terminal, monkeypatch):
     terminal = open_terminal("xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     setup_logging("main")
-    log.info("", extra={"short": "frames 1   reward 2", "bold": "reward 2"})
+    log.info("frames 1   reward 2", extra={"bold": "reward 2"})
     assert "frames 1   \x1b[1mreward 2\x1b[0m" in terminal.getvalue()
 
 

@@ -91,7 +91,7 @@ class PolicyWorker:
         self._num_rows = 0
         self._gather_seconds = MIN_GATHER_SECONDS
         answers = f"policy {policy_id} answers requests on {self._inference.describe()}"
-        self._report(ComponentReady("policy_worker", answers, short=""))
+        self._report(ComponentReady("policy_worker", answers, is_detail=True))
 
     def run(self) -> None:
         """Gathers and answers requests until asked to stop."""

@@ -104,7 +104,7 @@ class RolloutWorker:
         self._compare_starts(channels.progress["starts"])
         self._num_reported = self._num_samples()
         self._stepping[0] = NO_ENV
-        self._report(ComponentReady("rollout_worker", f"worker {index}: envs are ready", short=""))
+        self._report(ComponentReady("rollout_worker", f"worker {index}: envs are ready", is_detail=True))
 
     def _compare_starts(self, starts: np.ndarray) -> None:
         """Logs a warning if the simulator of another worker has begun with the same observations.
