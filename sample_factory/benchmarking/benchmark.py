@@ -20,7 +20,6 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.versions import versions
 from sample_factory.monitoring.bottleneck import PARTS, describe_bottleneck
-from sample_factory.plotting.drawing import COLOURS, LIGHT_GREY, draw_bars
 from sample_factory.plotting.plot_command import aligned
 from sample_factory.runtime.cpu import num_usable_cores
 
@@ -51,8 +50,6 @@ def benchmark(config: Config) -> None:
         if flags.json is not None:
             text = json.dumps(figures(config, runs, hardware), indent=4)
             Path(flags.json).expanduser().write_text(f"{text}\n")
-        if flags.chart is not None:
-            _draw_chart(config, flags.chart, runs, hardware)
 
 
 @contextlib.contextmanager
@@ -141,8 +138,6 @@ def report(config: Config, runs: Mapping[str, Sequence[Stage]], hardware: Mappin
     what, length, machine = _headings(config, hardware)
     lines = [f"{what}, {length}; learner {training.learner}", machine, ""]
     lines += table(config, runs)
-    for name, fps in config.extra["benchmark"].others.items():
-        lines.append(f"{name}: {fps:,.0f} FPS, {fps / simulation.fps:.0%}")
     lines.append(
         "FPS: env frames per second, frameskip counted; share: of the simulation's speed; below: shares of a "
         "process's time, and ms; MB: shared memory counts in each process that has touched it"
@@ -245,20 +240,5 @@ def figures(
         "fps_of_repeats": {name: [run.fps for run in several] for name, several in runs.items()},
         "stages": {name: stage._asdict() for name, stage in stages.items()},
         "bottleneck": describe_bottleneck(stages["training"].waits),
-        "compare": flags.others,
         "versions": dict(versions()),
     }
-
-
-def _draw_chart(
-    config: Config, file: str, runs: Mapping[str, Sequence[Stage]], hardware: Mapping[str, Any]
-) -> None:
-    bars = [(STAGES[name], median_run(several).fps, COLOURS[0]) for name, several in runs.items()]
-    others = config.extra["benchmark"].others
-    bars += [(name, fps, LIGHT_GREY) for name, fps in others.items()]
-    what, length, machine = _headings(config, hardware)
-    notes = [machine, f"blue: {length}"]
-    if others:
-        notes.append("grey: other programs, as given by --compare")
-    figure = draw_bars(bars, what, "env frames per second", "\n".join(notes))
-    figure.savefig(Path(file).expanduser(), dpi="figure")

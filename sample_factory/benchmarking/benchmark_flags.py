@@ -1,4 +1,4 @@
-"""The flags of `benchmark`. Imports neither torch nor matplotlib, so that bad flags are reported at once."""
+"""The flags of `benchmark`. Imports no torch, so that bad flags are reported at once."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,13 +8,11 @@ from sample_factory.config.command import TRAIN
 from sample_factory.config.config import Config
 from sample_factory.config.flags import flag
 from sample_factory.config.parsing import as_arguments
-from sample_factory.plotting.drawing import house_style
-from sample_factory.plotting.plot_command import check_out, named_number
 
 
 @dataclass(frozen=True)
 class BenchmarkFlags:
-    """Measurement and files of the benchmark."""
+    """Measurement and file of the benchmark."""
 
     seconds: float = flag(60.0, "length of each of the three measurements, in seconds", at_least=2)
     warmup_seconds: float = flag(15.0, "seconds before each measurement that do not count", at_least=0)
@@ -24,26 +22,6 @@ class BenchmarkFlags:
     json: str | None = flag(
         None, "file for all figures, with hardware, versions and command lines", is_output=True
     )
-    chart: str | None = flag(None, "file for a bar chart of the speeds: .png, .svg or .pdf", is_output=True)
-    compare: tuple[str, ...] = flag(
-        (),
-        "speed of another program on this machine, for the table and the chart; may be repeated",
-        metavar="NAME=FPS",
-        repeats="*",
-    )
-
-    def __post_init__(self) -> None:
-        """Finds before the measurement what would otherwise fail after it. Raises ConfigError."""
-        _ = self.others
-        if self.chart is not None:
-            check_out(self.chart, "--chart")
-            house_style()  # raises if matplotlib is missing
-
-    @property
-    def others(self) -> dict[str, float]:
-        """Name -> FPS of --compare. Raises ConfigError."""
-        form = "NAME=FPS, e.g. v2=1400"
-        return dict(named_number("--compare", text, form, least=0.0) for text in self.compare)
 
 
 BENCHMARK = TRAIN.but(
@@ -56,10 +34,10 @@ BENCHMARK = TRAIN.but(
     examples="""
     # Measure the flags that a run will have.
     --env=doom_battle --num_envs_per_worker=16
-    # Beside the speed of another program on this machine.
-    --env=doom_battle --compare=other=1400
-    # Write all figures to a file, and a chart.
-    --env=gym_CartPole-v1 --seconds=20 --json=speed.json --chart=speed.png
+    # The median of three runs.
+    --env=doom_battle --repeats=3
+    # Write all figures to a file.
+    --env=gym_CartPole-v1 --seconds=20 --json=speed.json
     """,
     run="sample_factory.benchmarking.benchmark:benchmark",
     sections={"benchmark": BenchmarkFlags},

@@ -1,4 +1,4 @@
-"""Draws figures in one style: panels of lines, and bars. Imports matplotlib in functions only: it is slow."""
+"""Draws figures in one style: panels of lines. Imports matplotlib in functions only: it is slow."""
 
 import math
 import textwrap
@@ -33,7 +33,6 @@ DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1, 1.5), (7, 2, 1, 2), (3,
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 MANY = 10_000  # numbers from here on are shortened on y axes, too
 GREY = "#606060"
-LIGHT_GREY = "#b0b0b0"
 # Any: the keys of matplotlib's settings are literals in its type hints.
 STYLE: dict[Any, Any] = {
     "font.size": 9.5,
@@ -83,16 +82,13 @@ class Panel(NamedTuple):
     logarithmic: bool = False
 
 
-def house_style(**changes: Any) -> AbstractContextManager[None]:
-    """Returns a context in which figures have STYLE, with changes to it.
-
-    changes: matplotlib's settings, with "_" for ".". Raises ConfigError if matplotlib is missing.
-    """
+def house_style() -> AbstractContextManager[None]:
+    """Returns a context in which figures have STYLE. Raises ConfigError if matplotlib is missing."""
     try:
         import matplotlib
     except ImportError as error:
         raise ConfigError(f"a picture needs matplotlib ({error}): pip install -e '.[plot]'") from None
-    return matplotlib.rc_context(STYLE | {name.replace("_", "."): value for name, value in changes.items()})
+    return matplotlib.rc_context(STYLE)
 
 
 def new_figure(size: tuple[float, float]) -> "Figure":
@@ -189,27 +185,6 @@ def _draw_legend(figure: "Figure", panels: Sequence[Panel], numbers: Mapping[str
             assert handle is not None, "every line has one"
             handle.set(**_marker_look(numbers[key], numbers[key]))
     return LEGEND_LINE_HEIGHT * (math.ceil(len(texts) / columns) + 1)
-
-
-def draw_bars(bars: Sequence[tuple[str, float, str]], title: str, x_label: str, notes: str) -> "Figure":
-    """Draws bars (name, value, colour) from top to bottom, each with its number; notes beneath the title."""
-    num_notes = notes.count("\n") + 1
-    with house_style(axes_grid_axis="x", axes_spines_left=False):
-        figure = new_figure((7.0, 1.1 + 0.19 * num_notes + 0.42 * len(bars)))
-        axes = figure.add_subplot()
-        names, values, colours = zip(*bars)
-        drawn = axes.barh(range(len(bars)), values, height=0.7, color=colours)
-        axes.bar_label(drawn, [f"{value:,.0f}" for value in values], padding=4)
-        axes.set_yticks(range(len(bars)), names)
-        axes.tick_params(axis="y", length=0, labelcolor="black")
-        axes.invert_yaxis()
-        axes.margins(x=0.12)  # room for the numbers
-        axes.locator_params(axis="x", nbins=NUM_TICKS)
-        axes.xaxis.set_major_formatter(lambda x, _: short_number(x))
-        axes.set_xlabel(x_label)
-        axes.set_title(title, loc="left", pad=6 + 14 * num_notes)
-        axes.annotate(notes, (0, 1), (0, 6), "axes fraction", "offset points", color=GREY, size=8.5)
-    return figure
 
 
 def colour(number: int) -> str:

@@ -25,14 +25,14 @@ def check_out(path: str | Path, name: str = "--out") -> None:
         raise ConfigError(f"{name}={path} should end in one of {', '.join(OUT_SUFFIXES)}")
 
 
-def named_number(flag_name: str, text: str, form: str, least: float = -math.inf) -> tuple[str, float]:
+def named_number(flag_name: str, text: str, form: str) -> tuple[str, float]:
     """Returns the name and the number of NAME=NUMBER. form: describes the text, for the ConfigError."""
     name, _, number = text.rpartition("=")
     try:
         value = float(number)
     except ValueError:
         value = math.nan
-    if not name or not math.isfinite(value) or value < least:
+    if not name or not math.isfinite(value):
         raise ConfigError(f"{flag_name}={text}: should be {form}")
     return name, value
 

@@ -21,11 +21,10 @@ CARTPOLE = ["--env=gym_CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4
 
 def test_flags_of_training_are_passed_on():
     typed = [*CARTPOLE, "--encoder_mlp_layers", "16", "8", "--normalize_input=False", "--seed=3"]
-    config = parse(BENCHMARK, ["--seconds=5", *typed, "--compare", "v1=1e3", "--compare=v2 (a=b)=20"])
+    config = parse(BENCHMARK, ["--seconds=5", *typed])
     assert training_flags(config) == typed
     flags = config.extra["benchmark"]
     assert (flags.seconds, flags.warmup_seconds) == (5.0, 15.0)
-    assert flags.others == {"v1": 1000.0, "v2 (a=b)": 20.0}
     assert config.model.encoder_mlp_layers == (16, 8)
 
 
@@ -44,21 +43,12 @@ def test_a_saved_experiment_of_the_same_name_is_ignored(tmp_path):
         ([*CARTPOLE, "--seconds=0"], "--seconds=0.0"),
         ([*CARTPOLE, "--seconds=nan"], "must be a number"),
         ([*CARTPOLE, "--batch_size=33"], "--batch_size=33"),
-        ([*CARTPOLE, "--compare=fast"], "NAME=FPS"),
-        ([*CARTPOLE, "--compare=a=nan"], "NAME=FPS"),
-        ([*CARTPOLE, "--chart=bars.jpeg"], "--chart=bars.jpeg"),
         ([*CARTPOLE, "--json=/no/where/all.json"], "--json=/no/where/all.json"),
         ([*CARTPOLE, "--train_for_seconds=5"], "write --seconds=N"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(refused_by, argv, words):
     assert words in refused_by(benchmark.main, *argv)
-
-
-def test_a_chart_without_matplotlib_is_an_error_before_anything_runs(capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert benchmark.main([*CARTPOLE, "--chart=bars.png"]) == 2
-    assert "pip install -e '.[plot]'" in capsys.readouterr().err
 
 
 def test_advice_names_the_numbers_that_the_run_has_chosen(capsys, monkeypatch):
@@ -78,7 +68,7 @@ def test_an_env_that_cannot_be_made_is_found_before_the_first_stage(capsys):
 
 
 def reported(runs, *flags):
-    own = ["--inline_samplers=0", "--num_batches_per_iteration=2", "--compare=v1=2000"]
+    own = ["--inline_samplers=0", "--num_batches_per_iteration=2"]
     machine = {"cpu": "a CPU", "cores": 8, "memory_gb": 9.7, "gpus": []}
     lines = report(parse(BENCHMARK, [*CARTPOLE, *own, *flags]), runs, machine)
     assert max(map(len, lines)) <= 80, "readable on a small terminal"
@@ -115,7 +105,6 @@ def test_the_report_is_one_table_with_a_column_for_each_stage():
         ["learner (1), ms per 2,048 samples"],
         ["train", "-", "-", "100%", "1,234"],
         ["MB of started by them (simulators)", "-", "-", "4 x 50"],
-        ["v1: 2,000 FPS, 21%"],
     ):
         assert row in rows
     env_step, wait = (
@@ -159,8 +148,8 @@ def test_all_three_stages_of_a_real_run(capsys, monkeypatch, tmp_path):
     # So small that even a busy machine completes many batches in each second.
     small = ["--num_workers=1", "--num_envs_per_worker=2", "--inline_samplers=1", "--rollout=8"]
     small += ["--batch_size=16", "--encoder_mlp_layers", "16", "--hidden_size=16", "--device=cpu"]
-    files = [f"--json={out / 'all.json'}", f"--chart={out / 'bars.png'}", "--compare=v1=1000"]
-    argv = ["--env=gym_CartPole-v1", *small, "--seconds=4", "--warmup_seconds=0", *files]
+    file = f"--json={out / 'all.json'}"
+    argv = ["--env=gym_CartPole-v1", *small, "--seconds=4", "--warmup_seconds=0", file]
     assert benchmark.main(argv) == 0
     printed = capsys.readouterr().out
     found = json.loads((out / "all.json").read_text())
@@ -172,6 +161,5 @@ def test_all_three_stages_of_a_real_run(capsys, monkeypatch, tmp_path):
     assert "--sampler_only=True" in stages["sampling"]["command"]
     assert found["versions"]["torch"] and found["hardware"]["cores"] > 0
     assert found["repeats"] == 1 and len(found["fps_of_repeats"]["training"]) == 1
-    assert "learner on cpu in" in printed and "v1: " in printed and "bottleneck: " in printed
-    assert (out / "bars.png").read_bytes().startswith(b"\x89PNG")
+    assert "learner on cpu in" in printed and "bottleneck: " in printed
     assert not list(temporary.iterdir())
