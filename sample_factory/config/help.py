@@ -1,4 +1,4 @@
-"""The text that --help prints: the flags of a command, with the defaults of an env."""
+"""The text that --help prints: the flags of a command, with the defaults of an env. Laid out by argparse."""
 
 import argparse
 import itertools
@@ -42,20 +42,19 @@ def overview(version: str, commands: Mapping[str, str], first_steps: Sequence[Co
     """
     first = f"Sample Factory {version}: fast asynchronous reinforcement learning on one machine."
     train = first_steps[0]
-    steps = [line for command in first_steps for line in _examples(command)[:2]]
+    examples = [line for command in first_steps for line in _examples(command)[:2]]
+    usage = f"python -m {PACKAGE} COMMAND [--flag=value ...]"
+    parser = _make_parser(usage, first, ["How to begin:", *examples])
+    _add_rows(parser, "Commands", commands.items())
+    title = f"Common flags of {train.name}{OTHER_DEFAULTS}"
+    _add_group(parser, title, TRAINING_SECTIONS.values(), {}, train.common)
+    _add_rows(parser, "Envs", train.envs)
     more = [
         ("COMMAND --help", "the common flags and three examples of a command"),
         ("COMMAND --env=ENV --help", "the defaults for an env, and the flags that only it has"),
         ("COMMAND --help=all", "every flag, by topic"),
     ]
-    parser = _make_parser(
-        f"python -m {PACKAGE}",
-        "COMMAND [--flag=value ...]",
-        [first, *_rows("Commands", commands.items())],
-        [*_rows("Envs", train.envs), "", "How to begin:", *steps, *_rows("More help", more)],
-    )
-    title = f"Common flags of {train.name}{OTHER_DEFAULTS}"
-    _add_group(parser, title, TRAINING_SECTIONS.values(), None, train.common)
+    _add_rows(parser, "More help", more)
     return parser.format_help().rstrip()
 
 
@@ -75,15 +74,10 @@ def command_help(
     everything: every flag by section, not only the common ones.
     follows_observation: other flags have the defaults of observation_defaults.py.
     """
-    given = defaults or {}
-    if follows_observation:
-        defaults = {**_by_observation(), **given}
-    usage, after = command.usage, _more_help(command, env_name, everything)
-    if env_name is None:
-        after = [*_rows("Envs", command.envs), "", "Examples:", *_examples(command), *after]
-    else:
-        usage = usage.replace("ENV", env_name)
-    parser = _make_parser(_program(command), usage, [_filled(command.description)], after)
+    defaults = {**(_by_observation() if follows_observation else {}), **(defaults or {})}
+    usage = f"{_program(command)} {command.usage.replace('ENV', env_name or 'ENV')}"
+    examples = ["Examples:", *_examples(command)] if env_name is None else []
+    parser = _make_parser(usage, command.description, examples)
     own = [name for name in sections if name in command.sections or name == command.section]
     shared = [section for name, section in sections.items() if name not in (*own, "family")]
     for name in own:
@@ -95,6 +89,16 @@ def command_help(
         _add_group(parser, f"Flags of envs like {env_name}", [sections["family"]], defaults)
     for section in shared if everything else ():
         _add_group(parser, title_of(section), [section], defaults)
+    more = [("--help=all", "every flag, by topic")] * (not everything)
+    if env_name is not None:
+        more.append(("--help", "examples, and the families of envs"))
+    else:
+        _add_rows(parser, "Envs", command.envs)
+        if command.envs:
+            text = "the defaults for an env, and the flags that only it has"
+            more.append(("--env=doom_battle --help", text))
+        more.append((f"python -m {PACKAGE}", "the other commands"))
+    _add_rows(parser, "More help", more)
     return parser.format_help().rstrip()
 
 
@@ -113,21 +117,18 @@ def _by_observation() -> dict[str, Any]:
     }
 
 
-def _make_parser(
-    program: str, usage: str, before: Iterable[str], after: Iterable[str]
-) -> argparse.ArgumentParser:
-    """Returns a parser without flags. before, after: lines of the help before and after its flags."""
-    first = _filled(f"usage: {program} {usage}", "", " " * 7)
+def _make_parser(usage: str, description: str, after: Iterable[str]) -> argparse.ArgumentParser:
+    """Returns a parser without flags. after: lines at the end of the help."""
+    width = _width()
+    first = textwrap.fill(f"usage: {usage}", width, subsequent_indent=" " * 7, break_on_hyphens=False)
     return argparse.ArgumentParser(
         usage=first.removeprefix("usage: ").replace("%", "%%"),
-        description="\n".join(before),
-        epilog="\n".join(after).strip(),
+        description=textwrap.fill(description, width),
+        epilog="\n".join(after),
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(
-            prog, max_help_position=TEXT_COLUMN, width=_width()
+            prog, max_help_position=TEXT_COLUMN, width=width
         ),
         add_help=False,
-        allow_abbrev=False,
-        exit_on_error=False,
     )
 
 
@@ -154,7 +155,7 @@ def _add_group(
     parser: argparse.ArgumentParser,
     title: str,
     sections: Iterable[type],
-    defaults: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any],
     names: str = "",
 ) -> None:
     """Adds flags with their explanations.
@@ -172,7 +173,7 @@ def _add_group(
             text += f"; one of {choices.replace('|', ', ')}"
         elif choices:
             metavar = choices
-        default = as_typed((defaults or {}).get(field.name, default_of(field)))
+        default = as_typed(defaults.get(field.name, default_of(field)))
         text += f" (default: {default})" if default else ""
         add_flag(group, field, kind, help=text.replace("%", "%%"), metavar=metavar)
 
@@ -192,19 +193,11 @@ def as_typed(value: Any) -> str:
     return re.sub(f"^{re.escape(os.getcwd() + os.sep)}", "./", str(value))
 
 
-def _rows(title: str, rows: Iterable[tuple[str, str]]) -> list[str]:
-    """Returns a block of the help: names on the left, explanations on the right."""
-    indent = " " * TEXT_COLUMN
-    lines = [_filled(text, f"  {name}  ".ljust(TEXT_COLUMN), indent) for name, text in rows]
-    return ["", f"{title}:", *lines] if lines else []
-
-
-def _filled(text: str, first_indent: str = "", indent: str = "", spare: int = 0) -> str:
-    """Returns a text in lines that leave `spare` columns free."""
-    columns = _width() - spare
-    return textwrap.fill(
-        text, columns, initial_indent=first_indent, subsequent_indent=indent, break_on_hyphens=False
-    )
+def _add_rows(parser: argparse.ArgumentParser, title: str, rows: Iterable[tuple[str, str]]) -> None:
+    """Adds names with their explanations, as if they were flags."""
+    group = parser.add_argument_group(title)
+    for name, text in rows:
+        group.add_argument("row", metavar=name, help=text.replace("%", "%%"))
 
 
 def _examples(command: Command) -> list[str]:
@@ -212,18 +205,8 @@ def _examples(command: Command) -> list[str]:
     lines = []
     for line in map(str.strip, command.examples.strip().splitlines()):
         if not line.startswith("#"):
-            line = f"python -m {PACKAGE}.{command.module} {line}"
-            line = _filled(" ".join(line.split()), "", "    ", spare=4).replace("\n", " \\\n")
-        lines.append(textwrap.indent(line, "  "))
+            words = " ".join(f"python -m {PACKAGE}.{command.module} {line}".split())
+            rows = textwrap.wrap(words, _width() - 8, break_long_words=False, break_on_hyphens=False)
+            line = " \\\n      ".join(rows)
+        lines.append(f"  {line}")
     return lines
-
-
-def _more_help(command: Command, env_name: str | None, everything: bool) -> list[str]:
-    """Returns the block that says how to see the rest."""
-    typed = "--help=all" if env_name is None else f"--env={env_name} --help=all"
-    rows = [] if everything else [(typed, "every flag, by topic")]
-    if env_name is not None:
-        return _rows("More help", [*rows, ("--help", "examples, and the families of envs")])
-    if command.envs:
-        rows.append(("--env=doom_battle --help", "the defaults for an env, and the flags that only it has"))
-    return _rows("More help", [*rows, (f"python -m {PACKAGE}", "the other commands")])
