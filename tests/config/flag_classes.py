@@ -36,6 +36,7 @@ def class_of(field, kind) -> str:
 # A flag of each class, and those that code mentions by name.
 REPRESENTATIVES = {
     "bool": "serial_mode",
+    "bool or None": "doom_grey",
     "bool service": "with_wandb",
     "float": "gamma",
     "float or None": "weights_sync_threshold",

@@ -1,6 +1,8 @@
 """ViZDoom's Gymnasium ids and our own scenarios, beside a bare `vizdoom.DoomGame`."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import cv2
 import gymnasium as gym
@@ -95,11 +97,38 @@ def test_gymnasium_ids(env_id, num_steps, frameskip, count):
     count("vizdoom Gymnasium ids", assert_equal(trained, plain))
 
 
-def play_own(env_name: str, actions: np.ndarray, seed: int = 1) -> Plain:
+class Chosen(NamedTuple):
+    """What is observed and rewarded in place of a scenario's own. weights: (gain, loss) by variable."""
+
+    size: tuple[int, int] = (128, 72)
+    variables: tuple[str, ...] = ()
+    buffers: tuple[str, ...] = ()
+    grey: bool = False
+    weights: Mapping[str, tuple[float, float]] = {}
+
+    def flags(self) -> dict[str, Any]:
+        return {
+            "res_w": self.size[0],
+            "res_h": self.size[1],
+            "doom_variables": self.variables,
+            "doom_buffers": self.buffers,
+            "doom_grey": self.grey,
+            "doom_shaping": tuple(f"{name}={gain}/{loss}" for name, (gain, loss) in self.weights.items()),
+        }
+
+
+AS_DEFINED = Chosen()
+
+
+def play_own(env_name: str, actions: np.ndarray, seed: int = 1, chosen: Chosen = AS_DEFINED) -> Plain:
     """Plays actions in the engine of one of our scenarios, by the spec's .cfg, buttons and limit."""
     spec = DOOM_SPECS[env_name]
-    bare = BareGame(spec.scenario_path(), seed, vizdoom.ScreenFormat.CRCGCB)
+    screen_format = vizdoom.ScreenFormat.GRAY8 if chosen.grey else vizdoom.ScreenFormat.CRCGCB
+    bare = BareGame(spec.scenario_path(), seed, screen_format)
     game = bare.game
+    game.set_depth_buffer_enabled("depth" in chosen.buffers)
+    game.set_labels_buffer_enabled("labels" in chosen.buffers)
+    game.set_automap_buffer_enabled("automap" in chosen.buffers)
     game.set_doom_scenario_path(str(find_wad(Path(game.get_doom_scenario_path()).name)[0]))
     game.set_screen_resolution(vizdoom.ScreenResolution.RES_160X120)
     plain = Plain()
@@ -119,14 +148,26 @@ def play_own(env_name: str, actions: np.ndarray, seed: int = 1) -> Plain:
     def square() -> tuple[float, float]:
         return game.get_game_variable(X) // 64, game.get_game_variable(Y) // 64
 
+    def read(names: Iterable[str]) -> list[float]:
+        return [game.get_game_variable(getattr(vizdoom.GameVariable, name)) for name in names]
+
     def see() -> None:
-        planes = game.get_state().screen_buffer
-        small = [cv2.resize(plane, (128, 72), interpolation=cv2.INTER_NEAREST) for plane in planes]
-        plain.see(obs=np.stack(small)[None])
+        state = game.get_state()
+        pictures = {"obs": state.screen_buffer}
+        pictures |= {name: getattr(state, f"{name}_buffer") for name in chosen.buffers}
+        seen = {}
+        for key, picture in pictures.items():
+            planes = picture.reshape(-1, *picture.shape[-2:])
+            small = [cv2.resize(plane, chosen.size, interpolation=cv2.INTER_NEAREST) for plane in planes]
+            seen[key] = np.stack(small)[None]
+        if chosen.variables:
+            seen["variables"] = np.array([read(chosen.variables)], np.float32)
+        plain.see(**seen)
 
     begin(is_first=True)
     see()
     tics = 0
+    weighed: list[float] = []  # in the last step of the episode, if there was one
     for row in actions:
         health = game.get_game_variable(HEALTH)
         reward = game.make_action(pressed(spec.actions, row), FRAMESKIP)
@@ -139,10 +180,14 @@ def play_own(env_name: str, actions: np.ndarray, seed: int = 1) -> Plain:
             if spec.shaping and "first_visit" in spec.shaping and square() not in squares:
                 squares.add(square())
                 reward += spec.shaping["first_visit"]
+            before, weighed = weighed, read(chosen.weights)
+            for old, new, (gain, loss) in zip(before, weighed, chosen.weights.values()):
+                reward += gain * max(new - old, 0) + loss * max(old - new, 0)
         plain.add(reward * spec.reward_scale, terminated, truncated, frames=FRAMESKIP)
         if terminated or truncated:
             begin()
             tics = 0
+            weighed = []
         see()
     game.close()
     return plain
@@ -175,4 +220,32 @@ def pressed(groups: tuple, row: np.ndarray) -> list[float]:
 def test_own_scenarios(env_name, num_steps, count):
     trained = train_on(adapted_by_name(env_name), num_steps, frameskip=FRAMESKIP)
     plain = play_own(env_name, trained.actions[:, 0])
+    count("vizdoom own scenarios", assert_equal(trained, plain))
+
+
+@pytest.mark.parametrize(
+    ("env_name", "num_steps", "chosen"),
+    [
+        (
+            "doom_deadly_corridor",
+            500,
+            Chosen(
+                size=(160, 120),
+                variables=("AMMO2", "HEALTH", "POSITION_X", "ANGLE", "KILLCOUNT"),
+                buffers=("depth", "labels", "automap"),
+                weights={"HITCOUNT": (200, -200), "DAMAGE_TAKEN": (-10, 10), "AMMO2": (5, 2)},
+            ),
+        ),
+        # USER1: 100 for each medikit, as a fixed-point number.
+        ("doom_health_gathering", 1_000, Chosen(variables=("USER1",), buffers=("labels", "depth"))),
+        ("doom_defend_the_line", 500, Chosen(size=(84, 84), buffers=("automap",), grey=True)),
+    ],
+    ids=["native resolution, shaped", "fixed-point variable", "grey"],
+)
+def test_chosen_observations_and_rewards(env_name, num_steps, chosen, count):
+    trained = train_on(adapted_by_name(env_name, **chosen.flags()), num_steps, frameskip=FRAMESKIP)
+    assert set(trained.seen) == {"obs", *chosen.buffers, *(["variables"] if chosen.variables else [])}
+    plain = play_own(env_name, trained.actions[:, 0], chosen=chosen)
+    for key in trained.seen:
+        assert len(np.unique(trained.seen[key])) > 1, f"{key} never changes"
     count("vizdoom own scenarios", assert_equal(trained, plain))

@@ -21,9 +21,7 @@ from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.film import Viewer, render_metadata
 from sample_factory.envs.doom.observation import (
     Observation,
-    make_resize,
-    measured_variables,
-    measurement_reader,
+    ObservationReader,
     observation_space,
 )
 from sample_factory.envs.doom.player_score import PlayerScore
@@ -52,9 +50,7 @@ class DoomAgent:
         self.button_values = button_decoder(spec.actions)
         places = engine.variable_places()
         self.score = PlayerScore(spec, places)
-        measured = {name: places[name] for name in measured_variables(spec)}
-        self._measure = measurement_reader(measured) if spec.measurements else None
-        self._resize = make_resize(engine.screen_shape(), (resolution[1], resolution[0]))
+        self._reader = ObservationReader(spec, resolution, engine.screen_shape(), places)
 
     def action_text(self, action: Any) -> str:
         """Returns the names of the buttons that an action presses, of delta buttons with the value."""
@@ -87,12 +83,9 @@ class DoomAgent:
     def _observe(self) -> tuple[Observation, list[float]]:
         """Returns the observation and the values of the variables, [] if the scenario lists none."""
         state = self.engine.game.get_state()
-        observation = {"obs": self._resize(state.screen_buffer)}
         variables = state.game_variables
         values: list[float] = [] if variables is None else variables.tolist()
-        if self._measure is not None:
-            observation["measurements"] = self._measure(values)
-        return observation, values
+        return self._reader.read(state, values), values
 
 
 class DoomEnv(

@@ -23,6 +23,7 @@ from sample_factory.runtime.cpu import num_usable_cores
 
 SCENARIOS_FOLDER = Path(__file__).parent / "scenarios"
 TICS_PER_MINUTE = 60 * 35
+BUFFERS = ("depth", "labels", "automap")
 MAX_SKILL = 5
 
 
@@ -79,6 +80,11 @@ class DoomSpec:
         the game itself.
     doom_map: name of the map. doom_skill: difficulty, 1 (easy) to 5. iwad: file of the game itself, such as
         doom2.wad. None: as in the .cfg, or ViZDoom's default.
+    variables: names of game variables that are observed, unscaled, as the entry "variables". A fixed-point
+        number in USER1 to USER60 is 65,536 times as large as in the map's script.
+    buffers: further pictures that are observed, as entries of these names; see BUFFERS. Of the labels, each
+        object in view has a number of its own, which is another one in the next picture.
+    grey: whether pictures are grey, [1, height, width], instead of coloured.
     """
 
     name: str
@@ -96,6 +102,18 @@ class DoomSpec:
     doom_map: str | None = None
     doom_skill: int | None = None
     iwad: str | None = None
+    variables: tuple[str, ...] = ()
+    buffers: tuple[str, ...] = ()
+    grey: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a buffer that there is not, and for a name that is listed twice."""
+        for name in self.buffers:
+            if name not in BUFFERS:
+                raise ValueError(f"{self.name}: the buffers are {', '.join(BUFFERS)}; there is no {name}")
+        for name in (names := (*self.buffers, *self.variables)):
+            if names.count(name) > 1:
+                raise ValueError(f"{self.name}: {name} is listed twice")
 
     def scenario_path(self) -> Path:
         """Returns the absolute path of the .cfg. Raises FileNotFoundError if it does not exist."""
@@ -221,6 +239,19 @@ class DoomFlags:
         "rewards for changes of game variables in a step, in place of the env's own: NAME=REWARD "
         "for each unit of a rise, or of a fall with the other sign; or NAME=GAIN/LOSS; in units of the "
         "scenario's rewards; none: no such rewards",
+    )
+    doom_variables: tuple[str, ...] = flag(
+        (),
+        "game variables that are observed, such as HEALTH AMMO2 USER1, as the entry `variables`; as the env "
+        "defines if left out",
+    )
+    doom_buffers: tuple[str, ...] = flag(
+        (),
+        f"further pictures that are observed, each as an entry: {', '.join(BUFFERS)}; as the env defines if "
+        "left out",
+    )
+    doom_grey: bool | None = flag(
+        None, "observe grey pictures instead of coloured ones; as the env defines if left out"
     )
     res_w: int = flag(128, "width of the image that the policy sees, in pixels", at_least=1, at_most=4096)
     res_h: int = flag(72, "height of the image that the policy sees, in pixels", at_least=1, at_most=4096)

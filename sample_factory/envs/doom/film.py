@@ -67,7 +67,8 @@ class Film:
     def _picture(self, screen: np.ndarray) -> Picture:
         import cv2  # not at the top of the file: training takes no pictures
 
-        picture = cv2.merge(list(screen))  # a copy of the transposed array takes four times as long
+        planes = screen if screen.ndim == 3 else [screen] * 3  # grey
+        picture = cv2.merge(list(planes))  # a copy of the transposed array takes four times as long
         height = self._width * picture.shape[0] // picture.shape[1]
         enlarged: Picture = cv2.resize(picture, (self._width, height), interpolation=cv2.INTER_LINEAR)
         return enlarged

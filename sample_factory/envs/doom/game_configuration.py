@@ -15,7 +15,14 @@ from typing import Any, NamedTuple
 
 import vizdoom
 
-from sample_factory.envs.doom.doom_family import GAME_FIELDS, MAX_SKILL, TICS_PER_MINUTE, DoomSpec, MatchSpec
+from sample_factory.envs.doom.doom_family import (
+    BUFFERS,
+    GAME_FIELDS,
+    MAX_SKILL,
+    TICS_PER_MINUTE,
+    DoomSpec,
+    MatchSpec,
+)
 from sample_factory.envs.doom.engine_resources import LOOPBACK
 from sample_factory.envs.name_suggestions import CUTOFF, did_you_mean
 from sample_factory.runtime.log import log
@@ -39,13 +46,30 @@ FALLBACKS = {
 }
 
 
+# What the engine can compute in each step besides the picture and the variables.
+SWITCHES = {
+    "depth": (vizdoom.DoomGame.is_depth_buffer_enabled, vizdoom.DoomGame.set_depth_buffer_enabled),
+    "labels": (vizdoom.DoomGame.is_labels_buffer_enabled, vizdoom.DoomGame.set_labels_buffer_enabled),
+    "automap": (vizdoom.DoomGame.is_automap_buffer_enabled, vizdoom.DoomGame.set_automap_buffer_enabled),
+    "audio": (vizdoom.DoomGame.is_audio_buffer_enabled, vizdoom.DoomGame.set_audio_buffer_enabled),
+    "notifications": (
+        vizdoom.DoomGame.is_notifications_buffer_enabled,
+        vizdoom.DoomGame.set_notifications_buffer_enabled,
+    ),
+    "objects": (vizdoom.DoomGame.is_objects_info_enabled, vizdoom.DoomGame.set_objects_info_enabled),
+    "sectors": (vizdoom.DoomGame.is_sectors_info_enabled, vizdoom.DoomGame.set_sectors_info_enabled),
+}
+
+
 class EngineSettings(NamedTuple):
     """Scenario and match of an engine.
 
     wad_folders: searched first for the scenario's .wad.
     variables: names of game variables that are read; those that the .cfg does not list are added after them.
     wad, doom_map, doom_skill, iwad: in place of those of the .cfg, see DoomSpec.
-    is_viewer: draws large pictures.
+    buffers: names of the further pictures that are observed, see doom_family.BUFFERS.
+    is_grey: draws grey pictures.
+    is_viewer: draws large pictures, and only those.
     is_human: plays in real time from keyboard and mouse; has_window: shows the window that receives them.
     """
 
@@ -59,6 +83,8 @@ class EngineSettings(NamedTuple):
     doom_map: str | None = None
     doom_skill: int | None = None
     iwad: str | None = None
+    buffers: Sequence[str] = ()
+    is_grey: bool = False
     is_viewer: bool = False
     is_human: bool = False
     has_window: bool = False
@@ -105,8 +131,10 @@ def configured_game(settings: EngineSettings) -> vizdoom.DoomGame:
         size = "640X360" if settings.is_viewer else "256X144"
     size = "800X600" if settings.is_human else size
     game.set_screen_resolution(vizdoom.ScreenResolution.__members__[f"RES_{size}"])
-    # Planes by colour, [3, height, width], like the observation.
-    game.set_screen_format(vizdoom.ScreenFormat.CRCGCB)
+    is_grey = settings.is_grey and not settings.is_viewer and not settings.is_human
+    # Planes by colour, [3, height, width], like the observation; grey: [height, width].
+    game.set_screen_format(vizdoom.ScreenFormat.GRAY8 if is_grey else vizdoom.ScreenFormat.CRCGCB)
+    _switch_buffers(game, settings)
     game.set_window_visible(settings.has_window)
     game.set_sound_enabled(False)
     game.set_mode(vizdoom.Mode.ASYNC_SPECTATOR if settings.is_human else vizdoom.Mode.PLAYER)
@@ -184,6 +212,18 @@ def _wad_of(
         return find_wad(chosen, [*settings.wad_folders, settings.scenario.parent], flag)
     path = Path(named)  # absolute, resolved from the folder of the .cfg, if it is there
     return find_wad(path.name, [*settings.wad_folders, path.parent], flag) if named else (None, None)
+
+
+def _switch_buffers(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
+    """Switches on what is observed besides the picture, and off what else the .cfg has switched on."""
+    unused = []
+    for name, (is_on, switch) in SWITCHES.items():
+        is_observed = name in settings.buffers
+        if is_on(game) and not is_observed:
+            unused.append(name)
+        switch(game, is_observed and not settings.is_viewer and not settings.is_human)
+    if unused:
+        _warn_of_unused(settings.scenario.name, tuple(unused))
 
 
 def set_match(
@@ -285,6 +325,17 @@ def _package_folders() -> tuple[Path, ...]:
 @functools.cache  # once per process and line
 def _warn_of_line(scenario: Path, warning: str) -> None:
     log.warning("%s: %s", scenario, warning)
+
+
+@functools.cache  # once per process and scenario
+def _warn_of_unused(scenario: str, names: tuple[str, ...]) -> None:
+    log.warning(
+        "%s switches on %s, which the policy does not observe: switched off, since it costs time. "
+        "--doom_buffers can observe %s",
+        scenario,
+        ", ".join(names),
+        ", ".join(BUFFERS),
+    )
 
 
 @functools.cache  # once per process and map

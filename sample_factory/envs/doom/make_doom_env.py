@@ -31,9 +31,7 @@ def make_doom_env(
     """
     if spec is None:
         spec = doom_spec(full_env_name)
-    shaping = parse_shaping(cfg.doom_shaping)
-    if shaping is not None:
-        spec = dataclasses.replace(spec, shaping=shaping)
+    spec = _with_flags(spec, cfg)
     settings = engine_settings(full_env_name, spec, cfg)
     frameskip = cfg.env_frameskip or 1
     resolution = (cfg.res_w, cfg.res_h)
@@ -73,11 +71,28 @@ def engine_settings(env_name: str, spec: DoomSpec, cfg: Any) -> EngineSettings:
                 "--num_bots"
             )
     folders = (cfg.doom_scenarios_dir,)
-    variables = (*scored_variables(spec), *measured_variables(spec))
     settings = EngineSettings(
-        env_name, spec.scenario_path(), folders, cfg.wide_aspect_ratio, match, variables
+        env_name,
+        spec.scenario_path(),
+        folders,
+        cfg.wide_aspect_ratio,
+        match,
+        variables=(*scored_variables(spec), *measured_variables(spec), *spec.variables),
+        buffers=spec.buffers,
+        is_grey=spec.grey,
     )
     return settings.in_level(spec, {flag: getattr(cfg, flag) for flag in GAME_FIELDS})
+
+
+def _with_flags(spec: DoomSpec, cfg: Any) -> DoomSpec:
+    """Returns the spec with the rewards and observations of the flags in place of its own."""
+    chosen = {
+        "shaping": parse_shaping(cfg.doom_shaping),
+        "variables": tuple(cfg.doom_variables) or None,
+        "buffers": tuple(cfg.doom_buffers) or None,
+        "grey": cfg.doom_grey,
+    }
+    return dataclasses.replace(spec, **{name: value for name, value in chosen.items() if value is not None})
 
 
 def doom_spec(full_env_name: str) -> DoomSpec:

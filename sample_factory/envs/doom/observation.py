@@ -1,10 +1,12 @@
-"""Observations of Doom envs: the resized screen and the vector of measurements."""
+"""Observations of Doom envs: resized pictures, measurements and other game variables."""
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
+import vizdoom
 
 from sample_factory.envs.doom.doom_family import DoomSpec
 from sample_factory.envs.doom.game_configuration import scenario_game
@@ -14,7 +16,7 @@ Resize = Callable[[np.ndarray], np.ndarray]
 
 
 def make_resize(screen_shape: tuple[int, int], shape: tuple[int, int]) -> Resize:
-    """Returns a function from a C-contiguous screen, [3, *screen_shape] uint8, to a new array [3, *shape].
+    """Returns a function from a C-contiguous screen, [n, *screen_shape] uint8, to a new array [n, *shape].
 
     Shapes are (height, width). The result equals OpenCV's INTER_NEAREST.
     """
@@ -39,10 +41,11 @@ def _resize_default(screen: np.ndarray) -> np.ndarray:
     """
     row = 160
     plane = 120 * 160
-    target: np.ndarray = np.empty((3, 24, 3, 32), np.uint32)
-    target[:, :, :2] = np.ndarray((3, 24, 2, 32), np.uint32, screen, 0, (plane, 5 * row, row, 5))
-    target[:, :, 2] = np.ndarray((3, 24, 32), np.uint32, screen, 3 * row, (plane, 5 * row, 5))
-    return target.view(np.uint8).reshape(3, 72, 128)
+    n = len(screen)
+    target: np.ndarray = np.empty((n, 24, 3, 32), np.uint32)
+    target[:, :, :2] = np.ndarray((n, 24, 2, 32), np.uint32, screen, 0, (plane, 5 * row, row, 5))
+    target[:, :, 2] = np.ndarray((n, 24, 32), np.uint32, screen, 3 * row, (plane, 5 * row, 5))
+    return target.view(np.uint8).reshape(n, 72, 128)
 
 
 class Measurement(NamedTuple):
@@ -105,14 +108,56 @@ def measurement_reader(variables: Mapping[str, int]) -> Callable[[Sequence[float
 
 
 def observation_space(spec: DoomSpec, resolution: tuple[int, int]) -> gymnasium.spaces.Dict:
-    """Returns {"obs": uint8 [3, height, width]}, and "measurements": float32 [23] if the spec has them.
+    """Returns {"obs": uint8 [3, height, width]} (grey: [1, ...]) and what else the spec has: each of its
+    buffers, as the picture or (depth, labels) with one plane; "measurements", float32 [23]; "variables",
+    float32 [n].
 
     resolution: (width, height).
     """
     width, height = resolution
+    pictures = {"obs": 1 if spec.grey else 3, **dict.fromkeys(spec.buffers, 1)}
+    if "automap" in pictures:
+        pictures["automap"] = pictures["obs"]
+    vectors = {"measurements": NUM_MEASUREMENTS if spec.measurements else 0, "variables": len(spec.variables)}
     spaces: dict[str, gymnasium.Space[Any]] = {
-        "obs": gymnasium.spaces.Box(0, 255, (3, height, width), np.uint8)
+        name: gymnasium.spaces.Box(0, 255, (planes, height, width), np.uint8)
+        for name, planes in pictures.items()
     }
-    if spec.measurements:
-        spaces["measurements"] = gymnasium.spaces.Box(-np.inf, np.inf, (NUM_MEASUREMENTS,), np.float32)
+    for name, size in vectors.items():
+        if size:
+            spaces[name] = gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)
     return gymnasium.spaces.Dict(spaces)
+
+
+class ObservationReader:
+    """Makes observations of `observation_space` from the states of an engine.
+
+    screen_shape: (height, width) of the engine's pictures.
+    places: maps the names of the engine's variables to their places in the lists of values.
+    """
+
+    def __init__(
+        self,
+        spec: DoomSpec,
+        resolution: tuple[int, int],
+        screen_shape: tuple[int, int],
+        places: Mapping[str, int],
+    ):
+        self._resize = make_resize(screen_shape, resolution[::-1])
+        self._buffers = {name: operator.attrgetter(f"{name}_buffer") for name in spec.buffers}
+        self._buffers["obs"] = operator.attrgetter("screen_buffer")
+        measured = {name: places[name] for name in measured_variables(spec)}
+        self._measure = measurement_reader(measured) if spec.measurements else None
+        self._places = [places[name] for name in spec.variables]
+
+    def read(self, state: vizdoom.GameState, values: Sequence[float]) -> Observation:
+        """Returns new arrays. values: of the engine's variables in that state."""
+        observation = {}
+        for name, buffer_of in self._buffers.items():
+            picture = buffer_of(state)
+            observation[name] = self._resize(picture if picture.ndim == 3 else picture[None])
+        if self._measure is not None:
+            observation["measurements"] = self._measure(values)
+        if self._places:
+            observation["variables"] = np.array([values[place] for place in self._places], np.float32)
+        return observation

@@ -1,7 +1,11 @@
 import cv2
 import numpy as np
 import pytest
+import vizdoom
 
+from sample_factory.envs.doom import game_configuration
+from sample_factory.envs.doom.action_spaces import flat
+from sample_factory.envs.doom.doom_family import SCENARIOS_FOLDER, DoomSpec
 from sample_factory.envs.doom.observation import NUM_MEASUREMENTS, make_resize, measurement_reader
 
 
@@ -50,3 +54,63 @@ def test_the_picture_is_resized_to_the_nearest_neighbours(screen_shape, shape):
     resized = make_resize(screen_shape, shape)(screen)
     expected = [cv2.resize(plane, shape[::-1], interpolation=cv2.INTER_NEAREST) for plane in screen]
     np.testing.assert_array_equal(resized, expected)
+
+
+POSITION = (vizdoom.GameVariable.POSITION_X, vizdoom.GameVariable.POSITION_Y)
+
+
+def test_the_flags_choose_what_is_observed_and_the_picture_for_humans_stays(make_env):
+    chosen = {"doom_variables": ("HEALTH", "POSITION_Y"), "doom_buffers": ("automap", "depth", "labels")}
+    env = make_env("doom_battle", render_mode="rgb_array", doom_grey=True, **chosen)
+    observation, _ = env.reset(seed=1)
+    assert observation in env.observation_space
+    shapes = {key: array.shape for key, array in observation.items()}
+    pictures = dict.fromkeys(("obs", "automap", "depth", "labels"), (1, 72, 128))
+    assert shapes == {**pictures, "measurements": (NUM_MEASUREMENTS,), "variables": (2,)}
+    assert observation["variables"][0] == 100
+    assert len({array.tobytes() for key, array in observation.items() if key in pictures}) == 4
+    red, green, blue = env.render().transpose(2, 0, 1)
+    assert red.shape == (480, 640) and (red != green).any() and (green != blue).any()
+    in_colour = make_env("doom_battle", doom_buffers=("automap",))
+    assert in_colour.observation_space["automap"].shape == (3, 72, 128)
+
+
+def test_each_agent_of_a_match_observes_its_own_variables_and_buffers(make_env):
+    chosen = {"doom_variables": ("POSITION_X", "POSITION_Y"), "doom_buffers": ("labels",), "doom_grey": True}
+    env = make_env("doom_duel", render_mode="rgb_array", timelimit=0.1, **chosen)
+    observations, _ = env.reset(seed=1)
+    for agent, observation in zip(env.agents, observations, strict=True):
+        assert observation in env.observation_space
+        positions = [agent.engine.game.get_game_variable(variable) for variable in POSITION]
+        np.testing.assert_allclose(observation["variables"], positions, rtol=1e-6)
+    first, second = observations
+    assert (first["variables"] != second["variables"]).any() and (first["labels"] != second["labels"]).any()
+    assert env.render().shape == (480, 2 * 640 + 4, 3)
+
+
+def test_what_a_cfg_switches_on_in_vain_is_switched_off_with_one_line(make_env, tmp_path, caplog):
+    switched_on = [f"{name}_buffer_enabled = true\n" for name in ("depth", "labels", "audio")]
+    scenario = tmp_path / "mine.cfg"
+    scenario.write_text((SCENARIOS_FOLDER / "basic.cfg").read_text() + "".join(switched_on))
+    game_configuration._warn_of_unused.cache_clear()
+    spec = DoomSpec("my_env", str(scenario), flat(4), buffers=("labels",))
+    games = [make_env("my_env", spec=spec)._engine.game for _ in range(2)]
+    (line,) = caplog.messages
+    assert line.startswith("mine.cfg switches on depth, audio, which the policy does not observe")
+    for game in games:
+        assert game.is_labels_buffer_enabled()
+        assert not game.is_depth_buffer_enabled() and not game.is_audio_buffer_enabled()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"doom_buffers": ("labels", "dept")}, "the buffers are depth, labels, automap; there is no dept"),
+        ({"doom_buffers": ("labels", "labels")}, "labels is listed twice"),
+        ({"doom_variables": ("HEALTH", "HEALTH")}, "HEALTH is listed twice"),
+        ({"doom_variables": ("HEALTH", "USER61")}, "ViZDoom has no game variable USER61; did you mean USER6"),
+    ],
+)
+def test_an_observation_that_there_is_not_is_refused(make_env, chosen, message):
+    with pytest.raises(ValueError, match=f"^doom_basic: {message}"):
+        make_env("doom_basic", **chosen)
