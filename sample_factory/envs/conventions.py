@@ -78,7 +78,8 @@ CONVENTIONS = (
         "levdoom 1.0.3",
         ("levdoom.envs",),
         both_ends=UNLESS_DEAD,
-        source="envs/base.py, step",
+        remarks="the ids pay 0; a reset ignores its seed; the last step is paid like the one before it",
+        source="envs/base.py, reset and step; utils/wrappers.py, GameVariableRewardWrapper",
     ),
     Convention(
         "env-vizdoom-turbo 1.3.0.post31",
