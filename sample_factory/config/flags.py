@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sample_factory.runtime.failures import Explained
+from sample_factory.runtime.failures import ConfigError as ConfigError
 
 MAX_INT = 2**63 - 1  # of an int64
 MAX_FLOAT = 3.4e38  # of a float32
@@ -33,18 +33,6 @@ class AtLeast(tuple[str, ...]):
 
 # Values of other flags, all of which a flag needs; or several such sets, of which it needs one.
 OnlyWith = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]]
-
-
-class ConfigError(Explained, ValueError):
-    """Bad input of the user; the message says what is wrong and what would be right. A ValueError.
-
-    For example:
-
-        try:
-            sample_factory.run("CartPole-v1", "cartpole", gama=0.9)
-        except sample_factory.ConfigError as error:
-            print(error)  # ... did you mean gamma?
-    """
 
 
 class Layer(NamedTuple):

@@ -13,7 +13,7 @@ from sample_factory.envs.gym_registrations import GymRegistrations
 from sample_factory.envs.headless import prepare_sdl
 from sample_factory.envs.protocol import EnvConfig, EnvError, MultiAgentEnv
 from sample_factory.envs.v1_registration import joined
-from sample_factory.runtime.failures import PermanentFailure
+from sample_factory.runtime.failures import ConfigError, PermanentFailure
 
 MakeEnv = Callable[..., Any]
 Defaults = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
@@ -39,7 +39,7 @@ class FamilyMetrics(Protocol):
         """Called when the policy has taken over other weights: discards what has been collected."""
 
 
-class UnknownEnvError(EnvError, PermanentFailure):
+class UnknownEnvError(EnvError, PermanentFailure, ConfigError):
     """The env's name begins with no registered prefix, or the family has no env of that name."""
 
 

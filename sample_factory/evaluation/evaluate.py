@@ -8,7 +8,6 @@ from sample_factory.config.command import FILMS, PLAYS_IN_PARALLEL, counts_episo
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
-from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.evaluation.policy_choice import LATEST, chosen_policies, flags_of_call
 from sample_factory.evaluation.result_files import ResultFlags, write_results
@@ -126,7 +125,7 @@ def evaluate(
         config = parse_config(arguments, resolve_trained_family, EVAL)
         family = resolve_family(config.env_name)
         evaluations = list(measure_checkpoints(config, family, keeps_process=True))
-    except (ConfigError, UnknownEnvError) as error:
+    except ConfigError as error:
         raise in_words_of_python(error) from None
     if not evaluations:
         raise KeyboardInterrupt  # it came before the first episode

@@ -25,6 +25,7 @@ from sample_factory.exchange.run_plan import ActionChoice
 from sample_factory.launch.objects_of_call import with_names
 from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.runtime.child import ChildFailed
+from sample_factory.runtime.failures import one_line
 from sample_factory.spaces.actions import action_decoder, batch_action_decoder
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import batch_layout, observation_layout, without_entries
@@ -263,7 +264,7 @@ def load_policy(
         stored = stacked_space(observation_layout(observation_space).space, num_frames)
         model = build_model(config, choice.policy_index, stored, action_space)
         load_weights(config, choice, model)
-    except (ConfigError, UnknownEnvError) as error:
+    except ConfigError as error:
         raise in_words_of_python(error) from None
 
     def make_env(render_mode: str | None) -> Any:
@@ -288,8 +289,9 @@ def _family_or_none(env_name: str) -> EnvFamily:
 
 def probe_spaces(config: Config, policy_index: int, advice: str = "") -> OwnSpaces:
     """Returns the spaces of the agents that a policy plays. Raises ConfigError, which ends with advice."""
+    family = resolve_family(config.env_name)
     try:
-        return probe_own_spaces(resolve_family(config.env_name), config.namespace(), policy_index)
-    except ChildFailed as failure:
-        text = f"env {config.env_name} cannot be made to get its spaces: {failure.reason}"
+        return probe_own_spaces(family, config.namespace(), policy_index)
+    except (ChildFailed, ConfigError) as failure:
+        text = f"env {config.env_name} cannot be made to get its spaces: {one_line(failure)}"
         raise ConfigError(text + advice) from failure

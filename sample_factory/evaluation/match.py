@@ -152,7 +152,7 @@ class MatchSeries(NamedTuple):
 def contestants_of(config: Config) -> tuple[Contestant, Contestant]:
     """Returns the policy and its opponent. The config of the policy has the flags of the command.
 
-    Raises ConfigError and UnknownEnvError.
+    Raises ConfigError.
     """
     flags: MatchFlags = config.extra["match"]
     opponent_config = config

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import with_flags
-from sample_factory.envs.env_family import EnvFamily, UnknownEnvError
+from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvInfo, make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.played_env import explains_other_env, with_eval_frameskip
@@ -32,9 +32,10 @@ from sample_factory.evaluation.session import Events, Session
 from sample_factory.evaluation.session_plan import Cast, SavedPolicy, plan_session, prepared, size_for
 from sample_factory.exchange.messages import Snapshot
 from sample_factory.exchange.run_plan import AroundEnv, RunPlan, SamplingPlan
-from sample_factory.launch.checks import check_machine, check_normalized_keys, check_parts, probe_env
+from sample_factory.launch.checks import check_machine, check_normalized_keys, probe_env
 from sample_factory.launch.plan import with_defaults_for
 from sample_factory.launch.shared_imports import shared_imports
+from sample_factory.models.network_registry import check_names
 from sample_factory.monitoring.console import number_text
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child_side import ChildContext
@@ -120,7 +121,7 @@ def plan_measurement(
 
     around: see EnvPlan. state_size: see `plan_session`. Raises ConfigError and ChildFailed.
     """
-    check_parts(config)
+    check_names(config.model)
     config, _ = with_defaults_for(config, info.kinds, info.is_simulator)
     check_normalized_keys(config, info)
     kinds = info.kinds
@@ -218,7 +219,7 @@ def plan_evaluation(plan: RunPlan) -> MeasurementPlan | None:
             same_env = config.env_name == plan.config.env_name
             # Without what only the critic of a training gets.
             family = replace(family, wrap=None) if same_env else resolve_family(config.env_name)
-        except (ConfigError, UnknownEnvError, ValueError) as error:
+        except (ConfigError, ValueError) as error:
             raise ConfigError(f"--eval_flags={monitoring.eval_flags}: {error}") from None
         info = probe_env(config, family)
     keys = config.model.critic_only_keys

@@ -12,7 +12,7 @@ from sample_factory.config.experiment_folder import read_saved
 from sample_factory.config.flags import ConfigError, shortened
 from sample_factory.config.parsing import with_flags
 from sample_factory.config.sections import OWN_FOLDER
-from sample_factory.envs.env_family import EnvFamily, UnknownEnvError
+from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import make_adapted_env, probe_own_spaces
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
@@ -76,7 +76,7 @@ def _differences(config: Config, trained: str) -> str:
     try:
         configs = config, with_flags(config, [f"--env={trained}"], resolve_family)
         here, there = (probe_own_spaces(resolve_family(own.env_name), own.namespace(), 0) for own in configs)
-    except (ConfigError, UnknownEnvError, ChildFailed):
+    except (ConfigError, ChildFailed):
         return ""  # without its package or its flags, the env of the training has no known spaces
     texts = []
     for name, *spaces in zip(here._fields, here, there):

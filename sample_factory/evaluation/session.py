@@ -141,9 +141,8 @@ def _publish(plan: SamplingPlan, cast: Cast, weights: Sequence[PolicyWeights]) -
         try:
             call_in_child("checkpoint", load_and_publish, args, LOAD_TIMEOUT_SECONDS, from_template=True)
         except ChildFailed as failure:
-            for explained in (ConfigError, CheckpointError):
-                if failure.is_a(explained):
-                    raise explained(failure.message) from None
+            if failure.is_a(CheckpointError):
+                raise CheckpointError(failure.message) from None
             raise
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sample_factory.config.config import Config
-from sample_factory.config.flags import NEVER, ConfigError
+from sample_factory.config.flags import NEVER
 from sample_factory.config.sampling_flags import POLICY_WORKER_NICENESS
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
@@ -18,7 +18,6 @@ from sample_factory.launch.arrangement import USUAL_AGENTS, num_inline_samplers
 from sample_factory.launch.checks import recurrent_state_size
 from sample_factory.models.network_registry import users_parts
 from sample_factory.models.policy_spec import PolicySpec, make_policy_spec
-from sample_factory.runtime.child import ChildFailed
 from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking
 from sample_factory.sampling.matchmaking.seats import Seats
 
@@ -148,12 +147,7 @@ def _spec(config: Config, saved: SavedPolicy, info: EnvInfo, is_single: bool) ->
 def _state_size(saved: SavedPolicy, spec: PolicySpec, is_single: bool) -> int:
     if is_single and users_parts(saved.config.model):  # this process loads torch anyway
         return spec._replace(device="cpu").build().model.state_size
-    try:
-        return recurrent_state_size(saved.config, [spec])
-    except ChildFailed as failure:
-        if failure.is_a(ConfigError):
-            raise ConfigError(failure.message) from None
-        raise
+    return recurrent_state_size(saved.config, [spec])
 
 
 def prepared(config: Config) -> Config:

@@ -11,7 +11,6 @@ from sample_factory.config.command import FILMS, PLAYS, counts_episodes
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
-from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.envs.env_registry import resolve_trained_family
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.evaluation.policy_choice import LATEST, flags_of_call
@@ -133,5 +132,5 @@ def export_onnx(
         from sample_factory.exporting.export_policies import export_policies  # loads torch and onnx
 
         return export_policies(config)
-    except (ConfigError, UnknownEnvError) as error:
+    except ConfigError as error:
         raise in_words_of_python(error) from None

@@ -23,7 +23,6 @@ from sample_factory.config.experiment_folder import (
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.sections import RunFlags
 from sample_factory.config.trust import TRUST, code_named_in, foreign_file
-from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.hub.hub_access import CARD, VIDEO, HubError, download, make_api
 from sample_factory.launch.command_line import main_of
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
@@ -125,7 +124,7 @@ def _converted(downloaded: Path, version: int, destination: Path) -> Path:
     try:
         place = RunFlags(experiment=destination.name, train_dir=str(downloaded.parent))
         folder = convert_experiment(downloaded, place)
-    except (ConfigError, UnknownEnvError, ImportError) as error:
+    except (ConfigError, ImportError) as error:
         reason = str(error).replace(str(downloaded), str(destination))
         log.warning("This experiment of Sample Factory %d was not converted: %s", version, reason)
         return downloaded

@@ -11,7 +11,7 @@ from sample_factory.config.algorithms import BUILT_IN, registered_algorithm
 from sample_factory.config.config import Config
 from sample_factory.config.effects import Facts, without_effect
 from sample_factory.config.flags import ConfigError
-from sample_factory.envs.env_family import EnvFamily, UnknownEnvError
+from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.wrappers.team_view import ADDED
@@ -47,17 +47,9 @@ def check_names(config: Config) -> tuple[Any, Any]:
 
     Raises ConfigError for a name that is not registered, also of a network or its parts.
     """
-    check_parts(config)
+    network_registry.check_names(config.model)
     try:
         return registered_algorithm(config.run.algo), registered_matchmaking(config.selfplay.matchmaking)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-
-
-def check_parts(config: Config) -> None:
-    """Raises ConfigError if the flags of the model name a network, or a part, that is not registered."""
-    try:
-        network_registry.check_names(config.model)
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
@@ -114,12 +106,7 @@ def probe_env(config: Config, family: EnvFamily, cfg: Any = None) -> EnvInfo:
 
     cfg: the flags as attributes, in place of those of `config`.
     """
-    try:
-        return probe_env_info(family, config.namespace() if cfg is None else cfg)
-    except ChildFailed as failure:
-        if failure.is_a(ConfigError) or failure.is_a(UnknownEnvError):
-            raise ConfigError(failure.message) from None
-        raise
+    return probe_env_info(family, config.namespace() if cfg is None else cfg)
 
 
 def check_env(config: Config, info: EnvInfo) -> None:
@@ -341,6 +328,8 @@ def _try_out(config: Config, name: str, function: Callable[..., Any], args: tupl
         return call_in_child(name, function, args, from_template=True)
     try:
         return function(*args)
+    except ConfigError:
+        raise
     except Exception as error:
         failed = describe_exception(error)
         raise ChildFailed(name, failed.error, failed) from error

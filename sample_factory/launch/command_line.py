@@ -18,7 +18,7 @@ from sample_factory.runtime.registry import resolve
 def parse(command: Command, argv: Sequence[str]) -> Any:
     """Parses the flags of a command. Returns a Config; for a command without experiment, its own section.
 
-    Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help.
+    Raises ConfigError. Prints the help and exits with 0 on --help.
     """
     if not command.experiment:
         return parse_own_flags(argv, command)

@@ -39,7 +39,6 @@ def run_command(
     CommandFailed, too little memory, a limit (see `exceeded_limit`), or `sys.exit` in user code. 2:
     ConfigError, UnknownEnvError or a missing package. 130: Ctrl+C that the command does not handle.
     """
-    from sample_factory.envs.env_family import UnknownEnvError
     from sample_factory.launch.objects_of_call import with_names
 
     try:
@@ -49,7 +48,7 @@ def run_command(
     except ChildFailed as failure:
         log_failures([failure])
         return FAILED
-    except (ConfigError, UnknownEnvError, ImportError) as error:
+    except (ConfigError, ImportError) as error:
         limit = exceeded_limit(error)
         print(escaped(f"error: {limit or error}"), file=sys.stderr)
         return FAILED if limit else BAD_INPUT

@@ -32,10 +32,7 @@ def make_observers(config: Config) -> dict[str, Observer]:
     Raises ConfigError for an unknown name, and for an observer that cannot be made, or cannot be called
     because a method has other parameters than in Observer.
     """
-    try:
-        selected = selected_observers(config.run.observers)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    selected = selected_observers(config.run.observers)
     return {name: _make(name, factory) for name, factory in selected.items()}
 
 

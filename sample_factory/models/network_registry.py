@@ -194,7 +194,7 @@ def registered_factories(flags: ModelFlags) -> dict[str, NetworkFactory | str]:
 
 
 def check_names(flags: ModelFlags) -> None:
-    """Raises ValueError, with the nearest name, unless all names are registered or "module:attribute"."""
+    """Raises ConfigError, with the nearest name, unless all names are registered or "module:attribute"."""
     for part, name in named_parts(flags).items():
         _REGISTRIES[part].find(name)
 

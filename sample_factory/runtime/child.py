@@ -18,7 +18,13 @@ from sample_factory.runtime.child_side import (
     Notice,
     Warned,
 )
-from sample_factory.runtime.failures import ChildFailed, Failed, PermanentFailure, address_space_limit
+from sample_factory.runtime.failures import (
+    ChildFailed,
+    ConfigError,
+    Failed,
+    PermanentFailure,
+    address_space_limit,
+)
 from sample_factory.runtime.launch import ChildOptions, Factory, Process, launch
 from sample_factory.runtime.log import log, show_warning_of
 from sample_factory.runtime.marked_processes import kill_marked, new_mark
@@ -350,8 +356,8 @@ def run_in_child(
 
     from_template: see ChildOptions.
 
-    Raises ChildFailed, also when building and running take more than `timeout` seconds. Closing
-    `context.cleanup` may then take END_SECONDS more.
+    Raises ConfigError if the child does; ChildFailed if it fails otherwise, or if building and running take
+    more than `timeout` seconds. Closing `context.cleanup` may then take END_SECONDS more.
     """
     child = Child(name, factory, args, ChildOptions(one_shot=True, from_template=from_template))
     child.start()
@@ -360,6 +366,8 @@ def run_in_child(
             raise ChildFailed(name, f"has not returned after {timeout:g} s")
         if child.is_connected and not child.join(END_SECONDS + MORE_SECONDS):
             log.warning("%s has not ended %g s after its work was done, and is killed", name, END_SECONDS)
+        if child.error is not None and child.error.is_a(ConfigError):
+            raise ConfigError(child.error.message)
         if child.error is not None:
             raise child.error
         return child.result
@@ -377,7 +385,7 @@ def call_in_child(
     """In the parent: calls `function(*args)` in a process of its own, and returns the result.
 
     For calls that must not happen in this process: loading an engine that cannot be unloaded, or code that
-    may crash. Raises ChildFailed, also when the call takes more than `timeout` seconds.
+    may crash. Raises as `run_in_child`.
 
     from_template: see ChildOptions; for calls that import torch.
     """

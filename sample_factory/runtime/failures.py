@@ -34,6 +34,18 @@ class Explained(Exception):
     """
 
 
+class ConfigError(Explained, ValueError):
+    """Bad input of the user; the message says what is wrong and what would be right. A ValueError.
+
+    For example:
+
+        try:
+            sample_factory.run("CartPole-v1", "cartpole", gama=0.9)
+        except sample_factory.ConfigError as error:
+            print(error)  # ... did you mean gamma?
+    """
+
+
 class CommandFailed(Explained, RuntimeError):
     """A command cannot do its work. Bad input is a ConfigError instead."""
 

@@ -5,6 +5,8 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+from sample_factory.runtime.failures import ConfigError
+
 
 class WrongPath(ValueError):
     """A string does not have the form "module:attribute", or the module has no such attribute."""
@@ -62,7 +64,7 @@ class Registry:
     def find(self, name: str) -> Any:
         """Returns the factory of a name; a "module:attribute" that is no name is returned as it is.
 
-        Raises ValueError, which names the nearest and all names.
+        Raises ConfigError, which names the nearest and all names.
         """
         if name in self._factories or ":" in name:
             return self._factories.get(name, name)
@@ -70,6 +72,6 @@ class Registry:
         close = [upper[found] for found in difflib.get_close_matches(name.upper(), upper, n=1)]
         hint = f"did you mean {close[0]}? " if close else ""
         names = ", ".join(sorted(self._factories)) or "none"
-        raise ValueError(
+        raise ConfigError(
             f"--{self._flag}={name} is unknown; {hint}known: {names}; {self._advice}or use module:attribute"
         )

@@ -8,7 +8,6 @@ from typing import Any
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
-from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.evaluation.during_training import Evaluations
 from sample_factory.evaluation.measure import plan_evaluation
@@ -86,7 +85,7 @@ def run(
             keep_objects(config.experiment_dir, keywords)
             with shared_imports(config):
                 result = train_config(config, keeps_process=True)
-    except (ConfigError, UnknownEnvError) as error:
+    except ConfigError as error:
         raise in_words_of_python(error) from None
     if result.status == FAILED:
         raise TrainingFailed(result)

@@ -31,7 +31,7 @@ from sample_factory.config.sections import (
 )
 from sample_factory.config.trust import TRUST
 from sample_factory.envs.doom.doom_family import DOOM_SPECS, DoomSpec
-from sample_factory.envs.env_family import EnvFamily, UnknownEnvError
+from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_registry import extend_family, extension_of
 from sample_factory.envs.v1_registration import ParserRecorder, joined, values_of_script
 from sample_factory.envs.v2_registration import add_to_family, family_of_script
@@ -160,7 +160,7 @@ def parse_full_cfg(parser: ScriptParser, argv: Sequence[str] | None = None) -> F
             encoder = {} if _FACTORY.encoder is None else {"encoder_custom": _FACTORY.encoder}
             add_to_family(known.env, parser, _others(parser.evaluation), encoder)
         config = _parse(arguments, parser.evaluation)
-    except (ConfigError, UnknownEnvError, ImportError) as error:
+    except (ConfigError, ImportError) as error:
         raise ended_by(error) from None
     cfg = config.namespace()
     cfg.cli_args, cfg.command_line = dict(config.typed), shlex.join(arguments)
