@@ -43,10 +43,9 @@ BENCHMARK = TRAIN.but(
     sections={"benchmark": BenchmarkFlags},
     common="env num_workers num_envs_per_worker worker_num_splits policy_workers_per_policy inline_samplers "
     "batch_size rollout device precision",
-    reads=" -experiment -experiments_root -train_dir -restart_behavior -benchmark "
-    "-sampler_only -figures_file -status_interval -decorrelate_envs_on_one_worker "
-    "-decorrelate_experience_max_seconds "
-    "-with_wandb -wandb_user -wandb_project -wandb_group -wandb_job_type -wandb_tags -wandb_dir",
+    ignores="experiment experiments_root train_dir restart_behavior benchmark sampler_only figures_file "
+    "status_interval decorrelate_envs_on_one_worker decorrelate_experience_max_seconds "
+    "with_wandb wandb_user wandb_project wandb_group wandb_job_type wandb_tags wandb_dir",
     instead=dict.fromkeys(("train_for_env_steps", "train_for_seconds"), "write --seconds=N"),
 )
 

@@ -25,9 +25,9 @@ class Command(NamedTuple):
     common: names of the flags that its short help shows.
     envs: (name, explanation) of the envs that it works with.
     defaults: flag -> default in this command, in place of the default of the flag and of the env.
-    reads: names of the sections and flags that have an effect in it, and names of flags with a minus for
-        exceptions, which count less than a name without one; its own sections and the flags of the env always
-        have. None: nothing is said about flags without effect.
+    reads: names of the sections and flags that have an effect in it; its own sections and the flags of the
+        env always have. None: nothing is said about flags without effect.
+    ignores: names of flags in these sections that have none.
     instead: flag -> what to write, for flags that another one has taken the place of in this command.
     """
 
@@ -42,7 +42,8 @@ class Command(NamedTuple):
     common: str = ""
     envs: Sequence[tuple[str, str]] = ()
     defaults: Mapping[str, Any] = {}
-    reads: str | None = None
+    reads: frozenset[str] | None = None
+    ignores: frozenset[str] = frozenset()
     instead: Mapping[str, str] = {}
 
     def uses(self, flag: str, section: str | None) -> bool:
@@ -52,14 +53,15 @@ class Command(NamedTuple):
         """
         if self.reads is None:
             return True
-        words = self.reads.split()
-        if flag in self.instead or (f"-{flag}" in words and flag not in words):
+        if flag in self.instead or flag in self.ignores:
             return False
-        return section not in TRAINING_SECTIONS or section in words or flag in words
+        return section not in TRAINING_SECTIONS or not self.reads.isdisjoint((section, flag))
 
-    def but(self, *, reads: str = "", **fields: Any) -> "Command":
-        """Returns a command with other fields. reads: is added to what this one reads."""
-        return self._replace(reads=f"{self.reads or ''}{reads}", **fields)
+    def but(self, *, reads: str = "", ignores: str = "", **fields: Any) -> "Command":
+        """Returns a command with other fields. reads, ignores: what it reads, or ignores, unlike this one."""
+        added, left_out = frozenset(reads.split()), frozenset(ignores.split())
+        has = self.reads or frozenset()
+        return self._replace(reads=has - left_out | added, ignores=self.ignores - added | left_out, **fields)
 
     @property
     def name(self) -> str:
@@ -77,9 +79,10 @@ ENV_FAMILIES = [
 ]
 _READS_EXPERIMENT = "env experiment experiments_root train_dir cfg trust_code "
 # Of the network, everything that decides which weights it has and what it computes from them.
-_READS_NETWORK = (
-    "model normalize_returns -policy_initialization -policy_init_gain -initial_stddev "
-    "-centralized_critic -centralized_critic_sees -env_both_ends "
+_READS_NETWORK = "model normalize_returns "
+_IGNORES = (
+    "policy_initialization policy_init_gain initial_stddev centralized_critic centralized_critic_sees "
+    "env_both_ends"
 )
 _READS_CHOICE = "eval_deterministic continuous_actions_sample eval_env_frameskip "
 FILMS = dict.fromkeys(
@@ -96,23 +99,23 @@ def counts_episodes(flag: str) -> dict[str, str]:
 
 # Bases of commands. A command is made from one of them by `Command.but`, with what differs.
 # For commands that begin an experiment, or need none:
-NEW = Command(
-    "", usage="--env=ENV [--flag=value ...]", experiment="new", envs=ENV_FAMILIES, reads=_READS_EXPERIMENT
+NEW = Command("").but(
+    usage="--env=ENV [--flag=value ...]", experiment="new", envs=ENV_FAMILIES, reads=_READS_EXPERIMENT
 )
 # For commands that play a checkpoint.
-PLAYS = Command(
-    "",
+PLAYS = Command("").but(
     experiment="saved",
     envs=(("any", "the env that the experiment was trained in; --env can be left out"),),
     common="experiment train_dir env policy_index checkpoint load_checkpoint_kind seed",
     reads=f"{_READS_EXPERIMENT}{_READS_NETWORK}env_frameskip env_framestack load_checkpoint_kind "
-    "policy_index checkpoint seed ",
+    "policy_index checkpoint seed",
+    ignores=_IGNORES,
 )
 # For commands with flags for how actions are chosen.
 CHOOSES = PLAYS.but(
     common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_deterministic device "
     "seed",
-    reads=f"{_READS_CHOICE}device ",
+    reads=f"{_READS_CHOICE}device",
 )
 # For commands that play in many envs, in worker processes without learners.
 PLAYS_IN_PARALLEL = CHOOSES.but(
@@ -121,11 +124,10 @@ PLAYS_IN_PARALLEL = CHOOSES.but(
     reads="precision cuda_graphs rollout heartbeat_reporting_interval serial_mode queue num_workers "
     "num_envs_per_worker worker_num_splits policy_workers_per_policy inline_samplers "
     "reset_timeout_seconds actor_worker_gpus set_workers_cpu_affinity "
-    "force_envs_single_thread default_niceness ",
+    "force_envs_single_thread default_niceness",
 )
 # The command whose flags the shared sections are; its function is in training/command.py.
-TRAIN = Command(
-    module="train",
+TRAIN = Command("train").but(
     description="Trains agents. Checkpoints, curves (for TensorBoard) and the log of a run are written to "
     "train_dir/NAME. Ctrl+C saves and stops; the same command resumes the run.",
     examples="""
@@ -147,9 +149,9 @@ TRAIN = Command(
     "eval_episodes eval_deterministic continuous_actions_sample eval_env_frameskip",
 )
 # What the flags in --eval_flags are for.
-EVAL_FLAGS = Command(
-    "evaluations during training",
+EVAL_FLAGS = Command("evaluations during training").but(
     reads=f"{_READS_EXPERIMENT}{_READS_NETWORK}{_READS_CHOICE}env_frameskip env_framestack seed rollout "
     "num_envs_per_worker worker_num_splits eval_episodes",
+    ignores=_IGNORES,
     instead={**counts_episodes("eval_episodes"), **FILMS},
 )

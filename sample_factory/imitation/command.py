@@ -33,8 +33,8 @@ COMMAND = NEW.but(
     reads="restart_behavior algo device compile seed learner_main_loop_num_cores rollout "
     "recurrence batch_size gamma reward_scale reward_clip normalize_returns value_loss_coeff use_cpc "
     "cpc_forward_steps optimizer learning_rate adam_eps adam_beta1 adam_beta2 rmsprop_alpha rmsprop_eps "
-    "max_grad_norm model -centralized_critic_sees env_frameskip env_framestack "
-    "keep_checkpoints log_to_file",
+    "max_grad_norm model env_frameskip env_framestack keep_checkpoints log_to_file",
+    ignores="centralized_critic_sees",
     instead={
         "centralized_critic": "each recorded episode is of one agent; use it with sample_factory.train",
         "train_for_env_steps": "write --imitate_epochs=N",

@@ -33,5 +33,6 @@ PLAY_DOOM = NEW.but(
     sections={"human_game": HumanGameFlags},
     common="env seed",
     envs=(("doom_NAME", "Doom, e.g. doom_basic, doom_duel_bots; --env=doom lists all of them"),),
-    reads="seed env_frameskip -num_agents -num_humans",
+    reads="seed env_frameskip",
+    ignores="num_agents num_humans",
 )
