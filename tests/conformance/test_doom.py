@@ -1,5 +1,6 @@
 """ViZDoom's Gymnasium ids and our own scenarios, beside a bare `vizdoom.DoomGame`."""
 
+import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,13 +12,16 @@ import pytest
 import vizdoom
 from gymnasium.utils import seeding
 
-from sample_factory.envs.doom.action_spaces import Discretized
-from sample_factory.envs.doom.doom_family import DOOM_SPECS
+from sample_factory import register_env
+from sample_factory.envs.doom.action_spaces import Discretized, flat
+from sample_factory.envs.doom.doom_family import DOOM_SPECS, DoomFlags, DoomSpec, doom_defaults
 from sample_factory.envs.doom.game_configuration import find_wad
+from sample_factory.envs.doom.make_doom_env import make_doom_env
 from tests.conformance.ledger import Plain, assert_equal
 from tests.conformance.product import adapted_by_name, train_on
 
 HEALTH = vizdoom.GameVariable.HEALTH
+SCENARIOS = Path(vizdoom.scenarios_path)
 FRAMESKIP = 4  # of our scenarios, by default
 X, Y = vizdoom.GameVariable.POSITION_X, vizdoom.GameVariable.POSITION_Y
 
@@ -120,16 +124,25 @@ class Chosen(NamedTuple):
 AS_DEFINED = Chosen()
 
 
-def play_own(env_name: str, actions: np.ndarray, seed: int = 1, chosen: Chosen = AS_DEFINED) -> Plain:
-    """Plays actions in the engine of one of our scenarios, by the spec's .cfg, buttons and limit."""
-    spec = DOOM_SPECS[env_name]
+def play_spec(spec: DoomSpec, actions: np.ndarray, seed: int = 1, chosen: Chosen = AS_DEFINED) -> Plain:
+    """Plays actions in the engine of a scenario, by the spec's .cfg, maps, buttons and limit."""
     screen_format = vizdoom.ScreenFormat.GRAY8 if chosen.grey else vizdoom.ScreenFormat.CRCGCB
     bare = BareGame(spec.scenario_path(), seed, screen_format)
     game = bare.game
     game.set_depth_buffer_enabled("depth" in chosen.buffers)
     game.set_labels_buffer_enabled("labels" in chosen.buffers)
     game.set_automap_buffer_enabled("automap" in chosen.buffers)
-    game.set_doom_scenario_path(str(find_wad(Path(game.get_doom_scenario_path()).name)[0]))
+    game.set_audio_buffer_enabled(False)  # sounds change the picture, not the game
+    if spec.name in DOOM_SPECS:
+        game.set_doom_scenario_path(str(find_wad(Path(game.get_doom_scenario_path()).name)[0]))
+    if spec.wad is not None:
+        game.set_doom_scenario_path(str(SCENARIOS / spec.wad))
+    if spec.iwad is not None:
+        game.set_doom_game_path(spec.iwad)
+    if spec.doom_map is not None:
+        game.set_doom_map(spec.doom_map)
+    if spec.doom_skill is not None:
+        game.set_doom_skill(spec.doom_skill)
     game.set_screen_resolution(vizdoom.ScreenResolution.RES_160X120)
     plain = Plain()
     squares: set[tuple[float, float]] = set()
@@ -170,8 +183,11 @@ def play_own(env_name: str, actions: np.ndarray, seed: int = 1, chosen: Chosen =
     weighed: list[float] = []  # in the last step of the episode, if there was one
     for row in actions:
         health = game.get_game_variable(HEALTH)
+        before = game.get_episode_time()
         reward = game.make_action(pressed(spec.actions, row), FRAMESKIP)
-        tics += FRAMESKIP
+        # The time is 0 after an end by the map itself.
+        frames = game.get_episode_time() - before if game.get_episode_time() else FRAMESKIP
+        tics += frames
         is_limit = spec.time_limit_frames is not None and tics >= spec.time_limit_frames
         terminated, truncated = bare.end()
         truncated |= is_limit and not terminated
@@ -180,10 +196,10 @@ def play_own(env_name: str, actions: np.ndarray, seed: int = 1, chosen: Chosen =
             if spec.shaping and "first_visit" in spec.shaping and square() not in squares:
                 squares.add(square())
                 reward += spec.shaping["first_visit"]
-            before, weighed = weighed, read(chosen.weights)
-            for old, new, (gain, loss) in zip(before, weighed, chosen.weights.values()):
+            were, weighed = weighed, read(chosen.weights)
+            for old, new, (gain, loss) in zip(were, weighed, chosen.weights.values()):
                 reward += gain * max(new - old, 0) + loss * max(old - new, 0)
-        plain.add(reward * spec.reward_scale, terminated, truncated, frames=FRAMESKIP)
+        plain.add(reward * spec.reward_scale, terminated, truncated, frames=frames)
         if terminated or truncated:
             begin()
             tics = 0
@@ -219,7 +235,7 @@ def pressed(groups: tuple, row: np.ndarray) -> list[float]:
 )
 def test_own_scenarios(env_name, num_steps, count):
     trained = train_on(adapted_by_name(env_name), num_steps, frameskip=FRAMESKIP)
-    plain = play_own(env_name, trained.actions[:, 0])
+    plain = play_spec(DOOM_SPECS[env_name], trained.actions[:, 0])
     count("vizdoom own scenarios", assert_equal(trained, plain))
 
 
@@ -245,7 +261,58 @@ def test_own_scenarios(env_name, num_steps, count):
 def test_chosen_observations_and_rewards(env_name, num_steps, chosen, count):
     trained = train_on(adapted_by_name(env_name, **chosen.flags()), num_steps, frameskip=FRAMESKIP)
     assert set(trained.seen) == {"obs", *chosen.buffers, *(["variables"] if chosen.variables else [])}
-    plain = play_own(env_name, trained.actions[:, 0], chosen=chosen)
+    plain = play_spec(DOOM_SPECS[env_name], trained.actions[:, 0], chosen=chosen)
     for key in trained.seen:
         assert len(np.unique(trained.seen[key])) > 1, f"{key} never changes"
     count("vizdoom own scenarios", assert_equal(trained, plain))
+
+
+# Scenarios of the package: (.cfg, what it needs besides itself or what is changed, number of steps).
+PACKAGE = [
+    ("basic", {}, 900),
+    ("basic_audio", {}, 900),
+    ("basic_notifications", {}, 900),
+    ("deadly_corridor", {}, 900),
+    ("deadly_corridor", {"doom_skill": 1}, 900),
+    ("deathmatch", {}, 1_100),
+    ("defend_the_center", {}, 900),
+    ("defend_the_line", {}, 900),
+    ("doom", {"iwad": "freedoom1.wad", "doom_map": "E1M1"}, 200),
+    ("doom2", {"iwad": "freedoom2.wad"}, 200),
+    ("freedoom1", {"doom_map": "E1M2"}, 200),
+    ("freedoom2", {}, 200),
+    ("freedoom2", {"doom_map": "map02", "doom_skill": 5}, 200),
+    ("health_gathering", {}, 600),
+    ("health_gathering_supreme", {}, 600),
+    ("learning", {}, 900),
+    ("my_way_home", {}, 600),
+    ("oblige", {}, 1_100),
+    ("oblige", {"wad": "deathmatch.wad"}, 1_100),
+    ("predict_position", {}, 900),
+    ("rocket_basic", {}, 900),
+    ("simpler_basic", {}, 900),
+    ("take_cover", {}, 900),
+]
+
+
+def package_spec(name: str, **fields) -> DoomSpec:
+    """Returns a registered spec of a .cfg of the package: nothing, or one button at a time."""
+    cfg = SCENARIOS / f"{name}.cfg"
+    num_buttons = BareGame(cfg, 1, vizdoom.ScreenFormat.RGB24).game.get_available_buttons_size()
+    spec = DoomSpec(f"package_{name}", str(cfg), flat(num_buttons + 1), **fields)
+    make = functools.partial(make_doom_env, spec=spec)
+    register_env(spec.name, make, DoomFlags, doom_defaults, follows_observation=False)
+    return spec
+
+
+def test_every_scenario_of_the_package_is_compared():
+    matches = {"cig", "multi", "multi_duel"}  # see test_doom_matches.py
+    assert {path.stem for path in SCENARIOS.glob("*.cfg")} == {name for name, *_ in PACKAGE} | matches
+
+
+@pytest.mark.parametrize(("name", "fields", "num_steps"), PACKAGE)
+def test_scenarios_of_the_package(name, fields, num_steps, count):
+    spec = package_spec(name, **fields)
+    trained = train_on(adapted_by_name(spec.name), num_steps, frameskip=FRAMESKIP)
+    plain = play_spec(spec, trained.actions[:, 0])
+    count("vizdoom scenarios of the package", assert_equal(trained, plain))

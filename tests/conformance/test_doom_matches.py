@@ -2,15 +2,19 @@
 
 import math
 
+import cv2
 import numpy as np
 import pytest
 import vizdoom
 from vizdoom import GameVariable
 
+from sample_factory.envs.doom.doom_family import TICS_PER_MINUTE, DoomSpec, MatchSpec
 from sample_factory.envs.doom.engine import DoomEngine
+from sample_factory.envs.doom.engine_resources import PortClaim
 from sample_factory.envs.random_actions import RandomActions
-from tests.conformance.ledger import Tally
+from tests.conformance.ledger import Plain, Tally, assert_equal
 from tests.conformance.product import adapted_by_name, train_on
+from tests.conformance.test_doom import BareGame, package_spec, pressed
 
 FRAMESKIP = 4
 SUICIDES = 0.1  # share of the steps in which one of the players is killed by a command of the console
@@ -81,7 +85,7 @@ def test_matches_report_what_the_engines_count(env_name, flags, tics, num_matche
         own, others = frags[end["number"]], [f for i, f in enumerate(frags) if i != end["number"]]
         objective = own if env_name.endswith("_bots") else own > max(others)
         assert (start["time"], end["time"], end["own_frags"]) == (1, tics, own)
-        assert episode.length == steps_of_match * FRAMESKIP
+        assert episode.length == tics - 1
         assert episode.stats["frags"] == own and episode.objective == objective
         for name in ("deaths", "hits", "damage"):
             assert episode.stats[name] == end[name] - start[name], name
@@ -92,3 +96,56 @@ def test_matches_report_what_the_engines_count(env_name, flags, tics, num_matche
     num_episodes = len(trained.episodes)
     assert num_episodes == num_matches * env.num_agents
     count("vizdoom matches", Tally("", num_episodes, trained.acted.size))
+
+
+def play_match(spec: DoomSpec, actions: np.ndarray, match_tics: int, seed: int = 1) -> Plain:
+    """Plays actions as the only player of a deathmatch, which the engine hosts."""
+    bare = BareGame(spec.scenario_path(), seed, vizdoom.ScreenFormat.CRCGCB)
+    game = bare.game
+    port = PortClaim()
+    game.set_mode(vizdoom.Mode.PLAYER)
+    game.set_screen_resolution(vizdoom.ScreenResolution.RES_160X120)
+    game.set_episode_timeout(match_tics)
+    game.add_game_args(
+        f"-host 1 -port {port.number} -deathmatch +sv_forcerespawn 1 +sv_noautoaim 1 +sv_respawnprotect 1 "
+        "+sv_spawnfarthest 1 +sv_nocrouch 1 +sv_nojump 1 +sv_nofreelook 1 +sv_noexit 1 "
+        f"+viz_respawn_delay 0 +timelimit {(match_tics + 0.5) / TICS_PER_MINUTE:.9g}"
+    )
+    seed = bare.next_seed()
+    game.set_seed(seed)
+    game.init()
+    plain = Plain()
+
+    def see() -> None:
+        planes = game.get_state().screen_buffer
+        small = [cv2.resize(plane, (128, 72), interpolation=cv2.INTER_NEAREST) for plane in planes]
+        plain.see(obs=np.stack(small)[None])
+
+    def begin(seed: int) -> None:
+        game.set_seed(seed)
+        game.new_episode()
+        see()
+
+    begin(seed)
+    for row in actions:
+        before = game.get_episode_time()
+        reward = game.make_action(pressed(spec.actions, row), FRAMESKIP)
+        is_over = game.is_episode_finished()
+        plain.add(reward, False, is_over, frames=game.get_episode_time() - before)
+        if is_over:
+            begin(bare.next_seed())
+        else:
+            see()
+    game.close()
+    port.release()
+    return plain
+
+
+@pytest.mark.parametrize(("name", "tics"), [("cig", 240), ("multi", 242), ("multi_duel", 120)])
+def test_matches_of_the_package(name, tics, count):
+    spec = package_spec(name, match=MatchSpec(1, 0, minutes=tics / TICS_PER_MINUTE))
+    trained = train_on(
+        adapted_by_name(spec.name), 70 * math.ceil((tics - 1) / FRAMESKIP), frameskip=FRAMESKIP
+    )
+    plain = play_match(spec, trained.actions[:, 0], tics)
+    count("vizdoom matches of the package", assert_equal(trained, plain))

@@ -25,6 +25,7 @@ from sample_factory.envs.doom.observation import (
     observation_space,
 )
 from sample_factory.envs.doom.player_score import PlayerScore
+from sample_factory.envs.protocol import FRAMES_LEFT_OUT
 
 
 class DoomAgent:
@@ -72,9 +73,14 @@ class DoomAgent:
         observation, values = self._observe()
         return observation, self.score.step(engine_reward, values)
 
-    def end(self, engine_reward: float) -> tuple[float, dict[str, Any]]:
+    def end(self, engine_reward: float, frameskip: int) -> tuple[float, dict[str, Any]]:
         """Ends the score; returns the training reward and the info of the step that ended the episode."""
-        return self.score.end(engine_reward, self.engine.variable_values())
+        reward, info = self.score.end(engine_reward, self.engine.variable_values())
+        num_tics = self.engine.game.get_episode_time() - self._last_tic
+        # Not known where the map itself has ended the episode, since the time is 0 then (vizdoom 1.3.2).
+        if 0 < num_tics < frameskip:
+            info[FRAMES_LEFT_OUT] = frameskip - num_tics
+        return reward, info
 
     def default_shaping(self) -> dict[str, Any]:
         """Returns the spec's scheme, {} for a scenario that is not shaped."""
@@ -83,6 +89,7 @@ class DoomAgent:
     def _observe(self) -> tuple[Observation, list[float]]:
         """Returns the observation and the values of the variables, [] if the scenario lists none."""
         state = self.engine.game.get_state()
+        self._last_tic: int = state.tic
         variables = state.game_variables
         values: list[float] = [] if variables is None else variables.tolist()
         return self._reader.read(state, values), values
@@ -197,7 +204,7 @@ class DoomEnv(
         terminated = self._spec.match is None and game.is_episode_finished()
         if terminated:  # by the game itself, or only by its time
             terminated = game.is_player_dead() or not game.is_episode_timeout_reached()
-        reward, info = self.agent.end(engine_reward)
+        reward, info = self.agent.end(engine_reward, self._frameskip)
         if self._engine.bot_difficulty is not None:
             self._engine.bot_difficulty.update(info["episode_extra_stats"])
         return reward, terminated, not terminated, info

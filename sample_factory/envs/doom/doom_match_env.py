@@ -102,7 +102,8 @@ class DoomMatchEnv(
         self._returns[:] = returns
         never = [False] * self.num_agents
         if is_over:
-            rewards, infos = zip(*map(DoomAgent.end, self.agents, engine_rewards.tolist()))
+            frameskips = [self._frameskip] * self.num_agents
+            rewards, infos = zip(*map(DoomAgent.end, self.agents, engine_rewards.tolist(), frameskips))
             if self._bot_difficulty is not None:
                 self._bot_difficulty.update(infos[0]["episode_extra_stats"])
             return self._new_match(), list(rewards), never, [True] * self.num_agents, list(infos)

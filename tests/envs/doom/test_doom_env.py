@@ -135,6 +135,13 @@ def test_the_time_limit_of_basic_is_a_truncation(make_env):
     assert total == pytest.approx(-3.0)
 
 
+def test_the_last_step_of_an_episode_counts_the_tics_that_were_played(make_env):
+    env = make_env("doom_basic", env_frameskip=7)
+    env.reset(seed=1)
+    steps, *_, info = play(env, action=0)
+    assert steps * 7 - info["frames_left_out"] == 300
+
+
 def test_killing_the_monster_of_basic_pays_and_is_a_termination(make_env):
     env = make_env("doom_basic")
     env.action_space.seed(0)
@@ -174,6 +181,7 @@ def test_a_match_ends_by_truncation_with_its_results(make_env):
         steps, _, terminated, truncated, info = play(env)
         assert (steps, terminated, truncated) == (105, False, True)
         stats = info["episode_extra_stats"]
+        assert info["frames_left_out"] == 1, "the engine plays a tic before the first step"
         assert stats["num_players"] == 4 and 1 <= stats["final_place"] <= 4
         assert info["true_objective"] == stats["frags"]
         env.reset()
