@@ -19,11 +19,7 @@ from sample_factory.envs.doom.action_spaces import action_space, button_decoder,
 from sample_factory.envs.doom.doom_family import GAME_FIELDS, DoomSpec
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.film import Viewer, render_metadata
-from sample_factory.envs.doom.observation import (
-    Observation,
-    ObservationReader,
-    observation_space,
-)
+from sample_factory.envs.doom.observation import Observation, ObservationReader
 from sample_factory.envs.doom.player_score import PlayerScore
 from sample_factory.envs.protocol import FRAMES_LEFT_OUT
 
@@ -45,13 +41,13 @@ class DoomAgent:
                 f"has {len(names)}: {', '.join(names)}"
             )
         self.engine = engine
-        self.observation_space = observation_space(spec, resolution)
         self.action_space = action_space(spec.actions)
         self.spec = spec
         self.button_values = button_decoder(spec.actions)
         places = engine.variable_places()
         self.score = PlayerScore(spec, places)
         self._reader = ObservationReader(spec, resolution, engine.screen_shape(), places)
+        self.observation_space = self._reader.space
 
     def action_text(self, action: Any) -> str:
         """Returns the names of the buttons that an action presses, of delta buttons with the value."""
@@ -90,8 +86,7 @@ class DoomAgent:
         """Returns the observation and the values of the variables, [] if the scenario lists none."""
         state = self.engine.game.get_state()
         self._last_tic: int = state.tic
-        variables = state.game_variables
-        values: list[float] = [] if variables is None else variables.tolist()
+        values = [] if state.game_variables is None else state.game_variables.tolist()
         return self._reader.read(state, values), values
 
 

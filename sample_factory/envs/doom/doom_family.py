@@ -107,13 +107,9 @@ class DoomSpec:
     grey: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a buffer that there is not, and for a name that is listed twice."""
         for name in self.buffers:
             if name not in BUFFERS:
                 raise ValueError(f"{self.name}: the buffers are {', '.join(BUFFERS)}; there is no {name}")
-        for name in (names := (*self.buffers, *self.variables)):
-            if names.count(name) > 1:
-                raise ValueError(f"{self.name}: {name} is listed twice")
 
     def scenario_path(self) -> Path:
         """Returns the absolute path of the .cfg. Raises FileNotFoundError if it does not exist."""

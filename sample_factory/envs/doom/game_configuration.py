@@ -46,19 +46,12 @@ FALLBACKS = {
 }
 
 
-# What the engine can compute in each step besides the picture and the variables.
-SWITCHES = {
-    "depth": (vizdoom.DoomGame.is_depth_buffer_enabled, vizdoom.DoomGame.set_depth_buffer_enabled),
-    "labels": (vizdoom.DoomGame.is_labels_buffer_enabled, vizdoom.DoomGame.set_labels_buffer_enabled),
-    "automap": (vizdoom.DoomGame.is_automap_buffer_enabled, vizdoom.DoomGame.set_automap_buffer_enabled),
-    "audio": (vizdoom.DoomGame.is_audio_buffer_enabled, vizdoom.DoomGame.set_audio_buffer_enabled),
-    "notifications": (
-        vizdoom.DoomGame.is_notifications_buffer_enabled,
-        vizdoom.DoomGame.set_notifications_buffer_enabled,
-    ),
-    "objects": (vizdoom.DoomGame.is_objects_info_enabled, vizdoom.DoomGame.set_objects_info_enabled),
-    "sectors": (vizdoom.DoomGame.is_sectors_info_enabled, vizdoom.DoomGame.set_sectors_info_enabled),
-}
+# Further contents of a state.
+CONTENTS = (
+    *(f"{name}_buffer" for name in (*BUFFERS, "audio", "notifications")),
+    "objects_info",
+    "sectors_info",
+)
 
 
 class EngineSettings(NamedTuple):
@@ -168,7 +161,7 @@ def scenario_game(scenario: Path) -> vizdoom.DoomGame:
     for line in lines:
         _, of_scenario, warning = line.partition(f'WARNING! Loading config from: "{scenario}". ')
         if of_scenario:
-            _warn_of_line(scenario, warning)
+            warn_once(f"{scenario}: {warning}")
         else:  # of another thread
             print(line, file=sys.stderr)
     return game
@@ -216,14 +209,16 @@ def _wad_of(
 
 def _switch_buffers(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
     """Switches on what is observed besides the picture, and off what else the .cfg has switched on."""
-    unused = []
-    for name, (is_on, switch) in SWITCHES.items():
-        is_observed = name in settings.buffers
-        if is_on(game) and not is_observed:
-            unused.append(name)
-        switch(game, is_observed and not settings.is_viewer and not settings.is_human)
+    observed = [f"{name}_buffer" for name in settings.buffers]
+    unused = [name for name in CONTENTS if getattr(game, f"is_{name}_enabled")() and name not in observed]
     if unused:
-        _warn_of_unused(settings.scenario.name, tuple(unused))
+        warn_once(
+            f"{settings.scenario.name} switches on what costs time and the policy does not observe; switched "
+            f"off: {', '.join(unused)}. See --doom_buffers"
+        )
+    for name in CONTENTS:
+        is_on = name in observed and not settings.is_viewer and not settings.is_human
+        getattr(game, f"set_{name}_enabled")(is_on)
 
 
 def set_match(
@@ -266,7 +261,11 @@ def find_wad(
         file, doom_map = FALLBACKS[name]
         path = _find_file(file, searched)
         if path is not None:
-            _warn_of_fallback(name, file, doom_map)
+            warn_once(
+                f"The map {name} is in no installed package; playing {doom_map} of {file} instead. Results "
+                "are not comparable with those on the original, which can be supplied with "
+                "--doom_scenarios_dir."
+            )
             return path, doom_map
     folders_searched = ", ".join(str(folder) for folder in [*searched, *_package_folders()])
     package = ", or `pip install envpool-assets`, which contains it" if name in ENVPOOL_NAMES else ""
@@ -322,28 +321,7 @@ def _package_folders() -> tuple[Path, ...]:
     return tuple(folders)
 
 
-@functools.cache  # once per process and line
-def _warn_of_line(scenario: Path, warning: str) -> None:
-    log.warning("%s: %s", scenario, warning)
-
-
-@functools.cache  # once per process and scenario
-def _warn_of_unused(scenario: str, names: tuple[str, ...]) -> None:
-    log.warning(
-        "%s switches on %s, which the policy does not observe: switched off, since it costs time. "
-        "--doom_buffers can observe %s",
-        scenario,
-        ", ".join(names),
-        ", ".join(BUFFERS),
-    )
-
-
-@functools.cache  # once per process and map
-def _warn_of_fallback(name: str, file: str, doom_map: str) -> None:
-    log.warning(
-        "The map %s is in no installed package; playing %s of %s instead. Results are not comparable with "
-        "those on the original, which can be supplied with --doom_scenarios_dir.",
-        name,
-        doom_map,
-        file,
-    )
+@functools.cache
+def warn_once(text: str) -> None:
+    """Logs a warning once per process."""
+    log.warning("%s", text)

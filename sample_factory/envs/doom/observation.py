@@ -1,6 +1,5 @@
 """Observations of Doom envs: resized pictures, measurements and other game variables."""
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -107,32 +106,12 @@ def measurement_reader(variables: Mapping[str, int]) -> Callable[[Sequence[float
     return read
 
 
-def observation_space(spec: DoomSpec, resolution: tuple[int, int]) -> gymnasium.spaces.Dict:
-    """Returns {"obs": uint8 [3, height, width]} (grey: [1, ...]) and what else the spec has: each of its
-    buffers, as the picture or (depth, labels) with one plane; "measurements", float32 [23]; "variables",
-    float32 [n].
-
-    resolution: (width, height).
-    """
-    width, height = resolution
-    pictures = {"obs": 1 if spec.grey else 3, **dict.fromkeys(spec.buffers, 1)}
-    if "automap" in pictures:
-        pictures["automap"] = pictures["obs"]
-    vectors = {"measurements": NUM_MEASUREMENTS if spec.measurements else 0, "variables": len(spec.variables)}
-    spaces: dict[str, gymnasium.Space[Any]] = {
-        name: gymnasium.spaces.Box(0, 255, (planes, height, width), np.uint8)
-        for name, planes in pictures.items()
-    }
-    for name, size in vectors.items():
-        if size:
-            spaces[name] = gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)
-    return gymnasium.spaces.Dict(spaces)
-
-
 class ObservationReader:
-    """Makes observations of `observation_space` from the states of an engine.
+    """Makes the observations of an agent from the states of its engine.
 
-    screen_shape: (height, width) of the engine's pictures.
+    space: {"obs": uint8 [3, height, width]} and, if the spec has them, its buffers, likewise (depth, labels
+        and all grey pictures have one plane), "measurements", float32 [23], and "variables", float32 [n].
+    resolution: (width, height). screen_shape: (height, width) of the engine's pictures.
     places: maps the names of the engine's variables to their places in the lists of values.
     """
 
@@ -143,21 +122,30 @@ class ObservationReader:
         screen_shape: tuple[int, int],
         places: Mapping[str, int],
     ):
-        self._resize = make_resize(screen_shape, resolution[::-1])
-        self._buffers = {name: operator.attrgetter(f"{name}_buffer") for name in spec.buffers}
-        self._buffers["obs"] = operator.attrgetter("screen_buffer")
-        measured = {name: places[name] for name in measured_variables(spec)}
-        self._measure = measurement_reader(measured) if spec.measurements else None
-        self._places = [places[name] for name in spec.variables]
+        size = resolution[::-1]
+        self._resize = make_resize(screen_shape, size)
+        self._buffers = {"obs": "screen_buffer", **{name: f"{name}_buffer" for name in spec.buffers}}
+        spaces: dict[str, gymnasium.Space[Any]] = {}
+        for name in self._buffers:
+            planes = 1 if spec.grey or name in ("depth", "labels") else 3
+            spaces[name] = gymnasium.spaces.Box(0, 255, (planes, *size), np.uint8)
+        self._measure: Callable[[Sequence[float]], np.ndarray] | None = None
+        if spec.measurements:
+            self._measure = measurement_reader({name: places[name] for name in measured_variables(spec)})
+            spaces["measurements"] = gymnasium.spaces.Box(-np.inf, np.inf, (NUM_MEASUREMENTS,), np.float32)
+        self._observed = [places[name] for name in spec.variables]
+        if self._observed:
+            spaces["variables"] = gymnasium.spaces.Box(-np.inf, np.inf, (len(self._observed),), np.float32)
+        self.space = gymnasium.spaces.Dict(spaces)
 
     def read(self, state: vizdoom.GameState, values: Sequence[float]) -> Observation:
         """Returns new arrays. values: of the engine's variables in that state."""
         observation = {}
-        for name, buffer_of in self._buffers.items():
-            picture = buffer_of(state)
+        for name, buffer in self._buffers.items():
+            picture = getattr(state, buffer)
             observation[name] = self._resize(picture if picture.ndim == 3 else picture[None])
         if self._measure is not None:
             observation["measurements"] = self._measure(values)
-        if self._places:
-            observation["variables"] = np.array([values[place] for place in self._places], np.float32)
+        if self._observed:
+            observation["variables"] = np.array([values[place] for place in self._observed], np.float32)
         return observation

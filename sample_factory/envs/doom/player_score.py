@@ -1,6 +1,5 @@
 """Score of one player: training reward of each step, results of each episode."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -178,15 +177,8 @@ class PlayerScore:
     def set_scheme(self, scheme: Mapping[str, Any]) -> None:
         """Replaces the shaping scheme from the next episode on, or at once if this one had no step yet.
 
-        Raises ValueError for a scheme that reads variables that the spec's own does not.
+        scheme: reads only variables that the spec's own reads too.
         """
-        read = scored_variables(dataclasses.replace(self._spec, shaping=scheme))
-        missing = [name for name in read if name not in self._variables]
-        if missing:
-            raise ValueError(
-                f"{self._spec.name}: the DoomSpec's shaping must name the variables {', '.join(missing)}, "
-                "with weights of 0 if need be, so that the engine reports them"
-            )
         self._scheme = scheme
         if self._is_fresh:
             self.start(self._at_start)

@@ -4,12 +4,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sample_factory.config.flags import MAX_FLOAT, ConfigError, shortened
+from sample_factory.config.flags import ConfigError, shortened
 
 NUM_SLOTS = 8  # of weapons
 # Weight of the weapon of a slot, 1 for the others: shotguns, chaingun, rocket launcher, two energy weapons.
 PREFERENCE = {3: 5, 4: 5, 5: 5, 6: 10, 7: 10}
-WEIGHT = re.compile(r"(\w+)=([^/]+)(?:/([^/]+))?")
+NUMBER = r"[+-]?\d{0,9}\.?\d{1,9}(?:e-?\d)?"
+WEIGHT = re.compile(rf"(\w+)=({NUMBER})(?:/({NUMBER}))?")
 EXAMPLE = "--doom_shaping HITCOUNT=200 DAMAGE_TAKEN=-10 HEALTH=1/-0.5"
 
 
@@ -24,25 +25,16 @@ def parse_shaping(weights: Sequence[str]) -> dict[str, Any] | None:
     delta: dict[str, dict[str, float]] = {}
     for text in weights:
         match = WEIGHT.fullmatch(text)
-        gain, loss = (_number(number) for number in match.groups()[1:]) if match else (None, None)
-        if match is None or gain is None or (match[3] and loss is None):
+        if match is None:
             raise ConfigError(
                 f"--doom_shaping: {shortened(text)} is not NAME=NUMBER or NAME=GAIN/LOSS; separate several "
                 f"by spaces, like {EXAMPLE}"
             )
-        if match[1] in delta:
-            raise ConfigError(f"--doom_shaping names {match[1]} twice")
-        delta[match[1]] = {"gain": gain, "loss": -gain if loss is None else loss}
+        name, gain, loss = match.groups()
+        if name in delta:
+            raise ConfigError(f"--doom_shaping names {name} twice")
+        delta[name] = {"gain": float(gain), "loss": -float(gain) if loss is None else float(loss)}
     return {"delta": delta}
-
-
-def _number(text: str | None) -> float | None:
-    """Returns None for a text that is not a finite number."""
-    try:
-        number = float(text or "")
-    except ValueError:
-        return None
-    return number if abs(number) <= MAX_FLOAT else None
 
 
 def _scheme(overrides: Mapping[str, tuple[float, float]]) -> dict[str, Any]:

@@ -163,7 +163,7 @@ def test_a_human_is_invited_to_the_same_map_and_skill(own_spec, doom_cfg):
 
 
 def test_lines_that_vizdoom_ignores_are_logged_once_with_key_and_number(make_env, own_spec, caplog, capfd):
-    game_configuration._warn_of_line.cache_clear()
+    game_configuration.warn_once.cache_clear()
     lines = "unknown_key = 3\nliving_reward = x\navailable_game_variables = { HEALHT }\nliving_reward = 2\n"
     with caplog.at_level(logging.WARNING, "sample_factory"):
         for _ in range(2):

@@ -43,7 +43,7 @@ def test_a_missing_map_is_an_error_that_names_the_flag():
 
 
 def test_a_replacement_of_a_map_is_logged_once(caplog):
-    game_configuration._warn_of_fallback.cache_clear()
+    game_configuration.warn_once.cache_clear()
     with caplog.at_level(logging.WARNING, "sample_factory"):
         first = find_wad("ssl2.wad")
         second = find_wad("ssl2.wad")
