@@ -48,6 +48,7 @@ class DoomAgent:
         self.score = PlayerScore(spec, places)
         self._reader = ObservationReader(spec, resolution, engine.screen_shape(), places)
         self.observation_space = self._reader.space
+        self._can_respawn = spec.match is not None and spec.match.can_respawn("USE" in names)
 
     def action_text(self, action: Any) -> str:
         """Returns the names of the buttons that an action presses, of delta buttons with the value."""
@@ -57,6 +58,10 @@ class DoomAgent:
             if value
         ]
         return ", ".join(pressed).lower().replace("_", " ")
+
+    def is_out(self) -> bool:
+        """Returns whether the player is dead and cannot respawn."""
+        return not self._can_respawn and self.engine.game.is_player_dead()
 
     def start(self) -> Observation:
         """Begins the score of an episode that the engine has begun; returns the first observation."""
@@ -96,9 +101,9 @@ class DoomEnv(
     """One agent in a scenario, or in a match against bots. Spaces: see DoomAgent.
 
     The engine's process starts at the first reset. Its exceptions are not caught; after one, close the env
-    and make another one. The agent's death is a termination (in a match it respawns instead), a time limit
-    (the engine's or the spec's) a truncation. There is no new picture at the end of an episode: `step`
-    returns the previous one again.
+    and make another one. The agent's death (in a match: unless it can respawn) and the end of the level are
+    terminations, a time limit (the engine's or the spec's) is a truncation. There is no new picture at the
+    end of an episode: `step` returns the previous one again.
 
     resolution: (width, height) of the observation.
     render_mode: any makes a second engine draw the same game at 640x480; see Viewer.
@@ -156,7 +161,8 @@ class DoomEnv(
         if self._viewer is not None:
             self._viewer.step(buttons)
         self._num_frames += self._frameskip
-        if self._num_frames >= self._frame_limit or self._engine.game.is_episode_finished():
+        is_over = self._num_frames >= self._frame_limit or self._engine.game.is_episode_finished()
+        if is_over or self.agent.is_out():
             return self._observation, *self._end_episode(reward)
         self._observation, reward = self.agent.step(reward)
         return self._observation, reward, False, False, {}
@@ -196,9 +202,9 @@ class DoomEnv(
 
     def _end_episode(self, engine_reward: float) -> tuple[float, bool, bool, dict[str, Any]]:
         game = self._engine.game
-        terminated = self._spec.match is None and game.is_episode_finished()
-        if terminated:  # by the game itself, or only by its time
-            terminated = game.is_player_dead() or not game.is_episode_timeout_reached()
+        # By the game itself, or only by its time.
+        is_left = game.is_episode_finished() and not game.is_episode_timeout_reached()
+        terminated = is_left or self.agent.is_out()
         reward, info = self.agent.end(engine_reward, self._frameskip)
         if self._engine.bot_difficulty is not None:
             self._engine.bot_difficulty.update(info["episode_extra_stats"])

@@ -27,12 +27,32 @@ BUFFERS = ("depth", "labels", "automap")
 MAX_SKILL = 5
 
 
+# The engine's console variables in a match, unless MatchSpec.settings says otherwise.
+MATCH_SETTINGS: Mapping[str, float] = {
+    "sv_forcerespawn": 1,
+    "sv_noautoaim": 1,
+    "sv_respawnprotect": 1,
+    "sv_spawnfarthest": 1,
+    "sv_nocrouch": 1,
+    "sv_nojump": 1,
+    "sv_nofreelook": 1,
+    "sv_noexit": 1,
+}
+
+
 class MatchSpec(NamedTuple):
-    """Players and duration of a deathmatch. Flags can override all but the delay.
+    """Players, rules and duration of a game of several players. Flags can override players and minutes.
 
     Each agent has an engine, and the first engine is the host; humans bring their own engines.
 
     start_bot_difficulty: 0 to 150, see BotDifficulty; None: the assorted bots that come with the engine.
+    deathmatch: False: the players cooperate. They start where the map has starts for players 1 to 8, and
+        frags and places are not counted.
+    settings: values of the engine's variables sv_..., in place of those of MATCH_SETTINGS and in addition to
+        them. With sv_forcerespawn=0, a dead player respawns when it presses USE; if it has no such button, or
+        with sv_norespawn=1, its death ends its episode. Say sv_noexit=0 where a level can be left, which ends
+        the episode of all players: each tic is drawn then, without which the engine forgets the rewards of
+        the last ones. In cooperation, a level can be left in any case.
     """
 
     num_agents: int
@@ -41,6 +61,22 @@ class MatchSpec(NamedTuple):
     respawn_delay_seconds: int = 0
     num_humans: int = 0
     start_bot_difficulty: int | None = None
+    deathmatch: bool = True
+    settings: Mapping[str, float] = {}
+
+    @property
+    def rules(self) -> Mapping[str, float]:
+        """Values of the engine's variables sv_..., by name."""
+        return {**MATCH_SETTINGS, **self.settings}
+
+    @property
+    def can_be_left(self) -> bool:
+        """Whether an exit of the level ends the match, as far as the spec says."""
+        return not self.rules["sv_noexit"]
+
+    def can_respawn(self, has_use: bool) -> bool:
+        """Returns whether a dead player comes back. has_use: whether it has the button USE."""
+        return not self.rules.get("sv_norespawn") and bool(self.rules["sv_forcerespawn"] or has_use)
 
     @property
     def num_engines(self) -> int:

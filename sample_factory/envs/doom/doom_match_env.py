@@ -27,10 +27,9 @@ from sample_factory.envs.doom.film import (
 )
 from sample_factory.envs.doom.lockstep import Lockstep
 from sample_factory.envs.doom.observation import Observation
-from sample_factory.envs.protocol import EMPTY_INFO
 
 Observations = list[Observation]
-Infos = list[Mapping[str, Any]]
+Infos = Sequence[Mapping[str, Any]]
 
 
 class DoomMatchEnv(
@@ -41,8 +40,12 @@ class DoomMatchEnv(
     Spaces of each agent: see DoomAgent.
 
     The engines' processes start at the first reset. Their exceptions and MatchBroken are not caught; after
-    one, close the env and make another one. A match ends for all agents at once, by the clock: a truncation.
-    The next match begins in the same step.
+    one, close the env and make another one.
+
+    A match ends for all agents at once: by the clock, a truncation, or when the level is left, a termination.
+    An agent that dies and cannot respawn is terminated earlier, and does not act (`is_active` in its info)
+    until the next match; when all of them have died, the match is over. The next match begins in the same
+    step.
 
     `process_is_gone` is always False: Lockstep watches the engines, and no call waits for a dead one.
 
@@ -76,6 +79,8 @@ class DoomMatchEnv(
         self.observation_space: gymnasium.spaces.Dict = self.agents[0].observation_space
         self.action_space = self.agents[0].action_space
         self._returns = np.zeros(self.num_agents)  # sums of the engines' rewards in this match
+        self._is_out = [False] * self.num_agents
+        self._observations: Observations = []
 
     def max_episode_steps(self) -> int | None:
         match = self.agents[0].engine.settings.match
@@ -88,7 +93,8 @@ class DoomMatchEnv(
         super().reset(seed=seed)
         if self._lockstep.is_running and seed is not None:
             self._lockstep.close()
-        return self._new_match(), [{} for _ in self.agents]
+        self._new_match()
+        return list(self._observations), [{} for _ in self.agents]
 
     def step(  # type: ignore[override]
         self, actions: Sequence[Any]
@@ -97,19 +103,31 @@ class DoomMatchEnv(
         buttons = [agent.button_values(action) for agent, action in zip(self.agents, actions, strict=True)]
         after_tic = self._take_pictures if self.render_mode == EVERY_TIC else None
         is_over = self._lockstep.play(buttons, self._frameskip, after_tic)
+        is_cut = is_over and self.agents[0].engine.game.is_episode_timeout_reached()
         returns = np.array([agent.engine.game.get_total_reward() for agent in self.agents])
-        engine_rewards = returns - self._returns
+        engine_rewards = (returns - self._returns).tolist()
         self._returns[:] = returns
-        never = [False] * self.num_agents
-        if is_over:
-            frameskips = [self._frameskip] * self.num_agents
-            rewards, infos = zip(*map(DoomAgent.end, self.agents, engine_rewards.tolist(), frameskips))
-            if self._bot_difficulty is not None:
-                self._bot_difficulty.update(infos[0]["episode_extra_stats"])
-            return self._new_match(), list(rewards), never, [True] * self.num_agents, list(infos)
-        observations, rewards = zip(*map(DoomAgent.step, self.agents, engine_rewards.tolist()))
-        self._take_pictures()
-        return list(observations), list(rewards), never, never, [EMPTY_INFO] * self.num_agents
+        was_out, self._is_out = self._is_out, [agent.is_out() for agent in self.agents]
+        ended = [(is_over or out) and not before for out, before in zip(self._is_out, was_out)]
+        terminated = [end and (out or not is_cut) for end, out in zip(ended, self._is_out)]
+        truncated = [end and not is_terminal for end, is_terminal in zip(ended, terminated)]
+        rewards = [0.0] * self.num_agents
+        infos: list[dict[str, Any]] = [{} for _ in self.agents]
+        for i, agent in enumerate(self.agents):
+            if ended[i]:
+                rewards[i], infos[i] = agent.end(engine_rewards[i], self._frameskip)
+            elif not was_out[i]:
+                self._observations[i], rewards[i] = agent.step(engine_rewards[i])
+        if self._bot_difficulty is not None and ended[0]:
+            self._bot_difficulty.update(infos[0]["episode_extra_stats"])
+        if is_over or all(self._is_out):
+            self._new_match()
+        else:
+            self._take_pictures()
+        for info, out in zip(infos, self._is_out):
+            if out:
+                info["is_active"] = False
+        return list(self._observations), rewards, terminated, truncated, infos
 
     def render(self) -> np.ndarray | list[np.ndarray] | None:  # type: ignore[override]
         """Returns the agents' pictures in a split screen; see DoomEnv.render.
@@ -136,7 +154,7 @@ class DoomMatchEnv(
     def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
         self.agents[agent].score.set_scheme(shaping)
 
-    def _new_match(self) -> Observations:
+    def _new_match(self) -> None:
         seed = int(self.np_random.integers(2**32))
         if self._lockstep.is_running and self.agents[0].engine.has_lost_humans():
             self._lockstep.close()  # the next start waits for humans to join
@@ -144,9 +162,9 @@ class DoomMatchEnv(
             self._lockstep.start(seed)
         self._lockstep.new_episode(seed)
         self._returns[:] = 0.0
-        observations = [agent.start() for agent in self.agents]
+        self._is_out = [False] * self.num_agents
+        self._observations = [agent.start() for agent in self.agents]
         self._take_pictures()
-        return observations
 
     def _take_pictures(self) -> None:
         for film in self._films:

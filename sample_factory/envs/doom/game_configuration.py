@@ -2,13 +2,11 @@
 
 import functools
 import importlib.util
-import itertools
 import os
 import shlex
 import sys
 import tempfile
 import threading
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +21,8 @@ from sample_factory.envs.doom.doom_family import (
     DoomSpec,
     MatchSpec,
 )
-from sample_factory.envs.doom.engine_resources import LOOPBACK
+from sample_factory.envs.doom.engine_resources import ENGINE_PROGRAM, LOOPBACK
+from sample_factory.envs.doom.wad import check_starts, map_names
 from sample_factory.envs.name_suggestions import CUTOFF, did_you_mean
 from sample_factory.runtime.log import log
 
@@ -194,6 +193,7 @@ def choose_map(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
             f"{settings.env_name}: {file} has no map {game.get_doom_map()}; it has {', '.join(maps)}: choose "
             "one with --doom_map"
         )
+    check_starts(file, game.get_doom_map(), settings.match, settings.env_name)
 
 
 def _wad_of(
@@ -221,6 +221,16 @@ def _switch_buffers(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
         getattr(game, f"set_{name}_enabled")(is_on)
 
 
+def check_rules(env_name: str, match: MatchSpec) -> None:
+    """Raises ValueError for settings that the engine does not have: it would ignore them without a word."""
+    program = ENGINE_PROGRAM.read_bytes() if match.settings else b""
+    for name, value in match.settings.items():
+        if not name.startswith("sv_") or name.encode() + b"\0" not in program:
+            raise ValueError(f"{env_name}: MatchSpec.settings: the engine has no setting {name}")
+        if not isinstance(value, (int, float)):
+            raise ValueError(f"{env_name}: MatchSpec.settings: {name}={value!r} should be a number")
+
+
 def set_match(
     game: vizdoom.DoomGame, settings: EngineSettings, engine_index: int, host: str, port: int
 ) -> None:
@@ -234,10 +244,9 @@ def set_match(
     minutes = (match.tics + 0.5) / TICS_PER_MINUTE  # the engine rounds the tics of its limit down
     role = f"-host {match.num_engines} -port {port}" if engine_index == 0 else f"-join {host}:{port}"
     game.clear_game_args()
+    rules = " ".join(f"+{variable} {value:g}" for variable, value in match.rules.items())
     game.add_game_args(
-        f"{role} -deathmatch +timelimit {minutes:.9g} "
-        "+sv_forcerespawn 1 +sv_noautoaim 1 +sv_respawnprotect 1 +sv_spawnfarthest 1 +sv_nocrouch 1 "
-        "+sv_nojump 1 +sv_nofreelook 1 +sv_noexit 1 "
+        f"{role} {'-deathmatch ' if match.deathmatch else ''}+timelimit {minutes:.9g} {rules} "
         f"+viz_respawn_delay {match.respawn_delay_seconds} +viz_connect_timeout {CONNECT_SECONDS} "
         f"+name {name} +colorset {engine_index % NUM_COLORS}"
     )
@@ -273,31 +282,6 @@ def find_wad(
         f"{name} was not found (searched {folders_searched}). Get the file and pass its folder as "
         f"--doom_scenarios_dir, or another file as {flag}{package}"
     )
-
-
-def map_names(path: Path) -> list[str]:
-    """Returns the names of the maps in a .wad file, or in a zip file for ZDoom, in upper case. Raises
-    ValueError for a file of another format, and one without maps."""
-    content = path.read_bytes()
-    maps = []
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            files = [Path(name.upper()) for name in archive.namelist()]
-        maps = [file.stem for file in files if file.match("MAPS/*.WAD")]
-    elif content[:4] not in (b"PWAD", b"IWAD"):
-        raise ValueError(f"{path} is no .wad file")
-    else:
-        num_lumps, directory = (int.from_bytes(content[start : start + 4], "little") for start in (4, 8))
-        end = min(directory + 16 * num_lumps, len(content))
-        names = [
-            content[start : start + 8].rstrip(b"\0").decode("ascii", "replace").upper()
-            for start in range(directory + 8, end, 16)
-        ]
-        # A map's name is a lump that is followed by the lumps with the map's contents.
-        maps = [name for name, following in itertools.pairwise(names) if following in ("TEXTMAP", "THINGS")]
-    if not maps:
-        raise ValueError(f"{path} has no maps")
-    return maps
 
 
 def _find_file(name: str, folders: Sequence[Path]) -> Path | None:

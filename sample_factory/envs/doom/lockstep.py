@@ -97,6 +97,7 @@ class Lockstep:
         self._name = name
         self._num_humans = match.num_humans
         self._match_tics = match.tics
+        self._can_be_left = match.can_be_left
         self._next_tic = 0.0
         self._threads: list[EngineThread] = []
         self._port: PortClaim | None = None
@@ -198,7 +199,7 @@ class Lockstep:
         first = self._engines[0].game
         other_games = [engine.game for engine in self._engines[1:]]
         other_threads = self._threads[1:]
-        # The engine reads rewards and variables in the last tic only, and plays none after the limit.
+        # The engine reads rewards in tics that are drawn only, and plays none after the limit.
         num_tics = min(num_tics, self._match_tics - first.get_episode_time())
         for tic in range(num_tics):
             if self._num_humans:  # a human's engine that is overtaken lags behind for the rest of the match
@@ -206,13 +207,15 @@ class Lockstep:
                 time.sleep(max(0.0, self._next_tic - now))
                 self._next_tic = max(now - MAX_LAG_SECONDS, self._next_tic) + TIC_SECONDS
             is_last = tic == num_tics - 1
-            draws = is_last or after_tic is not None
+            draws = is_last or self._can_be_left or after_tic is not None
             for thread, game in zip(other_threads, other_games):
                 thread.begin(functools.partial(game.advance_action, 1, draws))
             first.advance_action(1, draws)
             for thread in other_threads:
                 thread.finish()
             if first.is_episode_finished():
+                if not draws:
+                    _warn_of_lost_rewards(self._name)
                 return
             if after_tic is not None and not is_last:
                 after_tic()
@@ -237,3 +240,12 @@ class Lockstep:
                     raise MatchBroken(f"{self._name}: the process of engine {index} is gone")
             if busy and time.monotonic() > deadline:
                 raise MatchBroken(f"{self._name}: an engine has not answered for {seconds:g} s")
+
+
+@functools.cache  # once per process and env
+def _warn_of_lost_rewards(name: str) -> None:
+    log.warning(
+        "%s: the level was left in the middle of a step, and the engine forgets its rewards of that step; "
+        "say MatchSpec(settings={'sv_noexit': 0}) if it gives any then",
+        name,
+    )

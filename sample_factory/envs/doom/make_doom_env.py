@@ -7,7 +7,7 @@ from sample_factory.envs.doom.doom_env import DoomEnv
 from sample_factory.envs.doom.doom_family import DOOM_SPECS, GAME_FIELDS, DoomSpec
 from sample_factory.envs.doom.doom_match_env import DoomMatchEnv
 from sample_factory.envs.doom.engine import DoomEngine
-from sample_factory.envs.doom.game_configuration import EngineSettings
+from sample_factory.envs.doom.game_configuration import EngineSettings, check_rules
 from sample_factory.envs.doom.observation import measured_variables
 from sample_factory.envs.doom.player_score import MAX_PLAYERS, scored_variables
 from sample_factory.envs.doom.shaping_schemes import parse_shaping
@@ -55,6 +55,7 @@ def engine_settings(env_name: str, spec: DoomSpec, cfg: Any) -> EngineSettings:
             f"{env_name}: --num_humans={cfg.num_humans}: humans cannot join a game for one player"
         )
     if match is not None:
+        check_rules(env_name, match)
         difficulty = cfg.start_bot_difficulty
         match = match._replace(
             num_agents=cfg.num_agents if cfg.num_agents > 0 else match.num_agents,
@@ -70,6 +71,8 @@ def engine_settings(env_name: str, spec: DoomSpec, cfg: Any) -> EngineSettings:
                 f"{MAX_PLAYERS} players of a match whose frags the scenario reports; lower --num_agents or "
                 "--num_bots"
             )
+        if match.start_bot_difficulty is not None and not match.deathmatch:
+            raise ValueError(f"{env_name}: --start_bot_difficulty follows frags, and this is no deathmatch")
     folders = (cfg.doom_scenarios_dir,)
     settings = EngineSettings(
         env_name,

@@ -13,15 +13,15 @@ CELL = 64.0  # map units: side of the squares whose first visits are rewarded
 # A weapon held for fewer readings is skipped while the player cycles through the slots.
 MIN_READINGS_OF_SELECTED = 5
 MAX_PLAYERS = 9  # the scenarios report the frags of at most 9 players
-MATCH_VARIABLES = (
-    "FRAGCOUNT",
-    "DEATHCOUNT",
-    "HITCOUNT",
-    "DAMAGECOUNT",
-    "PLAYER_NUMBER",
-    "PLAYER_COUNT",
-    *(f"PLAYER{number}_FRAGCOUNT" for number in range(1, MAX_PLAYERS + 1)),
-)
+COUNTS = {"deaths": "DEATHCOUNT", "hits": "HITCOUNT", "damage": "DAMAGECOUNT"}
+KILLS = {"kills": "KILLCOUNT"}  # of monsters
+FRAGS = ("FRAGCOUNT", *(f"PLAYER{number}_FRAGCOUNT" for number in range(1, MAX_PLAYERS + 1)))
+
+
+def match_variables(is_deathmatch: bool) -> list[str]:
+    """Returns the game variables that `match_stats` reads."""
+    of_mode = FRAGS if is_deathmatch else KILLS.values()
+    return [*COUNTS.values(), "PLAYER_NUMBER", "PLAYER_COUNT", *of_mode]
 
 
 def scored_variables(spec: DoomSpec) -> list[str]:
@@ -42,7 +42,7 @@ def scored_variables(spec: DoomSpec) -> list[str]:
     if spec.reward_healing:
         names.append("HEALTH")
     if spec.match:
-        names += [*MATCH_VARIABLES, *(["DEAD"] if scheme else [])]
+        names += match_variables(spec.match.deathmatch) + (["DEAD"] if scheme else [])
     return names
 
 
@@ -58,28 +58,31 @@ def leader_gap(frags: Sequence[float], player: int) -> float:
 
 
 def match_stats(
-    values: Sequence[float], at_start: Sequence[float], variables: Mapping[str, int]
+    values: Sequence[float],
+    at_start: Sequence[float],
+    variables: Mapping[str, int],
+    is_deathmatch: bool = True,
 ) -> dict[str, float]:
     """Returns the results of a match for one player, from its variables at the end and at the start.
 
+    In cooperation, these are its kills, deaths, hits and damage, and the number of players.
+
     The difference is needed because the engine does not reset deaths, hits and damage between episodes.
     """
-    counts = {
-        name: values[variables[name]] - at_start[variables[name]]
-        for name in ("DEATHCOUNT", "HITCOUNT", "DAMAGECOUNT")
-    }
-    frags = values[variables["FRAGCOUNT"]]
+    counted = COUNTS if is_deathmatch else COUNTS | KILLS
+    stats = {stat: values[variables[name]] - at_start[variables[name]] for stat, name in counted.items()}
     player = int(values[variables["PLAYER_NUMBER"]])
     # Bots are players too. After a human has left, the numbers of other players may exceed the count.
     num_players = min(int(max(values[variables["PLAYER_COUNT"]], player + 1)), MAX_PLAYERS)
+    stats["num_players"] = float(num_players)
+    if not is_deathmatch:
+        return stats
+    frags = values[variables["FRAGCOUNT"]]
     all_frags = [values[variables[f"PLAYER{number}_FRAGCOUNT"]] for number in range(1, num_players + 1)]
     return {
+        **stats,
         "frags": frags,
-        "deaths": counts["DEATHCOUNT"],
-        "kdr": frags / (counts["DEATHCOUNT"] + 1),
-        "hits": counts["HITCOUNT"],
-        "damage": counts["DAMAGECOUNT"],
-        "num_players": float(num_players),
+        "kdr": frags / (stats["deaths"] + 1),
         "final_place": float(final_place(all_frags, player)),
         "leader_gap": leader_gap(all_frags, player),
     }
@@ -165,8 +168,11 @@ class PlayerScore:
     """
 
     def __init__(self, spec: DoomSpec, variables: Mapping[str, int]):
-        if spec.match is None and spec.objective in ("frags", "match_won"):
-            raise ValueError(f"{spec.name}: objective={spec.objective!r} needs a match, and there is none")
+        has_frags = spec.match is not None and spec.match.deathmatch
+        if spec.objective in ("frags", "match_won") and not has_frags:
+            raise ValueError(
+                f"{spec.name}: objective={spec.objective!r} needs a deathmatch, which this is not"
+            )
         self._spec = spec
         self._variables = variables
         self._health = variables["HEALTH"] if spec.reward_healing else None
@@ -210,8 +216,10 @@ class PlayerScore:
         """
         self._engine_return += engine_reward
         info: dict[str, Any] = {}
-        stats = match_stats(values, self._at_start, self._variables) if self._spec.match else {}
-        if stats:
+        match = self._spec.match
+        stats = {}
+        if match is not None:
+            stats = match_stats(values, self._at_start, self._variables, match.deathmatch)
             info["episode_extra_stats"] = stats
         if self._spec.objective == "engine_return":
             info["true_objective"] = self._engine_return

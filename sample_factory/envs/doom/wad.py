@@ -1,10 +1,13 @@
-"""Reads .wad files: the names of their maps, and the starts of each map."""
+"""Reads .wad files: the names of their maps, and the starts of the players in each map."""
 
 import itertools
 import re
 import struct
+import zipfile
 from pathlib import Path
 from typing import NamedTuple
+
+from sample_factory.envs.doom.doom_family import MatchSpec
 
 # Numbers of things: https://zdoom.org/wiki/Standard_editor_numbers
 PLAYER_STARTS = (1, 2, 3, 4, 4001, 4002, 4003, 4004)  # of players 1 to 8
@@ -12,7 +15,7 @@ DEATHMATCH_START = 11
 HEADER = struct.Struct("<4sii")  # kind of file, number of lumps, offset of the directory
 ENTRY = struct.Struct("<ii8s")  # of the directory: offset, size and name of a lump
 # Lumps that may lie between THINGS and BEHAVIOR, which only the maps in Hexen's format have.
-BINARY_LUMPS = "LINEDEFS SIDEDEFS VERTEXES SEGS SSECTORS NODES SECTORS REJECT BLOCKMAP".split()
+LUMPS = ("LINEDEFS", "SIDEDEFS", "VERTEXES", "SEGS", "SSECTORS", "NODES", "SECTORS", "REJECT", "BLOCKMAP")
 # Layout of a thing in a map of Doom's and of Hexen's format: (format, which of its numbers is the type).
 DOOM_THING = (struct.Struct("<5h"), 3)
 HEXEN_THING = (struct.Struct("<7h6B"), 5)
@@ -47,17 +50,25 @@ class _Lump(NamedTuple):
 
 
 def map_names(path: Path) -> list[str]:
-    """Returns the names of the maps in a .wad file, in upper case; none for a file of another format.
+    """Returns the names of the maps in a .wad file, or in a zip file for ZDoom, in upper case. Raises
+    ValueError for a file of another format, one that is cut off, and one without maps."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            files = [Path(name.upper()) for name in archive.namelist()]
+        maps = [file.stem for file in files if file.match("MAPS/*.WAD")]
+    else:
+        # A map's name is a lump that is followed by the lumps with the map's contents.
+        pairs = itertools.pairwise(_lumps(path))
+        maps = [lump.name for lump, following in pairs if following.name in ("TEXTMAP", "THINGS")]
+    if not maps:
+        raise ValueError(f"{path} has no maps")
+    return maps
 
-    Raises ValueError for a file that is cut off.
-    """
-    # A map's name is a lump that is followed by the lumps with the map's contents.
-    pairs = itertools.pairwise(_lumps(path))
-    return [lump.name for lump, following in pairs if following.name in ("TEXTMAP", "THINGS")]
 
-
-def count_starts(path: Path, map_name: str) -> Starts:
-    """Counts the starts of a map that is in `map_names`. Raises ValueError for a file that is cut off."""
+def count_starts(path: Path, map_name: str) -> Starts | None:
+    """Counts the starts of a map that is in `map_names`; None for a zip file, whose maps are not read."""
+    if zipfile.is_zipfile(path):
+        return None
     lumps = _lumps(path)
     names = [lump.name for lump in lumps]
     first = 1 + max(
@@ -71,7 +82,7 @@ def count_starts(path: Path, map_name: str) -> Starts:
         found = (UDMF_TYPE.search(thing) for thing in UDMF_THING.findall(text))
         types = [int(match[1]) for match in found if match]
     else:
-        following = itertools.dropwhile(BINARY_LUMPS.__contains__, names[first + 1 :])
+        following = itertools.dropwhile(LUMPS.__contains__, names[first + 1 :])
         layout, place = HEXEN_THING if next(following, "") == "BEHAVIOR" else DOOM_THING
         whole = content[: len(content) // layout.size * layout.size]
         types = [thing[place] for thing in layout.iter_unpack(whole)]
@@ -79,12 +90,36 @@ def count_starts(path: Path, map_name: str) -> Starts:
     return Starts(len(players), 1 in players, types.count(DEATHMATCH_START))
 
 
+def check_starts(path: Path, map_name: str, match: MatchSpec | None, env_name: str) -> None:
+    """Raises ValueError for a map without the starts that the game needs.
+
+    ViZDoom 1.3.2 crashes without a start of the right kind; in cooperation, players that have none of their
+    own start inside others.
+    """
+    starts = count_starts(path, map_name)
+    if starts is None:
+        return
+    lack = ""
+    if match is None:
+        if not starts.has_first:
+            lack = "no start of player 1"
+            if starts.deathmatch:
+                lack += f", but {starts.deathmatch} deathmatch starts: it needs a MatchSpec"
+    elif match.deathmatch:
+        if not starts.deathmatch:
+            lack = "no deathmatch starts; play it with MatchSpec(deathmatch=False)"
+    elif starts.players < (players := match.num_engines + match.num_bots):
+        lack = f"{starts.players} starts for {players} players"
+    if lack:
+        raise ValueError(f"{env_name}: {map_name} of {path} has {lack}")
+
+
 def _lumps(path: Path) -> list[_Lump]:
-    """Returns the directory of a .wad file; [] for a file of another format."""
+    """Returns the directory of a .wad file. Raises ValueError for a file of another format."""
     with path.open("rb") as file:
         header = file.read(HEADER.size)
         if header[:4] not in (b"PWAD", b"IWAD"):
-            return []
+            raise ValueError(f"{path} is no .wad file")
         _, num_lumps, directory = HEADER.unpack(header.ljust(HEADER.size, b"\0"))
         file.seek(directory)
         entries = file.read(ENTRY.size * num_lumps)

@@ -327,7 +327,7 @@ def test_a_match_needs_no_variables_in_the_cfg(make_env, tmp_path):
 
 @pytest.mark.parametrize("objective", ["frags", "match_won"])
 def test_the_result_of_a_match_is_no_objective_without_one(make_env, objective):
-    with pytest.raises(ValueError, match=f"my_env: objective='{objective}' needs a match"):
+    with pytest.raises(ValueError, match=f"my_env: objective='{objective}' needs a deathmatch"):
         make_env("my_env", spec=DoomSpec("my_env", "basic.cfg", flat(4), objective=objective))
 
 

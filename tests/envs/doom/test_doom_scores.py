@@ -5,20 +5,20 @@ from sample_factory.envs.doom.action_spaces import flat
 from sample_factory.envs.doom.doom_family import DoomSpec
 from sample_factory.envs.doom.engine import BotDifficulty
 from sample_factory.envs.doom.player_score import (
-    MATCH_VARIABLES,
     PlayerScore,
     final_place,
     is_match_won,
     leader_gap,
     match_stats,
+    match_variables,
 )
 from sample_factory.envs.doom.shaping_schemes import AGAINST_BOTS
 
-VARIABLES = {name: place for place, name in enumerate(MATCH_VARIABLES)}
+VARIABLES = {name: place for place, name in enumerate(match_variables(True))}
 
 
 def values(**known: float) -> list[float]:
-    return [known.get(name, 0.0) for name in MATCH_VARIABLES]
+    return [known.get(name, 0.0) for name in VARIABLES]
 
 
 def test_players_with_equal_frags_share_the_better_place():
