@@ -1,6 +1,7 @@
 """Rules between flags, each with its reason. Bounds of a single flag are in its section."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.config import Config
@@ -20,6 +21,13 @@ def check_consistency(config: Config) -> None:
     _check_network(config)
     _check_evaluation(config)
     experiment_folder(config.run)  # raises ConfigError for names that lead elsewhere
+
+
+def refuse(wanted: str, refused: Mapping[str, tuple[bool, str]]) -> None:
+    """Raises ConfigError for the first flag that is set. refused: flag -> (whether it is set, reason)."""
+    for flag, (is_set, reason) in refused.items():
+        if is_set:
+            raise ConfigError(f"{wanted} does not work with {flag}: {reason}")
 
 
 def _check_algorithm(config: Config) -> None:
@@ -118,29 +126,24 @@ def _check_network(config: Config) -> None:
         )
     custom = model.actor_critic_custom
     keys = " ".join(model.critic_only_keys)
-    for is_on, critic in (
-        (model.centralized_critic, "--centralized_critic=True"),
-        (keys, f"--critic_only_keys {keys}"),
-    ):
-        if is_on and custom is not None:
-            raise ConfigError(
-                f"{critic} needs the built-in network: --actor_critic_custom={custom} chooses itself what "
-                "its critic gets; leave one of them out"
-            )
-        if is_on and config.typed.get("actor_critic_share_weights"):
-            raise ConfigError(
-                f"{critic} does not work with --actor_critic_share_weights=True: what only the critic gets "
-                "would reach the actor through the shared weights; leave one of them out"
-            )
-    for name, is_on, reason, hint in (
-        ("use_cpc", config.learning.use_cpc, "needs the encoder and the core of", ""),
-        ("compile", config.run.compile, "compiles the encoders of", ", and call torch.compile in it"),
-    ):
-        if custom is not None and is_on:
-            raise ConfigError(
-                f"--{name}=True {reason} the built-in network; --actor_critic_custom={custom} may have "
-                f"none: use --{name}=False{hint}"
-            )
+    own = f"--actor_critic_custom={custom}"
+    leaks = "what only the critic gets would reach the actor through the shared weights"
+    refused = {
+        own: (custom is not None, "it chooses itself what its critic gets"),
+        "--actor_critic_share_weights=True": (bool(config.typed.get("actor_critic_share_weights")), leaks),
+    }
+    if model.centralized_critic:
+        refuse("--centralized_critic=True", refused)
+    if keys:
+        refuse(f"--critic_only_keys {keys}", refused)
+    if custom is not None:
+        needs = "it needs the encoder and the core of the built-in network"
+        compiles = "it compiles the encoders of the built-in network; call torch.compile in your own"
+        refused = {
+            "--use_cpc=True": (config.learning.use_cpc, needs),
+            "--compile=True": (config.run.compile, compiles),
+        }
+        refuse(own, refused)
 
 
 def _check_evaluation(config: Config) -> None:

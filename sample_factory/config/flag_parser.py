@@ -124,7 +124,6 @@ def add_flag(
     elif kind.scalar is bool and not kind.is_list:
         how |= {"nargs": "?", "const": True}  # a bare --no_render means True
     elif kind.is_list:
-        repeats = field.metadata["repeats"]
-        how |= {"nargs": repeats or "*", "action": "extend" if repeats else "store"}
-    names = [f"--{name}" for name in (field.name, *field.metadata["aliases"])]
-    parser.add_argument(*filter(None, [field.metadata["short"]]), *names, dest=field.name, **how)
+        how |= {"nargs": 1, "action": "extend"} if field.metadata["repeats"] else {"nargs": "*"}
+    names = [name if name[0] == "-" else f"--{name}" for name in (field.name, *field.metadata["aliases"])]
+    parser.add_argument(*names, dest=field.name, **how)

@@ -50,30 +50,14 @@ class Layer(NamedTuple):
         return self._replace(values={name: value for name, value in self.values.items() if name not in names})
 
 
-def flag(
-    default: Any,
-    help: str,
-    choices: Sequence[Any] = (),
-    aliases: Sequence[str] = (),
-    is_folder: bool = False,
-    is_output: bool = False,
-    metavar: str = "",
-    synonyms: Mapping[str, str] = types.MappingProxyType({}),
-    names_code: bool = False,
-    never_foreign: bool = False,
-    between: tuple[float, float] | None = None,
-    only_with: OnlyWith = (),
-    chosen_if: Mapping[str, Sequence[Any]] = types.MappingProxyType({}),
-    short: str = "",
-    repeats: int | str = 0,
-    is_positional: bool = False,
-    is_bare: bool = False,
-    **checks: float,
-) -> Any:
-    """Returns a dataclass field that is also a command-line flag of the same name.
+class FlagOptions(NamedTuple):
+    """What `flag` takes, and the metadata of its field.
 
     help: a phrase that can be understood without the help of any other flag.
-    aliases: other names that are accepted (mostly names of version 2).
+    choices: all values, but for None; with chosen_if, only while these other flags of the section have one of
+        these values.
+    aliases: other names that are accepted (mostly names of version 2); one with a dash, such as -r, as it is.
+    checks: bounds of numbers: `at_least`, `above`, `at_most`, `below`, which are arguments of their own.
     is_folder: the value is the path of a folder that must exist.
     is_output: the value is the path of a file that is written, in a folder that must exist.
     metavar: placeholder of the value in the help; empty: FILE for is_output, NAME for names_code, else INT,
@@ -85,36 +69,49 @@ def flag(
     only_with: other flag -> its values with which this flag has an effect, or a `Not`;
         several such dicts if one of them is enough. See effects.py, which also has names for properties of
         the env in place of a flag.
-    chosen_if: another flag of the section -> its values with which `choices` are all; else any value will do.
-    short: another name with one dash, such as -r.
-    repeats: of a list to which each mention of the flag adds values: how many, as argparse's nargs.
+    repeats: of a list to which each mention of the flag adds a value.
     is_positional: the value or list is typed without a name.
     is_bare: a bool that is never followed by a value, since a positional argument may follow.
-    between: the smallest and the largest number. checks: other bounds: `at_least`, `above`, `at_most`,
-        `below`.
+    actions: see `script_flag`.
     """
+
+    help: str
+    choices: Sequence[Any] = ()
+    chosen_if: Mapping[str, Sequence[Any]] = {}
+    aliases: Sequence[str] = ()
+    checks: Mapping[str, float] = {}
+    is_folder: bool = False
+    is_output: bool = False
+    metavar: str = ""
+    synonyms: Mapping[str, str] = {}
+    names_code: bool = False
+    never_foreign: bool = False
+    only_with: Sequence[Mapping[str, Sequence[Any]]] = ()
+    repeats: bool = False
+    is_positional: bool = False
+    is_bare: bool = False
+    actions: Sequence[argparse.Action] | None = None
+
+
+def flag(
+    default: Any,
+    help: str,
+    *,
+    between: tuple[float, float] | None = None,
+    only_with: OnlyWith = (),
+    **options: Any,
+) -> Any:
+    """Returns a dataclass field that is also a command-line flag of the same name.
+
+    between: the smallest and the largest number. options: see FlagOptions.
+    """
+    checks = {name: options.pop(name) for name in BOUNDS if name in options}
     if between is not None:
         checks |= {"at_least": between[0], "at_most": between[1]}
-    metadata = {
-        "help": help,
-        "choices": tuple(choices),
-        "aliases": tuple(aliases),
-        "checks": checks,
-        "is_folder": is_folder,
-        "is_output": is_output,
-        "metavar": metavar or ("FILE" if is_output else "NAME" if names_code else ""),
-        "synonyms": dict(synonyms),
-        "names_code": names_code,
-        "never_foreign": never_foreign,
-        "only_with": (only_with,) if isinstance(only_with, Mapping) else tuple(only_with),
-        "chosen_if": dict(chosen_if),
-        "short": short,
-        "repeats": repeats,
-        "is_positional": is_positional,
-        "is_bare": is_bare,
-        "actions": None,
-    }
-    return dataclasses.field(default=default, metadata=metadata)
+    sets = (only_with,) if isinstance(only_with, Mapping) else tuple(only_with)
+    found = FlagOptions(help, checks=checks, only_with=sets, **options)
+    metavar = found.metavar or ("FILE" if found.is_output else "NAME" if found.names_code else "")
+    return dataclasses.field(default=default, metadata=found._replace(metavar=metavar)._asdict())
 
 
 def script_flag(default: Any, help: str, actions: Sequence[argparse.Action]) -> Any:
@@ -122,7 +119,7 @@ def script_flag(default: Any, help: str, actions: Sequence[argparse.Action]) -> 
 
     default: copied for each section. actions: parse the value, as argparse does; none: it cannot be typed.
     """
-    metadata = {**flag(None, help).metadata, "actions": tuple(actions)}
+    metadata = FlagOptions(help, actions=tuple(actions))._asdict()
     return dataclasses.field(default_factory=lambda: copy.deepcopy(default), metadata=metadata)
 
 

@@ -1,13 +1,13 @@
 """All counts of a run that are derived from the flags, computed once."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from sample_factory.config.config import Config
+from sample_factory.config.consistency import refuse
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.population_flags import MAX_BATCH_GROWTH
 
@@ -227,14 +227,7 @@ def _check_learners(config: Config) -> None:
             "the trajectories of a minibatch could not always be divided",
         ),
     }
-    _refuse(f"--learners_per_policy={count}", refused)
-
-
-def _refuse(wanted: str, refused: Mapping[str, tuple[bool, str]]) -> None:
-    """Raises ConfigError for the first flag that is set. refused: flag -> (whether it is set, reason)."""
-    for flag, (is_set, reason) in refused.items():
-        if is_set:
-            raise ConfigError(f"{wanted} does not work with {flag}: {reason}")
+    refuse(f"--learners_per_policy={count}", refused)
 
 
 def _check_nodes(config: Config) -> None:
@@ -253,7 +246,7 @@ def _check_nodes(config: Config) -> None:
             f"it must be a multiple of --worker_num_splits={sampling.worker_num_splits}",
         ),
     }
-    _refuse(f"--num_nodes={flags.num_nodes}", refused)
+    refuse(f"--num_nodes={flags.num_nodes}", refused)
 
 
 def _buffers_per_worker(

@@ -43,13 +43,13 @@ class PushFlags(RepositoryFlags):
     """Hugging Face Hub."""
 
     hf_repository: str | None = flag(
-        None, "repository to push to", metavar="USER/NAME", never_foreign=True, short="-r"
+        None, "repository to push to", metavar="USER/NAME", never_foreign=True, aliases=("-r",)
     )
     experiment_dir: str | None = flag(
         None,
         "folder of the experiment, instead of --experiment and --train_dir",
         metavar="FOLDER",
-        short="-d",
+        aliases=("-d",),
     )
     with_evaluation: bool = flag(
         True,

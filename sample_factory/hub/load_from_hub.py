@@ -36,9 +36,9 @@ NOT_OF_THE_EXPERIMENT = (".gitattributes", ".cache", ".git")
 class LoadFlags:
     """Loading an experiment."""
 
-    hf_repository: str | None = flag(None, "repository to load", metavar="USER/NAME", short="-r")
+    hf_repository: str | None = flag(None, "repository to load", metavar="USER/NAME", aliases=("-r",))
     train_dir: str | None = flag(
-        None, "folder for the experiment; ./train_dir if left out", metavar="FOLDER", short="-d"
+        None, "folder for the experiment; ./train_dir if left out", metavar="FOLDER", aliases=("-d",)
     )
     experiment: str | None = flag(None, "its name there; the name in USER/NAME if left out", metavar="NAME")
     revision: str | None = flag(None, "branch, tag or commit; the newest commit if left out", metavar="NAME")

@@ -44,7 +44,7 @@ class CurveFlags:
         (TAGS["reward"],),
         "TensorBoard tag to draw; repeated: a panel for each",
         metavar="TAG",
-        repeats=1,
+        repeats=True,
     )
     against: str = flag("frames", "x axis: env frames, or seconds of training", choices=("frames", "seconds"))
     group_by: str | None = flag(
@@ -71,7 +71,7 @@ class CurveFlags:
         (),
         "dashed line in the panel of an env, e.g. at a published figure; may be repeated",
         metavar="ENV=NUMBER",
-        repeats=1,
+        repeats=True,
     )
 
 

@@ -26,12 +26,12 @@ class TensorBoardFlags:
     dir: str = flag("train_dir", "folder of experiments", metavar="FOLDER")
     port: int = flag(6006, "port of TensorBoard")
     bind_all: bool = flag(False, "reachable from other machines", is_bare=True)
-    quiet: bool = flag(False, "without TensorBoard's own messages", short="-q", is_bare=True)
+    quiet: bool = flag(False, "without TensorBoard's own messages", aliases=("-q",), is_bare=True)
     refresh_every: int = flag(
         36_000,
         "time after which TensorBoard starts again, also with new experiments",
         metavar="SECONDS",
-        short="-r",
+        aliases=("-r",),
     )
     reload_interval: int = flag(60, "seconds between two looks for new data")
 

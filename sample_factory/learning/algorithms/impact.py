@@ -101,7 +101,6 @@ class IMPACT(BuiltInAlgorithm):
     def after_step(self, version: int) -> None:
         """Updates the target network every `target_period` steps."""
         self._target.after_step(version, target_period(self._flags))
-        super().after_step(version)
 
     def own_summaries(self, step: SGDStep) -> dict[str, Tensor]:
         ratio = step.losses.diagnostics["log_ratios"][step.minibatch.own].exp()

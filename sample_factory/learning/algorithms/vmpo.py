@@ -138,7 +138,6 @@ class VMPO(BuiltInAlgorithm):
         """Keeps the duals positive, and updates the target network every --vmpo_target_period steps."""
         self._duals.project()
         self._target.after_step(version, self._flags.vmpo_target_period)
-        super().after_step(version)
 
     def own_summaries(self, step: SGDStep) -> dict[str, Tensor]:
         numbers = {TEMPERATURE: self._duals.value(TEMPERATURE)}
