@@ -118,8 +118,8 @@ class DoomSpec:
         doom2.wad. None: as in the .cfg, or ViZDoom's default.
     variables: names of game variables that are observed, unscaled, as the entry "variables". A fixed-point
         number in USER1 to USER60 is 65,536 times as large as in the map's script.
-    buffers: further pictures that are observed, as entries of these names; see BUFFERS. Of the labels, each
-        object in view has a number of its own, which is another one in the next picture.
+    buffers: further pictures that are observed, as entries of these names; see BUFFERS. Labels number the
+        objects in view, 0 to 255: the number of an object changes with what else is in view.
     grey: whether pictures are grey, [1, height, width], instead of coloured.
     """
 
