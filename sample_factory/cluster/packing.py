@@ -29,6 +29,7 @@ def _arrays(buffers: TrajectoryBuffers, policy_id: int) -> list[np.ndarray]:
         buffers.versions,
         buffers.generations,
         buffers.rewards,
+        buffers.costs,
         buffers.terminated,
         buffers.truncated,
         buffers.policy_ids,

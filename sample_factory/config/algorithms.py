@@ -6,6 +6,7 @@ A built-in algorithm is one entry of BUILT_IN; no other module compares its name
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.runtime.registry import Registry
 
 # factory(flags, policy, rng) -> Algorithm, see learning/algorithms/algorithm.py.
@@ -22,12 +23,16 @@ class AlgorithmInfo(NamedTuple):
     evolves: further flags that population-based training may change; population/pbt.py has the flags that
         suit every algorithm.
     refuses: flag -> the reason why it must keep its default value.
+    flags: the section of learning, with the algorithm's own flags.
+    needs_costs: whether it is trained with the costs of all steps, `Batch.costs`.
     """
 
     factory: AlgorithmFactory | str
     defaults: Mapping[str, Any] = {}
     evolves: tuple[str, ...] = PPO_EVOLVES
     refuses: Mapping[str, str] = {}
+    flags: type[LearningFlags] = LearningFlags
+    needs_costs: bool = False
 
 
 BUILT_IN: Mapping[str, AlgorithmInfo] = {
@@ -69,10 +74,36 @@ BUILT_IN: Mapping[str, AlgorithmInfo] = {
     ),
 }
 _REGISTRY = Registry("algo", BUILT_IN)
+_OFF_POLICY = "it learns from a replay buffer, and there is none here; --algo=APPO is the nearest"
+# What to write in place of the name of an algorithm that is known elsewhere.
+_KNOWN_ELSEWHERE = {
+    "MAPPO": "it is APPO with a critic that sees all agents: --algo=APPO --centralized_critic=True",
+    "IPPO": "it is --algo=APPO, where each agent of a multi-agent env learns by itself",
+    **dict.fromkeys(
+        ("PPO", "PPO2", "DDPPO"), "--algo=APPO is PPO; with --async_rl=False it never lags behind"
+    ),
+    **dict.fromkeys(("A2C", "A3C"), "--algo=IMPALA is the actor-critic without a clipped ratio"),
+    "TRPO": "the algorithm with a trust region is --algo=VMPO; --kl_loss_coeff adds one to --algo=APPO",
+    **dict.fromkeys(("MPO", "V-MPO"), "its form without a replay buffer is --algo=VMPO"),
+    **dict.fromkeys(("DQN", "RAINBOW", "R2D2", "SAC", "DDPG", "TD3", "QMIX", "VDN", "MADDPG"), _OFF_POLICY),
+    **dict.fromkeys(
+        ("DREAMER", "DREAMERV2", "DREAMERV3", "MUZERO"),
+        "models of the env are out of scope; --algo=APPO is the nearest",
+    ),
+    **dict.fromkeys(
+        ("PPOLAG", "PPO-LAG", "CPO", "LAGRANGIAN"),
+        "examples/lagrangian_ppo.py, which keeps a cost below a limit, registers --algo=PPO_LAGRANGIAN",
+    ),
+    "BC": "to learn from recorded play: python -m sample_factory.imitate",
+}
 
 
 def register_algorithm(
-    name: str, factory: AlgorithmFactory | str, defaults: Mapping[str, Any] | None = None
+    name: str,
+    factory: AlgorithmFactory | str,
+    defaults: Mapping[str, Any] | None = None,
+    flags: type[LearningFlags] = LearningFlags,
+    needs_costs: bool = False,
 ) -> None:
     """Makes an algorithm known as --algo=name.
 
@@ -84,8 +115,16 @@ def register_algorithm(
 
     A "module:attribute" string is imported in child processes.
     defaults: flag -> value, instead of the defaults of the flags and of the env family.
+    flags: a frozen dataclass that inherits from `LearningFlags` (config/learning_flags.py) and adds flags,
+        `cost_limit: float = flag(25.0, "what it does")`. Its instance is the `flags` of the factory.
+    needs_costs: the batches have `costs`: each step's `info["cost"]`, without which an env is refused.
+
+    Raises TypeError if `flags` does not inherit from LearningFlags.
     """
-    _REGISTRY.register(name, AlgorithmInfo(factory, dict(defaults or {})))
+    if not (isinstance(flags, type) and issubclass(flags, LearningFlags)):
+        raise TypeError(f"flags={flags!r} should be a dataclass that inherits from LearningFlags")
+    own = AlgorithmInfo(factory, dict(defaults or {}), flags=flags, needs_costs=needs_costs)
+    _REGISTRY.register(name, own)
 
 
 def registered_algorithm(name: str) -> AlgorithmFactory | str:
@@ -95,6 +134,8 @@ def registered_algorithm(name: str) -> AlgorithmFactory | str:
     """
     if name == "DUMMY_SAMPLER":  # for version 1, this command was an algorithm
         raise ValueError(f"--algo={name}: use python -m sample_factory.dummy_sampler instead")
+    if name.upper() in _KNOWN_ELSEWHERE and name not in _REGISTRY:
+        raise ValueError(f"--algo={name} is unknown: {_KNOWN_ELSEWHERE[name.upper()]}")
     found: AlgorithmInfo | str = _REGISTRY.find(name)
     return found if isinstance(found, str) else found.factory
 

@@ -8,6 +8,7 @@ from sample_factory.config.config import Change, Config, Resumed
 from sample_factory.config.consistency import check_consistency
 from sample_factory.config.experiment_folder import PROVENANCE_KEYS, SAVED, was_saved
 from sample_factory.config.flags import ConfigError, Layer, check_values, coerce
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.sections import RETIRED_FLAGS, TRAINING_SECTIONS
 from sample_factory.config.unknown_flags import suggestion
 
@@ -92,15 +93,18 @@ def _read_layer(
     return values, unknown
 
 
-def all_sections(of_family: type | None, own_sections: Mapping[str, type]) -> dict[str, type]:
+def all_sections(
+    of_family: type | None, own_sections: Mapping[str, type], learning: type = LearningFlags
+) -> dict[str, type]:
     """Returns name -> section of all flags of a program.
 
     of_family: section of the flags of the env's family, if it has any. own_sections: of the program.
+    learning: section of learning, which an algorithm may extend.
 
     Raises ConfigError for a field that is not a flag, and for two flags of one name.
     """
     family = {} if of_family is None else {"family": of_family}
-    sections = {**TRAINING_SECTIONS, **own_sections, **family}
+    sections = {**TRAINING_SECTIONS, "learning": learning, **own_sections, **family}
     _flag_table(sections)
     return sections
 

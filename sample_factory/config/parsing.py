@@ -114,8 +114,10 @@ def parse_config(
         given = given._replace(saved=_read_saved(given, must_exist, resolve_family))
     env_name = given.find("env")
     family = resolve_family(env_name) if env_name else None
-    sections = all_sections(None if family is None else family.flags, command.sections)
-    defaults = _defaults(given, env_name, family, command)
+    algo = _algorithm(given, family, command)
+    of_family = None if family is None else family.flags
+    sections = all_sections(of_family, command.sections, algorithm_info(algo).flags)
+    defaults = _defaults(algo, env_name, family, command)
     follows = family is not None and family.follows_observation
     if "help" in given.first:
         of_env = {name: value for layer in defaults for name, value in layer.values.items()}
@@ -196,10 +198,15 @@ def _read_saved(given: _Given, must_exist: bool, resolve_family: Callable[[str],
     return saved
 
 
-def _defaults(given: _Given, env_name: str | None, family: Family | None, command: Command) -> list[Layer]:
+def _algorithm(given: _Given, family: Family | None, command: Command) -> str:
+    """Returns the value of --algo."""
+    of_family = {} if family is None else family.defaults
+    return str(given.find("algo") or {"algo": RunFlags.algo, **of_family, **command.defaults}["algo"])
+
+
+def _defaults(algo: str, env_name: str | None, family: Family | None, command: Command) -> list[Layer]:
     """Returns the defaults that stand above those of the flags; later ones win."""
     of_family = {} if family is None else family.defaults
-    algo = str(given.find("algo") or {"algo": RunFlags.algo, **of_family, **command.defaults}["algo"])
     return [
         Layer(f"defaults of {env_name}", of_family),
         Layer(f"defaults of {command.name}", command.defaults),
@@ -303,7 +310,7 @@ def with_flags(config: Config, argv: Sequence[str], resolve_family: Callable[[st
     another env. Logs the flags without effect there. Raises ConfigError."""
     env_name = _parse_first(argv).get("env", config.env_name)
     family = resolve_family(env_name)
-    sections = all_sections(family.flags, {})
+    sections = all_sections(family.flags, {}, type(config.learning))
     flags = _parse_typed(argv, sections)
     # Another family has flags of its own, with its defaults.
     layers = [

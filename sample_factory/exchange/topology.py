@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.config import Config
 from sample_factory.config.consistency import refuse
 from sample_factory.config.flags import ConfigError
@@ -45,6 +46,7 @@ class Topology:
     buffers_for_nodes: int = 0  # size of the partition for their trajectories
     learners_per_policy: int = 1  # each trains on a share of every batch; 0: nothing is learned here
     num_inline_samplers: int = 0  # processes with rollout and policy workers; 0: separate processes for them
+    has_costs: bool = False  # whether trajectories have the costs of their steps
     # In an evaluation: how many episodes all agents together play, without a learner. None: training.
     num_episodes: int | None = None
 
@@ -203,6 +205,7 @@ def make_topology(config: Config, info: "EnvInfo", num_inline_samplers: int = 0)
         buffers_for_nodes=at_learners + max(at_learners, TRAJECTORIES_IN_A_PART) if num_nodes else 0,
         learners_per_policy=sampling.learners_per_policy,
         num_inline_samplers=num_inline_samplers,
+        has_costs=algorithm_info(config.run.algo).needs_costs,
     )
 
 

@@ -124,6 +124,7 @@ class TrajectoryBuffers:
         versions      [N, T] int32       version of the policy that acted
         generations   [N, T] int32       generation of its weights, see Stamp
         rewards       [N, T] float32     scaled and clipped; NaN where the env's reward was not finite
+        costs         [N, T] float32     as the env gave them; [N, 0] unless topology.has_costs
         terminated    [N, T] bool
         truncated     [N, T] bool
         policy_ids    [N, T] int16       policy that acted; INACTIVE where the agent did not act, or a past
@@ -153,6 +154,7 @@ class TrajectoryBuffers:
         self.versions = memory["versions"]
         self.generations = memory["generations"]
         self.rewards = memory["rewards"]
+        self.costs = memory["costs"]
         self.terminated = memory["terminated"]
         self.truncated = memory["truncated"]
         self.policy_ids = memory["policy_ids"]
@@ -285,6 +287,7 @@ def _specs(topology: Topology, layouts: Sequence[KindLayout], rnn_state_size: in
     specs["versions"] = ArraySpec((n, t), np.int32)
     specs["generations"] = ArraySpec((n, t), np.int32)
     specs["rewards"] = ArraySpec((n, t), np.float32)
+    specs["costs"] = ArraySpec((n, t if topology.has_costs else 0), np.float32)
     specs["terminated"] = ArraySpec((n, t), np.bool_)
     specs["truncated"] = ArraySpec((n, t), np.bool_)
     specs["policy_ids"] = ArraySpec((n, t), np.int16)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sample_factory.config.algorithms import BUILT_IN, registered_algorithm
+from sample_factory.config.algorithms import BUILT_IN, algorithm_info, registered_algorithm
 from sample_factory.config.config import Config
 from sample_factory.config.effects import Facts, without_effect
 from sample_factory.config.flags import ConfigError
@@ -303,7 +303,8 @@ def probe_networks(config: Config, policies: Sequence[PolicySpec], algorithm: An
     try:
         size = recurrent_state_size(config, policies)
         if algorithm not in {info.factory for info in BUILT_IN.values()}:
-            args = (config.run.algo, algorithm, policies[0], config.learning)
+            needs_costs = algorithm_info(config.run.algo).needs_costs
+            args = (config.run.algo, algorithm, policies[0], config.learning, needs_costs)
             _try_out(config, "algorithm_probe", _probe_algorithm, args)
     except ChildFailed as failure:
         if failure.is_a(ConfigError):

@@ -30,12 +30,17 @@ class AlgorithmError(PermanentFailure):
 
 
 def probe_algorithm(
-    name: str, factory: AlgorithmFactory | str, spec: PolicySpec, flags: LearningFlags
+    name: str,
+    factory: AlgorithmFactory | str,
+    spec: PolicySpec,
+    flags: LearningFlags,
+    needs_costs: bool = False,
 ) -> None:
     """In a child, because it loads torch: makes the algorithm, and calls its methods with a made-up batch.
 
-    name: --algo. Raises ConfigError if there is no such factory. Raises AlgorithmError, whose message says
-    what would be right, if the algorithm raises, lacks a method, or breaks the contract of `Algorithm`.
+    name: --algo. needs_costs: see AlgorithmInfo. Raises ConfigError if there is no such factory. Raises
+    AlgorithmError, whose message says what would be right, if the algorithm raises, lacks a method, or breaks
+    the contract of `Algorithm`.
     """
     try:
         resolved = resolve(factory)
@@ -47,6 +52,8 @@ def probe_algorithm(
     algorithm: Algorithm = _call(name, "its factory", resolved, flags, policy, np.random.default_rng(0))
     _check_members(name, algorithm)
     batch = _made_up_batch(policy, spec, flags.rollout)
+    if needs_costs:
+        batch = batch._replace(costs=torch.rand(batch.rewards.shape))
     _check_results(name, algorithm, policy, batch)
 
 

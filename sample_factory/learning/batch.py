@@ -33,6 +33,7 @@ class Batch(NamedTuple):
     active_at_end: Tensor  # [1, B] bool: the agent acts on the last observation, so that it has a value
     chunk_rnn_states: Tensor  # [N, B, H] float32: before the first step of each of N chunks of a trajectory
     resets: np.ndarray  # [T+1, B] bool, in host memory: the recurrent state is zeroed before this step
+    costs: Tensor | None = None  # [T, B] float32, 0 where not `own`; None unless the algorithm needs them
 
     def chunks(self) -> tuple[dict[str, Tensor], Tensor, np.ndarray]:
         """Cuts trajectories into C chunks of R steps for backpropagation through time.
@@ -181,4 +182,6 @@ class Batcher:
             "truncated": truncated,
             "active_at_end": active_at_end,
         }
+        if topology.has_costs:
+            arrays["costs"] = np.where(own, shared.costs[at], np.float32(0.0))
         return obs, arrays, np.concatenate([np.zeros_like(cut_after[:1]), cut_after])

@@ -271,13 +271,13 @@ class Learner:
         return {
             **self.state_dict(),
             "generation": self._generation,
-            "flags": self.flags,
+            "flags": dict(vars(self.flags)),
         }
 
     def share_state(self, state: Mapping[str, Any]) -> None:
         """Continues with the `shared_state` of another learner of this policy."""
         self.load_state_dict(state)
-        self.flags = state["flags"]
+        self.flags = replace(self.flags, **state["flags"])
         if state["generation"] != self._generation:
             self._begin_generation(state["generation"])
         self.descent.set_flags(self.flags)

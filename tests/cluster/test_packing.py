@@ -4,16 +4,22 @@ import numpy as np
 import pytest
 
 from sample_factory.cluster.packing import pack, unpack
+from sample_factory.config import algorithms
+from sample_factory.config.algorithms import AlgorithmInfo
+from sample_factory.runtime.registry import Registry
 from tests.counting import CountingEnv, make_config, make_shared, poison
 
 
-@pytest.fixture
-def two_machines():
+@pytest.fixture(params=[False, True], ids=["", "with costs"])
+def two_machines(request, monkeypatch):
     """Returns buffers of a node, full of random bytes, and those of the learner's machine, which are more."""
+    own = AlgorithmInfo("my.module:Mine", needs_costs=request.param)
+    monkeypatch.setattr(algorithms, "_REGISTRY", Registry("algo", {"APPO": own}))
     node, _ = make_shared(make_config(), CountingEnv())
     learner, _ = make_shared(make_config(num_workers=3), CountingEnv())
     rng = np.random.default_rng(1)
-    for array in (node.obs["obs"], node.outputs, node.rewards, node.versions, node.chunk_rnn_states):
+    floats = (node.rewards, node.costs, node.versions, node.chunk_rnn_states)
+    for array in (node.obs["obs"], node.outputs, *floats):
         array.view(np.uint8)[...] = rng.integers(0, 255, array.view(np.uint8).shape, np.uint8)
     for array in (node.terminated, node.truncated, node.active_at_end):
         array[...] = rng.random(array.shape) < 0.5
@@ -25,10 +31,8 @@ def test_all_arrays_that_learners_read_arrive_bit_by_bit(two_machines):
     sent = np.array([3, 1])
     received = np.array([7, 0])
     unpack(learner, pack(node, 0, sent), received)
-    names = (
-        "outputs versions generations rewards terminated truncated policy_ids active_at_end chunk_rnn_states"
-    )
-    for name in names.split():
+    names = "outputs versions generations rewards costs terminated truncated policy_ids active_at_end"
+    for name in (*names.split(), "chunk_rnn_states"):
         there, here = getattr(node, name)[sent], getattr(learner, name)[received]
         assert there.tobytes() == here.tobytes(), name
     assert node.obs["obs"][sent].tobytes() == learner.obs["obs"][received].tobytes()

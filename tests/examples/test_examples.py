@@ -105,6 +105,8 @@ def test_other_examples_with_parts_of_their_own_train_and_play(tmp_path):
         "custom_core.py": [],
         "custom_actor_critic.py": [],
         "gym_env.py": ["--env=sticky_CartPole-v1"],
+        "own_algorithm.py": ["--spo_epsilon=0.1"],
+        "lagrangian_ppo.py": ["--cost_limit=0.5"],
     }
     small = [*SERIAL, "--num_workers=1", "--num_envs_per_worker=4", "--rollout=16", "--batch_size=128"]
     lines = []

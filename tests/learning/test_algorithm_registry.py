@@ -1,10 +1,12 @@
 """What algorithms declare, and the names that --algo accepts."""
 
+from dataclasses import dataclass
+
 import pytest
 
 from sample_factory.config import algorithms
 from sample_factory.config.algorithms import BUILT_IN, register_algorithm, registered_algorithm
-from sample_factory.config.flags import ConfigError
+from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.population_flags import PbtFlags
@@ -36,9 +38,9 @@ def test_what_a_built_in_algorithm_declares_exists(name):
     assert resolve(info.factory).__module__.startswith("sample_factory.learning.algorithms")
     LearningFlags(**info.defaults)
     assert {*info.evolves} <= LearningFlags.__dataclass_fields__.keys()
-    for flag in info.refuses:
-        with pytest.raises(ConfigError, match=f"--{flag}=2 does not work with --algo={name}"):
-            parse_config(["--env=gym_CartPole-v1", f"--algo={name}", f"--{flag}=2"], resolve_family)
+    for name_of_flag in info.refuses:
+        with pytest.raises(ConfigError, match=f"--{name_of_flag}=2 does not work with --algo={name}"):
+            parse_config(["--env=gym_CartPole-v1", f"--algo={name}", f"--{name_of_flag}=2"], resolve_family)
 
 
 def test_a_users_algorithm_evolves_the_flags_of_ppo():
@@ -63,3 +65,47 @@ def test_a_registered_algorithm_is_found_without_importing_it():
 
 def test_an_algorithm_may_be_named_by_its_module():
     assert registered_algorithm("my.module:Mine") == "my.module:Mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("MAPPO", "MAPPO is unknown: .*--algo=APPO --centralized_critic=True$"),
+        ("ippo", "ippo is unknown: it is --algo=APPO, where each agent"),
+        ("SAC", "replay buffer, and there is none here; --algo=APPO"),
+        ("PPO", "--algo=APPO is PPO"),
+    ],
+)
+def test_algorithms_of_other_packages_are_answered_with_the_nearest_one(name, hint):
+    with pytest.raises(ValueError, match=hint):
+        registered_algorithm(name)
+
+
+def test_a_name_of_another_package_can_be_registered():
+    register_algorithm("SAC", "my.module:Soft")
+    assert registered_algorithm("SAC") == "my.module:Soft"
+
+
+@dataclass(frozen=True)
+class LimitFlags(LearningFlags):
+    """Batches, losses, optimizer; a limit."""
+
+    limit: float = flag(2.5, "a limit", above=0)
+
+
+def test_an_algorithm_brings_flags_of_its_own():
+    register_algorithm("MINE", "my.missing_module:Mine", {"gamma": 0.5}, flags=LimitFlags)
+    own = ["--env=gym_CartPole-v1", "--algo=MINE"]
+    assert parse_config(own, resolve_family).learning == LimitFlags(gamma=0.5)
+    config = parse_config([*own, "--limit=3"], resolve_family)
+    assert config.learning.limit == config.flat()["limit"] == config.namespace().limit == 3.0
+    with pytest.raises(ConfigError, match="limit=0.0: must be above 0"):
+        parse_config([*own, "--limit=0"], resolve_family)
+    with pytest.raises(ConfigError, match="unknown flag --limit"):
+        parse_config(["--env=gym_CartPole-v1", "--limit=3"], resolve_family)
+
+
+@pytest.mark.parametrize("flags", [PbtFlags, LimitFlags()])
+def test_flags_of_an_algorithm_extend_those_of_learning(flags):
+    with pytest.raises(TypeError, match="inherits from LearningFlags"):
+        register_algorithm("MINE", "my.missing_module:Mine", flags=flags)

@@ -1,8 +1,11 @@
 import numpy as np
 import torch
 
+from sample_factory.config import algorithms
+from sample_factory.config.algorithms import AlgorithmInfo
 from sample_factory.exchange.trajectory_buffers import WAITING
 from sample_factory.learning.batch import Batcher
+from sample_factory.runtime.registry import Registry
 from tests.counting import CountingEnv, counts, make_config, make_shared
 
 
@@ -98,3 +101,16 @@ def test_the_turns_of_a_player_follow_each_other_and_the_steps_in_which_it_waits
     assert batch.rewards[:4, 0].tolist() == [1, 3, 5, 7] and not batch.log_probs[4:].any()
     assert not batch.resets[:5].any(), "the memory goes on from turn to turn"
     assert batch.chunk_rnn_states.tolist() == [[[3] * buffers.rnn_state_size]], "a single chunk"
+
+
+def test_a_batch_has_costs_only_for_an_algorithm_that_needs_them(monkeypatch):
+    buffers, buffer = full_buffer()
+    assert Batcher(buffers, 0, torch.device("cpu")).next_batch([buffer]).costs is None
+    needs = AlgorithmInfo("my.module:Mine", needs_costs=True)
+    monkeypatch.setattr(algorithms, "_REGISTRY", Registry("algo", {"MINE": needs}))
+    buffers, buffer = full_buffer(algo="MINE")
+    buffers.costs[buffer] = np.arange(8)
+    buffers.policy_ids[buffer, 4:] = 1
+    batch = Batcher(buffers, 0, torch.device("cpu")).next_batch([buffer])
+    assert batch.costs[:, 0].tolist() == [0, 1, 2, 3, 0, 0, 0, 0], "others' steps cost nothing"
+    assert batch.costs.dtype == torch.float32 and batch.select(np.array([0, 0])).costs.shape == (8, 2)

@@ -165,7 +165,7 @@ class DoomEnv(
         if is_over or self.agent.is_out():
             return self._observation, *self._end_episode(reward)
         self._observation, reward = self.agent.step(reward)
-        return self._observation, reward, False, False, {}
+        return self._observation, reward, False, False, self.agent.score.costs
 
     def change_level(self, values: Mapping[str, Any]) -> bool:
         """Takes over a skill and a map of the same .wad in the running game, but not in a match."""

@@ -107,6 +107,7 @@ class DoomSpec:
         see `measured_variables`.
     shaping: scheme of `VariableShaping`; its rewards are added to the engine's. The engine reports the
         variables that it names, whether or not the .cfg lists them.
+    cost: scheme of `VariableShaping`; what it adds up to in a step is the step's `info["cost"]`.
     reward_healing: adds 1 to the reward of every step in which the health rose.
     objective: what an episode is judged by, reported as `true_objective`: the engine's unshaped return, the
         frags, or 1 for a match won; None: the engine's return times reward_scale.
@@ -130,6 +131,7 @@ class DoomSpec:
     time_limit_frames: int | None = None
     measurements: bool = False
     shaping: Mapping[str, Any] | None = None
+    cost: Mapping[str, Any] | None = None
     reward_healing: bool = False
     objective: Literal["engine_return", "frags", "match_won"] | None = None
     match: MatchSpec | None = None
@@ -272,6 +274,11 @@ class DoomFlags:
         "for each unit of a rise, or of a fall with the other sign; or NAME=GAIN/LOSS; in units of the "
         "scenario's rewards; none: no such rewards",
     )
+    doom_cost: tuple[str, ...] = flag(
+        (),
+        "costs of changes of game variables in a step, beside the reward: NAME=COST or NAME=GAIN/LOSS, as "
+        "--doom_shaping, e.g. HEALTH=0/1 for each point of health that is lost; none: no costs",
+    )
     doom_variables: tuple[str, ...] = flag(
         (),
         "game variables that are observed, such as HEALTH AMMO2 USER1, as the entry `variables`; as the env "
@@ -315,6 +322,7 @@ class DoomFlags:
 
     def __post_init__(self) -> None:
         parse_shaping(self.doom_shaping)  # raises
+        parse_shaping(self.doom_cost, "doom_cost")
 
 
 # Flag -> field of DoomSpec, and of EngineSettings, for which the flag has another value.

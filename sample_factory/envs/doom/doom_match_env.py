@@ -118,6 +118,7 @@ class DoomMatchEnv(
                 rewards[i], infos[i] = agent.end(engine_rewards[i], self._frameskip)
             elif not was_out[i]:
                 self._observations[i], rewards[i] = agent.step(engine_rewards[i])
+                infos[i] = dict(agent.score.costs)
         if self._bot_difficulty is not None and ended[0]:
             self._bot_difficulty.update(infos[0]["episode_extra_stats"])
         if is_over or all(self._is_out):

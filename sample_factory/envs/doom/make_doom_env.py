@@ -88,9 +88,10 @@ def engine_settings(env_name: str, spec: DoomSpec, cfg: Any) -> EngineSettings:
 
 
 def _with_flags(spec: DoomSpec, cfg: Any) -> DoomSpec:
-    """Returns the spec with the rewards and observations of the flags in place of its own."""
+    """Returns the spec with the rewards, costs and observations of the flags in place of its own."""
     chosen = {
         "shaping": parse_shaping(cfg.doom_shaping),
+        "cost": parse_shaping(cfg.doom_cost, "doom_cost"),
         "variables": tuple(cfg.doom_variables) or None,
         "buffers": tuple(cfg.doom_buffers) or None,
         "grey": cfg.doom_grey,

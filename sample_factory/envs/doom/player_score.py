@@ -5,6 +5,7 @@ from typing import Any
 
 from sample_factory.envs.doom.doom_family import DoomSpec
 from sample_factory.envs.doom.shaping_schemes import NUM_SLOTS
+from sample_factory.envs.protocol import COST
 
 # Larger changes are clipped: a rocket into a crowd must not outweigh a frag, and a player crushed by another
 # one's respawn loses a million points of health.
@@ -25,24 +26,32 @@ def match_variables(is_deathmatch: bool) -> list[str]:
 
 
 def scored_variables(spec: DoomSpec) -> list[str]:
-    """Returns the game variables that rewards and results of a spec read. Raises ValueError for a scheme of
-    another form than `VariableShaping` describes."""
-    scheme = spec.shaping or {}
+    """Returns the game variables that rewards, costs and results of a spec read. Raises ValueError for a
+    scheme of another form than `VariableShaping` describes."""
+    names = [
+        *_variables_of(spec.shaping, f"{spec.name}: shaping"),
+        *_variables_of(spec.cost, f"{spec.name}: cost"),
+    ]
+    if spec.reward_healing:
+        names.append("HEALTH")
+    if spec.match:
+        names += match_variables(spec.match.deathmatch) + (["DEAD"] if names else [])
+    return names
+
+
+def _variables_of(scheme: Mapping[str, Any] | None, name: str) -> list[str]:
+    """Returns the game variables that a scheme reads. name: of the scheme, for an error."""
+    scheme = scheme or {}
     unknown = scheme.keys() - {"delta", "selected_weapon", "first_visit"}
     if unknown:
         raise ValueError(
-            f"{spec.name}: shaping has the parts delta, selected_weapon and first_visit, not "
-            f"{', '.join(sorted(unknown))}"
+            f"{name} has the parts delta, selected_weapon and first_visit, not {', '.join(sorted(unknown))}"
         )
     names = list(scheme.get("delta", {}))
     if scheme.get("selected_weapon"):
         names += ["SELECTED_WEAPON", "SELECTED_WEAPON_AMMO"]
     if scheme.get("first_visit"):
         names += ["POSITION_X", "POSITION_Y"]
-    if spec.reward_healing:
-        names.append("HEALTH")
-    if spec.match:
-        names += match_variables(spec.match.deathmatch) + (["DEAD"] if scheme else [])
     return names
 
 
@@ -160,8 +169,9 @@ class VariableShaping:
 
 
 class PlayerScore:
-    """Computes rewards and results of one player from the engine's rewards and variables.
+    """Computes rewards, costs and results of one player from the engine's rewards and variables.
 
+    costs: the part of the info of the last step that has its cost; empty without DoomSpec.cost.
     variables: maps the names of the engine's variables, those of `scored_variables` among them, to their
         places in the lists of values.
     Raises ValueError if the objective is the result of a match and there is none.
@@ -178,7 +188,9 @@ class PlayerScore:
         self._health = variables["HEALTH"] if spec.reward_healing else None
         self._scheme = spec.shaping
         self._shaping: VariableShaping | None = None  # of the current episode
+        self._costs: VariableShaping | None = None  # of the current episode
         self._is_fresh = False  # the episode has begun, but had no step yet
+        self.costs: dict[str, float] = {}
 
     def set_scheme(self, scheme: Mapping[str, Any]) -> None:
         """Replaces the shaping scheme from the next episode on, or at once if this one had no step yet.
@@ -192,6 +204,9 @@ class PlayerScore:
     def start(self, values: Sequence[float]) -> None:
         """Begins an episode. values: of its first state."""
         self._shaping = VariableShaping(self._scheme, self._variables) if self._scheme else None
+        if self._spec.cost:
+            self._costs = VariableShaping(self._spec.cost, self._variables)
+            self._costs.step(values)
         self._at_start = values
         self._previous = values
         self._engine_return = 0.0
@@ -202,6 +217,8 @@ class PlayerScore:
         self._is_fresh = False
         self._engine_return += engine_reward
         reward = engine_reward
+        if self._costs is not None:
+            self.costs = {COST: self._costs.step(values)}
         if self._shaping is not None:
             reward += self._shaping.step(values)
         if self._health is not None:
@@ -212,10 +229,10 @@ class PlayerScore:
     def end(self, engine_reward: float, values: Sequence[float]) -> tuple[float, dict[str, Any]]:
         """Ends the episode; returns the training reward, without shaping, and the info of its last step.
 
-        values: those at the end; read for a match only.
+        values: those at the end; read for costs and for a match only.
         """
         self._engine_return += engine_reward
-        info: dict[str, Any] = {}
+        info: dict[str, Any] = {} if self._costs is None else {COST: self._costs.step(values)}
         match = self._spec.match
         stats = {}
         if match is not None:

@@ -11,14 +11,15 @@ NUM_SLOTS = 8  # of weapons
 PREFERENCE = {3: 5, 4: 5, 5: 5, 6: 10, 7: 10}
 NUMBER = r"[+-]?\d{0,9}\.?\d{1,9}(?:e-?\d)?"
 WEIGHT = re.compile(rf"(\w+)=({NUMBER})(?:/({NUMBER}))?")
-EXAMPLE = "--doom_shaping HITCOUNT=200 DAMAGE_TAKEN=-10 HEALTH=1/-0.5"
+EXAMPLE = "HITCOUNT=200 DAMAGE_TAKEN=-10 HEALTH=1/-0.5"
 
 
-def parse_shaping(weights: Sequence[str]) -> dict[str, Any] | None:
-    """Returns the scheme that --doom_shaping describes; {} for "none", None if the flag is left out.
+def parse_shaping(weights: Sequence[str], flag: str = "doom_shaping") -> dict[str, Any] | None:
+    """Returns the scheme that --doom_shaping or --doom_cost describes; {} for "none", None if the flag is
+    left out.
 
-    weights: NAME=GAIN/LOSS, the rewards for each unit by which a variable rises and by which it falls; with
-        NAME=GAIN, LOSS is -GAIN. Raises ConfigError for any other form.
+    weights: NAME=GAIN/LOSS, the rewards, or costs, for each unit by which a variable rises and by which it
+        falls; with NAME=GAIN, LOSS is -GAIN. flag: for messages. Raises ConfigError for any other form.
     """
     if tuple(weights) in ((), ("none",)):
         return {} if weights else None
@@ -27,12 +28,12 @@ def parse_shaping(weights: Sequence[str]) -> dict[str, Any] | None:
         match = WEIGHT.fullmatch(text)
         if match is None:
             raise ConfigError(
-                f"--doom_shaping: {shortened(text)} is not NAME=NUMBER or NAME=GAIN/LOSS; separate several "
-                f"by spaces, like {EXAMPLE}"
+                f"--{flag}: {shortened(text)} is not NAME=NUMBER or NAME=GAIN/LOSS; separate several "
+                f"by spaces, like --{flag} {EXAMPLE}"
             )
         name, gain, loss = match.groups()
         if name in delta:
-            raise ConfigError(f"--doom_shaping names {name} twice")
+            raise ConfigError(f"--{flag} names {name} twice")
         delta[name] = {"gain": float(gain), "loss": -float(gain) if loss is None else float(loss)}
     return {"delta": delta}
 

@@ -24,7 +24,15 @@ class PPO(BuiltInAlgorithm):
         return not self._flags.with_vtrace
 
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:
-        values = unnormalized_values(self._model, evaluation.unrolled.values)
+        return self.targets_of(
+            batch, unnormalized_values(self._model, evaluation.unrolled.values), evaluation
+        )
+
+    def targets_of(self, batch: Batch, values: Tensor, evaluation: Evaluation) -> Targets:
+        """Returns targets by V-trace or GAE, as the flags say.
+
+        values: [T+1, B], on the scale of the rewards of `batch`, which need not be those of the env.
+        """
         if self._flags.with_vtrace:
             return vtrace_targets(self._flags, batch, values, evaluation.log_ratios.detach())
         return gae_targets(self._flags, batch, values)

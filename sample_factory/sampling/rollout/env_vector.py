@@ -56,6 +56,7 @@ class EnvVector:
         topology = buffers.topology
         self.envs = envs
         self.steps_in_background = all(env.steps_in_background for env in envs)  # so `send` may be called
+        self._needs_costs = topology.has_costs
         self._takes_turns = any(env.takes_turns for env in envs)
         self._reward_scale = plan.reward_scale
         self._reward_clip = plan.reward_clip
@@ -193,7 +194,7 @@ class EnvVector:
                 costs[own] = of_env
         if costs is not None:
             self._check_costs(costs)
-        self._store(rewards, terminated, truncated)
+        self._store(rewards, terminated, truncated, 0.0 if costs is None else costs)
         self.log.add(rewards, self._active, costs)
         # An env may report the end of an agent again while the agent stays inactive: not another episode.
         self._end_episodes((terminated | truncated) & self.log.begun, end_infos)
@@ -240,7 +241,13 @@ class EnvVector:
                     row = env.scripted_action(script, agent - own.start)
                     actions[agent, : len(row)] = row
 
-    def _store(self, rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> None:
+    def _store(
+        self,
+        rewards: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        costs: np.ndarray | float = 0.0,
+    ) -> None:
         """Writes the current step to the buffers. Sets non-finite `rewards` to 0 for the episode's return."""
         scaled = rewards * self._reward_scale
         clipped = np.clip(scaled, -self._reward_clip, self._reward_clip)
@@ -250,7 +257,7 @@ class EnvVector:
         policy_ids = np.where(is_trained_on, self._players.policies, INACTIVE)
         if self._takes_turns:
             policy_ids[~self._active & self.log.begun & self._players.is_live] = WAITING
-        self.memory.store(clipped, terminated, truncated, policy_ids)
+        self.memory.store(clipped, terminated, truncated, policy_ids, costs)
 
     def _check_costs(self, costs: np.ndarray) -> None:
         """Raises EnvContractError, which names the env and the agent, unless all costs are finite."""
@@ -295,6 +302,12 @@ class EnvVector:
                 finished.append(agent)
                 infos.append(info)
         if finished:
+            if self._needs_costs and not self.log.has_costs:
+                name = self.envs[finished[0] // self._agents_per_env].name
+                raise EnvContractError(
+                    f"{name}: the algorithm needs info[{COST!r}], a number in each step, and an episode has "
+                    "ended without one"
+                )
             self.log.end(finished, self._players.players_of(finished), infos)
             over = self.log.end_matches(finished)
             self._begin_episodes(finished, over)

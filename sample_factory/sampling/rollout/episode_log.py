@@ -36,6 +36,7 @@ class EpisodeLog:
 
     reports_infos: whether the report of an episode contains the info of its last step.
     reports_matches: whether the result of each match is reported too.
+    has_costs: whether a step has had a cost.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class EpisodeLog:
         self._first_id = first_id
         self._returns = np.zeros(num_agents)
         self._costs = np.zeros(num_agents)
-        self._has_costs = False  # once a step has had one
+        self.has_costs = False  # once a step has had one
         self._lengths = np.zeros(num_agents, np.int64)  # in steps
         self._matches = [MatchLog(agents_per_env, teams) for _ in env_names]
         self._reports: list[Report] = []
@@ -77,7 +78,7 @@ class EpisodeLog:
         self._returns += np.where(self.begun, rewards, 0.0)
         if costs is not None:
             self._costs += np.where(self.begun, costs, 0.0)
-            self._has_costs = True
+            self.has_costs = True
 
     def add_random_step(self, env: int, result: StepResult, active: np.ndarray | None) -> None:
         """Adds a step of an env before the first action of its policies. An episode that began with random
@@ -92,7 +93,7 @@ class EpisodeLog:
         if result.costs is not None:
             costs = np.asarray(result.costs)
             self._costs[own] += np.where(self.begun[own] & np.isfinite(costs), costs, 0.0)
-            self._has_costs = True
+            self.has_costs = True
         for agent in np.flatnonzero(np.logical_or(result.terminated, result.truncated)).tolist():
             if not result.end_infos.get(agent, EMPTY_INFO).get(EPISODE_CONTINUES):
                 self._clear(own.start + agent)
@@ -122,7 +123,7 @@ class EpisodeLog:
             if player.is_live:
                 agent_id = self._first_id + agent
                 stats, left_out = extra_stats(info)
-                if self._has_costs:
+                if self.has_costs:
                     stats.setdefault(COST, cost)
                 if left_out:
                     self._log_left_out(agent, left_out)

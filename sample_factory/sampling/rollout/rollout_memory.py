@@ -19,6 +19,7 @@ class RolloutMemory:
         topology = buffers.topology
         self._buffers = buffers
         self._rollout = topology.rollout
+        self._has_costs = topology.has_costs
         self._worker_index = worker_index
         first_id = topology.agent_id(worker_index, split, 0)
         self._agent_ids = np.arange(first_id, first_id + topology.agents_per_split)
@@ -59,11 +60,19 @@ class RolloutMemory:
         return self._buffers.outputs[self.buffer_indices, self.step, self._action_columns]
 
     def store(
-        self, rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, policy_ids: np.ndarray
+        self,
+        rewards: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        policy_ids: np.ndarray,
+        costs: np.ndarray | float = 0.0,
     ) -> None:
         """Writes the results of the current step, each [agents]. What an agent gets while it waits for its
-        turn is added to its last turn, if that is in this rollout."""
+        turn is added to its last turn, if that is in this rollout. costs: unused unless topology.has_costs.
+        """
         at = (self.buffer_indices, self.step)
+        if self._has_costs:
+            self._buffers.costs[at] = costs
         self._buffers.rewards[at] = rewards
         self._buffers.terminated[at] = terminated
         self._buffers.truncated[at] = truncated
@@ -73,6 +82,8 @@ class RolloutMemory:
         if len(waiting):
             last = (self.buffer_indices[waiting], self._last_turns[waiting])
             self._buffers.rewards[last] += rewards[waiting]
+            if self._has_costs:
+                self._buffers.costs[last] += self._buffers.costs[self.buffer_indices[waiting], self.step]
             self._buffers.terminated[last] |= terminated[waiting]
             self._buffers.truncated[last] |= truncated[waiting]
 

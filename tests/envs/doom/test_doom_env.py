@@ -373,6 +373,20 @@ def test_the_flag_replaces_the_shaping_of_the_env(make_env):
     assert make_env("doom_battle", doom_shaping=("none",)).get_default_reward_shaping() == {}
 
 
+def test_the_health_that_a_player_loses_until_it_dies_costs_as_the_flag_says(make_env):
+    env = make_env("doom_health_gathering", doom_cost=("HEALTH=0/1",), env_frameskip=50)
+    env.reset(seed=1)
+    game = env._engine.game
+    at_start = game.get_game_variable(vizdoom.GameVariable.HEALTH)
+    costs, terminated = [], False
+    while not terminated:
+        *_, terminated, truncated, info = env.step(0)
+        assert not truncated
+        costs.append(info["cost"])
+    at_end = game.get_game_variable(vizdoom.GameVariable.HEALTH)
+    assert at_end <= 0 < costs[-1] and sum(costs) == at_start - at_end
+
+
 def test_a_variable_that_the_engine_does_not_have_is_named_with_the_nearest(make_env):
     shaping = {"delta": {"HELTH": {"gain": 1.0, "loss": -1.0}}}
     with pytest.raises(ValueError, match="my_env: ViZDoom has no game variable HELTH; did you mean HEALTH?"):

@@ -3,7 +3,7 @@ import pytest
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.doom.action_spaces import flat
 from sample_factory.envs.doom.doom_family import DoomFlags, DoomSpec
-from sample_factory.envs.doom.player_score import VariableShaping, scored_variables
+from sample_factory.envs.doom.player_score import PlayerScore, VariableShaping, scored_variables
 from sample_factory.envs.doom.shaping_schemes import AGAINST_BOTS, SELF_PLAY, parse_shaping
 
 NAMES = (*AGAINST_BOTS["delta"], "SELECTED_WEAPON", "SELECTED_WEAPON_AMMO", "DEAD")
@@ -128,3 +128,22 @@ def test_a_weight_of_another_form_is_refused_with_an_example(text):
 def test_a_variable_has_one_weight():
     with pytest.raises(ConfigError, match="^--doom_shaping names HEALTH twice"):
         DoomFlags(doom_shaping=("HEALTH=1", "HEALTH=2"))
+
+
+def test_costs_are_changes_of_variables_from_the_first_step_to_the_last_and_no_rewards():
+    cost = parse_shaping(("HEALTH=0/1",), "doom_cost")
+    spec = DoomSpec("my_env", "basic.cfg", flat(4), cost=cost)
+    assert scored_variables(spec) == ["HEALTH"]
+    score = PlayerScore(spec, {"HEALTH": 0})
+    for _ in range(2):
+        score.start([100.0])
+        assert score.step(0.5, [70.0]) == 0.5 and score.costs == {"cost": 30.0}
+        assert score.step(0.5, [95.0]) == 0.5 and score.costs == {"cost": 0.0}
+        assert score.end(0.0, [0.0]) == (0.0, {"cost": 95.0})
+
+
+def test_errors_of_costs_name_their_flag():
+    with pytest.raises(ConfigError, match="^--doom_cost: HEALTH is not .* like --doom_cost HITCOUNT=200 "):
+        DoomFlags(doom_cost=("HEALTH",))
+    with pytest.raises(ValueError, match="my_env: cost has the parts delta, .*, not health"):
+        scored_variables(DoomSpec("my_env", "basic.cfg", flat(4), cost={"health": 1.0}))

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from sample_factory.config import algorithms
+from sample_factory.config.algorithms import AlgorithmInfo
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.protocol import (
     EPISODE_CONTINUES,
@@ -14,6 +16,7 @@ from sample_factory.envs.protocol import (
 )
 from sample_factory.exchange.messages import EpisodeReport, Incident
 from sample_factory.exchange.trajectory_buffers import INACTIVE, WAITING
+from sample_factory.runtime.registry import Registry
 from sample_factory.sampling.rollout import env_vector
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from tests.counting import (
@@ -480,6 +483,44 @@ def test_the_sum_of_an_episodes_costs_is_a_statistic_unless_the_env_has_its_own_
     assert len(reports) > 5 and {report.agent_id for report in reports} == {0, 1}
     for report in reports:
         assert report.extra_stats["cost"] == (2 * report.length if report.agent_id == 0 else 0.5)
+
+
+@pytest.fixture
+def stores_costs(monkeypatch):
+    own = AlgorithmInfo("my.module:Mine", needs_costs=True)
+    monkeypatch.setattr(algorithms, "_REGISTRY", Registry("algo", {"APPO": own}))
+
+
+@pytest.mark.usefixtures("stores_costs")
+def test_trajectories_have_the_costs_of_their_steps_and_0_in_steps_without_one():
+    vector, buffers = make_vector()
+    for env_id, env in enumerate(vector.envs):
+        env.adapted = adapt(Costly(env_id, 1, 1000) if env_id else CountingEnv(env_id, 1, 1000))
+    vector.reset([None, None], [0, 0], no_actions)
+    play(vector, buffers, 1)
+    vector.envs[1].loses = (1,)
+    play(vector, buffers, 2)
+    stored = buffers.costs[vector.memory.buffer_indices, :3]
+    assert stored.tolist() == [[0, 0, 0], [2, 0, 2]], "the second step of env 1 was lost"
+
+
+@pytest.mark.usefixtures("stores_costs")
+def test_what_a_player_costs_while_it_waits_for_its_turn_counts_for_its_last_one():
+    memory = make_vector()[0].memory
+    nothing, none = np.zeros(2), np.zeros(2, bool)
+    memory.store(nothing, none, none, np.array([0, 0]), np.array([1.0, 2.0]))
+    memory.step = 1
+    memory.store(nothing, none, none, np.array([WAITING, 0]), np.array([4.0, 8.0]))
+    assert memory._buffers.costs[memory.buffer_indices, :2].tolist() == [[5.0, 4.0], [2.0, 8.0]]
+
+
+@pytest.mark.usefixtures("stores_costs")
+def test_an_env_without_costs_is_refused_where_the_algorithm_needs_them():
+    vector, buffers = make_vector()
+    with pytest.raises(
+        EnvContractError, match="env 0 .counting.: the algorithm needs info..cost.., a number"
+    ):
+        play(vector, buffers, 9)
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
