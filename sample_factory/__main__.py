@@ -38,7 +38,7 @@ def dispatch(argv: Sequence[str]) -> int:
     from sample_factory import __version__
     from sample_factory.config.flags import ConfigError
     from sample_factory.config.help import overview, show
-    from sample_factory.config.unknown_flags import nearest
+    from sample_factory.runtime.registry import did_you_mean
 
     modules = {module.rpartition(".")[2]: module for module in COMMANDS}
     if not argv or argv[0] in ("-h", "--help", "--help=all", "help"):
@@ -53,7 +53,7 @@ def dispatch(argv: Sequence[str]) -> int:
         raise ConfigError(f"a command is missing before {name}, e.g. python -m sample_factory train {name}")
     if name not in modules:
         raise ConfigError(
-            f"unknown command {name}{nearest(name, modules) or '.'} Known: {', '.join(modules)}"
+            f"unknown command {name}{did_you_mean(name, modules) or '.'} Known: {', '.join(modules)}"
         )
     code: int = _module(modules[name]).main(argv[1:])
     return code

@@ -1,12 +1,12 @@
 """Errors for names that are no flags, with the flag that was probably meant."""
 
 import argparse
-import difflib
 from collections.abc import Collection, Sequence
 from typing import NoReturn
 
 from sample_factory.config.command import Command
 from sample_factory.config.flags import ConfigError
+from sample_factory.runtime.registry import did_you_mean
 
 CUTOFF = 0.7  # similarity below which a word is no suggestion
 # Our flag, or what to write -> its names in Stable-Baselines3, CleanRL, RLlib and PufferLib.
@@ -60,12 +60,6 @@ _WITHOUT_COUNTERPART = {
 }
 
 
-def nearest(word: str, known: Collection[str], dashes: str = "") -> str:
-    """Returns '; did you mean X?', with dashes before X, or an empty string if no known word is similar."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=CUTOFF)
-    return f"; did you mean {dashes}{close[0]}?" if close else ""
-
-
 def suggestion(name: str, known: Collection[str]) -> str:
     """Returns the end of an error message about an unknown flag; an empty string if there is nothing to say.
 
@@ -78,7 +72,7 @@ def suggestion(name: str, known: Collection[str]) -> str:
     if flag and flag[2:].replace("=", " ").replace(",", " ").split()[0] in known:
         return f": here it is {flag}"
     text = _WITHOUT_COUNTERPART.get(plain)
-    return f": {text}" if text else nearest(plain, known, "--")
+    return f": {text}" if text else did_you_mean(plain, known, CUTOFF, "--")
 
 
 def refuse_unknown_flags(parser: argparse.ArgumentParser, rest: Sequence[str], hint: str = "") -> None:

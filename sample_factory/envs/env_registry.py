@@ -23,10 +23,10 @@ from sample_factory.envs.env_family import (
     UnknownEnvError,
 )
 from sample_factory.envs.family_flags import flags_of_parameters
-from sample_factory.envs.name_suggestions import did_you_mean, suggest_name
+from sample_factory.envs.name_suggestions import suggest_name
 from sample_factory.envs.packages import MissingPackage, how_to_install, is_installed, missing_package
 from sample_factory.envs.v1_registration import ParserRecorder, joined
-from sample_factory.runtime.registry import WrongPath, resolve
+from sample_factory.runtime.registry import WrongPath, did_you_mean, resolve
 
 V1ParserFunction = Callable[[str, argparse.ArgumentParser], object]
 
@@ -256,7 +256,7 @@ def _unknown_env_message(env_name: str, names: Collection[str]) -> str:
         return f"--env={env_name} is the beginning of a name; complete it{_completions(env_name)}"
     if names:
         family = env_name.partition("_")[0]
-        hint = did_you_mean(env_name, names, cutoff=0.5)
+        hint = did_you_mean(env_name, names, 0.5) or "."
         return f"unknown env {env_name!r}{hint} --env={family} lists all {len(names)}"
     listed = [known for entry in _FAMILIES.values() for known in entry.names() or ()]
     name = suggest_name(env_name, listed)

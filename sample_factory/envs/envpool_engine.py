@@ -13,11 +13,11 @@ from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.envs.family_flags import ENVPOOL, parse_env_kwargs, vector_env_copies_flag
 from sample_factory.envs.headless import has_display
-from sample_factory.envs.name_suggestions import did_you_mean
 from sample_factory.envs.packages import MissingPackage, is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.runtime.cpu import cpu_limit, num_usable_cores
 from sample_factory.runtime.failures import one_line
+from sample_factory.runtime.registry import did_you_mean
 
 if TYPE_CHECKING:
     from sample_factory.envs.envpool_vector_env import EnvPoolVectorEnv
@@ -122,7 +122,7 @@ def suite_of(task_id: str) -> str:
     from envpool.registration import registry
 
     if task_id not in registry.specs:
-        hint = did_you_mean(task_id, registry.specs, 0.5, PREFIX)
+        hint = did_you_mean(task_id, registry.specs, 0.5, PREFIX) or "."
         raise UnknownEnvError(f"unknown env '{PREFIX}{task_id}': EnvPool has no such id{hint}")
     module: str = registry.specs[task_id][0]
     return module.removeprefix("envpool.")

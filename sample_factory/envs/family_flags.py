@@ -1,7 +1,6 @@
 """Flags that several families have: --env_kwargs, --vector_env_copies and --env_engine."""
 
 import dataclasses
-import difflib
 import functools
 import inspect
 import json
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sample_factory.config.flags import ConfigError, flag, shortened
 from sample_factory.envs.packages import is_installed
 from sample_factory.runtime import gpu
+from sample_factory.runtime.registry import did_you_mean
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -83,10 +83,9 @@ def check_env_kwargs(
     names += [name for name in others if name not in names]
     for name in kwargs:
         if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
+            hint = did_you_mean(name, names) or ";"
             known = f"it has {', '.join(names)}" if names else "it has none"
-            raise ConfigError(f"--env_kwargs: env {env_name!r} has no argument {name!r}; {hint}{known}")
+            raise ConfigError(f"--env_kwargs: env {env_name!r} has no argument {name!r}{hint} {known}")
 
 
 def vector_env_copies_flag(default: int | None, advice: str = "") -> Any:

@@ -21,11 +21,11 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs import family_flags
 from sample_factory.envs.conventions import convention_of
 from sample_factory.envs.env_family import FamilyParts, UnknownEnvError
-from sample_factory.envs.name_suggestions import did_you_mean
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.wrappers.frame_stack import FrameSkip
 from sample_factory.runtime.log import log
+from sample_factory.runtime.registry import did_you_mean
 
 PREFIX = "gym_"
 RULE = f"for an env of another package, name the module that registers it: {PREFIX}<module>:<id>"
@@ -306,7 +306,7 @@ def _why_unknown(full_env_name: str, module: str | None, env_id: str) -> str:
         suggested = prefix + get_env_id(namespace, name, newest)
         return f"env {full_env_name!r}: {fault}; the newest is {suggested}"
     hint = did_you_mean(env_id, gym.registry, 0.75, prefix)
-    if hint != ".":
+    if hint:
         return f"unknown env {full_env_name!r}{hint}"
     if module is not None:
         return f"unknown env {full_env_name!r}: {module} registers no such id with Gymnasium"

@@ -14,9 +14,9 @@ from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs import family_flags
 from sample_factory.envs.env_family import FamilyParts, UnknownEnvError
 from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool, options_of_user
-from sample_factory.envs.name_suggestions import did_you_mean
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig
+from sample_factory.runtime.registry import did_you_mean
 from sample_factory.spaces.observations import Indices
 
 PREFIX = "minigrid_"
@@ -169,7 +169,7 @@ def find_id(full_env_name: str) -> str:
         if suite + name in ids:
             return suite + name
     short = [env_id.removeprefix(suite) for suite in SUITES for env_id in ids]
-    hint = did_you_mean(name, [*ids, *short], 0.5, PREFIX)
+    hint = did_you_mean(name, [*ids, *short], 0.5, PREFIX) or "."
     raise UnknownEnvError(f"unknown env {full_env_name!r}{hint} {RULE}")
 
 

@@ -10,16 +10,6 @@ VERSION = re.compile(r"[-_]v(\d+)$")
 CUTOFF = 0.75  # similarity below which a name is no suggestion
 
 
-def did_you_mean(name: str, known: Iterable[str], cutoff: float, prefix: str = "") -> str:
-    """Returns "; did you mean X?" with the nearest known name after the prefix, or "." if none is near.
-
-    Upper and lower case are the same. cutoff: similarity below which a name is no suggestion.
-    """
-    by_lower = {other.lower(): other for other in known}
-    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
-    return f"; did you mean {prefix}{by_lower[close[0]]}?" if close else "."
-
-
 def suggest_name(env_name: str, listed: Iterable[str]) -> str | None:
     """Returns the full name that was probably meant; None if no known name is similar.
 

@@ -11,8 +11,8 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.trust import PETTINGZOO_GROUPS
 from sample_factory.envs import family_flags
 from sample_factory.envs.env_family import FamilyParts, UnknownEnvError
-from sample_factory.envs.name_suggestions import did_you_mean
 from sample_factory.envs.protocol import EnvConfig
+from sample_factory.runtime.registry import did_you_mean
 
 PREFIX = "pettingzoo_"
 FUNCTION = "parallel_env"  # the name in PettingZoo's own modules
@@ -71,7 +71,7 @@ def find_function(full_env_name: str) -> tuple[str, str]:
 
     folder = name.rpartition(".")[0]
     games = pkgutil.iter_modules([f"{path}/{folder}" for path in pettingzoo.__path__])
-    hint = did_you_mean(name, [f"{folder}.{game.name}" for game in games], 0.5, PREFIX)
+    hint = did_you_mean(name, [f"{folder}.{game.name}" for game in games], 0.5, PREFIX) or "."
     raise UnknownEnvError(f"unknown env {full_env_name!r}{hint} {RULE}")
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from sample_factory.config.command import Command
 from sample_factory.config.flags import ConfigError, flag
-from sample_factory.config.unknown_flags import nearest
 from sample_factory.launch.command_line import main_of
 from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting import plot_command
@@ -26,6 +25,7 @@ from sample_factory.plotting.plot_groups import (
     group_labelled,
     read_runs,
 )
+from sample_factory.runtime.registry import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def plot(flags: CurveFlags) -> None:
         envs = list(dict.fromkeys(group.env for group in groups))
         for env, _ in levels:
             if env not in envs:
-                raise ConfigError(f"--level={env}=...: no experiment has that env{nearest(env, envs)}")
+                raise ConfigError(f"--level={env}=...: no experiment has that env{did_you_mean(env, envs)}")
         averaging = Averaging(flags.against, flags.band, flags.smooth)
         lines = draw_picture(groups, Path(flags.out), tags, averaging, flags.title, levels)
     plot_command.report([*lines, *notes], flags.out)

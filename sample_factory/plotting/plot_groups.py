@@ -14,7 +14,6 @@ from sample_factory.config.experiment_folder import PROVENANCE_KEYS
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import NOT_RESUMED_FLAGS
 from sample_factory.config.sections import RETIRED_FLAGS
-from sample_factory.config.unknown_flags import nearest
 from sample_factory.evaluation.result_statistics import t_quantile
 from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting.drawing import MAX_COLUMNS, Line, Panel, draw_panels
@@ -26,6 +25,7 @@ from sample_factory.plotting.read_summaries import (
     label_of,
     read_experiment,
 )
+from sample_factory.runtime.registry import did_you_mean
 
 Folder = str | os.PathLike[str]
 
@@ -249,7 +249,7 @@ def group_by_flags(
     known = dict.fromkeys(name for experiment in experiments for name in experiment.flags)
     for name in names or ():
         if name not in known:
-            raise ConfigError(f"--group_by={name}: no experiment has that flag{nearest(name, known)}")
+            raise ConfigError(f"--group_by={name}: no experiment has that flag{did_you_mean(name, known)}")
     compared = [name for name in known if name not in NOT_THE_EXPERIMENT] if names is None else names
     if names is not None:
         experiments = sorted(

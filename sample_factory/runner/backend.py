@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Protocol
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.unknown_flags import nearest
 from sample_factory.runner.run_job import Job
 from sample_factory.runner.runner_flags import RunnerFlags
 from sample_factory.runtime.child import kill_group
 from sample_factory.runtime.files import open_file
-from sample_factory.runtime.registry import WrongPath, import_attribute
+from sample_factory.runtime.registry import Registry, WrongPath, import_attribute
 
 GPUS = "CUDA_VISIBLE_DEVICES"
 
@@ -61,13 +60,8 @@ BACKENDS: Mapping[str, str] = {
 
 def find_backend(name: str) -> BackendFactory:
     """Returns the class of a backend: one of BACKENDS, or "module:attribute". Raises ConfigError."""
-    if name not in BACKENDS and ":" not in name:
-        raise ConfigError(
-            f"--runner={name}: no such backend{nearest(name, BACKENDS) or '.'} Use "
-            f"{', '.join(BACKENDS)}, or module:Class for your own"
-        )
     try:
-        factory: BackendFactory = import_attribute(BACKENDS.get(name, name))
+        factory: BackendFactory = import_attribute(Registry("runner", BACKENDS).find(name))
     except (WrongPath, ModuleNotFoundError) as error:
         raise ConfigError(f"--runner={name}: {error}") from None
     return factory

@@ -2,7 +2,7 @@
 
 import difflib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sample_factory.runtime.failures import ConfigError
@@ -32,6 +32,16 @@ def resolve(part: Any) -> Any:
     Raises what `import_attribute` raises.
     """
     return import_attribute(part) if isinstance(part, str) else part
+
+
+def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6, prefix: str = "") -> str:
+    """Returns "; did you mean X?" with the nearest known word after the prefix, or "" if none is near.
+
+    Upper and lower case are the same. cutoff: similarity below which a word is no suggestion.
+    """
+    by_lower = {other.lower(): other for other in known}
+    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
+    return f"; did you mean {prefix}{by_lower[close[0]]}?" if close else ""
 
 
 class Registry:
@@ -68,10 +78,8 @@ class Registry:
         """
         if name in self._factories or ":" in name:
             return self._factories.get(name, name)
-        upper = {known.upper(): known for known in self._factories}
-        close = [upper[found] for found in difflib.get_close_matches(name.upper(), upper, n=1)]
-        hint = f"did you mean {close[0]}? " if close else ""
+        hint = did_you_mean(name, self._factories) or ";"
         names = ", ".join(sorted(self._factories)) or "none"
         raise ConfigError(
-            f"--{self._flag}={name} is unknown; {hint}known: {names}; {self._advice}or use module:attribute"
+            f"--{self._flag}={name} is unknown{hint} known: {names}; {self._advice}or use module:attribute"
         )

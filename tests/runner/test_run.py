@@ -180,7 +180,7 @@ def test_a_description_that_raises_shows_the_users_frames_and_starts_nothing(gri
         (["--run=no_grid"], "there is no module no_grid"),
         (["--run=no_grid.py"], "there is no such file"),
         (["--run=program"], "RUN_DESCRIPTION is missing"),
-        (["--runner=slrm"], "--runner=slrm: no such backend; did you mean slurm?"),
+        (["--runner=slrm"], "--runner=slrm is unknown; did you mean slurm?"),
         (["--runner=my_backend:Mine"], "No module named 'my_backend'"),
         (["--max_parallel=0"], "--max_parallel=0: must be at least 1"),
         (["--num_gpus=4", "--experiments_per_gpu=1"], "--num_gpus=4: CUDA_VISIBLE_DEVICES=5 has only 1"),

@@ -1,11 +1,11 @@
 """Levels of DeepMind Lab: the envs of version 1, DMLab-30, and scores in relation to people's."""
 
-import difflib
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sample_factory.envs.env_family import UnknownEnvError
+from sample_factory.runtime.registry import did_you_mean
 
 PREFIX = "dmlab_"
 FOLDER = "contributed/dmlab30/"
@@ -109,10 +109,10 @@ def find_spec(full_env_name: str) -> DmlabSpec:
     name = full_env_name.removeprefix(PREFIX)
     if name in SPECS:
         return SPECS[name]
-    close = difflib.get_close_matches(name, NAMES, n=1, cutoff=CUTOFF)
-    if close and name not in NAMES and "/" not in name:
+    hint = did_you_mean(name, NAMES, CUTOFF, PREFIX)
+    if hint and name not in NAMES and "/" not in name:
         raise UnknownEnvError(
-            f"unknown env {full_env_name!r}; did you mean {PREFIX}{close[0]}? A level of your own needs a "
+            f"unknown env {full_env_name!r}{hint} A level of your own needs a "
             f"folder in its name: {PREFIX}folder/{name}"
         )
     return _spec(name)

@@ -23,8 +23,8 @@ from sample_factory.envs.doom.doom_family import (
 )
 from sample_factory.envs.doom.engine_resources import ENGINE_PROGRAM, LOOPBACK
 from sample_factory.envs.doom.wad import check_starts, map_names
-from sample_factory.envs.name_suggestions import CUTOFF, did_you_mean
 from sample_factory.runtime.log import log
+from sample_factory.runtime.registry import did_you_mean
 
 _stderr_lock = threading.Lock()  # of the process's error output, see `scenario_game`
 # How long the engines of a match look for each other. Their owner gives up earlier, see DoomEngine.halt.
@@ -137,7 +137,7 @@ def _add_variables(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
     known = vizdoom.GameVariable.__members__
     for name in settings.variables:
         if name not in known:
-            hint = did_you_mean(name, known, CUTOFF)
+            hint = did_you_mean(name, known)
             raise ValueError(f"{settings.env_name}: ViZDoom has no game variable {name}{hint}")
         if known[name] not in game.get_available_game_variables():
             game.add_available_game_variable(known[name])
