@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sample_factory.evaluation.evaluate import evaluate
     from sample_factory.evaluation.load_policy import load_policy
     from sample_factory.exporting import export_onnx
+    from sample_factory.mainloop.level_choice import LevelChoice, register_level_choice
     from sample_factory.mainloop.observer import Observer, register_observer
     from sample_factory.mainloop.run_result import RunResult, TrainingFailed
     from sample_factory.models.network_registry import (
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ConfigError",
+    "LevelChoice",
     "Observer",
     "RunResult",
     "TrainingFailed",
@@ -44,12 +46,14 @@ __all__ = [
     "register_decoder",
     "register_encoder",
     "register_env",
+    "register_level_choice",
     "register_matchmaking",
     "register_observer",
     "run",
 ]
 _MODULES = {
     "ConfigError": "sample_factory.config.flags",
+    "LevelChoice": "sample_factory.mainloop.level_choice",
     "Observer": "sample_factory.mainloop.observer",
     "RunResult": "sample_factory.mainloop.run_result",
     "TrainingFailed": "sample_factory.mainloop.run_result",
@@ -63,6 +67,7 @@ _MODULES = {
     "register_decoder": "sample_factory.models.network_registry",
     "register_encoder": "sample_factory.models.network_registry",
     "register_env": "sample_factory.envs.env_registry",
+    "register_level_choice": "sample_factory.mainloop.level_choice",
     "register_matchmaking": "sample_factory.sampling.matchmaking.matchmaking",
     "register_observer": "sample_factory.mainloop.observer",
     "run": "sample_factory.training.run",

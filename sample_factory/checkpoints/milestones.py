@@ -134,6 +134,10 @@ class MilestoneSchedule:
         self._now = now
         self._not_before = now()
 
+    def request(self) -> None:
+        """Makes a milestone due."""
+        self._is_overdue = True
+
     def is_due(self, env_frames: int) -> bool:
         """Returns whether to save a milestone now. env_frames: that the policy was trained on so far."""
         self._is_overdue |= self._time_is_due()

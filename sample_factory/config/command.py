@@ -82,7 +82,7 @@ _READS_EXPERIMENT = "env experiment experiments_root train_dir cfg trust_code "
 _READS_NETWORK = "model normalize_returns "
 _IGNORES = (
     "policy_initialization policy_init_gain initial_stddev centralized_critic centralized_critic_sees "
-    "env_both_ends"
+    "env_both_ends level_choice"
 )
 _READS_CHOICE = "eval_deterministic continuous_actions_sample eval_env_frameskip "
 FILMS = dict.fromkeys(

@@ -72,6 +72,8 @@ class FlagOptions(NamedTuple):
     repeats: of a list to which each mention of the flag adds a value.
     is_positional: the value or list is typed without a name.
     is_bare: a bool that is never followed by a value, since a positional argument may follow.
+    levels: of a family: "module:function" that returns the levels that the flag lists, see `register_env`; it
+        is called with all flags as attributes.
     actions: see `script_flag`.
     """
 
@@ -90,6 +92,7 @@ class FlagOptions(NamedTuple):
     repeats: bool = False
     is_positional: bool = False
     is_bare: bool = False
+    levels: str = ""
     actions: Sequence[argparse.Action] | None = None
 
 

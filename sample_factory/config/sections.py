@@ -311,6 +311,19 @@ class EnvFlags:
         "the env means it, else terminated",
         choices=("auto", "terminated", "truncated"),
     )
+    levels: tuple[str, ...] = flag(
+        (),
+        "variants of the env, of which each episode plays one: FLAG=VALUE[,FLAG=VALUE] of the env or of its "
+        "make_env, another env of its family, or a name given to register_env; results are shown by level",
+        names_code=True,
+    )
+    level_choice: str = flag(
+        "fixed",
+        "which level an env plays; fixed: always the same one, by the number of the env; uniform: drawn for "
+        "each episode; sequence: one after another, with equal shares of --train_for_env_steps; progress: "
+        "drawn by how much the mean reward of a level changes; or a name given to register_level_choice",
+        names_code=True,
+    )
 
 
 TRAINING_SECTIONS: dict[str, type] = {

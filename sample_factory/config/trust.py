@@ -256,8 +256,11 @@ def code_named_in(values: Mapping[str, Any]) -> list[str]:
 
 def _is_code(flag: str, text: str) -> bool:
     """Returns whether the value of a flag that may name code does."""
-    if flag == "env":
-        return ":" in text or ".." in text or FOREIGN_PETTINGZOO.match(text) is not None
+    if flag in ("env", "levels"):
+        # The value of a level may be an argument of the function that makes the env.
+        arguments = re.findall(r"=([^,]*)", text) if flag == "levels" else ()
+        is_argument = any(not _is_number(value) and value not in ("True", "False") for value in arguments)
+        return ":" in text or ".." in text or is_argument or FOREIGN_PETTINGZOO.match(text) is not None
     return ":" in text
 
 
@@ -286,7 +289,12 @@ def _have_names(flags: str) -> bool:
             name, _, text = word[2:].partition("=")
         # A text for a flag of an env family may be a path.
         is_plain = name in FLAG_NAMES or text in ("", "True", "False") or _is_number(text)
-        if name in places or MARKS.search(word) or not is_plain or (name == "env" and _is_code(name, text)):
+        if (
+            name in places
+            or MARKS.search(word)
+            or not is_plain
+            or (name in ("env", "levels") and _is_code(name, text))
+        ):
             return True
     return False
 

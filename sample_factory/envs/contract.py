@@ -12,6 +12,8 @@ import numpy as np
 from gymnasium import spaces
 
 from sample_factory.envs.protocol import COST, EnvContractError, Info, check_array
+from sample_factory.spaces.actions import action_layout
+from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import Indices
 
 NUM_CHECKED = 4  # observations of each agent that are checked in full
@@ -205,3 +207,20 @@ def check_agent_results(terminated: Sequence[Any], truncated: Sequence[Any], inf
             to_bool(name, flag)
     for info in infos:
         check_info(info, "step")
+
+
+def same_layout(first: AgentKinds, second: AgentKinds) -> bool:
+    """Returns whether two envs fit the same buffers and networks: these do not depend on the bounds of a
+    Box."""
+    return _layout(first) == _layout(second)
+
+
+def _layout(kinds: AgentKinds) -> list[Any]:
+    observed = [
+        {
+            key: (box.shape, box.dtype, box.sizes if isinstance(box, Indices) else None)
+            for key, box in kind.observation.spaces.items()
+        }
+        for kind in kinds.spaces
+    ]
+    return [kinds.of_agent, observed, [action_layout(kind.action) for kind in kinds.spaces]]

@@ -5,7 +5,8 @@ import dataclasses
 import functools
 import inspect
 import keyword
-from collections.abc import Callable, Collection, Mapping, Sequence
+import types
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from sample_factory.envs.family_flags import FLAG_OF_PARAMETER, device_of_env
@@ -16,6 +17,7 @@ from sample_factory.envs.v1_registration import joined
 from sample_factory.runtime.failures import ConfigError, PermanentFailure
 
 MakeEnv = Callable[..., Any]
+Levels = Mapping[str, Mapping[str, Any]]  # by name, the values of each level
 Defaults = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
 
 
@@ -49,6 +51,7 @@ class FamilyParts(NamedTuple):
 
     follows_observation: whether flags without a default of the family get one that suits the observation, see
         config/observation_defaults.py; or a function of the env's name that says so.
+    levels: see `register_env`.
     """
 
     make_env: MakeEnv | str
@@ -58,6 +61,7 @@ class FamilyParts(NamedTuple):
     metrics: type[FamilyMetrics] | str | None = None
     example: str | None = None
     follows_observation: bool | Callable[[str], bool] = False
+    levels: Levels | str = types.MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +73,7 @@ class EnvFamily:
     action_repeat: how often an env steps with each action; above 1 with --eval_env_frameskip only.
     render_mode: for `make`, where its caller gives none.
     wrap: called with each env, once it is adapted, and its EnvConfig; returns the env to step in its place.
+    levels: see FamilyParts. prefix: of the names of the family's envs; empty for one that is alone.
     """
 
     env_name: str
@@ -81,6 +86,8 @@ class EnvFamily:
     action_repeat: int = 1
     render_mode: str | None = None
     wrap: Callable[[MultiAgentEnv, EnvConfig], MultiAgentEnv] | None = None
+    levels: Levels = dataclasses.field(default_factory=dict)
+    prefix: str = ""
 
     def extended(self, flags: type | None, defaults: Mapping[str, Any]) -> "EnvFamily":
         """Returns the family with the flags and defaults of a script, which replace those of the same name.
@@ -117,7 +124,7 @@ class EnvFamily:
         parameters = list(inspect.signature(self.make_env).parameters.values())
         accepted = {parameter.name for parameter in parameters}
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-            is_asking = self._takes_name(parameters) or accepted & {"cfg", "env_config"}
+            is_asking = self.takes_name() or accepted & {"cfg", "env_config"}
             if is_asking and not self._makes_by_class():
                 accepted |= set(given)
             elif render_mode is not None:
@@ -127,7 +134,7 @@ class EnvFamily:
             kwargs["num_envs"] = cfg.vector_env_copies
         if self.takes("device"):
             kwargs["device"] = device_of_env(cfg, env_config.worker_index)
-        return self.make_env(*([self.env_name] if self._takes_name(parameters) else []), **kwargs)
+        return self.make_env(*([self.env_name] if self.takes_name() else []), **kwargs)
 
     def takes(self, parameter: str) -> bool:
         """Returns whether make_env has a parameter of that name, for which the family has a flag."""
@@ -142,7 +149,9 @@ class EnvFamily:
             make_env = make_env.func
         return inspect.isclass(make_env)
 
-    def _takes_name(self, parameters: Sequence[inspect.Parameter]) -> bool:
+    def takes_name(self) -> bool:
+        """Returns whether the first parameter of make_env gets the name of the env."""
+        parameters = list(inspect.signature(self.make_env).parameters.values())
         if not parameters or parameters[0].name in ("cfg", "env_config", "render_mode", *FLAG_OF_PARAMETER):
             return False
         first = parameters[0]

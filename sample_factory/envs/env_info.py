@@ -4,6 +4,7 @@ A reset and a few random steps show most mistakes of an env before a run starts.
 """
 
 import copy
+import functools
 import math
 import sys
 import time
@@ -25,17 +26,21 @@ from sample_factory.envs.adapters.adapt import adapt, is_pettingzoo
 from sample_factory.envs.adapters.list_style import spaces_by_agent
 from sample_factory.envs.adapters.old_gym import OLD_API_NOTE, OldGymEnv
 from sample_factory.envs.adapters.simulator import is_simulator
+from sample_factory.envs.contract import same_layout
 from sample_factory.envs.conventions import convention_of
 from sample_factory.envs.env_family import EnvFamily
+from sample_factory.envs.levels import Level, at_level, find_levels
 from sample_factory.envs.protocol import (
     EnvConfig,
     EnvContractError,
     MultiAgentEnv,
     ObservationRows,
     named_faults,
+    named_level,
 )
 from sample_factory.envs.random_actions import RandomActions
 from sample_factory.envs.wrappers.frame_stack import ActionRepeat, stack_frames
+from sample_factory.envs.wrappers.level_switch import LevelSwitch
 from sample_factory.runtime.child import run_in_child
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.log import log
@@ -76,6 +81,7 @@ class EnvInfo(NamedTuple):
     repeats_first_states: see Convention.
     scripted_players: names of its players, see ScriptedPlayers.
     render_fps: pictures per second in its `metadata`; None without them.
+    levels: names of its levels, see --levels.
     """
 
     kinds: AgentKinds
@@ -92,6 +98,7 @@ class EnvInfo(NamedTuple):
     repeats_first_states: bool = False
     scripted_players: tuple[str, ...] = ()
     render_fps: float | None = None
+    levels: tuple[str, ...] = ()
 
     @property
     def num_agents(self) -> int:
@@ -161,11 +168,31 @@ def _teams(env: MultiAgentEnv) -> tuple[int, ...]:
 def make_adapted_env(
     family: EnvFamily, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> MultiAgentEnv:
-    """Makes an env of the family and adapts it; stacks its images if --env_framestack says so. Runs in the
-    process that will step the env.
+    """Makes an env of the family and adapts it; stacks its images if --env_framestack says so, and lets it
+    play the levels of --levels. Runs in the process that will step the env.
 
-    Raises EnvError if that is not possible.
+    Raises EnvError if that is not possible, and ConfigError for wrong levels.
     """
+    levels = find_levels(family, cfg)
+    if levels:
+        make = functools.partial(make_level, family, cfg, env_config, render_mode)
+        adapted: MultiAgentEnv = LevelSwitch(levels, make, cfg.level_choice, env_config)
+    else:
+        adapted = _make_adapted(family, cfg, env_config, render_mode)
+    return adapted if family.wrap is None else family.wrap(adapted, env_config)
+
+
+def make_level(
+    family: EnvFamily, cfg: Any, env_config: EnvConfig, render_mode: str | None, level: Level
+) -> MultiAgentEnv:
+    """Makes an env of one level, adapted. Raises EnvError and ConfigError, with the name of the level."""
+    with named_level(level.name):
+        return _make_adapted(*at_level(family, cfg, level), env_config, render_mode)
+
+
+def _make_adapted(
+    family: EnvFamily, cfg: Any, env_config: EnvConfig, render_mode: str | None
+) -> MultiAgentEnv:
     with named_faults(family.env_name, "make"):
         env = family.make(cfg, env_config, render_mode or family.render_mode)
     try:
@@ -175,7 +202,7 @@ def make_adapted_env(
         adapted = stack_frames(adapted, cfg.env_framestack)
     except (TypeError, ValueError) as error:  # no env, or one with a space that is not supported
         raise EnvContractError(f"env {family.env_name!r}: {error}") from None
-    return adapted if family.wrap is None else family.wrap(adapted, env_config)
+    return adapted
 
 
 class EnvProbe:
@@ -189,7 +216,8 @@ class EnvProbe:
         if self._num_copies is not None:
             cfg = copy.copy(cfg)
             cfg.vector_env_copies = min(FEW_COPIES, self._num_copies)
-        self._env = make_adapted_env(family, cfg, EnvConfig(0, 0, 0))
+        self._few_cfg = cfg
+        self._env: Any = make_adapted_env(family, cfg, EnvConfig(0, 0, 0))
         context.cleanup.callback(self._close)
 
     def run(self) -> Any:
@@ -209,7 +237,24 @@ class EnvProbe:
             info = info._replace(step_seconds=seconds if is_whole and not info.is_simulator else None)
         if isinstance(env.env, OldGymEnv) and env.env.has_old_api:
             log.info(OLD_API_NOTE, name)
-        return info
+        return self._with_levels(info, env.kinds)
+
+    def _with_levels(self, info: EnvInfo, kinds: AgentKinds) -> EnvInfo:
+        """Makes an env of each further level, one at a time. Raises EnvError for one that cannot be made, or
+        has other spaces than the first."""
+        levels = find_levels(self._family, self._few_cfg)
+        limit = info.max_episode_steps
+        for level in levels[1:]:
+            self._close()
+            self._env = make_level(self._family, self._few_cfg, EnvConfig(0, 0, 0), None, level)
+            if not same_layout(self._env.kinds, kinds):
+                raise EnvContractError(
+                    f"level {levels[0].name} has {kinds}, and level {level.name} has {self._env.kinds}; all "
+                    "levels of a run should have the same spaces and agents"
+                )
+            if max_episode_steps(self._env.env) != limit:
+                info = info._replace(max_episode_steps=None)
+        return info._replace(levels=tuple(level.name for level in levels))
 
     def _with_all_copies(self, info: EnvInfo) -> EnvInfo:
         """Returns the EnvInfo of the env in the number of copies that the run makes."""
@@ -225,8 +270,10 @@ class EnvProbe:
         return info._replace(kinds=kinds, teams=tuple(range(count)))
 
     def _close(self) -> None:
-        with named_faults(self._family.env_name, "close"):
-            self._env.close()
+        env, self._env = self._env, None
+        if env is not None:
+            with named_faults(self._family.env_name, "close"):
+                env.close()
 
 
 class _SpacesProbe(EnvProbe):

@@ -9,6 +9,7 @@ import dataclasses
 import string
 import sys
 import textwrap
+import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from sample_factory.envs.env_family import (
     EnvFamily,
     FamilyMetrics,
     FamilyParts,
+    Levels,
     MakeEnv,
     UnknownEnvError,
 )
@@ -77,6 +79,7 @@ def register_env(
     metrics: type[FamilyMetrics] | str | None = None,
     example: str | None = None,
     follows_observation: bool = True,
+    levels: Levels | str = types.MappingProxyType({}),
 ) -> None:
     """Registers an env by its name, or a family of envs by the beginning of their names.
 
@@ -101,12 +104,15 @@ def register_env(
     example: the full name of an env, for an error message of a family without `names`.
     follows_observation: whether other flags have defaults that suit the observation, see
         config/observation_defaults.py; False: the general defaults.
+    levels: name of a level -> the values of its flags of the family, or parameters of make_env, as in
+        {"small": {"size": 5}, "large": {"size": 9}}; --levels chooses among them, by default all.
 
-    Each of make_env, flags, defaults, names and metrics may be a "module:attribute" string, imported when the
-    family is used. Registering a name again replaces the family. Nothing is checked before the env is used:
-    a run then raises ConfigError for a wrong "module:attribute", and UnknownEnvError for an unknown name.
+    Each of make_env, flags, defaults, names, metrics and levels may be a "module:attribute" string, imported
+    when the family is used. Registering a name again replaces the family. Nothing is checked before the env
+    is used: a run then raises ConfigError for a wrong "module:attribute", and UnknownEnvError for an unknown
+    name.
     """
-    parts = FamilyParts(make_env, flags, defaults, names, metrics, example, follows_observation)
+    parts = FamilyParts(make_env, flags, defaults, names, metrics, example, follows_observation, levels)
     is_prefix = name.endswith(("_", "*"))
     name = name.removesuffix("*")
     _FAMILIES[name] = FamilyEntry(name, parts, extra, is_prefix=is_prefix)
@@ -148,8 +154,8 @@ def resolve_family(env_name: str) -> EnvFamily:
         if entry.packages and not any(map(is_installed, entry.packages)):
             raise missing_package(f"env {env_name!r}", " or ".join(entry.packages), str(entry.extra))
         found = entry.find_parts()
-        make_env, flags, defaults, metrics = map(
-            resolve, (found.make_env, found.flags, found.defaults, found.metrics)
+        make_env, flags, defaults, metrics, levels = map(
+            resolve, (found.make_env, found.flags, found.defaults, found.metrics, found.levels)
         )
     except MissingPackage:
         raise
@@ -163,7 +169,14 @@ def resolve_family(env_name: str) -> EnvFamily:
     follows = found.follows_observation
     follows = follows(env_name) if callable(follows) else follows
     family = EnvFamily(
-        env_name, make_env, joined(flags, flags_of_parameters(make_env)), dict(values), metrics, follows
+        env_name,
+        make_env,
+        joined(flags, flags_of_parameters(make_env)),
+        dict(values),
+        metrics,
+        follows,
+        levels=dict(levels),
+        prefix=entry.name if entry.is_prefix else "",
     )
     if env_name not in _EXTENSIONS:
         return family

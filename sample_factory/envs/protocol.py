@@ -73,6 +73,15 @@ def named_faults(env_name: str, call: str) -> Iterator[None]:
         raise EnvRaised(f"env {env_name!r} raised in {call}: {one_line(error)}") from error
 
 
+@contextlib.contextmanager
+def named_level(level: str) -> Iterator[None]:
+    """Adds the name of a level to the message of an EnvError or a ConfigError."""
+    try:
+        yield
+    except (EnvError, ConfigError) as error:
+        raise type(error)(f"level {level}: {error}") from error
+
+
 def forked_in(call: str, env: str) -> EnvContractError:
     """Returns what is wrong with an env that has come back from a call in two processes.
 
@@ -205,18 +214,22 @@ def active_agents(infos: Iterable[Info]) -> np.ndarray | None:
 
 
 class TrainingInfoBox:
-    """The newest values of the run for an env, until its adapter delivers them; see TrainingInfo."""
+    """The newest values of the run for an env, until its adapter delivers them; see TrainingInfo.
+
+    receivers: what they are delivered to. before_reset: called by `deliver`, after it has delivered them.
+    """
 
     def __init__(self, env: Any, resets_itself: bool):
         """resets_itself: whether the env begins episodes without a call: it gets values at once."""
-        self._receivers = find_abilities(env, TrainingInfo)
+        self.receivers = find_abilities(env, TrainingInfo)
+        self.before_reset: list[Callable[[], None]] = []
         self.resets_itself = resets_itself
         self._waiting: Mapping[str, Any] | None = None
 
     @property
     def has_receiver(self) -> bool:
         """Whether the env does anything with the values."""
-        return bool(self._receivers)
+        return bool(self.receivers)
 
     def put(self, training_info: Mapping[str, Any]) -> None:
         """Stores the values for the next episode. Raises as `deliver` if the env resets itself."""
@@ -229,17 +242,18 @@ class TrainingInfoBox:
 
         Raises EnvContractError if the env rejects them.
         """
-        if self._waiting is None:
-            return
-        training_info = self._waiting
-        self._waiting = None
-        for receiver in self._receivers:
-            try:
-                receiver.set_training_info(training_info)
-            except Exception as error:  # any error of a user's env
-                raise EnvContractError(
-                    f"set_training_info({reprlib.repr(dict(training_info))}) raised {one_line(error)}"
-                ) from error
+        if self._waiting is not None:
+            training_info = self._waiting
+            self._waiting = None
+            for receiver in self.receivers:
+                try:
+                    receiver.set_training_info(training_info)
+                except Exception as error:  # any error of a user's env
+                    raise EnvContractError(
+                        f"set_training_info({reprlib.repr(dict(training_info))}) raised {one_line(error)}"
+                    ) from error
+        for call in self.before_reset:
+            call()
 
 
 class MultiAgentEnv(Protocol):
@@ -295,17 +309,32 @@ class MultiAgentEnv(Protocol):
 
 
 class EnvAround(MultiAgentEnv):
-    """The part of a MultiAgentEnv around another one that is the same for every such env."""
+    """The part of a MultiAgentEnv around another one that is the same for every such env.
+
+    The env inside may be replaced between two episodes, see LevelSwitch.
+    """
 
     def __init__(self, env: MultiAgentEnv):
         self._env = env
-        self.env = env.env
         self.num_agents = env.num_agents
         self.kinds = env.kinds
-        self.training_info = env.training_info
-        self.next_seeds = env.next_seeds
-        self.at_end = env.at_end
         self.takes_turns = env.takes_turns
+
+    @property
+    def env(self) -> Any:
+        return self._env.env
+
+    @property
+    def training_info(self) -> TrainingInfoBox:  # type: ignore[override]
+        return self._env.training_info
+
+    @property
+    def next_seeds(self) -> list[int]:  # type: ignore[override]
+        return self._env.next_seeds
+
+    @property
+    def at_end(self) -> list[Callable[[], None]]:  # type: ignore[override]
+        return self._env.at_end
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         return self._env.reset(seed, into)
@@ -333,7 +362,14 @@ class EnvConfig(AttrDict):
 
     worker_index and env_id count on from machine to machine. With --num_nodes, they are unique in the run if
     all nodes have as many workers and envs.
+    levels_in_turn: number of envs that play side by side, each all levels in turn, so that together they play
+        each level equally often; 0: each plays levels as --level_choice says.
     """
 
-    def __init__(self, worker_index: int, vector_index: int, env_id: int):
-        super().__init__(worker_index=worker_index, vector_index=vector_index, env_id=env_id)
+    def __init__(self, worker_index: int, vector_index: int, env_id: int, levels_in_turn: int = 0):
+        super().__init__(
+            worker_index=worker_index,
+            vector_index=vector_index,
+            env_id=env_id,
+            levels_in_turn=levels_in_turn,
+        )

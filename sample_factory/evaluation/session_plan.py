@@ -183,7 +183,7 @@ class FirstEnv:
     def __init__(self, make_env: MakeEnv):
         """make_env: see EnvPlan."""
         self._make_env = make_env
-        self.env = make_env(EnvConfig(0, 0, 0))
+        self.env = make_env(EnvConfig(0, 0, 0, levels_in_turn=1))
         self._is_taken = False
 
     def __call__(self, env_config: EnvConfig) -> MultiAgentEnv:

@@ -107,6 +107,10 @@ class SnapshotRequest(NamedTuple):
     name: str
 
 
+class MilestoneRequest(NamedTuple):
+    """Main process -> learner: save a milestone now; MilestoneSaved is the answer."""
+
+
 class Snapshot(NamedTuple):
     """Learner -> main process: the answer to SnapshotRequest. path: None if it could not be written."""
 
@@ -261,7 +265,7 @@ class MilestoneSaved(NamedTuple):
 
 
 RolloutMessage = ActionsReady | NewShaping | NewTrainingInfo | Opponents
-LearnerMessage = Trajectories | SnapshotRequest | NewSettings
+LearnerMessage = Trajectories | SnapshotRequest | MilestoneRequest | NewSettings
 Report = (
     ComponentReady
     | LearnerReady

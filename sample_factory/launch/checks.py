@@ -10,12 +10,14 @@ import numpy as np
 from sample_factory.config.algorithms import BUILT_IN, algorithm_info, registered_algorithm
 from sample_factory.config.config import Config
 from sample_factory.config.effects import Facts, without_effect
-from sample_factory.config.flags import ConfigError
+from sample_factory.config.flags import NEVER, ConfigError, shortened
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
+from sample_factory.envs.levels import FIXED
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.wrappers.team_view import ADDED
 from sample_factory.exchange.run_plan import Note
+from sample_factory.mainloop.level_choice import DRAWN_ALIKE, registered_level_choice
 from sample_factory.models import network_registry
 from sample_factory.models.encoder_choice import (
     MIN_SMALL_SIDE,
@@ -143,6 +145,38 @@ def _check_past_selves(config: Config, info: EnvInfo) -> None:
             f"{flag}: of all agents in {num_copies} copies, one would learn, and be compared with opponents "
             "that it never meets; make one copy in each env (--vector_env_copies=1)"
         )
+
+
+def describe_levels(config: Config, info: EnvInfo) -> list[Note]:
+    """Returns a line for the log about the levels of the env. Raises ConfigError if --level_choice does not
+    fit the other flags. config: with a number for --num_envs_per_worker."""
+    choice, count = config.env.level_choice, len(info.levels)
+    if not count:
+        is_typed = "level_choice" in config.typed and choice != FIXED
+        text = f"--level_choice={choice} has no effect: the env has no levels; it needs --levels"
+        return [Note(text, is_warning=True)] if is_typed else []
+    try:
+        registered_level_choice(choice)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if choice == "sequence" and config.monitoring.train_for_env_steps >= NEVER:
+        raise ConfigError(
+            "--level_choice=sequence divides --train_for_env_steps among the levels, which has no limit "
+            "here; give it one"
+        )
+    has_nodes = config.cluster.num_nodes > 1
+    if choice not in DRAWN_ALIKE and has_nodes:
+        raise ConfigError(
+            f"--level_choice={choice}: envs on other machines get no values of the run; use "
+            f"--level_choice={' or '.join(DRAWN_ALIKE)} with --num_nodes"
+        )
+    num_envs = config.sampling.num_workers * config.sampling.envs_per_worker
+    if choice == FIXED and num_envs < count and not has_nodes:
+        raise ConfigError(
+            f"--level_choice=fixed: each of the {num_envs} envs (--num_workers times --num_envs_per_worker) "
+            f"plays one level, and there are {count}; make as many envs, or use --level_choice=uniform"
+        )
+    return [Note(f"{count} levels, --level_choice={choice}: {shortened(', '.join(info.levels))}")]
 
 
 def check_simulator(config: Config, info: EnvInfo) -> None:

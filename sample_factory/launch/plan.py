@@ -24,6 +24,7 @@ from sample_factory.launch.checks import (
     check_machine,
     check_names,
     check_simulator,
+    describe_levels,
     describe_networks,
     flags_without_effect,
     probe_env,
@@ -75,6 +76,7 @@ def plan_run(config: Config, family: EnvFamily, info: EnvInfo | None = None) -> 
     policies = [make_policy_spec(complete, *info.kinds.spaces[kind]) for kind in kinds]
     notes += [
         *more_notes,
+        *describe_levels(complete, info),
         *describe_networks(complete, info),
         *note_limits(complete),
         *note_expectation(config),

@@ -11,6 +11,7 @@ import numpy as np
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import (
     ComponentReady,
+    MilestoneRequest,
     NewSettings,
     SnapshotRequest,
     Trajectories,
@@ -18,7 +19,7 @@ from sample_factory.exchange.messages import (
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.learning.batch import Batch, Batcher
 
-Request = NewSettings | SnapshotRequest
+Request = NewSettings | SnapshotRequest | MilestoneRequest
 
 MAX_MESSAGES = 1000  # in one turn
 
@@ -150,7 +151,7 @@ class Receiver:
             match message:
                 case Trajectories(buffer_indices):
                     self._tickets.extend(buffer_indices)
-                case SnapshotRequest() | NewSettings():
+                case SnapshotRequest() | MilestoneRequest() | NewSettings():
                     self._handover.put_request(message)
         if len(messages) < MAX_MESSAGES:  # the inbox was read to its end
             self._forget_copied()

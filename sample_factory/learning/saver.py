@@ -8,6 +8,7 @@ from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.milestones import Milestone, MilestoneSchedule
 from sample_factory.checkpoints.store import Checkpoints, delete_files, read_checkpoint
 from sample_factory.exchange.messages import (
+    MilestoneRequest,
     MilestoneSaved,
     NewSettings,
     Report,
@@ -114,9 +115,15 @@ class Saver:
         if path is not None:
             send(MilestoneSaved(Milestone(*self._counts())))
 
-    def answer(self, request: Request) -> Snapshot | SettingsTaken:
-        """Carries out a request. A failure is described in the answer; the learner then stays unchanged."""
+    def answer(self, request: Request) -> Snapshot | SettingsTaken | None:
+        """Carries out a request. A failure is described in the answer; the learner then stays unchanged.
+
+        None: the answer comes later, from `save_when_due`.
+        """
         match request:
+            case MilestoneRequest():
+                self._milestones.request()
+                return None
             case SnapshotRequest(name):
                 is_broken = self._is_broken(name)
                 path = None if is_broken else self._checkpoints.save_snapshot(self._state()[0], name)

@@ -106,14 +106,17 @@ class Trainer:
             if isinstance(answer, SettingsTaken):
                 self._others_differ = True
                 self.publish()
-            self._send(answer)
+            if answer is not None:
+                self._send(answer)
 
     def write_last_snapshots(self) -> None:
         """After the last iteration: writes the snapshots that the main process has asked for. For all other
         requests, also for a donation to another policy, it is too late."""
         while (request := self._handover.take_request()) is not None:
             if isinstance(request, SnapshotRequest) and request.name != DONATION:
-                self._send(self._saver.answer(request))
+                answer = self._saver.answer(request)
+                assert answer is not None
+                self._send(answer)
 
     def count_frames(self, env_frames: int) -> None:
         """Counts and reports frames as if they had been trained on, for --sampler_only."""

@@ -2,6 +2,7 @@
 
 import math
 import re
+import textwrap
 from collections.abc import Sequence
 
 from sample_factory.monitoring.policy_progress import EpisodeStats, PolicyProgress
@@ -10,6 +11,7 @@ from sample_factory.monitoring.run_progress import RunProgress
 MAX_PLAIN = 1e9  # larger numbers are shown in scientific notation
 MAX_WIDTH = 66  # 76 without the time and the two spaces that the log writes before it
 MAX_POLICIES = 8
+SHOWN_LEVELS = 4  # at each end, where there are more than twice as many
 MIN_WIDTHS = {"progress": len("41 %"), "left": len("4:52 left"), "fps": len("1,224 FPS")}
 SEPARATORS = ("   ", "  ")
 # The columns that are left out first where there is no room.
@@ -124,6 +126,25 @@ def policy_rows(policies: Sequence[PolicyProgress]) -> list[str]:
     return lines
 
 
+def level_lines(episodes: EpisodeStats) -> list[str]:
+    """Returns lines with the mean reward in each level; of many levels, the best and the worst. None for an
+    env without levels."""
+    means = {level: spread.mean for level, spread in episodes.by_level("reward").items()}
+    if not means:
+        return []
+    mean = sum(means.values()) / len(means)
+    parts = [f"{level} {short_number(value)}" for level, value in means.items()]
+    if len(means) > 2 * SHOWN_LEVELS:
+        ranked = sorted(means, key=lambda level: means[level])
+        best, worst = (
+            ", ".join(f"{level} {short_number(means[level])}" for level in chosen)
+            for chosen in (ranked[: -SHOWN_LEVELS - 1 : -1], ranked[:SHOWN_LEVELS])
+        )
+        parts = [f"best {best}; worst {worst}"]
+    text = f"{len(means)} levels, mean reward {short_number(mean)}: {', '.join(parts)}"
+    return textwrap.wrap(text, MAX_WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
 def short_count(count: float) -> str:
     """Returns a count in at most five characters, e.g. 950, 4.1k, 20k, 182k, 1.82M."""
     power = 0 if count < 1e3 else min(3, math.floor(math.log10(count)) // 3)
@@ -194,6 +215,7 @@ def summary_lines(progress: RunProgress, outcome: str) -> list[str]:
     if best is not None:
         which = f"the best is policy {best}: " if len(policies) > 1 else ""
         lines.append(f"{which}{reward_text(policies[best].episodes)}{_best(policies[best])}")
+        lines += level_lines(policies[best].episodes)
         if not any(policy.episodes.had_reward for policy in policies):
             lines.append("every episode had a reward of 0: see sample_factory/envs/NOT_LEARNING.md")
     elif len(policies) == 1:

@@ -18,7 +18,7 @@ from sample_factory.exchange.messages import (
 from sample_factory.exchange.topology import Topology
 from sample_factory.monitoring.bottleneck import BottleneckWatch
 from sample_factory.monitoring.component_stats import ComponentStats
-from sample_factory.monitoring.console import StatusLine, duration_text, policy_rows, reward_text
+from sample_factory.monitoring.console import StatusLine, duration_text, level_lines, policy_rows, reward_text
 from sample_factory.monitoring.run_progress import RunProgress
 from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.monitoring.summaries import Summaries, SummaryWriter
@@ -27,6 +27,7 @@ from sample_factory.runtime.log import log
 
 MEASURE_SECONDS = 1.0
 POLICY_ROWS_SECONDS = 30.0  # between the rows of several policies
+LEVELS_SECONDS = 60.0  # between lines about levels
 
 
 class Monitor(Subscriber):
@@ -71,6 +72,7 @@ class Monitor(Subscriber):
         self._time_to_measure = Every(MEASURE_SECONDS, at_first=True, now=self._now)
         self._time_to_log = Every(self._status_interval, now=self._now)
         self._time_for_policy_rows = Every(POLICY_ROWS_SECONDS, at_first=True, now=self._now)
+        self._time_for_levels = Every(LEVELS_SECONDS, now=self._now)
         self._summaries.start_timers()
 
     def handle(self, report: Report) -> None:
@@ -147,6 +149,10 @@ class Monitor(Subscriber):
         if len(self.policies) > 1 and self._time_for_policy_rows():
             status = "\n ".join([status, *policy_rows(self.policies)])
         log.info(status, extra={"bold": reward_text(self.policies[0].episodes)})
+        if self._time_for_levels():
+            for policy in self.policies:
+                if lines := level_lines(policy.episodes):
+                    log.info("\n ".join(lines))
         for news in (self._bottleneck.news(self.components.waits()), self._note_on_episodes()):
             if news:
                 log.info(news)

@@ -2,7 +2,7 @@
 
 import collections
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from sample_factory.envs.end_infos import MAX_STATS
@@ -88,8 +88,8 @@ class PolicyProgress:
 
 
 class FirstNames:
-    """The first MAX_STATS names of an env's statistics: names that are new in every episode would slow down
-    the run, and TensorBoard."""
+    """The first MAX_STATS names of an env's statistics, or of its levels: names that are new in every episode
+    would slow down the run, and TensorBoard."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -102,12 +102,14 @@ class FirstNames:
         left_out = [name for name in new if name not in self._names]
         if left_out and not self._has_logged:
             self._has_logged = True
-            log.warning("Episodes have statistics of over %d names; left out: %r", MAX_STATS, left_out[0])
+            log.warning(
+                "Episodes have statistics or levels of over %d names; left out: %r", MAX_STATS, left_out[0]
+            )
         return {name: values[name] for name in values if name in self._names} if left_out else values
 
 
 class EpisodeStats:
-    """The last `window` episodes.
+    """The last `window` episodes, and those of each level.
 
     A metric is "reward", "true_objective" (v1: "true_reward"), "len" (env frames), or the name of an extra
     stat or of a metric of the env's family.
@@ -123,6 +125,8 @@ class EpisodeStats:
         self._episodes: collections.deque[EpisodeReport] = collections.deque(maxlen=window)
         self._family_metrics: dict[str, float] = {}
         self._names = FirstNames()
+        self._of_level: dict[str, collections.deque[EpisodeReport]] = {}
+        self._level_names = FirstNames()
 
     def __len__(self) -> int:
         return len(self._episodes)
@@ -131,7 +135,12 @@ class EpisodeStats:
         self._num_added += 1
         self.had_reward |= report.reward != 0
         self._had_own_objective |= report.true_objective != report.reward
-        self._episodes.append(report._replace(extra_stats=self._names.of(report.extra_stats)))
+        kept = report._replace(extra_stats=self._names.of(report.extra_stats))
+        self._episodes.append(kept)
+        if report.level:
+            for level, episode in self._level_names.of({report.level: kept}).items():
+                episodes = self._of_level.setdefault(level, collections.deque(maxlen=self.window))
+                episodes.append(episode)
 
     def update_family_metrics(self, values: Mapping[str, float]) -> None:
         """Updates metrics that the env's family has computed from many episodes; see envs.FamilyMetrics."""
@@ -143,6 +152,7 @@ class EpisodeStats:
     def clear(self) -> None:
         self._num_added = 0
         self._episodes.clear()
+        self._of_level.clear()
         self.clear_family_metrics()
 
     @property
@@ -181,29 +191,36 @@ class EpisodeStats:
         if metric in self._family_metrics:
             value = self._family_metrics[metric]
             return Spread(value, value, value, len(self))
-        found = [_value(episode, metric) for episode in self._episodes]
-        values = [value for value in found if value is not None]
-        if not values:
-            return None
-        return Spread(sum(values) / len(values), min(values), max(values), len(values))
+        return _spread(self._episodes, metric)
+
+    def by_level(self, metric: str) -> dict[str, Spread]:
+        """Returns the statistics of a metric in the last episodes of each level."""
+        found = {level: _spread(episodes, metric) for level, episodes in self._of_level.items()}
+        return {level: spread for level, spread in sorted(found.items()) if spread is not None}
 
     def summaries(self) -> dict[str, float]:
         """Returns TensorBoard tag -> value; nothing before MIN_EPISODES episodes or a full window.
 
         The true objective is left out where it is the reward.
         """
-        if len(self) < min(MIN_EPISODES, self.window):
+        least = min(MIN_EPISODES, self.window)
+        if len(self) < least:
             return {}
         scalars: dict[str, float] = {}
+        for metric in TAGS if self._of_level else ():
+            if metric != "true_objective" or self._had_own_objective:
+                for level, spread in self.by_level(metric).items():
+                    if spread.num_episodes >= least:
+                        scalars[f"levels/{level}/{metric}"] = spread.mean
         for metric in self.metrics:
             if metric == "true_objective" and not self._had_own_objective:
                 continue  # it would repeat the curve of the reward
-            spread = self.spread(metric)
-            assert spread is not None, "every metric is reported by an episode"
-            scalars[tag_of(metric)] = spread.mean
+            found = self.spread(metric)
+            assert found is not None, "every metric is reported by an episode"
+            scalars[tag_of(metric)] = found.mean
             if metric in RANGE_TAGS:
-                scalars[f"{RANGE_TAGS[metric]}_min"] = spread.low
-                scalars[f"{RANGE_TAGS[metric]}_max"] = spread.high
+                scalars[f"{RANGE_TAGS[metric]}_min"] = found.low
+                scalars[f"{RANGE_TAGS[metric]}_max"] = found.high
         return scalars
 
 
@@ -211,6 +228,14 @@ def tag_of(metric: str) -> str:
     """Returns the TensorBoard tag of the mean of a metric."""
     metric = V1_NAMES.get(metric, metric)
     return TAGS.get(metric) or (metric if "/" in metric else f"0_aux/avg_{metric}")
+
+
+def _spread(episodes: Iterable[EpisodeReport], metric: str) -> Spread | None:
+    found = [_value(episode, metric) for episode in episodes]
+    values = [value for value in found if value is not None]
+    if not values:
+        return None
+    return Spread(sum(values) / len(values), min(values), max(values), len(values))
 
 
 def _value(episode: EpisodeReport, metric: str) -> float | None:

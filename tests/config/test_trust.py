@@ -175,6 +175,24 @@ def test_arguments_of_an_env_may_be_numbers_but_no_texts(foreign):
         assert "env_kwargs" in refusal() and refusal(f"--env_kwargs={texts}") == ""
 
 
+def test_levels_may_have_numbers_but_no_texts_and_no_module(foreign):
+    foreign.write(levels=["doom_skill=3", "is_dark=True,size=2", "gym_CartPole-v1"], level_choice="uniform")
+    assert refusal() == ""
+    for level in (
+        "x=payload.X",
+        "size=1,x=a",
+        "gym_evil:Env-v0",
+        "doom_wad=/etc/x",
+        "pettingzoo_subprocess.x",
+    ):
+        foreign.write(levels=[level])
+        assert "levels" in refusal() and refusal("--levels", level) == "", level
+        foreign.write(eval_flags=f"--levels {level}", eval_every_env_steps=100)
+        assert "eval_flags" in refusal(), level
+    foreign.write(level_choice=f"{MODULE}:X")
+    assert "level_choice" in refusal()
+
+
 def test_values_of_an_own_recipe_or_of_the_familys_defaults_may_name_code(foreign, tmp_path):
     foreign.write(algo=f"{MODULE}:X", encoder_custom=f"{MODULE}:Y")
     (tmp_path / "recipe.json").write_text(json.dumps({"algo": f"{MODULE}:X"}))

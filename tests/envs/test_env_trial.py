@@ -24,7 +24,7 @@ from sample_factory.spaces.observations import Indices
 UINT8 = spaces.Box(0, 255, (3,), np.uint8)
 TWO = spaces.Box(-1, 1, (2,), np.float32)
 BINARY = spaces.Discrete(2)
-CFG = SimpleNamespace(env_frameskip=1, env_framestack=1, env_both_ends="auto")
+CFG = SimpleNamespace(env_frameskip=1, env_framestack=1, env_both_ends="auto", levels=())
 
 
 class Env(gym.Env):

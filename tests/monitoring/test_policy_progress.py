@@ -1,5 +1,6 @@
 from sample_factory.envs.end_infos import MAX_STATS
 from sample_factory.exchange.messages import EpisodeReport
+from sample_factory.monitoring.console import level_lines
 from sample_factory.monitoring.policy_progress import TAGS, EpisodeStats, Spread
 
 
@@ -70,3 +71,35 @@ def test_a_metric_of_the_family_is_a_target_until_the_weights_are_replaced():
     assert stats.mean("score", at_least=2) == 7.0
     stats.clear()
     assert stats.spread("score") is None
+
+
+def test_each_level_has_a_window_and_curves_of_its_own():
+    episodes = EpisodeStats(window=10)
+    for number in range(12):
+        for level, reward in (("easy", number), ("a:map01", -1.0)):
+            episodes.add(episode(reward)._replace(level=level))
+    episodes.add(episode(5.0)._replace(level="rare"))
+    found = {tag: value for tag, value in episodes.summaries().items() if tag.startswith("levels/")}
+    assert found == {
+        "levels/a:map01/len": 100,
+        "levels/a:map01/reward": -1,
+        "levels/easy/len": 100,
+        "levels/easy/reward": 6.5,
+    }
+    assert episodes.spread("reward").num_episodes == 10, "the window of all levels together"
+    episodes.add(episode(5.0)._replace(level="easy", true_objective=9.0))
+    assert "levels/easy/true_objective" in episodes.summaries()
+
+
+def test_the_log_has_the_best_and_the_worst_of_many_levels():
+    episodes = EpisodeStats(window=10)
+    assert level_lines(episodes) == []
+    for number in range(3):
+        episodes.add(episode(number)._replace(level=f"map{number}"))
+    assert level_lines(episodes) == ["3 levels, mean reward 1.00: map0 0, map1 1.00, map2 2.00"]
+    for number in range(3, 72):
+        episodes.add(episode(number)._replace(level=f"map{number}"))
+    assert " ".join(level_lines(episodes)) == (
+        "72 levels, mean reward 35.5: best map71 71.0, map70 70.0, map69 69.0, map68 68.0; "
+        "worst map0 0, map1 1.00, map2 2.00, map3 3.00"
+    )

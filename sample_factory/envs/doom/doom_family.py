@@ -306,6 +306,13 @@ class DoomFlags:
         ".wad file with the maps; as the scenario defines if left out",
         metavar="FILE",
     )
+    doom_levels: tuple[str, ...] = flag(
+        (),
+        "levels of which each episode plays one, as --level_choice says: FILE.wad (all of its maps), "
+        "FILE.wad:MAP, or a folder or pattern of .wad files",
+        metavar="FILE",
+        levels="sample_factory.envs.doom.wad_levels:wad_levels",
+    )
     doom_map: str | None = flag(
         None, "map in the .wad file, e.g. map02; as the scenario defines if left out", metavar="NAME"
     )

@@ -1,10 +1,10 @@
 """Makes the envs of a rollout worker, with their seeds and their random first steps."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
 
+from sample_factory.envs.contract import same_layout
 from sample_factory.envs.protocol import EnvConfig, EnvContractError, EnvRaised, MultiAgentEnv
 from sample_factory.envs.random_actions import RandomActions
 from sample_factory.exchange.messages import Incident, NewShaping, NewTrainingInfo
@@ -14,9 +14,7 @@ from sample_factory.runtime.log import log
 from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking, MatchSetup, PastSelves
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.rollout.guarded_env import SEED_LIMIT, GuardedEnv
-from sample_factory.spaces.actions import action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds
-from sample_factory.spaces.observations import Indices
 
 EVALUATION = (1,)  # key of the seeds of envs that are not trained in
 MAX_TEXT = 10_000  # characters of an error or a traceback, so that a report fits into a message
@@ -24,18 +22,6 @@ ONE_PER_PROCESS = (
     "; the first env of this process was made: where only one can be, use --num_envs_per_worker=1 "
     "--worker_num_splits=1"
 )
-
-
-def _layout(kinds: AgentKinds) -> list[Any]:
-    """Returns what buffers and networks depend on: not the bounds of a Box."""
-    observed = [
-        {
-            key: (box.shape, box.dtype, box.sizes if isinstance(box, Indices) else None)
-            for key, box in kind.observation.spaces.items()
-        }
-        for kind in kinds.spaces
-    ]
-    return [kinds.of_agent, observed, [action_layout(kind.action) for kind in kinds.spaces]]
 
 
 class EnvSetup:
@@ -106,7 +92,9 @@ class EnvSetup:
         first_id = self._plan.first_env_id + self._worker_index * self._topology.envs_per_worker
         worker_index = self._plan.first_worker + self._worker_index
         indices = range(split * envs_per_split, (split + 1) * envs_per_split)
-        return [EnvConfig(worker_index, index, first_id + index) for index in indices]
+        is_evaluation = self._topology.num_episodes is not None
+        in_turn = self._topology.num_workers * self._topology.envs_per_worker if is_evaluation else 0
+        return [EnvConfig(worker_index, index, first_id + index, in_turn) for index in indices]
 
     def _make_env(self, config: EnvConfig) -> GuardedEnv:
         def make() -> MultiAgentEnv:
@@ -132,7 +120,7 @@ class EnvSetup:
     def _check_kinds(self, kinds: AgentKinds) -> None:
         """Raises EnvContractError for an env whose spaces or agents do not fit the buffers and networks."""
         planned = self._plan.kinds or kinds
-        if _layout(kinds) != _layout(planned):
+        if not same_layout(kinds, planned):
             raise EnvContractError(
                 f"env {self._plan.cfg.env!r} has {kinds}; the one of the trial before the run had {planned}. "
                 "All envs of a run should have the same spaces and agents"

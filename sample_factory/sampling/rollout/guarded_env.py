@@ -105,6 +105,9 @@ class GuardedEnv:
             self._raise_early_error()
             result = self._env.step(actions, into)
             self._end_copy("step")
+            if self._env.env is not self._own:  # it was replaced for an episode of another level
+                self._use(self._env)
+                self._send_shaping()
             return result
         except BaseException as error:  # as in reset
             self._rebuild("step", error, into)
@@ -207,10 +210,15 @@ class GuardedEnv:
 
     def _use(self, env: MultiAgentEnv) -> None:
         self._env = env
+        self._own = env.env
         # Found once: a search asks each wrapper, and each copy in a SyncVectorEnv.
         self._reward_shaping = find_reward_shaping(env.env)
         self._process = find_ability(env.env, OwnsProcess)
         self._scripted = find_ability(env.env, ScriptedPlayers)
+
+    def _send_shaping(self) -> None:
+        for agent, shaping in self._shaping.items():
+            self._reward_shaping.set_reward_shaping(shaping, agent)
 
     def _end_copy(self, call: str, error: BaseException | None = None) -> None:
         """Ends this process if it is a copy that the env has forked, see `end_forked_copy`."""
@@ -234,8 +242,7 @@ class GuardedEnv:
                 call = "reset"
                 if self._training_info:
                     self._env.training_info.put(self._training_info)
-                for agent, shaping in self._shaping.items():
-                    self._reward_shaping.set_reward_shaping(shaping, agent)
+                self._send_shaping()
                 # Another seed: the same one may make the env raise again.
                 seed = None if self._seed is None else (self._seed + len(self._rebuilds)) % SEED_LIMIT
                 self.active_after_reset = self._env.reset(seed, into)

@@ -8,11 +8,17 @@ import numpy as np
 import pytest
 import vizdoom
 
+from sample_factory.config.flags import ConfigError
 from sample_factory.envs.doom import game_configuration
 from sample_factory.envs.doom.action_spaces import flat
 from sample_factory.envs.doom.doom_family import DoomSpec, MatchSpec
 from sample_factory.envs.doom.film import WITNESSES
 from sample_factory.envs.doom.make_doom_env import engine_settings
+from sample_factory.envs.env_info import make_adapted_env
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.envs.levels import find_levels
+from sample_factory.envs.protocol import EnvConfig, ObservationRows
+from tests.envs.made import cfg_of
 
 SCENARIOS = Path(vizdoom.scenarios_path)
 CORRIDOR = "doom_deadly_corridor"
@@ -173,3 +179,65 @@ def test_lines_that_vizdoom_ignores_are_logged_once_with_key_and_number(make_env
     assert len(texts) == 3 and all(text.startswith(f"{env._spec.scenario}: ") for text in texts)
     assert "unknown_key in line #2" in texts[0] and "x in line #3" in texts[1] and "healht" in texts[2]
     assert "WARNING" not in capfd.readouterr().err
+
+
+def levels_of(*items, **flags):
+    cfg = cfg_of("doom_basic", doom_levels=items, **flags)
+    levels = find_levels(resolve_family("doom_basic"), cfg)
+    return {level.name: (Path(level.flags["doom_wad"]).name, level.flags["doom_map"]) for level in levels}
+
+
+def test_doom_levels_are_maps_of_files_folders_and_patterns(tmp_path):
+    assert levels_of("deadly_corridor.wad", "freedoom2.wad:MAP02", "freedoom2.wad:map01") == {
+        "deadly_corridor": ("deadly_corridor.wad", "map01"),
+        "freedoom2:map02": ("freedoom2.wad", "map02"),
+        "freedoom2:map01": ("freedoom2.wad", "map01"),
+    }
+    assert len(levels_of("freedoom2.wad")) == 32
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        for name in ("two.wad", "one.wad", "note.txt"):
+            (tmp_path / folder / name).write_bytes((SCENARIOS / "basic.wad").read_bytes())
+    assert list(levels_of(f"{tmp_path}/a")) == ["one", "two"]
+    assert list(levels_of(f"{tmp_path}/*/t*.wad")) == ["a.two", "b.two"]
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ("basik.wad", "basik.wad was not found"),
+        ("basic.wad:map09", "has no map map09; it has map01"),
+        ("no*.wad", "there is no .wad file"),
+        (__file__, "--doom_levels: "),
+    ],
+)
+def test_a_doom_level_that_there_is_not_is_refused(item, message):
+    with pytest.raises(ConfigError, match=message):
+        levels_of(item)
+
+
+def test_doom_levels_and_levels_exclude_each_other():
+    with pytest.raises(ConfigError, match="add --doom_levels without a value"):
+        levels_of("basic.wad", levels=("doom_skill=1",))
+
+
+def test_a_running_game_plays_the_skills_of_levels_in_turn_without_a_new_engine():
+    """A standing agent lives for about 300 tics with skill 1, and 50 with skill 5."""
+    cfg = cfg_of(CORRIDOR, levels=("doom_skill=1", "doom_skill=5"))
+    env = make_adapted_env(resolve_family(CORRIDOR), cfg, EnvConfig(0, 0, 0, 1))
+    rows = ObservationRows.allocate(env.kinds)
+    own, lengths, length = env.env, [], 0
+    try:
+        env.reset(3, rows)
+        while len(lengths) < 4:
+            result = env.step(np.zeros((1, 4), np.float32), rows)
+            length += 1
+            if result.end_infos:
+                lengths.append((result.end_infos[0]["episode_level"], length))
+                length = 0
+    finally:
+        env.close()
+    assert [level for level, _ in lengths] == ["doom_skill=1", "doom_skill=5"] * 2
+    easy, hard = (sum(length for _, length in lengths[first::2]) for first in (0, 1))
+    assert easy > 2 * hard, lengths
+    assert env.env is own

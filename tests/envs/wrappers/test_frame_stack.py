@@ -192,6 +192,6 @@ def test_one_frame_is_no_stack():
 def test_the_flag_stacks_the_images_of_any_family():
     register_env("counted_pictures", lambda name: PicturesOfOne())
     family = resolve_family("counted_pictures")
-    cfg = SimpleNamespace(env_framestack=2, env_frameskip=None, env_both_ends="auto")
+    cfg = SimpleNamespace(env_framestack=2, env_frameskip=None, env_both_ends="auto", levels=())
     env = make_adapted_env(family, cfg, EnvConfig(0, 0, 0))
     assert env.kinds.spaces[0].observation["picture"].shape == (6, 6, 7)

@@ -1,0 +1,148 @@
+"""Levels: named variants of an env, of which each episode plays one. See --levels."""
+
+import ast
+import copy
+import functools
+import inspect
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sample_factory.config.flag_parser import add_flags, make_parser, parse_known
+from sample_factory.config.flags import ConfigError, check_values, section_fields
+from sample_factory.config.parsing import as_arguments
+from sample_factory.envs.end_infos import level_of
+from sample_factory.envs.env_family import EnvFamily
+from sample_factory.envs.family_flags import FLAG_OF_PARAMETER, parse_env_kwargs
+from sample_factory.envs.protocol import LEVEL
+from sample_factory.runtime.registry import resolve
+
+FIXED = "fixed"  # a value of --level_choice
+ENV_KWARGS = "env_kwargs"  # the flag of families that pass arguments on to the env
+NOT_OF_LEVELS = ("cfg", "env_config", "render_mode", *FLAG_OF_PARAMETER)  # parameters of make_env
+
+
+class Level(NamedTuple):
+    """A variant of the env.
+
+    name: short and unique; without slashes, which group the tags of TensorBoard.
+    flags: flag of the family -> value, for all flags in which the levels of the run differ.
+    arguments: of make_env, or in --env_kwargs.
+    """
+
+    name: str
+    env_name: str
+    flags: Mapping[str, Any] = {}
+    arguments: Mapping[str, Any] = {}
+
+
+def find_levels(family: EnvFamily, cfg: Any) -> tuple[Level, ...]:
+    """Returns the levels of --levels, by default all levels of the family; none for an env without levels.
+
+    cfg: all flags, as attributes. Raises ConfigError for what is no level, and for two of one name.
+    """
+    named = family.levels
+    for field, _ in () if family.flags is None else section_fields(family.flags):
+        if field.metadata["levels"] and getattr(cfg, field.name):
+            if cfg.levels:
+                flag = f"--{field.name}"
+                raise ConfigError(
+                    f"--levels and {flag} both list levels; add {flag} without a value to drop it"
+                )
+            named = resolve(field.metadata["levels"])(cfg)
+    levels = [_level(item, named, family) for item in cfg.levels or named]
+    names = [level.name for level in levels]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"--levels: two levels are called {name}; each should have a name of its own")
+        if level_of({LEVEL: name}) != name or not name:
+            raise ConfigError(f"--levels: {name!r} is no name of a level; use a short text, e.g. level1")
+    differing = {flag: getattr(cfg, flag) for level in levels for flag in level.flags}
+    return tuple(level._replace(flags={**differing, **level.flags}) for level in levels)
+
+
+def at_level(family: EnvFamily, cfg: Any, level: Level) -> tuple[EnvFamily, Any]:
+    """Returns the family and the flags with which the env of a level is made."""
+    own = copy.copy(cfg)
+    for flag, value in level.flags.items():
+        setattr(own, flag, value)
+    make_env = family.make_env
+    if level.arguments and _has_kwargs(family):
+        own.env_kwargs = json.dumps({**parse_env_kwargs(own.env_kwargs), **level.arguments})
+    elif level.arguments:
+        make_env = functools.partial(make_env, **level.arguments)
+    return replace(family, env_name=level.env_name, make_env=make_env, levels={}), own
+
+
+def _level(item: str, named: Mapping[str, Mapping[str, Any]], family: EnvFamily) -> Level:
+    if item in named:
+        flags, arguments = _split(item, named[item], family)
+        return Level(item, family.env_name, flags, arguments)
+    if "=" in item:
+        pairs = [pair.partition("=") for pair in re.split(r",(?=\w+=)", item)]
+        flags, arguments = _split(item, {key: text for key, _, text in pairs}, family)
+        name = ",".join(f"{key}={Path(text).stem if '/' in text else text}" for key, _, text in pairs)
+        values = {key: _literal(text) for key, text in arguments.items()}
+        return Level(name, family.env_name, flags, values)
+    if family.prefix and item.startswith(family.prefix):
+        return Level(item, item)
+    known = f"one of {', '.join(named)}, " if named else ""
+    others = f", or an env that begins with {family.prefix}" if family.prefix else ""
+    raise ConfigError(f"--levels: {item} is no level of {family.env_name}; use {known}FLAG=VALUE{others}")
+
+
+def _split(
+    name: str, values: Mapping[str, Any], family: EnvFamily
+) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """Returns the flags of the family among the values of a level, of their types, and the arguments."""
+    fields = () if family.flags is None else section_fields(family.flags)
+    own = [field.name for field, _ in fields]
+    flags = {key: value for key, value in values.items() if key in own}
+    arguments = {key: value for key, value in values.items() if key not in own}
+    parameters, takes_all = _parameters(family)
+    unknown = [key for key in arguments if key not in parameters]
+    if unknown and not takes_all:
+        known = ", ".join([*own, *parameters]) or "none"
+        raise ConfigError(
+            f"--levels: level {name}: {family.env_name} has no flag, and its make_env no parameter, "
+            f"{unknown[0]}; it has {known}"
+        )
+    return (_typed(name, family.flags, flags) if family.flags else {}), arguments
+
+
+def _parameters(family: EnvFamily) -> tuple[Collection[str], bool]:
+    """Returns the parameters of make_env that a level may set, and whether there may be any others."""
+    found = inspect.signature(family.make_env).parameters.values()
+    named = [own.name for own in found if own.kind in (own.POSITIONAL_OR_KEYWORD, own.KEYWORD_ONLY)]
+    takes_all = _has_kwargs(family) or any(own.kind is own.VAR_KEYWORD for own in found)
+    own_name = named[:1] if family.takes_name() else []
+    return [name for name in named if name not in (*NOT_OF_LEVELS, *own_name)], takes_all
+
+
+def _has_kwargs(family: EnvFamily) -> bool:
+    return family.flags is not None and any(own.name == ENV_KWARGS for own, _ in section_fields(family.flags))
+
+
+def _typed(name: str, section: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of flags, of their types. Raises ConfigError as for the command line."""
+    parser = make_parser()
+    add_flags(parser, section)
+    try:
+        typed = vars(parse_known(parser, as_arguments(values))[0])
+        check_values(section(**typed))
+    except ConfigError as error:
+        raise ConfigError(f"--levels: level {name}: {error}") from None
+    return typed
+
+
+def _literal(text: str) -> Any:
+    """Returns a number, bool, list or the like; a text for what is none of these."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

@@ -1,0 +1,145 @@
+"""Which level the envs of a policy play next. Imports little, because scripts import it to register one."""
+
+import collections
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sample_factory.runtime.registry import Registry
+
+if TYPE_CHECKING:
+    from sample_factory.exchange.messages import EpisodeReport
+
+WINDOW = 50  # last episodes of a level, whose older and newer half are compared
+UNIFORM_SHARE = 0.2  # of the episodes, in which all levels are equally likely
+
+
+class LevelChoice:
+    """In the main process: says how often the envs of one policy play each level. A subclass overrides what
+    it needs.
+
+    For example, to play most often what is worst:
+
+        class Worst(sample_factory.LevelChoice):
+            def __init__(self, levels, cfg):
+                super().__init__(levels, cfg)
+                self.means = [0.0] * len(levels)
+
+            def add(self, level, episode):
+                self.means[level] += 0.1 * (episode.reward - self.means[level])
+
+            def weights(self, env_frames):
+                return [1.0 if mean == min(self.means) else 0.1 for mean in self.means]
+
+        sample_factory.register_level_choice("worst", Worst)  # --level_choice=worst
+
+    levels: the names of the levels. cfg: all flags, as attributes.
+    """
+
+    def __init__(self, levels: Sequence[str], cfg: Any):
+        self.levels = tuple(levels)
+        self.cfg = cfg
+
+    def add(self, level: int, episode: "EpisodeReport") -> None:
+        """Called when an episode has ended. level: its index in `levels`. episode: see `Observer`."""
+
+    def weights(self, env_frames: int) -> Sequence[float]:
+        """Returns how often each level is drawn, relative to the others; each env draws for itself, before
+        each of its episodes.
+
+        env_frames: that the policy was trained on so far.
+        """
+        return [1.0] * len(self.levels)
+
+    def stage(self, env_frames: int) -> int:
+        """Returns the number of the current stage: a milestone, a checkpoint that is never deleted, is saved
+        at the end of each."""
+        return 0
+
+    def state(self) -> Any:
+        """Returns what a resumed run goes on with, of types that JSON has."""
+        return None
+
+    def load(self, state: Any) -> None:
+        """Called once, before anything else, with the `state` of an earlier run."""
+
+
+class InSequence(LevelChoice):
+    """One level after another, each for the same share of --train_for_env_steps."""
+
+    def stage(self, env_frames: int) -> int:
+        count = len(self.levels)
+        return int(min(count - 1, env_frames * count // self.cfg.train_for_env_steps))
+
+    def weights(self, env_frames: int) -> Sequence[float]:
+        now = self.stage(env_frames)
+        return [float(level == now) for level in range(len(self.levels))]
+
+
+class Progress(LevelChoice):
+    """Each level as often as its mean reward changes, up or down; UNIFORM_SHARE of the episodes all alike.
+
+    This is the absolute learning progress of Matiisen et al. (2017), "Teacher-Student Curriculum Learning",
+    section 3, and of Portelas et al. (2019), "Teacher algorithms for curriculum learning of deep RL in
+    continuously parameterized environments", equation 1: the difference between the mean rewards of the newer
+    and the older half of the last WINDOW episodes. A level without enough episodes counts as the one with
+    the most progress.
+    """
+
+    def __init__(self, levels: Sequence[str], cfg: Any):
+        super().__init__(levels, cfg)
+        self._rewards = [collections.deque[float](maxlen=WINDOW) for _ in levels]
+
+    def add(self, level: int, episode: "EpisodeReport") -> None:
+        if math.isfinite(episode.reward):
+            self._rewards[level].append(episode.reward)
+
+    def weights(self, env_frames: int) -> Sequence[float]:
+        count = len(self.levels)
+        known = [_progress(list(rewards)) for rewards in self._rewards]
+        most = max((value for value in known if value is not None), default=1.0)
+        values = [most if value is None else value for value in known]
+        total = sum(values)
+        if total == 0:
+            return [1.0 / count] * count
+        return [UNIFORM_SHARE / count + (1 - UNIFORM_SHARE) * value / total for value in values]
+
+    def state(self) -> Any:
+        return [list(rewards) for rewards in self._rewards]
+
+    def load(self, state: Any) -> None:
+        for rewards, saved in zip(self._rewards, state, strict=True):
+            rewards.extend(map(float, saved))
+
+
+def _progress(rewards: Sequence[float]) -> float | None:
+    """Returns the absolute change of the mean; None with fewer than half a window of rewards."""
+    if len(rewards) < WINDOW // 2:
+        return None
+    middle = len(rewards) // 2
+    older, newer = rewards[:middle], rewards[middle:]
+    return abs(sum(newer) / len(newer) - sum(older) / len(older))
+
+
+LevelChoiceFactory = Callable[[Sequence[str], Any], LevelChoice]
+DRAWN_ALIKE = ("fixed", "uniform")  # need nothing of the main process
+_REGISTRY = Registry(
+    "level_choice",
+    dict.fromkeys(DRAWN_ALIKE, LevelChoice) | {"sequence": InSequence, "progress": Progress},
+)
+
+
+def register_level_choice(name: str, factory: LevelChoiceFactory | str) -> None:
+    """Makes a rule for which level is played next available as --level_choice=name.
+
+    factory: a class derived from LevelChoice, or another function of the names of the levels and of all flags
+        that returns a LevelChoice, called for each policy; or a "module:attribute" string, which is imported
+        when a run starts. Registering a name again replaces the rule.
+    """
+    _REGISTRY.register(name, factory)
+
+
+def registered_level_choice(name: str) -> LevelChoiceFactory | str:
+    """Returns the factory of a name, or "module:attribute". Raises ValueError, with all names."""
+    found: LevelChoiceFactory | str = _REGISTRY.find(name)
+    return found
