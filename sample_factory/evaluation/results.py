@@ -1,6 +1,7 @@
 """Results of episodes: which ones count, their statistics, and the lines printed about them."""
 
 import math
+import operator
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sample_factory.envs.protocol import COST
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.evaluation.result_statistics import MeanAndStd, mean_and_std
 from sample_factory.evaluation.result_tables import level_table, result_lines
@@ -29,7 +31,7 @@ class EpisodeResult(NamedTuple):
     reward: sum of the raw rewards.
     length: env frames.
     true_objective: the env's own score; the reward where it reports none.
-    extra_stats: the `episode_extra_stats` of the env, by name.
+    extra_stats: the `episode_extra_stats` of the env, by name, and the sum of its costs.
     env: index of the env, where several are played side by side.
     level: name of the level that was played; empty: the env has none.
     """
@@ -269,11 +271,16 @@ def _count(episodes: Sequence[EpisodeResult]) -> str:
 
 def _result_lines(episodes: Sequence[EpisodeResult]) -> list[str]:
     """Returns a line for each statistic of the episodes; where they have levels, a table of these instead."""
-    names = {"reward": "reward", "length": "length", "objective": "true_objective"}
-    if not any(map(_has_own_objective, episodes)):
-        del names["objective"]
+    values: dict[str, Callable[[EpisodeResult], float]] = {
+        "reward": operator.attrgetter("reward"),
+        "length": operator.attrgetter("length"),
+    }
+    if any(map(_has_own_objective, episodes)):
+        values["objective"] = operator.attrgetter("true_objective")
+    if all(COST in episode.extra_stats for episode in episodes):
+        values["cost"] = lambda episode: episode.extra_stats[COST]
     of_levels = {
-        level: {name: [getattr(episode, field) for episode in own] for name, field in names.items()}
+        level: {name: [value(episode) for episode in own] for name, value in values.items()}
         for level, own in _split_by_level(episodes).items()
     }
     if any(of_levels):

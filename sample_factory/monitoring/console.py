@@ -5,6 +5,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 
+from sample_factory.envs.protocol import COST
 from sample_factory.monitoring.policy_progress import EpisodeStats, PolicyProgress
 from sample_factory.monitoring.run_progress import RunProgress
 
@@ -15,7 +16,7 @@ SHOWN_LEVELS = 4  # at each end, where there are more than twice as many
 MIN_WIDTHS = {"progress": len("41 %"), "left": len("4:52 left"), "fps": len("1,224 FPS")}
 SEPARATORS = ("   ", "  ")
 # The columns that are left out first where there is no room.
-DROP_ORDER = ("lag", "objective", "eval", "progress", "left")
+DROP_ORDER = ("lag", "objective", "eval", "cost", "progress", "left")
 
 
 def first_batch_text(progress: RunProgress) -> str:
@@ -181,6 +182,9 @@ def _policy_cells(policy: PolicyProgress) -> dict[str, str]:
     objective = policy.episodes.spread("true_objective")
     if objective is not None and policy.episodes.has_own_objective:
         cells["objective"] = f"objective {short_number(objective.mean)}"
+    cost = policy.episodes.spread(COST)
+    if cost is not None:
+        cells["cost"] = f"cost {short_number(cost.mean)}"
     if policy.eval_reward is not None:
         cells["eval"] = f"eval {short_number(policy.eval_reward)}"
     if policy.lag is not None:

@@ -161,3 +161,10 @@ def test_the_table_of_levels_has_the_objective_where_one_level_reports_its_own()
     lines = result._replace(episodes=(*result.episodes[:-1], last)).summary().splitlines()
     assert lines[1].split() == ["level", "episodes", "reward", "length", "objective"]
     assert lines[2].endswith("   4.500 (2.334 to 6.666)"), "the reward, where it is the objective"
+
+
+def test_costs_have_a_line_of_their_own():
+    result = in_levels("")
+    costly = [own._replace(extra_stats={"cost": 2.0, "other": 1.0}) for own in result.episodes]
+    assert "cost      2.000 +- 0.000" in result._replace(episodes=tuple(costly)).summary().splitlines()[-1]
+    assert "cost" not in result.summary()

@@ -53,6 +53,12 @@ def test_the_status_of_one_policy_is_a_line_of_aligned_columns():
     assert line.text(status(policy(12.5))).endswith("   reward 12.5   lag 0.4")
 
 
+def test_the_mean_cost_is_a_column_of_the_status_if_there_is_one():
+    costly = policy()
+    costly.episodes.add(EpisodeReport(0, 0.78, 96, 0.78, {"cost": 2.5}))
+    assert StatusLine().text(status(costly)).endswith("1,224 FPS   reward 0.78   cost 2.5")
+
+
 @pytest.mark.parametrize("objective", [None, -12.25])
 def test_a_line_never_exceeds_its_width(objective):
     wide = policy(-1234.5, episodes=99, objective=objective)
