@@ -3,6 +3,7 @@
 import argparse
 import copy
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -66,6 +67,21 @@ def make_parser() -> argparse.ArgumentParser:
     were typed, on which the precedence over saved flags depends.
     """
     return FlagParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+
+
+def envs_as_levels(argv: Sequence[str]) -> list[str]:
+    """Returns the arguments with `--env=A --levels A B` in place of `--env A B`. Raises ConfigError if there
+    are --levels too."""
+    arguments = list(argv)
+    if "--env" not in arguments:
+        return arguments
+    start = arguments.index("--env") + 1
+    envs = list(itertools.takewhile(lambda word: not word.startswith("-"), arguments[start:]))
+    if len(envs) < 2:
+        return arguments
+    if any(word.partition("=")[0] == "--levels" for word in arguments):
+        raise ConfigError(f"--env {' '.join(envs)}: several envs are levels; leave --levels out")
+    return [*arguments[: start - 1], f"--env={envs[0]}", "--levels", *envs, *arguments[start + len(envs) :]]
 
 
 def parse_known(

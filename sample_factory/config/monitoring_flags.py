@@ -155,7 +155,8 @@ class EvaluationFlags:
     max_num_episodes: int = flag(NEVER, "stop after this many episodes", at_least=1)
     eval_episodes: int = _repeated_flag(
         100,
-        "number of episodes that `eval` plays with each checkpoint, and an evaluation during training",
+        "number of episodes, in each level, that `eval` plays with each checkpoint, and an evaluation during "
+        "training",
         aliases=("sample_env_episodes",),
         between=(1, 10_000_000),
     )

@@ -25,7 +25,7 @@ from sample_factory.config.experiment_folder import (
     read_saved,
     was_saved,
 )
-from sample_factory.config.flag_parser import add_flags, make_parser, parse_known
+from sample_factory.config.flag_parser import add_flags, envs_as_levels, make_parser, parse_known
 from sample_factory.config.flags import ConfigError, Layer, check_values, coerce, shortened
 from sample_factory.config.help import EVERYTHING, command_help, show
 from sample_factory.config.merging import COMMAND_LINE, all_sections, build_config, changes_of
@@ -108,6 +108,7 @@ def parse_config(
     Raises ConfigError. Prints the help and exits with 0 on --help.
     """
     must_exist = command.experiment == "saved"
+    argv = envs_as_levels(argv)
     given = _read_typed_first(argv, changes or {})
     given = given._replace(file=_read_file_of_flags(given, cfg_is_saved))
     if command.experiment != "new":
@@ -119,6 +120,7 @@ def parse_config(
     sections = all_sections(of_family, command.sections, algorithm_info(algo).flags)
     defaults = _defaults(algo, env_name, family, command)
     follows = family is not None and family.follows_observation
+    given = given._replace(saved=_of_env(given.saved, env_name))
     if "help" in given.first:
         of_env = {name: value for layer in defaults for name, value in layer.values.items()}
         everything = given.first["help"] == EVERYTHING
@@ -212,6 +214,11 @@ def _defaults(algo: str, env_name: str | None, family: Family | None, command: C
         Layer(f"defaults of {command.name}", command.defaults),
         Layer(f"defaults of --algo={algo}", algorithm_info(algo).defaults),
     ]
+
+
+def _of_env(saved: Layer, env_name: str | None) -> Layer:
+    """Returns the saved flags without the levels, which are those of the saved env, for another env."""
+    return saved if saved.values.get("env") == env_name else saved.without("levels")
 
 
 def _refuse_other_env(given: _Given) -> None:
@@ -308,6 +315,7 @@ def _parser_of(sections: tuple[type, ...]) -> argparse.ArgumentParser:
 def with_flags(config: Config, argv: Sequence[str], resolve_family: Callable[[str], Family]) -> Config:
     """Returns a Config for evaluations during a training, with other values of some flags, possibly of
     another env. Logs the flags without effect there. Raises ConfigError."""
+    argv = envs_as_levels(argv)
     env_name = _parse_first(argv).get("env", config.env_name)
     family = resolve_family(env_name)
     sections = all_sections(family.flags, {}, type(config.learning))
@@ -315,7 +323,7 @@ def with_flags(config: Config, argv: Sequence[str], resolve_family: Callable[[st
     # Another family has flags of its own, with its defaults.
     layers = [
         Layer(f"defaults of {env_name}", dict(family.defaults)),
-        Layer(SAVED, config.flat()),
+        _of_env(Layer(SAVED, config.flat()), env_name),
         Layer(COMMAND_LINE, {**flags, "env": env_name}),
     ]
     changed = build_config(sections, layers, flags)

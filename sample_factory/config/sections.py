@@ -48,7 +48,11 @@ MUJOCO = {"encoder_subtype": ("mlp_mujoco",)}
 class RunFlags:
     """Identity, directories, device."""
 
-    env: str | None = flag(None, "full name of the env, e.g. doom_battle or gym_CartPole-v1", names_code=True)
+    env: str | None = flag(
+        None,
+        "full name of the env, e.g. doom_battle or gym_CartPole-v1; of several, each is one of --levels",
+        names_code=True,
+    )
     algo: str = flag(
         "APPO",
         f"training algorithm: {', '.join(BUILT_IN)} (APPO is asynchronous PPO), one that was registered with "

@@ -81,7 +81,8 @@ class EnvInfo(NamedTuple):
     repeats_first_states: see Convention.
     scripted_players: names of its players, see ScriptedPlayers.
     render_fps: pictures per second in its `metadata`; None without them.
-    levels: names of its levels, see --levels.
+    levels: names of its levels, see --levels. keeps_level: whether it begins its episodes itself, so that it
+        cannot change its level.
     """
 
     kinds: AgentKinds
@@ -99,6 +100,7 @@ class EnvInfo(NamedTuple):
     scripted_players: tuple[str, ...] = ()
     render_fps: float | None = None
     levels: tuple[str, ...] = ()
+    keeps_level: bool = False
 
     @property
     def num_agents(self) -> int:
@@ -142,6 +144,7 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
         repeats_first_states=convention_of(env.env).repeats_first_states,
         scripted_players=tuple(find_ability(env.env, ScriptedPlayers).scripted_players()),
         render_fps=_render_fps(env.env),
+        keeps_level=env.training_info.resets_itself,
     )
 
 

@@ -9,8 +9,8 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
-from sample_factory.evaluation.policy_choice import LATEST, chosen_policies, flags_of_call
-from sample_factory.evaluation.result_files import ResultFlags, write_results
+from sample_factory.evaluation.policy_choice import LATEST, flags_of_call, measured_policies
+from sample_factory.evaluation.result_files import ResultFlags, level_matrix, write_results
 from sample_factory.evaluation.results import Evaluation, left_to_measure
 from sample_factory.launch.exit_codes import describe
 from sample_factory.launch.objects_of_call import with_names
@@ -29,7 +29,7 @@ def run_eval(config: Config) -> None:
     # Not at the top of the file: it imports much that --help does not need.
     from sample_factory.evaluation.measure import measure_checkpoints
 
-    chosen = chosen_policies(config)
+    chosen = measured_policies(config)
     evaluations: list[Evaluation] = []
     try:
         for evaluation in measure_checkpoints(config, resolve_family(config.env_name)):
@@ -48,6 +48,9 @@ def run_eval(config: Config) -> None:
             except ConfigError as unwritten:
                 print(f"error: {unwritten}", file=sys.stderr)  # `error` has a line of its own
         raise
+    matrix = level_matrix(config, evaluations)
+    if matrix is not None:
+        print("\n".join(matrix.lines()))
     write_results(config, evaluations)
 
 

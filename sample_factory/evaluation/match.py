@@ -249,7 +249,7 @@ def _make_session(
             functools.partial(make_adapted_env, family, cfg),
             info,
             cast,
-            ONE_ENV if is_serial else size_for(config, info.num_agents, flags.num_matches),
+            ONE_ENV if is_serial else size_for(config, info, flags.num_matches),
             flags.num_matches * info.num_agents,
             is_single=is_serial,
             reports_matches=True,

@@ -18,12 +18,12 @@ from sample_factory.config.parsing import with_flags
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvInfo, make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.evaluation.played_env import explains_other_env, with_eval_frameskip
+from sample_factory.evaluation.played_env import explains_other_env, with_eval_frameskip, with_other_envs
 from sample_factory.evaluation.policy_choice import (
     LATEST,
     PolicyChoice,
-    chosen_policies,
     find_checkpoint,
+    measured_policies,
     refuse_file_for_all_kinds,
 )
 from sample_factory.evaluation.result_statistics import MeanAndStd
@@ -61,25 +61,26 @@ class MeasurementPlan(NamedTuple):
 def measure_checkpoints(
     config: Config, family: EnvFamily, keeps_process: bool = False
 ) -> Iterator[Evaluation]:
-    """Plays --eval_episodes episodes with every checkpoint of --checkpoint of every policy of --policy_index.
+    """Plays --eval_episodes episodes, in each level, with every checkpoint of --checkpoint of every policy of
+    --policy_index.
 
     One after another, each in all envs, with the same seeds. One policy plays all agents of an env. Each
     agent of each env plays a number of episodes that is fixed in advance. A worker process that dies is
     replaced, and plays its episodes again.
 
-    Yields each result when it is complete, in the order of `chosen_policies`. Policies of several kinds that
-    play beside each other have one result together, `Evaluation.first_of`. A signal ends this early; the last
-    result then `is_partial`.
+    Yields each result when it is complete, in the order of `measured_policies`. Policies of several kinds
+    that play beside each other have one result together, `Evaluation.first_of`. A signal ends this early; the
+    last result then `is_partial`.
 
     keeps_process: see StopSignals.
     Raises ConfigError when there is no such checkpoint or the env cannot be played, CheckpointError for an
     unusable checkpoint, and ChildFailed when an env or a process fails for good.
     """
     cpu.raise_open_files_limit()
-    chosen = chosen_policies(config)
+    chosen = measured_policies(config)
     for choice in chosen:
         find_checkpoint(config, choice)  # raises
-    config, family = with_eval_frameskip(prepared(config), family)
+    config, family = with_eval_frameskip(prepared(config), with_other_envs(config, family))
     with StopSignals(keeps_process=keeps_process) as signals, shared_imports(config):
         with explains_other_env(config, warns=False):
             check_machine(config)
@@ -97,7 +98,7 @@ def measure_checkpoints(
             state_size = plan.session.state_size
             log.info("Measuring %s (%d of %d)", choice, number, len(distinct))
             with explains_other_env(config, warns=False):
-                measurement = Measurement(plan, Progress(config.evaluation.eval_episodes))
+                measurement = Measurement(plan, Progress(plan.session.topology.num_episodes))
             yield measurement.play(signals)
 
 
@@ -117,7 +118,8 @@ def plan_measurement(
     around: Sequence[AroundEnv] = (),
     state_size: int | None = None,
 ) -> MeasurementPlan:
-    """Returns the plan of --eval_episodes episodes, with a policy for each kind of agents.
+    """Returns the plan of --eval_episodes episodes in each level, with a policy for each kind of agents. In
+    levels, each agent of an env plays equally many.
 
     around: see EnvPlan. state_size: see `plan_session`. Raises ConfigError and ChildFailed.
     """
@@ -130,7 +132,9 @@ def plan_measurement(
     of_kind = [PolicyChoice(first + kind, choice.checkpoint) for kind in range(num_kinds)]
     cast = Cast([SavedPolicy(config, own) for own in of_kind], seats=kinds.of_agent)
     num_episodes = config.evaluation.eval_episodes
-    size = size_for(config, info.num_agents, -(-num_episodes // info.num_agents))
+    if info.levels:  # all agents of an env play the same level
+        num_episodes = -(-num_episodes // info.num_agents) * info.num_agents * len(info.levels)
+    size = size_for(config, info, -(-num_episodes // info.num_agents))
     make_env = functools.partial(make_adapted_env, family, config.namespace())
     plan = plan_session(
         config, make_env, info, cast, size, num_episodes, state_size=state_size, around=around
@@ -259,9 +263,15 @@ class SnapshotMeasurement:
         self._measurement.session.make_envs()
 
     def run(self) -> dict[str, MeanAndStd]:
-        """Returns the statistics of the episodes by name. Raises InterruptedError if a signal ends it."""
+        """Returns the statistics of the episodes by name, also of each level. Raises InterruptedError if a
+        signal ends it."""
         with StopSignals() as signals:
             evaluation = self._measurement.play(signals)
         if evaluation.is_partial:
             raise InterruptedError("a signal ended it; the mean of the episodes that end first is biased")
-        return evaluation.statistics
+        of_levels = {
+            f"levels/{level}/{name}": found
+            for level, own in evaluation.by_level.items()
+            for name, found in own.statistics.items()
+        }
+        return {**evaluation.statistics, **of_levels}

@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import gymnasium as gym
 
@@ -40,6 +42,35 @@ def with_eval_frameskip(config: Config, family: EnvFamily) -> tuple[Config, EnvF
     return dataclasses.replace(config, env=env_flags), dataclasses.replace(
         family, action_repeat=trained // own
     )
+
+
+def with_other_envs(config: Config, family: EnvFamily) -> EnvFamily:
+    """Returns a family that can also make the envs that --levels names and that are of other families.
+
+    Raises ConfigError for an unknown env, and for one with other flags of its own.
+    """
+    envs = [item for item in config.env.levels if "=" not in item and item not in family.levels]
+    if all(family.prefix and env.startswith(family.prefix) for env in envs):
+        return family
+    families = {env: resolve_family(env) for env in envs}
+    if any(other.flags is not None for other in (family, *families.values())):
+        raise ConfigError(
+            f"--levels: {', '.join(envs)} are of several families, with flags of their own; evaluate the "
+            "envs of each family by themselves"
+        )
+    make_env = functools.partial(_make_one_of, {**families, "": family})
+    levels = {**family.levels, **{env: {"other_env": env} for env in envs}}
+    return dataclasses.replace(family, make_env=make_env, levels=levels)
+
+
+def _make_one_of(
+    families: Mapping[str, EnvFamily],
+    cfg: Any,
+    env_config: EnvConfig,
+    render_mode: str | None = None,
+    other_env: str = "",
+) -> Any:
+    return families[other_env].make(cfg, env_config, render_mode)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from sample_factory.spaces.agent_kinds import AgentKinds
 Value = TypeVar("Value")
 LATEST = "latest"
 MILESTONE = "milestone:"
+MILESTONES = "milestones"
 MAX_LISTED = 8  # checkpoints in an error message
 
 
@@ -57,9 +58,23 @@ def flags_of_call(
 
 
 def chosen_policies(config: Config) -> list[PolicyChoice]:
-    """Returns every checkpoint of --checkpoint of every policy of --policy_index, as `eval` measures them."""
+    """Returns every checkpoint of --checkpoint of every policy of --policy_index."""
     checkpoints = config.evaluation.checkpoint or (config.monitoring.load_checkpoint_kind,)
     return [PolicyChoice(*pair) for pair in itertools.product(config.evaluation.policy_index, checkpoints)]
+
+
+def measured_policies(config: Config) -> list[PolicyChoice]:
+    """Returns the chosen policies as `eval` measures them: with the milestones by version, in place of the
+    word for all of them."""
+    measured = []
+    for choice in chosen_policies(config):
+        found = []
+        if choice.checkpoint == MILESTONES:
+            found = find_milestones(config.experiment_dir, choice.policy_index)
+        # Without milestones, `find_checkpoint` says what there is.
+        names = [f"{MILESTONE}{milestone.version}" for milestone in found] or [choice.checkpoint]
+        measured += [choice._replace(checkpoint=name) for name in names]
+    return measured
 
 
 def choices_of_agents(config: Config, kinds: AgentKinds) -> list[PolicyChoice]:
@@ -88,7 +103,7 @@ def choices_of_agents(config: Config, kinds: AgentKinds) -> list[PolicyChoice]:
 
 def names_file(checkpoint: str) -> bool:
     """Returns whether a value of --checkpoint is the path of a file."""
-    return checkpoint not in PREFIXES and not checkpoint.startswith(MILESTONE)
+    return checkpoint not in (*PREFIXES, MILESTONES) and not checkpoint.startswith(MILESTONE)
 
 
 def refuse_file_for_all_kinds(checkpoint: str, num_kinds: int) -> None:
@@ -123,6 +138,9 @@ def find_checkpoint(config: Config, choice: PolicyChoice) -> Path:
         after = f" beyond --save_best_after={config.monitoring.save_best_after}" * (checkpoint == "best")
         reason = f"there is none{after}"
         files = find_checkpoints(config.experiment_dir, policy, checkpoint)
+    elif checkpoint == MILESTONES:
+        reason = f"there are none, or this command plays one checkpoint: choose {MILESTONE}VERSION"
+        files = []
     elif checkpoint.startswith(MILESTONE):
         reason = "no such milestone"
         version = checkpoint.removeprefix(MILESTONE)

@@ -12,6 +12,7 @@ from typing import Any
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.evaluation.policy_choice import PolicyChoice
+from sample_factory.evaluation.result_tables import LevelMatrix
 from sample_factory.evaluation.results import Evaluation
 
 
@@ -35,8 +36,25 @@ def result_figures(
         "env": config.env_name,
         "deterministic": config.evaluation.eval_deterministic,
         "evaluations": [evaluation.figures() for evaluation in evaluations],
+        "matrix": None if (matrix := level_matrix(config, evaluations)) is None else matrix.figures(),
         "failure": failure,
     }
+
+
+def level_matrix(config: Config, evaluations: Sequence[Evaluation]) -> LevelMatrix | None:
+    """Returns the results of several checkpoints in levels; None for a single one, and without levels."""
+    of_rows = [evaluation.by_level for evaluation in evaluations]
+    levels = list(dict.fromkeys(level for of_levels in of_rows for level in of_levels))
+    if len(evaluations) < 2 or not levels:
+        return None
+    means = [
+        [of_levels[level].true_objective.mean if level in of_levels else math.nan for level in levels]
+        for of_levels in of_rows
+    ]
+    # Typed levels may be others than those of the training.
+    has_own_levels = not any("levels" in name or name == "env" for name in config.typed)
+    is_sequence = config.env.level_choice == "sequence" and has_own_levels
+    return LevelMatrix([str(own.choices[0]) for own in evaluations], levels, means, is_sequence)
 
 
 def write_results(

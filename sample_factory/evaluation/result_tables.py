@@ -1,7 +1,9 @@
-"""Results as text: a line for each statistic, a table of levels."""
+"""Results as text: a line for each statistic, a table of levels, a table of checkpoints by levels."""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from sample_factory.evaluation.result_statistics import mean_and_std
 from sample_factory.monitoring.console import number_text
@@ -49,3 +51,53 @@ def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Returns a line for each row; the columns are aligned."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+
+
+class LevelMatrix(NamedTuple):
+    """The performance of several checkpoints in several levels.
+
+    checkpoints: names of the rows. levels: names of the columns.
+    means: mean true objectives, [checkpoint][level]; nan for a level that was not played.
+    is_sequence: whether checkpoint i was saved when the training on level i had ended.
+    """
+
+    checkpoints: list[str]
+    levels: list[str]
+    means: list[list[float]]
+    is_sequence: bool = False
+
+    @property
+    def forgetting(self) -> list[float] | None:
+        """For each level but the last: what was lost of its performance since the training on it had ended.
+
+        It is means[i][i] - means[-1][i]; None unless the checkpoints belong to the levels. Source:
+        `calculate_forgetting` in results/common.py of the repository of COOM (Tomilin et al., COOM: A Game
+        Benchmark for Continual Reinforcement Learning, 2023), which takes the mean of the last ten
+        evaluations of each training in place of one.
+        """
+        if not self.is_sequence or not 1 < len(self.levels) == len(self.means):
+            return None
+        return [own[i] - last for i, (own, last) in enumerate(zip(self.means[:-1], self.means[-1]))]
+
+    def lines(self) -> list[str]:
+        """Returns the table as text; its last column has the means of the rows."""
+        rows = dict(zip(self.checkpoints, self.means))
+        if self.forgetting is not None:
+            rows["forgetting"] = self.forgetting
+        texts = [["", *self.levels, "mean"]]
+        for name, row in rows.items():
+            cells = [number_text(value) for value in row] + [""] * (len(self.levels) - len(row))
+            texts.append([name, *cells, number_text(statistics.fmean(row))])
+        return ["mean true objective of each checkpoint in each level", *in_columns(texts)]
+
+    def figures(self) -> dict[str, Any]:
+        """Returns the entry in a --json file. May contain NaN, which `write_json` replaces."""
+        forgetting = self.forgetting
+        mean = None if forgetting is None else statistics.fmean(forgetting)
+        return {
+            "checkpoints": self.checkpoints,
+            "levels": self.levels,
+            "means": self.means,
+            "forgetting": forgetting,
+            "mean_forgetting": mean,
+        }

@@ -1,6 +1,7 @@
 """The plan of a session: who plays, in how many envs, and how actions are chosen."""
 
 import functools
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -60,15 +61,23 @@ class Cast(NamedTuple):
 ONE_ENV = Size(num_workers=1, num_envs=1)
 
 
-def size_for(config: Config, num_agents: int, num_needed: int) -> Size:
+def size_for(config: Config, info: EnvInfo, num_needed: int) -> Size:
     """Returns as many workers and envs as the training has, but no more envs than are needed.
 
-    num_agents: of an env.
+    The number of envs is a multiple of the number of levels, so that each env keeps one level and is never
+    made anew for another one; but not if that would be more envs than usual, and they can change their level.
+
+    num_needed: episodes or matches; a multiple of the number of levels where these are played equally often.
     """
     flags = config.sampling
     num_workers = min(flags.num_workers, num_needed)
-    usual = flags.num_envs_per_worker or max(1, USUAL_AGENTS // num_agents)
+    usual = flags.num_envs_per_worker or max(1, USUAL_AGENTS // info.num_agents)
     num_envs = min(usual, -(-num_needed // num_workers))
+    num_levels = max(1, len(info.levels))
+    unit = num_levels // math.gcd(num_levels, num_workers)
+    if num_levels > 1 and (unit <= usual or info.keeps_level):
+        num_workers = max(1, min(num_workers, num_needed // unit))
+        num_envs = max(1, min(usual, num_needed // num_workers) // unit) * unit
     num_splits = flags.worker_num_splits if num_envs % flags.worker_num_splits == 0 else 1
     if flags.serial_mode:
         return Size(1, num_envs * num_workers, num_splits)

@@ -50,7 +50,7 @@ def with_names(keywords: Mapping[str, Any], argv: Sequence[str] = (), trains: bo
     what earlier calls have given for the same experiment.
 
     env: a class of envs or a function that makes one, as `register_env` has it, or an id of Gymnasium
-        without `gym_`.
+        without `gym_`; or a list of names, see --env.
     encoder_custom and the like, algo, matchmaking: the factory.
     observers: a list of observers, or of functions that make one. They follow this run only.
     argv: flags of the call beside the keywords. trains: whether the call trains the experiment; once its
@@ -77,13 +77,17 @@ def _named(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Objects]:
     """Returns the keyword arguments with names, and the objects that have these names."""
     named = dict(keywords)
     given: Objects = {}
+    env = keywords.get("env")
+    has_names = isinstance(env, list | tuple) and all(isinstance(one, str) for one in env)
     for flag, value in keywords.items():
-        if flag in REGISTER and flag != "observers" and _is_object(value):
+        is_one = flag != "observers" and not (flag == "env" and has_names)
+        if flag in REGISTER and is_one and _is_object(value):
             named[flag] = name_of(value)
             given[flag, named[flag]] = value
-    env = keywords.get("env")
     if isinstance(env, str):
         named["env"] = gym_name_of(env)
+    elif env is not None and has_names:
+        named["env"] = list(map(gym_name_of, env))
     elif env is not None and not callable(env):
         raise ConfigError(
             f"env is a {type(env).__name__} that is made already, and each process makes its own: give the "

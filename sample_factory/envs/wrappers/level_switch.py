@@ -44,7 +44,8 @@ class LevelSwitch(EnvAround):
         self._levels = levels
         self._make = make
         self._in_turn = env_config.levels_in_turn
-        self._is_fixed = len(levels) == 1 or (choice == FIXED and not self._in_turn)
+        keeps_level = self._in_turn % len(levels) == 0 if self._in_turn else choice == FIXED
+        self._is_fixed = len(levels) == 1 or keeps_level
         self._now = env_config.env_id % len(levels)
         super().__init__(make(levels[self._now]))
         self.steps_in_background = self._env.steps_in_background
