@@ -31,6 +31,8 @@ from sample_factory.launch.checks import (
     probe_networks,
 )
 from sample_factory.launch.start_from import transfer_files
+from sample_factory.mainloop.level_choice import DRAWN_ALIKE
+from sample_factory.mainloop.levels import LevelsObserver
 from sample_factory.mainloop.observing import follows_episodes, make_observers
 from sample_factory.models.encoder_choice import MIN_SMALL_SIDE
 from sample_factory.models.network_registry import READ_ONLY_OWN_KEYS
@@ -92,6 +94,8 @@ def plan_run(config: Config, family: EnvFamily, info: EnvInfo | None = None) -> 
         niceness=complete.sampling.default_niceness,
         silent_seconds=complete.monitoring.heartbeat_reporting_interval,
     )
+    if info.levels and complete.env.level_choice not in DRAWN_ALIKE:
+        observers = {**observers, "level_choice": LevelsObserver(info.levels, complete)}
     return RunPlan(
         config=complete,
         family=family,

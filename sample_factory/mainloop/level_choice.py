@@ -52,8 +52,7 @@ class LevelChoice:
         return [1.0] * len(self.levels)
 
     def stage(self, env_frames: int) -> int:
-        """Returns the number of the current stage: a milestone, a checkpoint that is never deleted, is saved
-        at the end of each."""
+        """Returns the number of the current stage, after each of which a milestone is kept."""
         return 0
 
     def state(self) -> Any:
@@ -61,7 +60,7 @@ class LevelChoice:
         return None
 
     def load(self, state: Any) -> None:
-        """Called once, before anything else, with the `state` of an earlier run."""
+        """Called first in a resumed run, with the `state` of the earlier one."""
 
 
 class InSequence(LevelChoice):

@@ -16,8 +16,6 @@ from sample_factory.exchange.channels import Channels, LatestMessages
 from sample_factory.exchange.messages import Incident, Report, reports_in
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
-from sample_factory.mainloop.level_choice import DRAWN_ALIKE
-from sample_factory.mainloop.levels import LevelsSubscriber
 from sample_factory.mainloop.next_commands import next_commands, relative_path
 from sample_factory.mainloop.observed_run import ObservedRun, TrainingInfoSubscriber
 from sample_factory.mainloop.observing import FamilyMetricsSubscriber, ObserversSubscriber
@@ -129,7 +127,9 @@ class MainLoop(Loop):
             self._training_info = TrainingInfoSubscriber(
                 _frames_before(plan), self._to_workers, self._config.sampling.serial_mode
             )
-        self._observed_run = ObservedRun(self._config, self._monitor.policies, self._training_info)
+        self._observed_run = ObservedRun(
+            self._config, self._monitor.policies, self._training_info, channels.learners
+        )
         self._subscribers = self._make_subscribers(plan, resources)
         if plan.evaluation is not None and make_evaluations is not None:
             self._subscribers.append(make_evaluations(plan, self._monitor, channels, self.publish))
@@ -170,23 +170,8 @@ class MainLoop(Loop):
                 ObserversSubscriber(plan.observers, self._observed_run, monitor, self.publish, interval)
             )
         if self._training_info is not None:
-            if config.env.level_choice not in DRAWN_ALIKE and plan.sampling.info.levels:
-                subscribers.append(self._make_levels(plan, channels, self._training_info))
             subscribers.append(self._training_info)
         return subscribers
-
-    def _make_levels(
-        self, plan: RunPlan, channels: Channels, training_info: TrainingInfoSubscriber
-    ) -> LevelsSubscriber:
-        return LevelsSubscriber(
-            plan.sampling.info.levels,
-            plan.config,
-            self._monitor.policies,
-            channels.learners,
-            training_info.update,
-            self.publish,
-            _frames_before(plan),
-        )
 
     @property
     def is_done(self) -> bool:

@@ -8,13 +8,14 @@ from typing import Any
 import cloudpickle
 
 from sample_factory.config.config import Config
-from sample_factory.exchange.channels import LatestMessages
-from sample_factory.exchange.messages import NewTrainingInfo, Report, TrainReport
+from sample_factory.exchange.channels import LatestMessages, send
+from sample_factory.exchange.messages import MilestoneRequest, NewTrainingInfo, Report, TrainReport
 from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.failures import one_line
 from sample_factory.runtime.log import log
+from sample_factory.runtime.queues import Queue
 
 SEND_FRAMES_SECONDS = 5.0  # as in version 2
 MAX_INFO_BYTES = 100_000  # pickled; half of what a message may have
@@ -106,13 +107,15 @@ class ObservedRun:
         config: Config,
         policies: Sequence[PolicyProgress],
         training_info: TrainingInfoSubscriber | None,
+        learners: Sequence[Queue],
     ):
-        """training_info: None if no env receives values."""
+        """training_info: None if no env receives values. learners: their inboxes."""
         self.cfg = config.namespace()
         self.folder = config.experiment_dir
         self.policies = policies
         self.stop_reason = ""
         self._training_info = training_info
+        self._learners = learners
         self._has_warned = False
 
     @property
@@ -135,6 +138,11 @@ class ObservedRun:
         if not self.stop_reason:
             self.stop_reason = " ".join(reason.split())
             log.info("Stopping early: %s", self.stop_reason)
+
+    def keep_milestone(self, policy_id: int = 0) -> bool:
+        """Lets the learner of a policy save a milestone, a checkpoint that is never deleted, after its next
+        iteration. Returns False, which is logged, if the learner does not read its messages."""
+        return send(self._learners[policy_id], MilestoneRequest())
 
     def send_to_envs(self, values: Mapping[str, Any], policy_id: int | None = None) -> None:
         """Sends values to the envs with the ability TrainingInfo, which receive them before their next

@@ -74,7 +74,7 @@ def _check_parameters(name: str, observer: Observer) -> None:
             ) from None
 
 
-class UserCode:
+class _UserCode:
     """Calls methods of user code. Switches it off after one has raised: then `call` does nothing."""
 
     def __init__(self, name: str, verb: str, publish: Callable[[Report], None]):
@@ -140,7 +140,7 @@ class ObserversSubscriber(Subscriber):
         Raises ConfigError if an observer raises in on_init: nothing has started yet.
         """
         self._observers = [
-            (observer, UserCode(f"observer {name!r}", "is", publish)) for name, observer in observers.items()
+            (observer, _UserCode(f"observer {name!r}", "is", publish)) for name, observer in observers.items()
         ]
         self._run = run
         self._monitor = monitor
@@ -200,7 +200,7 @@ class FamilyMetricsSubscriber(Subscriber):
     ):
         """publish: hands a report to all subscribers. Raises ConfigError if make_metrics raises."""
         name = f"the metrics of env {env_name!r}"
-        self._code = UserCode(name, "are", publish)
+        self._code = _UserCode(name, "are", publish)
         self._monitor = monitor
         try:
             self._metrics = [make_metrics(env_name) for _ in monitor.policies]

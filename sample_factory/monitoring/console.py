@@ -142,7 +142,7 @@ def level_lines(episodes: EpisodeStats) -> list[str]:
             for chosen in (ranked[: -SHOWN_LEVELS - 1 : -1], ranked[:SHOWN_LEVELS])
         )
         parts = [f"best {best}; worst {worst}"]
-    text = f"{len(means)} levels, mean reward {short_number(mean)}: {', '.join(parts)}"
+    text = f"{len(means)} level{'s' * (len(means) > 1)}, mean reward {short_number(mean)}: {', '.join(parts)}"
     return textwrap.wrap(text, MAX_WIDTH, break_long_words=False, break_on_hyphens=False)
 
 

@@ -11,6 +11,7 @@ from sample_factory.exchange.messages import EpisodeReport, MilestoneRequest, Ne
 from sample_factory.launch.checks import describe_levels
 from sample_factory.mainloop import level_choice
 from sample_factory.mainloop.level_choice import WINDOW, registered_level_choice
+from sample_factory.mainloop.levels import LevelsObserver
 from sample_factory.mainloop.main_loop import MainLoop, Resources
 from sample_factory.runtime.registry import Registry
 from tests.counting import CountingEnv, make_config, make_plan, make_shared
@@ -36,8 +37,10 @@ def make_loop(tmp_path):
         config = config_of(tmp_path, choice, **flags)
         buffers, channels = make_shared(config, CountingEnv(0, 1))
         config.experiment_dir.mkdir(exist_ok=True)
-        plan = make_plan(config, CountingEnv(0, 1))
-        info = plan.sampling.info._replace(receives_training_info=True, levels=levels)
+        plan = make_plan(
+            config, CountingEnv(0, 1), observers={"level_choice": LevelsObserver(levels, config)}
+        )
+        info = plan.sampling.info._replace(receives_training_info=True)
         plan = plan._replace(sampling=plan.sampling._replace(info=info))
         return MainLoop(plan, Resources(buffers, channels)), channels, config.experiment_dir
 
@@ -118,7 +121,8 @@ def test_a_registered_choice_gets_the_episodes_of_its_policy_and_goes_on_in_a_re
     register_level_choice("counting", Counting)
     loop, channels, folder = make_loop("counting", num_policies=2)
     assert weights(channels, 1) == [1, 1]
-    report(loop, channels, played("easy", 1.0, policy_id=1), played("unknown", 1.0, policy_id=1))
+    played_levels = [played(level, 1.0, policy_id=1) for level in ("easy", "unknown")]
+    report(loop, channels, *played_levels, trained(0, 1), trained(100, 1))
     assert weights(channels, 1) == [0, 1]
     loop.close()
     assert json.loads((folder / "levels.json").read_text())["policies"] == [[0, 0], [1, 0]]
@@ -137,10 +141,9 @@ def test_a_choice_that_raises_later_is_switched_off_and_its_weights_stay(make_lo
     register_level_choice("failing", Failing)
     loop, channels, _ = make_loop("failing")
     assert weights(channels) == [1, 1]
-    report(loop, channels, played("easy", 1.0))
-    report(loop, channels, played("easy", 1.0))
-    assert weights(channels) is None
-    assert caplog.text.count("--level_choice=failing is switched off") == 1
+    report(loop, channels, played("easy", 1.0), *map(trained, (0, 100, 200)))
+    assert weights(channels) == [1, 1]
+    assert caplog.text.count("'level_choice' is switched off") == 1
     assert "should return 2 numbers, none of them negative" in caplog.text
 
 
