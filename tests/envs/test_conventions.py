@@ -125,6 +125,23 @@ def test_both_ends_count_as_the_package_means_them_unless_a_flag_says_otherwise(
 
 
 @FORM
+def test_hasards_form_costs_in_every_step_also_in_a_last_one_and_is_cut_at_its_limit(form):
+    class Costly(BothAtLimit):
+        """Costs 1.5, as DoomEnv of hasard/envs/scenario.py in `cost`, with statistics beside it."""
+
+        def step(self, action):
+            *results, info = super().step(action)
+            return *results, {**info, "cost": 1.5, "env_stats": {"episode_cost": 1.5 * self.time}}
+
+    _, results = drive(adapt(form(known("hasard.envs.scenario", Costly))), [0] * 12)
+    assert {bool(result.truncated[0]) for result in results} == {True, False}
+    for result in results:
+        is_step_of_episode = result.rewards[0] != 0  # NEXT_STEP: the others only reset
+        assert result.costs is None or result.costs[0] == 1.5 * is_step_of_episode
+        assert not is_step_of_episode or result.costs is not None
+
+
+@FORM
 def test_where_every_end_is_both_only_deaths_terminate(form):
     class EveryEnd(Countdown):
         def __init__(self):
