@@ -59,6 +59,12 @@ class LearningFlags:
     reward_clip: float = flag(
         1000.0, "rewards are clipped to plus or minus this value, after --reward_scale", above=0
     )
+    shared_reward: float = flag(
+        0.0,
+        "share of the team's mean in the rewards that an agent learns from, before --reward_scale; 0: its "
+        "own only, 1: the mean of the agents that act; reported rewards and objectives stay each agent's own",
+        between=(0, 1),
+    )
     gae_lambda: float = flag(
         0.95,
         "lambda of generalised advantage estimation (GAE), used by VMPO and with --with_vtrace=False",

@@ -43,7 +43,8 @@ class EnvPlan(NamedTuple):
     is_single: the only env, in the process of a command such as `enjoy`: it is reset with `seed` itself
         (others get seeds that follow from it), what it raises propagates, and each of its steps is shown.
     mix_policies: --pbt_mix_policies_in_one_env. past_share: --selfplay_past_share.
-    reward_scale, reward_clip: see the flags; for what is stored, not for the rewards that are reported.
+    reward_scale, reward_clip, shared_reward: see the flags; for what is stored, not for the rewards that are
+        reported. sharers: the team of each agent of an env, for shared_reward; empty: it is 0.
     max_random_steps, max_random_seconds: limits of the random first steps of an env, and of all random steps
         of a worker.
     pause_seconds: longest pause of a worker after its first rollout.
@@ -65,6 +66,8 @@ class EnvPlan(NamedTuple):
     past_share: float = 0.0
     reward_scale: float = 1.0
     reward_clip: float = 1000.0
+    shared_reward: float = 0.0
+    sharers: tuple[int, ...] = ()
     max_random_steps: int = 0
     max_random_seconds: float = 0.0
     pause_seconds: float = 0.0

@@ -126,6 +126,11 @@ def check_env(config: Config, info: EnvInfo) -> None:
             "--with_pbt=True copies weights between policies, but the agents of this env have different "
             "spaces, so its policies have different networks; use --with_pbt=False"
         )
+    if learning.shared_reward and len({*info.teams}) == len(info.teams):
+        raise ConfigError(
+            f"--shared_reward={learning.shared_reward:g} needs an env with agents that play together; here "
+            "each plays alone"
+        )
     if config.selfplay.selfplay_past_share > 0:
         _check_past_selves(config, info)
 

@@ -132,6 +132,8 @@ def plan_envs(
         past_share=config.selfplay.selfplay_past_share,
         reward_scale=config.learning.reward_scale,
         reward_clip=config.learning.reward_clip,
+        shared_reward=config.learning.shared_reward,
+        sharers=info.teams if info is not None and config.learning.shared_reward else (),
         max_random_steps=MAX_RANDOM_ROLLOUTS * config.learning.rollout if decorrelates else 0,
         # A serial run must be repeatable, so it depends on no time.
         max_random_seconds=math.inf if sampling.serial_mode else MAX_RANDOM_SECONDS,

@@ -132,6 +132,14 @@ def test_past_selves_play_only_where_all_agents_of_an_env_meet(teams, are_copies
         check_env(config("--selfplay_past_share=0.5"), env)
 
 
+@pytest.mark.parametrize(("teams", "is_alone"), [((0,), True), ((0, 1), True), ((0, 0), False)])
+def test_a_reward_is_shared_only_where_an_agent_has_a_team_mate(teams, is_alone):
+    kinds = AgentKinds.one(observation_layout(SPACE).space, S.Discrete(2), len(teams))
+    refused = pytest.raises(ConfigError, match="--shared_reward=0.5 needs") if is_alone else None
+    with refused or contextlib.nullcontext():
+        check_env(config("--shared_reward=0.5"), EnvInfo(kinds, 1, teams=teams))
+
+
 def test_an_index_cannot_be_normalised():
     check_env(config("--normalize_input_keys", "grid", "table"), info(SPACE))
     with pytest.raises(ConfigError, match="--normalize_input_keys: place"):

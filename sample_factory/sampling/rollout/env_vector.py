@@ -25,6 +25,7 @@ from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking
 from sample_factory.sampling.rollout.episode_log import EpisodeLog
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from sample_factory.sampling.rollout.rollout_memory import RolloutMemory
+from sample_factory.sampling.rollout.shared_reward import SharedReward
 from sample_factory.sampling.rollout.values_for_envs import ValuesForEnvs
 
 # After --reward_scale. A larger reward nearly always is a mistake, or should be scaled.
@@ -60,6 +61,7 @@ class EnvVector:
         self._takes_turns = any(env.takes_turns for env in envs)
         self._reward_scale = plan.reward_scale
         self._reward_clip = plan.reward_clip
+        self._sharing = SharedReward(plan, len(envs)) if plan.sharers else None
         # Any other --reward_clip is chosen to clip, as Atari's 1.
         is_default = plan.reward_clip == EnvPlan._field_defaults["reward_clip"]
         self._largest_reward = plan.reward_clip if is_default else MAX_PLAUSIBLE_REWARD
@@ -250,6 +252,9 @@ class EnvVector:
     ) -> None:
         """Writes the current step to the buffers. Sets non-finite `rewards` to 0 for the episode's return."""
         scaled = rewards * self._reward_scale
+        if self._sharing is not None:
+            members = self._active | self.log.begun if self._takes_turns else self._active
+            scaled = self._sharing.mix(scaled, members)
         clipped = np.clip(scaled, -self._reward_clip, self._reward_clip)
         if not (np.abs(scaled) <= self._largest_reward).all():  # also if one is NaN
             self._report_rewards(rewards, clipped)

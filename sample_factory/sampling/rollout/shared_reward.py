@@ -1,0 +1,28 @@
+"""Rewards of which the agents of a team share a part."""
+
+import numpy as np
+
+from sample_factory.exchange.run_plan import EnvPlan
+
+
+class SharedReward:
+    """Mixes the reward of each agent of a split with the mean of its team: (1 - share) * own + share * mean.
+
+    num_envs: of the split; each has the teams in `plan.sharers`.
+    """
+
+    def __init__(self, plan: EnvPlan, num_envs: int):
+        self._share = plan.shared_reward
+        names, team_of_agent = np.unique(plan.sharers, return_inverse=True)
+        self._teams = (np.arange(num_envs)[:, None] * len(names) + team_of_agent).reshape(-1)
+
+    def mix(self, rewards: np.ndarray, members: np.ndarray) -> np.ndarray:
+        """Returns the mixed rewards, [agents]. The team's sum stays the same; NaN spoils those of its team.
+
+        rewards: [agents]. members: [agents] bool, the agents whose rewards make the mean and who get it; the
+            others keep their own.
+        """
+        sums = np.bincount(self._teams, np.where(members, rewards, 0.0))
+        counts = np.bincount(self._teams, members)
+        means = (sums / np.maximum(counts, 1.0))[self._teams]
+        return np.where(members, (1 - self._share) * rewards + self._share * means, rewards)
