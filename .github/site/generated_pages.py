@@ -74,7 +74,7 @@ def _flags(section: type, anchors: set[str]) -> Iterator[str]:
         anchors.add(anchor)
         meta = field.metadata
         name = field.name if meta["is_positional"] else f"--{field.name}"
-        others = [f"`--{alias}`" for alias in meta["aliases"]] + [f"`{meta['short']}`"] * bool(meta["short"])
+        others = [f"`{alias}`" if alias.startswith("-") else f"`--{alias}`" for alias in meta["aliases"]]
         facts = [_type_text(kind), *_bounds(meta["checks"])]
         default = as_typed(default_of(field))
         facts.append(f"default `{default}`" if default else "no default")

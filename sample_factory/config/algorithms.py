@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from sample_factory.config.learning_flags import LearningFlags
+from sample_factory.runtime.failures import ConfigError
 from sample_factory.runtime.registry import Registry
 
 # factory(flags, policy, rng) -> Algorithm, see learning/algorithms/algorithm.py.
@@ -94,6 +95,7 @@ _KNOWN_ELSEWHERE = {
         ("PPOLAG", "PPO-LAG", "CPO", "LAGRANGIAN"),
         "examples/lagrangian_ppo.py, which keeps a cost below a limit, registers --algo=PPO_LAGRANGIAN",
     ),
+    "DUMMY_SAMPLER": "use python -m sample_factory.dummy_sampler",  # an algorithm of version 1
     "BC": "to learn from recorded play: python -m sample_factory.imitate",
 }
 
@@ -130,12 +132,10 @@ def register_algorithm(
 def registered_algorithm(name: str) -> AlgorithmFactory | str:
     """Returns the factory of a registered name; a "module:attribute" is returned as it is.
 
-    Raises ValueError, with the known names, for any other name.
+    Raises ConfigError, with the known names, for any other name.
     """
-    if name == "DUMMY_SAMPLER":  # for version 1, this command was an algorithm
-        raise ValueError(f"--algo={name}: use python -m sample_factory.dummy_sampler instead")
     if name.upper() in _KNOWN_ELSEWHERE and name not in _REGISTRY:
-        raise ValueError(f"--algo={name} is unknown: {_KNOWN_ELSEWHERE[name.upper()]}")
+        raise ConfigError(f"--algo={name} is unknown: {_KNOWN_ELSEWHERE[name.upper()]}")
     found: AlgorithmInfo | str = _REGISTRY.find(name)
     return found if isinstance(found, str) else found.factory
 

@@ -50,10 +50,7 @@ def check_names(config: Config) -> tuple[Any, Any]:
     Raises ConfigError for a name that is not registered, also of a network or its parts.
     """
     network_registry.check_names(config.model)
-    try:
-        return registered_algorithm(config.run.algo), registered_matchmaking(config.selfplay.matchmaking)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    return registered_algorithm(config.run.algo), registered_matchmaking(config.selfplay.matchmaking)
 
 
 def check_machine(config: Config, is_training: bool = False) -> None:
@@ -339,16 +336,11 @@ def probe_networks(config: Config, policies: Sequence[PolicySpec], algorithm: An
 
     Raises ConfigError or ChildFailed if they cannot be used.
     """
-    try:
-        size = recurrent_state_size(config, policies)
-        if algorithm not in {info.factory for info in BUILT_IN.values()}:
-            needs_costs = algorithm_info(config.run.algo).needs_costs
-            args = (config.run.algo, algorithm, policies[0], config.learning, needs_costs)
-            _try_out(config, "algorithm_probe", _probe_algorithm, args)
-    except ChildFailed as failure:
-        if failure.is_a(ConfigError):
-            raise ConfigError(failure.message) from None
-        raise
+    size = recurrent_state_size(config, policies)
+    if algorithm not in {info.factory for info in BUILT_IN.values()}:
+        needs_costs = algorithm_info(config.run.algo).needs_costs
+        args = (config.run.algo, algorithm, policies[0], config.learning, needs_costs)
+        _try_out(config, "algorithm_probe", _probe_algorithm, args)
     return size
 
 

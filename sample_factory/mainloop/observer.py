@@ -95,7 +95,7 @@ def unregister_observer(name: str) -> None:
 def selected_observers(names: tuple[str, ...]) -> dict[str, ObserverFactory | Observer | str]:
     """Returns name -> factory of the observers that --observers selects; all registered ones if it is empty.
 
-    names: registered names, or "module:attribute". Raises ValueError for an unknown name.
+    names: registered names, or "module:attribute". Raises ConfigError for an unknown name.
     """
     if names == (NO_OBSERVERS,):
         return {}

@@ -73,8 +73,8 @@ def test_bad_input_is_one_line_and_exit_code_2(refused_by, argv, words):
 
 
 def test_an_unknown_algorithm_is_bad_input(refused_by):
-    line = refused_by(run_algorithm.main, "--algo=PPO", "--env=gym_CartPole-v1")
-    assert "--algo=PPO is unknown; did you mean APPO? known: APPO" in line
+    line = refused_by(run_algorithm.main, "--algo=APO", "--env=gym_CartPole-v1")
+    assert "--algo=APO is unknown; did you mean APPO? known: APPO" in line
 
 
 def test_an_env_that_cannot_be_made_is_exit_code_1():

@@ -316,3 +316,18 @@ def test_scenarios_of_the_package(name, fields, num_steps, count):
     trained = train_on(adapted_by_name(spec.name), num_steps, frameskip=FRAMESKIP)
     plain = play_spec(spec, trained.actions[:, 0])
     count("vizdoom scenarios of the package", assert_equal(trained, plain))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cig", "map01 of .*cig.wad has no start of player 1"),
+        ("doom", "doom.wad was not found"),
+        ("doom2", "doom2.wad was not found"),
+        ("freedoom1", "freedoom1.wad has no map map01; it has E1M1"),
+    ],
+)
+def test_scenarios_of_the_package_that_cannot_be_played_as_they_are_are_one_line(name, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message) as error:
+        adapted_by_name(package_spec(name).name)
+    assert "\n" not in str(error.value)

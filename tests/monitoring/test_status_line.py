@@ -56,7 +56,7 @@ def test_the_status_of_one_policy_is_a_line_of_aligned_columns():
 def test_the_mean_cost_is_a_column_of_the_status_if_there_is_one():
     costly = policy()
     costly.episodes.add(EpisodeReport(0, 0.78, 96, 0.78, {"cost": 2.5}))
-    assert StatusLine().text(status(costly)).endswith("1,224 FPS   reward 0.78   cost 2.5")
+    assert StatusLine().text(status(costly)).endswith("  reward 0.78  cost 2.50")
 
 
 @pytest.mark.parametrize("objective", [None, -12.25])

@@ -139,7 +139,7 @@ def register_matchmaking(name: str, factory: MatchmakingFactory | str) -> None:
 def registered_matchmaking(name: str) -> MatchmakingFactory | str:
     """Returns the factory that was registered under a name; returns a "module:attribute" string as it is.
 
-    Raises ValueError, which lists the known names, for an unknown name.
+    Raises ConfigError, which lists the known names, for an unknown name.
     """
     factory: MatchmakingFactory | str = _REGISTRY.find(name)
     return factory

@@ -39,7 +39,7 @@ def own_spec(tmp_path):
     return spec
 
 
-def life_times(env, num_episodes=3):
+def life_times(env, num_episodes=2):
     """Returns the steps of episodes in which the agent stands still, always those of the same seeds."""
     lengths = []
     for seed in range(num_episodes):
@@ -103,15 +103,21 @@ def test_flags_override_the_spec_and_the_spec_the_cfg(make_env, own_spec, doom_c
     lines = "doom_scenario_path = basic.wad\ndoom_skill = 2\ndoom_map = map01\n"
     cases = (
         ({}, {}, "basic.wad", "map01", 2),
-        ({"wad": "cig.wad", "doom_skill": 3}, {}, "cig.wad", "map01", 3),
+        ({"wad": "freedoom2.wad", "doom_skill": 3}, {}, "freedoom2.wad", "map01", 3),
         (
-            {"wad": "cig.wad", "doom_map": "map01"},
+            {"wad": "freedoom2.wad", "doom_map": "map01"},
             {"doom_map": "map02", "doom_skill": 4},
-            "cig.wad",
+            "freedoom2.wad",
             "map02",
             4,
         ),
-        ({"wad": "cig.wad"}, {"doom_wad": str(SCENARIOS / "deathmatch.wad")}, "deathmatch.wad", "map01", 2),
+        (
+            {"wad": "freedoom2.wad"},
+            {"doom_wad": str(SCENARIOS / "deathmatch.wad")},
+            "deathmatch.wad",
+            "map01",
+            2,
+        ),
     )
     for fields, flags, wad, doom_map, skill in cases:
         game = game_of(make_env("doom_x", spec=own_spec(lines, **fields), **flags))
