@@ -134,6 +134,9 @@ def register_level_choice(name: str, factory: LevelChoiceFactory | str) -> None:
     factory: a class derived from LevelChoice, or another function of the names of the levels and of all flags
         that returns a LevelChoice, called for each policy; or a "module:attribute" string, which is imported
         when a run starts. Registering a name again replaces the rule.
+
+    For example, `sample_factory.register_level_choice("worst", Worst)`, with the class of `LevelChoice`'s
+    example.
     """
     _REGISTRY.register(name, factory)
 
