@@ -118,6 +118,21 @@ def test_other_examples_with_parts_of_their_own_train_and_play(tmp_path):
         assert "2 episodes, " in enjoyed and means(enjoyed)["length"] > 0
 
 
+def test_levels_have_a_choice_of_their_own_and_a_row_each_in_the_table_of_an_evaluation(tmp_path):
+    identity = ["--experiment=a", f"--train_dir={tmp_path}", "--serial_mode=True", "--seed=1"]
+    small = ["--num_workers=1", "--num_envs_per_worker=4", "--train_for_env_steps=1500", "--use_rnn=False"]
+    _, evaluated = succeed(
+        ["levels.py", "train", *identity, *small], ["levels.py", "eval", *identity, "--eval_episodes=2"]
+    )
+    assert re.findall(r"^(short|usual|long|all levels) +(\d)", evaluated, re.MULTILINE) == [
+        ("short", "2"),
+        ("usual", "2"),
+        ("long", "2"),
+        ("all levels", "6"),
+    ]
+    assert min(json.loads((tmp_path / "a" / "levels.json").read_text())["policies"][0]) > 0
+
+
 def test_a_custom_doom_scenario_runs_with_its_own_flag(tmp_path):
     flags = ["--turret_seconds=1", "--train_for_env_steps=300", *SERIAL, *SMALL_DOOM]
     played = train_then_enjoy("custom_doom_scenario.py", tmp_path, flags, episodes=2)
