@@ -86,7 +86,7 @@ class DoomEngine:
     game: for the hot path; it has the buttons and variables of the scenario.
     bot_difficulty: chooses the bots of the next match; its owner must `update` it after each match.
 
-    Raises ValueError for a broken scenario file and FileNotFoundError for a missing map.
+    Raises as `configured_game`.
     """
 
     def __init__(self, settings: EngineSettings, index: int = 0):
