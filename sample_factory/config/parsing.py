@@ -5,11 +5,12 @@ a file of another account must not decide (`_trusted`), and merges the rest (mer
 """
 
 import argparse
+import contextlib
 import dataclasses
 import functools
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -357,8 +358,12 @@ def as_arguments(keywords: Mapping[str, Any]) -> list[str]:
     return arguments
 
 
-def in_words_of_python(error: Exception) -> ConfigError:
-    """Returns a ConfigError with keywords in place of flags: "--gamma=2: ..." becomes "gamma=2: ..."."""
-    text = str(error).replace("unknown flag --", "unknown keyword ")
-    text = text.replace("(--help=all", "(python -m sample_factory.train --help=all")
-    return ConfigError(_COMMAND_OR_FLAG.sub(lambda match: match[1] or "", text))
+@contextlib.contextmanager
+def in_words_of_python() -> Iterator[None]:
+    """Decorates functions of keywords: a ConfigError has "gamma=2" in place of "--gamma=2"."""
+    try:
+        yield
+    except ConfigError as error:
+        text = str(error).replace("unknown flag --", "unknown keyword ")
+        text = text.replace("(--help=all", "(python -m sample_factory.train --help=all")
+        raise ConfigError(_COMMAND_OR_FLAG.sub(lambda match: match[1] or "", text)) from None

@@ -73,6 +73,7 @@ EVAL = PLAYS_IN_PARALLEL.but(
 )
 
 
+@in_words_of_python()
 def evaluate(
     experiment: str | os.PathLike[str],
     train_dir: str | os.PathLike[str] | None = None,
@@ -117,19 +118,16 @@ def evaluate(
     """
     from sample_factory.evaluation.measure import measure_checkpoints
 
-    try:
-        keywords = {
-            **flags_of_call(experiment, train_dir, policy_index, checkpoint),
-            "eval_deterministic": deterministic,
-            "eval_episodes": num_episodes,
-            **flags,
-        }
-        arguments = as_arguments(with_names(keywords))
-        config = parse_config(arguments, resolve_trained_family, EVAL)
-        family = resolve_family(config.env_name)
-        evaluations = list(measure_checkpoints(config, family, keeps_process=True))
-    except ConfigError as error:
-        raise in_words_of_python(error) from None
+    keywords = {
+        **flags_of_call(experiment, train_dir, policy_index, checkpoint),
+        "eval_deterministic": deterministic,
+        "eval_episodes": num_episodes,
+        **flags,
+    }
+    arguments = as_arguments(with_names(keywords))
+    config = parse_config(arguments, resolve_trained_family, EVAL)
+    family = resolve_family(config.env_name)
+    evaluations = list(measure_checkpoints(config, family, keeps_process=True))
     if not evaluations:
         raise KeyboardInterrupt  # it came before the first episode
     return evaluations[0]

@@ -207,6 +207,7 @@ def _explains_misfit(
         raise ValueError(text) from None
 
 
+@in_words_of_python()
 def load_policy(
     experiment: str | os.PathLike[str],
     train_dir: str | os.PathLike[str] | None = None,
@@ -244,29 +245,26 @@ def load_policy(
     Raises ConfigError (a ValueError) for a wrong flag and for an unknown experiment or checkpoint, with the
     names that exist; CheckpointError for a checkpoint that cannot be used.
     """
-    try:
-        named = flags_of_call(experiment, train_dir, policy_index, checkpoint, cfg)
-        needs_env = observation_space is None or action_space is None
-        resolve = resolve_trained_family if needs_env else _family_or_none
-        keywords = {**named, "eval_deterministic": deterministic, **flags}
-        command = LOAD_POLICY.but(experiment="new") if "cfg" in named else LOAD_POLICY
-        config = parse_config(as_arguments(with_names(keywords)), resolve, command, cfg_is_saved=True)
-        (choice,) = chosen_policies(config)
-        find_checkpoint(config, choice)  # raises, before an env is made
-        family = resolve(config.env_name)
-        if observation_space is None or action_space is None:
-            advice = "; give observation_space and action_space"
-            probed = probe_spaces(config, choice.policy_index, advice)
-            observation_space = probed.observation if observation_space is None else observation_space
-            action_space = probed.action if action_space is None else action_space
-        if isinstance(observation_space, gym.spaces.Dict):
-            observation_space = without_entries(observation_space, config.model.critic_only_keys)
-        num_frames = config.env.env_framestack
-        stored = stacked_space(observation_layout(observation_space).space, num_frames)
-        model = build_model(config, choice.policy_index, stored, action_space)
-        load_weights(config, choice, model)
-    except ConfigError as error:
-        raise in_words_of_python(error) from None
+    named = flags_of_call(experiment, train_dir, policy_index, checkpoint, cfg)
+    needs_env = observation_space is None or action_space is None
+    resolve = resolve_trained_family if needs_env else _family_or_none
+    keywords = {**named, "eval_deterministic": deterministic, **flags}
+    command = LOAD_POLICY.but(experiment="new") if "cfg" in named else LOAD_POLICY
+    config = parse_config(as_arguments(with_names(keywords)), resolve, command, cfg_is_saved=True)
+    (choice,) = chosen_policies(config)
+    find_checkpoint(config, choice)  # raises, before an env is made
+    family = resolve(config.env_name)
+    if observation_space is None or action_space is None:
+        advice = "; give observation_space and action_space"
+        probed = probe_spaces(config, choice.policy_index, advice)
+        observation_space = probed.observation if observation_space is None else observation_space
+        action_space = probed.action if action_space is None else action_space
+    if isinstance(observation_space, gym.spaces.Dict):
+        observation_space = without_entries(observation_space, config.model.critic_only_keys)
+    num_frames = config.env.env_framestack
+    stored = stacked_space(observation_layout(observation_space).space, num_frames)
+    model = build_model(config, choice.policy_index, stored, action_space)
+    load_weights(config, choice, model)
 
     def make_env(render_mode: str | None) -> Any:
         return family.make(config.namespace(), EnvConfig(0, 0, 0), render_mode)

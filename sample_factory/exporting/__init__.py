@@ -84,6 +84,7 @@ EXPORT = PLAYS.but(
 )
 
 
+@in_words_of_python()
 def export_onnx(
     experiment: str | os.PathLike[str],
     path: str | os.PathLike[str] | None = None,
@@ -119,18 +120,15 @@ def export_onnx(
     package is missing; CheckpointError for a checkpoint that cannot be used; ExportFailed for a network that
     cannot be exported, or not within 1e-4. Then no file is written.
     """
-    try:
-        keywords = {
-            **flags_of_call(experiment, train_dir, policy_index, checkpoint),
-            "export_path": None if path is None else os.fspath(path),
-            "export_value": value,
-            **flags,
-        }
-        argv = as_arguments(with_names(keywords))
-        config = parse_config(argv, resolve_trained_family, EXPORT)
-        _check(config)
-        from sample_factory.exporting.export_policies import export_policies  # loads torch and onnx
+    keywords = {
+        **flags_of_call(experiment, train_dir, policy_index, checkpoint),
+        "export_path": None if path is None else os.fspath(path),
+        "export_value": value,
+        **flags,
+    }
+    argv = as_arguments(with_names(keywords))
+    config = parse_config(argv, resolve_trained_family, EXPORT)
+    _check(config)
+    from sample_factory.exporting.export_policies import export_policies  # loads torch and onnx
 
-        return export_policies(config)
-    except ConfigError as error:
-        raise in_words_of_python(error) from None
+    return export_policies(config)

@@ -143,6 +143,7 @@ def read_policies(folder: Path) -> tuple[dict[str, Any], list[dict[str, Curve]]]
     return values, [_read_curves(folder, index, values, version) for index in range(values["num_policies"])]
 
 
+@in_words_of_python()
 def read_metrics(
     experiment: str | os.PathLike[str],
     train_dir: str | os.PathLike[str] | None = None,
@@ -170,17 +171,14 @@ def read_metrics(
         import pandas
     except ImportError as error:
         raise ImportError(f"read_metrics needs pandas ({error}): pip install -e '.[pandas]'") from None
-    try:
-        named = find_experiment(experiment, train_dir)
-        place = {name: value for name, value in named.items() if name in OWN_FOLDER}
-        read_saved(place, evaluation=True)  # raises, with the experiments that there are
-        _, policies = read_policies(experiment_folder(RunFlags(**place)))
-        known = {tag for curves in policies for tag in curves}
-        wanted = known if tags is None else {tags} if isinstance(tags, str) else set(tags)
-        for tag in sorted(wanted - known):
-            raise ConfigError(f"there are no numbers under the tag {tag}{what_else(tag, known)}")
-    except ConfigError as error:
-        raise in_words_of_python(error) from None
+    named = find_experiment(experiment, train_dir)
+    place = {name: value for name, value in named.items() if name in OWN_FOLDER}
+    read_saved(place, evaluation=True)  # raises, with the experiments that there are
+    _, policies = read_policies(experiment_folder(RunFlags(**place)))
+    known = {tag for curves in policies for tag in curves}
+    wanted = known if tags is None else {tags} if isinstance(tags, str) else set(tags)
+    for tag in sorted(wanted - known):
+        raise ConfigError(f"there are no numbers under the tag {tag}{what_else(tag, known)}")
     tables = [
         pandas.DataFrame(
             {

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from sample_factory.config.config import Config
-from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.evaluation.during_training import Evaluations
@@ -43,6 +42,7 @@ from sample_factory.runtime.supervisor import StopRequested, StopSignals
 INGEST = "sample_factory.cluster.ingest:Ingest"  # a name, because it imports Ray
 
 
+@in_words_of_python()
 def run(
     env: str | Callable[..., Any] | None = None, experiment: str | None = None, **flags: Any
 ) -> RunResult:
@@ -77,16 +77,13 @@ def run(
     """
     named = {"env": env, "experiment": experiment}
     keywords = {**{name: value for name, value in named.items() if value is not None}, **flags}
-    try:
-        resolve = resolve_family if "env" in keywords else resolve_trained_family
-        with restored_logging():
-            setup_logging("main")
-            config = parse_config(as_arguments(with_names(keywords, trains=True)), resolve)
-            keep_objects(config.experiment_dir, keywords)
-            with shared_imports(config):
-                result = train_config(config, keeps_process=True)
-    except ConfigError as error:
-        raise in_words_of_python(error) from None
+    resolve = resolve_family if "env" in keywords else resolve_trained_family
+    with restored_logging():
+        setup_logging("main")
+        config = parse_config(as_arguments(with_names(keywords, trains=True)), resolve)
+        keep_objects(config.experiment_dir, keywords)
+        with shared_imports(config):
+            result = train_config(config, keeps_process=True)
     if result.status == FAILED:
         raise TrainingFailed(result)
     return result
