@@ -95,7 +95,8 @@ def plan_run(config: Config, family: EnvFamily, info: EnvInfo | None = None) -> 
         silent_seconds=complete.monitoring.heartbeat_reporting_interval,
     )
     if info.levels and complete.env.level_choice not in DRAWN_ALIKE:
-        observers = {**observers, "level_choice": LevelsObserver(info.levels, complete)}
+        name = f"--level_choice={complete.env.level_choice}"
+        observers = {**observers, name: LevelsObserver(info.levels, complete)}
     return RunPlan(
         config=complete,
         family=family,

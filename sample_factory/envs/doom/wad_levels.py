@@ -3,9 +3,9 @@
 import functools
 import glob
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.doom.game_configuration import find_wad
@@ -15,19 +15,9 @@ FLAG = "--doom_levels"
 WITH_MAP = re.compile(r"(.+\.wad):(\w+)", re.IGNORECASE)
 
 
-class _Map(NamedTuple):
-    wad: Path
-    name: str  # in lower case
-    is_alone: bool  # in the file
-
-    def level_name(self, folder: str = "") -> str:
-        stem = f"{folder}{self.wad.stem}"
-        return stem if self.is_alone else f"{stem}:{self.name}"
-
-
 def wad_levels(cfg: Any) -> Mapping[str, Mapping[str, Any]]:
     """Returns the values of the flags for each map that --doom_levels lists, by level. A level is called like
-    its file, followed by the map if the file has several.
+    its file, followed by the map if the file has several, after the folder if two files have the same name.
 
     Raises ConfigError for a file or a map that there is not.
     """
@@ -36,40 +26,34 @@ def wad_levels(cfg: Any) -> Mapping[str, Mapping[str, Any]]:
 
 @functools.cache  # reads all files, and each env of a process needs it
 def _levels(items: tuple[str, ...], folder: str | None) -> Mapping[str, Mapping[str, Any]]:
-    maps = [found for item in items for found in _maps(item, folder)]
-    names = [found.level_name() for found in maps]
-    levels = {}
-    for found, name in zip(maps, names):
-        # Two folders may have files of the same name.
-        unique = name if names.count(name) == 1 else found.level_name(f"{found.wad.parent.name}.")
-        levels[unique] = {"doom_wad": str(found.wad), "doom_map": found.name}
-    return levels
+    found = [level for item in items for level in _levels_of(item, folder)]
+    names = [name for name, _, _ in found]
+    return {
+        f"{wad.parent.name}.{name}" if names.count(name) > 1 else name: {
+            "doom_wad": str(wad),
+            "doom_map": map_name,
+        }
+        for name, wad, map_name in found
+    }
 
 
-def _maps(item: str, folder: str | None) -> list[_Map]:
-    """Returns the maps that an item means: a .wad file, one of its maps, a folder, or a pattern."""
+def _levels_of(item: str, folder: str | None) -> Iterator[tuple[str, Path, str]]:
+    """Yields (name, .wad file, map) of the levels that an item means."""
     match = WITH_MAP.fullmatch(item)
     path = Path(item).expanduser()
-    if path.is_dir():
-        files = sorted(own for own in path.iterdir() if own.suffix.lower() == ".wad")
-    elif any(mark in item for mark in "*?["):
-        files = sorted(map(Path, glob.glob(str(path))))
-    else:
-        try:
-            files = [find_wad(match[1] if match else item, [Path(), folder], FLAG)[0]]
-        except FileNotFoundError as error:
-            raise ConfigError(f"{FLAG} {item}: {error}") from None
-    if not files:
-        raise ConfigError(f"{FLAG} {item}: there is no .wad file")
-    return [found for file in files for found in _maps_of(file.absolute(), match[2] if match else None)]
-
-
-def _maps_of(wad: Path, chosen: str | None) -> list[_Map]:
     try:
-        maps = [name.lower() for name in map_names(wad)]
-    except ValueError as error:
-        raise ConfigError(f"{FLAG}: {error}") from None
-    if chosen is not None and chosen.lower() not in maps:
-        raise ConfigError(f"{FLAG}: {wad} has no map {chosen}; it has {', '.join(maps)}")
-    names = maps if chosen is None else [chosen.lower()]
-    return [_Map(wad, name, len(maps) == 1) for name in names]
+        if path.is_dir() or any(mark in item for mark in "*?["):
+            files = sorted(map(Path, glob.glob(f"{path}/*.[wW][aA][dD]" if path.is_dir() else str(path))))
+        else:
+            files = [find_wad(match[1] if match else item, [Path(), folder], FLAG)[0]]
+        if not files:
+            raise ConfigError(f"{FLAG} {item}: there is no .wad file")
+        for wad in files:
+            maps = [name.lower() for name in map_names(wad)]
+            chosen = [match[2].lower()] if match else maps
+            if not {*chosen} <= {*maps}:
+                raise ConfigError(f"{FLAG}: {wad} has no map {chosen[0]}; it has {', '.join(maps)}")
+            for name in chosen:
+                yield wad.stem if len(maps) == 1 else f"{wad.stem}:{name}", wad.absolute(), name
+    except (FileNotFoundError, ValueError) as error:
+        raise error if isinstance(error, ConfigError) else ConfigError(f"{FLAG} {item}: {error}") from None
