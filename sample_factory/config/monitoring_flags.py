@@ -121,7 +121,8 @@ class EvaluationFlags:
     )
     checkpoint: tuple[str, ...] = flag(
         (),
-        "checkpoint to play: latest, best, milestone:VERSION or a file; or several, one for each agent; "
+        "checkpoint to play: latest, best, milestone:VERSION or a file; or several, one for each agent; for "
+        "`eval` also milestones, which means all of them; "
         "--load_checkpoint_kind if left out",
         metavar="FILE",
     )

@@ -96,7 +96,7 @@ def evaluate(
 
     experiment: name of an experiment in `train_dir`, its folder, or the file of a checkpoint in it.
     train_dir: folder of all experiments; by default ./train_dir.
-    num_episodes: how many are played, over all envs and agents.
+    num_episodes: how many are played in each level, over all envs and agents.
     policy_index: which policy, in an experiment with several; by default 0, or the index in the name of the
         checkpoint file's folder.
     checkpoint: "latest", "best", "milestone:VERSION" or the path of a file; only if `experiment` is no file.
@@ -105,9 +105,9 @@ def evaluate(
         were used in training.
 
     Returns an Evaluation: `episodes`, each with reward, length (in env frames), true_objective and
-    extra_stats; and the statistics `reward`, `length` and `true_objective` of all of them, each with mean,
-    std, and the interval from low to high that holds the true mean with 95 % confidence (nan below ten
-    episodes).
+    extra_stats; the statistics `reward`, `length` and `true_objective` of all of them, each with mean, std,
+    and the interval from low to high that holds the true mean with 95 % confidence (nan below ten episodes);
+    and `by_level`, an Evaluation for each level.
 
     Ctrl+C returns the episodes so far (`is_partial`), too many of which are short. Before the first episode,
     and when pressed again, it raises KeyboardInterrupt.

@@ -2,6 +2,7 @@
 
 import collections
 import json
+import logging
 import math
 
 import gymnasium as gym
@@ -15,10 +16,13 @@ from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.evaluate import EVAL, evaluate
-from sample_factory.evaluation.measure import measure_checkpoints
+from sample_factory.evaluation.measure import SnapshotMeasurement, measure_checkpoints, plan_evaluation
 from sample_factory.evaluation.result_tables import LevelMatrix
 from sample_factory.evaluation.session_plan import size_for
+from sample_factory.exchange.messages import Snapshot
 from sample_factory.hub import ENJOY
+from sample_factory.runtime.child_side import ChildContext
+from tests.counting import make_plan
 from tests.evaluation.conftest import SMALL, always, identity_of
 
 FLAGS = ["--serial_mode=True", "--num_workers=2", "--num_envs_per_worker=2", "--seed=1"]
@@ -225,3 +229,17 @@ def test_the_milestones_of_a_sequence_are_measured_by_one_command(choosing, tmp_
     lines = capfd.readouterr().out.splitlines()
     assert "policy 0, milestone:9   0.000   1.000   0.000   0.333" in lines
     assert "forgetting              1.000   1.000           1.000" in lines
+
+
+def test_an_evaluation_during_training_has_the_results_of_each_level(choosing, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("sample_factory"), "setLevel", lambda level: None)
+    checkpoints = choosing("guess", 1)
+    flags = ["--env=guess", "--num_envs_per_worker=2", "--eval_episodes=4", "--eval_every_env_steps=9"]
+    of_eval = "--eval_flags=--env taught --levels step0 step1"
+    config = parse_config([*identity_of(checkpoints), *flags, *SMALL, of_eval], resolve_family)
+    plan = plan_evaluation(make_plan(config, Guess(), resolve_family("guess"), state_size=0))
+    (path,) = checkpoints.folder.glob("*.pth")
+    snapshot = Snapshot("evaluated.pth", 0, 1, 4, str(path))
+    found = SnapshotMeasurement(plan, snapshot, ChildContext("evaluation")).run()
+    means = [found[name].mean for name in ("reward", "levels/step0/reward", "levels/step1/reward")]
+    assert means == [0.5, 0.0, 1.0]
