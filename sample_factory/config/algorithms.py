@@ -75,29 +75,20 @@ BUILT_IN: Mapping[str, AlgorithmInfo] = {
     ),
 }
 _REGISTRY = Registry("algo", BUILT_IN)
-_OFF_POLICY = "it learns from a replay buffer, and there is none here; --algo=APPO is the nearest"
-# What to write in place of the name of an algorithm that is known elsewhere.
-_KNOWN_ELSEWHERE = {
-    "MAPPO": "it is APPO with a critic that sees all agents: --algo=APPO --centralized_critic=True",
-    "IPPO": "it is --algo=APPO, where each agent of a multi-agent env learns by itself",
-    **dict.fromkeys(
-        ("PPO", "PPO2", "DDPPO"), "--algo=APPO is PPO; with --async_rl=False it never lags behind"
-    ),
-    **dict.fromkeys(("A2C", "A3C"), "--algo=IMPALA is the actor-critic without a clipped ratio"),
-    "TRPO": "the algorithm with a trust region is --algo=VMPO; --kl_loss_coeff adds one to --algo=APPO",
-    **dict.fromkeys(("MPO", "V-MPO"), "its form without a replay buffer is --algo=VMPO"),
-    **dict.fromkeys(("DQN", "RAINBOW", "R2D2", "SAC", "DDPG", "TD3", "QMIX", "VDN", "MADDPG"), _OFF_POLICY),
-    **dict.fromkeys(
-        ("DREAMER", "DREAMERV2", "DREAMERV3", "MUZERO"),
-        "models of the env are out of scope; --algo=APPO is the nearest",
-    ),
-    **dict.fromkeys(
-        ("PPOLAG", "PPO-LAG", "CPO", "LAGRANGIAN"),
-        "examples/lagrangian_ppo.py, which keeps a cost below a limit, registers --algo=PPO_LAGRANGIAN",
-    ),
-    "DUMMY_SAMPLER": "use python -m sample_factory.dummy_sampler",  # an algorithm of version 1
-    "BC": "to learn from recorded play: python -m sample_factory.imitate",
+# What to write in place of an algorithm that is known elsewhere, and its names.
+_ANSWERS = {
+    "it is APPO with a critic that sees all agents: --algo=APPO --centralized_critic=True": "MAPPO",
+    "it is --algo=APPO, where each agent of a multi-agent env learns by itself": "IPPO",
+    "--algo=APPO is PPO; with --async_rl=False it never lags behind": "PPO PPO2 DDPPO",
+    "--algo=IMPALA is the actor-critic without a clipped ratio": "A2C A3C",
+    "the algorithm with a trust region is --algo=VMPO": "TRPO MPO V-MPO",
+    "it learns from a replay buffer, and there is none here; --algo=APPO is the nearest": "DQN RAINBOW R2D2 "
+    "SAC DDPG TD3 QMIX VDN MADDPG",
+    "models of the env are out of scope; --algo=APPO is the nearest": "DREAMER DREAMERV3 MUZERO",
+    "examples/lagrangian_ppo.py keeps costs below a limit": "PPO_LAGRANGIAN PPOLAG CPO",
+    "use python -m sample_factory.dummy_sampler": "DUMMY_SAMPLER",  # an algorithm of version 1
 }
+_KNOWN_ELSEWHERE = {name: text for text, names in _ANSWERS.items() for name in names.split()}
 
 
 def register_algorithm(

@@ -168,20 +168,19 @@ class FrameSkip(gym.Wrapper, LimitsEpisodes):
         return None if limit is None else math.ceil(limit / self._frameskip)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        total = total_cost = 0.0
-        has_cost = False
+        total = 0.0
+        costs = []
         for left in reversed(range(self._frameskip)):
             observation, reward, terminated, truncated, info = self.env.step(action)
             total += to_number(reward)
             check_info(info, "step")
             if COST in info:
-                has_cost = True
-                total_cost += to_number(info[COST], COST_ENTRY)
+                costs.append(to_number(info[COST], COST_ENTRY))
             if terminated or truncated:
                 info = {**info, FRAMES_LEFT_OUT: left}
                 break
-        if has_cost:
-            info = {**info, COST: total_cost}
+        if costs:
+            info = {**info, COST: sum(costs)}
         return observation, total, terminated, truncated, info
 
 
