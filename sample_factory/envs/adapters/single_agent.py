@@ -10,6 +10,7 @@ from sample_factory.envs.adapters.adapter import Adapter, AgentCodecs
 from sample_factory.envs.adapters.old_gym import OldGymEnv, accepts_seed, is_observation_alone
 from sample_factory.envs.end_infos import copy_info
 from sample_factory.envs.protocol import (
+    COST,
     EPISODE_CONTINUES,
     NO_END_INFOS,
     EndInfos,
@@ -55,7 +56,7 @@ class SingleAgentAdapter(Adapter):
         reward = contract.to_number(reward)
         if info.__class__ is not dict:
             contract.check_info(info, "step")
-        costs = contract.costs_in((info,))
+        costs = [contract.to_number(info[COST], contract.COST_ENTRY)] if COST in info else None
         end_infos: EndInfos = NO_END_INFOS
         if terminated or truncated:
             (truncated,) = self.ends.are_cut([terminated], [truncated]).tolist()
