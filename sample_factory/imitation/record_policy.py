@@ -36,7 +36,7 @@ from sample_factory.spaces.observations import image_layout, is_image
 class RecordFlags:
     """Recording games of a policy."""
 
-    episodes: int = flag(100, "number of episodes", between=(1, 10_000_000))
+    episodes: int = flag(100, "number of episodes, in each level", between=(1, 10_000_000))
     out: str | None = flag(None, "new folder for the Minari data set", metavar="FOLDER")
     screens: bool = flag(
         False, "record also what the env draws for people, as the info `screen` of each step"
