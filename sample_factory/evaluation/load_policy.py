@@ -34,7 +34,7 @@ SINGLE = ""  # name of the agent, if `act` takes a single observation
 LOAD_POLICY = PLAYS.but(
     module="load_policy",
     reads="eval_deterministic continuous_actions_sample device",
-    ignores="seed",
+    ignores="seed levels",
     instead=dict.fromkeys(("eval_episodes", "max_num_episodes"), "the loop that calls `act` decides"),
 )
 

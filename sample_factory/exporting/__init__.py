@@ -80,6 +80,7 @@ EXPORT = PLAYS.but(
     """,
     run=run_export,
     sections={"export": ExportFlags},
+    ignores="levels",
     instead={**counts_episodes("export_check_steps"), **FILMS},
 )
 

@@ -157,10 +157,7 @@ def describe_levels(config: Config, info: EnvInfo) -> list[Note]:
         is_typed = "level_choice" in config.typed and choice != FIXED
         text = f"--level_choice={choice} has no effect: the env has no levels; it needs --levels"
         return [Note(text, is_warning=True)] if is_typed else []
-    try:
-        registered_level_choice(choice)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    registered_level_choice(choice)  # raises
     if choice == "sequence" and config.monitoring.train_for_env_steps >= NEVER:
         raise ConfigError(
             "--level_choice=sequence divides --train_for_env_steps among the levels, which has no limit "

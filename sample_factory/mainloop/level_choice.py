@@ -142,6 +142,6 @@ def register_level_choice(name: str, factory: LevelChoiceFactory | str) -> None:
 
 
 def registered_level_choice(name: str) -> LevelChoiceFactory | str:
-    """Returns the factory of a name, or "module:attribute". Raises ValueError, with all names."""
+    """Returns the factory of a name, or "module:attribute". Raises ConfigError, with all names."""
     found: LevelChoiceFactory | str = _REGISTRY.find(name)
     return found

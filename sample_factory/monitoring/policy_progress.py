@@ -135,7 +135,7 @@ class EpisodeStats:
         self._num_added += 1
         self.had_reward |= report.reward != 0
         self._had_own_objective |= report.true_objective != report.reward
-        kept = report._replace(extra_stats=self._names.of(report.extra_stats))
+        kept = report._replace(extra_stats=self._names.of(report.extra_stats), info={})
         self._episodes.append(kept)
         if report.level:
             for level, episode in self._level_names.of({report.level: kept}).items():

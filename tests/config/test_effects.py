@@ -156,9 +156,9 @@ def test_functions_of_python_follow_the_same_rule(tmp_path, caplog):
     with pytest.raises(ConfigError, match="^max_num_episodes=3 has no effect in eval: write eval_episodes"):
         sample_factory.evaluate("a", tmp_path, max_num_episodes=3)
     with pytest.raises(ConfigError, match="checkpoint"):  # there is none
-        sample_factory.load_policy("a", tmp_path, batch_size=64)
+        sample_factory.load_policy("a", tmp_path, batch_size=64, levels=["length=1"])
     assert caplog.messages == [
-        "--batch_size has no effect in load_policy, except for an env that reads its cfg"
+        "--batch_size, --levels have no effect in load_policy, except for an env that reads its cfg"
     ]
 
 

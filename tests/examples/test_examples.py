@@ -120,7 +120,7 @@ def test_other_examples_with_parts_of_their_own_train_and_play(tmp_path):
 
 def test_levels_have_a_choice_of_their_own_and_a_row_each_in_the_table_of_an_evaluation(tmp_path):
     identity = ["--experiment=a", f"--train_dir={tmp_path}", "--serial_mode=True", "--seed=1"]
-    small = ["--num_workers=1", "--num_envs_per_worker=4", "--train_for_env_steps=1500", "--use_rnn=False"]
+    small = ["--num_workers=1", "--num_envs_per_worker=4", "--train_for_env_steps=800", "--use_rnn=False"]
     _, evaluated = succeed(
         ["levels.py", "train", *identity, *small], ["levels.py", "eval", *identity, "--eval_episodes=2"]
     )

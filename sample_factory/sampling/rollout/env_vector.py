@@ -257,7 +257,8 @@ class EnvVector:
             scaled = self._sharing.mix(scaled, members)
         clipped = np.clip(scaled, -self._reward_clip, self._reward_clip)
         if not (np.abs(scaled) <= self._largest_reward).all():  # also if one is NaN
-            self._report_rewards(rewards, clipped)
+            clipped[~np.isfinite(scaled)] = np.nan  # infinity is an error, and not a large reward
+            self._report_rewards(rewards)
         is_trained_on = self._active & self._players.is_live
         policy_ids = np.where(is_trained_on, self._players.policies, INACTIVE)
         if self._takes_turns:
@@ -274,12 +275,8 @@ class EnvVector:
                 "should be a finite number"
             )
 
-    def _report_rewards(self, rewards: np.ndarray, clipped: np.ndarray) -> None:
-        """Reports non-finite and unexpectedly large rewards, and sets the non-finite ones to 0.
-
-        clipped: [agents], to be stored; set to NaN where a reward is not finite, since an infinite reward is
-            an error and not a large reward.
-        """
+    def _report_rewards(self, rewards: np.ndarray) -> None:
+        """Reports non-finite and unexpectedly large rewards, and sets the non-finite ones to 0."""
         finite = np.isfinite(rewards)
         broken = np.flatnonzero(~finite)
         large = np.flatnonzero(finite & (np.abs(rewards * self._reward_scale) > self._largest_reward))
@@ -289,7 +286,6 @@ class EnvVector:
             limit = f"training clips rewards to +-{self._reward_clip:g}"
             consequence = f"{limit}, see --reward_scale and --reward_clip"
             self.log.report_rewards("implausible_numbers", rewards, large, consequence)
-        clipped[~finite] = np.nan
         rewards[~finite] = 0.0
 
     def _end_episodes(self, ended: np.ndarray, end_infos: Mapping[int, EndInfos]) -> None:

@@ -95,6 +95,7 @@ class GuardedEnv:
         try:
             self.active_after_reset = self._env.reset(seed, into)
             self._end_copy("reset")
+            self._use_replaced()
         except BaseException as error:  # any error of a user's env; EnvBroken if it keeps happening
             self._rebuild("reset", error, into)
 
@@ -105,9 +106,7 @@ class GuardedEnv:
             self._raise_early_error()
             result = self._env.step(actions, into)
             self._end_copy("step")
-            if self._env.env is not self._own:  # it was replaced for an episode of another level
-                self._use(self._env)
-                self._send_shaping()
+            self._use_replaced()
             return result
         except BaseException as error:  # as in reset
             self._rebuild("step", error, into)
@@ -215,6 +214,12 @@ class GuardedEnv:
         self._reward_shaping = find_reward_shaping(env.env)
         self._process = find_ability(env.env, OwnsProcess)
         self._scripted = find_ability(env.env, ScriptedPlayers)
+
+    def _use_replaced(self) -> None:
+        """Uses the env that was made for an episode of another level, if one was."""
+        if self._env.env is not self._own:
+            self._use(self._env)
+            self._send_shaping()
 
     def _send_shaping(self) -> None:
         for agent, shaping in self._shaping.items():

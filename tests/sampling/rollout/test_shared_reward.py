@@ -35,13 +35,21 @@ def test_a_reward_that_is_no_number_spoils_those_of_its_team_only():
     assert mix(1.0, [float("nan"), 2, 0, 4], members=[0, 1, 1, 1])[1:] == [2, 2, 2]
 
 
-def test_shared_rewards_are_trained_on_and_each_agents_own_are_reported():
+def played_with(first, second):
     plan = RAW_REWARDS._replace(shared_reward=0.5, sharers=(0, 0), reward_scale=2.0)
     vector, buffers = make_vector(2, num_envs_per_worker=1, plan=plan)
     step = vector.envs[0].step
-    vector.envs[0].step = lambda actions, into: step(actions, into)._replace(rewards=(3.0, -1.0))
+    vector.envs[0].step = lambda actions, into: step(actions, into)._replace(rewards=(first, second))
     play(vector, buffers, 4)
-    rewards = buffers.rewards[vector.memory.buffer_indices, :4]
-    assert rewards.tolist() == [[4.0] * 4, [0.0] * 4]
+    return vector, buffers.rewards[vector.memory.buffer_indices, :4].tolist()
+
+
+def test_an_infinite_reward_is_trained_on_by_none_of_its_team():
+    assert np.isnan(played_with(3.0, float("inf"))[1]).all()
+
+
+def test_shared_rewards_are_trained_on_and_each_agents_own_are_reported():
+    vector, rewards = played_with(3.0, -1.0)
+    assert rewards == [[4.0] * 4, [0.0] * 4]
     reports = {report.agent_id: report.reward / report.length for report in vector.log.take_reports()}
     assert reports == {0: 3.0, 1: -1.0}
