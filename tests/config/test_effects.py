@@ -12,6 +12,7 @@ from sample_factory.config.effects import report_without_effect, without_effect
 from sample_factory.config.flags import AtLeast, ConfigError, Not, flag, section_fields
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import TRAINING_SECTIONS
+from sample_factory.envs.doom import PLAY_DOOM
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.evaluate import EVAL
 from sample_factory.evaluation.load_policy import LOAD_POLICY
@@ -181,6 +182,18 @@ def test_flags_of_an_env_may_depend_on_other_flags(caplog, monkeypatch):
     assert line.startswith("--num_bots, --timelimit have no effect with --env=doom_basic")
 
 
+def test_levels_of_maps_override_a_map_and_a_human_plays_none_of_them_with_a_line(caplog):
+    levels = "--doom_levels=basic.wad"
+    assert warnings(caplog, "--doom_skill=2", levels, env="doom_basic") == []
+    (line,) = warnings(caplog, "--doom_wad=a.wad", "--doom_map=map02", levels, env="doom_basic")
+    assert line == (
+        "--doom_wad, --doom_map have no effect with --doom_levels=basic.wad: they need no --doom_levels"
+    )
+    for typed in (levels, "--levels=doom_skill=2"):
+        (line,) = warnings(caplog, typed, env="doom_basic", command=PLAY_DOOM)
+        assert line.startswith(f"{typed.split('=')[0]} has no effect in play_doom")
+
+
 def another_value(field, kind):
     """Returns a value of the type of a flag that is not its default."""
     if field.metadata["choices"]:
@@ -257,6 +270,6 @@ def test_declarations_name_flags_sections_and_values_that_exist():
                 assert not known or set(values) <= set(known)
                 assert isinstance(values, (tuple, Not))
                 assert not isinstance(values, AtLeast) or set(values) <= fields.keys()
-    own = {"num_agents", "num_humans"}  # of Doom
+    own = {"num_agents", "num_humans", "doom_levels"}  # of Doom
     for command in TAKE_FLAGS.values():
         assert command.reads | command.ignores <= {*fields, *sections, *own}, command.name

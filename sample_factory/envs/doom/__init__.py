@@ -34,5 +34,5 @@ PLAY_DOOM = NEW.but(
     common="env seed",
     envs=(("doom_NAME", "Doom, e.g. doom_basic, doom_duel_bots; --env=doom lists all of them"),),
     reads="seed env_frameskip",
-    ignores="num_agents num_humans",
+    ignores="num_agents num_humans levels level_choice doom_levels",
 )

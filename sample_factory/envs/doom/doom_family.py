@@ -230,6 +230,7 @@ _SPECS = (
 DOOM_SPECS: Mapping[str, DoomSpec] = {spec.name: spec for spec in _SPECS}
 # A scenario of the user's own may be a match.
 IN_MATCHES = {"env": Not(name for name, spec in DOOM_SPECS.items() if spec.match is None)}
+WITHOUT_LEVELS = {"doom_levels": ((),)}  # which have a file and a map each
 
 
 @dataclass(frozen=True)
@@ -305,6 +306,7 @@ class DoomFlags:
         None,
         ".wad file with the maps; as the scenario defines if left out",
         metavar="FILE",
+        only_with=WITHOUT_LEVELS,
     )
     doom_levels: tuple[str, ...] = flag(
         (),
@@ -314,7 +316,10 @@ class DoomFlags:
         levels="sample_factory.envs.doom.wad_levels:wad_levels",
     )
     doom_map: str | None = flag(
-        None, "map in the .wad file, e.g. map02; as the scenario defines if left out", metavar="NAME"
+        None,
+        "map in the .wad file, e.g. map02; as the scenario defines if left out",
+        metavar="NAME",
+        only_with=WITHOUT_LEVELS,
     )
     doom_skill: int | None = flag(
         None,

@@ -87,8 +87,8 @@ class EngineSettings(NamedTuple):
         for flag, field in GAME_FIELDS.items():
             if flag in flags:
                 value = vars(spec)[field] if flags[flag] is None else flags[flag]
-                path = Path(str(value)).expanduser()
-                fields[field] = str(path.absolute()) if path.is_file() else value
+                is_file = field.endswith("wad") and value and Path(value).expanduser().is_file()
+                fields[field] = str(Path(value).expanduser().absolute()) if is_file else value
         return self._replace(**fields)
 
     def invitation(self, port: int) -> str:

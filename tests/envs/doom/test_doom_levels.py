@@ -136,6 +136,15 @@ def test_a_cfg_without_a_wad_plays_the_maps_of_the_game(make_env, own_spec, tmp_
     assert Path(game.get_doom_game_path()) == SCENARIOS.parent / "freedoom2.wad"
 
 
+def test_only_files_are_looked_for_in_the_working_directory(make_env, own_spec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("map02", "3", "None", "own.wad"):
+        (tmp_path / name).write_bytes((SCENARIOS.parent / "freedoom2.wad").read_bytes())
+    env = make_env("doom_x", spec=own_spec(doom_map="map02", doom_skill=3), doom_wad="own.wad")
+    settings = env.agent.engine.settings
+    assert settings[settings._fields.index("wad") :][:4] == (str(tmp_path / "own.wad"), "map02", 3, None)
+
+
 def wrong(tmp_path):
     (tmp_path / "text.wad").write_text("no maps in here")
     (tmp_path / "short.wad").write_bytes(b"PWAD")
@@ -206,6 +215,17 @@ def test_doom_levels_are_maps_of_files_folders_and_patterns(tmp_path):
             (tmp_path / folder / name).write_bytes((SCENARIOS / "basic.wad").read_bytes())
     assert list(levels_of(f"{tmp_path}/a")) == ["one", "two"]
     assert list(levels_of(f"{tmp_path}/*/t*.wad")) == ["a.two", "b.two"]
+    assert list(levels_of(f"{tmp_path}/a", f"{tmp_path}/a/one.wad")) == ["one", "two"], "each map once"
+
+
+def test_doom_levels_have_names_of_their_own_and_may_be_at_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for folder in ("new/maps", "old/maps"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "one.wad").write_bytes((SCENARIOS / "basic.wad").read_bytes())
+    assert list(levels_of("~/new/maps/one.wad", "basic.wad")) == ["one", "basic"]
+    with pytest.raises(ConfigError, match="new/maps/one.wad and .*old/maps/one.wad would both be called"):
+        levels_of("~/new/maps/one.wad", "~/old/maps/one.wad:map01")
 
 
 @pytest.mark.parametrize(
