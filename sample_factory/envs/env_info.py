@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
+from sample_factory.config.flags import ConfigError
 from sample_factory.envs.abilities import (
     OwnsProcess,
     PlaysInTeams,
@@ -33,10 +34,10 @@ from sample_factory.envs.levels import Level, at_level, find_levels
 from sample_factory.envs.protocol import (
     EnvConfig,
     EnvContractError,
+    EnvError,
     MultiAgentEnv,
     ObservationRows,
     named_faults,
-    named_level,
 )
 from sample_factory.envs.random_actions import RandomActions
 from sample_factory.envs.wrappers.frame_stack import ActionRepeat, stack_frames
@@ -189,8 +190,10 @@ def make_level(
     family: EnvFamily, cfg: Any, env_config: EnvConfig, render_mode: str | None, level: Level
 ) -> MultiAgentEnv:
     """Makes an env of one level, adapted. Raises EnvError and ConfigError, with the name of the level."""
-    with named_level(level.name):
+    try:
         return _make_adapted(*at_level(family, cfg, level), env_config, render_mode)
+    except (EnvError, ConfigError) as error:
+        raise type(error)(f"level {level.name}: {error}") from error
 
 
 def _make_adapted(

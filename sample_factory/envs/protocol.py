@@ -73,15 +73,6 @@ def named_faults(env_name: str, call: str) -> Iterator[None]:
         raise EnvRaised(f"env {env_name!r} raised in {call}: {one_line(error)}") from error
 
 
-@contextlib.contextmanager
-def named_level(level: str) -> Iterator[None]:
-    """Adds the name of a level to the message of an EnvError or a ConfigError."""
-    try:
-        yield
-    except (EnvError, ConfigError) as error:
-        raise type(error)(f"level {level}: {error}") from error
-
-
 def forked_in(call: str, env: str) -> EnvContractError:
     """Returns what is wrong with an env that has come back from a call in two processes.
 

@@ -69,11 +69,6 @@ class MatchSpec(NamedTuple):
         """Values of the engine's variables sv_..., by name."""
         return {**MATCH_SETTINGS, **self.settings}
 
-    @property
-    def can_be_left(self) -> bool:
-        """Whether an exit of the level ends the match, as far as the spec says."""
-        return not self.rules["sv_noexit"]
-
     def can_respawn(self, has_use: bool) -> bool:
         """Returns whether a dead player comes back. has_use: whether it has the button USE."""
         return not self.rules.get("sv_norespawn") and bool(self.rules["sv_forcerespawn"] or has_use)

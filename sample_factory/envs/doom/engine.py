@@ -153,13 +153,11 @@ class DoomEngine:
             return False
         game = configured_game(settings)
         self.settings = settings
-        if not self._is_started:
-            self.game = game
-            return True
-        # In a running game, set_doom_skill changes nothing (vizdoom 1.3.2), while set_doom_map does.
-        self.game.send_game_command(f"skill {game.get_doom_skill() - 1}")
-        if game.get_doom_map() != self.game.get_doom_map():
-            self.game.set_doom_map(game.get_doom_map())
+        if self._is_started:
+            # In a running game, set_doom_skill changes nothing (vizdoom 1.3.2), while set_doom_map does.
+            self.game.send_game_command(f"skill {game.get_doom_skill() - 1}")
+            if game.get_doom_map() != self.game.get_doom_map():
+                self.game.set_doom_map(game.get_doom_map())
         return True
 
     def prepare(self, seed: int, port: int | None = None, host: str = LOOPBACK) -> None:

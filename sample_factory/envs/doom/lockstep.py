@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from sample_factory.envs.doom.engine import START_ATTEMPTS, START_ERRORS, DoomEngine
 from sample_factory.envs.doom.engine_resources import PortClaim
+from sample_factory.envs.doom.game_configuration import warn_once
 from sample_factory.runtime.failures import CommandFailed
 from sample_factory.runtime.log import log
 
@@ -97,7 +98,7 @@ class Lockstep:
         self._name = name
         self._num_humans = match.num_humans
         self._match_tics = match.tics
-        self._can_be_left = match.can_be_left
+        self._can_be_left = not match.rules["sv_noexit"]  # as far as the spec says
         self._next_tic = 0.0
         self._threads: list[EngineThread] = []
         self._port: PortClaim | None = None
@@ -215,7 +216,10 @@ class Lockstep:
                 thread.finish()
             if first.is_episode_finished():
                 if not draws:
-                    _warn_of_lost_rewards(self._name)
+                    warn_once(
+                        f"{self._name}: the level was left in the middle of a step, and the engine forgets "
+                        "its rewards of that step; say MatchSpec(settings={'sv_noexit': 0}) if it gives any"
+                    )
                 return
             if after_tic is not None and not is_last:
                 after_tic()
@@ -240,12 +244,3 @@ class Lockstep:
                     raise MatchBroken(f"{self._name}: the process of engine {index} is gone")
             if busy and time.monotonic() > deadline:
                 raise MatchBroken(f"{self._name}: an engine has not answered for {seconds:g} s")
-
-
-@functools.cache  # once per process and env
-def _warn_of_lost_rewards(name: str) -> None:
-    log.warning(
-        "%s: the level was left in the middle of a step, and the engine forgets its rewards of that step; "
-        "say MatchSpec(settings={'sv_noexit': 0}) if it gives any then",
-        name,
-    )

@@ -43,11 +43,6 @@ class _Lump(NamedTuple):
     offset: int
     size: int
 
-    def read(self, path: Path) -> bytes:
-        with path.open("rb") as file:
-            file.seek(self.offset)
-            return file.read(self.size)
-
 
 def map_names(path: Path) -> list[str]:
     """Returns the names of the maps in a .wad file, or in a zip file for ZDoom, in upper case. Raises
@@ -76,7 +71,9 @@ def count_starts(path: Path, map_name: str) -> Starts | None:
         for place, pair in enumerate(itertools.pairwise(names))
         if pair[0] == map_name.upper() and pair[1] in ("TEXTMAP", "THINGS")
     )
-    content = lumps[first].read(path)
+    with path.open("rb") as file:
+        file.seek(lumps[first].offset)
+        content = file.read(lumps[first].size)
     if names[first] == "TEXTMAP":
         text = COMMENT.sub("", content.decode("latin-1"))
         found = (UDMF_TYPE.search(thing) for thing in UDMF_THING.findall(text))

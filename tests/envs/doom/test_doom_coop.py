@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from vizdoom import GameVariable
 
-from sample_factory.envs.doom import lockstep
+from sample_factory.envs.doom import game_configuration
 from sample_factory.envs.doom.action_spaces import flat
 from sample_factory.envs.doom.doom_family import DoomSpec, MatchSpec
 from sample_factory.envs.doom.game_configuration import find_wad
@@ -111,7 +111,7 @@ def test_death_is_an_end_where_the_player_cannot_respawn(make_env, spec, setting
 def test_leaving_the_level_terminates_all_and_rewards_count_where_the_spec_allows_it(
     make_env, spec, can_be_left, caplog
 ):
-    lockstep._warn_of_lost_rewards.cache_clear()
+    game_configuration.warn_once.cache_clear()
     env = make_env("coop", spec=spec(COOP._replace(settings={"sv_noexit": not can_be_left})))
     env.reset(seed=1)
     env.step(NOTHING)
