@@ -20,7 +20,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.versions import versions
 from sample_factory.monitoring.bottleneck import PARTS, describe_bottleneck
-from sample_factory.plotting.plot_command import aligned
+from sample_factory.monitoring.console import aligned
 from sample_factory.runtime.cpu import num_usable_cores
 
 if TYPE_CHECKING:  # importing it would load gymnasium, also for --help

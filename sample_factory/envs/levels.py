@@ -45,7 +45,7 @@ def find_levels(family: EnvFamily, cfg: Any) -> tuple[Level, ...]:
     cfg: all flags, as attributes. Raises ConfigError for what is no level, and for two of one name.
     """
     named = family.levels
-    for field, _ in () if family.flags is None else section_fields(family.flags):
+    for field in _fields(family):
         if field.metadata["levels"] and getattr(cfg, field.name):
             if cfg.levels:
                 flag = f"--{field.name}"
@@ -98,8 +98,7 @@ def _split(
     name: str, values: Mapping[str, Any], family: EnvFamily
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """Returns the flags of the family among the values of a level, of their types, and the arguments."""
-    fields = () if family.flags is None else section_fields(family.flags)
-    own = [field.name for field, _ in fields]
+    own = [field.name for field in _fields(family)]
     flags = {key: value for key, value in values.items() if key in own}
     arguments = {key: value for key, value in values.items() if key not in own}
     parameters, takes_all = _parameters(family)
@@ -122,8 +121,13 @@ def _parameters(family: EnvFamily) -> tuple[Collection[str], bool]:
     return [name for name in named if name not in (*NOT_OF_LEVELS, *own_name)], takes_all
 
 
+def _fields(family: EnvFamily) -> list[Any]:
+    """Returns the dataclass fields of the family's flags."""
+    return [] if family.flags is None else [field for field, _ in section_fields(family.flags)]
+
+
 def _has_kwargs(family: EnvFamily) -> bool:
-    return family.flags is not None and any(own.name == ENV_KWARGS for own, _ in section_fields(family.flags))
+    return any(own.name == ENV_KWARGS for own in _fields(family))
 
 
 def _typed(name: str, section: type, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ LEVEL = "episode_level"
 # Key of the info of each step: what the step has cost, a number beside the reward. Its sum over an episode is
 # reported as a statistic of this name, and an algorithm may keep the mean of these sums below a limit.
 COST = "cost"
+SEED_LIMIT = 2**31  # every env accepts seeds below
 
 
 class EnvError(Explained, ValueError):

@@ -223,7 +223,7 @@ def plan_evaluation(plan: RunPlan) -> MeasurementPlan | None:
             same_env = config.env_name == plan.config.env_name
             # Without what only the critic of a training gets.
             family = replace(family, wrap=None) if same_env else resolve_family(config.env_name)
-        except (ConfigError, ValueError) as error:
+        except ValueError as error:
             raise ConfigError(f"--eval_flags={monitoring.eval_flags}: {error}") from None
         info = probe_env(config, family)
     keys = config.model.critic_only_keys

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sample_factory.evaluation.result_statistics import mean_and_std
-from sample_factory.monitoring.console import number_text
+from sample_factory.monitoring.console import aligned, number_text
 
 ALL_LEVELS = "all levels"
 # By name of a statistic, its value in each episode.
@@ -38,19 +38,13 @@ def level_table(of_levels: Mapping[str, Values]) -> list[str]:
     for level, values in {**of_levels, ALL_LEVELS: pooled}.items():
         cells = [_mean_text(values[name]) for name in names]
         rows.append([level, str(len(values[names[0]])), *cells])
-    return in_columns(rows)
+    return aligned(rows, "<")
 
 
 def _mean_text(values: Sequence[float]) -> str:
     mean = mean_and_std(values)
     interval = f" ({number_text(mean.low)} to {number_text(mean.high)})" if math.isfinite(mean.low) else ""
     return f"{number_text(mean.mean)}{interval}"
-
-
-def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns a line for each row; the columns are aligned."""
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
 
 
 class LevelMatrix(NamedTuple):
@@ -88,7 +82,7 @@ class LevelMatrix(NamedTuple):
         for name, row in rows.items():
             cells = [number_text(value) for value in row] + [""] * (len(self.levels) - len(row))
             texts.append([name, *cells, number_text(statistics.fmean(row))])
-        return ["mean true objective of each checkpoint in each level", *in_columns(texts)]
+        return ["mean true objective of each checkpoint in each level", *aligned(texts, "<")]
 
     def figures(self) -> dict[str, Any]:
         """Returns the entry in a --json file. May contain NaN, which `write_json` replaces."""

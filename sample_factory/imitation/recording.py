@@ -14,6 +14,7 @@ from sample_factory.envs.env_info import env_info
 from sample_factory.envs.protocol import (
     EMPTY_INFO,
     EPISODE_CONTINUES,
+    SEED_LIMIT,
     EnvAround,
     EnvConfig,
     EnvContractError,
@@ -28,7 +29,6 @@ from sample_factory.imitation.games import Episode, writing_to
 from sample_factory.runtime.supervisor import StopSignals
 from sample_factory.sampling.matchmaking.matchmaking import MatchSetup
 
-SEED_LIMIT = 2**31  # every env accepts numbers below
 SEEN = "seen/"  # beginning of the names of observations in a step
 
 

@@ -146,6 +146,19 @@ def level_lines(episodes: EpisodeStats) -> list[str]:
     return textwrap.wrap(text, MAX_WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
+def aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
+    """Returns the lines of a table.
+
+    sides: alignment by column, "<" for words, ">" for numbers; the last one also holds for the columns after.
+    """
+    sides = sides.ljust(len(rows[0]), sides[-1])
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return [
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths)).rstrip()
+        for row in rows
+    ]
+
+
 def short_count(count: float) -> str:
     """Returns a count in at most five characters, e.g. 950, 4.1k, 20k, 182k, 1.82M."""
     power = 0 if count < 1e3 else min(3, math.floor(math.log10(count)) // 3)

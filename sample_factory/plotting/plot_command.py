@@ -1,7 +1,6 @@
 """Flags and tables of the commands that draw a picture."""
 
 import contextlib
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,22 +18,10 @@ def out_flag(default: str) -> Any:
     )
 
 
-def check_out(path: str | Path, name: str = "--out") -> None:
+def check_out(path: str | Path) -> None:
     """Raises ConfigError unless the name ends in one of OUT_SUFFIXES."""
     if Path(path).suffix.lower() not in OUT_SUFFIXES:
-        raise ConfigError(f"{name}={path} should end in one of {', '.join(OUT_SUFFIXES)}")
-
-
-def named_number(flag_name: str, text: str, form: str) -> tuple[str, float]:
-    """Returns the name and the number of NAME=NUMBER. form: describes the text, for the ConfigError."""
-    name, _, number = text.rpartition("=")
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
-    if not name or not math.isfinite(value):
-        raise ConfigError(f"{flag_name}={text}: should be {form}")
-    return name, value
+        raise ConfigError(f"--out={path} should end in one of {', '.join(OUT_SUFFIXES)}")
 
 
 @contextlib.contextmanager
@@ -49,19 +36,6 @@ def explained() -> Iterator[None]:
 def report(rows: Sequence[str], out: str) -> None:
     """Prints the lines about a picture, and its name."""
     print(escaped("\n".join([*rows, f"written: {out}"])))
-
-
-def aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
-    """Returns the lines of a table.
-
-    sides: alignment by column, "<" for words, ">" for numbers; the last one also holds for the columns after.
-    """
-    sides = sides.ljust(len(rows[0]), sides[-1])
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return [
-        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths)).rstrip()
-        for row in rows
-    ]
 
 
 def rounded(value: float) -> str:

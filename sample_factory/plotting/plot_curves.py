@@ -7,6 +7,7 @@ grouped in another way.
 """
 
 import glob
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -92,11 +93,22 @@ def labelled_folders(words: Sequence[str]) -> dict[str, list[str]]:
     return labelled
 
 
+def _level(text: str) -> tuple[str, float]:
+    """Returns the env and the number of a --level."""
+    env, _, number = text.rpartition("=")
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not env or not math.isfinite(value):
+        raise ConfigError(f"--level={text}: should be ENV=NUMBER, e.g. doom_basic=0.75")
+    return env, value
+
+
 def plot(flags: CurveFlags) -> None:
     """Writes the picture; prints the table and notes. Raises ConfigError."""
     plot_command.check_out(flags.out)
-    form = "ENV=NUMBER, e.g. doom_basic=0.75"
-    levels = [plot_command.named_number("--level", text, form) for text in flags.level]
+    levels = list(map(_level, flags.level))
     labelled = labelled_folders(flags.folders)
     has_labels = list(labelled) != [""]
     if not labelled:

@@ -15,9 +15,10 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import NOT_RESUMED_FLAGS
 from sample_factory.config.sections import RETIRED_FLAGS
 from sample_factory.evaluation.result_statistics import t_quantile
+from sample_factory.monitoring.console import aligned
 from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting.drawing import MAX_COLUMNS, Line, Panel, draw_panels
-from sample_factory.plotting.plot_command import aligned, check_out, rounded
+from sample_factory.plotting.plot_command import check_out, rounded
 from sample_factory.plotting.read_summaries import (
     TrainedExperiment,
     current_tag,

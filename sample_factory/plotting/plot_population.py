@@ -16,10 +16,11 @@ from sample_factory.config.command import Command
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.population_flags import FLAG_TAG, REPLACED_BY_TAG, SHAPING_TAG
 from sample_factory.launch.command_line import main_of
+from sample_factory.monitoring.console import aligned
 from sample_factory.monitoring.policy_progress import TAGS, tag_of
 from sample_factory.plotting import plot_command
 from sample_factory.plotting.drawing import MAX_COLUMNS, Line, Panel, draw_panels
-from sample_factory.plotting.plot_command import aligned, rounded
+from sample_factory.plotting.plot_command import rounded
 from sample_factory.plotting.read_summaries import Curve, label_of, read_policies
 
 TAKEOVER_NOTE = "marker on a line: the policy was replaced by the one that has this marker"

@@ -18,7 +18,7 @@ from sample_factory.config.experiment_folder import (
 )
 from sample_factory.launch.command_line import main_of
 from sample_factory.launch.exit_codes import FAILED, INTERRUPTED
-from sample_factory.plotting.plot_command import aligned
+from sample_factory.monitoring.console import aligned
 from sample_factory.runner.grid import Grid
 from sample_factory.runner.run import open_backend
 from sample_factory.runner.run_job import FOLDER

@@ -188,7 +188,7 @@ def test_enjoy_plays_the_levels_in_turn(choosing, capsys):
     result = enjoy(parse_config([*identity, *flags], resolve_family, ENJOY))
     assert [episode.level for episode in result.episodes] == ["step0", "step1", "step2"] * 2
     assert [episode.reward for episode in result.episodes] == [0.0, 1.0, 0.0] * 2
-    assert "step1        2          1.000" in capsys.readouterr().out
+    assert "step1       2         1.000" in capsys.readouterr().out
 
 
 def test_a_matrix_shows_what_was_forgotten_of_each_level():
@@ -198,11 +198,11 @@ def test_a_matrix_shows_what_was_forgotten_of_each_level():
     assert matrix.forgetting == [5 - 1, 8 - 6]
     assert matrix.figures()["mean_forgetting"] == 3.0
     assert matrix.lines()[1:] == [
-        "             x       y       z       mean",
-        "a            5.000   0.000   1.000   2.000",
-        "b            3.000   8.000   2.000   4.333",
-        "c            1.000   6.000   9.000   5.333",
-        "forgetting   4.000   2.000           3.000",
+        "            x      y      z      mean",
+        "a           5.000  0.000  1.000  2.000",
+        "b           3.000  8.000  2.000  4.333",
+        "c           1.000  6.000  9.000  5.333",
+        "forgetting  4.000  2.000         3.000",
     ]
     assert matrix._replace(is_sequence=False).forgetting is None
     assert matrix._replace(means=matrix.means[1:]).forgetting is None
@@ -227,8 +227,8 @@ def test_the_milestones_of_a_sequence_are_measured_by_one_command(choosing, tmp_
         "mean_forgetting": 1.0,
     }
     lines = capfd.readouterr().out.splitlines()
-    assert "policy 0, milestone:9   0.000   1.000   0.000   0.333" in lines
-    assert "forgetting              1.000   1.000           1.000" in lines
+    assert "policy 0, milestone:9  0.000  1.000  0.000  0.333" in lines
+    assert "forgetting             1.000  1.000         1.000" in lines
 
 
 def test_an_evaluation_during_training_has_the_results_of_each_level(choosing, monkeypatch):

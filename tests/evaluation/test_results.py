@@ -135,10 +135,10 @@ def in_levels(*levels):
 def test_results_are_shown_by_level_and_of_all_levels():
     result = in_levels("easy", "hard")
     table = """
-level        episodes   reward                      length
-easy         10         4.500 (2.334 to 6.666)      1.000 (1.000 to 1.000)
-hard         10         14.500 (12.334 to 16.666)   1.000 (1.000 to 1.000)
-all levels   20         9.500 (6.731 to 12.269)     1.000 (1.000 to 1.000)"""
+level       episodes  reward                     length
+easy        10        4.500 (2.334 to 6.666)     1.000 (1.000 to 1.000)
+hard        10        14.500 (12.334 to 16.666)  1.000 (1.000 to 1.000)
+all levels  20        9.500 (6.731 to 12.269)    1.000 (1.000 to 1.000)"""
     assert result.summary().endswith(table)
     assert {level: own.reward for level, own in result.by_level.items()} == {
         "easy": mean_and_std(range(10)),
@@ -160,7 +160,7 @@ def test_the_table_of_levels_has_the_objective_where_one_level_reports_its_own()
     last = result.episodes[-1]._replace(true_objective=100.0)
     lines = result._replace(episodes=(*result.episodes[:-1], last)).summary().splitlines()
     assert lines[1].split() == ["level", "episodes", "reward", "length", "objective"]
-    assert lines[2].endswith("   4.500 (2.334 to 6.666)"), "the reward, where it is the objective"
+    assert lines[2].endswith("  4.500 (2.334 to 6.666)"), "the reward, where it is the objective"
 
 
 def test_costs_have_a_line_of_their_own():

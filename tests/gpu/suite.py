@@ -38,7 +38,7 @@ from sample_factory.learning.batch import Batch, Batcher
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.learner_args import LearnerArgs
 from sample_factory.monitoring.bottleneck import PARTS, bottlenecks
-from sample_factory.plotting.plot_command import aligned
+from sample_factory.monitoring.console import aligned
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildFailed, call_in_child
 from sample_factory.runtime.failures import CommandFailed

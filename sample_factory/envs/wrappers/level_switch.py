@@ -10,6 +10,7 @@ from sample_factory.envs.levels import FIXED, Level
 from sample_factory.envs.protocol import (
     EMPTY_INFO,
     LEVEL,
+    SEED_LIMIT,
     EnvAround,
     EnvConfig,
     MultiAgentEnv,
@@ -19,7 +20,6 @@ from sample_factory.envs.protocol import (
 
 LEVEL_WEIGHTS = "level_weights"  # entry of the training info: how often each level is drawn, relative
 STREAM = 1  # of random numbers, beside those that the env draws from the same seed
-SEED_LIMIT = 2**31  # every env accepts numbers below
 
 
 class LevelSwitch(EnvAround):
@@ -43,10 +43,10 @@ class LevelSwitch(EnvAround):
         episodes, if it would have to."""
         self._levels = levels
         self._make = make
-        self._in_turn = env_config.levels_in_turn
+        self._in_turn: int = env_config.levels_in_turn
         keeps_level = self._in_turn % len(levels) == 0 if self._in_turn else choice == FIXED
         self._is_fixed = len(levels) == 1 or keeps_level
-        self._now = env_config.env_id % len(levels)
+        self._now: int = env_config.env_id % len(levels)
         super().__init__(make(levels[self._now]))
         self.steps_in_background = self._env.steps_in_background
         self._rng = np.random.default_rng()
@@ -71,8 +71,7 @@ class LevelSwitch(EnvAround):
         self._is_begun = False
         if not self._is_fixed:
             self.training_info.deliver()
-            weights = self._weights()
-            if weights is not None and not weights[self._now]:
+            if not self._weights()[self._now]:
                 self._go_to(self._draw())
         return self._begin(seed, into)
 
@@ -113,18 +112,14 @@ class LevelSwitch(EnvAround):
 
     def _draw(self) -> int:
         """Returns the number of the next level."""
-        count = len(self._levels)
         if self._in_turn:
-            return int((self._now + self._in_turn) % count)
+            return (self._now + self._in_turn) % len(self._levels)
         weights = self._weights()
-        if weights is None:
-            return int(self._rng.integers(count))
-        return int(self._rng.choice(count, p=weights / weights.sum()))
+        return int(self._rng.choice(len(weights), p=weights / weights.sum()))
 
-    def _weights(self) -> np.ndarray | None:
-        """Returns how often each level is drawn, relative; None: all equally often."""
-        weights = self._run.training_info.get(LEVEL_WEIGHTS)
-        return None if weights is None else np.asarray(weights, float)
+    def _weights(self) -> np.ndarray:
+        """Returns how often each level is drawn, relative to the others."""
+        return np.array(self._run.training_info.get(LEVEL_WEIGHTS, [1.0] * len(self._levels)))
 
     def _go_to(self, number: int) -> None:
         """Changes the level, or remembers that another env has to be made for it."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from sample_factory.envs.contract import same_layout
-from sample_factory.envs.protocol import EnvConfig, EnvContractError, EnvRaised, MultiAgentEnv
+from sample_factory.envs.protocol import SEED_LIMIT, EnvConfig, EnvContractError, EnvRaised, MultiAgentEnv
 from sample_factory.envs.random_actions import RandomActions
 from sample_factory.exchange.messages import Incident, NewShaping, NewTrainingInfo
 from sample_factory.exchange.run_plan import EnvPlan
@@ -13,7 +13,7 @@ from sample_factory.exchange.trajectory_buffers import FIRST_INCARNATION, Trajec
 from sample_factory.runtime.log import log
 from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking, MatchSetup, PastSelves
 from sample_factory.sampling.rollout.env_vector import EnvVector
-from sample_factory.sampling.rollout.guarded_env import SEED_LIMIT, GuardedEnv
+from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from sample_factory.spaces.agent_kinds import AgentKinds
 
 EVALUATION = (1,)  # key of the seeds of envs that are not trained in

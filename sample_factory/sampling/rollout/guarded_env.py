@@ -18,6 +18,7 @@ from sample_factory.envs.abilities import (
     find_reward_shaping,
 )
 from sample_factory.envs.protocol import (
+    SEED_LIMIT,
     EnvContractError,
     EnvError,
     MultiAgentEnv,
@@ -33,7 +34,6 @@ from sample_factory.spaces.actions import action_encoder
 
 MAX_REBUILDS = 3  # within REBUILD_SECONDS
 REBUILD_SECONDS = 60.0
-SEED_LIMIT = 2**31
 CHECK_SECONDS = 1.0
 # Usually the next call on the env raises earlier, and the env is rebuilt.
 PATIENCE_SECONDS = 5.0
