@@ -85,6 +85,9 @@ def why_without_effect(config: Config, name: str, facts: Facts) -> tuple[_Fault,
     def is_read(other: str) -> bool:
         return other in fields and config.command.uses(other, config.section_of(other))
 
+    levels = config.env.levels if is_read("levels") else ()
+    if levels and all(f",{name}=" in f",{level}" for level in levels):
+        return (_Fault("--levels that set it", "levels that leave it out"),)
     for needed in fields[name].metadata["only_with"]:
         if all(other in fields and not is_read(other) for other in needed):
             continue  # what this condition is about, the command does not do

@@ -50,7 +50,7 @@ def find_levels(family: EnvFamily, cfg: Any) -> tuple[Level, ...]:
             if cfg.levels:
                 flag = f"--{field.name}"
                 raise ConfigError(
-                    f"--levels and {flag} both list levels; add {flag} without a value to drop it"
+                    f"--levels and {flag} both list levels; add one of them without a value to drop it"
                 )
             named = resolve(field.metadata["levels"])(cfg)
     levels = [_level(item, named, family) for item in cfg.levels or named]

@@ -182,13 +182,17 @@ def test_flags_of_an_env_may_depend_on_other_flags(caplog, monkeypatch):
     assert line.startswith("--num_bots, --timelimit have no effect with --env=doom_basic")
 
 
-def test_levels_of_maps_override_a_map_and_a_human_plays_none_of_them_with_a_line(caplog):
+def test_flags_that_each_level_sets_and_levels_where_a_human_plays_are_named_in_a_line(caplog):
     levels = "--doom_levels=basic.wad"
     assert warnings(caplog, "--doom_skill=2", levels, env="doom_basic") == []
     (line,) = warnings(caplog, "--doom_wad=a.wad", "--doom_map=map02", levels, env="doom_basic")
     assert line == (
         "--doom_wad, --doom_map have no effect with --doom_levels=basic.wad: they need no --doom_levels"
     )
+    for of_levels in (("doom_map=map01,doom_skill=2", "doom_skill=3"), ("doom_skill=3", "doom_map=map01")):
+        lines = warnings(caplog, "--doom_skill=2", "--levels", *of_levels, env="doom_basic")
+        line = "--doom_skill has no effect with --levels that set it: it needs levels that leave it out"
+        assert lines == ([line] if "doom_skill=2" in of_levels[0] else [])
     for typed in (levels, "--levels=doom_skill=2"):
         (line,) = warnings(caplog, typed, env="doom_basic", command=PLAY_DOOM)
         assert line.startswith(f"{typed.split('=')[0]} has no effect in play_doom")

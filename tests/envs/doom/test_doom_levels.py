@@ -243,7 +243,7 @@ def test_a_doom_level_that_there_is_not_is_refused(item, message):
 
 
 def test_doom_levels_and_levels_exclude_each_other():
-    with pytest.raises(ConfigError, match="add --doom_levels without a value"):
+    with pytest.raises(ConfigError, match="both list levels; add one of them without a value"):
         levels_of("basic.wad", levels=("doom_skill=1",))
 
 
