@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sample_factory.config.flag_parser import add_flags, make_parser, parse_known
-from sample_factory.config.flags import ConfigError, check_values, section_fields
+from sample_factory.config.flags import ConfigError, check_values, coerce, section_fields
 from sample_factory.config.parsing import as_arguments
 from sample_factory.envs.end_infos import level_of
 from sample_factory.envs.env_family import EnvFamily
@@ -28,7 +28,7 @@ NOT_OF_LEVELS = ("cfg", "env_config", "render_mode", *FLAG_OF_PARAMETER)  # para
 class Level(NamedTuple):
     """A variant of the env.
 
-    name: short and unique; without slashes, which group the tags of TensorBoard.
+    name: short and unique; a slash in it groups its tags in TensorBoard.
     flags: flag of the family -> value, for all flags in which the levels of the run differ.
     arguments: of make_env, or in --env_kwargs.
     """
@@ -135,7 +135,8 @@ def _typed(name: str, section: type, values: Mapping[str, Any]) -> dict[str, Any
     parser = make_parser()
     add_flags(parser, section)
     try:
-        typed = vars(parse_known(parser, as_arguments(values))[0])
+        unset = coerce(section, {flag: None for flag, value in values.items() if value is None}, name)
+        typed = unset | vars(parse_known(parser, as_arguments(values))[0])
         check_values(section(**typed))
     except ConfigError as error:
         raise ConfigError(f"--levels: level {name}: {error}") from None

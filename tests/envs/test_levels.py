@@ -40,6 +40,7 @@ class Room(gym.Env):
 class MazeFlags:
     width: int = flag(5, "width", between=(1, 9))
     is_dark: bool = flag(False, "without light")
+    height: int | None = flag(None, "height; any if left out")
 
 
 def make_maze(full_env_name, cfg, depth=1):
@@ -81,6 +82,12 @@ def test_each_level_has_a_value_for_every_flag_in_which_levels_differ():
     ]
 
 
+def test_a_registered_level_may_leave_out_what_the_run_sets():
+    register_env("hut", make_maze, flags=MazeFlags, levels={"any": {"height": None}, "low": {"height": 2}})
+    levels = levels_of("hut", "--height=9")
+    assert [level.flags for level in levels] == [{"height": None}, {"height": 2}]
+
+
 def test_all_registered_levels_are_played_unless_some_are_named():
     assert levels_of("room") == (
         Level("small", "room", {}, {"size": 1}),
@@ -107,7 +114,7 @@ def test_arguments_of_a_gymnasium_env_are_added_to_its_env_kwargs():
     [
         ("maze_a", "width=x", "level width=x: --width: 'x' is not an integer"),
         ("maze_a", "width=10", "level width=10: --width=10: must be at most 9"),
-        ("maze_a", "hight=1", "no parameter, hight; it has width, is_dark, depth"),
+        ("maze_a", "breadth=1", "no parameter, breadth; it has width, is_dark, height, depth"),
         (
             "maze_a",
             "cave_b",
