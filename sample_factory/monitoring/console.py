@@ -127,9 +127,9 @@ def policy_rows(policies: Sequence[PolicyProgress]) -> list[str]:
     return lines
 
 
-def level_lines(episodes: EpisodeStats) -> list[str]:
+def level_lines(episodes: EpisodeStats, whose: str = "") -> list[str]:
     """Returns lines with the mean reward in each level; of many levels, the best and the worst. None for an
-    env without levels."""
+    env without levels. whose: begins the first line."""
     means = {level: spread.mean for level, spread in episodes.by_level("reward").items()}
     if not means:
         return []
@@ -142,7 +142,8 @@ def level_lines(episodes: EpisodeStats) -> list[str]:
             for chosen in (ranked[: -SHOWN_LEVELS - 1 : -1], ranked[:SHOWN_LEVELS])
         )
         parts = [f"best {best}; worst {worst}"]
-    text = f"{len(means)} level{'s' * (len(means) > 1)}, mean reward {short_number(mean)}: {', '.join(parts)}"
+    count = f"{len(means)} level{'s' * (len(means) > 1)}"
+    text = f"{whose}{count}, mean reward {short_number(mean)}: {', '.join(parts)}"
     return textwrap.wrap(text, MAX_WIDTH, break_long_words=False, break_on_hyphens=False)
 
 

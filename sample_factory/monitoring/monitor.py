@@ -150,8 +150,9 @@ class Monitor(Subscriber):
             status = "\n ".join([status, *policy_rows(self.policies)])
         log.info(status, extra={"bold": reward_text(self.policies[0].episodes)})
         if self._time_for_levels():
-            for policy in self.policies:
-                if lines := level_lines(policy.episodes):
+            for policy_id, policy in enumerate(self.policies):
+                whose = f"policy {policy_id}: " if len(self.policies) > 1 else ""
+                if lines := level_lines(policy.episodes, whose):
                     log.info("\n ".join(lines))
         for news in (self._bottleneck.news(self.components.waits()), self._note_on_episodes()):
             if news:

@@ -391,3 +391,15 @@ def test_the_best_mean_of_a_full_window_is_remembered(make_monitor, fake_time):
         fake_time.seconds += 6
     policy = monitor.policies[0]
     assert (policy.best_reward, policy.best_at) == (5.0, 1000), "9 and 1; 9 alone was no full window"
+
+
+def test_the_levels_of_several_policies_are_logged_with_their_policy(make_monitor, fake_time, logged):
+    monitor = make_monitor(num_policies=2)
+    for policy_id in range(2):
+        monitor.handle(train_report(100, policy_id))
+        monitor.handle(EpisodeReport(policy_id, 3.0, 9, 3.0, {}, level="easy"))
+    for _ in range(70):
+        monitor.tick()
+        fake_time.seconds += 1
+    lines = [line for line in logged() if "level" in line]
+    assert lines == [f"policy {policy_id}: 1 level, mean reward 3.00: easy 3.00" for policy_id in range(2)]
