@@ -39,7 +39,7 @@ def own_spec(tmp_path):
     return spec
 
 
-def life_times(env, num_episodes=2):
+def life_times(env, num_episodes=1):
     """Returns the steps of episodes in which the agent stands still, always those of the same seeds."""
     lengths = []
     for seed in range(num_episodes):
@@ -77,8 +77,7 @@ def test_a_map_that_changes_in_a_running_game_is_the_map_of_a_new_game(make_env)
     pictures = {name: first_picture(make_env("doom_x", spec=FREEDOOM, doom_map=name)) for name in MAPS}
     assert (pictures["map01"] != pictures["map02"]).any()
     env = make_env("doom_x", "rgb_array", FREEDOOM)
-    assert env.change_level({"doom_map": "map02"}), "before the first reset"
-    for doom_map in (*MAPS, MAPS[0]):
+    for doom_map in reversed(MAPS):  # one before the engine starts, one while it runs
         assert env.change_level({"doom_map": doom_map})
         np.testing.assert_array_equal(first_picture(env), pictures[doom_map])
         assert game_of(env).get_doom_map() == doom_map
@@ -89,7 +88,7 @@ def test_a_map_that_changes_in_a_running_game_is_the_map_of_a_new_game(make_env)
         assert seen == shown
 
 
-def test_an_env_says_which_levels_need_a_new_env(make_env, own_spec):
+def test_an_env_says_which_levels_need_a_new_env(make_env):
     env = make_env("doom_x", spec=FREEDOOM)
     assert not env.change_level({"doom_wad": str(SCENARIOS / "basic.wad")})
     assert not env.change_level({"doom_skill": 5, "res_w": 64})
@@ -99,7 +98,7 @@ def test_an_env_says_which_levels_need_a_new_env(make_env, own_spec):
         env.change_level({"doom_map": "map99"})
 
 
-def test_flags_override_the_spec_and_the_spec_the_cfg(make_env, own_spec, doom_cfg):
+def test_flags_override_the_spec_and_the_spec_the_cfg(make_env, own_spec):
     lines = "doom_scenario_path = basic.wad\ndoom_skill = 2\ndoom_map = map01\n"
     cases = (
         ({}, {}, "basic.wad", "map01", 2),
@@ -139,7 +138,7 @@ def test_a_cfg_without_a_wad_plays_the_maps_of_the_game(make_env, own_spec, tmp_
 def test_only_files_are_looked_for_in_the_working_directory(make_env, own_spec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("map02", "3", "None", "own.wad"):
-        (tmp_path / name).write_bytes((SCENARIOS.parent / "freedoom2.wad").read_bytes())
+        (tmp_path / name).symlink_to(SCENARIOS.parent / "freedoom2.wad")
     env = make_env("doom_x", spec=own_spec(doom_map="map02", doom_skill=3), doom_wad="own.wad")
     settings = env.agent.engine.settings
     assert settings[settings._fields.index("wad") :][:4] == (str(tmp_path / "own.wad"), "map02", 3, None)
