@@ -20,8 +20,8 @@ pip install --quiet "$(grep -o 'torch==[0-9.]*' pyproject.toml)"
 pip install --quiet -e ".[test]"
 if [[ "${1:-}" == conformance ]]; then
   failed=0
-  # Its opencv-python would be installed over opencv-python-headless.
-  pip install --quiet --no-deps levdoom==1.0.3
+  # Without what they require: an opencv-python would be installed over opencv-python-headless.
+  pip install --quiet --no-deps -r tests/conformance/requirements.txt
   python -m pytest -n 2 --dist=loadfile tests/conformance --ignore=tests/conformance/simulators || failed=1
   # An environment of their own: the suite's NumPy and MuJoCo are others.
   [[ -f .venv-conformance/bin/pip ]] || python3 -m venv .venv-conformance

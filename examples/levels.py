@@ -47,4 +47,8 @@ if __name__ == "__main__":
     defaults = {"level_choice": "worst", "train_for_env_steps": 200_000}
     sample_factory.register_env("poles", make_cart, defaults=defaults, levels=levels)
     sample_factory.register_level_choice("worst", Worst)
-    sys.exit({"train": train, "eval": evaluate}[sys.argv[1]](["--env=poles", *sys.argv[2:]]))
+    commands = {"train": train, "eval": evaluate}
+    if not sys.argv[1:] or sys.argv[1] not in commands:
+        print(f"usage: python {sys.argv[0]} train|eval --experiment=NAME [flags]", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(commands[sys.argv[1]](["--env=poles", *sys.argv[2:]]))
