@@ -8,7 +8,6 @@ import math
 import subprocess
 import sys
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,16 +26,13 @@ from sample_factory.envs.doom.doom_family import (
     MatchSpec,
     doom_defaults,
 )
-from sample_factory.envs.doom.engine_resources import PortClaim
 from sample_factory.envs.doom.make_doom_env import make_doom_env
 from tests.conformance.ledger import Plain, Tally, assert_equal
 from tests.conformance.product import Trained, adapted_by_name, train_on
-from tests.conformance.test_doom import BareGame, pressed
 
 VERSION = "1.0.0"
 FRAMESKIP = 4
-# As VizdoomEnvMultiplayer of the package starts its engines; it has no -deathmatch.
-ARGUMENTS = "+sv_noautoaim 1 +sv_nocrouch 1 +sv_nofreelook 1 +sv_forcerespawn 0 +viz_respawn_delay 0"
+# As VizdoomEnvMultiplayer of the package starts its engines, which has no -deathmatch.
 SETTINGS = dict.fromkeys(("sv_forcerespawn", "sv_respawnprotect", "sv_spawnfarthest", "sv_nojump"), 0)
 MOVED = {"delta": {"POSITION_X": {"gain": 1.0, "loss": -1.0}}}  # the maps pay nothing themselves
 
@@ -184,56 +180,6 @@ def test_steps_are_those_that_the_engines_show(task, num_agents, num_matches, sc
     trained = train_on(env, num_steps, frameskip=FRAMESKIP)
     looks = [agent.engine.game.looks for agent in env.env.agents]
     assert_same(trained, as_plain(looks, num_steps), "vizdoom COMRAD's tasks", count)
-
-
-# In some, such as armory_siege and coop_health_gathering, two runs of a seed differ.
-@pytest.mark.parametrize(("task", "seed"), [("foraging_commons", 1), ("lavapit", 1), ("lavapit", 2)])
-def test_a_match_is_that_of_the_packages_engines(task, seed, scenarios, count):
-    """The first match on fresh engines: later ones begin at another tic each time."""
-    tics = 105
-    spec = task_spec(scenarios, task, 2, tics)
-    num_steps = math.ceil((tics - 1) / FRAMESKIP)
-    trained = train_on(adapted_by_name(spec.name), num_steps, seed=seed, frameskip=FRAMESKIP)
-    bare = [BareGame(spec.scenario_path(), seed, vizdoom.ScreenFormat.CRCGCB) for _ in range(2)]
-    port = PortClaim()
-    for index, own in enumerate(bare):
-        own.game.set_seed(own.next_seed())
-        own.game.set_screen_resolution(vizdoom.ScreenResolution.RES_160X120)
-        own.game.set_episode_timeout(tics)
-        role = f"-join 127.0.0.1:{port.number}" if index else f"-host 2 -port {port.number}"
-        limit = f"+timelimit {(tics + 0.5) / TICS_PER_MINUTE:.9g}"
-        own.game.add_game_args(f"{role} {ARGUMENTS} {limit} +viz_connect_timeout 60 +colorset {index}")
-    looks: list[list[Look]] = [[], []]
-    with ThreadPoolExecutor(2) as pool:
-
-        def together(call: Any, *arguments: Any) -> None:
-            list(pool.map(call, (own.game for own in bare), *arguments))
-
-        def begin(game: vizdoom.DoomGame) -> None:
-            game.init()
-            game.new_episode()
-
-        def note() -> None:
-            for own, game_looks in zip(bare, looks):
-                game_looks.append(look(own.game))
-
-        together(begin)
-        note()
-        for rows in trained.actions:
-            buttons = [pressed(spec.actions, row) for row in rows]
-            together(vizdoom.DoomGame.set_action, buttons)
-            for _ in range(FRAMESKIP):
-                if not bare[0].game.is_episode_finished():
-                    together(lambda game: game.advance_action(1, True))
-                    note()
-        together(lambda game: game.close())
-    port.release()
-    for game_looks in looks:  # the next match, which is not compared
-        game_looks.append(game_looks[0])
-    plain = as_plain(looks, num_steps)
-    last = {key: seen[:-1] for key, seen in trained.seen.items()}
-    plain.seen.pop()
-    assert_same(trained._replace(seen=last), plain, "vizdoom COMRAD's tasks", count)
 
 
 @pytest.mark.parametrize("task", ["coop_puzzle", "lava_maze", "foraging_commons"])

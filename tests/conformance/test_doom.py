@@ -34,6 +34,8 @@ class BareGame:
         self.game.load_config(str(cfg))
         self.game.set_window_visible(False)
         self.game.set_screen_format(screen_format)
+        # Otherwise an engine goes on with the settings, e.g. the colour, that an earlier one has saved.
+        self.game.set_doom_config_path("/dev/null")
         self._rng = seeding.np_random(seed)[0]
 
     def next_seed(self) -> int:

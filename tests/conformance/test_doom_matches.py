@@ -109,7 +109,7 @@ def play_match(spec: DoomSpec, actions: np.ndarray, match_tics: int, seed: int =
     game.add_game_args(
         f"-host 1 -port {port.number} -deathmatch +sv_forcerespawn 1 +sv_noautoaim 1 +sv_respawnprotect 1 "
         "+sv_spawnfarthest 1 +sv_nocrouch 1 +sv_nojump 1 +sv_nofreelook 1 +sv_noexit 1 "
-        f"+viz_respawn_delay 0 +timelimit {(match_tics + 0.5) / TICS_PER_MINUTE:.9g}"
+        f"+viz_respawn_delay 0 +timelimit {(match_tics + 0.5) / TICS_PER_MINUTE:.9g} +name AI +colorset 0"
     )
     seed = bare.next_seed()
     game.set_seed(seed)
