@@ -301,9 +301,9 @@ class MultiAgentEnv(Protocol):
 
 
 class EnvAround(MultiAgentEnv):
-    """The part of a MultiAgentEnv around another one that is the same for every such env.
+    """Base class of the wrappers of a MultiAgentEnv: forwards calls to the wrapped env.
 
-    The env inside may be replaced between two episodes, see LevelSwitch.
+    A subclass may replace the wrapped env between two episodes, as LevelSwitch does.
     """
 
     def __init__(self, env: MultiAgentEnv):

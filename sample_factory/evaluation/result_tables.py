@@ -62,7 +62,7 @@ class LevelMatrix(NamedTuple):
 
     @property
     def forgetting(self) -> list[float] | None:
-        """For each level but the last: what was lost of its performance since the training on it had ended.
+        """How far the mean true objective of each level but the last has fallen since its training ended.
 
         It is means[i][i] - means[-1][i]; None unless the checkpoints belong to the levels. Source:
         `calculate_forgetting` in results/common.py of the repository of COOM (Tomilin et al., COOM: A Game

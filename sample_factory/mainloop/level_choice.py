@@ -18,20 +18,15 @@ class LevelChoice:
     """In the main process: says how often the envs of one policy play each level. A subclass overrides what
     it needs.
 
-    For example, to play most often what is worst:
+    For example, to play the last level twice as often as each other one:
 
-        class Worst(sample_factory.LevelChoice):
-            def __init__(self, levels, cfg):
-                super().__init__(levels, cfg)
-                self.means = [0.0] * len(levels)
-
-            def add(self, level, episode):
-                self.means[level] += 0.1 * (episode.reward - self.means[level])
-
+        class LastMost(sample_factory.LevelChoice):
             def weights(self, env_frames):
-                return [1.0 if mean == min(self.means) else 0.1 for mean in self.means]
+                return [1.0] * (len(self.levels) - 1) + [2.0]
 
-        sample_factory.register_level_choice("worst", Worst)  # --level_choice=worst
+        sample_factory.register_level_choice("last_most", LastMost)  # --level_choice=last_most
+
+    examples/levels.py goes by the results of the levels, and keeps them when a run is resumed.
 
     levels: the names of the levels. cfg: all flags, as attributes.
     """
@@ -135,8 +130,8 @@ def register_level_choice(name: str, factory: LevelChoiceFactory | str) -> None:
         that returns a LevelChoice, called for each policy; or a "module:attribute" string, which is imported
         when a run starts. Registering a name again replaces the rule.
 
-    For example, `sample_factory.register_level_choice("worst", Worst)`, with the class of `LevelChoice`'s
-    example.
+    For example, `sample_factory.register_level_choice("last_most", LastMost)`, with the class of
+    `LevelChoice`'s example.
     """
     _REGISTRY.register(name, factory)
 

@@ -50,9 +50,9 @@ class MatchSpec(NamedTuple):
         frags and places are not counted.
     settings: values of the engine's variables sv_..., in place of those of MATCH_SETTINGS and in addition to
         them. With sv_forcerespawn=0, a dead player respawns when it presses USE; if it has no such button, or
-        with sv_norespawn=1, its death ends its episode. Say sv_noexit=0 where a level can be left, which ends
-        the episode of all players: each tic is drawn then, without which the engine forgets the rewards of
-        the last ones. In cooperation, a level can be left in any case.
+        with sv_norespawn=1, its death ends its episode. In cooperation, players can always leave a level
+        that has an exit, which ends the episode of all of them. Set sv_noexit=0 for such a level: each tic is
+        drawn then; otherwise the engine loses the rewards of the tics before the exit.
     """
 
     num_agents: int

@@ -200,7 +200,7 @@ class Lockstep:
         first = self._engines[0].game
         other_games = [engine.game for engine in self._engines[1:]]
         other_threads = self._threads[1:]
-        # The engine reads rewards in tics that are drawn only, and plays none after the limit.
+        # The engine updates rewards only in tics that it draws, and plays no tics after the limit.
         num_tics = min(num_tics, self._match_tics - first.get_episode_time())
         for tic in range(num_tics):
             if self._num_humans:  # a human's engine that is overtaken lags behind for the rest of the match

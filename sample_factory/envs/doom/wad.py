@@ -25,10 +25,10 @@ UDMF_TYPE = re.compile(r"\btype\s*=\s*(\d+)", re.IGNORECASE)
 
 
 class Starts(NamedTuple):
-    """Where players can start in a map.
+    """How many starting points a map has.
 
-    players: of the games for one player and in cooperation. has_first: whether one of these is player 1's.
-    deathmatch: of a deathmatch, for any player.
+    players: for single-player and cooperative games. has_first: whether one of these is player 1's.
+    deathmatch: for deathmatches, in which any player can use any of them.
     """
 
     players: int

@@ -1,4 +1,4 @@
-"""Rewards of which the agents of a team share a part."""
+"""Mixes the rewards of a team's agents, see --shared_reward."""
 
 import numpy as np
 
@@ -17,7 +17,8 @@ class SharedReward:
         self._teams = (np.arange(num_envs)[:, None] * len(names) + team_of_agent).reshape(-1)
 
     def mix(self, rewards: np.ndarray, members: np.ndarray) -> np.ndarray:
-        """Returns the mixed rewards, [agents]. The team's sum stays the same; NaN spoils those of its team.
+        """Returns the mixed rewards, [agents]. The sum of each team stays the same; one NaN makes the rewards
+        of its whole team NaN.
 
         rewards: [agents]. members: [agents] bool, the agents whose rewards make the mean and who get it; the
             others keep their own.
