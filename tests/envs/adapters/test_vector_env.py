@@ -121,6 +121,19 @@ def active_steps(run, agent, mode=None):
     return steps
 
 
+@pytest.fixture
+def frozen_garbage():
+    """Keeps the processes that AsyncVectorEnv forks from collecting the garbage of earlier tests.
+
+    The threads of EnvPool's envs are not in a forked process; it dies where it destroys such an env (envpool
+    1.2.5).
+    """
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("frozen_garbage")
 @pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
 @MODES
 def test_each_sub_env_is_an_agent_with_the_steps_and_end_infos_of_a_single_env(kind, mode):
@@ -288,6 +301,7 @@ class Undeclared(Native):
     metadata = gym.vector.VectorEnv.metadata
 
 
+@pytest.mark.usefixtures("frozen_garbage")
 @pytest.mark.parametrize("wrap", [lambda env: env, lambda env: double_vector(double_vector(env))])
 def test_a_mode_counts_only_where_the_class_or_the_env_itself_declares_it(wrap, ale_py):
     atari = gym.make_vec("ALE/Pong-v5", num_envs=1, autoreset_mode=AutoresetMode.SAME_STEP)
