@@ -15,10 +15,10 @@ from vizdoom import GameVariable
 
 from sample_factory import register_env
 from sample_factory.enjoy import main as enjoy
-from sample_factory.envs.doom.doom_env import DoomEnv
-from sample_factory.envs.doom.doom_family import DoomFlags, doom_defaults
-from sample_factory.envs.doom.engine import DoomEngine
-from sample_factory.envs.doom.make_doom_env import doom_spec, engine_settings
+from sample_factory.families.doom.doom_env import DoomEnv
+from sample_factory.families.doom.doom_family import DoomFlags, doom_defaults
+from sample_factory.families.doom.engine import DoomEngine
+from sample_factory.families.doom.make_doom_env import doom_spec, engine_settings
 from sample_factory.train import main as train
 
 PREFIX = "located_"

@@ -17,9 +17,9 @@ from typing import Any
 from sample_factory import register_env
 from sample_factory.config.flags import flag
 from sample_factory.enjoy import main as enjoy
-from sample_factory.envs.doom.action_spaces import Press
-from sample_factory.envs.doom.doom_family import DoomFlags, DoomSpec, doom_defaults
-from sample_factory.envs.doom.make_doom_env import make_doom_env
+from sample_factory.families.doom.action_spaces import Press
+from sample_factory.families.doom.doom_family import DoomFlags, DoomSpec, doom_defaults
+from sample_factory.families.doom.make_doom_env import make_doom_env
 from sample_factory.train import main as train
 
 ENV = "my_turret"

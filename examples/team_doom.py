@@ -15,8 +15,8 @@ import numpy as np
 
 from sample_factory import register_env
 from sample_factory.enjoy import main as enjoy
-from sample_factory.envs.doom.doom_family import DoomFlags, doom_defaults
-from sample_factory.envs.doom.make_doom_env import make_doom_env
+from sample_factory.families.doom.doom_family import DoomFlags, doom_defaults
+from sample_factory.families.doom.make_doom_env import make_doom_env
 from sample_factory.train import main as train
 
 PREFIX = "team_"

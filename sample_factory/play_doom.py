@@ -2,7 +2,7 @@
 
 import sys
 
-from sample_factory.envs.doom import PLAY_DOOM as COMMAND
+from sample_factory.families.doom import PLAY_DOOM as COMMAND
 from sample_factory.launch.command_line import main_of
 
 main = main_of(COMMAND)

@@ -22,6 +22,7 @@ FLOORS = {
     "envs": 2,
     "models": 2,
     "checkpoints": 2,
+    "families": 3,  # envs names them by strings
     "exchange": 3,
     "sampling": 4,
     "learning": 4,

@@ -315,13 +315,13 @@ def _built_in(name: str, module: str, about: str, extra: str = "", packages: Seq
     """Registers a family of this package.
 
     name: of its envs, as the help shows it: the prefix, then capital letters for what follows.
-    module: below `sample_factory.envs`; its FAMILY, a FamilyParts, is imported when the family is used.
+    module: below `sample_factory.families`; its FAMILY, a FamilyParts, is imported when the family is used.
     about: one phrase for the help; "" hides the family there.
     packages: one of them has to be installed; by default those that `extra` names.
     """
     prefix = name.rstrip(string.ascii_uppercase)
     needed = packages or [package for package in extra.split(",") if package]
-    parts = f"sample_factory.envs.{module}:FAMILY"
+    parts = f"sample_factory.families.{module}:FAMILY"
     _FAMILIES[prefix] = FamilyEntry(prefix, parts, extra, needed, is_built_in=True)
     if about:
         ENV_FAMILIES.insert(-1, (name, about))  # the last entry is a user's own family

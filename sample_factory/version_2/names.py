@@ -43,7 +43,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     ),
     "eval": {"do_eval": "call sample_factory.evaluate(experiment, num_episodes=...)"},
     "envs.env_utils": {
-        "register_env": "sample_factory.envs.v2_registration:register_env",
+        "register_env": "sample_factory.version_2.registration:register_env",
         "RewardShapingInterface": "sample_factory.envs.abilities:RewardShaping",
         "TrainingInfoInterface": "sample_factory.envs.abilities:TrainingInfo",
     },
@@ -98,7 +98,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "algo.utils.spaces.discretized": {"Discretized": "sample_factory.spaces.actions:Discretized"},
     "algo.utils.make_env": {
         **_in(PLAY_LOOP, "make_env_func_batched"),
-        **_in("sample_factory.envs.v2_batched_env", "BatchedVecEnv"),
+        **_in("sample_factory.version_2.batched_env", "BatchedVecEnv"),
     },
     "algo.runners.runner": _in(RUNNER, "AlgoObserver", "Runner"),
     "envs.create_env": _in(PLAY_LOOP, "create_env"),
@@ -136,7 +136,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     ),
     "sf_examples.vizdoom.doom.doom_utils": {
         **_in(RUNNING, "DOOM_ENVS", "make_doom_env_from_spec"),
-        "DoomSpec": "see sample_factory/envs/doom/README.md, A scenario of your own",
+        "DoomSpec": "see sample_factory/families/doom/README.md, A scenario of your own",
     },
     "sf_examples.vizdoom.train_vizdoom": _in(RUNNING, "register_vizdoom_components", "parse_vizdoom_cfg"),
     "sf_examples.mujoco.train_mujoco": _in(RUNNING, "register_mujoco_components", "parse_mujoco_cfg"),
@@ -181,7 +181,7 @@ MODULES: Mapping[str, str] = {
     ),
     **dict.fromkeys(("envs.env_config", "envs.env_utils", "envs.env_wrappers", "envs.ray_envs"), PAGE),
     "envs.doom": "Doom is built in: write --env=doom_...; for a scenario of your own, see "
-    "sample_factory/envs/doom/README.md",
+    "sample_factory/families/doom/README.md",
     **dict.fromkeys(("envs.atari", "envs.dmlab", "envs.minigrid", "envs.mujoco"), BUILT_IN_ENVS),
     "sf_examples": BUILT_IN_ENVS,
     "sample_factory_examples": "write --env=gym_ID for an id of Gymnasium; an env or a network of your own: "

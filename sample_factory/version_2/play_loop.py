@@ -19,8 +19,6 @@ from sample_factory.config.trust import ENV_KWARGS, foreign_file, refuse_code
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.envs.v2_batched_env import BatchedVecEnv
-from sample_factory.envs.v2_registration import AgentsOfVersion2
 from sample_factory.evaluation.policy import build_model
 from sample_factory.models.action_distributions import (
     ActionDistribution,
@@ -31,7 +29,9 @@ from sample_factory.models.action_distributions import (
 from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.models.policy_spec import state_size
 from sample_factory.spaces.actions import ACTION_MASK, action_layout, action_leaves
+from sample_factory.version_2.batched_env import BatchedVecEnv
 from sample_factory.version_2.classes import ContinuousActionDistribution
+from sample_factory.version_2.registration import AgentsOfVersion2
 from sample_factory.version_2.running import config_of_values, experiment_dir, values_of_cfg
 
 

@@ -30,11 +30,10 @@ from sample_factory.config.sections import (
     flat_values,
 )
 from sample_factory.config.trust import TRUST
-from sample_factory.envs.doom.doom_family import DOOM_SPECS, DoomSpec
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_registry import extend_family, extension_of
 from sample_factory.envs.v1_registration import ParserRecorder, joined, values_of_script
-from sample_factory.envs.v2_registration import add_to_family, family_of_script
+from sample_factory.families.doom.doom_family import DOOM_SPECS, DoomSpec
 from sample_factory.hub import ENJOY, EnjoyHubFlags
 from sample_factory.launch.exit_codes import DONE, FAILED, run_command
 from sample_factory.models.network_registry import BUILT_IN_ENCODERS, register_encoder
@@ -42,6 +41,7 @@ from sample_factory.runtime import gpu
 from sample_factory.runtime.log import log, restored_logging, setup_logging
 from sample_factory.runtime.registry import resolve
 from sample_factory.training.run import train_config
+from sample_factory.version_2.registration import add_to_family, family_of_script
 
 if TYPE_CHECKING:
     from sample_factory.evaluation.results import Evaluation
@@ -330,7 +330,7 @@ def make_doom_env_from_spec(
     spec: DoomSpec, full_env_name: str, cfg: Any, env_config: Any, render_mode: str | None = None
 ) -> Any:
     """Makes one env of a spec."""
-    from sample_factory.envs.doom.make_doom_env import make_doom_env  # loads the engine
+    from sample_factory.families.doom.make_doom_env import make_doom_env  # loads the engine
 
     return make_doom_env(full_env_name, cfg, env_config, render_mode, spec)
 

@@ -12,10 +12,10 @@ from sample_factory.config.effects import report_without_effect, without_effect
 from sample_factory.config.flags import AtLeast, ConfigError, Not, flag, section_fields
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import TRAINING_SECTIONS
-from sample_factory.envs.doom import PLAY_DOOM
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.evaluate import EVAL
 from sample_factory.evaluation.load_policy import LOAD_POLICY
+from sample_factory.families.doom import PLAY_DOOM
 from tests.config.declared_commands import DECLARED
 
 TAKE_FLAGS = {command.name: command for command in (*DECLARED, LOAD_POLICY) if command.reads is not None}

@@ -12,8 +12,8 @@ import pytest
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import RETIRED_FLAGS, TRAINING_SECTIONS
-from sample_factory.envs.doom import doom_family
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.families.doom import doom_family
 from sample_factory.launch.command_line import parse
 from tests.config.declared_commands import COMMAND_OF
 

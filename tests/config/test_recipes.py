@@ -6,8 +6,8 @@ import pytest
 
 from sample_factory.config.experiment_folder import read_expectation
 from sample_factory.config.parsing import parse_config
-from sample_factory.envs import gym_family
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.families import gym_family
 
 RECIPES = sorted((Path(__file__).parents[2] / "configs").glob("*.json"))
 

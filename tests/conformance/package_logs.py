@@ -10,7 +10,7 @@ import vizdoom
 from generals.core.game import Game
 from pettingzoo.utils import BaseParallelWrapper, BaseWrapper
 
-from sample_factory.envs.generals.generals_env import LeanGame
+from sample_factory.families.generals.generals_env import LeanGame
 
 
 class Played(NamedTuple):

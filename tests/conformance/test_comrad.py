@@ -18,15 +18,15 @@ import vizdoom
 from vizdoom import GameVariable
 
 from sample_factory import register_env
-from sample_factory.envs.doom.action_spaces import flat
-from sample_factory.envs.doom.doom_family import (
+from sample_factory.families.doom.action_spaces import flat
+from sample_factory.families.doom.doom_family import (
     TICS_PER_MINUTE,
     DoomFlags,
     DoomSpec,
     MatchSpec,
     doom_defaults,
 )
-from sample_factory.envs.doom.make_doom_env import make_doom_env
+from sample_factory.families.doom.make_doom_env import make_doom_env
 from tests.conformance.ledger import Plain, Tally, assert_equal
 from tests.conformance.product import Trained, adapted_by_name, train_on
 

@@ -13,10 +13,10 @@ import vizdoom
 from gymnasium.utils import seeding
 
 from sample_factory import register_env
-from sample_factory.envs.doom.action_spaces import Discretized, flat
-from sample_factory.envs.doom.doom_family import DOOM_SPECS, DoomFlags, DoomSpec, doom_defaults
-from sample_factory.envs.doom.game_configuration import find_wad
-from sample_factory.envs.doom.make_doom_env import make_doom_env
+from sample_factory.families.doom.action_spaces import Discretized, flat
+from sample_factory.families.doom.doom_family import DOOM_SPECS, DoomFlags, DoomSpec, doom_defaults
+from sample_factory.families.doom.game_configuration import find_wad
+from sample_factory.families.doom.make_doom_env import make_doom_env
 from tests.conformance.ledger import Plain, assert_equal
 from tests.conformance.product import adapted_by_name, train_on
 

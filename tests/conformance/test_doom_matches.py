@@ -8,10 +8,10 @@ import pytest
 import vizdoom
 from vizdoom import GameVariable
 
-from sample_factory.envs.doom.doom_family import TICS_PER_MINUTE, DoomSpec, MatchSpec
-from sample_factory.envs.doom.engine import DoomEngine
-from sample_factory.envs.doom.engine_resources import PortClaim
 from sample_factory.envs.random_actions import RandomActions
+from sample_factory.families.doom.doom_family import TICS_PER_MINUTE, DoomSpec, MatchSpec
+from sample_factory.families.doom.engine import DoomEngine
+from sample_factory.families.doom.engine_resources import PortClaim
 from tests.conformance.ledger import Plain, Tally, assert_equal
 from tests.conformance.product import adapted_by_name, train_on
 from tests.conformance.test_doom import BareGame, package_spec, pressed

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Discrete
 
-from sample_factory.envs.envpool_engine import import_procgen
+from sample_factory.families.envpool_engine import import_procgen
 from tests.conformance.ledger import Plain, assert_equal
 from tests.conformance.product import adapted_by_name, train_on
 

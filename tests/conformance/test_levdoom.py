@@ -14,10 +14,10 @@ import pytest
 from gymnasium.utils import seeding
 from vizdoom import GameVariable
 
-from sample_factory.envs.doom.action_spaces import Press, button_decoder
-from sample_factory.envs.doom.doom_family import FAMILY, DoomSpec
-from sample_factory.envs.doom.make_doom_env import make_doom_env
 from sample_factory.envs.env_registry import register_env
+from sample_factory.families.doom.action_spaces import Press, button_decoder
+from sample_factory.families.doom.doom_family import FAMILY, DoomSpec
+from sample_factory.families.doom.make_doom_env import make_doom_env
 from tests.conformance.ledger import Plain, assert_equal
 from tests.conformance.product import adapted_by_name, train_on
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sample_factory.envs.doom.doom_family import DOOM_SPECS
 from sample_factory.envs.env_family import UnknownEnvError
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.families.doom.doom_family import DOOM_SPECS
 
 
 @pytest.mark.parametrize(

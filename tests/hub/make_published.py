@@ -90,7 +90,7 @@ class Version1:
         import gym
         from sample_factory.algorithms.appo.model import create_actor_critic
         from sample_factory.algorithms.appo.model_utils import get_hidden_size
-        from sample_factory.envs.doom.doom_model import register_models
+        from sample_factory.families.doom.doom_model import register_models
 
         register_models()
         self.gym = gym

@@ -13,12 +13,12 @@ from sample_factory.config.command import PLAYS
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import RunFlags
-from sample_factory.envs.doom.doom_family import DOOM_SPECS
 from sample_factory.envs.env_info import OwnSpaces
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.load_policy import load_policy
 from sample_factory.evaluation.policy import load_weights
 from sample_factory.evaluation.policy_choice import PolicyChoice
+from sample_factory.families.doom.doom_family import DOOM_SPECS
 from sample_factory.hub import convert
 from sample_factory.hub.convert_experiment import convert_experiment, read_old_state
 from sample_factory.learning.gradient_descent import GradientDescent

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.envs.minigrid_family import encoded_space, mission_tokens
+from sample_factory.families.minigrid_family import encoded_space, mission_tokens
 from sample_factory.models.encoders import make_encoder
 from sample_factory.models.family_encoders import MinigridEncoder, TextEncoder
 from sample_factory.models.network_checks import made_up_observations

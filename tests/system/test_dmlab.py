@@ -1,7 +1,7 @@
 """DMLab-30 in whole runs, on the stand-in for its engine: trained, resumed and played."""
 
 from sample_factory.enjoy import main as enjoy
-from tests.envs.dmlab.conftest import STAND_IN
+from tests.families.dmlab.conftest import STAND_IN
 from tests.system.running import SMALL, scalars, train
 
 PICTURE = ("--res_w=40", "--res_h=36")

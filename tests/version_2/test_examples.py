@@ -60,7 +60,7 @@ def test_registered_doom_envs_stay_built_in(components):
     assert is_found_by_all_commands(ENV)
     cfg = parse([f"--env={ENV}"])
     assert (cfg.encoder_custom, cfg.env_frameskip, cfg.res_w) == ("vizdoom", 4, 128)
-    assert resolve_family(ENV).make_env.__module__ == "sample_factory.envs.doom.make_doom_env"
+    assert resolve_family(ENV).make_env.__module__ == "sample_factory.families.doom.make_doom_env"
 
 
 def test_the_encoder_of_the_examples_is_used_for_an_env_of_ones_own(components):

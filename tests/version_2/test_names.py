@@ -54,9 +54,9 @@ def test_a_name_that_is_not_here_fails_with_what_to_write(module, name, advice):
         # Version 1
         ("from sample_factory.run_algorithm import run_algorithm", r"sample_factory\.train\.main\(argv\)"),
         ("from sample_factory.envs.env_registry import EnvRegistry", r"global_env_registry\(\)"),
-        ("from sample_factory.envs.doom.doom_utils import DoomSpec", "envs/doom/README.md"),
-        ("from sample_factory.envs.doom import doom_params", "envs/doom/README.md"),
-        ("import sample_factory.envs.doom.wrappers.reward_shaping", "envs/doom/README.md"),
+        ("from sample_factory.envs.doom.doom_utils import DoomSpec", "families/doom/README.md"),
+        ("from sample_factory.envs.doom import doom_params", "families/doom/README.md"),
+        ("import sample_factory.envs.doom.wrappers.reward_shaping", "families/doom/README.md"),
         ("from sample_factory.envs.dmlab.dmlab_env import DmLabSpec", "envs/README.md"),
         ("from sample_factory.envs.atari.atari_utils import make_atari_env", "envs/README.md"),
         ("import sample_factory.envs.mujoco.mujoco_utils", "envs/README.md"),
