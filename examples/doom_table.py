@@ -29,7 +29,7 @@ from sample_factory.benchmarking.machine import describe_hardware
 from sample_factory.config.flags import ConfigError
 from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting.drawing import MAX_COLUMNS, Line, Panel, draw_panels
-from sample_factory.plotting.read_summaries import Curve, find_experiments, read_policies
+from sample_factory.plotting.metrics import Curve, find_experiments, read_policies
 from sample_factory.runner.run_description import Experiment, ParamGrid, RunDescription
 
 STEP, LAST = 250_000, 4_000_000  # env frames: between the rows of a run; length of a run of the grid

@@ -17,8 +17,8 @@ import numpy as np
 
 from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting.drawing import colour, dashes, house_style, marker, new_figure
+from sample_factory.plotting.metrics import Curve, TrainedExperiment
 from sample_factory.plotting.plot_groups import read_runs
-from sample_factory.plotting.read_summaries import Curve, TrainedExperiment
 from sample_factory.runner.run_description import Experiment, ParamGrid, RunDescription
 
 ALGORITHMS = ("APPO", "IMPACT", "VMPO")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         register_decoder,
         register_encoder,
     )
-    from sample_factory.plotting.read_summaries import read_metrics
+    from sample_factory.plotting.metrics import read_metrics
     from sample_factory.sampling.matchmaking.matchmaking import register_matchmaking
     from sample_factory.training.run import run
 
@@ -60,7 +60,7 @@ _MODULES = {
     "evaluate": "sample_factory.evaluation.evaluate",
     "export_onnx": "sample_factory.exporting",
     "load_policy": "sample_factory.evaluation.load_policy",
-    "read_metrics": "sample_factory.plotting.read_summaries",
+    "read_metrics": "sample_factory.plotting.metrics",
     "register_actor_critic": "sample_factory.models.network_registry",
     "register_algorithm": "sample_factory.config.algorithms",
     "register_core": "sample_factory.models.network_registry",

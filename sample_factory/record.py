@@ -2,7 +2,7 @@
 
 import sys
 
-from sample_factory.imitation.record_policy import RECORD as COMMAND
+from sample_factory.imitation.record import RECORD as COMMAND
 from sample_factory.launch.command_line import main_of
 
 main = main_of(COMMAND)

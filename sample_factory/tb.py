@@ -3,7 +3,7 @@
 import sys
 
 from sample_factory.launch.command_line import main_of
-from sample_factory.runner.watch_curves import TB as COMMAND
+from sample_factory.runner.start_tensorboard import TB as COMMAND
 
 main = main_of(COMMAND)
 

@@ -25,7 +25,7 @@ from sample_factory.runtime.marked_processes import VARIABLE, new_mark
 
 MODULES = [
     "sample_factory.training.run",
-    "sample_factory.evaluation.measure",
+    "sample_factory.evaluation.measurement",
     "sample_factory.learning.learner_worker",
     "sample_factory.sampling.inline_sampler",
 ]

@@ -127,7 +127,7 @@ def test_every_package_has_a_floor():
         ),
         ("import sample_factory.benchmark", ("torch", "gymnasium", "vizdoom", "matplotlib")),
         ("import sample_factory.training.run", ("torch", "tensorflow", "vizdoom", "wandb")),
-        ("import sample_factory.evaluation.measure", ("torch", "tensorflow", "vizdoom")),
+        ("import sample_factory.evaluation.measurement", ("torch", "tensorflow", "vizdoom")),
         (
             "import sample_factory.sampling.rollout.rollout_worker\n"
             "from sample_factory.envs.env_registry import resolve_family\n"

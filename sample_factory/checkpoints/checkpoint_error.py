@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import IO
 
 from sample_factory.runtime.failures import CommandFailed
-from sample_factory.runtime.files import open_file
+from sample_factory.runtime.safe_files import open_file
 
 
 class CheckpointError(CommandFailed):

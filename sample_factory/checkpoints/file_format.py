@@ -16,7 +16,7 @@ from torch import nn
 
 from sample_factory.checkpoints.checkpoint_error import check_undamaged
 from sample_factory.config.flags import shortened
-from sample_factory.runtime.files import new_file, open_file
+from sample_factory.runtime.safe_files import new_file, open_file
 
 MAX_VALUES = 200_000  # tensors, numbers and texts in a checkpoint; a network of 1,000 layers has 10,000
 # Sum of the tensors of a checkpoint, in multiples of the size of the file: tensors may share memory.

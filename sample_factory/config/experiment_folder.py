@@ -18,7 +18,7 @@ from sample_factory.config.trust import (
     refuse_links,
 )
 from sample_factory.config.versions import VERSIONS_KEY
-from sample_factory.runtime.files import new_file, open_file, refuse_special
+from sample_factory.runtime.safe_files import new_file, open_file, refuse_special
 
 IDENTITY = ("env", "experiment", "experiments_root", "train_dir", "restart_behavior")
 SAVED = "saved cfg.json"

@@ -25,8 +25,8 @@ from typing import Any
 from sample_factory.config.flags import ConfigError, Layer, default_of, shortened
 from sample_factory.config.sections import FLAG_NAMES, OWN_FOLDER, TRAINING_SECTIONS, names_of
 from sample_factory.config.versions import versions
-from sample_factory.runtime.files import special_kind
 from sample_factory.runtime.log import log
+from sample_factory.runtime.safe_files import special_kind
 
 SIGNATURE = "signature"  # key of cfg.json
 TRUST = "trust_code"  # the flag

@@ -33,7 +33,7 @@ from sample_factory.runtime.child import Child, ChildOptions
 from sample_factory.runtime.log import log
 from sample_factory.runtime.supervisor import Limits, Suspensions
 
-CHILD = "sample_factory.evaluation.measure:SnapshotMeasurement"
+CHILD = "sample_factory.evaluation.measurement:SnapshotMeasurement"
 GRACE_SECONDS = 1.0
 POLL_SECONDS = 0.2
 

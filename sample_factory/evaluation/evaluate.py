@@ -27,7 +27,7 @@ def run_eval(config: Config) -> None:
     fails.
     """
     # Not at the top of the file: it imports much that --help does not need.
-    from sample_factory.evaluation.measure import measure_checkpoints
+    from sample_factory.evaluation.measurement import measure_checkpoints
 
     chosen = measured_policies(config)
     evaluations: list[Evaluation] = []
@@ -116,7 +116,7 @@ def evaluate(
     CheckpointError for a checkpoint that cannot be used; ChildFailed, with the reason in its first line, if
     an env or a process fails.
     """
-    from sample_factory.evaluation.measure import measure_checkpoints
+    from sample_factory.evaluation.measurement import measure_checkpoints
 
     keywords = {
         **flags_of_call(experiment, train_dir, policy_index, checkpoint),

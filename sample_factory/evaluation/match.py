@@ -12,8 +12,8 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import EnvInfo, make_adapted_env
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
+from sample_factory.evaluation.env_choice import explains_other_env, with_eval_frameskip
 from sample_factory.evaluation.match_command import COMMAND, MatchFlags
-from sample_factory.evaluation.played_env import explains_other_env, with_eval_frameskip
 from sample_factory.evaluation.policy_choice import PolicyChoice, chosen_policies, find_checkpoint
 from sample_factory.evaluation.result_files import write_json
 from sample_factory.evaluation.result_statistics import MeanAndStd, WinRate, mean_and_std, win_rate

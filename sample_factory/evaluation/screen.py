@@ -16,11 +16,11 @@ from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.headless import has_display, prepare_mujoco
 from sample_factory.envs.protocol import MultiAgentEnv
-from sample_factory.evaluation.played_env import draws_every_frame
+from sample_factory.evaluation.env_choice import draws_every_frame
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.evaluation.results import EpisodeResult
 from sample_factory.evaluation.video import VideoWriter, resize, to_rgb, video_size
-from sample_factory.evaluation.watch import Watch
+from sample_factory.evaluation.watched_env import Watch
 from sample_factory.runtime.failures import one_line
 from sample_factory.runtime.log import log
 from sample_factory.spaces.actions import action_decoder, action_layout

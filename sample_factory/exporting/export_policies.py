@@ -24,7 +24,7 @@ from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvInfo, env_info, own_spaces
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvAround, EnvConfig, MultiAgentEnv, ObservationRows, StepResult
-from sample_factory.evaluation.played_env import explains_other_env, make_env
+from sample_factory.evaluation.env_choice import explains_other_env, make_env
 from sample_factory.evaluation.policy import build_model, load_weights
 from sample_factory.evaluation.policy_choice import PolicyChoice, find_checkpoint, names_file
 from sample_factory.evaluation.session import Events, Session

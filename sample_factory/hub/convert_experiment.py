@@ -41,8 +41,8 @@ from sample_factory.learning.gradient_descent import MODEL, GradientDescent
 from sample_factory.models.network_registry import NetworkError
 from sample_factory.models.policy_spec import PolicySpec, make_policy_spec
 from sample_factory.models.towers import TowerActorCritic
-from sample_factory.runtime.files import open_file
 from sample_factory.runtime.log import log
+from sample_factory.runtime.safe_files import open_file
 from sample_factory.spaces.observations import observation_layout
 
 # Groups: the kind, and what follows the counters, e.g. the metric and its value in the name of the best one.

@@ -31,7 +31,7 @@ from sample_factory.config.flags import NEVER, ConfigError
 from sample_factory.config.trust import SIGNATURE
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
-from sample_factory.evaluation.measure import measure_checkpoints
+from sample_factory.evaluation.measurement import measure_checkpoints
 from sample_factory.evaluation.policy_choice import PolicyChoice, chosen_policies, find_checkpoint
 from sample_factory.evaluation.result_files import finite, result_figures
 from sample_factory.evaluation.results import Evaluation, left_to_measure
@@ -99,7 +99,7 @@ def play_and_push(config: Config) -> Evaluation:
 
     config: may have a section "hub". Raises what `play` and `push` raise.
     """
-    from sample_factory.evaluation.play import play
+    from sample_factory.evaluation.enjoy import play
 
     family = resolve_trained_family(config.env_name)
     flags = config.extra.get("hub")
@@ -233,7 +233,7 @@ def _sha256(path: Path) -> str:
 def _film(config: Config, family: EnvFamily, measured: Evaluation) -> Path | None:
     """Writes a video of whole episodes, at least 10 seconds, with the files that were measured. Returns None
     where the env cannot be drawn."""
-    from sample_factory.evaluation.play import play
+    from sample_factory.evaluation.enjoy import play
 
     log.info("Writing a video ...")
     endless = {"max_num_episodes": NEVER, "max_num_frames": NEVER}

@@ -26,7 +26,7 @@ from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.session_plan import FirstEnv
 from sample_factory.imitation import ImitateFlags
 from sample_factory.imitation.games import Episode, load_games, save_games
-from sample_factory.imitation.recording import record_players
+from sample_factory.imitation.recorded_env import record_players
 from sample_factory.launch.checks import check_critic_only_keys, log_flags_without_effect
 from sample_factory.launch.folder import prepare_folder
 from sample_factory.launch.plan import with_defaults_for

@@ -20,8 +20,8 @@ from sample_factory.monitoring.console import aligned
 from sample_factory.monitoring.policy_progress import TAGS, tag_of
 from sample_factory.plotting import plot_command
 from sample_factory.plotting.drawing import MAX_COLUMNS, Line, Panel, draw_panels
+from sample_factory.plotting.metrics import Curve, label_of, read_policies
 from sample_factory.plotting.plot_command import rounded
-from sample_factory.plotting.read_summaries import Curve, label_of, read_policies
 
 TAKEOVER_NOTE = "marker on a line: the policy was replaced by the one that has this marker"
 WIDE_RANGE = 10.0  # positive values with a larger ratio of largest to smallest get a logarithmic axis

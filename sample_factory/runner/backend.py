@@ -12,8 +12,8 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.runner.run_job import Job
 from sample_factory.runner.runner_flags import RunnerFlags
 from sample_factory.runtime.child import kill_group
-from sample_factory.runtime.files import open_file
 from sample_factory.runtime.registry import Registry, WrongPath, import_attribute
+from sample_factory.runtime.safe_files import open_file
 
 GPUS = "CUDA_VISIBLE_DEVICES"
 

@@ -12,7 +12,7 @@ from sample_factory.config.experiment_folder import read_json
 from sample_factory.config.flags import NEVER, ConfigError
 from sample_factory.monitoring.console import aligned, clock_text, short_count, short_number
 from sample_factory.monitoring.policy_progress import TAGS
-from sample_factory.plotting.read_summaries import EventFile
+from sample_factory.plotting.metrics import EventFile
 from sample_factory.runner.backend import Backend, CannotStart
 from sample_factory.runner.run_job import ENDS, FAILED, FINISHED, QUEUED, RUNNING, STOPPED, WAITING, Job
 from sample_factory.runtime.clock import Every, Now

@@ -22,8 +22,8 @@ from sample_factory.runner.run_description import NO_FILE_NAME, as_typed, load_d
 from sample_factory.runner.run_job import FAILED, FOLDER, STOPPED, Job
 from sample_factory.runner.runner_flags import GridFlags, RunnerFlags
 from sample_factory.runner.slurm import SlurmBackend
-from sample_factory.runtime.files import new_file, refuse_special
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
+from sample_factory.runtime.safe_files import new_file, refuse_special
 
 COLUMNS = ("run", "state", "env", "env_frames", "reward", "seconds", "exit_code", "folder")
 NOT_IN_LABEL = ("seed", "env")  # seeds are averaged; each env has a panel of its own

@@ -27,7 +27,7 @@ from sample_factory.config.experiment_folder import (
     write_atomically,
 )
 from sample_factory.config.flags import ConfigError
-from sample_factory.runtime.files import open_file
+from sample_factory.runtime.safe_files import open_file
 
 FOLDER = "runner"  # in the folder of the grid: orders, states and logs
 

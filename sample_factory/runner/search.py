@@ -24,7 +24,7 @@ from sample_factory.runner.run import open_backend
 from sample_factory.runner.run_job import FOLDER
 from sample_factory.runner.runner_flags import RunnerFlags
 from sample_factory.runner.search_description import NOTE, VALUES, SearchDescription, load_search, short
-from sample_factory.runtime.files import new_file, refuse_special
+from sample_factory.runtime.safe_files import new_file, refuse_special
 
 if TYPE_CHECKING:
     from optuna import Study

@@ -11,12 +11,12 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.plotting.read_summaries import read_experiment
+from sample_factory.plotting.metrics import read_experiment
 from sample_factory.runner.grid import FRAMES, Grid, Row
 from sample_factory.runner.run_job import FAILED, FINISHED
 from sample_factory.runner.search_description import NOTE, VALUES, SearchDescription, short
 from sample_factory.runtime.failures import CommandFailed, one_line
-from sample_factory.runtime.files import open_file
+from sample_factory.runtime.safe_files import open_file
 
 JOURNAL = "journal.log"
 OBJECTIVE = "objective"  # user attribute of the study

@@ -16,8 +16,8 @@ from sample_factory.runner.backend import CannotStart
 from sample_factory.runner.run_job import Job
 from sample_factory.runner.runner_flags import RunnerFlags
 from sample_factory.runtime.failures import CommandFailed
-from sample_factory.runtime.files import open_file
 from sample_factory.runtime.log import log
+from sample_factory.runtime.safe_files import open_file
 
 # `trap`: Slurm kills what is left of a job when its shell has ended, and the run is still saving then.
 # `timeout` sends SIGTERM, so that the run saves; its exit code is then 124. 0: no limit.

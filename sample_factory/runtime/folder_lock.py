@@ -7,8 +7,8 @@ from multiprocessing import context, reduction
 from pathlib import Path
 from typing import Any
 
-from sample_factory.runtime.files import open_descriptor
 from sample_factory.runtime.log import log
+from sample_factory.runtime.safe_files import open_descriptor
 
 NAME = ".lock"
 

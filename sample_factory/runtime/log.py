@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from sample_factory.runtime.files import open_descriptor
+from sample_factory.runtime.safe_files import open_descriptor
 
 log = logging.getLogger("sample_factory")
 

@@ -9,7 +9,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.evaluation.during_training import Evaluations
-from sample_factory.evaluation.measure import plan_evaluation
+from sample_factory.evaluation.measurement import plan_evaluation
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.launch.exit_codes import describe, log_failures
 from sample_factory.launch.folder import prepare_folder, refuse_folder_in_use

@@ -7,7 +7,7 @@ import pytest
 
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.imitation.games import Episode, save_games
-from sample_factory.imitation.recording import RecordedEnv
+from sample_factory.imitation.recorded_env import RecordedEnv
 from tests.conformance.ledger import AT_LEAST, Tally
 from tests.conformance.product import train_on
 

@@ -17,7 +17,7 @@ from sample_factory.envs.env_registry import (
     resolve_trained_family,
 )
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.evaluation import played_env
+from sample_factory.evaluation import env_choice
 from sample_factory.runtime.child_side import ChildContext
 from tests.envs.simulators import TorchCrowd
 
@@ -256,6 +256,6 @@ def test_a_maker_whose_num_envs_is_none_chooses_the_number_itself(tmp_path):
         assert family.make(config.namespace(), EnvConfig(0, 0, 0)).num_envs == copies
     config = parse_config(["--env=optional", f"--train_dir={tmp_path}"], resolve_family)
     played = {
-        draws: played_env.make_env(config, family, draws, EnvConfig(0, 0, 0)) for draws in (True, False)
+        draws: env_choice.make_env(config, family, draws, EnvConfig(0, 0, 0)) for draws in (True, False)
     }
     assert played[True].num_agents == 1 and played[False].num_agents == 5

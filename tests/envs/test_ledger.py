@@ -14,8 +14,8 @@ from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.protocol import EnvConfig, EnvContractError
 from sample_factory.envs.wrappers.frame_stack import ActionRepeat, FrameSkip
 from sample_factory.envs.wrappers.potential_shaping import ParallelPotentialShaping, PotentialShaping
-from sample_factory.evaluation.watch import Watch
-from sample_factory.imitation.recording import RecordedEnv
+from sample_factory.evaluation.watched_env import Watch
+from sample_factory.imitation.recorded_env import RecordedEnv
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.version_2.play_loop import BatchedVecEnv
 from tests.counting import RAW_REWARDS, make_config, make_shared

@@ -8,7 +8,7 @@ from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import enjoy
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.evaluation.measure import plan_evaluation
+from sample_factory.evaluation.measurement import plan_evaluation
 from sample_factory.hub import ENJOY
 from tests.counting import make_plan
 from tests.evaluation.test_eval import evaluate

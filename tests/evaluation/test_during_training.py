@@ -13,7 +13,7 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation import during_training
 from sample_factory.evaluation.during_training import Evaluations
-from sample_factory.evaluation.measure import plan_evaluation
+from sample_factory.evaluation.measurement import plan_evaluation
 from sample_factory.exchange.messages import Incident, Snapshot, SnapshotRequest, TrainReport
 from sample_factory.monitoring.component_stats import ComponentStats
 from tests.counting import make_plan

@@ -19,11 +19,11 @@ from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig, ObservationRows
 from sample_factory.envs.wrappers.frame_stack import FrameSkip
-from sample_factory.evaluation import play
+from sample_factory.evaluation import enjoy as enjoy_module
 from sample_factory.evaluation.policy_choice import LATEST, PolicyChoice
 from sample_factory.evaluation.screen import Overlay
 from sample_factory.evaluation.video import VideoWriter
-from sample_factory.evaluation.watch import Watch
+from sample_factory.evaluation.watched_env import Watch
 from sample_factory.hub import ENJOY
 from tests.envs.parallel_envs import Scripted, Turn
 from tests.evaluation.conftest import always
@@ -212,8 +212,8 @@ def test_the_video_has_all_pictures_of_each_episode_and_holds_the_last_for_half_
 
 
 def test_a_video_without_other_limits_has_whole_episodes_for_10_seconds(saved_experiment, monkeypatch):
-    assert play.MIN_VIDEO_SECONDS == 10
-    monkeypatch.setattr(play, "MIN_VIDEO_SECONDS", 3)  # faster
+    assert enjoy_module.MIN_VIDEO_SECONDS == 10
+    monkeypatch.setattr(enjoy_module, "MIN_VIDEO_SECONDS", 3)  # faster
     monkeypatch.setattr("sample_factory.evaluation.video.MIN_HEIGHT", 48)
     identity = saved_experiment(CARTPOLE)
     result = evaluate(identity, "--save_video", "--seed=1")
@@ -224,7 +224,7 @@ def test_a_video_without_other_limits_has_whole_episodes_for_10_seconds(saved_ex
 
 
 def test_a_long_first_episode_is_the_whole_video(saved_experiment, monkeypatch):
-    monkeypatch.setattr("sample_factory.evaluation.play.MIN_VIDEO_SECONDS", 0.1)
+    monkeypatch.setattr("sample_factory.evaluation.enjoy.MIN_VIDEO_SECONDS", 0.1)
     identity = saved_experiment(CARTPOLE)
     assert len(evaluate(identity, "--save_video").episodes) == 1
     copies = evaluate(identity, "--save_video", "--vector_env_copies=3")

@@ -19,7 +19,7 @@ from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.envs.protocol import ObservationRows
 from sample_factory.envs.wrappers.frame_stack import ActionRepeat
 from sample_factory.evaluation.evaluate import EVAL
-from sample_factory.evaluation.measure import (
+from sample_factory.evaluation.measurement import (
     Measurement,
     SnapshotMeasurement,
     count_frames,

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from sample_factory import enjoy, load_policy, register_env, train
-from sample_factory.evaluation.measure import measure_checkpoints
-from sample_factory.evaluation.play import play
+from sample_factory.evaluation.enjoy import play
+from sample_factory.evaluation.measurement import measure_checkpoints
 from sample_factory.hub import load_from_hub, push_to_hub
 from sample_factory.hub.push_to_hub import staged
 from tests.evaluation.conftest import save_untrained
@@ -281,7 +281,7 @@ def test_a_push_names_and_films_the_checkpoint_that_was_measured(hub, trained, t
         return play(config, family)
 
     monkeypatch.setattr(push_to_hub, "measure_checkpoints", measure_while_training)
-    monkeypatch.setattr("sample_factory.evaluation.play.play", play_and_keep)
+    monkeypatch.setattr("sample_factory.evaluation.enjoy.play", play_and_keep)
     pushing = ["-d", str(trained), "-r", NAME, *TINY_EVAL, "--with_video=True", "--eval_episodes=1"]
     assert push_to_hub.main(pushing) == 0
     assert filmed == [str(newest)]

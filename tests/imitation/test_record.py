@@ -17,8 +17,8 @@ from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig, ObservationRows
 from sample_factory.imitation.games import MAX_STEPS, Episode, NotWritten, load_games, save_games
-from sample_factory.imitation.record_policy import rgb, write_video
-from sample_factory.imitation.recording import RecordedEnv
+from sample_factory.imitation.record import rgb, write_video
+from sample_factory.imitation.recorded_env import RecordedEnv
 from sample_factory.spaces.agent_kinds import KindSpaces
 from sample_factory.spaces.observations import image_layout
 from tests.evaluation.conftest import SMALL, identity_of

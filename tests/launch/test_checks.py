@@ -12,7 +12,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.evaluation.measure import plan_evaluation
+from sample_factory.evaluation.measurement import plan_evaluation
 from sample_factory.launch import checks
 from sample_factory.launch.checks import (
     check_critic_only_keys,

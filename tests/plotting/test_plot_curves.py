@@ -11,6 +11,12 @@ from matplotlib.image import imread
 from sample_factory.config.flags import ConfigError
 from sample_factory.monitoring import summaries
 from sample_factory.plotting.drawing import Line, Panel, colour, dashes, draw_panels, short_number
+from sample_factory.plotting.metrics import (
+    find_experiments,
+    label_of,
+    read_experiment,
+    read_policies,
+)
 from sample_factory.plotting.plot_curves import labelled_folders, main
 from sample_factory.plotting.plot_groups import (
     Averaging,
@@ -19,12 +25,6 @@ from sample_factory.plotting.plot_groups import (
     mean_of,
     plot_groups,
     read_runs,
-)
-from sample_factory.plotting.read_summaries import (
-    find_experiments,
-    label_of,
-    read_experiment,
-    read_policies,
 )
 
 TAG = "0_aux/avg_reward"

@@ -5,8 +5,8 @@ from matplotlib.image import imread
 
 from sample_factory.monitoring.summaries import TensorboardWriter
 from sample_factory.plotting.drawing import draw_panels
+from sample_factory.plotting.metrics import read_policies
 from sample_factory.plotting.plot_population import main, make_panels
-from sample_factory.plotting.read_summaries import read_policies
 
 OBJECTIVE = "0_aux/avg_true_reward"
 RATE = "zz_pbt/cfg_learning_rate"

@@ -7,7 +7,7 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.launch.shared_imports import shared_imports
 from sample_factory.models.towers import OF_CRITIC
-from sample_factory.plotting.read_summaries import read_policies
+from sample_factory.plotting.metrics import read_policies
 from sample_factory.training.run import train_config
 from tests.counting import CountingEnv
 from tests.evaluation.test_eval import evaluate

@@ -9,7 +9,7 @@ import pytest
 import sample_factory
 from sample_factory import Observer, register_observer
 from sample_factory.config.flags import ConfigError
-from sample_factory.plotting.read_summaries import read_policies
+from sample_factory.plotting.metrics import read_policies
 from sample_factory.runtime.folder_lock import FolderLock
 from tests.monitoring.wandb_service import history, own_home, read_records
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sample_factory.runtime.files import open_file
 from sample_factory.runtime.log import log
+from sample_factory.runtime.safe_files import open_file
 
 SEEDS_SUFFIX = ".dm_lvl_seeds"
 USED_SEEDS = "dmlab_used_lvl_seeds"  # folder of the lists of used seeds, below the experiment's folder

@@ -14,7 +14,12 @@ import pytest
 from sample_factory.config.flags import ConfigError
 from sample_factory.launch.command_line import parse
 from sample_factory.monitoring.summaries import TensorboardWriter
-from sample_factory.runner.watch_curves import TB, TensorBoardFlags, find_experiments, tensorboard_command
+from sample_factory.runner.start_tensorboard import (
+    TB,
+    TensorBoardFlags,
+    find_experiments,
+    tensorboard_command,
+)
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]

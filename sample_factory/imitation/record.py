@@ -15,15 +15,15 @@ from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.headless import has_display, prepare_mujoco
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
-from sample_factory.evaluation.measure import Measurement, MeasurementPlan, plan_measurement
-from sample_factory.evaluation.played_env import explains_other_env, with_eval_frameskip
+from sample_factory.evaluation.env_choice import explains_other_env, with_eval_frameskip
+from sample_factory.evaluation.measurement import Measurement, MeasurementPlan, plan_measurement
 from sample_factory.evaluation.policy_choice import chosen_policies, find_checkpoint
 from sample_factory.evaluation.results import EpisodeResult, Progress
 from sample_factory.evaluation.screen import DEFAULT_FPS
 from sample_factory.evaluation.video import VideoWriter
 from sample_factory.imitation import check_data_set
 from sample_factory.imitation.games import ONLY_KEY, SCREEN, UNFINISHED, Episode, EpisodeStore, GameWriter
-from sample_factory.imitation.recording import RecordedEnv
+from sample_factory.imitation.recorded_env import RecordedEnv
 from sample_factory.launch.checks import check_machine, probe_env
 from sample_factory.launch.shared_imports import shared_imports
 from sample_factory.runtime import cpu

@@ -30,7 +30,7 @@ from sample_factory.config.parsing import in_words_of_python
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS, RunFlags, flat_values
 from sample_factory.monitoring.policy_progress import TAGS, tag_of
 from sample_factory.runtime.failures import one_line
-from sample_factory.runtime.files import refuse_special
+from sample_factory.runtime.safe_files import refuse_special
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -18,7 +18,7 @@ from sample_factory.config.parsing import with_flags
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvInfo, make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.evaluation.played_env import explains_other_env, with_eval_frameskip, with_other_envs
+from sample_factory.evaluation.env_choice import explains_other_env, with_eval_frameskip, with_other_envs
 from sample_factory.evaluation.policy_choice import (
     LATEST,
     PolicyChoice,

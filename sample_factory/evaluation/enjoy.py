@@ -10,7 +10,7 @@ from sample_factory.config.flags import NEVER, ConfigError
 from sample_factory.config.monitoring_flags import EvaluationFlags
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvInfo, env_info
-from sample_factory.evaluation.played_env import explains_other_env, make_env, with_eval_frameskip
+from sample_factory.evaluation.env_choice import explains_other_env, make_env, with_eval_frameskip
 from sample_factory.evaluation.policy_choice import PolicyChoice, choices_of_agents, find_checkpoint
 from sample_factory.evaluation.result_files import write_results
 from sample_factory.evaluation.results import (
@@ -23,7 +23,7 @@ from sample_factory.evaluation.results import (
 from sample_factory.evaluation.screen import EPISODES_UNSEEN, Screen, drawn_agents, find_drawing
 from sample_factory.evaluation.session import Events, Session
 from sample_factory.evaluation.session_plan import Cast, FirstEnv, SavedPolicy, plan_single
-from sample_factory.evaluation.watch import Watch
+from sample_factory.evaluation.watched_env import Watch
 from sample_factory.exchange.topology import episode_shares
 from sample_factory.launch.checks import check_machine, log_flags_without_effect
 from sample_factory.runtime.log import log
