@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sample_factory.config.algorithms import register_algorithm
     from sample_factory.config.flags import ConfigError
     from sample_factory.envs.env_registry import register_env
+    from sample_factory.evaluation.check import check_env
     from sample_factory.evaluation.evaluate import evaluate
     from sample_factory.evaluation.load_policy import load_policy
     from sample_factory.exporting import export_onnx
@@ -36,6 +37,7 @@ __all__ = [
     "RunResult",
     "TrainingFailed",
     "__version__",
+    "check_env",
     "evaluate",
     "export_onnx",
     "load_policy",
@@ -57,6 +59,7 @@ _MODULES = {
     "Observer": "sample_factory.mainloop.observer",
     "RunResult": "sample_factory.mainloop.run_result",
     "TrainingFailed": "sample_factory.mainloop.run_result",
+    "check_env": "sample_factory.evaluation.check",
     "evaluate": "sample_factory.evaluation.evaluate",
     "export_onnx": "sample_factory.exporting",
     "load_policy": "sample_factory.evaluation.load_policy",

@@ -13,6 +13,7 @@ COMMANDS: Mapping[str, str] = {
     "train": "train agents; the same command resumes a run that was stopped",
     "enjoy": "watch a trained policy, or write a video of it",
     "eval": "measure checkpoints over many episodes, with many envs in parallel",
+    "evaluation.check": "play an env with random actions, and report what it does and what is wrong with it",
     "record": "record games of a trained policy as a Minari data set",
     "export": "write a trained policy as an ONNX file, which plays without this package and torch",
     "plotting.plot_curves": "draw the learning curves of one or several runs",

@@ -8,7 +8,7 @@ import functools
 import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -32,11 +32,13 @@ from sample_factory.envs.conventions import convention_of
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.levels import Level, at_level, find_levels
 from sample_factory.envs.protocol import (
+    NO_END_INFOS,
     EnvConfig,
     EnvContractError,
     EnvError,
     MultiAgentEnv,
     ObservationRows,
+    StepResult,
     named_faults,
 )
 from sample_factory.envs.random_actions import RandomActions
@@ -135,6 +137,7 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
         env.kinds,
         cfg.env_frameskip or 1,
         find_reward_shaping(env.env).get_default_reward_shaping(),
+        max_episode_steps(env.env),
         receives_training_info=env.training_info.has_receiver,
         num_simulators=0 if type(process) is OwnsProcess else process.num_processes,
         teams=_teams(env),
@@ -231,12 +234,9 @@ class EnvProbe:
         env, name = self._env, self._family.env_name
         with named_faults(name, "make"):
             info = self._with_all_copies(env_info(env, self._cfg))
-            info = info._replace(
-                frameskip=info.frameskip * self._family.action_repeat,
-                max_episode_steps=max_episode_steps(env.env),
-            )
+            info = info._replace(frameskip=info.frameskip * self._family.action_repeat)
         if info.is_simulator and "jax" in sys.modules:  # compiles a step for minutes, and again for the run
-            _try_reset(env, name, ObservationRows.allocate(env.kinds))
+            next(random_steps(env, name))
         elif not info.num_simulators:  # a step would start it
             seconds = try_out(env, name)
             is_whole = self._num_copies is None or self._num_copies <= FEW_COPIES  # not few of its copies
@@ -330,41 +330,59 @@ def own_spaces(env: MultiAgentEnv) -> list[OwnSpaces]:
     return list(map(OwnSpaces, observation_spaces, action_spaces))
 
 
+class RandomStep(NamedTuple):
+    """The result of a reset, which has neither rewards nor ends, or of a step, and its duration.
+
+    rows: have the observations until the next step.
+    """
+
+    result: StepResult
+    rows: ObservationRows
+    seconds: float
+
+
+def random_steps(env: MultiAgentEnv, env_name: str) -> Iterator[RandomStep]:
+    """Yields the result of a reset, with the seed 0, and of random steps, without end. Raises EnvError for
+    what an adapter or `check_numbers` finds wrong."""
+    rows = ObservationRows.allocate(env.kinds)
+    draw_actions = RandomActions(env.kinds, seed=0)
+    with named_faults(env_name, "reset"):
+        result = StepResult((), (), (), NO_END_INFOS, env.reset(0, rows))
+        check_numbers(env, rows, result)
+    yield RandomStep(result, rows, 0.0)
+    while True:
+        actions = draw_actions(rows)
+        with named_faults(env_name, "step"):
+            began = time.monotonic()
+            result = env.step(actions, rows)
+            seconds = time.monotonic() - began
+            check_numbers(env, rows, result)
+        yield RandomStep(result, rows, seconds)
+
+
 def try_out(env: MultiAgentEnv, env_name: str) -> float:
     """Resets the env and takes at least one random step. Raises EnvError for whatever is wrong.
 
     Returns the seconds of a step, the first quartile: first steps, and steps on a busy machine, take longer.
     """
-    rows = ObservationRows.allocate(env.kinds)
-    draw_actions = RandomActions(env.kinds, seed=0)
+    seconds: list[float] = []
     start = time.monotonic()
-    _try_reset(env, env_name, rows)
-    seconds = []
-    for number in range(1, MAX_STEPS + 1):
-        actions = draw_actions(rows)
-        began = time.monotonic()
-        with named_faults(env_name, "step"):
-            result = env.step(actions, rows)
-            seconds.append(time.monotonic() - began)
-            rewards = np.asarray(result.rewards, float)
-            for reward in rewards[~np.isfinite(rewards)]:
-                raise EnvContractError(f"step returned the reward {reward}; it should be a finite number")
-            _check_rows(env, rows, result.active)
+    for number, step in enumerate(random_steps(env, env_name)):
+        seconds += [step.seconds] * (number > 0)
         passed = time.monotonic() - start
-        if passed > MAX_SECONDS or (number >= FEW_STEPS and passed > ENOUGH_SECONDS):
+        is_enough = passed > MAX_SECONDS or (number >= FEW_STEPS and passed > ENOUGH_SECONDS)
+        if number == MAX_STEPS or (number and is_enough):
             break
     return sorted(seconds)[len(seconds) // 4]
 
 
-def _try_reset(env: MultiAgentEnv, env_name: str, rows: ObservationRows) -> None:
-    """Resets the env. Raises EnvError for whatever is wrong."""
-    with named_faults(env_name, "reset"):
-        active = env.reset(0, rows)
-        _check_rows(env, rows, active)
-
-
-def _check_rows(env: MultiAgentEnv, rows: ObservationRows, active: np.ndarray | None) -> None:
-    """Checks the numbers of the agents' observations. active: as StepResult.active."""
+def check_numbers(env: MultiAgentEnv, rows: ObservationRows, result: StepResult) -> None:
+    """Raises EnvContractError for rewards and observations that are not finite, and for an action mask that
+    allows nothing to an agent that acts."""
+    active = result.active
+    numbers = np.asarray(result.rewards, float)
+    for reward in numbers[~np.isfinite(numbers)]:
+        raise EnvContractError(f"step returned the reward {reward}; it should be a finite number")
     for agent, kind in enumerate(env.kinds.of_agent):
         view = rows.view(agent)
         for key, array in view.items():

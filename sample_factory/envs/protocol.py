@@ -313,6 +313,11 @@ class EnvAround(MultiAgentEnv):
         self.takes_turns = env.takes_turns
 
     @property
+    def inner(self) -> MultiAgentEnv:
+        """The wrapped env."""
+        return self._env
+
+    @property
     def env(self) -> Any:
         return self._env.env
 

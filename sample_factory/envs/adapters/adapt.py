@@ -13,7 +13,7 @@ from sample_factory.envs.adapters.simulator import SimulatorVectorEnv, is_simula
 from sample_factory.envs.adapters.single_agent import SingleAgentAdapter
 from sample_factory.envs.adapters.vector_env import VectorEnvAdapter
 from sample_factory.envs.conventions import AUTO, UNLESS_DEAD, convention_of
-from sample_factory.envs.protocol import MultiAgentEnv
+from sample_factory.envs.protocol import EnvAround, MultiAgentEnv
 
 
 def adapt(env: Any, both_ends: str = AUTO) -> MultiAgentEnv:
@@ -31,6 +31,14 @@ def adapt(env: Any, both_ends: str = AUTO) -> MultiAgentEnv:
     adapter = _adapter_of(env)
     adapter.ends.both = both_ends
     return adapter
+
+
+def adapter_of(env: MultiAgentEnv) -> Adapter:
+    """Returns the adapter inside the wrappers of a MultiAgentEnv."""
+    while isinstance(env, EnvAround):
+        env = env.inner
+    assert isinstance(env, Adapter)
+    return env
 
 
 def _adapter_of(env: Any) -> Adapter:

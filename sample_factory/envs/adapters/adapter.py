@@ -61,7 +61,12 @@ def _warn_of_both_ends(env_name: str) -> None:
 
 
 class Adapter(MultiAgentEnv):
-    """The part of a MultiAgentEnv that is the same around every kind of env."""
+    """The part of a MultiAgentEnv that is the same around every kind of env.
+
+    recognised_as: the kind of envs, and what they are recognised by, for the report of `check_env`.
+    """
+
+    recognised_as: str
 
     def __init__(self, env: Any, resets_itself: bool = False):
         """resets_itself: whether the env begins episodes without a call."""

@@ -27,6 +27,8 @@ class ListAdapter(Adapter):
     Where agents differ, the env has lists `observation_spaces` or `action_spaces` with an entry per agent.
     """
 
+    recognised_as = "a multi-agent env of lists: its num_agents is above 1, or it has is_multiagent"
+
     def __init__(self, env: Any):
         super().__init__(env, resets_itself=True)
         self.num_agents = int(v1_attribute(env, "num_agents", 1))

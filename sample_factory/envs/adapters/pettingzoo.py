@@ -61,6 +61,8 @@ class ParallelEnvAdapter(Adapter):
        An agent that took part in the old one without an end of its own is truncated there.
     """
 
+    recognised_as = "an env of PettingZoo: a ParallelEnv or AECEnv"
+
     def __init__(self, env: Any, turns: Turns | None = None):
         """turns: steps the env in place of the env's own methods."""
         super().__init__(env)

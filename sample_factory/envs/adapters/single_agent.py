@@ -24,6 +24,7 @@ from sample_factory.runtime.log import log
 class SingleAgentAdapter(Adapter):
     """A Gymnasium env, or one with the API of the old gym, as a multi-agent env of one agent."""
 
+    recognised_as = "a single env: a gymnasium.Env, or an object with reset, step and spaces"
     num_agents = 1
 
     def __init__(self, env: Any):

@@ -56,6 +56,8 @@ class VectorEnvAdapter(Adapter):
     is inactive in it. SAME_STEP and DISABLED have no such step.
     """
 
+    recognised_as = "a vector env: a gymnasium.vector.VectorEnv, or a batched simulator with num_envs"
+
     def __init__(self, env: "gym.vector.VectorEnv[Any, Any, Any]"):
         super().__init__(env, resets_itself=True)
         contract.check_reset_parameters(env)

@@ -1,0 +1,175 @@
+"""The command `check` and the function `sample_factory.check_env`. Bad flags are reported at once."""
+
+import functools
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sample_factory.config.command import TRAIN
+from sample_factory.config.config import Config
+from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
+from sample_factory.envs.env_family import EnvFamily
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.launch.command_line import main_of
+from sample_factory.launch.exit_codes import DONE, FAILED, describe
+from sample_factory.launch.objects_of_call import name_of, with_names
+from sample_factory.models.network_registry import users_parts
+from sample_factory.models.policy_spec import PolicySpec
+from sample_factory.runtime.child import call_in_child
+from sample_factory.runtime.failures import ChildFailed, Explained, one_line
+
+PLAY_SECONDS = 600.0  # a simulator may compile its step for minutes
+ROWS = 16  # of the forward passes that are timed
+PASSES = 5
+TITLE_WIDTH = 16
+
+
+class CheckReport(NamedTuple):
+    """What `check_env` has found; `str(report)` is a page of text.
+
+    For example:
+
+        report = sample_factory.check_env(MyEnv)
+        assert not report.faults, report
+
+    Attributes:
+        env: Name of the env.
+        lines: What the env was recognised as, its spaces, seeds, ends, rewards and so on: title -> text.
+        notes: What a training would log about the flags and the network, most of it warnings.
+        faults: One line for each fault; empty if the env can be trained in.
+    """
+
+    env: str
+    lines: Mapping[str, str]
+    notes: Sequence[str]
+    faults: Sequence[str]
+
+    def __str__(self) -> str:
+        rows = [f"{title:<{TITLE_WIDTH}}{text}" for title, text in self.lines.items()]
+        rows += [f"{'note':<{TITLE_WIDTH}}{text}" for text in self.notes]
+        rows += [f"fault: {text}" for text in self.faults] or ["no faults"]
+        return "\n".join([self.env, *(f"  {row}" for row in rows)])
+
+
+@in_words_of_python()
+def check_env(env: str | Callable[..., Any] | Any, **flags: Any) -> CheckReport:
+    """Plays an env for a few hundred steps with random actions, and reports what a training would see.
+
+    Args:
+        env: A class of envs, a function that returns an env, the name of a registered env or of one of
+            Gymnasium, or an env. An env is played in this process and stays open; of all others, a new one
+            is made in another process.
+        **flags: Any flag of `python -m sample_factory train --help=all`, or of the env's family.
+
+    Returns:
+        A CheckReport. It has the faults of the env, and of networks and algorithms of your own that the flags
+        name: no exception is raised for them.
+
+    Raises:
+        ConfigError: For a wrong flag, and for a name that is not registered.
+
+    For example:
+
+        report = sample_factory.check_env("CartPole-v1", reward_scale=0.1)
+        print(report)
+        print(report.lines["ends"], report.faults)
+    """
+    if isinstance(env, str) or callable(env):
+        config = parse_config(as_arguments(with_names({"env": env, **flags})), resolve_family, COMMAND)
+        return check(config, resolve_family(config.env_name))
+    family = EnvFamily(name_of(env), lambda: env, None, {}, follows_observation=True)
+    config = parse_config(
+        as_arguments({**with_names(flags), "env": family.env_name}), lambda _: family, COMMAND
+    )
+    return check(config, family, is_made=True)
+
+
+def run_check(config: Config) -> int:
+    """The command: prints the report; returns 1 if it has a fault."""
+    report = check(config, resolve_family(config.env_name))
+    print(report)
+    return FAILED if report.faults else DONE
+
+
+COMMAND = TRAIN.but(
+    module="evaluation.check",
+    usage="--env=ENV [--flag=value ...]",
+    description="Plays a few hundred steps with random actions, in the env as a training would make it, and "
+    "reports how the env was recognised, its spaces, network, seeds, ends, rewards and speed. The exit code "
+    "is 1 if it has a fault, which is one line each.",
+    examples="""
+    # What is this env?
+    --env=gym_CartPole-v1
+    # Does a network of your own compute the same for actors and learners?
+    --env=doom_basic --encoder_custom=my_module:MyEncoder
+    # An env with the flags of a recipe.
+    --env=doom_battle --cfg=configs/doom_battle.json
+    """,
+    experiment="new",
+    run=run_check,
+    common="env cfg env_frameskip env_framestack reward_scale reward_clip",
+)
+main = main_of(COMMAND)
+
+
+def check(config: Config, family: EnvFamily, is_made: bool = False) -> CheckReport:
+    """Plays an env of the family, and makes the plan of a training with it.
+
+    is_made: the family returns one and the same env, which is played in this process and left open.
+    """
+    # Not at the top of the file: --help needs none of it.
+    from sample_factory.envs.env_info import make_adapted_env
+    from sample_factory.envs.protocol import EnvConfig
+    from sample_factory.evaluation.check_play import Play, play
+    from sample_factory.launch.plan import plan_run
+
+    cfg = config.namespace()
+    make = functools.partial(make_adapted_env, family, cfg, EnvConfig(0, 0, 0))
+    args = (family.env_name, make, cfg, not is_made)
+    seen, notes = Play(), []
+    try:
+        seen = play(*args) if is_made else call_in_child("env_check", play, args, PLAY_SECONDS)
+        if seen.info is not None:
+            plan = plan_run(config, family, seen.info if is_made else None)
+            notes = [note.text for note in plan.notes]
+            spec = plan.sampling.acting.policies[0]
+            seen.lines["network"] = call_in_child("network_check", measure, (spec,), PLAY_SECONDS, True)
+            parts = " and ".join(f"{part} {name}" for part, name in users_parts(config.model).items())
+            if parts:
+                seen.lines["computes alike"] = (
+                    f"{parts}: in one call for many steps and in one for each, with resets, in training and "
+                    "evaluation mode, and in two networks with the same state_dict"
+                )
+    except ChildFailed as failure:
+        seen.faults["failed"] = describe(failure, family.env_name)
+    except (Explained, ImportError) as error:
+        seen.faults["failed"] = one_line(error)
+    faults = dict.fromkeys(seen.faults.values())  # the trial of the plan finds some of them again
+    return CheckReport(family.env_name, seen.lines, notes, [*faults])
+
+
+def measure(spec: PolicySpec) -> str:
+    """In the child: returns a text with the number of a network's parameters, and its cost on one core."""
+    import torch
+
+    from sample_factory.models.network_checks import made_up_observations
+
+    torch.set_num_threads(1)
+    model = spec._replace(device="cpu").build().model
+    observations = made_up_observations(spec.observation_space, 1, ROWS, model.device)
+    rows = {key: tensor[0] for key, tensor in observations.items()}
+    rnn_state = torch.zeros(ROWS, model.state_size)
+    seconds = []
+    with torch.inference_mode():
+        for _ in range(PASSES):
+            started = time.monotonic()
+            model.act(rows, rnn_state)
+            seconds.append(time.monotonic() - started)
+    number = sum(parameter.numel() for parameter in model.parameters())
+    milliseconds = 1e3 * min(seconds) / ROWS
+    return f"{number:,} parameters, {milliseconds:.2g} ms a row on one core, in batches of {ROWS}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
