@@ -4,7 +4,7 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sample_factory.config.command import TRAIN
 from sample_factory.config.config import Config
@@ -15,9 +15,11 @@ from sample_factory.launch.command_line import main_of
 from sample_factory.launch.exit_codes import DONE, FAILED, describe
 from sample_factory.launch.objects_of_call import name_of, with_names
 from sample_factory.models.network_registry import users_parts
-from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.runtime.child import call_in_child
 from sample_factory.runtime.failures import ChildFailed, Explained, one_line
+
+if TYPE_CHECKING:
+    from sample_factory.models.policy_spec import PolicySpec
 
 PLAY_SECONDS = 600.0  # a simulator may compile its step for minutes
 ROWS = 16  # of the forward passes that are timed
@@ -149,7 +151,7 @@ def check(config: Config, family: EnvFamily, is_made: bool = False) -> CheckRepo
     return CheckReport(family.env_name, seen.lines, notes, [*faults])
 
 
-def measure(spec: PolicySpec) -> str:
+def measure(spec: "PolicySpec") -> str:
     """In the child: returns a text with the number of a network's parameters, and its cost on one core."""
     import torch
 

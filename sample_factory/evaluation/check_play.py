@@ -213,9 +213,12 @@ class _Watch:
         arrays = observations, rewards
         self._last = (arrays, _contents(arrays)) if self._keeps_arrays else None
         by_agent = isinstance(terminated, Mapping)
-        ends = [[*end.values()] if by_agent else np.ravel(to_host(end)) for end in (terminated, truncated)]
-        if len(ends[0]) == len(ends[1]):
-            self.num_both += int(np.sum(np.logical_and(*ends)))
+        are_terminated, are_truncated = (
+            np.array([*end.values()] if by_agent else to_host(end), bool).ravel()
+            for end in (terminated, truncated)
+        )
+        if len(are_terminated) == len(are_truncated):
+            self.num_both += int((are_terminated & are_truncated).sum())
 
     def describe(self) -> str:
         """Returns whether the env has overwritten the arrays of a step in the next one."""
