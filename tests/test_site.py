@@ -125,12 +125,3 @@ def test_the_docstring_of_a_public_name_has_an_example_that_is_python(name):
     text = inspect.getdoc(getattr(sample_factory, name)).partition("For example")[2]
     code = re.findall(r"\n\n((?:    .*\n|\n)+)", f"{text}\n") or re.findall(r"`([^`]+\))`", text)
     ast.parse(textwrap.dedent(code[0]))
-
-
-def test_descriptions_in_a_docstring_become_a_list(build):
-    import docstrings
-
-    described = "name: of the thing,\n    in one word.\nkind, size: of it.\n"
-    text = f"Does it.\n\n{described}\nAnd of rows, or\nNone: as it is.\n"
-    items = "- **`name`**: of the thing,\n    in one word.\n- **`kind, size`**: of it.\n"
-    assert docstrings.as_markdown(text) == f"Does it.\n\n\n{items}\nAnd of rows, or\nNone: as it is.\n"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 def discounted_sums(terms: Tensor, decays: Tensor) -> Tensor:
-    """Returns y with y_t = terms_t + decays_t * y_{t+1} and y_T = 0. All [T, B]."""
+    """Returns y [T, B] with y_t = terms_t + decays_t * y_{t+1} and y_T = 0, for terms and decays [T, B]."""
     sums = []
     y_tp1 = torch.zeros_like(terms[0])
     for term_t, decay_t in zip(reversed(terms.unbind()), reversed(decays.unbind())):

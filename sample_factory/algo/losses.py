@@ -97,6 +97,7 @@ def truncated_log_ratios(
 
 
 def squared_error_loss(values: Tensor, targets: Tensor, valid: Tensor) -> Tensor:
-    """Returns half the mean of (V - target)^2. values: differentiable; targets: no gradient; valid: bool."""
+    """Returns half the mean of (V - target)^2 over the valid rows. values: V, differentiable; targets: no
+    gradient; valid: bool. All of one shape."""
     errors = torch.where(valid, values - targets, 0.0)
     return 0.5 * masked_mean(errors.square(), valid)

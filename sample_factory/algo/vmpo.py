@@ -14,10 +14,8 @@ from sample_factory.algo.losses import masked_mean
 
 @torch.no_grad()
 def top_half(advantages: Tensor, valid: Tensor) -> Tensor:
-    """Returns where the larger half of the valid advantages is, bool; rounded down, but at least one.
-
-    Of equal advantages the first ones count. advantages: float32; valid: bool of the same shape.
-    """
+    """Returns a mask, bool, of the larger half of the valid advantages; rounded down, but at least one. Of
+    equal advantages the first ones count. advantages: float32; valid: bool of the same shape."""
     ranked = torch.where(valid, advantages, -torch.inf).flatten()
     order = ranked.argsort(descending=True, stable=True)
     places = torch.arange(len(order), device=order.device)
@@ -48,28 +46,28 @@ def sample_weights(advantages: Tensor, temperature: Tensor, top: Tensor) -> Tens
 
 
 def weighted_policy_loss(log_probs: Tensor, weights: Tensor) -> Tensor:
-    """Returns minus the sum of psi log pi(a|x): L_pi, eq. (3).
-
-    log_probs: differentiable; weights: psi, from `sample_weights`.
-    """
+    """Returns the policy loss of V-MPO, eq. (3): minus the sum of psi log pi(a|x). log_probs: log pi(a|x),
+    differentiable; weights: psi, from `sample_weights`, of the same shape."""
     return -(weights * torch.where(weights > 0, log_probs, 0.0)).sum()
 
 
 def temperature_loss(advantages: Tensor, temperature: Tensor, limit: float, top: Tensor) -> Tensor:
-    """Returns eta (epsilon + log mean exp(A / eta)) over the samples `top` (bool): L_eta, eq. (4).
+    """Returns the temperature loss L_eta of V-MPO, eq. (4): eta (epsilon + log mean exp(A / eta)) over the
+    samples where `top`, bool, is True.
 
-    At its minimum over eta (temperature), KL(psi || uniform over these samples) is epsilon (limit).
+    temperature: eta, a scalar; limit: epsilon. Where the loss is least over eta, KL(psi || uniform over these
+        samples) is epsilon.
     """
     loss = temperature * (limit + _log_mean_exp(advantages / temperature, top))
     return torch.where(top.any(), loss, 0.0)
 
 
 def trust_region_loss(kl: Tensor, multiplier: Tensor, limit: float, valid: Tensor) -> Tensor:
-    """Returns the mean of alpha (epsilon - sg[KL]) + sg[alpha] KL over the valid rows: L_alpha, eq. (5).
+    """Returns the trust-region loss L_alpha, eq. (5): the mean of alpha (epsilon - sg[KL]) + sg[alpha] KL
+    over the valid rows, where sg stops the gradient.
 
-    All valid rows count, not only the better half. sg: stop-gradient. kl: KL(pi_target || pi),
-    differentiable; multiplier: alpha, which grows while the divergence is above epsilon (limit), and falls
-    otherwise.
+    All valid rows count, not only the better half. kl: KL(pi_target || pi), differentiable; multiplier:
+    alpha, which grows while the divergence is above epsilon (limit), and falls otherwise.
     """
     kl = torch.where(valid, kl, 0.0)
     return masked_mean(multiplier * (limit - kl.detach()) + multiplier.detach() * kl, valid)

@@ -9,7 +9,7 @@ from sample_factory.runtime.safe_files import open_file
 
 
 class CheckpointError(CommandFailed):
-    """Checkpoints exist, but none can be used."""
+    """Raised when checkpoints exist, but none can be used."""
 
 
 def check_undamaged(file: IO[bytes]) -> None:
@@ -32,7 +32,7 @@ def check_undamaged(file: IO[bytes]) -> None:
 
 
 def is_damaged(path: Path) -> bool:
-    """Returns whether `check_undamaged` raises."""
+    """Returns whether a checkpoint file is damaged, as found by `check_undamaged`."""
     try:
         with open_file(path, "rb") as file:
             check_undamaged(file)

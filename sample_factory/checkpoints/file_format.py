@@ -107,9 +107,9 @@ def _kind_of(tensor: torch.Tensor) -> str:
 
 
 def check_fits(saved: Any, module: nn.Module) -> None:
-    """Raises ValueError, with the first difference, unless both have the same tensors in the same shapes, and
-    the same scale of the actions, without which the weights would mean other actions; and for parameters that
-    are not finite.
+    """Raises ValueError, with the first difference, unless saved weights fit a module: the same tensors in
+    the same shapes, all parameters finite, and the same scale of the actions, without which the weights
+    would mean other actions.
 
     saved: the weights of the module in a checkpoint.
     """
@@ -134,10 +134,10 @@ def check_fits(saved: Any, module: nn.Module) -> None:
 
 
 def write_state(state: Mapping[str, Any], path: Path, temporary: Path) -> None:
-    """Writes to the file `temporary`, then renames it, so that a file named `path` is always complete.
+    """Writes a state to `temporary`, then renames the file, so that a file named `path` is complete.
 
-    Raises ValueError, and writes nothing, if `read_state` would refuse it; OSError or RuntimeError, see
-    `why_not_written`.
+    Raises ValueError, and writes nothing, if `read_state` would refuse the file; OSError or RuntimeError if
+    it cannot be written, see `why_not_written`.
     """
     check_values(state)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -149,7 +149,7 @@ def write_state(state: Mapping[str, Any], path: Path, temporary: Path) -> None:
 
 
 def why_not_written(state: Mapping[str, Any], folder: Path, error: Exception) -> str:
-    """Returns the cause of an error of `write_state` in one line. folder: any on the same disk."""
+    """Returns the cause of an error of `write_state` in one line. folder: any folder on the same disk."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__context__  # torch's own words for a full disk are "unexpected pos 768 vs 662"

@@ -34,13 +34,13 @@ def checkpoint_folder(experiment_dir: Path, policy_id: int) -> Path:
 
 
 def checkpoint_name(version: int, env_frames: int) -> str:
-    """Returns the file name of a checkpoint."""
+    """Returns the file name of a regular checkpoint: checkpoint_<version>_<env frames>.pth."""
     return f"checkpoint_{version:09d}_{env_frames}.pth"
 
 
 def best_name(version: int, env_frames: int, metric: str, value: float) -> str:
-    """Returns the file name of the best checkpoint by a metric. It has at least three digits of the value,
-    by which a resumed run finds out what is better."""
+    """Returns the file name of the best checkpoint by a metric. It contains the value with at least three
+    digits, so that a resumed run can compare."""
     zeros = 0 if value == 0 else min(MAX_ZEROS, max(0, -1 - math.floor(math.log10(abs(value)))))
     return f"best_{version:09d}_{env_frames}_{_in_file_name(metric)}_{value:.{3 + zeros}f}.pth"
 
@@ -97,7 +97,7 @@ class Milestone(NamedTuple):
     env_frames: int
 
     def path(self, experiment_dir: Path) -> Path:
-        """Returns its file. `path(Path())` is relative to the experiment folder."""
+        """Returns the path of the milestone's file. `path(Path())` is relative to the experiment folder."""
         name = f"{checkpoint_name(self.version, self.env_frames)}.milestone"
         return checkpoint_folder(experiment_dir, self.policy_id) / FOLDER / name
 
@@ -110,9 +110,8 @@ def find_milestones(experiment_dir: Path, policy_id: int) -> list[Milestone]:
 
 
 class MilestoneSchedule:
-    """Says when a milestone is due: every `every_sec` seconds, and whenever the env frames pass a multiple of
-    `every_frames`. A milestone stays due until it has been saved.
-    """
+    """Decides when a milestone is due: every `every_sec` seconds, and whenever the env frames pass a multiple
+    of `every_frames`. A milestone stays due until it has been saved."""
 
     def __init__(
         self,
@@ -122,11 +121,9 @@ class MilestoneSchedule:
         has_milestone: bool,
         now: Now = time.monotonic,
     ):
-        """every_sec: -1 for never. every_frames: 0 for never. env_frames: at the start of this run.
-
-        has_milestone: whether the policy has one. Otherwise the first is due at once, so that there always is
-            a past self.
-        """
+        """every_sec: -1 for never. every_frames: 0 for never. env_frames: number at the start of this run.
+        has_milestone: whether the policy has a milestone. Otherwise the first is due at once, so that there
+            always is a past self."""
         self._time_is_due = Every(every_sec if every_sec > 0 else float("inf"), now=now)
         self._is_overdue = False
         self._every_frames = every_frames
@@ -139,7 +136,7 @@ class MilestoneSchedule:
         self._is_overdue = True
 
     def is_due(self, env_frames: int) -> bool:
-        """Returns whether to save a milestone now. env_frames: that the policy was trained on so far."""
+        """Returns whether to save a milestone now. env_frames: trained on so far."""
         self._is_overdue |= self._time_is_due()
         is_wanted = self._is_overdue or self._multiple_of(env_frames) > self._multiple
         return is_wanted and self._now() >= self._not_before

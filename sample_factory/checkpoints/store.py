@@ -22,7 +22,8 @@ from sample_factory.runtime.log import log
 
 
 class Checkpoints:
-    """The folder checkpoint_p<policy> of an experiment. Promises:
+    """Writes, finds and loads the checkpoints of a policy, in the folder checkpoint_p<policy> of an
+    experiment. Promises:
 
     1. A file with the name of a checkpoint is complete: it was written under another name, synced, renamed.
        Nothing is written that `load` would refuse.
@@ -37,7 +38,7 @@ class Checkpoints:
         keep: int,
         check: Callable[[Any], None] = lambda state: None,
     ):
-        """check: raises ValueError for a state that is not to be written."""
+        """keep: number of regular checkpoints to keep. check: raises ValueError to refuse a state."""
         self._check = check
         self._experiment_dir = Path(experiment_dir)
         self._policy_id = policy_id
@@ -47,11 +48,11 @@ class Checkpoints:
     def save(
         self, state: Mapping[str, Any], version: int, env_frames: int, deletes_old: bool = True
     ) -> Path | None:
-        """Writes checkpoint_<version>_<env frames>.pth and deletes the oldest ones beyond `keep`.
+        """Writes checkpoint_<version>_<env frames>.pth and deletes the oldest ones beyond `keep`. Returns its
+        path, or None, after logging the reason, if it cannot be written; so do all `save` methods.
 
-        deletes_old: False before the first finite SGD step of a run, so that restarts of a run that fails
-            do not replace good checkpoints by broken ones.
-        This and every other `save` method returns None, and logs the reason, if the file cannot be written.
+        deletes_old: False before the first finite SGD step of a run, so that restarts of a run that fails do
+            not replace good checkpoints by broken ones.
         """
         path = self._write(state, self.folder / checkpoint_name(version, env_frames))
         if path is not None and deletes_old:
@@ -59,18 +60,17 @@ class Checkpoints:
         return path
 
     def save_milestone(self, state: Mapping[str, Any], version: int, env_frames: int) -> Path | None:
-        """Writes a checkpoint that is never deleted."""
+        """Writes a checkpoint that is never deleted. Returns its path, or None if it cannot be written."""
         milestone = Milestone(self._policy_id, version, env_frames)
         return self._write(state, milestone.path(self._experiment_dir))
 
     def save_snapshot(self, state: Mapping[str, Any], name: str) -> Path | None:
-        """Writes, or replaces, a file for the main process. A run does not resume from it."""
+        """Writes, or replaces, a file for the main process, from which no run resumes; returns its path."""
         return self._write(state, self.folder / name, is_logged=False)
 
     def supersede(self, version: int) -> None:
-        """Moves checkpoints later than `version`, at which training continues, into superseded/, which is
-        never read. In their place, the next checkpoints would not count as the newest.
-        """
+        """Moves all checkpoints later than `version`, where training continues, into superseded/, which is
+        never read; otherwise they would count as newer than the next checkpoints."""
         later = [path for path in self._sorted("latest") if version_of(path) > version]
         for path in later:
             (self.folder / "superseded").mkdir(exist_ok=True)
@@ -115,7 +115,7 @@ class Checkpoints:
         return None
 
     def _all_unusable(self, failures: Mapping[str, Sequence[str]]) -> CheckpointError:
-        """failures: reason -> names of files."""
+        """Returns the error that says why no checkpoint can be used. failures: reason -> names of files."""
         reasons = " | ".join(f"{', '.join(names)}: {reason}" for reason, names in failures.items())
         num_files = sum(len(names) for names in failures.values())
         return CheckpointError(
@@ -160,7 +160,7 @@ class Checkpoints:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Reads a file of any name. Raises CheckpointError if it cannot be used."""
+    """Returns the state in a checkpoint file of any name. Raises CheckpointError if it cannot be used."""
     try:
         state = read_state(path)
     except Exception as error:  # whatever a damaged file makes the reader raise

@@ -98,21 +98,25 @@ def register_algorithm(
     flags: type[LearningFlags] = LearningFlags,
     needs_costs: bool = False,
 ) -> None:
-    """Makes an algorithm known as --algo=name.
+    """Makes an algorithm available as --algo=name.
 
-    `factory(flags, policy, rng)`, for example a class, returns an `Algorithm`; the arguments are described
-    there, in learning/algorithms/algorithm.py. For example, with a class that changes one method of PPO:
+    For example, with a class that changes one method of PPO:
 
         sample_factory.register_algorithm("MINE", MyPPO, defaults={"learning_rate": 3e-4})
         sample_factory.run("CartPole-v1", "mine", algo="MINE")
 
-    A "module:attribute" string is imported in child processes.
-    defaults: flag -> value, instead of the defaults of the flags and of the env family.
-    flags: a frozen dataclass that inherits from `LearningFlags` (config/learning_flags.py) and adds flags,
-        `cost_limit: float = flag(25.0, "what it does")`. Its instance is the `flags` of the factory.
-    needs_costs: the batches have `costs`: each step's `info["cost"]`, without which an env is refused.
+    Args:
+        name: Value of the flag --algo.
+        factory: A class or function factory(flags, policy, rng) that returns an `Algorithm`; its docstring,
+            in learning/algorithms/algorithm.py, describes the arguments. A "module:attribute" string is
+            imported in child processes.
+        defaults: Flag -> value, instead of the defaults of the flags and of the env family.
+        flags: A frozen dataclass that inherits from `LearningFlags` (config/learning_flags.py) and adds
+            flags, `cost_limit: float = flag(25.0, "what it does")`. The factory gets an instance.
+        needs_costs: Whether batches have `costs`: `info["cost"]` of each step, which an env must then have.
 
-    Raises TypeError if `flags` does not inherit from LearningFlags.
+    Raises:
+        TypeError: `flags` does not inherit from LearningFlags.
     """
     if not (isinstance(flags, type) and issubclass(flags, LearningFlags)):
         raise TypeError(f"flags={flags!r} should be a dataclass that inherits from LearningFlags")

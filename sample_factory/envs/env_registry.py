@@ -88,24 +88,26 @@ def register_env(
         sample_factory.register_env("harvest", Harvest, defaults={"gamma": 0.995})
         sample_factory.register_env("maze_", lambda full_env_name: Maze(full_env_name.removeprefix("maze_")))
 
-    name: the whole name of one env; with an underscore or a star at its end, every name that begins with it:
-        "harvest" is one env, "harvest_" and "harvest*" are families. The longest name that fits wins.
-    make_env(full_env_name, cfg, env_config, render_mode): returns a Gymnasium env, a Gymnasium VectorEnv, a
-        PettingZoo ParallelEnv, a batched simulator, or a multi-agent env; may have any of these parameters,
-        by these names, so a class of envs or `lambda: MyEnv(3)` will do. With the parameter `num_envs`, the
-        env has the flag --vector_env_copies, which sets it, and --env_device, which sets the parameter
-        `device`. cfg has every flag as an attribute. An observation with the key `action_mask` forbids
-        actions: one number for each choice of the action space; 0 forbids it.
-    flags: frozen dataclass of `sample_factory.config.flags.flag` fields, the family's own flags.
-    defaults: flag overrides, or a function of the env's name that returns them.
-    names: the full names of the family's envs; with them, a mistyped name is an error at once.
-    extra: the X in `pip install -e '.[X]'`, suggested when an import fails.
-    metrics: a class like FamilyMetrics.
-    example: the full name of an env, for an error message of a family without `names`.
-    follows_observation: whether other flags have defaults that suit the observation, see
-        config/observation_defaults.py; False: the general defaults.
-    levels: name of a level -> the values of its flags of the family, or parameters of make_env, as in
-        {"small": {"size": 5}, "large": {"size": 9}}; --levels chooses among them, by default all.
+    Args:
+        name: Whole name of one env; with an underscore or a star at its end, every name that begins with it.
+            "harvest" is one env, "harvest_" and "harvest*" are families. The longest name that fits wins.
+        make_env: A function make_env(full_env_name, cfg, env_config, render_mode), or a class. It returns a
+            Gymnasium env, a Gymnasium VectorEnv, a PettingZoo ParallelEnv, a batched simulator, or a
+            multi-agent env. It may have any of these parameters, by these names, so a class of envs or
+            `lambda: MyEnv(3)` will do. With the parameter `num_envs`, the env has the flag
+            --vector_env_copies, which sets it, and --env_device, which sets the parameter `device`. cfg has
+            every flag as an attribute. An observation with the key `action_mask` forbids actions: one number
+            for each choice of the action space; 0 forbids it.
+        flags: A frozen dataclass of `sample_factory.config.flags.flag` fields: the family's further flags.
+        defaults: Flag -> value, in place of the flag's default; or a function that returns these for a name.
+        names: Full names of the family's envs; with them, a mistyped name is an error at once.
+        extra: The X in `pip install -e '.[X]'`, suggested when an import fails.
+        metrics: A class like FamilyMetrics.
+        example: Full name of an env, for an error message of a family without `names`.
+        follows_observation: Whether other flags have defaults that suit the observation, see
+            config/observation_defaults.py; False: the general defaults.
+        levels: Name of a level -> the values of its flags of the family, or parameters of make_env, as in
+            {"small": {"size": 5}, "large": {"size": 9}}; --levels chooses among them, by default all.
 
     Each of make_env, flags, defaults, names, metrics and levels may be a "module:attribute" string, imported
     when the family is used. Registering a name again replaces the family. Nothing is checked before the env

@@ -91,30 +91,32 @@ def evaluate(
         evaluation = sample_factory.evaluate("cartpole", num_episodes=100, deterministic=True)
         print(evaluation.reward.mean, evaluation.reward.low, evaluation.reward.high)
 
-    It is the command `eval`: each env plays a number of episodes that is fixed in advance, which favours no
-    short ones.
+    It is the command `eval`: each env plays a number of episodes that is fixed in advance, so that short
+    episodes are not favoured.
 
-    experiment: name of an experiment in `train_dir`, its folder, or the file of a checkpoint in it.
-    train_dir: folder of all experiments; by default ./train_dir.
-    num_episodes: how many are played in each level, over all envs and agents.
-    policy_index: which policy, in an experiment with several; by default 0, or the index in the name of the
-        checkpoint file's folder.
-    checkpoint: "latest", "best", "milestone:VERSION" or the path of a file; only if `experiment` is no file.
-    deterministic: take the most likely action, and the mean of a continuous one, instead of a random one.
-    flags: other flags of evaluation, such as `seed`, and flags of the env, which replace the values that
-        were used in training.
+    Args:
+        experiment: Name of an experiment in `train_dir`, its folder, or the file of a checkpoint in it.
+        train_dir: Folder of all experiments; by default ./train_dir.
+        num_episodes: Number of episodes in each level, over all envs and agents.
+        policy_index: Index of the policy, in an experiment with several; by default 0, or the index in the
+            name of the checkpoint file's folder.
+        checkpoint: "latest", "best", "milestone:VERSION" or the path of a file, unless `experiment` is one.
+        deterministic: Whether to take the most likely action, or a continuous one's mean, not a random one.
+        flags: Other flags of evaluation, such as `seed`, and flags of the env, which replace the values that
+            were used in training.
 
-    Returns an Evaluation: `episodes`, each with reward, length (in env frames), true_objective and
-    extra_stats; the statistics `reward`, `length` and `true_objective` of all of them, each with mean, std,
-    and the interval from low to high that holds the true mean with 95 % confidence (nan below ten episodes);
-    and `by_level`, an Evaluation for each level.
+    Returns:
+        An Evaluation, with `episodes`, each with reward, length (in env frames), true_objective and
+            extra_stats; with the statistics `reward`, `length` and `true_objective` of all episodes, each
+            with mean, std, and the interval from low to high that holds the true mean with 95 % confidence
+            (nan below ten episodes); and with `by_level`, an Evaluation for each level.
 
-    Ctrl+C returns the episodes so far (`is_partial`), too many of which are short. Before the first episode,
-    and when pressed again, it raises KeyboardInterrupt.
-
-    Raises ConfigError (a ValueError) if there is no such experiment or checkpoint, or a flag is wrong;
-    CheckpointError for a checkpoint that cannot be used; ChildFailed, with the reason in its first line, if
-    an env or a process fails.
+    Raises:
+        ConfigError: There is no such experiment or checkpoint, or a flag is wrong. It is a ValueError.
+        CheckpointError: The checkpoint cannot be used.
+        ChildFailed: An env or a process failed; the first line of the message has the reason.
+        KeyboardInterrupt: Ctrl+C was pressed before the first episode had ended, or twice. Otherwise Ctrl+C
+            returns the episodes so far (`is_partial`), too many of which are short.
     """
     from sample_factory.evaluation.measurement import measure_checkpoints
 

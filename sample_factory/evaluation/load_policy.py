@@ -40,11 +40,10 @@ LOAD_POLICY = PLAYS.but(
 
 
 class LoadedPolicy:
-    """Acts with raw observations of the env, for one env, several envs or named agents. Promises:
+    """A trained policy that acts with raw observations of its env, for one env, several envs or named agents.
 
-    1. It remembers the past of each episode: the recurrent state, and the last images with --env_framestack.
-       `reset` forgets.
-    2. It takes and returns observations and actions as the env of `make_env` has them.
+    It remembers the past of each episode, the recurrent state and the last images with --env_framestack,
+    until `reset`. Observations and actions have the form that the env of `make_env` gives them.
 
     For example, in a vector env that resets in the same step:
 
@@ -53,8 +52,10 @@ class LoadedPolicy:
         observations, rewards, terminated, truncated, infos = envs.step(actions)
         policy.reset(terminated | truncated)
 
-    observation_space, action_space: of one agent. Without the entries of --critic_only_keys, which `act`
-        neither needs nor reads.
+    Attributes:
+        observation_space: Space of one agent's observation, without the entries of --critic_only_keys, which
+            `act` neither needs nor reads.
+        action_space: Space of one agent's action.
     """
 
     def __init__(
@@ -82,15 +83,16 @@ class LoadedPolicy:
         num_envs: int | None = None,
         agents: Sequence[Hashable] | None = None,
     ) -> None:
-        """Forgets the past. Call it when an episode begins, with at most one argument:
+        """Forgets the past. Call it when an episode begins, with at most one argument; without any, which is
+        the state after loading, `act` takes a single observation.
 
-        none: `act` takes a single observation. This is the state after loading.
-        num_envs: `act` takes a batch of observations with a first axis of this size, e.g. of a
-            gymnasium.vector.VectorEnv.
-        agents: names of agents, e.g. `env.possible_agents` of PettingZoo. `act` takes a dict by agent. Each
-            of these agents acts with this policy, and has a memory of its own.
-        mask: bool [num_envs], or an entry for each agent. Only these forget, and the number of envs or the
-            names stay. E.g. `terminated | truncated` of a vector env that resets in the same step.
+        Args:
+            mask: Bool [num_envs], or one entry for each agent. Only the True ones forget, and the number of
+                envs or the names stay. E.g. `terminated | truncated` of a vector env.
+            num_envs: `act` takes a batch of observations with a first axis of this size, e.g. of a
+                gymnasium.vector.VectorEnv.
+            agents: Names of agents, e.g. `env.possible_agents` of PettingZoo. `act` takes a dict by agent;
+                each of these agents acts with this policy, and has a memory of its own.
         """
         if sum(given is not None for given in (mask, num_envs, agents)) > 1:
             raise ValueError("reset: give mask, num_envs or agents, and only one of them")
@@ -122,14 +124,19 @@ class LoadedPolicy:
         self._is_first = np.ones(self._count, bool)
 
     def act(self, observation: Any) -> Any:
-        """Returns the action for an observation of the env: a member of `action_space`.
+        """Returns the action for an observation of the env.
 
-        After `reset(num_envs=n)`: takes a batch as a vector env returns it (an array [n, ...], for a Dict or
-        Tuple space a dict or tuple of arrays), and returns a batch of actions as a vector env takes it
-        ([n, ...] of the dtype of its space; of a Box, clipped to its bounds). After `reset(agents=...)`:
-        takes a dict of observations by agent, and returns a dict of actions by agent. Absent agents forget.
+        Args:
+            observation: A member of the env's observation space. After `reset(num_envs=n)`: a batch as a
+                vector env returns it (an array [n, ...]; for a Dict or Tuple space a dict or tuple of
+                arrays). After `reset(agents=...)`: a dict of observations by agent; absent agents forget.
 
-        Raises ValueError, with what is expected, for an observation that is not of its space.
+        Returns:
+            A member of `action_space`; a batch of actions as a vector env takes it, [n, ...] of the dtype of
+                its space, a Box clipped to its bounds; or a dict of actions by agent.
+
+        Raises:
+            ValueError: The observation is not of its space; the message says what is expected.
         """
         rows = self._rows if self._frames is None else self._frames.advance()
         if self._is_batch:
@@ -154,6 +161,9 @@ class LoadedPolicy:
         """Returns a new env as in training, with the flags of the experiment, to `reset` and `step` it.
 
         It is what the env's family makes: for some families a vector env or an env of several agents.
+
+        Args:
+            render_mode: Render mode of Gymnasium, such as "human" or "rgb_array"; None does not render.
         """
         return self._make_env(render_mode)
 
@@ -220,7 +230,7 @@ def load_policy(
     cfg: str | os.PathLike[str] | None = None,
     **flags: Any,
 ) -> LoadedPolicy:
-    """Loads a trained policy that acts with raw observations of the env; see `LoadedPolicy`.
+    """Loads a trained policy that acts with raw observations of the env.
 
     For example:
 
@@ -229,21 +239,28 @@ def load_policy(
         observation, info = env.reset(seed=1)
         action = policy.act(observation)
 
-    experiment: name of an experiment in `train_dir`, its folder, or the file of a checkpoint. The settings of
-        a file are in the cfg.json of a folder above it, or in `cfg`.
-    train_dir: folder of all experiments; by default ./train_dir.
-    policy_index: which policy, in an experiment with several; by default 0, or the index in the name of the
-        checkpoint file's folder.
-    checkpoint: "latest", "best", "milestone:VERSION" or the path of a file; only if `experiment` is no file.
-    deterministic: take the most likely action, and the mean of a continuous one, instead of a random one.
-    observation_space, action_space: of one agent, as the env has them. By default an env is made in another
-        process to get them. With both, the env need not be registered, nor its package installed.
-    cfg: the cfg.json of a checkpoint file without an experiment folder.
-    flags: other flags, such as `device="gpu"` (by default the CPU, which is faster for a few envs), or flags
-        of the env's family.
+    Args:
+        experiment: Name of an experiment in `train_dir`, its folder, or the file of a checkpoint. The
+            settings of a file are in the cfg.json of a folder above it, or in `cfg`.
+        train_dir: Folder of all experiments; by default ./train_dir.
+        policy_index: Index of the policy, in an experiment with several; by default 0, or the index in the
+            name of the checkpoint file's folder.
+        checkpoint: "latest", "best", "milestone:VERSION" or the path of a file, unless `experiment` is one.
+        deterministic: Whether to take the most likely action, or a continuous one's mean, not a random one.
+        observation_space: Space of one agent's observation, as the env has it. By default an env is made in
+            another process to get both spaces. With both, the env and its package may be missing.
+        action_space: Space of one agent's action, as the env has it.
+        cfg: The cfg.json of a checkpoint file without an experiment folder.
+        flags: Other flags, such as `device="gpu"` (by default the CPU, which is faster for a few envs), or
+            flags of the env's family.
 
-    Raises ConfigError (a ValueError) for a wrong flag and for an unknown experiment or checkpoint, with the
-    names that exist; CheckpointError for a checkpoint that cannot be used.
+    Returns:
+        A LoadedPolicy, for one env until its `reset` says otherwise.
+
+    Raises:
+        ConfigError: A flag is wrong, or there is no such experiment or checkpoint; the message has the names
+            that exist. It is a ValueError.
+        CheckpointError: The checkpoint cannot be used.
     """
     named = flags_of_call(experiment, train_dir, policy_index, checkpoint, cfg)
     needs_env = observation_space is None or action_space is None

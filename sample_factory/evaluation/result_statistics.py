@@ -20,10 +20,16 @@ T_QUANTILES = (
 
 
 class MeanAndStd(NamedTuple):
-    """Mean and standard deviation over episodes or matches; nan without any.
+    """Mean and standard deviation over episodes or matches; nan if there are none.
 
-    low, high: 95 % confidence interval of the mean, by Student's t distribution, which assumes independent
-        values; nan for fewer than MIN_EPISODES values, which say too little.
+    For example `evaluation.reward.mean`, `evaluation.reward.low`.
+
+    Attributes:
+        mean: The mean.
+        std: The standard deviation.
+        low: Lower end of the 95 % confidence interval of the mean, by Student's t distribution, which assumes
+            independent values; nan for fewer than MIN_EPISODES values, which say too little.
+        high: Upper end of the interval.
     """
 
     mean: float

@@ -25,15 +25,18 @@ CLEAR_LINE = "\r\x1b[K"
 
 
 class EpisodeResult(NamedTuple):
-    """The episode of one agent.
+    """The result of one agent's episode.
 
-    agent: its index in the env.
-    reward: sum of the raw rewards.
-    length: env frames.
-    true_objective: the env's own score; the reward where it reports none.
-    extra_stats: the `episode_extra_stats` of the env, by name, and the sum of its costs.
-    env: index of the env, where several are played side by side.
-    level: name of the level that was played; empty: the env has none.
+    For example `max(episode.reward for episode in evaluation.episodes)`.
+
+    Attributes:
+        agent: Index of the agent in its env.
+        reward: Sum of the raw rewards.
+        length: Number of env frames.
+        true_objective: The env's own score; the reward if the env reports none.
+        extra_stats: Name -> number: the env's `episode_extra_stats`, and the sum of its costs.
+        env: Index of the env, where several are played side by side.
+        level: Name of the level that was played; empty if the env has no levels.
     """
 
     agent: int
@@ -102,7 +105,7 @@ class EpisodeCount:
 
 
 class Evaluation(NamedTuple):
-    """Result of an evaluation.
+    """The result of an evaluation: its episodes, and statistics of them.
 
     For example:
 
@@ -110,16 +113,17 @@ class Evaluation(NamedTuple):
         print(evaluation.summary())
         print(max(episode.reward for episode in evaluation.episodes))
 
-    choices: the policy of each agent.
-    episodes: those that count, an EpisodeResult each.
-    env_frames: number of frames that were played; for `eval`, only in the episodes that count, and without
-        frames in which agents are inactive, see `count_frames`.
-    seconds: duration.
-    video: the file that `enjoy` has written; else None.
-    num_wanted: number of episodes that were to be played; None: no number was given.
-    versions: number of SGD steps of each agent's policy, read from the file that was loaded. This is not the
-        newest file if that one is damaged, or was saved later.
-    num_repeats: number of further episodes that were exact repeats of these, see `without_repeats`.
+    Attributes:
+        choices: The policy of each agent.
+        episodes: The episodes that count, an EpisodeResult each.
+        env_frames: Number of env frames that were played; for `eval`, only in the episodes that count, and
+            without frames in which agents are inactive, see `count_frames`.
+        seconds: Duration of the evaluation.
+        video: The file that `enjoy` has written; otherwise None.
+        num_wanted: Number of episodes that were to be played; None if no number was given.
+        versions: Number of SGD steps of each agent's policy, read from the file that was loaded. This is not
+            the newest file if that one is damaged, or was saved later.
+        num_repeats: Number of further episodes that were exact repeats, see `without_repeats`.
     """
 
     choices: tuple[PolicyChoice, ...]
@@ -143,22 +147,22 @@ class Evaluation(NamedTuple):
 
     @property
     def reward(self) -> MeanAndStd:
-        """Sums of the raw rewards of the episodes."""
+        """Statistics of the sum of raw rewards of an episode."""
         return mean_and_std([episode.reward for episode in self.episodes])
 
     @property
     def length(self) -> MeanAndStd:
-        """Lengths of the episodes in env frames."""
+        """Statistics of the length of an episode in env frames."""
         return mean_and_std([episode.length for episode in self.episodes])
 
     @property
     def true_objective(self) -> MeanAndStd:
-        """The env's own scores of the episodes; the rewards where it reports none."""
+        """Statistics of the env's own score; of the reward if the env reports no score."""
         return mean_and_std([episode.true_objective for episode in self.episodes])
 
     @property
     def extra_stats(self) -> dict[str, MeanAndStd]:
-        """Further statistics that the env reports, by name; each is over the episodes that have it."""
+        """Name -> statistics of a further number that the env reports, over the episodes that have it."""
         values: dict[str, list[float]] = {}
         for episode in self.episodes:
             for name, value in episode.extra_stats.items():
@@ -167,13 +171,13 @@ class Evaluation(NamedTuple):
 
     @property
     def statistics(self) -> dict[str, MeanAndStd]:
-        """All statistics by name; an extra one with the name of one of the first three is left out."""
+        """Name -> statistics: reward, length, true_objective, and extra ones with other names."""
         own = {"reward": self.reward, "length": self.length, "true_objective": self.true_objective}
         return {**own, **self.extra_stats, **own}  # own first, for the order; own last, to have priority
 
     @property
     def is_partial(self) -> bool:
-        """Whether it was stopped before all episodes had ended, so that too many of them are short."""
+        """Whether the evaluation was stopped early, so that too many of its episodes are short."""
         return self.num_wanted is not None and len(self.episodes) < self.num_wanted
 
     def first_of(self, chosen: Iterable[PolicyChoice]) -> PolicyChoice:
@@ -186,8 +190,8 @@ class Evaluation(NamedTuple):
 
     @property
     def by_level(self) -> "dict[str, Evaluation]":
-        """By name of the level, this evaluation with the episodes of that level only; empty without levels.
-        Frames and seconds are those of all levels."""
+        """Name of a level -> this evaluation with the episodes of that level only; empty without levels.
+        Frames and seconds are the sums over all levels."""
         found = _split_by_level(self.episodes)
         return {level: self._with(own) for level, own in found.items()} if any(found) else {}
 
@@ -199,7 +203,7 @@ class Evaluation(NamedTuple):
         return self._replace(episodes=own, num_wanted=len(own))
 
     def summary(self) -> str:
-        """Returns a text of several lines for the console."""
+        """Returns the statistics as a text of several lines, e.g. for the console."""
         lines = [f"{_count(self.episodes)}, {self.env_frames:,} env frames in {self.seconds:.1f} s"]
         if self.is_partial:
             lines.append(

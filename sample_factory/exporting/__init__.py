@@ -96,7 +96,7 @@ def export_onnx(
     value: bool = False,
     **flags: Any,
 ) -> "list[ExportedPolicy]":
-    """Writes a trained policy as an ONNX file, after comparing it with the trained one in the env.
+    """Writes a trained policy as an ONNX file, after comparing both in the env.
 
     For example:
 
@@ -106,20 +106,24 @@ def export_onnx(
     It is the command `export`; inputs, outputs and metadata of the file are described in
     sample_factory/exporting/README.md.
 
-    experiment: name of an experiment in `train_dir`, its folder, or the file of a checkpoint in it.
-    path: of the file, by default policy_INDEX.onnx in the experiment's folder.
-    train_dir: folder of all experiments; by default ./train_dir.
-    policy_index: which policy, of an experiment with several; 0 by default. Where agents differ in their
-        spaces, the policies of the other kinds get files too.
-    checkpoint: "latest", "best", "milestone:VERSION" or the path of a file; not beside a file.
-    value: whether the file has the output `value`.
-    flags: other flags of the env and of the command, such as `export_check_steps` and `seed`.
+    Args:
+        experiment: Name of an experiment in `train_dir`, its folder, or the file of a checkpoint in it.
+        path: File to write; by default policy_INDEX.onnx in the experiment's folder.
+        train_dir: Folder of all experiments; by default ./train_dir.
+        policy_index: Index of the policy, in an experiment with several; 0 by default. Where agents differ in
+            their spaces, the policies of the other kinds get files too.
+        checkpoint: "latest", "best", "milestone:VERSION" or the path of a file, unless `experiment` is one.
+        value: Whether the file has the output `value`.
+        flags: Other flags of the env and of the command, such as `export_check_steps` and `seed`.
 
-    Returns an ExportedPolicy for each file, with `path` and `check.largest`, the largest difference.
+    Returns:
+        An ExportedPolicy for each file, with `path` and `check.largest`, the largest difference.
 
-    Raises ConfigError (a ValueError) if there is no such experiment or checkpoint, a flag is wrong or a
-    package is missing; CheckpointError for a checkpoint that cannot be used; ExportFailed for a network that
-    cannot be exported, or not within 1e-4. Then no file is written.
+    Raises:
+        ConfigError: There is no such experiment or checkpoint, a flag is wrong, or a package is missing. It
+            is a ValueError. No file is written, as for the next two.
+        CheckpointError: The checkpoint cannot be used.
+        ExportFailed: The network cannot be exported, or not within 1e-4.
     """
     keywords = {
         **flags_of_call(experiment, train_dir, policy_index, checkpoint),

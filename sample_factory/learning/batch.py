@@ -55,7 +55,7 @@ class Batch(NamedTuple):
         return obs, self.chunk_rnn_states.flatten(0, 1), resets
 
     def select(self, columns: np.ndarray) -> "Batch":
-        """Returns the trajectories `columns`, [n] int64; without a copy if it is all of them."""
+        """Returns the trajectories with the indices `columns`, [n] int64; for all of them, without a copy."""
         if len(columns) == self.rewards.shape[1]:
             return self
         on_device = torch.from_numpy(columns).to(self.rewards.device)
@@ -72,7 +72,7 @@ def unroll(policy: BuiltPolicy, batch: Batch) -> NetworkOutput:
     """Runs the network over the T+1 steps of each trajectory. The value of the last step is not trained: it
     stands for the rewards after the trajectory (bootstrapping).
 
-    rnn_state has a row for each chunk, not for each trajectory.
+    In the output, rnn_state has a row for each chunk, not for each trajectory.
     """
     with torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.autocast):
         output = policy.model.unroll(*batch.chunks())
@@ -82,10 +82,8 @@ def unroll(policy: BuiltPolicy, batch: Batch) -> NetworkOutput:
 
 
 def join_chunks(tensor: Tensor, num_chunks: int) -> Tensor:
-    """Joins chunks [R+1, N * B, ...] to trajectories [T+1, B, ...].
-
-    The step after a chunk is also the first of the next chunk, from which it is taken.
-    """
+    """Joins N chunks of each of B trajectories, [R+1, N * B, ...], to trajectories [T+1, B, ...]. The step
+    after a chunk is also the first step of the next chunk, and is taken from there."""
     if num_chunks == 1:
         return tensor
     num_trajectories = tensor.shape[1] // num_chunks
@@ -105,7 +103,7 @@ class Batcher:
         self._upload = Uploads(device)
 
     def next_batch(self, tickets: Sequence[int]) -> Batch:
-        """Copies the buffers with these numbers to the device and releases them."""
+        """Copies the buffers with the indices `tickets` to the device, and releases them."""
         buffer_indices = np.asarray(tickets, np.int64)
         host_obs, arrays, resets = self._read(buffer_indices)
         obs = self._upload(host_obs)
@@ -126,13 +124,13 @@ class Batcher:
     def _read(
         self, buffer_indices: np.ndarray
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
-        """Copies buffers [B] out of shared memory, with zeros in place of what is not trained on.
+        """Copies buffers [B] out of shared memory, with zeros in steps that are not trained on.
 
         Steps in which an agent waits for its turn come last, so that its turns follow each other; each
         trajectory of a batch with such steps is a single chunk.
 
-        Returns, as in `Batch`: the observations by key; other fields by name, where "outputs" [T, B, K] holds
-        all that the policy put out; and the resets.
+        Returns observations by key; the other fields of `Batch` by name, with all outputs of the policy as
+        one array "outputs" [T, B, K]; and `Batch.resets`.
         """
         shared = self._buffers
         topology = shared.topology

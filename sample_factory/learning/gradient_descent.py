@@ -20,7 +20,7 @@ MAX_EMPTY_STEPS_IN_A_ROW = 200  # a few are normal: all samples of a policy can 
 
 
 class NumericalError(Explained, RuntimeError):
-    """Loss or gradients were not finite, or there was nothing to learn from, for many steps in a row."""
+    """Raised if, many steps in a row, loss or gradients are not finite or no sample can be learned from."""
 
 
 class GradientDescent:
@@ -29,17 +29,15 @@ class GradientDescent:
     A step whose gradient is not finite is skipped and counted. Without a valid sample, momentum does not move
     the weights either. Many such steps in a row raise NumericalError.
 
-    newest_is_finite: whether the newest gradient of these weights was finite; None before the first one, and
-        False after a NumericalError.
+    newest_is_finite: whether the newest gradient of the current weights was finite; None before the first
+        gradient, and False after a NumericalError.
     """
 
     def __init__(
         self, flags: LearningFlags, modules: Mapping[str, nn.Module], group: LearnerGroup | None = None
     ):
-        """modules: by their names in checkpoints; the gradient of each module is clipped separately.
-
-        group: all learners of the policy; gradients are summed over them.
-        """
+        """modules: name in checkpoints -> module; the gradient of each module is clipped separately.
+        group: all learners of the policy, over which gradients are summed."""
         self._flags = flags
         self._group = group or LearnerGroup()
         self._modules = dict(modules)
@@ -56,7 +54,7 @@ class GradientDescent:
         self._empty_in_a_row = 0
 
     def set_flags(self, flags: LearningFlags) -> None:
-        """Uses other flags from now on, except for flags of the optimizers, which stay as they were made."""
+        """Replaces the flags, except for flags of the optimizers, which stay as they were made."""
         self._flags = flags
 
     def expect_empty_steps(self, count: int) -> None:
@@ -65,9 +63,7 @@ class GradientDescent:
 
     def step(self, loss: Tensor, learning_rate: float, num_samples: int | Tensor) -> float:
         """Makes one step of every optimizer, or none. Returns the norm of the whole gradient before clipping.
-
-        num_samples: valid samples of all learners in the minibatch. Raises NumericalError.
-        """
+        num_samples: number of valid samples of all learners in the minibatch. Raises NumericalError."""
         for optimizer in self._optimizers.values():
             optimizer.zero_grad(set_to_none=True)
             for group in optimizer.param_groups:
@@ -119,8 +115,8 @@ class GradientDescent:
         return state
 
     def check_state(self, state: Mapping[str, Any]) -> None:
-        """Raises ValueError for a state that must be neither written nor loaded: MODEL is missing, weights or
-        moments do not fit or are not finite, or the optimizer differs."""
+        """Raises ValueError for a state that must be neither written nor loaded: the model's entry is
+        missing, weights or moments do not fit or are not finite, or it is of another optimizer."""
         for name in self._names_in(state):
             check_fits(state.get(name), self._modules[name])
         saved_name = state.get("optimizer_name", "adam")
@@ -132,8 +128,8 @@ class GradientDescent:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Loads the weights and optimizers of all modules.
 
-        A module that is missing in the state was not part of that training, and stays as it is. Raises as
-        `check_state`, and then changes nothing.
+        A module that is missing in the state was not part of that training, and stays as it is. Raises
+        ValueError as `check_state` does, and then changes nothing.
         """
         self.check_state(state)
         for name in self._names_in(state):

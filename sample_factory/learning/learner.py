@@ -37,14 +37,14 @@ CPP_COMPILERS = ("g++", "clang++")
 
 
 class Weights(NamedTuple):
-    """A model's state as host arrays by name, and its stamp."""
+    """A model's weights as NumPy arrays by name, with the stamp that says which SGD step they are from."""
 
     state: Mapping[str, np.ndarray]
     stamp: Stamp
 
 
 class Learner:
-    """The SGD loop over an Algorithm, for one policy.
+    """Trains one policy: the SGD loop over an Algorithm.
 
     - No loss and no statistic contains steps of another policy, of an inactive agent, from before a takeover
       (`take_over`), or with a lag of --max_policy_lag SGD steps or more.
@@ -55,7 +55,7 @@ class Learner:
     flags: the learning section, which a takeover may change. policy: the network and its device.
     algorithm: computes targets and losses, and may have modules of its own.
     descent: makes the SGD steps, and knows whether they are finite.
-    newest_diverged: result of the function of this name for the last iteration; NO_VERSION without
+    newest_diverged: result of the function `newest_diverged` for the last iteration; NO_VERSION without
         --weights_sync=divergence.
     """
 
@@ -140,7 +140,7 @@ class Learner:
         return targets
 
     def _count_returns(self, targets: Targets, batch: Batch) -> None:
-        """Adds the returns to their running statistics."""
+        """Adds the returns of a batch's valid steps to the running statistics that normalise returns."""
         if self.model.returns_normalizer is not None:
             self.model.returns_normalizer.update(targets.returns, batch.own, self.group.total)
 
@@ -199,10 +199,8 @@ class Learner:
         return {**summaries, **self.algorithm.summaries(step)}
 
     def _counters(self, lag: Tensor, valid: Tensor, last: SGDStep) -> dict[str, float]:
-        """Returns summaries of the learner itself.
-
-        lag, valid: [n], of the steps of this policy in the batch; `valid`, bool: the step was trained on.
-        """
+        """Returns summaries of the learner itself by tag. lag: [n] SGD steps, of this policy's steps in the
+        batch; valid: bool [n], the step was trained on."""
         counters = {
             "lr": self._lr.value,
             "grad_norm": last.grad_norm,
@@ -221,13 +219,14 @@ class Learner:
         return counters
 
     def describe(self) -> LearnerReady:
-        """Returns where and how this learner computes."""
+        """Returns the message that says on which device and how this learner computes."""
         num_parameters = sum(parameter.numel() for parameter in self.model.parameters())
         precision = "bf16 autocast" if self.policy.autocast else "fp32"
         return LearnerReady(self.policy_id, str(self.device), precision, num_parameters)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns tensors and plain numbers only, so that a saved file loads with weights_only=True."""
+        """Returns all that a checkpoint needs: tensors and plain numbers only, so that it loads with
+        weights_only=True."""
         return {
             "train_step": self.version,
             "env_steps": self.env_frames,
@@ -263,7 +262,8 @@ class Learner:
             self._lr.value = min(max(state["curr_lr"], flags.lr_adaptive_min), flags.lr_adaptive_max)
 
     def check_state(self, state: Mapping[str, Any]) -> None:
-        """Raises ValueError for a state that must not be written; see GradientDescent.check_state."""
+        """Raises ValueError for a state that must not be written to a checkpoint; see
+        GradientDescent.check_state."""
         self.descent.check_state(state)
 
     def shared_state(self) -> dict[str, Any]:
@@ -313,27 +313,25 @@ class Learner:
         """Loads weights, normalisers, optimizer moments and the algorithm's modules of another policy.
 
         Counters stay. Samples of the former weights, wherever they still are, belong to a former generation
-        and are not trained on. Raises as `load_state_dict`.
+        and are not trained on. Raises ValueError as `load_state_dict` does.
         """
         self.descent.load_state_dict({**state, "skipped_steps": self.descent.skipped_steps})
         self._begin_generation(self._generation + 1)
 
     def _begin_generation(self, generation: int) -> None:
-        """Expects samples of former weights, which are not trained on, until new ones arrive."""
+        """Starts a generation of weights: samples of earlier ones are not trained on any more."""
         num_steps = self.flags.ppo_epochs * self.flags.num_batches_per_iteration
         self.descent.expect_empty_steps(STALE_ITERATIONS * num_steps)
         self._generation = generation
 
     def weights(self) -> Weights:
-        """Returns the model's state as contiguous host arrays, in the order of its state_dict, and its stamp.
-
-        The arrays are valid until the next call, and until the weights change.
-        """
+        """Returns the model's weights as contiguous arrays, in the order of its state_dict, and their stamp.
+        The arrays are valid until the next call, and until the weights change."""
         return Weights(self._download(self.model.state_dict()), Stamp(self.version, self._generation))
 
 
 def _minibatches(count: int, flags: LearningFlags, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yields, for each minibatch of an epoch, its columns among `count` trajectories."""
+    """Yields, for each minibatch of an epoch, the indices of its trajectories, below `count`, int64."""
     order = np.arange(count)
     if flags.num_batches_per_iteration > 1 and flags.shuffle_minibatches:
         rng.shuffle(order)

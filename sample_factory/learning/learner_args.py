@@ -12,11 +12,11 @@ from sample_factory.runtime.folder_lock import FolderLock
 class LearnerArgs(NamedTuple):
     """Constructor arguments of a Learner.
 
-    rank: among the learners of the policy; rank 0 is a LearnerWorker, all others are OtherLearners.
+    rank: index among the learners of the policy; rank 0 is a LearnerWorker, all others are OtherLearners.
     config: `config.learning` has the hyperparameters of this policy, which may have evolved.
     algorithm: factory of the Algorithm.
     transfer_from: checkpoint whose weights the policy starts with, if it has no checkpoint yet.
-    lock: of the experiment folder, held while this process may save.
+    lock: lock on the experiment folder, held while this process may save.
     """
 
     policy_id: int

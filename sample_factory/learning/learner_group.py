@@ -24,16 +24,16 @@ WAIT_SECONDS = 3600.0
 
 
 class LearnerLost(PeerLost):
-    """Another learner of the same policy has ended or cannot be reached."""
+    """Raised when another learner of the same policy has ended or cannot be reached."""
 
 
 class LearnerGroup:
-    """N learners of a policy, which together compute what one learner computes from the whole batch.
+    """Connects N learners of a policy, which together compute what one learner computes from the whole batch.
 
     Every learner must call the same methods in the same order; each call waits for all learners. A group of
     one learner, the default, uses no connection.
 
-    rank: of this process, 0 to N - 1. The first learner, rank 0, decides what is done, publishes and saves.
+    rank: index of this process, 0 to N - 1. The first learner, rank 0, gives orders, publishes and saves.
     """
 
     def __init__(self, rank: int = 0, size: int = 1):
@@ -43,7 +43,7 @@ class LearnerGroup:
         self._store: Any = None  # in the first learner, to which the others connect
 
     def listen(self) -> JoinGroup:
-        """In the first learner: opens a port to which the other learners connect; returns it and a key."""
+        """In the first learner: opens a port for the other learners; returns its address and a key."""
         self._store = TCPStore(LOOPBACK, 0, self.size, is_master=True, wait_for_workers=False)
         return JoinGroup(self._store.port, secrets.token_bytes(KEY_BYTES))
 
@@ -87,7 +87,7 @@ class LearnerGroup:
             parameter.grad = part.view_as(parameter)
 
     def share(self, own: Tensor) -> "Share":
-        """Returns this learner's share of the steps `own`, bool."""
+        """Counts the steps where `own`, bool, is True, for this learner and for all."""
         count = own.sum()
         return Share(count, self.total(count))
 
@@ -115,7 +115,7 @@ class LearnerGroup:
         return order
 
     def _digest(self, data: bytes) -> bytes:
-        """Returns KEY_BYTES bytes, which only learners of this group can make."""
+        """Returns a signature of `data`, KEY_BYTES long, which only learners of this group can make."""
         return hmac.digest(self._key, data, "sha256")
 
 
@@ -128,10 +128,8 @@ def gpu_backend(num_learners: int, num_gpus: int) -> str:
 
 
 class Order(NamedTuple):
-    """Message of the first learner to the others: what all learners do next.
-
-    state: `Learner.shared_state` to continue with; None if the others have it already.
-    """
+    """Message from the first learner to the others: what all learners do next. state: the
+    `Learner.shared_state` to continue with; None if the others have it already."""
 
     trains: bool  # on a batch
     ends: bool = False

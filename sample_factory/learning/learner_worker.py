@@ -30,7 +30,7 @@ class LearnerWorker:
     def __init__(
         self, args: LearnerArgs, buffers: TrajectoryBuffers, channels: Channels, context: ChildContext
     ):
-        """Resumes the learner and publishes its weights. Raises CheckpointError."""
+        """Resumes from a checkpoint, if any, and publishes the weights. Raises CheckpointError."""
         config = args.config
         group = LearnerGroup(args.rank, buffers.topology.learners_per_policy)
         place = _announce(group, channels, args.policy_id)
@@ -65,7 +65,7 @@ class LearnerWorker:
         self._channels.reports.put(report, self._context.keep_going)
 
     def run(self) -> None:
-        """Batches in this thread and trains in another until asked to stop. Then saves if it has trained."""
+        """Makes batches here and trains in another thread until asked to stop. Saves if it has trained."""
         training = self._executor.submit(self._train_until_stopped)
         try:
             while not self._context.stopping.is_set() and not training.done():
@@ -81,14 +81,15 @@ class LearnerWorker:
             )
 
     def _train_until_stopped(self) -> None:
-        """Body of the trainer thread."""
+        """In the trainer thread: trains until asked to stop."""
         while not self._context.stopping.is_set() and not self._is_ending:
             self._context.beat()
             self._trainer.train_once(timeout=0.1)
         self._trainer.end()
 
     def step(self, timeout: float) -> bool:
-        """In the batching thread: see `Receiver.step`; with --sampler_only, discards what is received.
+        """In the batching thread: receives messages and makes a batch as `Receiver.step`; with
+        --sampler_only, discards what is received.
 
         Also reports, when that is due, what the trainer thread spends its time on.
         """
@@ -103,7 +104,7 @@ class LearnerWorker:
         return True
 
     def train_once(self, timeout: float) -> bool:
-        """In serial mode: see `Trainer.train_once`."""
+        """In serial mode: trains on a batch if one is ready, as `Trainer.train_once`."""
         return self._trainer.train_once(timeout)
 
     def save(self) -> bool:
@@ -130,7 +131,7 @@ def _trainer_thread(num_threads: int) -> ThreadPoolExecutor:
 
 
 def _announce(group: LearnerGroup, channels: Channels, policy_id: int) -> JoinGroup | None:
-    """Sends the place of this learner to the others of the policy, and returns it; None without others."""
+    """Sends the policy's other learners the address of this one, and returns it; None if there are none."""
     if group.size == 1:
         return None
     place = group.listen()
@@ -150,7 +151,7 @@ class OtherLearner:
     def __init__(
         self, args: LearnerArgs, buffers: TrajectoryBuffers, channels: Channels, context: ChildContext
     ):
-        """Returns when all learners of the policy have connected to each other. Raises LearnerLost."""
+        """Connects to all other learners of the policy, and waits for them. Raises LearnerLost."""
         cpu.keep_freed_memory()
         self._executor = _trainer_thread(args.num_threads)
         self._context = context
@@ -172,7 +173,7 @@ class OtherLearner:
                 return message
 
     def run(self) -> None:
-        """Trains until the first learner ends it. Raises LearnerLost, and what `Learner.train` raises."""
+        """Trains until the first learner orders the end. Raises LearnerLost and as `Learner.train`."""
         training = self._executor.submit(self._train_until_ended)
         while not training.done():
             self._receive(timeout=0.05)
@@ -186,12 +187,12 @@ class OtherLearner:
             self._num_copied += 1
 
     def _train_until_ended(self) -> None:
-        """Body of the trainer thread."""
+        """In the trainer thread: follows orders until one says to end."""
         while self._follow_order():
             self._context.beat()
 
     def _follow_order(self) -> bool:
-        """Receives an order of the first learner and carries it out. Returns False if it is to end."""
+        """Receives an order of the first learner and carries it out. Returns False after the order to end."""
         order = self._group.receive_order()
         if order.state is not None:
             self._learner.share_state(order.state)

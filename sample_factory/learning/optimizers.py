@@ -25,8 +25,8 @@ def make_optimizer(flags: LearningFlags, parameters: Iterable[torch.nn.Parameter
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Loads moments from a saved state, which `check_optimizer` accepts; betas, epsilon and the like stay as
-    the current flags have them."""
+    """Loads the moments of a saved state, which `check_optimizer` accepts; betas, epsilon and the like keep
+    the values of the current flags."""
     flags = [{key: group[key] for key in group if key != "params"} for group in optimizer.param_groups]
     optimizer.load_state_dict(dict(state))
     for group, own in zip(optimizer.param_groups, flags):
@@ -194,7 +194,7 @@ MOMENTS: Mapping[type[torch.optim.Optimizer], tuple[str, ...]] = {
 
 
 class LearningRate:
-    """The learning rate by --lr_schedule: constant, adapted to the KL divergence, or decaying."""
+    """Computes the learning rate by --lr_schedule: constant, adapted to the KL divergence, or decaying."""
 
     def __init__(self, flags: LearningFlags, train_for_env_frames: int):
         self.value = flags.learning_rate
@@ -202,23 +202,23 @@ class LearningRate:
         self._end = train_for_env_frames
 
     def after_minibatch(self, kl: float) -> None:
-        """Adapts kl_adaptive_minibatch. kl: mean KL(behaviour || new) over the minibatch, in nats."""
+        """Adapts the rate of kl_adaptive_minibatch. kl: the minibatch's mean KL(behaviour || new), nats."""
         if self._flags.lr_schedule == "kl_adaptive_minibatch":
             self._adapt(kl)
 
     def after_epoch(self, mean_kl: float) -> None:
-        """Adapts kl_adaptive_epoch. mean_kl: mean over the minibatches of the epoch, in nats."""
+        """Adapts the rate of kl_adaptive_epoch. mean_kl: mean over the epoch's minibatches, in nats."""
         if self._flags.lr_schedule == "kl_adaptive_epoch":
             self._adapt(mean_kl)
 
     def at_frame(self, env_frames: int) -> None:
-        """Sets the rate of linear_decay, which depends on the env frames alone, so that a run can resume."""
+        """Sets the rate of linear_decay, which depends on env frames alone, so that a run can resume."""
         if self._flags.lr_schedule == "linear_decay":
             self.value = self._flags.learning_rate * max(0.0, 1.0 - env_frames / self._end)
 
     @property
     def needs_kl(self) -> bool:
-        """Whether the schedule depends on the KL."""
+        """Whether the schedule depends on the KL divergence."""
         return self._flags.lr_schedule.startswith("kl_adaptive")
 
     def _adapt(self, kl: float) -> None:

@@ -41,11 +41,11 @@ class Handover:
 
     @property
     def is_full(self) -> bool:
-        """Whether `put_batch` would block."""
+        """Whether `max_ready_batches` batches wait, so that `put_batch` would block."""
         return self._batches.full()
 
     def wait_for_room(self, timeout: float) -> None:
-        """Blocks, if it is full, until the trainer takes a batch, at most `timeout` seconds."""
+        """Blocks while the handover is full, at most `timeout` seconds."""
         self._batch_taken.clear()
         if self._batches.full():
             self._batch_taken.wait(timeout)
@@ -126,7 +126,7 @@ class Receiver:
         return True
 
     def _share(self, tickets: list[int]) -> list[int]:
-        """Sends the other learners of the policy their shares of a batch, and returns this learner's."""
+        """Sends the policy's other learners their shares of a batch's tickets, and returns this one's."""
         if not self._other_inboxes:
             return tickets
         num_learners = 1 + len(self._other_inboxes)
@@ -159,7 +159,8 @@ class Receiver:
         return bool(messages)
 
     def _release_lost(self, incarnations: np.ndarray) -> None:
-        """Frees the buffers of dead workers whose tickets were never sent."""
+        """Frees the buffers of dead workers whose tickets were never sent. incarnations: of each rollout
+        worker, how often it has been started."""
         held = itertools.chain(self._tickets, *self._shared)
         self._buffers.release_lost(self._policy_id, incarnations, held)
 

@@ -24,7 +24,8 @@ from sample_factory.runtime.log import log
 
 
 class Saver:
-    """Saves the checkpoints of a learner: regular ones and milestones. Resumes from them. Writes snapshots.
+    """Saves the checkpoints of a learner, regular ones and milestones, resumes from them, and writes
+    snapshots for other policies.
 
     With population-based training, it also takes over the weights of another policy; between two batches, so
     that neither weights nor flags change within a batch.
@@ -37,10 +38,8 @@ class Saver:
     """
 
     def __init__(self, learner: Learner, checkpoints: Checkpoints, args: LearnerArgs):
-        """Resumes from the newest usable checkpoint. Without any, starts with the weights of --transfer_from.
-
-        Raises CheckpointError if there are checkpoints, but none can be loaded.
-        """
+        """Resumes the learner from the newest usable checkpoint; if there is none, from --transfer_from.
+        Raises CheckpointError if there are checkpoints, but none can be loaded."""
         config = args.config
         self._learner = learner
         self._checkpoints = checkpoints
@@ -83,27 +82,28 @@ class Saver:
         return self._learner.policy_id, self._learner.version, self._learner.env_frames
 
     def _state(self) -> tuple[dict[str, Any], int, int]:
-        """Returns the first arguments of `Checkpoints.save` and the like: state, version, env frames."""
+        """Returns the first arguments of `Checkpoints.save`, `save_milestone` and `save_snapshot`: state,
+        version, env frames."""
         return self._learner.state_dict(), self._learner.version, self._learner.env_frames
 
     def save(self) -> bool:
-        """Saves a checkpoint, unless nothing is learned (--sampler_only) or numbers are broken. Returns False
-        if that failed."""
+        """Saves a checkpoint, unless nothing is learned (--sampler_only) or the newest step was not finite.
+        Returns False if the file could not be written."""
         if not self._is_enabled or self._is_broken("a checkpoint"):
             return True
         deletes_old = bool(self._learner.descent.newest_is_finite)
         return self._checkpoints.save(*self._state(), deletes_old) is not None
 
     def _is_broken(self, file: str) -> bool:
-        """Returns whether the newest SGD step has failed, and logs that a file is not written then."""
+        """Returns whether the newest SGD step was not finite; then logs that `file` is not written."""
         is_broken = self._learner.descent.newest_is_finite is False
         if is_broken:
             log.warning("%s is not written: the newest SGD step has failed", file)
         return is_broken
 
     def save_when_due(self, send: Callable[[Report], None]) -> None:
-        """Saves a regular checkpoint and a milestone, each if its time has come and the newest step was
-        finite."""
+        """Saves a regular checkpoint and a milestone, each if it is due and the newest step was finite. send:
+        sends a report to the main process."""
         if not self._learner.descent.newest_is_finite:
             return
         if self._time_to_save():
@@ -116,10 +116,8 @@ class Saver:
             send(MilestoneSaved(Milestone(*self._counts())))
 
     def answer(self, request: Request) -> Snapshot | SettingsTaken | None:
-        """Carries out a request. A failure is described in the answer; the learner then stays unchanged.
-
-        None: the answer comes later, from `save_when_due`.
-        """
+        """Carries out a request, and returns the answer; None if `save_when_due` will send it later. A
+        failure is described in the answer; the learner then stays unchanged."""
         match request:
             case MilestoneRequest():
                 self._milestones.request()

@@ -40,7 +40,7 @@ class Trainer:
         send: Callable[[Report], None],
         forced_lag: int = 0,
     ):
-        """send: to the main process. forced_lag: --forced_policy_lag."""
+        """send: sends a report to the main process. forced_lag: --forced_policy_lag, in SGD steps."""
         self._learner = learner
         self._others_differ = True  # whether the other learners of the policy need this learner's state
         self._saver = saver
@@ -57,11 +57,12 @@ class Trainer:
         self._time_to_summarise = Every(SUMMARY_SECONDS[0], at_first=True)
 
     def publish(self) -> None:
-        """Makes the current weights, with --forced_policy_lag earlier ones, available to policy workers."""
+        """Publishes weights to policy workers: the current ones, or earlier ones with --forced_policy_lag."""
         self._weights.publish(*self._late_weights.newest_to_act(self._learner.weights()))
 
     def train_once(self, timeout: float) -> bool:
-        """Trains on a batch if there is one within `timeout` seconds; publishes, reports and saves."""
+        """Trains on a batch if one arrives within `timeout` seconds; then publishes, reports and saves.
+        Returns whether it has trained."""
         self._answer_requests()
         self._begin("wait")
         batch = self._handover.take_batch(timeout)
@@ -86,8 +87,8 @@ class Trainer:
             self._activity = activity
 
     def _give_order(self, trains: bool) -> None:
-        """Tells the other learners of the policy to do the same, and sends this learner's state if they need
-        it."""
+        """Orders the other learners of the policy to train (or only to stay in step), and sends them this
+        learner's state if they need it."""
         group = self._learner.group
         if group.size == 1:
             return
@@ -96,7 +97,7 @@ class Trainer:
         self._others_differ = self._others_differ and not trains
 
     def end(self) -> None:
-        """Ends the other learners of the policy."""
+        """Orders the other learners of the policy to end."""
         self._learner.group.give_order(Order(trains=False, ends=True))
 
     def _answer_requests(self) -> None:
@@ -110,8 +111,8 @@ class Trainer:
                 self._send(answer)
 
     def write_last_snapshots(self) -> None:
-        """After the last iteration: writes the snapshots that the main process has asked for. For all other
-        requests, also for a donation to another policy, it is too late."""
+        """After the last iteration: writes the snapshots that the main process has asked for, and drops all
+        other requests, for which it is too late."""
         while (request := self._handover.take_request()) is not None:
             if isinstance(request, SnapshotRequest) and request.name != DONATION:
                 answer = self._saver.answer(request)
@@ -124,7 +125,7 @@ class Trainer:
         self.report({})
 
     def report(self, summaries: Mapping[str, float]) -> None:
-        """Sends the progress to the main process."""
+        """Sends the progress of the training, with summaries by tag, to the main process."""
         learner = self._learner
         report = TrainReport(
             learner.policy_id,

@@ -15,8 +15,8 @@ UNIFORM_SHARE = 0.2  # of the episodes, in which all levels are equally likely
 
 
 class LevelChoice:
-    """In the main process: says how often the envs of one policy play each level. A subclass overrides what
-    it needs.
+    """Decides in the main process how often the envs of one policy play each level; a subclass overrides the
+    methods it needs.
 
     For example, to play the last level twice as often as each other one:
 
@@ -28,7 +28,9 @@ class LevelChoice:
 
     examples/levels.py goes by the results of the levels, and keeps them when a run is resumed.
 
-    levels: the names of the levels. cfg: all flags, as attributes.
+    Args:
+        levels: Names of the levels.
+        cfg: All flags, as attributes.
     """
 
     def __init__(self, levels: Sequence[str], cfg: Any):
@@ -36,30 +38,44 @@ class LevelChoice:
         self.cfg = cfg
 
     def add(self, level: int, episode: "EpisodeReport") -> None:
-        """Called when an episode has ended. level: its index in `levels`. episode: see `Observer`."""
+        """Called when an episode has ended.
+
+        Args:
+            level: Index in `levels` of the level that was played.
+            episode: The report of the episode, see `Observer.on_episode`.
+        """
 
     def weights(self, env_frames: int) -> Sequence[float]:
-        """Returns how often each level is drawn, relative to the others; each env draws for itself, before
-        each of its episodes.
+        """Returns a weight for each level: how often it is drawn, relative to the others. Each env draws a
+        level by these weights before each of its episodes.
 
-        env_frames: that the policy was trained on so far.
+        Args:
+            env_frames: Number of env frames that the policy was trained on so far.
         """
         return [1.0] * len(self.levels)
 
     def stage(self, env_frames: int) -> int:
-        """Returns the number of the current stage, after each of which a milestone is kept."""
+        """Returns the number of the current stage of a curriculum. Whenever it changes, a milestone is kept.
+
+        Args:
+            env_frames: Number of env frames that the policy was trained on so far.
+        """
         return 0
 
     def state(self) -> Any:
-        """Returns what a resumed run goes on with, of types that JSON has."""
+        """Returns the state of this object, of types that JSON has, for `load` in a resumed run."""
         return None
 
     def load(self, state: Any) -> None:
-        """Called first in a resumed run, with the `state` of the earlier one."""
+        """Restores a state; called before all other methods when a run is resumed.
+
+        Args:
+            state: What `state` returned in the earlier run.
+        """
 
 
 class InSequence(LevelChoice):
-    """One level after another, each for the same share of --train_for_env_steps."""
+    """Plays one level after another, each for the same share of --train_for_env_steps."""
 
     def stage(self, env_frames: int) -> int:
         count = len(self.levels)
@@ -71,13 +87,14 @@ class InSequence(LevelChoice):
 
 
 class Progress(LevelChoice):
-    """Each level as often as its mean reward changes, up or down; UNIFORM_SHARE of the episodes all alike.
+    """Plays each level in proportion to how fast its mean reward changes, up or down, except for a share
+    UNIFORM_SHARE of the episodes, in which all levels are equally frequent.
 
     This is the absolute learning progress of Matiisen et al. (2017), "Teacher-Student Curriculum Learning",
     section 3, and of Portelas et al. (2019), "Teacher algorithms for curriculum learning of deep RL in
     continuously parameterized environments", equation 1: the difference between the mean rewards of the newer
-    and the older half of the last WINDOW episodes. A level without enough episodes counts as the one with
-    the most progress.
+    and the older half of the last WINDOW episodes. A level without enough episodes counts as the most
+    progressing.
     """
 
     def __init__(self, levels: Sequence[str], cfg: Any):
@@ -107,7 +124,8 @@ class Progress(LevelChoice):
 
 
 def _progress(rewards: Sequence[float]) -> float | None:
-    """Returns the absolute change of the mean; None with fewer than half a window of rewards."""
+    """Returns the absolute difference between the means of the newer and the older half of the rewards of a
+    level's last episodes; None for fewer than half a window of rewards."""
     if len(rewards) < WINDOW // 2:
         return None
     middle = len(rewards) // 2
@@ -126,17 +144,19 @@ _REGISTRY = Registry(
 def register_level_choice(name: str, factory: LevelChoiceFactory | str) -> None:
     """Makes a rule for which level is played next available as --level_choice=name.
 
-    factory: a class derived from LevelChoice, or another function of the names of the levels and of all flags
-        that returns a LevelChoice, called for each policy; or a "module:attribute" string, which is imported
-        when a run starts. Registering a name again replaces the rule.
-
-    For example, `sample_factory.register_level_choice("last_most", LastMost)`, with the class of
+    For example `sample_factory.register_level_choice("last_most", LastMost)`, with the class of
     `LevelChoice`'s example.
+
+    Args:
+        name: Value of the flag. Registering a name again replaces the rule.
+        factory: A class derived from LevelChoice, or another function factory(levels, cfg) that returns a
+            LevelChoice, called for each policy; or a "module:attribute" string, imported when a run starts.
     """
     _REGISTRY.register(name, factory)
 
 
 def registered_level_choice(name: str) -> LevelChoiceFactory | str:
-    """Returns the factory of a name, or "module:attribute". Raises ConfigError, with all names."""
+    """Returns the factory that was registered under a name; a "module:attribute" string is returned as it is.
+    Raises ConfigError, with all names, for an unknown name."""
     found: LevelChoiceFactory | str = _REGISTRY.find(name)
     return found

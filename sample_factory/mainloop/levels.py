@@ -24,11 +24,11 @@ SAVE_SECONDS = 30.0
 
 
 class LevelsObserver(Observer):
-    """Sends the weights of the LevelChoice of each policy to the envs that it plays, keeps a milestone at the
-    end of each of its stages, and its state in the experiment folder."""
+    """Sends the envs that each policy plays the weights of the policy's LevelChoice, keeps a milestone at the
+    end of each stage of a choice, and saves the choices' states in the experiment folder."""
 
     def __init__(self, levels: Sequence[str], config: Config):
-        """Raises ConfigError for a choice that cannot be made."""
+        """Makes a LevelChoice for each policy; raises ConfigError if one cannot be made."""
         self._levels = list(levels)
         self._name = config.env.level_choice
         self._choices = [self._make(config) for _ in range(config.sampling.num_policies)]
@@ -71,7 +71,8 @@ class LevelsObserver(Observer):
         self._save(run)
 
     def _send(self, run: ObservedRun, policy_id: int, env_frames: int) -> None:
-        """Sends the weights if they have changed. Raises ValueError if they are none."""
+        """Sends a policy's envs the weights of the levels if they have changed. Raises ValueError if the
+        LevelChoice has returned no valid weights."""
         returned = self._choices[policy_id].weights(env_frames)
         weights = np.array(returned, float)
         is_right = weights.shape == (len(self._levels),) and np.isfinite(weights).all()
@@ -85,7 +86,7 @@ class LevelsObserver(Observer):
             run.send_to_envs({LEVEL_WEIGHTS: weights.tolist()}, policy_id)
 
     def _load(self, run: ObservedRun) -> None:
-        """Gives each choice the state that an earlier run has saved, if that had the same levels."""
+        """Restores the state of each choice from an earlier run, if that run had the same levels."""
         file = run.folder / FILE_NAME
         if not file.exists():
             return

@@ -44,7 +44,7 @@ MakeSubscriber = Callable[[RunPlan, Monitor, Channels, Callable[[Report], None]]
 
 
 class Loop:
-    """In the main process: its work while the workers run. A subclass overrides what it needs."""
+    """Interface of what the main process does while the workers run; a subclass overrides what it needs."""
 
     @property
     def is_done(self) -> bool:
@@ -53,12 +53,12 @@ class Loop:
 
     @property
     def has_begun(self) -> bool:
-        """Whether `turn` must be called now, although some workers are not ready: the others have begun."""
+        """Whether some workers have begun, so that `turn` must be called before all are ready."""
         return False
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is going on, such as an evaluation, for which a run in serial mode waits."""
+        """Whether a run in serial mode has to wait, e.g. for an evaluation."""
         return False
 
     def receive(self, timeout: float) -> None:
@@ -69,7 +69,7 @@ class Loop:
         """Called once: when all workers are ready, or as soon as the loop `has_begun` or `is_done`."""
 
     def turn(self, timeout: float) -> None:
-        """Called repeatedly after `started`: receives reports, and does what is due."""
+        """Called repeatedly after `started`: receives reports for `timeout` seconds, and does what is due."""
         self.receive(timeout)
 
     def stepped(self) -> None:
@@ -78,8 +78,8 @@ class Loop:
     def process_replaced(self, inbox: int, rollout_workers: Sequence[int], incident: Incident) -> None:
         """Called when a rollout worker or an inline sampler has died, before its successor starts.
 
-        inbox: index of its queue in Channels.inboxes. rollout_workers: indices of the rollout workers in it.
-        incident: its death, for the log and the summaries.
+        inbox: index in Channels.inboxes of the dead process's queue. rollout_workers: indices of the rollout
+            workers that ran in the process. incident: describes its death, for the log and the summaries.
         """
         raise NotImplementedError
 
@@ -96,8 +96,8 @@ class Loop:
 class Resources(NamedTuple):
     """What the main process owns while a run goes on, beside the workers; see `allocate`.
 
-    lock: of the experiment folder. population: with population-based training. league: with self-play
-    against past selves.
+    lock: lock on the experiment folder. population: present with population-based training. league: present
+        with self-play against past selves.
     """
 
     buffers: TrajectoryBuffers
@@ -185,7 +185,7 @@ class MainLoop(Loop):
 
     @property
     def is_busy(self) -> bool:
-        """Whether an evaluation is played: if a run in serial mode went on, it would depend on time."""
+        """Whether an evaluation is played, for which a serial run waits, so as not to depend on time."""
         return any(subscriber.is_busy for subscriber in self._subscribers)
 
     @property
@@ -203,7 +203,7 @@ class MainLoop(Loop):
         self._to_workers.send()
 
     def started(self) -> None:
-        """Saves the flags. Not earlier: only now is it known that workers can be built with them."""
+        """Saves the flags; not earlier, since only now is it known that workers can be built with them."""
         self._config.save()
         self._has_started = True
 
@@ -239,10 +239,8 @@ class MainLoop(Loop):
         self._to_workers.send()
 
     def check_result(self, stuck: str) -> None:
-        """Raises CommandFailed if the time of the run is over and it has learned nothing.
-
-        stuck: the workers that were stuck when it was done; empty if none was.
-        """
+        """Raises CommandFailed if the time of the run is over and nothing was learned. stuck: names of the
+        workers that were stuck at the end; empty if none was."""
         progress = self._monitor.progress
         has_time = progress.seconds < self._config.monitoring.train_for_seconds
         if self.has_begun or self.stop_reason or has_time:
@@ -258,8 +256,8 @@ class MainLoop(Loop):
         self._monitor.stopping()
 
     def close(self, may_wait: Callable[[], bool] = lambda: False) -> None:
-        """Handles the last reports. While `may_wait()`, lets the subscribers finish what they have begun.
-        Then closes all of them, the monitor last, even if one raises."""
+        """Handles the last reports, lets the subscribers finish what they have begun while `may_wait()` is
+        True, then closes all of them, the monitor last, even if one raises."""
         with contextlib.ExitStack() as closing:
             for subscriber in self._subscribers:
                 closing.callback(subscriber.close)
@@ -295,8 +293,8 @@ class MainLoop(Loop):
 
 
 def footer(table: Sequence[tuple[str, str]], columns: int) -> list[str]:
-    """Returns lines with purposes and commands; on lines of their own if a command would not fit beside its
-    purpose. columns: width of the terminal."""
+    """Returns lines that list (purpose, command) pairs; a command gets a line of its own if it would not fit
+    beside its purpose. columns: width of the terminal."""
     lines = [f"  {purpose:<11} {text}" for purpose, text in table]
     if max(map(len, lines)) <= columns - CLOCK_COLUMNS:
         return lines

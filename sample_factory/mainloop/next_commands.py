@@ -22,10 +22,10 @@ def next_commands(
     least_frames: int = 0,
     environment: Mapping[str, str] = os.environ,
 ) -> list[tuple[str, str]]:
-    """Returns (purpose, command) pairs. Leaves out a command that may not work after a user's own script, and
-    the one that draws curves without the package that it needs.
+    """Returns (purpose, command) pairs to log at the end of a run. Leaves out a command that may not work
+    after a user's own script, and the one that draws curves if the package that it needs is missing.
 
-    command_line: of this process, the interpreter included (`sys.orig_argv`).
+    command_line: the command line of this process, with the interpreter (`sys.orig_argv`).
     is_done: whether the run has reached the limit of its flags.
     least_frames: env frames of the policy that has the fewest; a whole iteration may go far beyond the limit.
     """
@@ -58,8 +58,8 @@ def next_commands(
 
 
 def _program(command_line: Sequence[str]) -> tuple[int, str]:
-    """Returns the place in the command line of the module or the script that the interpreter runs, and its
-    name; 0 and "" if it runs neither."""
+    """Returns which module or script a command line makes the interpreter run: the index of that argument,
+    and the name; 0 and "" if there is none."""
     place = 1
     while place < len(command_line):
         argument = command_line[place]
@@ -98,7 +98,7 @@ def _continue(config: Config, command_line: Sequence[str], is_done: bool, least_
     """Returns the command that continues this run: without --restart_behavior, and with a larger limit if the
     present one is reached.
 
-    None if one of these flags would have to change, but the script sets its flags itself.
+    None if the command would have to change flags which the user's script sets itself.
     """
     arguments = list(command_line[1:])
     limit = config.monitoring.train_for_env_steps
@@ -114,7 +114,7 @@ def _continue(config: Config, command_line: Sequence[str], is_done: bool, least_
 
 
 def _without(arguments: Sequence[str], flag: str) -> list[str]:
-    """Returns the arguments without `flag=value` and `flag value`."""
+    """Returns the arguments without `flag`, which may have its value behind "=" or in the next argument."""
     kept = []
     is_value = False
     for argument in arguments:

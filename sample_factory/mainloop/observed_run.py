@@ -22,15 +22,13 @@ MAX_INFO_BYTES = 100_000  # pickled; half of what a message may have
 
 
 class TrainingInfoSubscriber(Subscriber):
-    """In the main process: sends values to the envs with the ability TrainingInfo: the env frames so far,
-    under version 2's name, and the values that observers have sent."""
+    """In the main process: sends the envs with the ability TrainingInfo the number of env frames so far,
+    under the name that version 2 uses, and the values that observers have sent."""
 
     def __init__(self, env_frames: list[int], to_workers: LatestMessages, is_serial: bool):
-        """env_frames: of each policy, in earlier runs of the experiment.
-
-        is_serial: send env frames whenever they change. A serial run must be repeatable, so its messages must
-        not depend on time.
-        """
+        """env_frames: of each policy, the frames trained on in earlier runs of the experiment.
+        is_serial: whether to send env frames whenever they change, rather than from time to time: the
+            messages of a serial run must not depend on time, since the run must be repeatable."""
         self._values: list[dict[str, Any]] = [{} for _ in env_frames]
         self._env_frames = env_frames
         self._to_workers = to_workers
@@ -72,10 +70,8 @@ class TrainingInfoSubscriber(Subscriber):
 
 
 def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a deep copy: an observer may change its objects later.
-
-    Raises TypeError or ValueError for values that cannot be sent to another process.
-    """
+    """Returns a deep copy of values that an observer sends, since it may change its objects later. Raises
+    TypeError or ValueError for values that cannot be sent to another process."""
     try:
         pickled = cloudpickle.dumps(values)
         copied: dict[str, Any] = pickle.loads(pickled)
@@ -93,13 +89,15 @@ def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class ObservedRun:
-    """In the main process: what observers see of a run, and how they can act on it.
+    """In the main process: shows observers the state of a run; they can stop it and send values to its envs.
 
-    cfg: all flags, as attributes.
-    folder: of the experiment; observers may write files there.
-    policies: of each policy, the counters, e.g. `env_frames`, and the last episodes, e.g.
-        `episodes.mean("reward", at_least=10)`; see PolicyProgress.
-    stop_reason: the text given to `stop`; empty before.
+    For example `run.policies[0].episodes.mean("reward", at_least=10)`, in a method of an `Observer`.
+
+    Attributes:
+        cfg: All flags, as attributes.
+        folder: Folder of the experiment; observers may write files there.
+        policies: A PolicyProgress for each policy, with counters, e.g. `env_frames`, and the last episodes.
+        stop_reason: Text that was given to `stop`; empty before.
     """
 
     def __init__(
@@ -109,7 +107,7 @@ class ObservedRun:
         training_info: TrainingInfoSubscriber | None,
         learners: Sequence[Queue],
     ):
-        """training_info: None if no env receives values. learners: their inboxes."""
+        """training_info: sends values to envs; None if no env receives any. learners: inboxes, by policy."""
         self.cfg = config.namespace()
         self.folder = config.experiment_dir
         self.policies = policies
@@ -129,9 +127,13 @@ class ObservedRun:
         return sum(policy.env_frames for policy in self.policies)
 
     def stop(self, reason: str) -> None:
-        """Ends the run as done: it saves, and logs the reason. Of several calls, the first counts.
+        """Ends the run as done: saves checkpoints, and logs the reason. Of several calls, the first counts.
 
-        Raises TypeError unless the reason is a text.
+        Args:
+            reason: One line that says why.
+
+        Raises:
+            TypeError: The reason is not a text.
         """
         if not isinstance(reason, str) or not reason.strip():
             raise TypeError(f"stop({reason!r}): the reason should be a text, e.g. stop('solved')")
@@ -140,18 +142,21 @@ class ObservedRun:
             log.info("Stopping early: %s", self.stop_reason)
 
     def keep_milestone(self, policy_id: int = 0) -> bool:
-        """Lets the learner of a policy save a milestone, a checkpoint that is never deleted, after its next
-        iteration. Returns False, which is logged, if the learner does not read its messages."""
+        """Asks the learner of a policy to save a milestone, a checkpoint that is never deleted, after its
+        next iteration. Returns False, and logs it, if the learner does not read its messages."""
         return send(self._learners[policy_id], MilestoneRequest())
 
     def send_to_envs(self, values: Mapping[str, Any], policy_id: int | None = None) -> None:
         """Sends values to the envs with the ability TrainingInfo, which receive them before their next
-        episode. Earlier values of other names stay.
+        episode. Earlier values under other names stay.
 
-        values: name -> number, text or other small object that can be pickled.
-        policy_id: send only to the envs that this policy plays; None: to all envs.
+        Args:
+            values: Name -> number, text or other small object that can be pickled.
+            policy_id: Index of the policy whose envs receive the values; None: all envs.
 
-        Raises TypeError or ValueError for values that cannot be sent, and for a policy that does not exist.
+        Raises:
+            TypeError: A value cannot be sent; some raise ValueError.
+            ValueError: There is no such policy.
         """
         if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
             raise TypeError(f"send_to_envs({values!r}): the values should be a mapping, e.g. {{'level': 2}}")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """In the main process: methods that are called during a run. A subclass overrides the ones it needs.
+    """User code that follows a run in the main process; a subclass overrides the methods it needs.
 
     For example, to end a run when the last episodes were good:
 
@@ -23,15 +23,16 @@ class Observer:
 
         sample_factory.run("CartPole-v1", "solved", observers=[UntilSolved()])
 
-    All are called from the main thread, which also replaces dead workers and writes summaries: none may
-    block. `run` shows the state of the run, and can stop it. An observer that raises is switched off with a
-    line in the log, and training continues; if it raises in `on_init`, the run does not start.
+    All methods are called from the main thread, which also replaces dead workers and writes summaries: none
+    may block. Their argument `run`, an ObservedRun, shows the state of the run, and can stop it. An observer
+    that raises is switched off with a line in the log, and training continues; if it raises in `on_init`, the
+    run does not start.
 
     The methods have the names of version 2's AlgoObserver; `run` takes the place of its `runner`.
     """
 
     def on_init(self, run: "ObservedRun") -> None:
-        """Called before the envs are made. Values sent now reach them before their first reset."""
+        """Called before the envs are made: what `run.send_to_envs` sends now reaches their first reset."""
 
     def on_start(self, run: "ObservedRun") -> None:
         """Called when all workers are ready, or after the first iteration of training if that is earlier."""
@@ -39,21 +40,32 @@ class Observer:
     def on_episode(self, run: "ObservedRun", episode: "EpisodeReport") -> None:
         """Called when the episode of an agent has ended; also before `on_start`, while some workers start.
 
-        episode: has policy_id, reward, length (in env frames), true_objective; extra_stats: what the env
-            reported as `episode_extra_stats`; info: the numbers and short texts in the info of the last step.
+        Args:
+            run: The run.
+            episode: Has policy_id, reward, length (in env frames) and true_objective; extra_stats, which the
+                env reported as `episode_extra_stats`; and info, the last step's numbers and short texts.
         """
 
     def on_training_step(self, run: "ObservedRun", report: "TrainReport") -> None:
         """Called after each iteration of training of a policy.
 
-        report: has policy_id, env_frames, version (number of SGD steps); stats: the learner's summaries by
-            name, or None, since they are not computed in every iteration.
+        Args:
+            run: The run.
+            report: Has policy_id, env_frames and version (number of SGD steps); and stats, the learner's
+                summaries by name, or None, since they are not computed in every iteration.
         """
 
     def extra_summaries(self, run: "ObservedRun", policy_id: int) -> Mapping[str, float]:
-        """Returns tag -> number, to be written like all other summaries of the policy.
+        """Returns numbers to be written like all other summaries of a policy, e.g. to TensorBoard.
 
         Called every --experiment_summaries_interval seconds, and at the end of the run.
+
+        Args:
+            run: The run.
+            policy_id: Index of the policy.
+
+        Returns:
+            A mapping from tag to number.
         """
         return {}
 
@@ -71,14 +83,15 @@ _ONLY_NAMED: set[str] = set()  # observers that follow a run only if --observers
 def register_observer(name: str, factory: ObserverFactory | Observer | str, always: bool = True) -> None:
     """Adds an observer to the runs that this program starts from now on.
 
-    factory: a class derived from Observer, or another function without parameters that returns an Observer;
-        or an Observer, which then follows all runs; or any of these as "module:attribute", which is imported
-        when a run starts.
-    always: whether it is active where --observers is left out.
+    For example `register_observer("until_solved", UntilSolved)`, with the class of `Observer`'s example.
 
-    --observers names the active ones, or is "none". Registering a name again replaces the observer.
-
-    For example `register_observer("until_solved", UntilSolved)`.
+    Args:
+        name: Name of the observer for --observers, which lists the active ones, or is "none". Registering a
+            name again replaces the observer.
+        factory: A class derived from Observer, or another function without parameters that returns an
+            Observer; or an Observer, which then follows all runs; or any of these as "module:attribute",
+            which is imported when a run starts.
+        always: Whether the observer is active where --observers is left out.
     """
     _REGISTRY.register(name, factory)
     _ONLY_NAMED.discard(name)

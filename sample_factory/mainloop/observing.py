@@ -75,10 +75,10 @@ def _check_parameters(name: str, observer: Observer) -> None:
 
 
 class _UserCode:
-    """Calls methods of user code. Switches it off after one has raised: then `call` does nothing."""
+    """Calls methods of a user's object, and never again after one has raised: then `call` does nothing."""
 
     def __init__(self, name: str, verb: str, publish: Callable[[Report], None]):
-        """name, verb: begin a sentence for the log, e.g. "observer 'own'", "is"."""
+        """name, verb: begin a sentence for the log, e.g. "observer 'mine'", "is"."""
         self._name = name
         self._verb = verb
         self._publish = publish
@@ -100,7 +100,7 @@ class _UserCode:
             return None
 
     def numbers(self, method: str, values: Any) -> dict[str, float]:
-        """Selects the finite numbers among the values that a method has returned, by name. Logs values of
+        """Returns the finite numbers, by name, among the values that a method has returned. Logs values of
         other kinds, once for each name."""
         source = f"{self._name}: {method} returned"
         if not isinstance(values, Mapping):

@@ -23,13 +23,17 @@ FAILED = "failed"
 
 
 class PolicyResult(NamedTuple):
-    """One policy at the end of a run. Means are over its last --stats_avg episodes; nan if none has ended.
+    """Results of one policy at the end of a run: means over its last --stats_avg episodes, or nan.
 
-    env_frames: trained on in all runs of the experiment.
-    num_episodes: number of episodes in the means.
-    true_objective: the reward, unless the env reports an objective of its own.
-    length: env frames.
-    best_reward: the largest mean reward of this run; None before --stats_avg episodes have ended.
+    For example `max(policy.reward for policy in result.policies)`.
+
+    Attributes:
+        env_frames: Env frames that the policy was trained on, in all runs of the experiment.
+        num_episodes: Number of episodes in the means.
+        reward: Mean sum of an episode's rewards.
+        true_objective: Mean of the env's own score; the reward if the env reports no score.
+        length: Mean length of an episode, in env frames.
+        best_reward: Largest mean reward of this run; None before --stats_avg episodes have ended.
     """
 
     env_frames: int
@@ -41,22 +45,24 @@ class PolicyResult(NamedTuple):
 
 
 class RunResult(NamedTuple):
-    """How a run has ended; what `run` returns.
+    """Says how a run has ended and what it has reached; returned by `run`.
 
     For example:
 
         if result.status == "done" and result.reward > 400:
             print(result.experiment_dir, result.policies[0].best_reward)
 
-    status: "done", "stopped" (e.g. by Ctrl+C) or "failed". A run is done when a limit of the flags is reached
-        or an observer has ended it.
-    reason: one line: why the run was stopped, was ended by an observer, has failed, or had nothing to do;
-        otherwise empty.
-    experiment_dir: the folder of the experiment. It does not exist if the run was stopped or failed before it
-        learned anything.
-    env_frames: trained on in all runs of the experiment, by all policies.
-    fps: env frames per second, the mean of this run. seconds: of training in this run.
-    policies: the result of each policy; empty for a run that ended before training began.
+    Attributes:
+        status: "done", "stopped" (e.g. by Ctrl+C) or "failed". A run is done when a limit of the flags is
+            reached or an observer has ended it.
+        reason: One line that says why the run was stopped, was ended by an observer, has failed, or had
+            nothing to do; otherwise empty.
+        experiment_dir: Folder of the experiment. It does not exist if the run was stopped or failed before it
+            learned anything.
+        env_frames: Env frames that all policies together were trained on, in all runs of the experiment.
+        fps: Mean number of env frames per second in this run.
+        seconds: Duration of the training in this run.
+        policies: Result of each policy; empty for a run that ended before training began.
     """
 
     status: str
@@ -82,7 +88,7 @@ class RunResult(NamedTuple):
 
 
 class TrainingFailed(CommandFailed):
-    """A run has failed; the message says why, and `result` is what it had reached: a RunResult.
+    """Raised when a run fails; the message says why.
 
     For example:
 
@@ -90,6 +96,9 @@ class TrainingFailed(CommandFailed):
             sample_factory.run(MyEnv, "mine")
         except sample_factory.TrainingFailed as failed:
             print(failed, failed.result.env_frames)
+
+    Attributes:
+        result: A RunResult: what the run had reached.
     """
 
     def __init__(self, result: RunResult):
@@ -98,7 +107,7 @@ class TrainingFailed(CommandFailed):
 
 
 def result_of(status: str, reason: str, experiment_dir: Path, progress: RunProgress) -> RunResult:
-    """Returns the result of a run whose workers had been started."""
+    """Returns the result of a run whose workers had been started. status, reason: as in RunResult."""
     policies = tuple(map(_policy_result, progress.policies))
     return RunResult(
         status, reason, experiment_dir, progress.total_frames, progress.mean_fps(), progress.seconds, policies
@@ -106,10 +115,10 @@ def result_of(status: str, reason: str, experiment_dir: Path, progress: RunProgr
 
 
 def write_result(result: RunResult) -> None:
-    """Writes RESULT_FILE for the program that has started the run: status, reason and env_frames.
+    """Writes status, reason and env_frames to RESULT_FILE, for the program that has started the run.
 
-    If the run has left no folder, it writes the file that RESULT_WITHOUT_FOLDER names, or none. An OSError
-    is logged.
+    If the run has left no folder, writes the file that RESULT_WITHOUT_FOLDER names instead, if it is set. An
+    OSError is logged.
     """
     folder = result.experiment_dir
     path = folder / RESULT_FILE if folder.is_dir() else os.environ.get(RESULT_WITHOUT_FOLDER)

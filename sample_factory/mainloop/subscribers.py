@@ -120,8 +120,9 @@ class Evolution(Subscriber):
             self._send_settings(decision, None)
 
     def _objective(self, episodes: EpisodeStats) -> float | None:
-        """Returns the mean of the metric; None if it is not known yet. It does not wait for a full window:
-        no policy is decided on until the last one that has replaced its weights has an objective."""
+        """Returns a policy's mean of the metric over its last episodes; None if there are none yet. It does
+        not wait for a full window: no policy is decided on until the last one that has replaced its
+        weights has an objective."""
         return None if episodes.are_short else episodes.mean(self._metric, MIN_EPISODES)
 
     def handle(self, report: Report) -> None:
@@ -179,7 +180,8 @@ class Evolution(Subscriber):
 
 
 def _flat(values: Mapping[str, Any], prefix: str) -> dict[str, float]:
-    """Flattens nested settings as v1's tags do: names are joined by '_', items of a tuple are counted."""
+    """Returns nested settings as name -> number; as in v1's tags, the names on the way are joined by '_', and
+    items of a tuple are counted."""
     flat: dict[str, float] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):

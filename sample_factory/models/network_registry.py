@@ -91,15 +91,19 @@ def register_encoder(name: str, factory: NetworkFactory | str) -> None:
 
         sample_factory.register_encoder("eyes", Eyes)
 
-    `factory(flags, observation_space)` returns a torch module with an int attribute `out_size`. Its forward
-    maps a dict of float observations [B, ...] to [B, out_size]. They are those of observation_space, which
-    has no action mask, and images as [channels, height, width] whatever the env has; they are normalised and
-    clipped already. Discrete and MultiDiscrete observations are indices, int64 [B, K]; their spaces are
-    `spaces.observations.Indices` with `sizes`.
+    Args:
+        name: Value of the flag.
+        factory: A class or function factory(flags, observation_space) that returns a torch module with an int
+            attribute `out_size`. `flags` has the flags of the model and of the env's family as attributes,
+            frozen. A "module:attribute" string is imported when the network is built.
 
-    For every part: `flags` has the flags of the model and of the env's family as attributes, frozen. A
-    factory given as a "module:attribute" string is imported when the network is built. Before a run, the
-    part is tried on random inputs; what is wrong with it ends the run as a NetworkError.
+    The module's forward maps a dict of float observations [B, ...] to [B, out_size]. The observations are as
+    in observation_space, which has no action mask, and images as [channels, height, width] whatever the env
+    has; they are normalised and clipped already. Discrete and MultiDiscrete observations are indices, int64
+    [B, K]; their spaces are `spaces.observations.Indices` with `sizes`.
+
+    Before a run, the network is tried on random inputs; what is wrong with it ends the run as a NetworkError.
+    This, `flags` and strings hold for `register_core`, `register_decoder` and `register_actor_critic` too.
     """
     register(ENCODER, name, factory)
 
@@ -107,21 +111,22 @@ def register_encoder(name: str, factory: NetworkFactory | str) -> None:
 def register_core(name: str, factory: NetworkFactory | str) -> None:
     """Registers a core, in place of the GRU or LSTM, for --core_custom=name.
 
-    `factory(flags, in_size)` returns a torch module with int attributes `out_size` and `state_size`. Its
-    forward(x, rnn_state, resets) returns outputs [T, B, out_size] and the rnn_state after the last step,
-    [B, state_size]; for x [T, B, in_size], rnn_state [B, state_size] float32, and resets, bool [T, B] or
-    None: where True, a row's rnn_state counts as 0 before that step.
+    For example `register_core("mean", RunningMean)`, with the class of examples/custom_core.py.
 
-    For example `register_core("mean", RunningMean)`; examples/custom_core.py is a whole one.
+    Args:
+        name: Value of the flag.
+        factory: A class or function factory(flags, in_size) that returns a torch module with int attributes
+            `out_size` and `state_size`; or a "module:attribute" string.
+
+    The module's forward(x, rnn_state, resets) returns outputs [T, B, out_size] and the rnn_state after the
+    last step, [B, state_size]; for x [T, B, in_size], rnn_state [B, state_size] float32, and resets, bool [T,
+    B] or None: where True, a row's rnn_state counts as 0 before that step.
     """
     register(CORE, name, factory)
 
 
 def register_decoder(name: str, factory: NetworkFactory | str) -> None:
     """Registers the layers between the core and the heads, for --decoder_custom=name.
-
-    `factory(flags, in_size)` returns a torch module with an int attribute `out_size`. Its forward maps
-    [T, B, in_size] to [T, B, out_size].
 
     For example:
 
@@ -135,6 +140,11 @@ def register_decoder(name: str, factory: NetworkFactory | str) -> None:
                 return x * self.gate(x).sigmoid()
 
         sample_factory.register_decoder("gated", Gated)
+
+    Args:
+        name: Value of the flag.
+        factory: A class or function factory(flags, in_size) that returns a torch module with an int attribute
+            `out_size`, which maps [T, B, in_size] to [T, B, out_size]; or a "module:attribute" string.
     """
     register(DECODER, name, factory)
 
@@ -142,11 +152,14 @@ def register_decoder(name: str, factory: NetworkFactory | str) -> None:
 def register_actor_critic(name: str, factory: NetworkFactory | str) -> None:
     """Registers a whole network, for --actor_critic_custom=name.
 
-    `factory(flags, observation_space, action_space)`, for example a class, returns a
-    `sample_factory.models.actor_critic.ActorCritic`; its docstring says what a subclass has to define.
+    For example `register_actor_critic("mine", MyActorCritic)`, with the class of
+    examples/custom_actor_critic.py.
 
-    For example `register_actor_critic("mine", MyActorCritic)`; examples/custom_actor_critic.py is a whole
-    one.
+    Args:
+        name: Value of the flag.
+        factory: A class or function factory(flags, observation_space, action_space) that returns a
+            `sample_factory.models.actor_critic.ActorCritic`, whose docstring says what a subclass has to
+            define; or a "module:attribute" string.
     """
     register(ACTOR_CRITIC, name, factory)
 

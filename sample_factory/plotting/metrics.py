@@ -156,16 +156,21 @@ def read_metrics(
         metrics = sample_factory.read_metrics("cartpole", tags=["0_aux/avg_reward", "train/entropy"])
         curves = metrics.pivot(index="env_frames", columns="tag", values="value")
 
-    experiment: its name in `train_dir`, or its folder.
-    train_dir: folder of all experiments; by default ./train_dir.
-    tags: one tag or several, e.g. "0_aux/avg_reward"; None: all of them.
+    Args:
+        experiment: Name of an experiment in `train_dir`, or its folder.
+        train_dir: Folder of all experiments; by default ./train_dir.
+        tags: One tag or several, e.g. "0_aux/avg_reward"; by default all of them.
 
-    Returns a table with a row for each number, in the order of policy, tag and env_frames. Columns: `policy`
-    (int64), `tag` (text), `env_frames` (int64: trained on so far, in all runs), `seconds` (float64: since the
-    first number, without pauses between runs), `value` (float64). Pivot the rows of one policy only.
+    Returns:
+        A table with a row for each number, in the order of policy, tag and env_frames. The columns are
+            `policy` (int64), `tag` (text), `env_frames` (int64, trained on so far in all runs), `seconds`
+            (float64, since the first number, without pauses between runs) and `value` (float64). Pivot the
+            rows of one policy only.
 
-    Raises ConfigError (a ValueError) if there is no such experiment (it names its neighbours) or a tag that
-    no policy has, and ImportError if pandas is not installed.
+    Raises:
+        ConfigError: There is no such experiment (the message names others beside it), or no policy has such a
+            tag. It is a ValueError.
+        ImportError: pandas is not installed.
     """
     try:
         import pandas

@@ -35,13 +35,15 @@ WINDOW = 100  # matches over which a win rate is averaged
 
 
 def expected_score(own_elo: float, other_elo: float) -> float:
-    """Returns the expected score, 1 / (1 + 10^((R_other - R_own) / 400)); a draw counts 0.5 (Elo 1978)."""
+    """Returns the score that ratings predict: 1 / (1 + 10^((R_other - R_own) / 400)) (Elo 1978). A win scores
+    1, a draw 0.5."""
     odds: float = 10.0 ** ((other_elo - own_elo) / ELO_SCALE)
     return 1.0 / (1.0 + odds)
 
 
 def elo_gain(own_elo: float, other_elo: float, score: float) -> float:
-    """Returns how much a score of 1, 0.5 or 0 adds to the own rating, and subtracts from the opponent's."""
+    """Returns how much a match adds to a player's rating `own_elo`, and takes from the opponent's. score: 1
+    (won), 0.5 (drawn) or 0 (lost)."""
     return ELO_STEP * (score - expected_score(own_elo, other_elo))
 
 
@@ -62,7 +64,7 @@ class Record(NamedTuple):
 
 
 class League:
-    """In the main process: past selves, ratings and win rates. Promises:
+    """In the main process: keeps the past selves of all policies, ratings and win rates. Promises:
 
     1. Every milestone in the experiment folder is a past self, also those of earlier runs. At most
        --selfplay_max_opponents of each policy are in use.
@@ -95,13 +97,13 @@ class League:
                 self._copy_results(donor, policy_id)
 
     def take_changed(self) -> set[int]:
-        """Takes the policies whose past selves or weights have changed since the last call."""
+        """Returns the policies whose past selves or weights have changed since the last call."""
         changed = self._changed
         self._changed = set()
         return changed
 
     def opponents(self, policy: int) -> Opponents:
-        """Returns the past selves of a policy that are in use now, with their weights."""
+        """Returns the past selves of a policy that are in use now, and the weights to draw them with."""
         used = self._in_use(policy)
         weights = [
             [self._weight(live, past_self) for past_self in used] for live in range(self._num_policies)
@@ -110,7 +112,7 @@ class League:
 
     def summaries(self, policy_id: int) -> dict[str, float]:
         """Returns TensorBoard tag -> value for a live policy, over the past selves in use that it has met: a
-        matchmaking may never let it meet those of some policies."""
+        matchmaking may keep it from meeting past selves of some policies."""
         used = [past_self for policy in range(self._num_policies) for past_self in self._in_use(policy)]
         records = [self._record(policy_id, past_self) for past_self in used]
         rates = [record.win_rate for record in records if record.matches]
@@ -218,5 +220,5 @@ def thinned(milestones: Sequence[Milestone], limit: int) -> list[Milestone]:
 
 
 def _name(past_self: Milestone) -> str:
-    """Returns the key in league.json: the path relative to the experiment folder, which may be moved."""
+    """Returns the key in league.json: the file's path in the experiment folder, which may be moved."""
     return str(past_self.path(Path()))

@@ -29,14 +29,15 @@ BATCH_FACTOR = 1.2
 
 
 class Member(NamedTuple):
-    """The evolving settings of one policy. shaping: reward shaping of the env, {} if it has none."""
+    """The evolving settings of one policy. shaping: reward shaping of the env, {} if the env has none."""
 
     hyperparameters: Mapping[str, Any]
     shaping: Mapping[str, Any]
 
 
 class Decision(NamedTuple):
-    """How a policy continues: with the settings `member`, and with the weights of `donor` (None: its own)."""
+    """Says how a policy continues: with the settings `member`, and with the weights of `donor`, or with its
+    present weights if that is None."""
 
     policy_id: int
     donor: int | None
@@ -48,7 +49,7 @@ class Mutation:
     divided by a factor between --pbt_perturb_min and --pbt_perturb_max."""
 
     def __init__(self, flags: PbtFlags, rollout: int, batch_size: int, rng: np.random.Generator):
-        """batch_size: of the command line."""
+        """rollout: steps of a trajectory. batch_size: --batch_size, in samples."""
         self._flags = flags
         self._rollout = rollout
         self._max_batch = MAX_BATCH_GROWTH * batch_size
@@ -61,10 +62,8 @@ class Mutation:
         }
 
     def mutated(self, values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns a mutated copy. Each number in nested mappings and tuples changes on its own.
-
-        defaults: of the same form as `values`.
-        """
+        """Returns a copy in which each number, also in nested mappings and tuples, mutates independently.
+        defaults: to which a value may be reset; of the same form as `values`."""
         return {
             name: self._mutate(value, defaults[name], self._special.get(name, self._mutate_number))
             for name, value in values.items()
@@ -93,17 +92,17 @@ class Mutation:
         return self._scaled(value, factor)
 
     def _mutate_near_one(self, value: float) -> float:
-        """Mutates 1 - value: a discount factor of 0.99 has a horizon of 1 / 0.01 steps."""
+        """Mutates a discount factor by mutating 1 - value: 0.99 has a horizon of 1 / 0.01 steps."""
         difference = self._scaled(1.0 - value, self._rng.uniform(*NEAR_ONE_FACTORS))
         return 1.0 - min(1.0, max(TINY, difference))
 
     def _scaled(self, value: float, factor: float) -> float:
-        """Multiplies or divides by the factor, with equal probability."""
+        """Returns the value multiplied or divided by the factor, with equal probability."""
         return value * factor if self._rng.random() < 0.5 else value / factor
 
 
 class Population:
-    """In the main process: the settings of all policies, and the rules by which they change. Promises:
+    """In the main process: keeps the settings of all policies, and decides how they change. Promises:
 
     1. `due`, `decide` and `accept` are called in turn for one policy at a time. No settings change, in memory
        or on disk, before `accept`: a run that is stopped in between decides again.
@@ -142,11 +141,8 @@ class Population:
         self._save()
 
     def due(self, env_frames: Sequence[int]) -> int | None:
-        """Returns the policy to decide on: the one with the most env frames since its last decision; None if
-        none is due.
-
-        env_frames: trained on so far, by policy; 0 for one whose learner has not reported yet.
-        """
+        """Returns the policy to decide on: the one with the most env frames since its last decision; or None.
+        env_frames: number trained on so far by each policy; 0 for one whose learner has not reported yet."""
         self._follow_earlier_checkpoints(env_frames)
         flags = self._flags
         waited = {
@@ -158,8 +154,8 @@ class Population:
         return max(waited, key=lambda policy: waited[policy], default=None)
 
     def _follow_earlier_checkpoints(self, env_frames: Sequence[int]) -> None:
-        """Starts the period of a policy anew if its learner has resumed from before its last decision, e.g.
-        with --load_checkpoint_kind=best: otherwise nothing is decided until it has caught up."""
+        """Moves a policy's last decision back if its learner has resumed from before it, e.g. with
+        --load_checkpoint_kind=best: otherwise nothing is decided until the policy has caught up."""
         for policy_id, frames in enumerate(env_frames):
             if 0 < frames < self._decided_at[policy_id]:
                 log.warning(
@@ -171,10 +167,8 @@ class Population:
                 self._decided_at[policy_id] = frames
 
     def decide(self, policy_id: int, objectives: Sequence[float | None]) -> Decision | None:
-        """Decides on a policy. Returns None if an objective is not known yet, or not finite.
-
-        objectives: mean of --pbt_target_objective, by policy.
-        """
+        """Returns how a policy continues; None if an objective is not known yet, or not finite. objectives:
+        mean of --pbt_target_objective of each policy."""
         known = [value for value in objectives if value is not None and math.isfinite(value)]
         if len(known) < len(objectives):
             return None
@@ -194,13 +188,14 @@ class Population:
         return Decision(policy_id, donor, member)
 
     def accept(self, decision: Decision, env_frames: int) -> None:
-        """Stores a decision that has been carried out. env_frames: of its policy when it was made."""
+        """Stores a decision that was carried out. env_frames: of its policy when it was made."""
         self.members[decision.policy_id] = decision.member
         self._decided_at[decision.policy_id] = env_frames
         self._save()
 
     def _is_much_better(self, other: float, own: float) -> bool:
-        """Unlike the original, compares the gap with the larger objective: `other` alone may be near 0."""
+        """Returns whether the objective `other` exceeds `own` by enough to take over its weights. Unlike the
+        original, compares the gap with the larger objective: `other` alone may be near 0."""
         relative = self._flags.pbt_replace_reward_gap * max(abs(other), abs(own))
         return other - own > max(relative, self._flags.pbt_replace_reward_gap_absolute)
 
@@ -215,8 +210,8 @@ class Population:
         return self._folder / "pbt_progress.json"
 
     def _load(self) -> None:
-        """Loads the files in the folder. Raises ValueError if one cannot be used: guessed values would change
-        the experiment without notice."""
+        """Loads the settings in the folder. Raises ValueError if a file cannot be used: guessed values would
+        change the experiment without notice."""
         for policy_id, member in enumerate(self.members):
             settings, shaping = settings_files(self._folder, policy_id)
             if settings.exists():
@@ -265,9 +260,7 @@ def tuned_hyperparameters(flags: PbtFlags, algo: str) -> tuple[str, ...]:
 
 def numbers_of(shaping: Any, name: str = "it") -> Any:
     """Returns the reward shaping of an env with Python's numbers in place of NumPy's, which JSON cannot hold.
-
-    name: of this part of it. Raises ConfigError for a value that cannot evolve.
-    """
+    name: what a message calls this part of the shaping. Raises ConfigError for a value that cannot evolve."""
     if isinstance(shaping, Mapping):
         return {key: numbers_of(value, str(key)) for key, value in shaping.items()}
     if isinstance(shaping, (tuple, list)):
@@ -281,7 +274,7 @@ def numbers_of(shaping: Any, name: str = "it") -> Any:
 
 
 def _known(default: Mapping[str, Any], saved: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Returns the saved values of the settings in `default`, or their defaults. path: for errors."""
+    """Returns the values of the settings in `default`: saved, or by default. path: for error messages."""
     known = {}
     for name, value in default.items():
         found = saved.get(name, value)
@@ -292,7 +285,7 @@ def _known(default: Mapping[str, Any], saved: Mapping[str, Any], path: Path) -> 
 
 
 def _has_form(found: Any, value: Any) -> bool:
-    """Returns whether `found` is a group, a tuple of the same length or a finite number, as `value` is."""
+    """Returns whether `found`, like `value`, is a group, a tuple of that length or a finite number."""
     if isinstance(value, Mapping):
         return isinstance(found, Mapping)
     if isinstance(value, (tuple, list)):

@@ -35,7 +35,7 @@ class Explained(Exception):
 
 
 class ConfigError(Explained, ValueError):
-    """Bad input of the user; the message says what is wrong and what would be right. A ValueError.
+    """Raised for bad input of the user; the message says what is wrong and what would be right.
 
     For example:
 

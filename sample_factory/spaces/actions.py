@@ -39,7 +39,7 @@ class Discretized(spaces.Discrete):
         self.values = np.linspace(min_action, max_action, n)
 
     def to_continuous(self, action: Any) -> Any:
-        """Returns the number at an index, or the array of the numbers at an array of indices."""
+        """Returns the number at an index, or an array of numbers at an array of indices."""
         return self.values[action]
 
     def __repr__(self) -> str:
@@ -48,13 +48,13 @@ class Discretized(spaces.Discrete):
 
 @dataclass(frozen=True)
 class ActionLayout:
-    """Column indices in a row of logits and in a row of actions.
+    """Says which columns of a row of logits or stored actions belong to which part of an action.
 
     discrete_sizes: number of choices of each discrete component.
-    discrete_logits: columns of all their logits, [sum(discrete_sizes)].
-    means, log_stds: columns of the Gaussians' logits, one each per element of a Box.
-    discrete_actions, box_actions: columns of the actions.
-    centers, half_ranges: of each element of a Box: an output x of a built-in network stands for the number
+    discrete_logits: columns of the logits of all discrete components, [sum(discrete_sizes)].
+    means, log_stds: columns of the logits that parametrise Gaussians, one for each element of a Box.
+    discrete_actions, box_actions: columns of the actions of discrete components, and of elements of a Box.
+    centers, half_ranges: for each element of a Box: an output x of a built-in network stands for the number
         center + half_range * x. 0 and 1 without --scale_actions, and where a bound is missing.
     """
 
@@ -142,8 +142,11 @@ def inner_spaces(space: spaces.Space[Any]) -> Mapping[Any, spaces.Space[Any]] | 
 
 
 def action_leaves(space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, Leaf]]:
-    """Yields the parts of the space in order, without Tuples and Dicts, each after the tuple of indices and
-    keys that lead to it in an action. path: of the space itself. Raises UnsupportedSpace."""
+    """Yields (path, space) for each part of an action space that is no Tuple or Dict, in order; a path has
+    the indices and keys that lead to the part in an action.
+
+    path: the path of `space` itself. Raises UnsupportedSpace.
+    """
     inner = inner_spaces(space)
     if inner is not None:
         for key, part in inner.items():
@@ -170,8 +173,8 @@ def choices(space: spaces.Space[Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def clipping_bounds(box: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the bounds to which stored numbers are clipped: of the Box's dtype, or for integers of float32
-    and not outside of the Box's own bounds, which float32 may be unable to hold."""
+    """Returns the bounds [low, high] to which stored float32 actions are clipped: for floats, those of the
+    Box; for integers, float32 numbers that lie within the Box, since float32 may lack its exact bounds."""
     if box.dtype.kind == "f":
         return box.low, box.high
     low, high = (np.asarray(bound.astype(np.float32)) for bound in (box.low, box.high))
@@ -223,7 +226,8 @@ def _box_decoder(box: spaces.Box) -> Callable[[np.ndarray], np.ndarray]:
 def _decoder_of_parts(
     space: spaces.Space[Any], decoder: Callable[[spaces.Space[Any]], Callable[[np.ndarray], Any]]
 ) -> Callable[[np.ndarray], Any]:
-    """Returns the decoder of a Tuple or Dict. decoder: makes the one of a part."""
+    """Returns the decoder of a Tuple or Dict, which has a decoder for each part. decoder: makes the decoder
+    of a part, e.g. `action_decoder`."""
     inner = inner_spaces(space) or {}
     ends = itertools.accumulate(action_layout(part).num_action_values for part in inner.values())
     columns = [slice(*pair) for pair in itertools.pairwise((0, *ends))]

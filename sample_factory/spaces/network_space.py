@@ -10,10 +10,10 @@ from sample_factory.spaces.observations import image_layout, is_image
 
 
 class NetworkSpace(spaces.Dict):
-    """Observations as a user's encoder or network gets them: without the action mask, and every image, see
-    `is_image`, as [channels, height, width].
+    """Observation space that a user's encoder or network is given: without the action mask, and with every
+    image, see `is_image`, as [channels, height, width].
 
-    stored: the same observations as the buffers hold them, in the layout of the env.
+    stored: the space of the same observations in the buffers, which have the layout of the env.
     """
 
     def __init__(self, stored: spaces.Dict):

@@ -17,7 +17,7 @@ CHANNELS = (1, 2, 3, 4)  # usual numbers of channels: grey, two layers of a map,
 
 
 class UnsupportedSpace(Explained, ValueError):
-    """A space that the framework cannot store; the message names it and what is supported."""
+    """Raised for a space that the framework cannot store; the message names it and what is supported."""
 
 
 class Indices(spaces.Box):
@@ -38,7 +38,7 @@ class Indices(spaces.Box):
 
 
 class ObservationLayout(NamedTuple):
-    """A user's observation space as a flat Dict of Box spaces, and the conversion of one observation."""
+    """A user's observation space as a flat Dict of Box spaces, and a converter of observations."""
 
     space: spaces.Dict
     flatten: Callable[[Any], Mapping[str, np.ndarray]]
@@ -156,8 +156,8 @@ def _stored_space(space: spaces.Space[Any], key: str) -> spaces.Box:
 
 
 def _conversion(space: spaces.Space[Any], key: str, is_batch: bool) -> Callable[[Any], np.ndarray]:
-    """Returns a function from a value of a supported space, or a batch of them, to an array of its stored
-    space."""
+    """Returns a function that converts a value of a supported space, or with is_batch a batch, to an array of
+    the space in which it is stored."""
     if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return np.asarray
     if isinstance(space, spaces.Discrete) and not is_batch:

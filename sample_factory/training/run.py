@@ -54,26 +54,31 @@ def run(
         print(result.status, result.reward)
         sample_factory.run(MyEnv, "mine", num_workers=2, encoder_custom=MyEncoder)
 
-    env: a class of envs, a function that returns an env, an id of Gymnasium, or the full name of an env; may
-        be left out to resume an experiment. See `register_env` for the parameters of a class or function.
-    experiment: name of the run and of its folder in `train_dir`.
-    flags: any flag of `python -m sample_factory.train --help=all`, or of the env's family. The values are
-        ints, floats, bools and texts; lists or tuples for flags with several values; dicts for flags with
-        JSON, such as `env_kwargs`. None is the same as leaving an optional flag out. A flag that names code
-        takes the code itself too: `encoder_custom=MyEncoder`, `observers=[MyObserver()]`.
+    Args:
+        env: A class of envs, a function that returns an env, an id of Gymnasium, or the full name of an env.
+            It may be left out to resume an experiment. See `register_env` for their parameters.
+        experiment: Name of the run and of its folder in `train_dir`.
+        flags: Any flag of `python -m sample_factory.train --help=all`, or of the env's family. The values are
+            ints, floats, bools and texts; lists or tuples for flags with several values; dicts for flags with
+            JSON, such as `env_kwargs`. None is the same as leaving an optional flag out. A flag that names
+            code takes the code itself too: `encoder_custom=MyEncoder`, `observers=[MyObserver()]`.
 
-    Envs, encoders and algorithms that were registered before, in a script or a notebook too, reach the
-    worker processes, and so do those of this call. In the same program, later calls for this experiment find
-    them again, and other calls find them by their names, such as "MyEnv".
+    Returns:
+        A RunResult, with status, reason, experiment_dir, env_frames, fps, seconds, reward and policies.
+
+    Raises:
+        ConfigError: A keyword or value is wrong; nothing was created. It is a ValueError.
+        ImportError: The package of the env is not installed.
+        TrainingFailed: The run failed; its `result` has what was reached. With `serial_mode=True`, an
+            exception of an env or a network propagates as it is.
+
+    Envs, encoders and algorithms that were registered before, in a script or a notebook too, reach the worker
+    processes, and so do the ones that are passed here. Later calls in the same program find them again for
+    this experiment, and by their names, such as "MyEnv", for other experiments.
+
     Ctrl+C, or the button of a notebook that interrupts, saves and stops; then `status` of the result is
-    "stopped". A second one, more than a second later, raises KeyboardInterrupt without saving. While it runs
-    in the main thread, it handles SIGINT, SIGTERM and SIGHUP. Runs at the same time need a process each.
-
-    Returns a RunResult: status, reason, experiment_dir, env_frames, fps, seconds, reward, policies.
-
-    Raises ConfigError (a ValueError) for a wrong keyword or value, before anything is created; ImportError
-    for an env whose package is not installed; TrainingFailed if the run fails, whose `result` has what was
-    reached. With `serial_mode=True`, an exception of an env or a network propagates as it is.
+    "stopped". A second one, more than a second later, raises KeyboardInterrupt without saving. While `run`
+    runs in the main thread, it handles SIGINT, SIGTERM and SIGHUP. Runs at the same time need a process each.
     """
     named = {"env": env, "experiment": experiment}
     keywords = {**{name: value for name, value in named.items() if value is not None}, **flags}
@@ -93,11 +98,11 @@ def train_config(config: Config, keeps_process: bool = False) -> RunResult:
     """Trains until the run is done, is stopped by a signal, or has failed; returns the result, and writes it
     to the experiment folder.
 
-    keeps_process: a second Ctrl+C raises KeyboardInterrupt instead of ending this process.
+    keeps_process: whether a second Ctrl+C raises KeyboardInterrupt instead of ending this process.
 
-    Raises as `plan_run`, and ConfigError if W&B refuses the run or the experiment folder cannot be used;
-    until then, no file of an existing experiment is touched. In serial mode, an exception of a worker
-    propagates.
+    Raises what `plan_run` raises, and ConfigError if W&B refuses the run or the experiment folder cannot be
+    used; until then, no file of an existing experiment is touched. In serial mode, exceptions of workers
+    propagate.
     """
     with StopSignals(lambda: describe_last_checkpoints(config), keeps_process) as signals:
         planned = _plan(config, signals)
@@ -118,8 +123,8 @@ def train_config(config: Config, keeps_process: bool = False) -> RunResult:
 
 
 def _plan(config: Config, signals: StopSignals) -> RunPlan | RunResult:
-    """Plans a training. Returns its result instead if it ends here: there is nothing left to train, a signal
-    has stopped it, or the env or a network cannot be made."""
+    """Plans a training. Returns a result instead of a plan if nothing will be trained: all is trained
+    already, a signal has stopped the run, or the env or a network cannot be made."""
     setup_logging("main")
     cpu.raise_open_files_limit()  # every queue and every child needs file descriptors
     try:
@@ -187,7 +192,7 @@ def _make_run(plan: RunPlan, resources: Resources) -> SerialRun | ProcessRun:
 
 
 def _log_plan(plan: RunPlan) -> None:
-    """Logs what is resumed, and the lines of the plan."""
+    """Logs from which checkpoints the run resumes, and the lines of the plan."""
     log_resumed(plan.config)
     for note in plan.notes:
         log.log(logging.WARNING if note.is_warning else logging.INFO, "%s", note.text)

@@ -19,16 +19,25 @@ POLICY = "policy"  # the loss that every algorithm has; epochs end early when it
 
 
 class Evaluation(NamedTuple):
-    """Outputs of the network being trained for a batch; differentiable."""
+    """Outputs, for a batch, of the network that is trained, with gradients; see `Algorithm.losses`.
 
-    unrolled: NetworkOutput  # of T+1 steps; values are on the critic's normalised scale
-    distribution: ActionDistribution  # pi, [T, B]
-    behavior: ActionDistribution  # mu, the policy that acted, [T, B]
-    log_ratios: Tensor  # [T, B]: log pi - log mu of the actions
+    For example `-(evaluation.log_ratios * targets.advantages)[minibatch.own].mean()`.
+
+    Attributes:
+        unrolled: Output of the network for T+1 steps; values are on the critic's normalised scale.
+        distribution: Distribution pi of the policy over actions, [T, B].
+        behavior: Distribution mu of the policy that acted, [T, B].
+        log_ratios: [T, B]: log pi - log mu of the actions.
+    """
+
+    unrolled: NetworkOutput
+    distribution: ActionDistribution
+    behavior: ActionDistribution
+    log_ratios: Tensor
 
     @property
     def kl(self) -> Tensor:
-        """KL(mu || pi) of each step, [T, B]; no gradient."""
+        """KL(mu || pi) of each step, [T, B], without a gradient."""
         return self.behavior.kl(self.distribution).detach()
 
 
@@ -42,10 +51,10 @@ def evaluate(policy: BuiltPolicy, batch: Batch) -> Evaluation:
 
 
 def recorded(policy: BuiltPolicy, batch: Batch) -> Evaluation:
-    """Returns the evaluation, without a gradient, of a batch in which the current weights have acted.
+    """Returns the evaluation, without a gradient, of a batch in which only the current weights acted.
 
-    Values and logits are the recorded ones. Only V(x_T) is computed, from the last observation alone, so the
-    network must have no recurrent state. encodings and beliefs are of x_T only.
+    Takes values and logits from the batch instead of computing them. Only V(x_T) is computed, from the last
+    observation alone, so the network must have no recurrent state. Encodings and beliefs are of x_T only.
     """
     last = {key: tensor[-1:] for key, tensor in batch.obs.items()}
     with torch.no_grad(), torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.autocast):
@@ -58,9 +67,13 @@ def recorded(policy: BuiltPolicy, batch: Batch) -> Evaluation:
 
 
 class Losses(NamedTuple):
-    """Weighted losses of a minibatch by name, POLICY among them. Their sum is minimised.
+    """Losses of a minibatch, already weighted; the Learner minimises their sum.
 
-    diagnostics: what the algorithm's `summaries` needs, by name.
+    For example `Losses({"policy": policy_loss, "value": 0.5 * value_loss})`.
+
+    Attributes:
+        terms: Name -> loss, a scalar with a gradient; "policy" must be among them.
+        diagnostics: Name -> whatever the algorithm's `summaries` needs.
     """
 
     terms: Mapping[str, Tensor]
@@ -68,7 +81,7 @@ class Losses(NamedTuple):
 
     @property
     def total(self) -> Tensor:
-        """The sum of all terms, in their order."""
+        """Sum of all terms, in their order."""
         return functools.reduce(operator.add, self.terms.values())
 
 
@@ -82,10 +95,19 @@ class SGDStep(NamedTuple):
 
 
 class Algorithm(Protocol):
-    """Defines the loss. Made in the learner's process by a factory(flags, policy, rng):
+    """Defines the loss: targets, losses and modules of a learning algorithm, called by the Learner.
 
-    flags: LearningFlags. policy: BuiltPolicy, the network on its device. rng: np.random.Generator for
-    whatever is drawn per minibatch; its state is saved with checkpoints.
+    For example, PPO with a further loss:
+
+        class SmallValues(PPO):
+            def losses(self, minibatch, evaluation, targets):
+                losses = super().losses(minibatch, evaluation, targets)
+                values = evaluation.unrolled.values[:-1][minibatch.own]
+                return losses._replace(terms={**losses.terms, "size": 0.01 * (values**2).mean()})
+
+    It is made in the learner's process by the factory(flags, policy, rng) of `register_algorithm`: `flags`
+    are LearningFlags; `policy` is a BuiltPolicy, the network on its device; `rng` is a np.random.Generator
+    for whatever is drawn per minibatch, whose state is saved with checkpoints.
 
     For every new batch, the Learner calls `earlier_batches`. For every minibatch, it calls `targets` (or once
     before the first minibatch, see `fixes_targets`), updates the statistics of returns, calls `losses`, makes
@@ -93,13 +115,13 @@ class Algorithm(Protocol):
     state.
 
     With --learners_per_policy, each learner gets a share of every minibatch. Losses must then be means over
-    the steps where `own` is True, which the Learner weights. Other statistics of a minibatch, such as the
-    mean of advantages, must be summed with `policy.total`.
+    the steps where `Batch.own` is True, which the Learner weights. Other statistics of a minibatch, such as
+    the mean of advantages, must be summed with `policy.total`.
     """
 
     @property
     def modules(self) -> Mapping[str, nn.Module]:
-        """Modules beside the policy's network, by their names in checkpoints; the same at every call.
+        """Name in checkpoints -> module beside the policy's network; the same at every call.
 
         Their parameters are optimised unless requires_grad is False; the gradient of each module is clipped
         separately. The modules are saved and resumed, and copied by population-based training.
@@ -113,27 +135,49 @@ class Algorithm(Protocol):
         """
 
     def set_flags(self, flags: LearningFlags) -> None:
-        """Uses other flags from now on, after population-based training has changed some."""
+        """Replaces the flags, after population-based training has changed some.
+
+        Args:
+            flags: All flags of learning from now on.
+        """
 
     def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
         """Returns earlier batches to train on again before this new one; usually none.
 
-        With --learners_per_policy, `batch` is this learner's share; all learners must return equally many.
+        Args:
+            batch: The new batch. With --learners_per_policy, it is this learner's share; all learners must
+                return equally many.
         """
 
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:
-        """Returns targets for a batch or minibatch; no gradient must flow through them."""
+        """Returns targets for a batch or minibatch; no gradient must flow through them.
+
+        Args:
+            batch: Trajectories [T, B].
+            evaluation: Outputs of the network for the batch.
+        """
 
     def losses(self, minibatch: Batch, evaluation: Evaluation, targets: Targets) -> Losses:
-        """Returns the losses. Steps where `minibatch.own` is False must have no effect on them."""
+        """Returns the losses of a minibatch, without an effect of steps where `minibatch.own` is False.
+
+        Args:
+            minibatch: Trajectories [T, B].
+            evaluation: Outputs of the network for the minibatch, with gradients.
+            targets: What `targets` returned for these trajectories.
+        """
 
     def after_step(self, version: int) -> None:
-        """Called after each SGD step, also after a skipped one. version: SGD steps so far, with this one."""
+        """Called after each SGD step, also after a skipped one.
+
+        Args:
+            version: Number of SGD steps so far, including this one.
+        """
 
     def summaries(self, step: SGDStep) -> dict[str, float]:
-        """Returns values for TensorBoard, in addition to the losses, by tag under train/.
+        """Returns numbers for TensorBoard, in addition to the losses, by tag under train/.
 
-        At least one step of the minibatch is valid.
+        Args:
+            step: The SGD step to describe; at least one step of its minibatch is valid.
         """
 
 
@@ -141,10 +185,8 @@ class Algorithm(Protocol):
 def evaluation_summaries(
     minibatch: Batch, evaluation: Evaluation, numbers: Mapping[str, Tensor] | None = None
 ) -> dict[str, float]:
-    """Returns summaries of policy and critic that suit any algorithm, with the tags of v1.
-
-    numbers: the algorithm's own summaries, scalars by tag, which are added.
-    """
+    """Returns summaries of policy and critic that suit any algorithm, with the tags of v1. numbers: further
+    summaries to add, tag -> scalar."""
     valid = minibatch.own
     values = evaluation.unrolled.values[:-1]
     ratio = evaluation.log_ratios.exp()[valid]

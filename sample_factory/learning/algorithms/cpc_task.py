@@ -27,7 +27,7 @@ CPC_COEFF = 0.1
 
 
 class ActionEmbedding(nn.Module):
-    """Embeds actions: a table for each discrete component, a linear layer for all boxes, concatenated."""
+    """Embeds actions: concatenates a table lookup per discrete component and a linear layer of all boxes."""
 
     def __init__(self, layout: ActionLayout):
         super().__init__()
@@ -48,7 +48,7 @@ class ActionEmbedding(nn.Module):
 
 
 class ActionConditionalCPC(nn.Module):
-    """Predicts from a belief and the actions that follow it, and compares predictions with observations.
+    """Predicts from a belief and the actions after it, and scores how well observations match predictions.
 
     belief_size, encoding_size: sizes of the outputs of the core and of the encoder. All tensors are float32.
     """
@@ -89,7 +89,7 @@ class ActionConditionalCPC(nn.Module):
 
 
 def make_cpc(model: ActorCritic) -> ActionConditionalCPC:
-    """Returns the networks of the task for the actor's tower of the model."""
+    """Returns the networks of the CPC task, with the sizes of the model's actor tower."""
     assert isinstance(model, TowerActorCritic), "--use_cpc is refused for other networks"
     tower = model.each_tower()[0]
     cpc = ActionConditionalCPC(model.layout, tower.core.out_size, out_size(tower.encoder))
@@ -126,12 +126,12 @@ def draw_comparisons(
 
 
 def usable_comparisons(comparisons: Comparisons, valid: Tensor, ended: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns which observations may be compared: the right ones, bool [S, K, B], and the wrong [S, K, B, N].
+    """Returns which comparisons count, bool: with right observations [S, K, B], with wrong ones [S, K, B, N].
 
     All steps from the start to the right observation have to be valid and of one episode. Wrong observations
     have to be of valid steps other than the right one.
     valid, ended: bool [T, B]; ended: the episode ends with this step. The last observation, at T, counts as
-    valid: no agent has acted on it yet.
+        valid: no agent has acted on it yet.
     """
     num_columns = valid.shape[1]
     valid_observation = torch.cat([valid, torch.ones_like(valid[:1])])
@@ -144,9 +144,9 @@ def usable_comparisons(comparisons: Comparisons, valid: Tensor, ended: Tensor) -
 
 
 def contrastive_loss(right_logits: Tensor, wrong_logits: Tensor, usable: tuple[Tensor, Tensor]) -> Tensor:
-    """Returns the binary cross-entropy of the classifier: mean over right plus mean over wrong observations.
+    """Returns the binary cross-entropy, averaged over right observations plus averaged over wrong ones.
 
-    Guessing gives 2 log 2; it is 0 where no comparison is usable.
+    Guessing gives 2 log 2; the loss is 0 where no comparison is usable.
     right_logits [S, K, B], wrong_logits [S, K, B, N]: log-odds that the observation is the right one.
     usable: from `usable_comparisons`.
     """
@@ -162,7 +162,7 @@ def cpc_loss(
     unrolled: NetworkOutput,
     rng: np.random.Generator,
 ) -> Tensor:
-    """Returns the weighted loss of the task for a minibatch; its gradient reaches encoder and core."""
+    """Returns the weighted loss of the CPC task, a scalar; its gradient reaches encoder and core."""
     assert unrolled.beliefs is not None and unrolled.encodings is not None, "the built-in network has both"
     actions = minibatch.actions
     num_steps, num_trajectories = minibatch.own.shape

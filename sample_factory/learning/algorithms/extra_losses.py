@@ -20,9 +20,9 @@ MAX_SYMMETRIC_KL = 30.0
 def exploration_loss(name: str, distribution: ActionDistribution, valid: Tensor) -> Tensor:
     """Returns the --exploration_loss `name`, which keeps a policy from becoming deterministic too early.
 
-    entropy: minus the mean entropy over the valid rows (bool, of the batch shape).
-    symmetric_kl: the mean of (KL(pi || u) + KL(u || pi)) / 2, u uniform; for discrete actions. At most
-        MAX_SYMMETRIC_KL, since it is unbounded as the probability of any action goes to 0.
+    "entropy" is minus the mean entropy over the valid rows (bool, of the batch shape). "symmetric_kl" is the
+    mean of (KL(pi || u) + KL(u || pi)) / 2 with the uniform distribution u, for discrete actions; it is at
+    most MAX_SYMMETRIC_KL, since it is unbounded as the probability of any action goes to 0.
     """
     if name == "entropy":
         return -masked_mean(distribution.entropy(), valid)
@@ -30,10 +30,8 @@ def exploration_loss(name: str, distribution: ActionDistribution, valid: Tensor)
 
 
 class BuiltInAlgorithm:
-    """The part of an `Algorithm` that the built-in ones share. By default it uses each batch once.
-
-    Has the losses of --exploration_loss_coeff, --kl_loss_coeff and --use_cpc.
-    """
+    """Base of the built-in algorithms: adds the losses of --exploration_loss_coeff, --kl_loss_coeff and
+    --use_cpc, and uses each batch once by default."""
 
     def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
         self._flags = flags
@@ -82,5 +80,5 @@ class BuiltInAlgorithm:
         return evaluation_summaries(step.minibatch, step.evaluation, numbers)
 
     def own_summaries(self, step: SGDStep) -> dict[str, Tensor]:
-        """Returns what only this algorithm has: scalars by tag, without a gradient; defined by subclasses."""
+        """Returns further summaries of a subclass: tag -> scalar, without a gradient."""
         raise NotImplementedError

@@ -37,7 +37,7 @@ class CircularBuffer:
     """
 
     def __init__(self, num_batches: int, num_uses: int):
-        """num_batches: N. num_uses: K."""
+        """num_batches: N, the batches to keep. num_uses: K, how often each batch is used."""
         later = range(num_uses - 1, 0, -1)
         self._ages = [round(use * (num_batches - 1) / (num_uses - 1)) for use in later]  # in batches
         self._batches: deque[Batch] = deque(maxlen=max(self._ages, default=-1) + 1)  # the newest one first
@@ -49,7 +49,8 @@ class CircularBuffer:
 
 
 class IMPACT(BuiltInAlgorithm):
-    """An `Algorithm` that trains on each batch several times. The buffer of batches is not saved.
+    """IMPACT: trains on each batch several times, corrected towards a slow target network. The buffer of
+    batches is not saved.
 
     V-trace corrects from the policy that acted to the target network, with the values of the current network
     (section 3.1; so does RLlib, rllib/algorithms/appo/torch/appo_torch_learner.py). The surrogate is the

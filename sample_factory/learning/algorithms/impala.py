@@ -15,7 +15,7 @@ from sample_factory.learning.batch import Batch
 
 
 class IMPALA(BuiltInAlgorithm):
-    """An `Algorithm`: the gradient of section 4.2, rho_t (r_t + gamma v_{t+1} - V(x_t)) grad log pi(a_t|x_t).
+    """IMPALA, with the gradient of section 4.2: rho_t (r_t + gamma v_{t+1} - V(x_t)) grad log pi(a_t|x_t).
 
     As in the paper and in TorchBeast, losses are sums over a minibatch. They are computed as --batch_size
     times the mean, so that masked steps do not change the step size. The value loss is 1/2 (v_t - V(x_t))^2.

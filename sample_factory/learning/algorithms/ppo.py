@@ -16,11 +16,11 @@ from sample_factory.learning.batch import Batch
 
 
 class PPO(BuiltInAlgorithm):
-    """An `Algorithm`; the value of --algo is APPO."""
+    """PPO with targets by GAE or V-trace, known as --algo=APPO."""
 
     @property
     def fixes_targets(self) -> bool:
-        """True with GAE. Targets of V-trace depend on the ratios, and change with every SGD step."""
+        """True with GAE. V-trace's targets depend on the ratios pi / mu, which change in every SGD step."""
         return not self._flags.with_vtrace
 
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:

@@ -16,14 +16,26 @@ from sample_factory.models.policy_spec import BuiltPolicy
 
 
 class Targets(NamedTuple):
-    """Targets of policy and critic. No gradient flows through them."""
+    """Targets of policy and critic; no gradient flows through them. T steps of B trajectories, float32.
 
-    advantages: Tensor  # [T, B] float32, not normalised
-    returns: Tensor  # [T, B] float32, on the scale of rewards
-    extra: Mapping[str, Tensor] = {}  # further targets of an algorithm, [T or T+1, B, ...]
+    For example `Targets(advantages, advantages + values)`.
+
+    Attributes:
+        advantages: [T, B], not normalised.
+        returns: [T, B], on the scale of rewards.
+        extra: Name -> a further target of the algorithm, [T or T+1, B, ...].
+    """
+
+    advantages: Tensor
+    returns: Tensor
+    extra: Mapping[str, Tensor] = {}
 
     def select(self, columns: np.ndarray) -> "Targets":
-        """Returns the targets of trajectories `columns`, [n] int64."""
+        """Returns the targets of some trajectories.
+
+        Args:
+            columns: Indices of the trajectories, [n] int64.
+        """
         on_device = torch.from_numpy(columns).to(self.returns.device)
         extra = {name: tensor.index_select(1, on_device) for name, tensor in self.extra.items()}
         advantages = self.advantages.index_select(1, on_device)
@@ -37,16 +49,14 @@ def unnormalized_values(model: ActorCritic, values: Tensor) -> Tensor:
 
 
 def normalized_returns(model: ActorCritic, targets: Targets) -> Tensor:
-    """Returns the returns on the scale of the critic's predictions."""
+    """Returns the targets' returns on the critic's normalised scale, [T, B]."""
     normalizer = model.returns_normalizer
     return targets.returns if normalizer is None else normalizer.normalize(targets.returns)
 
 
 def vtrace_targets(flags: LearningFlags, batch: Batch, values: Tensor, log_ratios: Tensor) -> Targets:
-    """Returns V-trace targets.
-
-    values: [T+1, B], on the scale of rewards, the last one to bootstrap from. log_ratios: [T, B].
-    """
+    """Returns advantages and returns by V-trace. values: [T+1, B], on the scale of rewards; the last one is
+    bootstrapped from. log_ratios: [T, B]."""
     log_ratios = torch.where(batch.own, log_ratios, 0.0)
     result = vtrace(
         log_ratios,
@@ -59,16 +69,17 @@ def vtrace_targets(flags: LearningFlags, batch: Batch, values: Tensor, log_ratio
 
 
 def gae_targets(flags: LearningFlags, batch: Batch, values: Tensor) -> Targets:
-    """Returns GAE advantages and TD(lambda) targets. values: as in `vtrace_targets`."""
+    """Returns advantages by GAE and TD(lambda) returns. values: [T+1, B], on the scale of rewards."""
     return Targets(*gae(*transitions(flags, batch, values), flags.gae_lambda))
 
 
 def transitions(
     flags: LearningFlags, batch: Batch, values: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Returns values, next_values, rewards, discounts and continues, see algo/advantages.py.
+    """Returns values, next_values, rewards, discounts and continues, each [T, B], for the functions of
+    algo/advantages.py.
 
-    Masked steps get finite numbers, and sums end before them. values: as in `vtrace_targets`.
+    Masked steps get finite numbers, and sums end before them. values: [T+1, B], on the scale of rewards.
     """
     v_t = values[:-1]
     v_tp1 = values[1:]
@@ -89,7 +100,7 @@ def transitions(
 
 
 class TargetNetwork:
-    """A copy of a policy's network, as it was after an earlier SGD step. `module` has to be saved."""
+    """A copy of a policy's network as it was after an earlier SGD step; `module` has to be saved."""
 
     def __init__(self, policy: BuiltPolicy):
         self._online = policy.model

@@ -44,19 +44,17 @@ DUAL_SPEED = 10.0
 
 
 class Duals(nn.Module):
-    """Temperature and multipliers, trained by their own optimizer.
-
-    A step of Adam moves a parameter by about the learning rate, and a dual by DUAL_SPEED times as much.
-    """
+    """The temperature and the multipliers of V-MPO: positive scalars, trained by their own optimizer. A step
+    of Adam moves a parameter by about the learning rate, and a dual by DUAL_SPEED times as much."""
 
     def __init__(self, first: Mapping[str, float]):
-        """first: values at the start, by name."""
+        """first: name -> initial value of each dual."""
         super().__init__()
         parameters = {name: nn.Parameter(torch.tensor(value / DUAL_SPEED)) for name, value in first.items()}
         self.parameters_by_name = nn.ParameterDict(parameters)
 
     def value(self, name: str) -> Tensor:
-        """Returns a dual, a scalar above 0."""
+        """Returns the value of a dual, a differentiable scalar above 0."""
         value: Tensor = DUAL_SPEED * self.parameters_by_name[name]
         return value
 
@@ -68,7 +66,7 @@ class Duals(nn.Module):
 
 
 class VMPO(BuiltInAlgorithm):
-    """An `Algorithm`: losses of sections 4.1 and 4.2, with bootstrapped returns and no importance weights.
+    """V-MPO, with the losses of sections 4.1 and 4.2, bootstrapped returns and no importance weights.
 
     It uses the better half of each minibatch. Limits hold for whole actions: for the sum over all discrete
     components, and for the sum over all continuous dimensions.
@@ -148,10 +146,10 @@ class VMPO(BuiltInAlgorithm):
 
 
 def kl_parts(old: Any, new: Any) -> dict[str, Tensor]:
-    """Returns the parts of KL(old || new) of two distributions over the same actions, each [...].
+    """Splits KL(old || new) of two distributions over the same actions into its parts, by name, each [...].
 
-    "discrete": the divergence of the discrete choices. "mean" and "covariance", of Boxes: KL(old || q), where
-    q is `old` with only the mean, or only the covariance, of `new` (Song et al. 2020, section 4.2.2).
+    "discrete" is the divergence of the discrete choices. "mean" and "covariance" are for Boxes: KL(old || q),
+    where q is `old` with only the mean, or only the covariance, of `new` (Song et al. 2020, section 4.2.2).
     """
     if isinstance(old, MixedActions):
         return {**kl_parts(old.discrete, new.discrete), **kl_parts(old.box, new.box)}

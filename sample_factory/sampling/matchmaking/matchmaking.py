@@ -117,10 +117,6 @@ class MatchmakingError(PermanentFailure):
 def register_matchmaking(name: str, factory: MatchmakingFactory | str) -> None:
     """Makes a rule for who plays whom available as --matchmaking=name.
 
-    factory(setup), for example a class, is called in a rollout worker for each of its envs with a
-    `MatchSetup`; it returns a `Matchmaking`. A "module:attribute" string is imported in the rollout workers.
-    What it returns is checked: anything but one player for each agent ends the run as a MatchmakingError.
-
     For example, where policy 0 always has the first seat:
 
         class FirstSeat:
@@ -132,6 +128,13 @@ def register_matchmaking(name: str, factory: MatchmakingFactory | str) -> None:
                 return [0, *others]
 
         sample_factory.register_matchmaking("first_seat", FirstSeat)
+
+    Args:
+        name: Value of the flag --matchmaking.
+        factory: A class or function factory(setup) that returns a `Matchmaking`. It is called in a rollout
+            worker for each of its envs with a `MatchSetup`. A "module:attribute" string is imported there.
+
+    If a match has anything but one player for each agent, the run ends with a MatchmakingError.
     """
     _REGISTRY.register(name, factory)
 
