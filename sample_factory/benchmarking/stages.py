@@ -4,7 +4,6 @@ The command writes figures, which give the speed; the use of CPU and memory is l
 """
 
 import collections
-import contextlib
 import math
 import shlex
 import signal
@@ -23,9 +22,9 @@ from sample_factory.config.flags import NEVER
 from sample_factory.monitoring.bottleneck import PARTS
 from sample_factory.monitoring.figures import Figures, read_figures
 from sample_factory.runtime import cpu
-from sample_factory.runtime.child import kill_group
 from sample_factory.runtime.failures import CommandFailed
 from sample_factory.runtime.gpu import gpu_busy
+from sample_factory.runtime.programs import Program
 
 # Stage -> what it is called.
 STAGES = {
@@ -168,15 +167,7 @@ def run_program(
     usages: list[Usage] = []
     end = time.monotonic() + limit_seconds
     with open(output_file, "wb") as output:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            # A terminal's Ctrl+C must reach this process only, which then sends one SIGINT to the command: a
-            # second one would mean "stop at once".
-            start_new_session=True,
-        )
+        process = Program(command, output)
     try:
         while process.poll() is None and time.monotonic() < end:
             try:
@@ -186,7 +177,7 @@ def run_program(
                     usages.append(usage)
         exit_code = process.poll()
     finally:
-        end_program(process)
+        process.end(*GRACE_SECONDS)
     return exit_code, output_file.read_text(errors="replace"), usages
 
 
@@ -222,19 +213,6 @@ def role_of(name: str) -> str:
     """Returns the role of a process by the name that `top` shows: "policy_worker_0" -> "policy_worker"."""
     role = name.rstrip("_0123456789")
     return role if role in (*PARTS, SAMPLER) else OTHERS
-
-
-def end_program(process: "subprocess.Popen[bytes]") -> None:
-    """Sends SIGINT, then SIGTERM, then kills the group of a process that has not ended yet."""
-    try:
-        for number, seconds in GRACE_SECONDS:
-            process.send_signal(number)  # does nothing once the process has ended
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(seconds)
-    finally:  # also when a second Ctrl+C ends the wait
-        if process.poll() is None:
-            kill_group(process.pid)
-            process.wait()
 
 
 def measure(

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Protocol
 from sample_factory.config.flags import ConfigError
 from sample_factory.runner.run_job import Job
 from sample_factory.runner.runner_flags import RunnerFlags
-from sample_factory.runtime.child import kill_group
+from sample_factory.runtime.programs import Program
 from sample_factory.runtime.registry import Registry, WrongPath, import_attribute
 from sample_factory.runtime.safe_files import open_file
 
@@ -82,7 +81,7 @@ class ProcessBackend:
             raise ConfigError(f"--num_gpus={flags.num_gpus}: {GPUS}={visible} has only {len(names)}")
         self._gpus = names[: flags.num_gpus]
         self._gpu_of: dict[str, str] = {}  # the names of running jobs -> their GPUs
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._running: dict[str, Program] = {}
 
     def adopt(self, job: Job) -> bool:
         """Returns False: jobs end with the runner that has started them."""
@@ -98,14 +97,8 @@ class ProcessBackend:
             env[GPUS] = min(self._gpus, key=list(self._gpu_of.values()).count)  # with the fewest jobs
             self._gpu_of[job.name] = env[GPUS]
         with open_file(job.log, "ab") as log:
-            self._running[job.name] = subprocess.Popen(
-                [sys.executable, "-m", "sample_factory.runner.run_job", str(job.order)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=env,
-                start_new_session=True,  # Ctrl+C on the terminal reaches the runner alone, which forwards it
-            )
+            command = [sys.executable, "-m", "sample_factory.runner.run_job", str(job.order)]
+            self._running[job.name] = Program(command, log, env)
 
     def unfinished(self) -> Collection[str]:
         for name in [name for name, process in self._running.items() if process.poll() is not None]:
@@ -120,5 +113,4 @@ class ProcessBackend:
     def close(self) -> None:
         """Kills what is still running."""
         for name in self.unfinished():
-            kill_group(self._running[name].pid)
-            self._running[name].wait()
+            self._running[name].end()

@@ -1,7 +1,7 @@
 """Runs jobs as tasks of Ray: on a cluster, or on this machine."""
 
 import os
-import subprocess
+import signal
 import sys
 import time
 from collections.abc import Collection, Mapping
@@ -12,6 +12,7 @@ from sample_factory.runner.backend import GPUS
 from sample_factory.runner.run_job import Job
 from sample_factory.runner.runner_flags import RunnerFlags
 from sample_factory.runtime.local_ray import LocalRay, find_cluster
+from sample_factory.runtime.programs import Program
 
 STORE_BYTES = 80 * 2**20  # near Ray's minimum; no data goes through Ray
 POLL_SECONDS = 0.2
@@ -90,17 +91,11 @@ def _run_on_worker(order: str, values: Mapping[str, str | None]) -> None:
     env = {**os.environ, THREADS: values[THREADS]}
     if env.get(GPUS) == "":
         env[GPUS] = values[GPUS]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sample_factory.runner.run_job", order],
-        stdin=subprocess.DEVNULL,
-        env={name: value for name, value in env.items() if value is not None},
-        start_new_session=True,
-    )
+    command = [sys.executable, "-m", "sample_factory.runner.run_job", order]
+    process = Program(command, env={name: value for name, value in env.items() if value is not None})
     try:
         # Not process.wait(): Ray interrupts the interpreter, not a call of the system.
         while process.poll() is None:
             time.sleep(POLL_SECONDS)
     finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait()
+        process.end((signal.SIGTERM, None))

@@ -5,18 +5,16 @@ which every backend starts on the machine where the run is to be, writes the sta
 
 1. The output of the command is appended to the log of the job, its result is in the state file.
 2. SIGTERM, SIGINT and SIGHUP are forwarded as SIGTERM: a training run saves and stops.
-3. If the process that has started this one dies, or this one dies, the command gets SIGTERM.
+3. If this process dies, the command gets SIGTERM; so does this process if its backend dies, see Program.
 """
 
-import ctypes
 import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +25,7 @@ from sample_factory.config.experiment_folder import (
     write_atomically,
 )
 from sample_factory.config.flags import ConfigError
+from sample_factory.runtime.programs import Program
 from sample_factory.runtime.safe_files import open_file
 
 FOLDER = "runner"  # in the folder of the grid: orders, states and logs
@@ -39,7 +38,6 @@ STOPPED = "stopped"  # by a signal; the next start resumes it
 FAILED = "failed"
 ENDS = (FINISHED, STOPPED, FAILED)
 
-PR_SET_PDEATHSIG = 1  # of Linux's prctl
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 PYTHON = ("python", "python3")
 
@@ -173,28 +171,21 @@ def _read(path: Path) -> dict[str, Any] | None:
     return read_json(path) if os.path.lexists(path) else None
 
 
-def end_with_parent() -> Callable[[], Any]:
-    """Returns a function that makes the process which calls it get SIGTERM when its parent ends."""
-    prctl = ctypes.CDLL(None).prctl  # looked up before a fork
-    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
 def run_job(job: Job) -> JobState:
     """Runs the command of a job and returns its last state, which is written to the state file."""
     began = time.time()
-    process: subprocess.Popen[bytes] | None = None
+    process: Program | None = None
     is_stopped = False
 
     def stop(*_: Any) -> None:
         """A signal handler."""
         nonlocal is_stopped
         is_stopped = True
-        if process is not None and process.poll() is None:
+        if process is not None:
             process.send_signal(signal.SIGTERM)
 
     for number in SIGNALS:
         signal.signal(number, stop)
-    end_with_parent()()
     before = job.read_state()  # a job may queue itself again, so the runner does not know it
     seconds = 0.0 if before is None else before.seconds
     host = socket.gethostname()
@@ -204,14 +195,12 @@ def run_job(job: Job) -> JobState:
     try:
         job.result.unlink(missing_ok=True)  # of an earlier attempt
         with open_file(job.log, "ab") as output:
-            process = subprocess.Popen(
+            process = Program(
                 [sys.executable if program in PYTHON else program, *words],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=job.cwd,
-                env={**os.environ, **job.env_vars, RESULT_WITHOUT_FOLDER: str(job.result.absolute())},
-                preexec_fn=end_with_parent(),
+                output,
+                {**os.environ, **job.env_vars, RESULT_WITHOUT_FOLDER: str(job.result.absolute())},
+                job.cwd,
+                own_session=False,  # a backend kills this process and the command together
             )
     except OSError as error:
         state = state._replace(state=FAILED, reason=f"cannot start {program}: {error.strerror}")

@@ -28,6 +28,7 @@ from sample_factory.runtime.failures import (
 from sample_factory.runtime.launch import ChildOptions, Factory, Process, launch
 from sample_factory.runtime.log import log, show_warning_of
 from sample_factory.runtime.marked_processes import kill_marked, new_mark
+from sample_factory.runtime.programs import kill_group
 from sample_factory.runtime.template import LOST
 
 __all__ = ["Child", "ChildContext", "ChildFailed", "ChildOptions", "PermanentFailure", "call_in_child"]
@@ -318,13 +319,6 @@ def _send_kills(running: list[Child]) -> None:
         kill_group(child.pid)
     if running:
         kill_marked(*[child._mark for child in running])
-
-
-def kill_group(pid: int) -> None:
-    """In the parent: sends SIGKILL to the process group that a child leads."""
-    # The group may be empty, or hold processes of another account only.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
 
 
 def _describe_exit(exit_code: int) -> str:

@@ -1,11 +1,11 @@
 """The Ray backend, with a real Ray on this machine."""
 
-import subprocess
 import sys
 import types
 
 import pytest
 
+from sample_factory.runner import ray_tasks
 from sample_factory.runner.ray_tasks import RayBackend
 from sample_factory.runner.run import main
 from sample_factory.runner.run_job import Job
@@ -62,11 +62,11 @@ def test_a_job_that_asked_for_no_gpu_sees_the_gpus_of_the_runner(monkeypatch, tm
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     seen = []
 
-    def start(command, env, **_):
+    def start(command, env):
         seen.append(env.get("CUDA_VISIBLE_DEVICES"))
-        return types.SimpleNamespace(poll=lambda: 0)
+        return types.SimpleNamespace(poll=lambda: 0, end=lambda request: None)
 
-    monkeypatch.setattr(subprocess, "Popen", start)
+    monkeypatch.setattr(ray_tasks, "Program", start)
     backend = RayBackend(RunnerFlags(max_parallel=1), tmp_path)
     backend.start(Job([], tmp_path / "run", tmp_path, {}))
     backend.close()
