@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from sample_factory.config.command import TRAIN, Command
 from sample_factory.config.experiment_folder import SAVED_NAMES, experiment_folder, write_atomically
+from sample_factory.config.flag_parser import nearest_flag
 from sample_factory.config.flags import section_fields, shortened
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.monitoring_flags import EvaluationFlags, MonitoringFlags
@@ -26,7 +27,6 @@ from sample_factory.config.sections import (
     flat_values,
 )
 from sample_factory.config.trust import signed
-from sample_factory.config.unknown_flags import suggestion
 from sample_factory.config.versions import VERSIONS_KEY, versions
 from sample_factory.runtime.log import log
 
@@ -53,7 +53,7 @@ class FlagNamespace(argparse.Namespace):
             return vars(self)[flag]
         if name in RETIRED_DEFAULTS:
             return RETIRED_DEFAULTS[name]
-        hint = "" if name.startswith("_") else suggestion(name, vars(self)).replace("--", "")
+        hint = "" if name.startswith("_") else nearest_flag(name, vars(self)).replace("--", "")
         raise AttributeError(f"cfg has no flag {name}{hint}")
 
     def __setattr__(self, name: str, value: Any) -> None:

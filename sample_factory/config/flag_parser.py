@@ -5,10 +5,13 @@ import copy
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from sample_factory.config.flags import NEVER, ConfigError, FlagType, section_fields
+from sample_factory.runtime.registry import did_you_mean
+
+NEAR = 0.7  # similarity below which a flag is no suggestion
 
 
 def parse_bool(text: str) -> bool:
@@ -21,17 +24,14 @@ def parse_bool(text: str) -> bool:
 
 def parse_int(text: str) -> int:
     """Parses an integer, also in the forms 4_000_000 and 4e6."""
-    hint = ""
-    if "," in text:
-        hint = "; separate several values by spaces, and groups of digits by _"
-    elif text[:1].isdigit() and text[-1] in "kKmMbB":
-        hint = "; write for example 1_000_000 or 1e6"
     try:
         value = float(text) if any(mark in text.lower() for mark in ("e", ".")) else int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an integer{hint}") from None
+        value = math.nan
     if not math.isfinite(value) or value != int(value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not an integer")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not an integer; write for example 1_000_000 or 1e6, and spaces between several"
+        )
     return int(value)
 
 
@@ -95,16 +95,32 @@ def parse_known(
     try:
         return parse(list(argv))
     except argparse.ArgumentError as error:
-        raise ConfigError(explain(error)) from None
+        raise ConfigError(str(error).removeprefix("argument ")) from None
 
 
-def explain(error: argparse.ArgumentError) -> str:
-    """Returns a message for a value that is missing or of the wrong type."""
-    names = (error.argument_name or "").split("/")
-    name = next((name for name in names if name.startswith("--")), names[0])
-    if "expected one argument" in str(error) or "expected 1 argument" in str(error):
-        return f"{name} needs a value: {name}=VALUE"
-    return f"{name}: {error.message}"
+def parse_all(
+    parser: argparse.ArgumentParser, argv: Sequence[str], intermixed: bool = False, hint: str = ""
+) -> dict[str, Any]:
+    """Returns flag -> value. Raises ConfigError for a bad value, and for arguments that are no flags, with
+    the flags that were probably meant and the hint."""
+    typed, rest = parse_known(parser, argv, intermixed)
+    known = [option.lstrip("-") for action in parser._actions for option in action.option_strings]
+    flags = [word for word in rest if word.startswith("-") and not word[1:2].isdigit()]
+    if flags:
+        texts = [f"unknown flag {word}{nearest_flag(word.partition('=')[0], known)}" for word in flags]
+        raise ConfigError("; ".join(texts) + hint)
+    if rest:
+        raise ConfigError(f"unexpected argument {rest[0]}: write --flag=value, as in --env=doom_basic{hint}")
+    return vars(typed)
+
+
+def nearest_flag(name: str, known: Iterable[str]) -> str:
+    """Returns the end of a message about an unknown flag: the nearest known one, if there is any.
+
+    name: as typed; dashes count as underscores, and PufferLib's `--train.gamma` as gamma.
+    """
+    plain = name.lstrip("-").rpartition(".")[2].replace("-", "_")
+    return did_you_mean(plain, known, NEAR, "--")
 
 
 def add_flags(parser: argparse.ArgumentParser, section: type) -> None:

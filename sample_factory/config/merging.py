@@ -7,10 +7,10 @@ from typing import Any
 from sample_factory.config.config import Change, Config, Resumed
 from sample_factory.config.consistency import check_consistency
 from sample_factory.config.experiment_folder import PROVENANCE_KEYS, SAVED, was_saved
+from sample_factory.config.flag_parser import nearest_flag
 from sample_factory.config.flags import ConfigError, Layer, check_values, coerce
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.sections import RETIRED_FLAGS, TRAINING_SECTIONS
-from sample_factory.config.unknown_flags import suggestion
 
 COMMAND_LINE = "command line"
 # They name the experiment or say how to run this time, so they are no change of an experiment.
@@ -88,7 +88,7 @@ def _read_layer(
         elif is_saved or key in RETIRED_FLAGS:
             unknown[key] = value
         else:
-            hint = suggestion(key, flag_of).replace("--", "")  # the keys of a file have no dashes
+            hint = nearest_flag(key, flag_of).replace("--", "")  # the keys of a file have no dashes
             raise ConfigError(f"{layer.source}: unknown flag {key}{hint}")
     return values, unknown
 

@@ -26,13 +26,12 @@ from sample_factory.config.experiment_folder import (
     read_saved,
     was_saved,
 )
-from sample_factory.config.flag_parser import add_flags, envs_as_levels, make_parser, parse_known
+from sample_factory.config.flag_parser import add_flags, envs_as_levels, make_parser, parse_all, parse_known
 from sample_factory.config.flags import ConfigError, Layer, check_values, coerce, shortened
 from sample_factory.config.help import EVERYTHING, command_help, show
 from sample_factory.config.merging import COMMAND_LINE, all_sections, build_config, changes_of
 from sample_factory.config.sections import OWN_FOLDER, RetiredFlags, RunFlags, flat_values
 from sample_factory.config.trust import TRUST, WANDB_RUN_ID, refuse_code, without_foreign_paths
-from sample_factory.config.unknown_flags import refuse_missing_env, refuse_unknown_flags
 
 # These flags say how to run this time, not what the experiment is: they are never taken from a saved
 # cfg.json, neither of the experiment itself nor of another run. A folder that was overwritten once must not
@@ -48,6 +47,7 @@ NOT_RESUMED_FLAGS = (
     TRUST,
 )
 SCRIPT = "the script"
+UNKNOWN = "; --help=all lists every flag, sample_factory/envs/NOT_LEARNING.md the names in other libraries"
 HELP_FLAGS = {"-h", "--help", f"--help={EVERYTHING}"}
 
 
@@ -128,7 +128,7 @@ def parse_config(
         show(command_help(command, sections, env_name, of_env, everything, follows))
         raise SystemExit(0)
     if family is None:
-        refuse_missing_env(argv, command)
+        raise ConfigError("--env is missing, e.g. --env=doom_basic (--help lists the families of envs)")
     if not must_exist:
         _refuse_other_env(given)
     given = _trusted(given, family.defaults, sections, command.sections)
@@ -277,9 +277,7 @@ def parse_own_flags(argv: Sequence[str], command: Command) -> Any:
         raise SystemExit(0)
     (section,) = command.sections.values()
     parser = _parser_of((section,))
-    typed, rest = parse_known(parser, argv, intermixed=True)
-    refuse_unknown_flags(parser, rest)
-    flags = section(**coerce(section, vars(typed), COMMAND_LINE))
+    flags = section(**coerce(section, parse_all(parser, argv, intermixed=True), COMMAND_LINE))
     check_values(flags)
     return flags
 
@@ -300,9 +298,7 @@ def _parse_typed(argv: Sequence[str], sections: Mapping[str, type]) -> dict[str,
     Raises ConfigError for an unknown flag and for a value of the wrong type.
     """
     parser = _parser_of((*sections.values(), RetiredFlags))
-    typed, rest = parse_known(parser, argv)
-    refuse_unknown_flags(parser, rest, " (--help=all lists every flag)")
-    return vars(typed)
+    return parse_all(parser, argv, hint=UNKNOWN)
 
 
 @functools.lru_cache(maxsize=8)  # making it takes longer than parsing

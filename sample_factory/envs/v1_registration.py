@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sample_factory.config.flag_parser import FlagParser, explain, parse_bool
+from sample_factory.config.flag_parser import FlagParser, parse_bool
 from sample_factory.config.flags import ConfigError, check_json, script_flag
 
 
@@ -35,7 +35,7 @@ class ParserRecorder(FlagParser):
             try:  # argparse converts defaults that are texts
                 default = self._get_value(actions[0], default) if isinstance(default, str) else default
             except argparse.ArgumentError as error:
-                raise ConfigError(f"the default of {explain(error)}") from None
+                raise ConfigError(f"the default of {error}") from None
             defaults[name] = check_json(default, f"the default of --{name}")
         return defaults
 
