@@ -14,14 +14,10 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from pathlib import Path
 
-import pytest
-
 from sample_factory.runtime import start_template, template
-from sample_factory.runtime.marked_processes import VARIABLE, new_mark
 
 MODULES = [
     "sample_factory.training.run",
@@ -91,9 +87,6 @@ def run_programs(
 
 
 def _start(target: Callable, *arguments):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, new_mark())  # with which the server begins, and each process forked from it
-        forkserver.ensure_running()
     process = _processes.Process(target=target, args=arguments)
     process.start()
     return process

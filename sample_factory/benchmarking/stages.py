@@ -210,9 +210,9 @@ def usage_of(pid: int) -> Usage | None:
 
 
 def role_of(name: str) -> str:
-    """Returns the role of a process by the name that `top` shows: "policy_worker_0" -> "policy_worker"."""
-    role = name.rstrip("_0123456789")
-    return role if role in (*PARTS, SAMPLER) else OTHERS
+    """Returns the role of a process by the name that `top` shows: "policy_0_1" -> "policy_worker"."""
+    roles = {role.removesuffix("_worker"): role for role in (*PARTS, SAMPLER)}
+    return roles.get(name.rstrip("_0123456789"), OTHERS)
 
 
 def measure(

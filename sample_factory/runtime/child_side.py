@@ -218,9 +218,9 @@ def _prepare_process(settings: Mapping[str, Any], context: ChildContext, link: "
     how = {name: settings[name] for name in ("log_file", "in_notebook")}
     setup_logging(context.name, level=settings["log_level"], show_warning=show_warning, **how)
     log_python_warnings()
-    # The name that `top` shows. Some sandboxes let nobody write there.
+    # What `ps -e` and `top` show, e.g. "rollout_0"; Linux keeps 15 characters. Some sandboxes forbid it.
     with contextlib.suppress(OSError), open("/proc/self/comm", "w") as comm:
-        comm.write(context.name[:15])
+        comm.write(context.name.replace("_worker", ""))
     # Registered first, hence called last: libraries may end what they have started by themselves.
     atexit.register(kill_marked, settings["mark"])
 

@@ -1,11 +1,9 @@
-"""The program of a template process: `python start_template.py SOCKET MODULES NAME`, started by `Template`.
+"""The program of a template process: `python start_template.py SOCKET MODULES`, started by `Template`.
 
-SOCKET is an inherited file descriptor. MODULES are separated by commas. NAME is what lists of processes show;
-it is padded, since each child writes its own name in its place.
+SOCKET is an inherited file descriptor. MODULES are separated by commas.
 """
 
 import contextlib
-import ctypes
 import gc
 import importlib
 import os
@@ -17,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 MAX_FDS = 250  # with one message; Linux allows 253
-NAME_BYTES = 64
-VARIABLE = b"SAMPLE_FACTORY_CHILD"  # of marked_processes.py, which imports much
 
 
 def main(socket_fd: int, modules: Sequence[str]) -> None:
@@ -106,19 +102,8 @@ def _become_child(settings: Mapping[str, Any], passed: Mapping[int, int]) -> Non
     from sample_factory.runtime import passed_fds
 
     passed_fds.numbers.update(passed)
-    environment = settings["environment"]
-    # Lists of processes and kill_marked read the arguments and the environment with which a program began.
-    stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    arg_end, env_start, env_end = map(int, stat[46:49])  # see proc_pid_stat(5), where they are 49 to 51
-    if arg_end and env_end:
-        name = settings["name"].encode()[: NAME_BYTES - 1]
-        ctypes.memmove(arg_end - 1 - NAME_BYTES, (b"\0" + name).rjust(NAME_BYTES), NAME_BYTES)
-        place = ctypes.string_at(env_start, env_end - env_start).index(VARIABLE + b"=")
-        ctypes.memmove(
-            env_start + place + len(VARIABLE) + 1, settings["mark"].encode(), len(settings["mark"])
-        )
     os.environ.clear()
-    os.environ.update(environment)
+    os.environ.update(settings["environment"])
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()  # otherwise all children would draw the same numbers
 

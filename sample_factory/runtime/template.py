@@ -8,7 +8,6 @@ import contextlib
 import os
 import pickle
 import resource
-import select
 import socket
 import subprocess
 import sys
@@ -19,8 +18,7 @@ from typing import Any
 
 from sample_factory.runtime.failures import ChildFailed
 from sample_factory.runtime.log import log
-from sample_factory.runtime.marked_processes import VARIABLE, new_mark
-from sample_factory.runtime.start_template import MAX_FDS, NAME_BYTES
+from sample_factory.runtime.start_template import MAX_FDS
 
 START_TEMPLATE = str(Path(__file__).with_name("start_template.py"))
 IMPORT_SECONDS = 60.0  # for the imports, which take long from a network file system
@@ -50,22 +48,10 @@ class Template:
         with theirs:
             fd = theirs.fileno()
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    START_TEMPLATE,
-                    str(fd),
-                    ",".join(modules),
-                    "template".rjust(NAME_BYTES),
-                ],
+                [sys.executable, "-P", START_TEMPLATE, str(fd), ",".join(modules)],
                 pass_fds=[fd],
                 stdin=subprocess.DEVNULL,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(sys.path),
-                    **environment,
-                    VARIABLE: new_mark(),
-                },
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
                 process_group=0,  # Ctrl+C in the terminal does not reach it
             )
 
@@ -146,13 +132,14 @@ class ForkedProcess:
     def __init__(self, pid: int, template: Template):
         self.pid = pid
         self._template = template
-        self._pidfd = os.pidfd_open(pid)
+        self._state = os.open(f"/proc/{pid}/stat", os.O_RDONLY)  # read through it, no other process is meant
 
     def has_ended(self) -> bool:
         """Returns whether the process has ended; its process id stays reserved until `wait`."""
-        poller = select.poll()
-        poller.register(self._pidfd, select.POLLIN)
-        return bool(poller.poll(0))
+        try:
+            return os.pread(self._state, 64, 0).rpartition(b") ")[2][:1] in (b"Z", b"X")
+        except ProcessLookupError:  # the template has ended before, and the system has released the id
+            return True
 
     def wait(self) -> int:
         """Releases the id of the process, which has ended, and returns its exit code; minus the number of a
@@ -160,28 +147,18 @@ class ForkedProcess:
 
         Called once.
         """
-        os.close(self._pidfd)
+        os.close(self._state)
         return self._template.exit_code(self.pid)
-
-
-def _has_pidfds() -> bool:
-    """Returns whether Linux (since 5.3) and this build of Python have pidfd_open; conda's builds may not."""
-    try:
-        os.close(os.pidfd_open(os.getpid()))
-    except (AttributeError, OSError):
-        return False
-    return True
 
 
 @contextlib.contextmanager
 def template(modules: Sequence[str], environment: Mapping[str, str]) -> Iterator[None]:
     """Returns a block in which children with `ChildOptions.from_template` are forked from a Template.
 
-    Within another such block, they are forked from the Template of that block. Without pidfd_open, this
-    process could not tell when they end, so each child starts with an interpreter of its own.
+    Within another such block, they are forked from the Template of that block.
     """
     global _current
-    if _current is not None or not _has_pidfds():
+    if _current is not None:
         yield
         return
     _current = Template(modules, environment)

@@ -134,7 +134,7 @@ def test_a_program_that_takes_too_long_is_ended_and_has_no_exit_code(tmp_path):
 
 def test_a_usage_has_the_memory_of_each_process_by_the_role_in_its_name():
     child = (
-        "import time; open('/proc/self/comm', 'w').write('policy_worker_0'); print('named', flush=True)\n"
+        "import time; open('/proc/self/comm', 'w').write('policy_0_1'); print('named', flush=True)\n"
         "time.sleep(60)"
     )
     script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
@@ -155,7 +155,8 @@ def test_a_usage_has_the_memory_of_each_process_by_the_role_in_its_name():
 @pytest.mark.parametrize(
     ("name", "role"),
     [
-        ("rollout_worker_", "rollout_worker"),  # Linux keeps 15 characters
+        ("rollout_12", "rollout_worker"),
+        ("policy_0_1", "policy_worker"),
         ("sampler_12", "sampler"),
         ("learner_0", "learner"),
         ("vizdoom", "others"),

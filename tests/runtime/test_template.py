@@ -3,7 +3,6 @@
 test_child.py tests the promises of Child with it, too.
 """
 
-import errno
 import os
 import select
 import socket
@@ -39,7 +38,7 @@ class Looks(Idle):
         me = psutil.Process()
         numbers = np.random.randint(2**31, size=4).tolist()
         with open("/proc/self/comm") as comm:
-            return me.ppid(), me.cmdline()[-1], comm.read().strip(), me.environ(), numbers
+            return me.ppid(), comm.read().strip(), numbers
 
 
 def results(*names, options=OPTIONS):
@@ -47,7 +46,7 @@ def results(*names, options=OPTIONS):
     for child in children:
         child.start()
     for child in children:
-        assert child.join(15) and child.failure is None, child.failure
+        assert child.join(60) and child.failure is None, child.failure
     return [child.result for child in children]
 
 
@@ -67,14 +66,12 @@ def test_several_threads_may_start_children():
     }
 
 
-def test_forked_children_have_names_and_marks_of_their_own_and_draw_other_numbers():
+def test_forked_children_have_names_of_their_own_and_draw_other_numbers():
     with template(["numpy"], cpu.ONE_THREAD):
-        first, second = results("learner_0", "a_sampler_with_a_very_long_name")
+        first, second = results("policy_worker_0_1", "a_sampler_with_a_very_long_name")
         assert first[0] == second[0] == current()._process.pid
-    assert first[1:3] == ("learner_0", "learner_0")
-    assert second[1:3] == ("a_sampler_with_a_very_long_name", "a_sampler_with_")
-    assert first[3]["SAMPLE_FACTORY_CHILD"] != second[3]["SAMPLE_FACTORY_CHILD"]
-    assert first[4] != second[4]
+    assert (first[1], second[1]) == ("policy_0_1", "a_sampler_with_")
+    assert first[2] != second[2]
 
 
 def test_it_ends_without_a_word_when_its_parent_has_ended_and_read_no_answer():
@@ -90,20 +87,6 @@ def test_it_ends_without_a_word_when_its_parent_has_ended_and_read_no_answer():
 def test_a_child_that_does_not_ask_for_the_template_has_an_interpreter_of_its_own():
     with template([], {}):
         [result] = results("child", options=ChildOptions(one_shot=True))
-    assert result[0] == os.getpid()
-
-
-@pytest.mark.parametrize("of", ["Python", "Linux"])
-def test_without_pidfd_open_children_start_by_themselves(of, monkeypatch):
-    def missing(pid):
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    if of == "Python":
-        monkeypatch.delattr(os, "pidfd_open", raising=False)
-    else:
-        monkeypatch.setattr(os, "pidfd_open", missing)
-    with template([], {}):
-        [result] = results("child")
     assert result[0] == os.getpid()
 
 

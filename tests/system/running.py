@@ -140,13 +140,10 @@ def descendants(process: Program) -> list[psutil.Process]:
 
 
 def child(family: list[psutil.Process], name: str) -> psutil.Process:
-    """Returns the process of a worker; its name ends its command line. LookupError if there is none."""
+    """Returns the process of a worker. LookupError if there is none."""
     for process in family:
-        try:
-            if process.cmdline()[-1:] == [name]:
-                return process
-        except psutil.NoSuchProcess:
-            continue  # ended since it was listed
+        if name_of(process) == name.replace("_worker", ""):
+            return process
     raise LookupError(f"no {name} among {family}")
 
 
