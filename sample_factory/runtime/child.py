@@ -11,7 +11,6 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
 from sample_factory.runtime.child_side import (
-    CLOSED_FILES,
     END_SECONDS,
     ChildContext,
     Finished,
@@ -42,9 +41,6 @@ DUMP_SECONDS = 1.0
 SAFE_TO_SIGNAL_SECONDS = 2.0
 # How much longer than END_SECONDS `run_in_child` waits for the child to end by itself.
 MORE_SECONDS = 1.0
-# How long a child may go on without its connection before that counts as a failure. A process that ends loses
-# its connection first; on a busy machine, its exit code comes seconds later.
-LOST_SECONDS = 3.0
 
 # All children that this process has started, as long as something refers to them.
 _started: "weakref.WeakSet[Child]" = weakref.WeakSet()
@@ -83,7 +79,6 @@ class Child:
         self._process: Process | None = None
         # None before the start, and after the process has closed its end.
         self._connection: Connection[Any, Any] | None = None
-        self._lost_at = 0.0  # when it has become None
         self._exit_code: int | None = None
         self._started_at = 0.0
         self._ready_at: float | None = None
@@ -170,19 +165,9 @@ class Child:
         if self._finished:
             return "its run() returned without a request to stop"
         if exit_code is None:
-            return self._why_lost()
+            return None
         hint = self.options.exit_hint
         return f"{_describe_exit(exit_code)}{'; ' if hint else ''}{hint}"
-
-    def _why_lost(self) -> str | None:
-        """Returns why a process is lost that runs and has closed the connection; None if it is not."""
-        is_lost = self._process is not None and self._connection is None
-        if not is_lost or time.monotonic() - self._lost_at < LOST_SECONDS:
-            return None
-        return (
-            "code that runs in it has replaced its process by another program, e.g. by os.execv; subprocess "
-            "starts a program beside it"
-        )
 
     @property
     def is_permanent_failure(self) -> bool:
@@ -283,7 +268,6 @@ class Child:
         except (EOFError, OSError):
             self._connection.close()
             self._connection = None
-            self._lost_at = time.monotonic()
 
     def _has_ended(self) -> bool:
         if self._exit_code is None and self._process is not None and self._process.has_ended():
@@ -324,11 +308,6 @@ def _send_kills(running: list[Child]) -> None:
 def _describe_exit(exit_code: int) -> str:
     if exit_code == LOST:
         return "ended without a request to stop; the template process had ended before, so why is not known"
-    if exit_code == CLOSED_FILES:
-        return (
-            "code that runs in it has closed the files of the process, e.g. by os.closerange; it should "
-            "close only what it has opened"
-        )
     limit = address_space_limit()
     if exit_code >= 0:
         hint = f"; {limit}" if limit else ""

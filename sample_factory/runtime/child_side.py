@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from typing import Any, BinaryIO, NamedTuple
 
 from sample_factory.runtime import cpu
-from sample_factory.runtime.failures import describe_exception, user_call
+from sample_factory.runtime.failures import describe_exception
 from sample_factory.runtime.log import log, log_python_warnings, setup_logging
 from sample_factory.runtime.marked_processes import kill_marked
 from sample_factory.runtime.registry import resolve
@@ -29,8 +29,6 @@ from sample_factory.runtime.registry import resolve
 BEAT_SECONDS = 1.0
 # Time for a process to end once its work is done. Less than a run gives its workers to stop.
 END_SECONDS = 4.0
-# Exit code of a child whose connection to the parent was closed by user code, so that it can send no reason.
-CLOSED_FILES = 94
 
 
 class Notice(enum.Enum):
@@ -259,25 +257,13 @@ def _watch_parent(settings: Mapping[str, Any], context: ChildContext, link: "_Pa
 def _watch_end(exit_code: int, mark: str) -> None:
     """Runs in a thread: ends a process that still runs END_SECONDS after its work, and logs the cause."""
     time.sleep(END_SECONDS)
-    log.warning("Ended by force, %g s after its work was done: %s", END_SECONDS, _why_not_ended())
+    text = (
+        "Ended by force, %g s after its work was done. `close` of an env should return, and end all threads "
+    )
+    log.warning(text + "that are no daemon threads. The stacks of all threads are on stderr", END_SECONDS)
+    faulthandler.dump_traceback()
     kill_marked(mark)
     os._exit(exit_code)
-
-
-def _why_not_ended() -> str:
-    """Returns what the main thread waits for: a call of user code, another thread, or an atexit function."""
-    calls = {ident: user_call(frame) for ident, frame in sys._current_frames().items()}
-    main = threading.main_thread()
-    if call := calls.get(main.ident or 0):
-        return f"{call} does not return"
-    for thread in threading.enumerate():
-        if not thread.daemon and thread is not main:
-            place = calls.get(thread.ident or 0) or "code of a library"
-            return (
-                f"its thread {thread.name!r} is still in {place}; `close` of the env should end it, or it "
-                "should be a daemon thread"
-            )
-    return "a function registered with atexit does not return"
 
 
 def _kill_own_group(mark: str) -> None:
@@ -290,19 +276,10 @@ class _ParentLink:
 
     def __init__(self, connection: "Connection[Any, Any]"):
         self.connection = connection
-        self._file = os.fstat(connection.fileno())
         self._lock = threading.Lock()
 
     def send(self, message: Message) -> None:
-        """Sends a message to the parent. If the parent has died, logs the content of the message.
-
-        Ends this process with CLOSED_FILES if user code has closed the connection.
-        """
-        try:
-            if not os.path.samestat(os.fstat(self.connection.fileno()), self._file):
-                os._exit(CLOSED_FILES)  # its number belongs to another file now
-        except OSError:
-            os._exit(CLOSED_FILES)
+        """Sends a message to the parent. If the parent has died, logs the content of the message."""
         try:
             with self._lock:
                 self.connection.send(message)

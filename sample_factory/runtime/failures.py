@@ -7,7 +7,6 @@ import sysconfig
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import NamedTuple
 
 PACKAGE = str(Path(__file__).parents[1])
@@ -231,20 +230,8 @@ def short_traceback(error: BaseException) -> str:
 
 def _place(error: BaseException) -> str:
     """Returns file and line of the innermost frame of user code; of the innermost frame if there is none."""
-    return _place_of(_raised_in(error) or traceback.extract_tb(error.__traceback__))
-
-
-def _place_of(frames: Sequence[traceback.FrameSummary]) -> str:
+    frames = _raised_in(error) or traceback.extract_tb(error.__traceback__)
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
-
-
-def user_call(frame: FrameType) -> str:
-    """Returns the call of user code that a thread is in, e.g. "close (my_env.py:34)"; empty if there is none.
-
-    frame: the thread's innermost frame.
-    """
-    frames = _user_frames(traceback.extract_stack(frame))
-    return f"{frames[0].name} ({_place_of(frames)})" if frames else ""
 
 
 def ends_in_user_code(error: BaseException) -> bool:

@@ -1,6 +1,7 @@
 """What a run knows of its env: the limit of an episode, the probe, the spaces as their author wrote them."""
 
 import math
+import re
 import time
 
 import gymnasium as gym
@@ -176,7 +177,9 @@ class NeverCloses(gym.Env):
         time.sleep(10_000)
 
 
-def test_an_env_whose_close_never_returns_is_probed_with_a_line_that_names_it(monkeypatch, caplog):
+def test_an_env_whose_close_never_returns_is_probed_and_the_line_of_the_call_shown(
+    monkeypatch, caplog, capfd
+):
     monkeypatch.setattr(log, "propagate", True)
     from tests.counting import make_config  # not above: it loads torch, and the children import this module
 
@@ -185,4 +188,7 @@ def test_an_env_whose_close_never_returns_is_probed_with_a_line_that_names_it(mo
     assert probe_env_info(family, cfg).num_agents == 1
     assert probe_own_spaces(family, cfg, policy_id=0).action == NeverCloses.action_space
     assert len(caplog.messages) == 2
-    assert all("Ended by force" in line and "close (test_env_info.py:" in line for line in caplog.messages)
+    assert all(
+        "Ended by force" in line and "`close` of an env should return" in line for line in caplog.messages
+    )
+    assert re.search(r"test_env_info.py., line \d+ in close", capfd.readouterr().err)

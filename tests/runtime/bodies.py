@@ -68,24 +68,6 @@ class ExitsWith(Idle):
         os._exit(self.code)
 
 
-class ClosesFiles(Idle):
-    """Closes all files of its process, and with `reopens` opens others under the same numbers."""
-
-    def __init__(self, reopens: bool, context: ChildContext):
-        super().__init__(context)
-        self.reopens = reopens
-
-    def run(self) -> None:
-        os.closerange(3, 1000)
-        while self.reopens and os.open(os.devnull, os.O_WRONLY) < 100:
-            pass
-
-
-class BecomesAnotherProgram(Idle):
-    def run(self) -> None:
-        os.execv("/bin/sleep", ["sleep", "600"])
-
-
 class Forks(Idle):
     """Forks in a call of user code; error: raised in the copy."""
 
@@ -165,7 +147,7 @@ class CannotEnd(Idle):
 
     def run(self) -> str:
         if self.kind == "thread":
-            threading.Thread(target=self.sleep_for_ever, name="recorder").start()
+            threading.Thread(target=self.sleep_for_ever).start()
         elif self.kind == "cleanup":
             self.context.cleanup.callback(self.sleep_for_ever)
         elif self.kind == "exit handler":
