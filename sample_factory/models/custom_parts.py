@@ -1,7 +1,6 @@
 """Makes the parts of a network that users have written."""
 
 import operator
-import types
 
 import torch
 from torch import nn
@@ -17,6 +16,7 @@ from sample_factory.models.network_registry import (
     NetworkError,
     resolve_factory,
 )
+from sample_factory.runtime.failures import one_line
 
 # The contract of each part's factory, for error messages.
 _EXPECTED = {
@@ -45,14 +45,13 @@ def make_custom_part(
     expected = f"it should be a {_EXPECTED[part]}"
     if not callable(factory):
         raise NetworkError(f"{describe(part, name)} is a {type(factory).__name__}; {expected}")
-    has_name = isinstance(factory, type | types.FunctionType)
-    called = f"{describe(part, name)}: {f'{factory.__qualname__}()' if has_name else 'its factory'}"
+    called = f"{describe(part, name)}: its factory"
     try:
         module = factory(flags, *inputs)
     except NetworkError:  # of a part inside
         raise
     except Exception as error:
-        raise NetworkError(f"{called} raised {type(error).__name__}: {error}; {expected}") from error
+        raise NetworkError(f"{called} raised {one_line(error)}; {expected}") from error
     if not isinstance(module, returns):
         raise NetworkError(f"{called} returned a {type(module).__name__}; {expected}")
     lazy = [key for key, parameter in module.named_parameters() if is_lazy(parameter)]

@@ -1,10 +1,9 @@
-"""Tries out the parts of a network that users have written, before training starts.
+"""The trial of a network with parts of a user's own, before training starts.
 
 Policy workers compute one step at a time, for any number of agents; a learner computes many steps in one
 call. If the results differ, the learner trains on other outputs than the agents have acted on.
 """
 
-import copy
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -17,15 +16,9 @@ from torch import Tensor, nn
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.actor_critic import ActorCritic, NetworkOutput
 from sample_factory.models.custom_parts import describe, int_attribute, out_size
-from sample_factory.models.network_registry import (
-    ACTOR_CRITIC,
-    CORE,
-    DECODER,
-    ENCODER,
-    NetworkError,
-    users_parts,
-)
-from sample_factory.models.towers import Tower, TowerActorCritic
+from sample_factory.models.network_registry import ACTOR_CRITIC, NetworkError, users_parts
+from sample_factory.models.towers import TowerActorCritic
+from sample_factory.runtime.failures import one_line
 from sample_factory.spaces.actions import ACTION_MASK
 from sample_factory.spaces.observations import Indices
 
@@ -54,131 +47,117 @@ MODES = (
 
 @torch.no_grad()
 def check_network(
-    model: ActorCritic, flags: ModelFlags, observation_space: gym.spaces.Dict, with_autocast: bool
+    model: ActorCritic,
+    twin: ActorCritic,
+    flags: ModelFlags,
+    observation_space: gym.spaces.Dict,
+    with_autocast: bool = False,
 ) -> None:
-    """Calls each part that a user has written, then the whole network, on made-up inputs; changes neither
-    them nor torch's random state.
-
-    with_autocast: under bfloat16 autocast too. Raises NetworkError, with what would be right, if a part
-    raises, if the shape of its output is not as it says, or if the parts do not fit together.
-    """
-    parts = users_parts(flags)
-    if not parts:
-        return
-    if next(model.parameters(), None) is None:
-        raise NetworkError(f"{describe(ACTOR_CRITIC, parts[ACTOR_CRITIC])} has no parameters to train")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        observations = made_up_observations(observation_space, STEPS, ROWS, model.device)
-        for autocast in {False, with_autocast}:
-            with torch.autocast(model.device.type, torch.bfloat16, enabled=autocast):
-                trial = copy.deepcopy(model).eval()  # a call changes e.g. the statistics of a batch norm
-                if isinstance(trial, TowerActorCritic):
-                    rows = {key: tensor.flatten(0, 1) for key, tensor in observations.items()}
-                    for tower in trial.each_tower():
-                        _check_parts(parts, tower, tower.view(trial.inputs(rows)))
-                else:
-                    _check_actor_critic(parts[ACTOR_CRITIC], trial, observations)
-                trial.requires_grad_(False)
-                if autocast:
-                    trial.prepare_to_act(torch.bfloat16)
-                seen = {key: tensor[0] for key, tensor in observations.items()}
-                first = torch.zeros(ROWS, trial.state_size, device=model.device)
-                _call(_describe_network(parts), partial(trial.act, seen, first, deterministic=True))
-
-
-@torch.no_grad()
-def check_copies(
-    model: ActorCritic, twin: ActorCritic, flags: ModelFlags, observation_space: gym.spaces.Dict
-) -> None:
-    """Checks that a learner, which unrolls, computes the same with a user's part as an actor, which makes one
-    step after another, and as a run that is resumed.
+    """Runs a network with parts of a user's own on made-up observations, as actors and as learners do.
 
     model, twin: networks of the same flags on the CPU, built one after the other; their weights change.
-    Raises NetworkError, with the cause, for the first difference.
+    with_autocast: acts under bfloat16 autocast too.
+
+    Raises NetworkError if a part raises, if parts do not fit together, or if a learner, which unrolls,
+    computes something else than an actor, which makes one step after another, or than a run that is resumed.
     """
     parts = users_parts(flags)
     if not parts:
         return
-    what = _describe_network(parts)
-    some_resets = np.zeros((STEPS, ROWS), bool)
-    some_resets[[0, 1, 2], [0, 1, 0]] = True
+    what = f"a network with {' and '.join(describe(part, name) for part, name in parts.items())}"
+    if isinstance(model, TowerActorCritic):
+        tower = model.each_tower()[-1]
+        what += (
+            f" (out_size of the encoder {out_size(tower.encoder)}, core {tower.core.out_size}, decoder "
+            f"{tower.out_size}; state_size {tower.core.state_size})"
+        )
+    if next(model.parameters(), None) is None:
+        raise NetworkError(f"{what} has no parameters to train")
+    int_attribute(model, "state_size", "the floats that an agent remembers", ACTOR_CRITIC)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         observations = made_up_observations(observation_space, STEPS, ROWS, model.device)
-        for weight in model.parameters():
-            if not weight.any():  # layers that start at 0 would hide a difference
-                nn.init.normal_(weight)
-        _call(what, twin.load_state_dict, model.state_dict())
-        for learner, is_training, resets, reason in (
-            (model, False, None, STEPWISE),
-            (model, False, some_resets, RESETS),
-            (twin, False, None, OUTSIDE),
-            (twin, True, None, MODES),
-        ):
-            first = torch.zeros(ROWS, learner.state_size)
-            learner.train(is_training)  # which a user's network may override, and return nothing
-            learned = _call(what, learner.unroll, observations, first, resets)
-            _compare(what, learned, model.eval(), observations, resets, reason)
+        _compare(what, model, twin, observations)
+        seen = {key: tensor[0] for key, tensor in observations.items()}
+        first = torch.zeros(ROWS, model.state_size)
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=with_autocast):
+            _call(what, partial(model.eval().act, seen, first, deterministic=True))
 
 
-def _compare(
-    what: str,
-    learned: NetworkOutput,
-    actor: ActorCritic,
-    observations: Mapping[str, Tensor],
-    resets: np.ndarray | None,
-    reason: str,
-) -> None:
-    """Compares the result of unrolling with calls for one step of one row each."""
-    for row in range(ROWS):
-        rnn_state = torch.zeros(1, actor.state_size)
-        for t in range(STEPS):
+def _compare(what: str, model: ActorCritic, twin: ActorCritic, observations: Mapping[str, Tensor]) -> None:
+    """Raises NetworkError, with the cause, for the first difference between learners and actors."""
+    some_resets = np.zeros((STEPS, ROWS), bool)
+    some_resets[[0, 1, 2], [0, 1, 0]] = True
+    for weight in model.parameters():
+        if not weight.any():  # layers that start at 0 would hide a difference
+            nn.init.normal_(weight)
+    _call(what, partial(twin.load_state_dict, model.state_dict()))
+    for learner, is_training, resets, reason in (
+        (model, False, None, STEPWISE),
+        (model, False, some_resets, RESETS),
+        (twin, False, None, OUTSIDE),
+        (twin, True, None, MODES),
+    ):
+        learner.train(is_training)  # which a user's network may override, and return nothing
+        learned = _unroll(what, learner, observations, torch.zeros(ROWS, learner.state_size), resets)
+        acted = _act_step_by_step(what, model.eval(), observations, resets)
+        unrolls = learned.logits, learned.values, learned.rnn_state
+        for name, unrolled, stepwise in zip(NetworkOutput._fields, unrolls, acted):
+            # NaN in the same places is no difference: made-up observations may be impossible ones.
+            unrolled, stepwise = unrolled.nan_to_num(), stepwise.nan_to_num()
+            difference = float((unrolled - stepwise).abs().max()) if stepwise.numel() else 0.0
+            largest = float(stepwise.abs().max()) if stepwise.numel() else 0.0
+            if difference > TOLERANCE * max(1.0, largest):
+                raise NetworkError(f"{what}: its {name} differ by {difference:.2g} {reason}")
+
+
+def _act_step_by_step(
+    what: str, model: ActorCritic, observations: Mapping[str, Tensor], resets: np.ndarray | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns logits, values and the last rnn_state of calls for one step of one row each."""
+    logits = torch.zeros(STEPS, ROWS, model.num_logits)
+    values = torch.zeros(STEPS, ROWS)
+    rnn_state = torch.zeros(ROWS, model.state_size)
+    for t in range(STEPS):
+        for row in range(ROWS):
             if resets is not None and resets[t, row]:
-                rnn_state = torch.zeros_like(rnn_state)
-            at = (slice(t, t + 1), slice(row, row + 1))
-            seen = {key: tensor[at] for key, tensor in observations.items()}
-            output = _call(what, actor.unroll, seen, rnn_state)
-            rnn_state = output.rnn_state
-            _check_equal(what, "logits", learned.logits[at], output.logits, reason)
-            _check_equal(what, "values", learned.values[at], output.values, reason)
-        _check_equal(what, "rnn_state", learned.rnn_state[row : row + 1], rnn_state, reason)
+                rnn_state[row] = 0
+            seen = {key: tensor[t : t + 1, row : row + 1] for key, tensor in observations.items()}
+            output = _unroll(what, model, seen, rnn_state[row : row + 1])
+            logits[t, row], values[t, row], rnn_state[row] = output.logits, output.values, output.rnn_state
+    return logits, values, rnn_state
 
 
-def _check_parts(parts: Mapping[str, str], tower: Tower, inputs: Mapping[str, Tensor]) -> None:
-    """inputs: of the encoder, STEPS * ROWS rows by key."""
-    device = next(iter(inputs.values())).device
-    encoder, core, decoder = tower.encoder, tower.core, tower.decoder
-    if ENCODER in parts:
-        what = describe(ENCODER, parts[ENCODER])
-        num_rows = STEPS * ROWS
-        given = f"{num_rows} rows: [B, out_size]"
-        _check_shape(what, "features", _call(what, encoder, inputs), (num_rows, out_size(encoder)), given)
-    if CORE in parts:
-        what = f"{describe(CORE, parts[CORE])} with state_size {core.state_size}"
-        x = torch.randn(STEPS, ROWS, out_size(encoder), device=device)
-        outputs, rnn_state = _call(what, core, x, torch.zeros(ROWS, core.state_size, device=device))
-        given = f"x {list(x.shape)}: "
-        _check_shape(what, "outputs", outputs, (STEPS, ROWS, core.out_size), f"{given}[T, B, out_size]")
-        _check_shape(what, "an rnn_state", rnn_state, (ROWS, core.state_size), f"{given}[B, state_size]")
-    if DECODER in parts:
-        what = describe(DECODER, parts[DECODER])
-        x = torch.randn(STEPS, ROWS, core.out_size, device=device)
-        wanted = (STEPS, ROWS, out_size(decoder, DECODER))
-        _check_shape(what, "features", _call(what, decoder, x), wanted, f"{list(x.shape)}: [T, B, out_size]")
+def _unroll(
+    what: str,
+    model: ActorCritic,
+    observations: Mapping[str, Tensor],
+    rnn_state: Tensor,
+    resets: np.ndarray | None = None,
+) -> NetworkOutput:
+    """Returns the outputs of a network. Raises NetworkError if it raises, and for outputs of wrong shapes."""
+    output: NetworkOutput = _call(what, partial(model.unroll, observations, rnn_state, resets))
+    shape = next(iter(observations.values())).shape[:2]
+    _check_shape(what, "logits", output.logits, (*shape, model.num_logits), "[T, B, num_logits]")
+    _check_shape(what, "values", output.values, (*shape,), "[T, B]")
+    _check_shape(what, "an rnn_state", output.rnn_state, (shape[1], model.state_size), "[B, state_size]")
+    return output
 
 
-def _check_actor_critic(name: str, model: ActorCritic, observations: Mapping[str, Tensor]) -> None:
-    what = describe(ACTOR_CRITIC, name)
-    size = int_attribute(model, "state_size", "the floats that an agent remembers", ACTOR_CRITIC)
-    output = _call(what, model.unroll, observations, torch.zeros(ROWS, size, device=model.device))
-    _check_shape(what, "logits", output.logits, (STEPS, ROWS, model.num_logits), "[T, B, num_logits]")
-    _check_shape(what, "values", output.values, (STEPS, ROWS), "[T, B]")
-    _check_shape(what, "an rnn_state", output.rnn_state, (ROWS, size), "[B, state_size]")
+def _call(what: str, function: Callable[[], Any]) -> Any:
+    try:
+        return function()
+    except NetworkError:
+        raise
+    except Exception as error:
+        raise NetworkError(f"{what}: forward raised {one_line(error)}") from error
 
 
-def _describe_network(parts: Mapping[str, str]) -> str:
-    return f"a network with {' and '.join(describe(part, name) for part, name in parts.items())}"
+def _check_shape(what: str, name: str, output: Any, wanted: tuple[int, ...], meaning: str) -> None:
+    shape = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
+    if shape != list(wanted):
+        text = f"forward returned {name} of shape {shape}; it should be {list(wanted)}: {meaning}"
+        raise NetworkError(f"{what}: {text}")
 
 
 def made_up_observations(
@@ -201,32 +180,3 @@ def made_up_observations(
         within = np.clip(tensor.numpy(), space.low, space.high).astype(space.dtype)
         tensors[key] = torch.from_numpy(within).to(device)
     return tensors
-
-
-def _call(what: str, function: Callable[..., Any], *inputs: Any) -> Any:
-    try:
-        return function(*inputs)
-    except Exception as error:
-        shapes = ", ".join(str(list(tensor.shape)) for tensor in inputs if isinstance(tensor, Tensor))
-        given = f" for {shapes}" if shapes else ""
-        raise NetworkError(f"{what}: forward{given} raised {type(error).__name__}: {error}") from error
-
-
-def _check_shape(what: str, name: str, output: Any, wanted: tuple[int, ...], given: str) -> None:
-    if not isinstance(output, Tensor):
-        raise NetworkError(f"{what}: forward returned a {type(output).__name__}, not a tensor")
-    if output.shape != wanted:
-        raise NetworkError(
-            f"{what}: forward returned {name} of shape {list(output.shape)}; it should be {list(wanted)} for "
-            f"{given}"
-        )
-
-
-def _check_equal(what: str, name: str, unrolled: Tensor, acted: Tensor, reason: str) -> None:
-    _check_shape(what, name, acted, tuple(unrolled.shape), "one step of one row")
-    # NaN in the same places is no difference: made-up observations may be impossible ones.
-    unrolled, acted = unrolled.nan_to_num(), acted.nan_to_num()
-    difference = float((unrolled - acted).abs().max()) if acted.numel() else 0.0
-    largest = float(acted.abs().max()) if acted.numel() else 0.0
-    if difference > TOLERANCE * max(1.0, largest):
-        raise NetworkError(f"{what}: its {name} differ by {difference:.2g} {reason}")

@@ -77,12 +77,10 @@ class PolicySpec(NamedTuple):
         """Builds the network, in the process that uses it.
 
         index: number of the policy; several policies are assigned to the GPUs in turn.
-        Raises what `make_actor_critic` and `check_network` raise, and RuntimeError if the device is not
-        available.
+        Raises what `make_actor_critic` raises, and RuntimeError if the device is not available.
         """
         import torch
 
-        from sample_factory.models.network_checks import check_network
         from sample_factory.models.towers import make_actor_critic
 
         device = torch.device(gpu.resolve_device(self.device, index))
@@ -94,9 +92,7 @@ class PolicySpec(NamedTuple):
             flags = network_flags(flags, self.family_flags)
         spaces = self.observation_space, self.action_space
         model = make_actor_critic(flags, *spaces, self.normalize_returns, self.has_critic)
-        autocast = self._wants_bf16(device)
-        check_network(model.to(device), flags, self.observation_space, autocast)
-        return BuiltPolicy(model, device, autocast)
+        return BuiltPolicy(model.to(device), device, self._wants_bf16(device))
 
     def _flags_for_own_keys(self) -> ModelFlags:
         """Returns the flags without the --normalize_input_keys that only agents of another kind have."""
@@ -162,18 +158,18 @@ def state_size(flags: ModelFlags, has_critic: bool = True) -> int:
 
 
 def probe_state_size(specs: Sequence[PolicySpec]) -> int:
-    """Builds and checks the network of each kind of agents, on the CPU. Loads torch.
+    """Builds and tries out the network of each kind of agents, on the CPU. Loads torch.
 
-    Returns the size of the recurrent state. Raises as `PolicySpec.build` and `check_copies`, and NetworkError
-    if the sizes differ between kinds.
+    Returns the size of the recurrent state. Raises as `PolicySpec.build` and `check_network`, and
+    NetworkError if the sizes differ between kinds.
     """
-    from sample_factory.models.network_checks import check_copies
+    from sample_factory.models.network_checks import check_network
 
     sizes = []
     for spec in specs:
-        model, twin = (spec._replace(device="cpu").build().model for _ in range(2))
-        check_copies(model, twin, spec.flags, spec.observation_space)
-        sizes.append(model.state_size)
+        built, twin = (spec._replace(device="cpu").build() for _ in range(2))
+        check_network(built.model, twin.model, spec.flags, spec.observation_space, built.autocast)
+        sizes.append(built.model.state_size)
     if len(set(sizes)) > 1:
         raise NetworkError(
             f"the networks of this env's kinds of agents have recurrent states of {sizes} floats; state_size "

@@ -1,5 +1,3 @@
-import copy
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -10,10 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.encoder_choice import CONVNETS, mflop
 from sample_factory.models.encoders import IndexLinear, make_encoder, make_observation_encoder
-from sample_factory.models.network_checks import check_network
-from sample_factory.models.network_registry import register_encoder
 from sample_factory.models.normalizers import RunningNormalizer
-from sample_factory.models.towers import make_actor_critic
 from sample_factory.spaces.observations import ImageShape, Indices
 
 S = gym.spaces
@@ -174,34 +169,6 @@ def test_all_observations_are_encoded_and_concatenated_in_sorted_order():
 def test_a_mask_alone_is_nothing_to_encode():
     with pytest.raises(ValueError, match="nothing to encode"):
         make_encoder(ModelFlags(), S.Dict(action_mask=S.Box(0, 1, (4,), np.uint8)))
-
-
-class Flattening(nn.Module):
-    """Returns 5 features per row."""
-
-    def __init__(self, size):
-        super().__init__()
-        self.out_size = size
-        self.norm = nn.BatchNorm1d(5)
-        self.dropout = nn.Dropout()
-
-    def forward(self, observations):
-        return self.dropout(self.norm(observations["b"] + torch.rand(1)))
-
-
-def test_the_check_changes_neither_the_encoder_nor_random_numbers():
-    for size in (5, np.int64(5)):
-        register_encoder("flattening", lambda *_, size=size: Flattening(size))
-        flags = ModelFlags(encoder_custom="flattening")
-        model = make_actor_critic(flags, MIXED_SPACE, S.Discrete(4))
-        encoder = model.each_tower()[0].encoder
-        encoder.norm.eval()
-        before = copy.deepcopy(encoder.state_dict())
-        rng = torch.get_rng_state()
-        check_network(model, flags, MIXED_SPACE, with_autocast=True)
-        assert torch.equal(torch.get_rng_state(), rng)
-        assert all(torch.equal(tensor, before[name]) for name, tensor in encoder.state_dict().items())
-        assert encoder.training and not encoder.norm.training
 
 
 @pytest.mark.parametrize("sizes", [(7,), (3, 40, 2)])

@@ -74,7 +74,9 @@ def test_forward_gets_what_the_space_says_channels_first_and_without_the_mask(pa
     name = {"encoder": "sees", "actor_critic": "whole"}[part]
     flags = ModelFlags(**{f"{part}_custom": name}, use_rnn=False, normalize_input=False)
     model = make_actor_critic(flags, SPACE, ACTIONS)
-    check_network(model, flags, SPACE, with_autocast=False)
+    twin, random_state = make_actor_critic(flags, SPACE, ACTIONS), torch.get_rng_state()
+    check_network(model, twin, flags, SPACE)
+    assert torch.equal(torch.get_rng_state(), random_state), "a serial run is the same with a trial"
     encoder = model.towers[0].encoder if part == "encoder" else model.encoder
     assert encoder.shapes == SHAPES
     raw = rows()
