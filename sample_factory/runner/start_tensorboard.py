@@ -11,6 +11,7 @@ from pathlib import Path
 from sample_factory.config.command import Command
 from sample_factory.config.experiment_folder import NUM_LISTED
 from sample_factory.config.flags import ConfigError, flag
+from sample_factory.runtime.programs import Program
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def watch(flags: TensorBoardFlags) -> int:
     while True:
         command = tensorboard_command(flags)
         print(" ".join(command), flush=True)
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL if flags.quiet else None)
+        process = Program(command, subprocess.DEVNULL if flags.quiet else None)
         try:
             return process.wait(flags.refresh_every)
         except subprocess.TimeoutExpired:
@@ -88,8 +89,7 @@ def watch(flags: TensorBoardFlags) -> int:
         except KeyboardInterrupt:
             return 0
         finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait()
+            process.end((signal.SIGTERM, None))
 
 
 TB = Command(

@@ -31,7 +31,8 @@ def kill_marked(*marks: str) -> None:
     """Kills all processes with one of these marks, except this process. Takes about 0.1 ms per process of the
     machine.
 
-    Does not find processes of other users, and processes started with an environment without VARIABLE.
+    Does not find processes of other users, processes started with an environment without VARIABLE, and copies
+    that a child forked from the template has made of itself: these are killed with its process group.
     """
     killed: set[psutil.Process] = set()
     give_up = time.monotonic() + CERTAIN_SECONDS

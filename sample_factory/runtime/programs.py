@@ -22,14 +22,14 @@ class Program(subprocess.Popen[bytes]):
     def __init__(
         self,
         command: Sequence[str],
-        output: IO[bytes] | None = None,
+        output: IO[bytes] | int | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         own_session: bool = True,
     ):
         """Starts the command. Raises OSError.
 
-        output: a file for stdout and stderr; default: those of the parent.
+        output: a file for stdout and stderr, or subprocess.DEVNULL; default: those of the parent.
         own_session: Ctrl+C in the terminal does not reach the command, and `end` kills all of its group.
         """
         prctl: Any = ctypes.CDLL(None).prctl  # looked up before the fork
