@@ -29,7 +29,7 @@ class Functional:
         import jax
 
         self.num_envs = num_envs
-        self.action_space = gym.spaces.Discrete(num_actions)
+        self.single_action_space = gym.spaces.Discrete(num_actions)
         self._reset = jax.jit(jax.vmap(reset))
         self._step = jax.jit(jax.vmap(step))
         self._state: Any = None

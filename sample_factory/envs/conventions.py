@@ -30,6 +30,9 @@ class Convention(NamedTuple):
     repeats_first_states: whether a copy begins all of its episodes in the same state.
     stands_still: whether a step that resets one copy leaves the states of the others as they are.
     is_functional: whether an env is a function of a state, which has to be made a batched simulator.
+    batches_action_space: whether a simulator's `action_space` is that of all of its envs, [N, ...].
+    has_index_columns: whether a simulator takes indices of actions as a column, [N, 1].
+    cannot_close: whether `close` of a simulator always fails.
     remarks: what else differs, for readers.
     source: file of the package, and function.
     """
@@ -41,6 +44,9 @@ class Convention(NamedTuple):
     repeats_first_states: bool = False
     stands_still: bool = False
     is_functional: bool = False
+    batches_action_space: bool = False
+    has_index_columns: bool = False
+    cannot_close: bool = False
     remarks: str = ""
     source: str = ""
 
@@ -112,7 +118,9 @@ CONVENTIONS = (
         ("brax.envs.wrappers.gym", "brax.envs.wrappers.torch"),
         AutoresetMode.SAME_STEP,
         repeats_first_states=True,
-        source="envs/wrappers/training.py, AutoResetWrapper",
+        batches_action_space=True,
+        cannot_close=True,
+        source="envs/wrappers/gym.py; envs/wrappers/training.py, AutoResetWrapper",
     ),
     Convention(
         "playground 0.2.0, RSLRLBraxWrapper",
@@ -136,14 +144,8 @@ CONVENTIONS = (
         ("isaaclab.envs", "omni.isaac.lab.envs"),
         AutoresetMode.SAME_STEP,
         both_ends=TRUNCATED,
-        source="envs/manager_based_rl_env.py, step; its wrapper for rsl_rl",
-    ),
-    Convention(
-        "isaacgymenvs 1.4.0",
-        ("isaacgymenvs.tasks",),
-        AutoresetMode.NEXT_STEP,
-        remarks="`reset` resets nothing: the first step does",
-        source="tasks/base/vec_task.py, reset; tasks/cartpole.py, post_physics_step",
+        has_index_columns=True,
+        source="envs/manager_based_rl_env.py, step; its wrapper for rsl_rl; direct/cartpole_showcase",
     ),
     Convention(
         "gymnax 1.0.1, GymnaxToVectorGymWrapper",

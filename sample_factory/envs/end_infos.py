@@ -78,7 +78,7 @@ def extra_stats(end_info: Info) -> tuple[dict[str, float], dict[str, Any]]:
     if LEVEL in end_info and not level_of(end_info):
         left_out[LEVEL] = end_info[LEVEL]
     reported = end_info.get(EXTRA_STATS, EMPTY_INFO)
-    for path, value in _leaves(reported if isinstance(reported, Mapping) else {EXTRA_STATS: reported}):
+    for path, value in leaves(reported if isinstance(reported, Mapping) else {EXTRA_STATS: reported}):
         name = "/".join(map(str, path))
         number = to_float(value)
         is_full = len(numbers) == MAX_STATS
@@ -108,7 +108,7 @@ def portable_info(end_info: Info) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     num_found = 0
-    for path, value in _leaves({key: value for key, value in end_info.items() if key != EXTRA_STATS}):
+    for path, value in leaves({key: value for key, value in end_info.items() if key != EXTRA_STATS}):
         if isinstance(value, (np.generic, np.ndarray)) and value.size == 1:
             value = value.item()
         is_small = isinstance(value, int) and value.bit_length() <= MAX_INFO_BITS
@@ -129,10 +129,10 @@ def _is_short_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= MAX_INFO_TEXT
 
 
-def _leaves(values: Mapping[Any, Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def leaves(values: Mapping[Any, Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Yields (the keys that lead to a value, the value)."""
     for key, value in values.items():
         if isinstance(value, Mapping) and len(path) + 1 < MAX_DEPTH:
-            yield from _leaves(value, (*path, key))
+            yield from leaves(value, (*path, key))
         else:
             yield (*path, key), value

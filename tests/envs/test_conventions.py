@@ -41,6 +41,9 @@ def as_row(row):
         row.both_ends != TERMINATED and f"both ends at once: {row.both_ends}",
         row.repeats_first_states and "a copy begins all episodes in one state",
         row.stands_still and "copies stand still while one is reset",
+        row.batches_action_space and "`action_space` is of all envs",
+        row.has_index_columns and "takes indices of actions as a column",
+        row.cannot_close and "`close` fails",
         row.is_functional and "[functions of a state](BATCHED.md#functional-envs-of-jax)",
         row.remarks,
     ]

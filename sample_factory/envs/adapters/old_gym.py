@@ -166,14 +166,19 @@ def check_old_step(returned: Any) -> None:
 
 def to_gymnasium(space: Any) -> spaces.Space[Any]:
     """Returns a space of the old gym package as one of Gymnasium; a space of Gymnasium is returned unchanged.
+    Any other object with shape, low and high, as mjlab has them, is a Box.
 
-    Recognised by the names of their classes, so that gym is not imported. Raises UnsupportedSpace.
+    Spaces of gym are recognised by the names of their classes, so that it is not imported. Raises
+    UnsupportedSpace.
     """
     if isinstance(space, spaces.Space):
         return space
     for base in type(space).__mro__:
         if base.__module__.partition(".")[0] == "gym" and base.__name__ in _CONVERSIONS:
             return _CONVERSIONS[base.__name__](space)
+    if all(hasattr(space, name) for name in ("shape", "low", "high")):
+        low, high = (np.broadcast_to(np.float32(bound), space.shape) for bound in (space.low, space.high))
+        return spaces.Box(low, high, tuple(space.shape), np.float32)
     raise UnsupportedSpace(
         f"{describe(space)} is no space of Gymnasium or gym; supported are Box, Discrete, MultiDiscrete, "
         "MultiBinary, Dict and Tuple"

@@ -1,18 +1,19 @@
-"""What a batched simulator holds and returns besides observations: attributes, numbers by env, and infos."""
+"""What a batched simulator declares and returns: attributes, spaces, numbers by env, and infos."""
 
-import functools
-import logging
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from sample_factory.envs import contract
 from sample_factory.envs.adapters.list_style import v1_attribute
-from sample_factory.envs.adapters.tensors import Crossing, to_host
-from sample_factory.envs.end_infos import EXTRA_STATS
+from sample_factory.envs.adapters.old_gym import to_gymnasium
+from sample_factory.envs.adapters.tensors import to_host
+from sample_factory.envs.conventions import convention_of, name_of
+from sample_factory.envs.end_infos import EXTRA_STATS, leaves
 from sample_factory.envs.protocol import EnvContractError
-from sample_factory.runtime.log import log
+from sample_factory.spaces.observations import UnsupportedSpace
 
 # Keys of infos: statistics of the episodes that ended in this step. rsl_rl; its early versions; Brax.
 LOGS = ("log", "episode", "episode_metrics")
@@ -25,17 +26,65 @@ def find(env: Any, name: str) -> Any:
     return v1_attribute(v1_attribute(env, "unwrapped", env), name, None) if found is None else found
 
 
-@functools.cache  # once in a process
-def note_once(text: str, level: int = logging.INFO) -> None:
-    log.log(level, text)
+def observation_space(env: Any, observations: Any, num_envs: int) -> spaces.Space[Any]:
+    """Returns the space of the observation of one env. observations: the first ones of all, on the host."""
+    declared = find(env, "single_observation_space")
+    declared = find(env, "observation_space") if declared is None else declared
+    return _space_of(observations, declared, num_envs, "obs")
 
 
-def shape_of(value: Any) -> tuple[int, ...] | None:
-    """Returns the shape of an array or of nested lists; None if these have no common one."""
-    try:
-        return tuple(np.shape(value))
-    except (TypeError, ValueError):
-        return None
+def _space_of(observations: Any, declared: Any, num_envs: int, key: str) -> spaces.Space[Any]:
+    """Returns the space of one env by the observations of all of them.
+
+    declared: the space by the simulator, used where it fits; None without one. key: for an error.
+    """
+    if isinstance(observations, Mapping):
+        known = declared.spaces if isinstance(declared, spaces.Dict) else {}
+        return spaces.Dict(
+            {
+                name: _space_of(value, known.get(name), num_envs, str(name))
+                for name, value in observations.items()
+            }
+        )
+    array = np.asarray(() if isinstance(observations, (tuple, list)) else observations)
+    if array.ndim == 0 or len(array) != num_envs or array.dtype.kind not in "biuf":
+        raise EnvContractError(
+            f"observation {key!r} is {contract.describe(observations)}; it should be an array with an entry "
+            f"for each of the {num_envs} envs, or a dict of these"
+        )
+    if isinstance(declared, (spaces.Discrete, spaces.MultiDiscrete)):
+        if array.dtype.kind == "f" or array[0].size != np.size(declared.start):
+            raise EnvContractError(
+                f"observation {key!r} is {contract.describe(array)} of {array.dtype} for {num_envs} envs, "
+                f"but its space is {declared}; set single_observation_space to that of one env"
+            )
+        return declared
+    if array.dtype == np.uint8:
+        return spaces.Box(0, 255, array.shape[1:], np.uint8)
+    return spaces.Box(-np.inf, np.inf, array.shape[1:], np.float32)
+
+
+def action_space(env: Any, num_envs: int) -> spaces.Space[Any]:
+    """Returns the space of an action of one env. Raises UnsupportedSpace if it is not known."""
+    single, declared = find(env, "single_action_space"), find(env, "action_space")
+    if single is not None:
+        return to_gymnasium(single)
+    if declared is None:
+        num_actions = find(env, "num_actions")
+        if num_actions is None:
+            raise UnsupportedSpace(f"{name_of(env)} should have a single_action_space, or num_actions")
+        return spaces.Box(-np.inf, np.inf, (int(num_actions),), np.float32)
+    space = to_gymnasium(declared)
+    if isinstance(space, spaces.Box) and convention_of(env).batches_action_space:
+        return spaces.Box(space.low[0], space.high[0], space.shape[1:], space.dtype.type)
+    shape = space.shape or ()
+    has_rows = len(shape) > 1 or isinstance(space, spaces.MultiDiscrete)
+    if num_envs > 1 and has_rows and shape[0] == num_envs:
+        raise UnsupportedSpace(
+            f"{name_of(env)} has the action_space {space}, which could be that of all {num_envs} envs: set "
+            "single_action_space to that of one env"
+        )
+    return space
 
 
 def numbers_by_env(name: str, values: Any, num_envs: int) -> np.ndarray:
@@ -52,55 +101,50 @@ def numbers_by_env(name: str, values: Any, num_envs: int) -> np.ndarray:
     return array.reshape(num_envs)
 
 
-class InfoReader:
-    """Reads the infos of a simulator's steps. crossing: brings their tensors to the host."""
+def flags_by_env(name: str, values: Any, num_envs: int) -> np.ndarray:
+    """Returns an array [N] bool of numbers 0 and 1, [N] or [N, 1]. Raises EnvContractError for others."""
+    array: np.ndarray = numbers_by_env(name, values, num_envs)
+    if array.dtype == bool:
+        return array
+    if not ((array == 0) | (array == 1)).all():
+        raise EnvContractError(
+            f"{name} of step has other numbers than 0 and 1; step should return observations, rewards, ends "
+            "(one array `done`, or terminated and truncated), and infos"
+        )
+    flags: np.ndarray = array != 0
+    return flags
 
-    def __init__(self, num_envs: int, crossing: Crossing):
-        self._num_envs = num_envs
-        self._shapes = ((num_envs,), (num_envs, 1))
-        self._crossing = crossing
 
-    def at_end(self, infos: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns entries of infos on the host: a text or a number for all envs, an array [N], and dicts of
-        these. What is in LOGS, where the mean of an array counts as in rsl_rl's log, or has a name with a
-        slash as craftax's achievements, becomes further statistics of episodes."""
-        # Beneath a key, since the crossing keeps a buffer for each path.
-        host = self._crossing.to_host({"infos": self._chosen(infos)})["infos"]
-        kept: dict[str, Any] = self._plain(host)
-        stats: dict[str, Any] = {name: kept.pop(name) for name in list(kept) if "/" in name}
-        for name in LOGS:
-            if isinstance(kept.get(name), Mapping):
-                entries = kept.pop(name)
-                sums = {key: entries.pop(key) for key in SUMS if key in entries}
-                kept |= {name: sums} if sums else {}
-                stats |= {key: value for key, value in entries.items() if not isinstance(value, str)}
-        if stats:
-            own = kept.get(EXTRA_STATS, {})
-            kept[EXTRA_STATS] = {**stats, **(own if isinstance(own, Mapping) else {EXTRA_STATS: own})}
-        return kept
+def infos_of_end(infos: Mapping[str, Any], num_envs: int) -> dict[str, Any]:
+    """Returns entries of the infos of a step on the host: a text or a number for all envs, an array [N], or a
+    dict of these. What is in LOGS, where the mean of an array counts as in rsl_rl's log, or has a name with
+    a slash as craftax's achievements, becomes further statistics of episodes."""
+    shapes = ((), (1,), (num_envs,), (num_envs, 1))  # others, as observations, would take long to the host
+    small = {
+        path: value
+        for path, value in leaves(infos)
+        if isinstance(value, (str, bool, int, float, np.generic))
+        # Random keys of JAX do not have the method.
+        or (hasattr(value, "__dlpack__") and (path[0] in LOGS or tuple(value.shape) in shapes))
+    }
+    kept: dict[str, Any] = {}
+    for (head, *rest), value in to_host(small).items():
+        is_stat = "/" in head or (head in LOGS and rest and rest[0] not in SUMS)
+        number = value if isinstance(value, str) else _number_by_env(value, num_envs)
+        if number is None or (is_stat and isinstance(number, str)):
+            continue
+        if is_stat:
+            head, rest = EXTRA_STATS, rest or [head]
+        if rest:
+            kept.setdefault(head, {})["/".join(map(str, rest))] = number
+        else:
+            kept[head] = number
+    return kept
 
-    def _chosen(self, infos: Mapping[str, Any], is_log: bool = False) -> dict[str, Any]:
-        chosen: dict[str, Any] = {}
-        for key, value in infos.items():
-            if isinstance(value, Mapping):
-                chosen[key] = self._chosen(value, is_log or key in LOGS)
-            elif (shape := shape_of(value)) is not None and (is_log or shape in ((), (1,), *self._shapes)):
-                chosen[key] = value
-        return chosen
 
-    def _plain(self, value: Any) -> Any:
-        """Returns an entry as `at_end` does; None for what is neither a number nor a text."""
-        if isinstance(value, Mapping):
-            plain = {key: self._plain(inner) for key, inner in value.items()}
-            return {key: inner for key, inner in plain.items() if inner is not None}
-        if isinstance(value, str):
-            return value
-        try:
-            array = np.asarray(value)
-        except TypeError:  # random keys of JAX
-            return None
-        if array.shape in self._shapes:
-            return array.reshape(self._num_envs)
-        if not array.size or array.dtype.kind not in "biuf":
-            return None
-        return float(array.item() if array.size == 1 else array.mean())
+def _number_by_env(value: Any, num_envs: int) -> Any:
+    """Returns an array [N] of a value for each env, or the mean of others; None if they are no numbers."""
+    array = np.asarray(value)
+    if not array.size or array.dtype.kind not in "biuf":
+        return None
+    return array.reshape(num_envs) if array.shape in ((num_envs,), (num_envs, 1)) else float(array.mean())

@@ -7,30 +7,55 @@ from typing import Any
 
 import numpy as np
 
-Path = tuple[Any, ...]  # to a value in mappings and tuples
-
 
 def to_host(value: Any) -> Any:
     """Returns a value with arrays of NumPy in place of tensors, also within mappings and tuples.
 
-    Arrays may share the memory of the tensors. Anything else is returned as it is.
+    Arrays may share the memory of tensors of the host. Tensors on a GPU are copied to pinned memory, with one
+    wait for all of them. Anything that is no array is returned as it is.
     """
-    return _changed(value, _leaf_to_host)
+    devices: set[Any] = set()  # GPUs whose tensors are on their way
+    host = _changed(value, lambda leaf: _array(leaf, devices))
+    if devices:
+        import torch
+
+        for device in devices:
+            torch.cuda.current_stream(device).synchronize()
+    return host
 
 
-def _changed(value: Any, change: Callable[[Any, Path], Any], path: Path = ()) -> Any:
-    """Returns a value with `change(leaf, path)` in place of each leaf of its mappings and tuples."""
-    if isinstance(value, tuple):
-        return tuple(_changed(inner, change, (*path, i)) for i, inner in enumerate(value))
-    if isinstance(value, Mapping):
-        return {key: _changed(inner, change, (*path, key)) for key, inner in value.items()}
-    return change(value, path)
+def _array(value: Any, devices: set[Any]) -> Any:
+    """Returns an array of NumPy that holds the values of an array once its device, which is added to
+    `devices` if it is a GPU, has caught up."""
+    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
+        return value
+    if not is_tensor(value):
+        array = np.asarray(value)
+        return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+    tensor = value.detach()
+    if str(tensor.dtype) == "torch.bfloat16":  # NumPy has none
+        tensor = tensor.float()
+    if tensor.is_cuda:
+        devices.add(tensor.device)
+    # torch takes the memory of a copy that nobody waits for from its cache of pinned memory.
+    return tensor.to("cpu", non_blocking=tensor.is_cuda).numpy()
 
 
-def _is_of_torch(value: Any) -> bool:
-    # An env can return a tensor only if torch is imported, which may be under way in another thread.
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, vars(torch).get("Tensor", ()))
+def device_of(value: Any) -> Any:
+    """Returns the device of the first tensor of torch in a value; None if it has none."""
+    devices: list[Any] = []
+    _changed(value, lambda leaf: devices.append(leaf.device) if is_tensor(leaf) else None)
+    return devices[0] if devices else None
+
+
+def to_env(actions: Any, device: Any) -> Any:
+    """Returns actions as an env takes them: tensors on a device of torch, or arrays as they are if it is
+    None."""
+    if device is None:
+        return actions
+    import torch
+
+    return _changed(actions, lambda array: torch.as_tensor(array, device=device))
 
 
 def no_grad() -> contextlib.AbstractContextManager[Any]:
@@ -41,22 +66,12 @@ def no_grad() -> contextlib.AbstractContextManager[Any]:
     return context()
 
 
-def _leaf_to_host(value: Any, path: Path = ()) -> Any:
-    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
-        return value
-    if _is_of_torch(value):
-        value = value.detach().cpu()
-        return np.asarray(value.float() if str(value.dtype) == "torch.bfloat16" else value)
-    array = np.asarray(value)
-    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
-
-
 def fill(target: Any, values: np.ndarray) -> None:
     """Overwrites a tensor of torch or an array of NumPy in place; other arrays cannot be written.
 
     values: as many as the target has, in any shape.
     """
-    if _is_of_torch(target):
+    if is_tensor(target):
         import torch
 
         with torch.inference_mode(target.is_inference()):  # such a tensor can be written in that mode only
@@ -65,54 +80,17 @@ def fill(target: Any, values: np.ndarray) -> None:
         target[:] = values.reshape(target.shape)
 
 
-class Crossing:
-    """The way of arrays between an env and the host memory of this process.
+def is_tensor(value: Any) -> bool:
+    """Returns whether a value is a tensor of torch, without importing torch."""
+    # An env can return a tensor only if torch is imported, which may be under way in another thread.
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, vars(torch).get("Tensor", ()))
 
-    Tensors of torch on a GPU are copied to pinned memory, which is kept, on a stream of their own, with one
-    wait for all tensors of a step. Other tensors are viewed, or copied by their library.
-    """
 
-    def __init__(self) -> None:
-        self._device: Any = None  # torch.device of the env; None: it takes arrays of NumPy
-        self._is_known = False
-        self._pinned: dict[Path, Any] = {}  # tensors in host memory, by their path in what the env returns
-        self._stream: Any = None
-
-    def to_host(self, values: Any) -> Any:
-        """Returns what `to_host` does, valid until the next call with values of the same paths.
-
-        The first call is for observations: if they are tensors of torch, so are the actions of `to_env`, on
-        the device of the first.
-        """
-        host = _changed(values, self._start)
-        self._is_known = True
-        if self._stream is not None:
-            self._stream.synchronize()
-        return host
-
-    def _start(self, value: Any, path: Path) -> Any:
-        """Starts the copy of a tensor from a GPU; `to_host` waits for it."""
-        is_of_torch = _is_of_torch(value)
-        if is_of_torch and not self._is_known:
-            self._device = self._device or value.device
-        if not is_of_torch or not value.is_cuda or (self._stream and self._stream.device != value.device):
-            return _leaf_to_host(value)
-        import torch
-
-        self._stream = self._stream or torch.cuda.Stream(value.device)
-        dtype = torch.float32 if value.dtype == torch.bfloat16 else value.dtype  # NumPy has no bfloat16
-        pinned = self._pinned.get(path)
-        if pinned is None or (pinned.shape, pinned.dtype) != (value.shape, dtype):
-            pinned = self._pinned[path] = torch.empty(value.shape, dtype=dtype, pin_memory=True)
-        self._stream.wait_stream(torch.cuda.current_stream(value.device))
-        with torch.cuda.stream(self._stream):
-            pinned.copy_(value.detach(), non_blocking=True)
-        return pinned.numpy()
-
-    def to_env(self, actions: Any) -> Any:
-        """Returns actions as the env takes them: arrays, or tensors of torch on its device."""
-        if self._device is None:
-            return actions
-        import torch
-
-        return _changed(actions, lambda array, path: torch.as_tensor(array, device=self._device))
+def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Returns a value with `change(leaf)` in place of each leaf of its mappings and tuples."""
+    if isinstance(value, tuple):
+        return tuple(_changed(inner, change) for inner in value)
+    if isinstance(value, Mapping):
+        return {key: _changed(inner, change) for key, inner in value.items()}
+    return change(value)

@@ -11,7 +11,7 @@ from sample_factory.envs import contract
 from sample_factory.envs.abilities import StepsInBackground
 from sample_factory.envs.adapters.adapter import Adapter
 from sample_factory.envs.adapters.simulator_values import numbers_by_env
-from sample_factory.envs.adapters.tensors import Crossing, to_host
+from sample_factory.envs.adapters.tensors import device_of, to_env, to_host
 from sample_factory.envs.contract import COST_ENTRY
 from sample_factory.envs.conventions import convention_of, name_of
 from sample_factory.envs.end_infos import REPORTED, copy_info
@@ -73,19 +73,17 @@ class VectorEnvAdapter(Adapter):
         self.kinds = AgentKinds.one(observation_space, env.single_action_space, self.num_agents)
         self._mode = autoreset_mode(env)
         self._resets = np.zeros(self.num_agents, bool)  # NEXT_STEP: agents whose coming step only resets
-        self._crossing = Crossing()
+        self._device: Any = None  # of the actions, if they are tensors of torch
         if isinstance(env.unwrapped, gym.vector.VectorEnv):  # ManiSkill's is a single env
             _keep_numbers(env.unwrapped)
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         observations, infos = contract.unpack_reset(self.env.reset(seed=seed))
         contract.check_info(infos, "reset")
-        self._write(self._crossing.to_host((observations,))[0], into)  # the path that they have in a step
-        active = _active_agents(infos)
+        self._device = device_of(observations)
+        self._write(to_host(observations), into)
         self._resets = np.zeros(self.num_agents, bool)
-        if active is not None and self._mode == AutoresetMode.NEXT_STEP:  # as Isaac Gym
-            self._resets = ~active
-        return active
+        return _active_agents(infos)
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         return self._store(self.env.step(self._to_env(actions)), into)
@@ -98,13 +96,13 @@ class VectorEnvAdapter(Adapter):
 
     def _to_env(self, actions: np.ndarray) -> Any:
         """Returns actions as the env takes them. actions: as in `step`."""
-        return self._crossing.to_env(self._decode(actions))
+        return to_env(self._decode(actions), self._device)
 
     def _store(self, returned: Any, into: ObservationRows) -> StepResult:
         """Writes the observations of a step, and returns the rest. returned: what the env's `step` does."""
         contract.check_step(returned, "each an array with an entry per sub-env")
         *arrays, infos = returned
-        observations, *results = self._crossing.to_host(tuple(arrays))
+        observations, *results = to_host(tuple(arrays))
         rewards, terminated, truncated = (np.array(result) for result in results)  # the env may reuse its own
         if self._num_unchecked:
             self._num_unchecked -= 1
@@ -126,9 +124,9 @@ class VectorEnvAdapter(Adapter):
                 self._resets = ended & ~were_reset
                 active = ~self._resets if active is None else active & ~self._resets
             elif self._mode == AutoresetMode.DISABLED:
-                mask = self._crossing.to_env(ended)
+                mask = to_env(ended, self._device)
                 observations, _ = self.env.reset(options=_KeptOptions(reset_mask=mask))
-                observations = self._crossing.to_host((observations,))[0]
+                observations = to_host(observations)
                 if active is not None:
                     active[ended] = True
         costs = _costs(infos, end_infos, self.num_agents)

@@ -1,5 +1,5 @@
-"""How the adapter recognises batched simulators, and what it refuses. Whether rewards and ends are right is
-checked in tests/envs/test_ledger.py."""
+"""What the adapter of batched simulators reads and refuses. Whether rewards and ends are right is checked in
+tests/envs/test_ledger.py, and with real packages in tests/conformance/simulators."""
 
 import logging
 import sys
@@ -14,14 +14,13 @@ from gymnasium.vector import AutoresetMode
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
-from sample_factory.envs.adapters import tensors
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.adapters.simulator import SimulatorVectorEnv, is_simulator
-from sample_factory.envs.adapters.tensors import Crossing, to_host
+from sample_factory.envs.adapters.simulator import SimulatorVectorEnv, _note_once, is_simulator
+from sample_factory.envs.adapters.tensors import device_of, to_env, to_host
 from sample_factory.envs.env_info import FEW_COPIES, env_info, probe_env_info
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.envs.family_flags import device_of_env
-from sample_factory.envs.protocol import EnvConfig, EnvContractError, EnvRaised, ObservationRows
+from sample_factory.envs.protocol import EnvConfig, EnvContractError, EnvRaised
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.launch.arrangement import arrange
 from sample_factory.launch.checks import check_simulator
@@ -35,62 +34,40 @@ from sample_factory.spaces.observations import UnsupportedSpace
 from tests.counting import CountingEnv, assert_lines_up, make_config, make_plan, make_shared
 from tests.counting_model import CountingModel
 from tests.envs.adapters.countdown import drive
-from tests.envs.ledger_envs import Habits, Script
-from tests.envs.simulators import BOX, FORMS, IsaacLab, ManiSkill, RslRl, Simulator, TorchCrowd, make
+from tests.envs.simulators import TorchCrowd
 
-PLAIN = Habits("float", "bool", False, frozenset(), False)
-SCRIPT = Script((3,), ("truncated",), (1,), None, False)
-
-
-def simulator(name, script=SCRIPT, num_envs=2):
-    return make(name, [script] * num_envs, PLAIN)
+BOX = spaces.Box(-1, 1, (1,), np.float32)
+SAME_STEP = {"autoreset_mode": AutoresetMode.SAME_STEP}
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_groups_are_entries_and_actions_are_as_the_simulator_has_them(name):
-    own = simulator(name)
-    env = adapt(own)
-    (kind,) = env.kinds.spaces
-    groups = FORMS[name].groups or ("obs",)
-    shapes = {group: box.shape for group, box in kind.observation.spaces.items()}
-    assert shapes == dict(zip(groups, [(2,), (3,)]))
-    assert kind.action.shape == (1,) and env.num_agents == 2
-    has_bounds = not isinstance(own, RslRl)
-    assert kind.action.is_bounded() == has_bounds and (not has_bounds or kind.action.low == -1000)
-    seen, _ = drive(env, [5.4] * (2 + FORMS[name].resets_late))
-    assert seen[-1][groups[0]].tolist() == [[2, 5]] * 2
-    if len(groups) == 2:
-        assert seen[-1][groups[1]].tolist() == [[2, 5, 7]] * 2
+class Plain:
+    """A simulator by the contract, three envs whose episodes end in each step. Attributes are set as given.
+
+    returned: by name, what `step` returns.
+    """
+
+    num_envs = 3
+    metadata = SAME_STEP
+    single_action_space = BOX
+
+    def __init__(self, first=None, returned=(), **attributes):
+        self.first = torch.zeros(3, 2) if first is None else first
+        ones = torch.ones(3)
+        self.returned = {"observations": self.first, "rewards": ones, "done": ones, "infos": {}}
+        self.returned |= dict(returned)
+        vars(self).update(attributes)
+
+    def reset(self):
+        return self.first
+
+    def step(self, actions):
+        self.actions = actions
+        return tuple(self.returned.values())
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_a_simulator_is_reset_once_or_again_to_seed_it(name):
-    own = simulator(name)
-    env = adapt(own)
-    drive(env, [5] * 8)
-    is_seeded = bool(own.seeds)
-    assert own.num_starts == 1 + is_seeded
-    assert own.seeds in ([], [0], [None, 0])
-    assert is_seeded == isinstance(own, IsaacLab)
-
-
-def test_what_is_in_the_log_becomes_statistics():
-    own = simulator("Isaac Lab")
-    own.log = {"Episode_Reward/x": torch.tensor(3.0), "mean": torch.tensor([1.0, 2, 6]), "text": "x"}
-    own.log |= {"one": torch.tensor([5.0]), "own": torch.tensor([7.0, 8]), "ragged": [[1], [2, 3]]}
-    _, results = drive(adapt(own), [5] * 3)
-    assert [result.end_infos for result in results[:2]] == [{}, {}]
-    means = {"Episode_Reward/x": 3.0, "mean": 3.0, "one": 5.0}
-    assert results[2].end_infos == {
-        agent: {"episode_extra_stats": {**means, "own": 7.0 + agent}} for agent in (0, 1)
-    }
-    assert results[2].truncated.tolist() == [True, True] and not results[2].terminated.any()
-
-
-def test_tensors_in_the_infos_of_a_vector_env_are_split():
-    script = SCRIPT._replace(objective="true_objective", rewards=(1, 2, 3))
-    _, results = drive(adapt(ManiSkill([script, script._replace(rewards=(4,))], PLAIN)), [5] * 3)
-    assert [results[2].end_infos[agent]["true_objective"] for agent in (0, 1)] == [61.0, 121.0]
+def known(name, **attributes):
+    """Returns a class like Plain whose module has this name."""
+    return type("Env", (Plain,), {"__module__": name, **attributes})
 
 
 class ArrayOfJax:
@@ -98,7 +75,7 @@ class ArrayOfJax:
 
     def __init__(self, values):
         self._values = np.asarray(values)
-        self.shape, self.ndim, self.dtype = self._values.shape, self._values.ndim, self._values.dtype
+        self.shape, self.dtype = self._values.shape, self._values.dtype
 
     def __dlpack__(self, **kwargs):
         return self._values.__dlpack__(**kwargs)
@@ -107,386 +84,119 @@ class ArrayOfJax:
         return self._values.astype(dtype) if dtype else self._values
 
 
-class Functional:
-    """A simulator of another library than torch: actions are arrays of NumPy."""
-
-    num_envs = 3
-    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
-    action_space = spaces.Box(-1, 1, (3, 2), np.float32)
-
-    def reset(self):
-        return ArrayOfJax(np.zeros((3, 4), np.float32))
-
-    def step(self, actions):
-        self.actions = actions
-        ones = ArrayOfJax(np.ones(3, np.float32))
-        infos = {"truncation": ArrayOfJax(np.array([1.0, 0.0, 1.0], np.float32)), "score": ones}
-        return ArrayOfJax(np.full((3, 4), 2, np.float32)), ones, ones, infos
-
-
-def test_arrays_of_other_libraries_are_read():
-    own = Functional()
-    env = adapt(own)
-    rows = ObservationRows.allocate(env.kinds)
-    env.reset(None, rows)
-    result = env.step(np.full((3, 2), 9, np.float32), rows)
-    assert type(own.actions) is np.ndarray and own.actions.tolist() == [[1, 1]] * 3
-    assert result.rewards.tolist() == [1, 1, 1] and (rows.arrays["obs"] == 2).all()
+def test_arrays_of_other_libraries_are_read_and_actions_are_arrays_of_numpy():
+    cut = ArrayOfJax(np.array([1.0, 0.0, 1.0], np.float32))
+    ones = ArrayOfJax(np.ones((3, 1), np.float32))
+    returned = {"rewards": ones, "done": ones, "infos": {"truncation": cut, "score": ones}}
+    own = Plain(ArrayOfJax(np.full((3, 4), 2, np.float32)), returned)
+    seen, (result,) = drive(adapt(own), [9])
+    assert type(own.actions) is np.ndarray and own.actions.tolist() == [[1]] * 3, "within their bounds"
+    assert result.rewards.tolist() == [1, 1, 1] and (seen[1]["obs"] == 2).all()
     assert result.truncated.tolist() == [True, False, True]
     assert result.terminated.tolist() == [False, True, False]
     assert result.end_infos[1] == {"truncation": 0.0, "score": 1.0}
 
 
 def test_tensors_are_found_in_mappings_and_tuples():
-    crossing = Crossing()
-    values = {"a": torch.ones(2), "b": (np.zeros(1), torch.arange(2)), "c": "text"}
-    host = crossing.to_host(values)
+    values = {"a": torch.ones(2), "b": (np.zeros(1), torch.arange(2).bfloat16()), "c": "text"}
+    host = to_host(values)
     assert type(host["a"]) is np.ndarray and host["b"][1].tolist() == [0, 1] and host["c"] == "text"
-    assert to_host(values)["a"].tolist() == [1, 1]
-    actions = crossing.to_env({"x": np.ones(2, np.float32), "y": (np.zeros(1, np.int64),)})
-    assert actions["x"].dtype == torch.float32 and actions["y"][0].dtype == torch.int64
-    plain = Crossing()
-    plain.to_host(np.zeros(2))
-    plain.to_host(torch.zeros(2))
-    assert type(plain.to_env(np.zeros(2))) is np.ndarray, "the observations decide"
+    assert device_of({"x": (np.zeros(1), torch.zeros(1, device="meta"), torch.zeros(1))}).type == "meta"
+    actions = {"x": np.ones(2, np.float32), "y": (np.zeros(1, np.int64),)}
+    assert to_env(actions, device_of(np.zeros(1))) is actions
+    on_device = to_env(actions, device_of(values))
+    assert on_device["x"].dtype == torch.float32 and on_device["y"][0].dtype == torch.int64
 
 
-class SilentSkrl(Simulator):
-    num_actions = 1
+class WithCritic(TorchCrowd):
+    """VecEnvs of versions 1, 2 and 5 of rsl_rl. The critic observes twice what the actor does."""
 
-    def _reset(self):
-        return self._begin(), {}
+    def __init__(self, version):
+        super().__init__(2)
+        self.version = version
+        if version == 1:
+            self.get_privileged_observations = lambda: 2 * self._buffer
+        if version < 5:
+            self.reset = lambda: (torch.zeros(2, 4), None)
 
+    def _groups(self, own):
+        return {"policy": own["obs"], "critic": 2 * own["obs"]}
 
-@pytest.mark.parametrize("num_envs", [1, 2])
-def test_a_simulator_that_does_not_declare_when_it_resets_is_refused(num_envs):
-    own = SilentSkrl([SCRIPT] * num_envs, PLAIN, FORMS["skrl"])
-    own.metadata = {}
-    with pytest.raises(EnvContractError, match="SilentSkrl does not say when it resets .*SAME_STEP[^,]*$"):
-        adapt(own)
-    own.metadata = {"autoreset_mode": "sometimes"}
-    with pytest.raises(EnvContractError, match=r"metadata\['autoreset_mode'\] is 'sometimes'; its class "):
-        adapt(own)
-    assert own.num_starts == 0, "none was reset to find out"
-
-
-class Changed(TorchCrowd):
-    """`reset` returns what it is given; the infos of a step are `infos`."""
-
-    infos: dict = {}
-
-    def __init__(self, first=None, num_envs=3, **attributes):
-        super().__init__(num_envs)
-        self.first = torch.zeros(num_envs, 2) if first is None else first
-        vars(self).update(attributes)
-
-    def reset(self):
-        return self.first
-
-    get_observations = reset
+    def get_observations(self):
+        groups = self._groups(super().get_observations())
+        return {
+            1: groups["policy"],
+            2: (groups["policy"], {"observations": groups}),
+            5: groups,
+        }[self.version]
 
     def step(self, actions):
-        ones = torch.ones(self.num_envs)
-        return self.first, ones, ones, self.infos
+        own, *results, extras = super().step(actions)
+        groups = self._groups(own)
+        if self.version == 1:
+            return groups["policy"], groups["critic"], *results, extras
+        if self.version == 2:
+            return groups["policy"], *results, {**extras, "observations": groups}
+        return groups, *results, extras
 
 
-def test_time_limits_of_a_task_with_a_finite_horizon_terminate():
-    own = simulator("Isaac Lab")
-    own.cfg = types.SimpleNamespace(is_finite_horizon=True)
-    _, results = drive(adapt(own), [5] * 3)
-    assert results[2].terminated.all() and not results[2].truncated.any()
+@pytest.mark.parametrize("version", [1, 2, 5])
+def test_the_critics_observations_are_a_group_in_each_version_of_rsl_rl(version):
+    seen, results = drive(adapt(WithCritic(version)), [5] * 4)
+    assert set(seen[0]) == {"policy", "critic"}
+    for number, observations in enumerate(seen):
+        assert (observations["critic"] == 2 * observations["policy"]).all()
+        assert observations["policy"][:, 3].tolist() == [5 if number else -1] * 2
+    assert [result.terminated.tolist() for result in results[2:]] == [[True, False], [False, True]]
 
 
-def test_time_outs_that_done_does_not_include_are_named_in_a_warning(caplog):
-    own = Changed(infos={"time_outs": torch.tensor([1, 0, 1])})
-    own.step = lambda actions: (own.first, torch.ones(3), torch.tensor([1, 0, 0]), own.infos)
-    _, results = drive(adapt(own), [0] * 3)
-    assert [result.truncated.tolist() for result in results] == [[True, False, False]] * 3
-    assert caplog.text.count("Changed: infos['time_outs'] cuts an episode that `done` does not end") == 1
+def test_a_vec_env_of_rsl_rl_1_without_other_observations_for_the_critic():
+    class Blind(TorchCrowd):
+        def get_privileged_observations(self):
+            return None
 
-
-@pytest.mark.parametrize("shape", [(3, 1), (3,)])
-def test_indices_of_actions_are_columns_where_those_of_the_simulator_are(shape):
-    class Given(Changed):
         def step(self, actions):
-            self.given = actions
-            return super().step(actions)
+            observations, *results = super().step(actions)
+            return observations, None, *results
 
-    own = Given(single_action_space=spaces.Discrete(3), actions=torch.zeros(shape))
-    drive(adapt(own), [2])
-    assert own.given.shape == shape and own.given.ravel().tolist() == [2] * 3
-
-
-def test_random_keys_of_jax_are_left_out_of_the_infos():
-    class Keys:
-        shape = (3,)
-
-        def __array__(self, dtype=None, copy=None):
-            raise TypeError("JAX array with PRNGKey dtype cannot be converted to a NumPy array")
-
-    own = Changed(infos={"rng": Keys(), "score": torch.ones(3), "state": {"rng": Keys()}})
-    _, (result,) = drive(adapt(own), [0])
-    assert result.end_infos[0] == {"score": 1, "state": {}}
+    seen, results = drive(adapt(Blind(2)), [5] * 3)
+    assert set(seen[1]) == {"obs"} and results[2].terminated.tolist() == [True, False]
 
 
-def test_the_first_observation_is_of_the_state_that_the_last_reset_made():
-    own = Changed()
-    own.reset = own.get_observations = lambda: own.first.add_(1).clone()
-    seen, _ = drive(adapt(own), [])
-    assert (seen[0]["obs"] == own.first.numpy()).all()
+def test_a_simulator_is_seeded_by_a_parameter_or_a_method():
+    class Seeded(Plain):
+        def reset(self, *, seed=None):
+            self.seeds = [*vars(self).get("seeds", ()), seed]
+            return self.first, {}
+
+    own = Seeded()
+    drive(adapt(own), [0])
+    assert own.seeds == [None, 0]
+    seeds = []
+    drive(adapt(Plain(seed=seeds.append)), [0])
+    assert seeds == [0]
 
 
 def test_steps_and_resets_of_a_simulator_keep_no_graph():
-    own = Changed()
     weights = torch.ones(2, requires_grad=True)
-    own.reset = own.get_observations = lambda: vars(own).update(first=own.first * weights) or own.first
-    own.step = lambda actions: (own.reset(), torch.ones(3), torch.zeros(3), {})
+    own = Plain()
+    own.reset = lambda: own.first * weights
+    own.step = lambda actions: vars(own).update(first=own.reset()) or (own.first, *[torch.zeros(3)] * 2, {})
     drive(adapt(own), [0] * 2)
     assert not own.first.requires_grad
 
 
-MULTI = spaces.MultiDiscrete([3, 5])
-
-
 @pytest.mark.parametrize(
-    "single", [MULTI, spaces.MultiBinary(4), spaces.Dict(a=BOX, b=spaces.Discrete(3))], ids=str
-)
-def test_an_action_space_of_all_envs_that_does_not_show_that_of_one_is_refused(single):
-    batched = gym.vector.utils.batch_space(single, 3)
-    own = Changed(action_space=batched, observation_space=spaces.Box(-1, 1, (3, 2)))
-    with pytest.raises(UnsupportedSpace, match="Changed has an action_space .* set single_action_space"):
-        SimulatorVectorEnv(own)
-    own.single_action_space = single
-    assert SimulatorVectorEnv(own).single_action_space == single
-
-
-def test_random_first_ages_are_in_the_first_observation_of_an_env_without_reset():
-    own = TorchCrowd(num_envs=100)
-    env = SimulatorVectorEnv(own)
-    env.spread_episodes(seed=1)
-    observations, _ = env.reset(seed=1)
-    assert (
-        observations["obs"][:, 2].tolist() == own.episode_length_buf.tolist() and own.episode_length_buf.any()
-    )
-
-
-def test_an_error_in_the_first_reset_is_one_of_the_env():
-    class Breaks(Changed):
-        def reset(self):
-            raise KeyError("joint")
-
-    with pytest.raises(EnvRaised, match="env 'Breaks' raised in reset: KeyError: 'joint'"):
-        adapt(Breaks())
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
+    ("metadata", "message"),
     [
-        (
-            {"rewards": torch.zeros(3)},
-            "rewards is an array of shape (3,); it should have a number for each of the 8 envs",
-        ),
-        ({"rewards": torch.zeros(8, 2)}, "an array of shape (8, 2)"),
-        ({"done": torch.zeros(8, 3)}, "done is an array of shape (8, 3)"),
-        ({"infos": {"time_outs": torch.zeros(3)}, "done": torch.ones(8)}, "infos['time_outs'] is an array"),
-        ({"observations": {"x": torch.zeros(8, 4)}}, "the observation lacks obs and has x"),
-        ({"infos": None}, "step returned the info None; it should be a dict"),
-        ({"none": 0}, "step returned None; it should return 5"),
-        ({"observations": {"obs": torch.zeros(3, 4)}}, "observation 'obs' has shape (3, 4)"),
+        ({}, "Plain does not say when it resets .*SAME_STEP.*NEXT_STEP"),
+        ({"autoreset_mode": "sometimes"}, r"metadata\['autoreset_mode'\] is 'sometimes'; its class "),
+        ({"autoreset_mode": AutoresetMode.DISABLED}, "Plain should reset envs itself, in `step`"),
     ],
 )
-def test_what_is_no_batch_is_refused_in_one_line(change, message):
-    class Wrong(TorchCrowd):
-        def step(self, actions):
-            names = ("observations", "rewards", "done", "infos")
-            returned = {**dict(zip(names, super().step(actions))), **change}
-            return None if "none" in change else tuple(returned[name] for name in names)
-
-    with pytest.raises(EnvContractError) as raised:
-        drive(adapt(Wrong()), [5])
-    assert message in str(raised.value) and "\n" not in str(raised.value)
-
-
-def test_a_first_observation_without_an_entry_for_each_copy_is_refused():
-    class Single(TorchCrowd):
-        def get_observations(self):
-            return torch.zeros(4)
-
-    with pytest.raises(EnvContractError, match=r"observation 'obs' is an array of shape \(4,\).* 8 envs"):
-        adapt(Single())
-
-
-def observed(own):
-    return SimulatorVectorEnv(own).single_observation_space
-
-
-def old_gym_box(low, high, shape, dtype):
-    """Returns a Box of the old gym package, which is recognised by its name."""
-    old = type("Box", (), {"__module__": "gym.spaces.box"})()
-    vars(old).update(low=np.full(shape, low), high=np.full(shape, high), shape=shape, dtype=np.dtype(dtype))
-    return old
-
-
-FEW = torch.tensor([[1], [0], [2]])
-DICT = spaces.Dict(policy=BOX)
-
-
-@pytest.mark.parametrize(
-    ("first", "declared", "space"),
-    [
-        (FEW, spaces.Discrete(3), spaces.Discrete(3)),
-        (FEW[:, 0], spaces.MultiDiscrete([3, 3, 3]), spaces.Discrete(3)),
-        (FEW, old_gym_box(0, 9, (1,), np.int32), spaces.Box(0, 9, (1,), np.int32)),
-        (FEW, old_gym_box(0, 9, (3, 1), np.int32), spaces.Box(0, 9, (1,), np.int32)),
-        (FEW.float(), BOX, BOX),
-        (FEW.float(), spaces.Discrete(3), spaces.Box(-np.inf, np.inf, (1,))),
-        (FEW.float(), DICT, spaces.Box(-np.inf, np.inf, (1,))),
-        ({"policy": FEW.float()}, DICT, DICT),
-        (
-            {"policy": FEW.float(), "critic": FEW},
-            DICT,
-            spaces.Dict(policy=BOX, critic=spaces.Box(-np.inf, np.inf, (1,))),
-        ),
-        (FEW.bfloat16(), None, spaces.Box(-np.inf, np.inf, (1,))),
-        (FEW.byte(), spaces.Box(-np.inf, np.inf, (1,)), spaces.Box(0, 255, (1,), np.uint8)),
-        (FEW.byte(), spaces.Box(0, 1, (1,)), spaces.Box(0, 1, (1,))),
-    ],
-)
-@pytest.mark.parametrize("name", ["single_observation_space", "observation_space"])
-def test_a_declared_space_holds_where_the_first_observations_fit_it(first, declared, space, name):
-    assert observed(Changed(first, **{name: declared})) == space
-
-
-def test_indices_of_a_simulator_are_indices():
-    env = adapt(Changed(FEW, single_observation_space=spaces.Discrete(3)))
-    seen, _ = drive(env, [0])
-    assert seen[1]["obs"].dtype == np.int32 and seen[1]["obs"].ravel().tolist() == [1, 0, 2]
-
-
-@pytest.mark.parametrize("first", [(FEW, FEW), [FEW, FEW, FEW]])
-def test_observations_in_a_list_or_tuple_are_refused(first):
-    with pytest.raises(
-        EnvContractError, match=r"observation 'obs' is a (tuple|list) of .*or a dict of these"
-    ):
-        adapt(Changed(first))
-
-
-def test_actions_are_on_the_device_of_the_first_observation(monkeypatch):
-    monkeypatch.setattr(tensors, "_leaf_to_host", lambda value, path=(): value)
-    crossing = Crossing()
-    crossing.to_host((torch.zeros(1), torch.zeros(1, device="meta")))
-    assert crossing.to_env(np.zeros(1)).device.type == "cpu"
-
-
-def test_each_tensor_has_a_path_of_its_own():
-    paths = tensors._changed({"a/b": 1, "a": {"b": 2}}, lambda leaf, path: path)
-    assert paths["a/b"] != paths["a"]["b"]
-
-
-def test_bfloat16_becomes_float32():
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    crossing = Crossing()
-    host = crossing.to_host(torch.tensor([0.5, 2]).bfloat16())
-    assert host.dtype == np.float32 and host.tolist() == [0.5, 2]
-    assert to_host(ArrayOfJax(np.ones(2, ml_dtypes.bfloat16))).dtype == np.float32
-
-
-@pytest.mark.parametrize(
-    ("infos", "expected"),
-    [
-        ({"time_outs": None}, {}),
-        ({"ragged": [[1], [2, 3]], "texts": ["a", "b", "c"]}, {"texts": "b"}),
-        (
-            {"episode_extra_stats": torch.tensor([1.0, 2, 3]), "log": {"x": 5.0}},
-            {"episode_extra_stats": {"x": 5.0, "episode_extra_stats": 2.0}},
-        ),
-        (
-            {"Achievements/x": torch.tensor([0.0, 100, 0]), "episode_metrics": {"y": torch.ones(3)}},
-            {"episode_extra_stats": {"Achievements/x": 100.0, "y": 1.0}},
-        ),
-        ({"episode": torch.tensor([1.0, 2, 3])}, {"episode": 2.0}),
-        (
-            {"episode": {"r": torch.tensor([1.0, 2, 3]), "rew_x": torch.tensor([4.0])}},
-            {"episode": {"r": 2.0}, "episode_extra_stats": {"rew_x": 4.0}},
-        ),
-    ],
-)
-def test_infos_of_any_form_are_read(infos, expected):
-    own = Changed()
-    own.infos = infos
-    _, (result,) = drive(adapt(own), [0])
-    assert result.terminated.all() and result.end_infos.get(1, {}) == expected
-
-
-def test_agents_are_inactive_where_the_infos_say_so_in_any_step():
-    own = Changed()
-    own.infos = {"is_active": torch.tensor([[1], [0], [1]])}
-    step = own.step
-    own.step = lambda actions: (*step(actions)[:2], torch.zeros(3), own.infos)
-    _, (result,) = drive(adapt(own), [0])
-    assert result.active.tolist() == [True, False, True] and not result.terminated.any()
-
-
-@pytest.mark.parametrize(
-    "limit", [0, np.inf, torch.tensor(np.inf), torch.tensor([50, 60]), None, lambda: 50, "50"]
-)
-def test_a_limit_of_episodes_that_is_no_number_of_steps_is_not_used(limit):
-    own = Changed(max_episode_length=limit)
-    env = SimulatorVectorEnv(own)
-    env.spread_episodes(1)
-    env.reset(seed=0)
-    assert env.max_episode_steps() is None and not own.episode_length_buf.any()
-
-
-@pytest.mark.parametrize("ages", [np.zeros(3, int), ArrayOfJax(np.zeros(3, int))])
-def test_ages_of_other_libraries_are_written_where_that_is_possible(ages):
-    own = Changed(episode_length_buf=ages)
-    env = SimulatorVectorEnv(own)
-    env.spread_episodes(1)
-    env.reset(seed=0)
-    assert np.asarray(own.episode_length_buf).any() == isinstance(ages, np.ndarray)
-
-
-def test_the_first_step_of_isaac_gym_only_resets():
-    env = adapt(simulator("Isaac Gym"))
-    rows = ObservationRows.allocate(env.kinds)
-    assert env.reset(0, rows).tolist() == [False, False]
-    results = [env.step(np.full((2, 1), 5, np.float32), rows) for _ in range(5)]
-    assert [result.truncated.any() for result in results] == [False, False, False, True, False]
-    assert [result.active is None or result.active.any() for result in results] == [True] * 3 + [False, True]
-
-
-class ResetsAtOnce(Changed):
-    """Has the counters of Isaac Gym, and marks all envs in its first reset, but resets in the same step."""
-
-    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
-
-    def __init__(self):
-        super().__init__(progress_buf=torch.zeros(3), reset_buf=torch.ones(3))
-        del self.episode_length_buf
-
-    def step(self, actions):
-        self.progress_buf += 1
-        done = self.reset_buf = (self.progress_buf >= 5).long()
-        self.progress_buf[done > 0] = 0
-        return self.first, torch.ones(3), done, {"time_outs": done}
-
-
-def test_no_step_is_lost_to_marks_that_a_simulator_leaves_in_its_first_reset():
-    _, results = drive(adapt(ResetsAtOnce()), [0] * 11)
-    assert [result.rewards.tolist() for result in results] == [[1, 1, 1]] * 11
-    assert all(result.active is None or result.active.all() for result in results)
-    assert [step for step, result in enumerate(results, 1) if result.truncated.any()] == [5, 10]
-
-
-@pytest.mark.parametrize("shape", [(3, 1), (3,)])
-def test_ages_of_any_shape_are_written_also_where_torch_only_infers(shape):
-    with torch.inference_mode():
-        own = Changed(episode_length_buf=torch.zeros(shape))
-    env = SimulatorVectorEnv(own)
-    env.spread_episodes(1)
-    env.reset(seed=0)
-    assert own.episode_length_buf.any() and own.episode_length_buf.shape == shape
+def test_a_simulator_says_when_it_resets(metadata, message):
+    with pytest.raises(EnvContractError, match=message):
+        adapt(Plain(metadata=metadata))
 
 
 class OneEnv(gym.Env):
@@ -497,38 +207,256 @@ class OneEnv(gym.Env):
     action_space = single_action_space = BOX
 
 
-class OldEnv:
-    """A single env of the old API with the attribute of a simulator."""
-
-    num_envs = 1
-    observation_space = spaces.Box(-1, 1, (4,))
-    action_space = BOX
-
-    def reset(self):
-        return np.zeros(4, np.float32)
-
-    def step(self, action):
-        return np.zeros(4, np.float32), 1.0, False, {}
-
-
-class OneRobot(OneEnv):
-    """Like ManiSkill's env with one robot: there is no `is_vector_env`, but a batch of observations."""
-
-    observation_space = spaces.Box(-1, 1, (1, 2))
-
-
-def test_a_simulator_of_one_env_is_recognised_by_its_observations():
-    assert not is_simulator(OldEnv()) and is_simulator(OneRobot())
-    assert type(adapt(OldEnv())).__name__ == "SingleAgentAdapter"
-    assert all(is_simulator(simulator(name, num_envs=1)) for name in FORMS)
-    assert is_simulator(Changed(num_envs=1, observation_space=BOX))
-
-
-def test_a_single_env_with_the_attributes_of_a_simulator_is_a_single_env():
-    assert not is_simulator(OneEnv()) and is_simulator(simulator("Isaac Lab", num_envs=1))
+def test_one_env_alone_is_a_simulator_if_it_is_known_when_it_resets_itself():
+    assert not is_simulator(OneEnv()) and not is_simulator(Plain(num_envs=1, metadata={}))
     assert type(adapt(OneEnv())).__name__ == "SingleAgentAdapter"
-    assert is_simulator(ManiSkill([SCRIPT], PLAIN)) and is_simulator(SimulatorVectorEnv(TorchCrowd()))
+    assert is_simulator(Plain(num_envs=1)) and is_simulator(TorchCrowd(1))
+    assert is_simulator(known("isaaclab.envs.x", metadata={})(num_envs=1))
+    assert is_simulator(SimulatorVectorEnv(TorchCrowd()))
     assert not is_simulator(gym.make_vec("CartPole-v1", num_envs=2))
+    env = adapt(CountingEnv())
+    env.env.num_envs = 4
+    assert not env_info(env, make_config().namespace()).is_simulator
+
+
+def test_a_vecenv_of_stable_baselines3_is_refused_by_a_line_that_says_what_to_return():
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    env = DummyVecEnv([lambda: gym.make("CartPole-v1")] * 2)
+    with pytest.raises(TypeError, match=r"DummyVecEnv, a VecEnv of .*; .* gymnasium.make_vec\(...\)"):
+        adapt(env)
+
+
+INDICES = torch.tensor([[1], [0], [2]])
+ANY = spaces.Box(-np.inf, np.inf, (1,))
+
+
+@pytest.mark.parametrize(
+    ("first", "declared", "space"),
+    [
+        (INDICES, spaces.Discrete(3), spaces.Discrete(3)),
+        (INDICES[:, 0], spaces.Discrete(3), spaces.Discrete(3)),
+        (INDICES.repeat(1, 2), spaces.MultiDiscrete([3, 3]), spaces.MultiDiscrete([3, 3])),
+        (INDICES.float(), BOX, ANY),
+        (INDICES.float(), None, ANY),
+        (INDICES.bfloat16(), None, ANY),
+        (INDICES.byte(), ANY, spaces.Box(0, 255, (1,), np.uint8)),
+        ({"a": INDICES.float()}, spaces.Dict(b=BOX), spaces.Dict(a=ANY)),
+        ({"a": INDICES}, spaces.Dict(a=spaces.Discrete(3)), spaces.Dict(a=spaces.Discrete(3))),
+    ],
+)
+@pytest.mark.parametrize("name", ["single_observation_space", "observation_space"])
+def test_the_first_observations_decide_and_indices_are_declared(first, declared, space, name):
+    assert SimulatorVectorEnv(Plain(first, **{name: declared})).single_observation_space == space
+
+
+def test_indices_are_stored_as_indices():
+    seen, _ = drive(adapt(Plain(INDICES, single_observation_space=spaces.Discrete(3))), [0])
+    assert seen[1]["obs"].dtype == np.int32 and seen[1]["obs"].ravel().tolist() == [1, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("first", "declared", "message"),
+    [
+        (torch.zeros(4), None, r"observation 'obs' is an array of shape \(4,\).* 3 envs, or a dict of these"),
+        ((INDICES, INDICES, INDICES), None, "observation 'obs' is a tuple of 3"),
+        (
+            INDICES.float(),
+            spaces.Discrete(3),
+            r"float32 for 3 envs, but its space is Discrete\(3\); set single_o",
+        ),
+        (INDICES, spaces.MultiDiscrete([3, 3, 3]), "set single_observation_space to that of one env"),
+    ],
+)
+def test_first_observations_that_fit_no_space_are_refused(first, declared, message):
+    with pytest.raises(EnvContractError, match=message):
+        adapt(Plain(first, observation_space=declared))
+
+
+class OwnBox:
+    """A space of a package, as mjlab's."""
+
+    shape, low, high = (2,), -3.0, (1.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "space"),
+    [
+        ({"action_space": spaces.MultiDiscrete([3, 5])}, spaces.MultiDiscrete([3, 5])),
+        ({"action_space": BOX, "num_actions": 7}, BOX),
+        ({"single_action_space": OwnBox()}, spaces.Box(np.float32([-3, -3]), np.float32([1, 2]))),
+        ({"num_actions": 2}, spaces.Box(-np.inf, np.inf, (2,))),
+    ],
+)
+def test_the_action_space_is_the_declared_one_of_one_env(attributes, space):
+    own = Plain(**{"single_action_space": None, **attributes})
+    assert SimulatorVectorEnv(own).single_action_space == space
+
+
+@pytest.mark.parametrize("single", [BOX, spaces.Discrete(4), spaces.MultiBinary(4)], ids=str)
+def test_an_action_space_that_could_be_that_of_all_envs_is_refused(single):
+    batched = gym.vector.utils.batch_space(single, 3)
+    with pytest.raises(UnsupportedSpace, match="could be that of all 3 envs: set single_action_space"):
+        SimulatorVectorEnv(Plain(single_action_space=None, action_space=batched))
+    with pytest.raises(UnsupportedSpace, match="should have a single_action_space, or num_actions"):
+        SimulatorVectorEnv(Plain(single_action_space=None))
+    own = Plain(single_action_space=single, action_space=batched)
+    assert SimulatorVectorEnv(own).single_action_space == single
+
+
+def test_the_table_says_that_brax_batches_its_action_space_and_cannot_be_closed():
+    def close(env):
+        raise AttributeError("closed")
+
+    brax = known("brax.envs.wrappers.gym", close=close)
+    env = adapt(brax(single_action_space=None, action_space=gym.vector.utils.batch_space(BOX, 3)))
+    assert env.kinds.spaces[0].action == BOX
+    env.close()
+    with pytest.raises(AttributeError):
+        adapt(Plain(close=lambda: close(None))).close()
+
+
+def test_the_table_says_that_indices_of_actions_are_a_column_in_isaac_lab():
+    for make, shape in ((known("isaaclab.envs.direct"), (3, 1)), (Plain, (3,))):
+        own = make(single_action_space=spaces.Discrete(3))
+        drive(adapt(own), [2])
+        assert own.actions.shape == shape and own.actions.ravel().tolist() == [2] * 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"rewards": torch.zeros(2)},
+            "rewards is an array of shape (2,); it should have a number for each of",
+        ),
+        ({"done": torch.zeros(3, 3)}, "done is an array of shape (3, 3)"),
+        (
+            {"done": torch.full((3,), 0.5)},
+            "done of step has other numbers than 0 and 1; step should return ob",
+        ),
+        ({"infos": {"time_outs": torch.zeros(2)}}, "infos['time_outs'] is an array"),
+        ({"observations": {"x": torch.zeros(3, 4)}}, "observation"),
+        ({"observations": torch.zeros(2, 2)}, "observation 'obs' has shape (2, 2)"),
+        ({"infos": None}, "step returned the info None; it should be a dict"),
+    ],
+)
+def test_what_is_no_batch_is_refused_in_one_line(change, message):
+    with pytest.raises(EnvContractError) as raised:
+        drive(adapt(Plain(returned=change)), [5])
+    assert message in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_a_step_of_no_values_and_an_error_in_the_first_reset_are_the_envs():
+    with pytest.raises(EnvContractError, match="step returned None; it should return 5"):
+        drive(adapt(Plain(step=lambda actions: None)), [5])
+
+    class Breaks(Plain):
+        def reset(self):
+            raise KeyError("joint")
+
+    with pytest.raises(EnvRaised, match="env 'Breaks' raised in reset: KeyError: 'joint'"):
+        adapt(Breaks())
+
+
+class Keys:
+    """Random keys of JAX."""
+
+    shape = (3,)
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("JAX array with PRNGKey dtype cannot be converted to a NumPy array")
+
+
+@pytest.mark.parametrize(
+    ("infos", "expected"),
+    [
+        ({"time_outs": None, "rng": Keys(), "first_obs": torch.ones(3, 5), "text": "x"}, {"text": "x"}),
+        ({"score": torch.tensor([[1.0], [2], [3]]), "all": torch.tensor(4.0)}, {"score": 2.0, "all": 4.0}),
+        ({"deep": {"er": {"y": torch.arange(3)}}}, {"deep": {"er/y": 1}}),
+        (
+            {"log": {"x": 5.0, "mean": torch.tensor([1.0, 5]), "own": torch.arange(3), "text": "x"}},
+            {"episode_extra_stats": {"x": 5.0, "mean": 3.0, "own": 1.0}},
+        ),
+        (
+            {"Achievements/x": torch.tensor([0.0, 100, 0]), "episode_metrics": {"y": torch.ones(3)}},
+            {"episode_extra_stats": {"Achievements/x": 100.0, "y": 1.0}},
+        ),
+        (
+            {"episode": {"r": torch.tensor([1.0, 2, 3]), "rew_x": torch.tensor([4.0])}},
+            {"episode": {"r": 2.0}, "episode_extra_stats": {"rew_x": 4.0}},
+        ),
+        (
+            {"episode_extra_stats": {"z": torch.arange(3)}, "log": {"x": 5.0}},
+            {"episode_extra_stats": {"z": 1, "x": 5.0}},
+        ),
+    ],
+)
+def test_infos_of_an_end_are_read(infos, expected):
+    _, (result,) = drive(adapt(Plain(returned={"infos": infos})), [0])
+    assert result.terminated.all() and result.end_infos.get(1, {}) == expected
+
+
+def test_agents_are_inactive_where_the_infos_say_so_in_any_step():
+    infos = {"is_active": torch.tensor([[1], [0], [1]])}
+    _, (result,) = drive(adapt(Plain(returned={"done": torch.zeros(3), "infos": infos})), [0])
+    assert result.active.tolist() == [True, False, True] and not result.terminated.any()
+
+
+class ManiSkill(gym.vector.VectorEnv):
+    """A VectorEnv of torch, with the infos of ended episodes in tensors."""
+
+    metadata = SAME_STEP
+    num_envs = 2
+    single_observation_space = spaces.Box(-np.inf, np.inf, (2,))
+    observation_space = spaces.Box(-np.inf, np.inf, (2, 2))
+    single_action_space = BOX
+    action_space = spaces.Box(-1, 1, (2, 1))
+    device = torch.device("cpu")
+
+    def reset(self, *, seed=None, options=None):
+        return torch.zeros(2, 2), {}
+
+    def step(self, actions):
+        assert isinstance(actions, torch.Tensor)
+        ended = torch.tensor([True, False])
+        infos = {"final_info": {"true_objective": torch.tensor([61.0, 5])}, "_final_info": ended}
+        return (
+            torch.ones(2, 2),
+            torch.ones(2),
+            ended,
+            ~ended & False,
+            {"true_objective": -ended.float(), **infos},
+        )
+
+
+def test_tensors_in_the_infos_of_a_vector_env_are_split():
+    env = adapt(ManiSkill())
+    _, (result,) = drive(env, [0])
+    assert result.end_infos == {0: {"true_objective": 61.0}} and is_simulator(env.env)
+
+
+def test_time_limits_of_a_task_with_a_finite_horizon_terminate():
+    returned = {"infos": {"time_outs": torch.ones(3)}}
+    for is_finite in (True, False):
+        cfg = types.SimpleNamespace(is_finite_horizon=is_finite)
+        _, (result,) = drive(adapt(Plain(returned=returned, cfg=cfg)), [0])
+        assert result.terminated.all() == is_finite and result.truncated.all() != is_finite
+
+
+def test_what_is_doubtful_about_ends_is_in_the_log_once(caplog, monkeypatch):
+    monkeypatch.setattr(log, "propagate", True)
+    _note_once.cache_clear()
+    returned = {"done": torch.tensor([1, 0, 0]), "infos": {"time_outs": torch.tensor([1, 0, 1])}}
+    with caplog.at_level(logging.INFO, "sample_factory"):
+        _, results = drive(adapt(Plain(returned=returned)), [0] * 3)
+        drive(adapt(Plain()), [0] * 3)
+        drive(adapt(TorchCrowd()), [0] * 5)
+    assert [result.truncated.tolist() for result in results] == [[True, False, False]] * 3
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    beyond, silent = caplog.messages
+    assert "infos['time_outs'] cuts an episode that `done` does not end" in beyond
+    assert silent.startswith("Plain has none of time_outs, truncation") and "as terminated" in silent
 
 
 def test_first_episodes_get_random_ages_in_a_training_only():
@@ -537,11 +465,47 @@ def test_first_episodes_get_random_ages_in_a_training_only():
     env.reset(seed=1)
     assert not own.episode_length_buf.any()
     env.spread_episodes(seed=1)
-    env.reset(seed=1)
+    observations, _ = env.reset(seed=1)
     first = own.episode_length_buf.clone()
     assert first.min() >= 0 and first.max() < 50 and len(set(first.tolist())) == 50
+    assert observations["obs"][:, 2].tolist() == first.tolist(), "the first observations show them"
     env.reset(seed=1)
     assert (own.episode_length_buf == first).all(), "they follow from the seed"
+
+
+@pytest.mark.parametrize(
+    "ages", [np.zeros(3, int), ArrayOfJax(np.zeros(3, int)), torch.zeros(3, 1), "infers"]
+)
+def test_ages_are_written_where_that_is_possible(ages):
+    with torch.inference_mode():
+        ages = torch.zeros(3) if isinstance(ages, str) else ages
+    own = Plain(episode_length_buf=ages, max_episode_length=50)
+    env = SimulatorVectorEnv(own)
+    env.spread_episodes(1)
+    env.reset(seed=0)
+    assert np.asarray(own.episode_length_buf).any() != isinstance(ages, ArrayOfJax)
+    assert own.episode_length_buf.shape == ages.shape
+
+
+@pytest.mark.parametrize("limit", [0, np.inf, torch.tensor(np.inf), torch.tensor([50, 60]), None, "50"])
+def test_a_limit_of_episodes_that_is_no_number_of_steps_is_not_used(limit):
+    own = Plain(max_episode_length=limit, episode_length_buf=torch.zeros(3))
+    env = SimulatorVectorEnv(own)
+    env.spread_episodes(1)
+    env.reset(seed=0)
+    assert env.max_episode_steps() is None and not own.episode_length_buf.any()
+
+
+def test_wrappers_of_gymnasium_around_a_simulator_are_looked_through():
+    class Env(Plain, gym.Env):
+        def reset(self, *, seed=None, options=None):
+            self.seed = seed
+            return self.first, {}
+
+    own = Env(action_space=BOX, observation_space=BOX)
+    env = adapt(gym.wrappers.OrderEnforcing(own))
+    drive(env, [0])
+    assert env.num_agents == 3 and own.seed == 0
 
 
 def made_samplers(make_env, num_workers=1):
@@ -575,13 +539,15 @@ def test_every_number_of_a_crowd_lines_up_in_an_inline_sampler(monkeypatch):
 
 
 class Noisy(TorchCrowd):
-    """Begins with random numbers of its own."""
+    """Begins with random numbers of its own; seed None: with zeros."""
 
     def __init__(self, seed):
         super().__init__()
         self._seed = seed
 
     def _observe(self, actions):
+        if self._seed is None:
+            return {"obs": torch.zeros(8, 4)}
         return {"obs": torch.rand(8, 4, generator=torch.Generator().manual_seed(self._seed))}
 
 
@@ -590,7 +556,7 @@ class Noisy(TorchCrowd):
     [
         (lambda env_config: Noisy(5), 1),
         (lambda env_config: Noisy(5 + env_config.env_id), 0),
-        (lambda env_config: Changed(torch.zeros(8, 4), 8, action_space=TorchCrowd().action_space), 0),
+        (lambda env_config: Noisy(None), 0),
     ],
     ids=["same seed", "seeds of their own", "all begin alike"],
 )
@@ -608,7 +574,7 @@ class Sized(TorchCrowd):
     """Shows its number of copies and its device in the shape of the observation."""
 
     def __init__(self, num_envs: int = 300, device: str = "none"):
-        super().__init__(num_envs)
+        super().__init__(num_envs, device)
         assert device == "cpu"
 
     def _observe(self, actions):
@@ -667,112 +633,25 @@ def test_the_trial_steps_a_simulator_unless_jax_would_compile_the_step(tmp_path)
     assert probe_env_info(resolve_family("sized"), config.namespace()).num_agents == 300
 
 
-def test_a_vecenv_of_stable_baselines3_is_refused_by_a_line_that_says_what_to_return():
-    from stable_baselines3.common.vec_env import DummyVecEnv
-
-    env = DummyVecEnv([lambda: gym.make("CartPole-v1")] * 2)
-    with pytest.raises(TypeError, match=r"DummyVecEnv, a VecEnv of .*; .* gymnasium.make_vec\(...\)"):
-        adapt(env)
-
-
-class SaysNothing(Changed):
-    """Returns 4 values, and no time limits."""
-
-
-def test_ends_of_which_none_is_a_time_limit_are_in_the_log_once(caplog, monkeypatch):
-    monkeypatch.setattr(log, "propagate", True)
-    with caplog.at_level(logging.INFO, "sample_factory"):
-        drive(adapt(SaysNothing()), [0] * 3)
-        drive(adapt(SaysNothing()), [0])
-        drive(adapt(TorchCrowd()), [0] * 5)
-    assert [record.levelname for record in caplog.records] == ["INFO"]
-    (ends,) = caplog.messages
-    assert ends.startswith("SaysNothing has none of time_outs, truncation") and "as terminated" in ends
-
-
-class Composite(TorchCrowd):
-    """Its actions have as many parts as a simulator may have copies."""
-
-    def __init__(self, num_envs: int = 2):
-        super().__init__(num_envs)
-        self.action_space = spaces.MultiDiscrete([3, 5])
-
-
-def test_parts_of_an_action_are_not_taken_for_copies():
-    assert SimulatorVectorEnv(Composite(2)).single_action_space == spaces.MultiDiscrete([3, 5])
-    alike = spaces.MultiDiscrete([4, 4, 4])
-    single = Changed(action_space=alike, observation_space=spaces.Box(-1, 1, (2,)))
-    assert SimulatorVectorEnv(single).single_action_space == alike
-    for batched in (spaces.Box(-1, 1, (3, 2)), spaces.Dict(x=spaces.Box(-1, 1, (3, 2)))):
-        of_all = Changed(action_space=alike, observation_space=batched)
-        assert SimulatorVectorEnv(of_all).single_action_space == spaces.Discrete(4)
-
-
-class Privileged(TorchCrowd):
-    """Returns five values, of which the second is an observation: an older form of rsl_rl."""
-
-    def step(self, actions):
-        observations, rewards, done, infos = super().step(actions)
-        return observations, torch.full((self.num_envs, 1), 0.5), rewards + 0.5, done, infos
-
-
-def test_two_ends_are_no_observations_of_a_critic():
-    class Five(TorchCrowd):
-        num_privileged_obs = 0
-
-        def step(self, actions):
-            observations, rewards, done, infos = super().step(actions)
-            return observations["obs"], rewards, done, done & False, infos
-
-        def reset(self):
-            return torch.zeros(self.num_envs, 4)
-
-    env = SimulatorVectorEnv(Five(2))
-    env.reset()
-    *_, rewards, terminated, truncated, _ = env.step(np.zeros(2, np.int64))
-    assert rewards.tolist() == [1, 1] and not terminated.any() and not truncated.any()
-
-
-def test_a_helper_that_observes_something_else_is_not_asked():
-    class Helper(Changed):
-        metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
-
-        def get_observations(self, env_ids):
-            return {"joints": env_ids}
-
-    own = Helper(episode_length_buf=None)
-    assert SimulatorVectorEnv(own).single_observation_space.shape == (2,)
-
-
-def test_an_env_of_another_interface_with_num_envs_is_no_simulator():
-    env = adapt(CountingEnv())
-    env.env.num_envs = 4
-    assert not env_info(env, make_config().namespace()).is_simulator
-
-
-def test_values_in_another_order_are_refused():
-    env = SimulatorVectorEnv(Privileged(2))
-    env.reset()
-    with pytest.raises(EnvContractError, match="5 values of step should be observations, rewards, ends"):
-        env.step(np.zeros(2, np.int64))
-
-
 def planned(tmp_path, *argv):
-    config = parsed(tmp_path, *argv)
-    kinds = probe_env_info(resolve_family("sized"), config.namespace()).kinds
-    return with_defaults_for(config, kinds, is_simulator=True)
+    """Returns the config with the defaults for simulators, the notes about them, and the EnvInfo."""
+    info = env_info(adapt(Sized(300, "cpu")), types.SimpleNamespace(env_frameskip=None))
+    config, notes = with_defaults_for(parsed(tmp_path, *argv), info.kinds, is_simulator=True)
+    return config, notes, info
 
 
-def test_a_simulator_gets_the_defaults_of_simulators(tmp_path):
-    config, (note, *_) = planned(tmp_path, "--vector_env_copies=64")
+def test_a_simulator_gets_the_defaults_of_simulators_and_runs_in_one_inline_sampler(tmp_path):
+    config, (note, *_), info = planned(tmp_path)
     flags = config.flat()
-    wanted = {"rollout": 24, "ppo_epochs": 5, "num_batches_per_iteration": 4, "batch_size": 384}
+    wanted = {"rollout": 24, "ppo_epochs": 5, "num_batches_per_iteration": 4, "batch_size": 24 * 300 // 4}
     wanted |= {"async_rl": False, "critic_only_keys": ("critic",), "inline_samplers": 1, "num_workers": 1}
     assert wanted.items() <= flags.items()
     assert note.text.startswith(
-        "Defaults for a batched simulator of 64 envs, since the env observes critic, policy"
+        "Defaults for a batched simulator of 300 envs, since the env observes critic, policy"
     )
-    assert "critic_only_keys critic" in note.text
+    check_simulator(config, info)
+    complete, num_inline, _ = arrange(config, info)
+    assert num_inline == 1 and complete.sampling.envs_per_worker == 1
 
 
 @pytest.mark.parametrize(
@@ -784,45 +663,7 @@ def test_a_simulator_gets_the_defaults_of_simulators(tmp_path):
     ],
 )
 def test_flags_that_make_several_simulators_in_a_process_are_refused(tmp_path, flag, message):
-    config = parsed(tmp_path, flag)
-    info = env_info(adapt(Sized(300, "cpu")), types.SimpleNamespace(env_frameskip=None))
-    config, _ = with_defaults_for(config, info.kinds, is_simulator=True)
+    config, _, info = planned(tmp_path, flag)
     with pytest.raises(ConfigError) as raised:
         check_simulator(config, info)
     assert message in str(raised.value)
-
-
-def test_a_simulator_runs_in_one_inline_sampler(tmp_path):
-    config = parsed(tmp_path)
-    info = env_info(adapt(Sized(300, "cpu")), types.SimpleNamespace(env_frameskip=None))
-    config, _ = with_defaults_for(config, info.kinds, is_simulator=True)
-    check_simulator(config, info)
-    complete, num_inline, _ = arrange(config, info)
-    assert num_inline == 1 and complete.sampling.envs_per_worker == 1
-
-
-def test_wrappers_of_gymnasium_around_a_simulator_are_looked_through():
-    own = simulator("Isaac Lab")
-    _, results = drive(adapt(gym.wrappers.OrderEnforcing(own)), [5] * 4)
-    assert [result.truncated.any() for result in results] == [False, False, True, False]
-    assert own.seeds == [None, 0]
-
-
-def test_a_simulator_of_brax_is_closed_although_gyms_constructor_was_not_called(monkeypatch):
-    class VectorEnv:
-        def close(self):
-            raise AttributeError("closed")
-
-    old = types.SimpleNamespace(
-        vector=types.SimpleNamespace(VectorEnv=VectorEnv), Wrapper=types.SimpleNamespace
-    )
-    monkeypatch.setitem(sys.modules, "gym", old)
-
-    class Brax(VectorEnv, TorchCrowd):
-        pass
-
-    adapt(Brax()).close()
-    with pytest.raises(AttributeError):
-        made = Brax()
-        made.closed = False
-        adapt(made).close()
