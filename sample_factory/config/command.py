@@ -3,7 +3,7 @@
 A command is declared beside its code, and listed in `sample_factory/__main__.py`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from sample_factory.config.sections import TRAINING_SECTIONS
@@ -16,14 +16,11 @@ class Command(NamedTuple):
     examples: pairs of lines: a comment, and the arguments of a command to copy.
     run: the function, or its "module:attribute", which is imported once the flags are right. Gets the Config,
         or the command's own section if it takes no flags of an experiment; returns an exit code, None for 0.
-    usage: the arguments that are nearly always given.
     experiment: "": it takes only its own flags, which are one section. "new": also the flags of an
         experiment, and reads no cfg.json. "resumed": as "new", but reads the cfg.json of an experiment that
         exists. "saved": the experiment must exist; its cfg.json has the env, so --env may be left out.
     sections: name -> section of the flags that only this command has.
-    section: the section of `Config` that belongs to this command, if there is one.
     common: names of the flags that its short help shows.
-    envs: (name, explanation) of the envs that it works with.
     defaults: flag -> default in this command, in place of the default of the flag and of the env.
     reads: names of the sections and flags that have an effect in it; its own sections and the flags of the
         env always have. None: nothing is said about flags without effect.
@@ -35,12 +32,9 @@ class Command(NamedTuple):
     description: str = ""
     examples: str = ""
     run: Callable[[Any], int | None] | str = ""
-    usage: str = "--experiment=NAME [--flag=value ...]"
     experiment: Literal["", "new", "resumed", "saved"] = ""
     sections: Mapping[str, type] = {}
-    section: str | None = None
     common: str = ""
-    envs: Sequence[tuple[str, str]] = ()
     defaults: Mapping[str, Any] = {}
     reads: frozenset[str] | None = None
     ignores: frozenset[str] = frozenset()
@@ -99,13 +93,10 @@ def counts_episodes(flag: str) -> dict[str, str]:
 
 # Bases of commands. A command is made from one of them by `Command.but`, with what differs.
 # For commands that begin an experiment, or need none:
-NEW = Command("").but(
-    usage="--env=ENV [--flag=value ...]", experiment="new", envs=ENV_FAMILIES, reads=_READS_EXPERIMENT
-)
+NEW = Command("").but(experiment="new", reads=_READS_EXPERIMENT)
 # For commands that play a checkpoint.
 PLAYS = Command("").but(
     experiment="saved",
-    envs=(("any", "the env that the experiment was trained in; --env can be left out"),),
     common="experiment train_dir env policy_index checkpoint load_checkpoint_kind seed",
     reads=f"{_READS_EXPERIMENT}{_READS_NETWORK}env_frameskip env_framestack load_checkpoint_kind "
     "policy_index checkpoint seed",
@@ -140,11 +131,9 @@ TRAIN = Command("train").but(
     # Resume a run: its flags are saved in its folder.
     --experiment=basic
     """,
-    usage="--env=ENV --experiment=NAME [--flag=value ...]",
     experiment="resumed",
     common="env experiment train_dir train_for_env_steps num_workers num_envs_per_worker batch_size "
     "learning_rate device seed",
-    envs=ENV_FAMILIES,
     reads="run sampling learning model env monitoring population selfplay cluster "
     "eval_episodes eval_deterministic continuous_actions_sample eval_env_frameskip",
 )

@@ -1,28 +1,21 @@
-"""The text that --help prints: the flags of a command, with the defaults of an env. Laid out by argparse."""
+"""The text that --help prints: the flags of a command, with the defaults of an env."""
 
 import argparse
 import itertools
 import os
 import re
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sample_factory.config.command import Command
+from sample_factory.config.command import ENV_FAMILIES, Command
 from sample_factory.config.flag_parser import add_flag
 from sample_factory.config.flags import NEVER, default_of, section_fields
 from sample_factory.config.observation_defaults import SETS
-from sample_factory.config.sections import TRAINING_SECTIONS
 
-MIN_WIDTH = 60
-MAX_WIDTH = 120
-TEXT_COLUMN = 30  # where the explanation of a flag begins
 METAVARS = {bool: "True|False", int: "INT", float: "FLOAT"}
 EVERYTHING = "all"  # the value in --help=all
 PACKAGE = "sample_factory"
-OTHER_DEFAULTS = " (an env may have other defaults)"
 
 
 def show(text: str) -> None:
@@ -37,25 +30,18 @@ def show(text: str) -> None:
 def overview(version: str, commands: Mapping[str, str], first_steps: Sequence[Command]) -> str:
     """Returns the help of `python -m sample_factory`: all commands, and how to begin.
 
-    commands: name -> what it does. first_steps: commands whose first examples are shown; the first one also
-    with its common flags and envs.
+    commands: name -> what it does. first_steps: commands whose first examples are shown.
     """
-    first = f"Sample Factory {version}: fast asynchronous reinforcement learning on one machine."
-    train = first_steps[0]
-    examples = [line for command in first_steps for line in _examples(command)[:2]]
-    usage = f"python -m {PACKAGE} COMMAND [--flag=value ...]"
-    parser = _make_parser(usage, first, ["How to begin:", *examples])
+    parser = argparse.ArgumentParser(
+        usage=f"python -m {PACKAGE} COMMAND [--flag=value ...]",
+        description=f"Sample Factory {version}: fast asynchronous reinforcement learning on one machine.",
+        epilog="COMMAND --help: its common flags and three examples. COMMAND --env=ENV --help: the defaults "
+        "for an env, and the flags that only it has. COMMAND --help=all: every flag, by topic.",
+        add_help=False,
+    )
     _add_rows(parser, "Commands", commands.items())
-    title = f"Common flags of {train.name}{OTHER_DEFAULTS}"
-    _add_group(parser, title, TRAINING_SECTIONS.values(), {}, train.common)
-    _add_rows(parser, "Envs", train.envs)
-    more = [
-        ("COMMAND --help", "the common flags and three examples of a command"),
-        ("COMMAND --env=ENV --help", "the defaults for an env, and the flags that only it has"),
-        ("COMMAND --help=all", "every flag, by topic"),
-    ]
-    _add_rows(parser, "More help", more)
-    return parser.format_help().rstrip()
+    examples = [line for command in first_steps for line in _examples(command)[:2]]
+    return "\n".join([parser.format_help(), "How to begin:", *examples])
 
 
 def command_help(
@@ -75,31 +61,29 @@ def command_help(
     follows_observation: other flags have the defaults of observation_defaults.py.
     """
     defaults = {**(_by_observation() if follows_observation else {}), **(defaults or {})}
-    usage = f"{_program(command)} {command.usage.replace('ENV', env_name or 'ENV')}"
-    examples = ["Examples:", *_examples(command)] if env_name is None else []
-    parser = _make_parser(usage, command.description, examples)
-    own = [name for name in sections if name in command.sections or name == command.section]
-    shared = [section for name, section in sections.items() if name not in (*own, "family")]
-    for name in own:
+    more = "--help=all: every flag, by topic. " * (not everything)
+    if env_name is not None:
+        more += "--help: examples."
+    elif command.experiment:
+        more += "--env=ENV --help: the defaults for an env, and the flags that only it has."
+    parser = argparse.ArgumentParser(
+        usage=_usage(command), description=command.description, epilog=more, add_help=False
+    )
+    for name in command.sections:
         _add_group(parser, title_of(sections[name]), [sections[name]], defaults)
+    shared = [section for name, section in sections.items() if name not in {*command.sections, "family"}]
     if not everything:
-        title = "Common flags" + OTHER_DEFAULTS * (env_name is None)
+        title = "Common flags" + " (an env may have other defaults)" * (env_name is None)
         _add_group(parser, title, shared, defaults, command.common)
     if "family" in sections:
         _add_group(parser, f"Flags of envs like {env_name}", [sections["family"]], defaults)
     for section in shared if everything else ():
         _add_group(parser, title_of(section), [section], defaults)
-    more = [("--help=all", "every flag, by topic")] * (not everything)
     if env_name is not None:
-        more.append(("--help", "examples, and the families of envs"))
-    else:
-        _add_rows(parser, "Envs", command.envs)
-        if command.envs:
-            text = "the defaults for an env, and the flags that only it has"
-            more.append(("--env=doom_battle --help", text))
-        more.append((f"python -m {PACKAGE}", "the other commands"))
-    _add_rows(parser, "More help", more)
-    return parser.format_help().rstrip()
+        return parser.format_help().rstrip()
+    if command.experiment == "resumed":
+        _add_rows(parser, "Envs", ENV_FAMILIES)
+    return "\n".join([parser.format_help(), "Examples:", *_examples(command)])
 
 
 def _by_observation() -> dict[str, Any]:
@@ -117,33 +101,17 @@ def _by_observation() -> dict[str, Any]:
     }
 
 
-def _make_parser(usage: str, description: str, after: Iterable[str]) -> argparse.ArgumentParser:
-    """Returns a parser without flags. after: lines at the end of the help."""
-    width = _width()
-    first = textwrap.fill(f"usage: {usage}", width, subsequent_indent=" " * 7, break_on_hyphens=False)
-    return argparse.ArgumentParser(
-        usage=first.removeprefix("usage: ").replace("%", "%%"),
-        description=textwrap.fill(description, width),
-        epilog="\n".join(after),
-        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(
-            prog, max_help_position=TEXT_COLUMN, width=width
-        ),
-        add_help=False,
-    )
-
-
-def _width() -> int:
-    """Returns the number of columns to use; no more than the terminal has."""
-    return max(MIN_WIDTH, min(shutil.get_terminal_size().columns, MAX_WIDTH))
-
-
-def _program(command: Command) -> str:
-    """Returns how the command was started: by a script of the user's own, or as a module of this package."""
+def _usage(command: Command) -> str:
+    """Returns how the command was started, by a script of the user's own or as a command of this package, and
+    what may follow."""
     main = vars(sys.modules["__main__"])
+    program = f"python -m {PACKAGE}.{command.module}"
     if main.get("__spec__") is None and str(main.get("__file__")).endswith(".py"):
         # The words before the first flag select one of the script's own commands.
-        return " ".join(["python", *itertools.takewhile(lambda word: word[:1] != "-", sys.argv)])
-    return f"python -m {PACKAGE}.{command.module}"
+        program = " ".join(["python", *itertools.takewhile(lambda word: word[:1] != "-", sys.argv)])
+    fields = [field for section in command.sections.values() for field, _ in section_fields(section)]
+    words = [f"[{field.metadata['metavar']} ...]" for field in fields if field.metadata["is_positional"]]
+    return " ".join([program.replace("%", "%%"), *words, "[--flag=value ...]"])
 
 
 def title_of(section: type) -> str:
@@ -167,12 +135,9 @@ def _add_group(
     group = parser.add_argument_group(title)
     for field, kind in [fields[name] for name in names.split() or fields if name in fields]:
         text = field.metadata["help"]
-        choices = "|".join(map(str, field.metadata["choices"]))
+        choices = ", ".join(map(str, field.metadata["choices"]))
+        text += f"; one of {choices}" if choices else ""
         metavar = field.metadata["metavar"] or METAVARS.get(kind.scalar, "TEXT")
-        if len(choices) >= MIN_WIDTH:
-            text += f"; one of {choices.replace('|', ', ')}"
-        elif choices:
-            metavar = choices
         default = as_typed(defaults.get(field.name, default_of(field)))
         text += f" (default: {default})" if default else ""
         add_flag(group, field, kind, help=text.replace("%", "%%"), metavar=metavar)
@@ -202,11 +167,6 @@ def _add_rows(parser: argparse.ArgumentParser, title: str, rows: Iterable[tuple[
 
 def _examples(command: Command) -> list[str]:
     """Returns the examples of a command, in turns a comment and a command to copy."""
-    lines = []
-    for line in map(str.strip, command.examples.strip().splitlines()):
-        if not line.startswith("#"):
-            words = " ".join(f"python -m {PACKAGE}.{command.module} {line}".split())
-            rows = textwrap.wrap(words, _width() - 8, break_long_words=False, break_on_hyphens=False)
-            line = " \\\n      ".join(rows)
-        lines.append(f"  {line}")
-    return lines
+    lines = [" ".join(line.split()) for line in command.examples.strip().splitlines()]
+    prefix = f"python -m {PACKAGE}.{command.module} "
+    return [f"  {line}" if line.startswith("#") else f"  {prefix}{line}".rstrip() for line in lines]

@@ -128,7 +128,7 @@ def parse_config(
         show(command_help(command, sections, env_name, of_env, everything, follows))
         raise SystemExit(0)
     if family is None:
-        raise ConfigError("--env is missing, e.g. --env=doom_basic (--help lists the families of envs)")
+        raise ConfigError("--env is missing, e.g. --env=doom_basic; train --help lists the families of envs")
     if not must_exist:
         _refuse_other_env(given)
     given = _trusted(given, family.defaults, sections, command.sections)

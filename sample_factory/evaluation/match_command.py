@@ -32,7 +32,6 @@ class MatchFlags:
 
 COMMAND = PLAYS_IN_PARALLEL.but(
     module="match",
-    usage="--experiment=NAME --opponent_experiment=OTHER [--flag=value ...]",
     description="Plays matches between two policies in an env with two teams, and reports the win rate with "
     "its confidence interval.",
     examples="""

@@ -72,8 +72,9 @@ ENJOY = CHOOSES.but(
     """,
     run="sample_factory.hub.push_to_hub:run_enjoy",
     sections={"results": ResultFlags, "hub": EnjoyHubFlags},
-    common="experiment train_dir env load_checkpoint_kind device seed",
-    section="evaluation",
+    common="experiment train_dir env load_checkpoint_kind checkpoint policy_index no_render fps overlay "
+    "save_video video_frames video_name render_action_repeat max_num_episodes max_num_frames "
+    "eval_deterministic device seed",
     reads="evaluation",
     instead={"eval_episodes": "write --max_num_episodes=N"},
 )

@@ -52,7 +52,6 @@ def convert(flags: ConvertFlags) -> None:
 
 COMMAND = Command(
     module="hub.convert",
-    usage="--source=FOLDER [--flag=value]",
     description="Converts an experiment of Sample Factory 1 or 2, with all its policies and checkpoints, into"
     " one of this version, which all commands accept: enjoy, eval, train. The old folder is only read.",
     examples="""

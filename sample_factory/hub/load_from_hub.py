@@ -188,7 +188,6 @@ def load(flags: LoadFlags) -> None:
 
 COMMAND = Command(
     module="hub.load_from_hub",
-    usage="-r USER/NAME [--flag=value]",
     description="Downloads a repository as an experiment, which all commands accept: enjoy, eval, train.",
     examples="""
     # As train_dir/basic.

@@ -325,7 +325,6 @@ def run_push(config: Config) -> None:
 
 COMMAND = PLAYS_IN_PARALLEL.but(
     module="hub.push_to_hub",
-    usage="--experiment=NAME --hf_repository=USER/NAME [--flag=value ...]",
     description="Plays episodes, writes a video, and pushes both with a model card and all files of the "
     "experiment. Needs a token: log in with `hf auth login`, or set HF_TOKEN.",
     examples="""

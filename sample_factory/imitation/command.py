@@ -15,7 +15,6 @@ def run_imitate(config: Config) -> None:
 
 COMMAND = NEW.but(
     module="imitate",
-    usage="--env=ENV --experiment=NAME [--flag=value ...]",
     description="Records games of an env's scripted players, or reads a Minari data set, and trains a policy "
     "to choose the same actions. `train --transfer_from=NAME` then starts with its weights.",
     examples="""
@@ -29,7 +28,6 @@ COMMAND = NEW.but(
     run=run_imitate,
     sections={"imitate": ImitateFlags},
     common="env experiment train_dir batch_size learning_rate device seed",
-    envs=(("generals_NAME", "Generals, e.g. generals_8x8"), ("any", "with --games=FOLDER")),
     reads="restart_behavior algo device compile seed learner_main_loop_num_cores rollout "
     "recurrence batch_size gamma reward_scale reward_clip normalize_returns value_loss_coeff use_cpc "
     "cpc_forward_steps optimizer learning_rate adam_eps adam_beta1 adam_beta2 rmsprop_alpha rmsprop_eps "

@@ -139,7 +139,6 @@ def plot(flags: CurveFlags) -> None:
 
 COMMAND = Command(
     module="plotting.plot_curves",
-    usage="FOLDER ... [--out=FILE]",
     description="Draws learning curves from the TensorBoard files of experiments, also of versions 1 and 2, "
     "and prints their last values. Each env and tag has a panel; runs that differ only in their seed are one "
     "line, with their range.",

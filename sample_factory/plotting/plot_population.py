@@ -143,7 +143,6 @@ def plot(flags: PopulationFlags) -> None:
 
 COMMAND = Command(
     module="plotting.plot_population",
-    usage="FOLDER [--out=FILE]",
     description="Draws the objective and the evolved settings of every policy of an experiment that was "
     "trained with --with_pbt=True, with a mark for each takeover, and prints their last values.",
     examples="""

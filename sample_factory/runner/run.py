@@ -156,7 +156,6 @@ def draw_curves(path: Path, jobs: Sequence[Job]) -> list[str]:
 
 COMMAND = Command(
     module="runner.run",
-    usage="--run=MODULE [--flag=value ...]",
     description="Runs the experiments that a Python module describes, several at a time. Ctrl+C saves and "
     "stops them; the same command skips what is finished and resumes the rest. At the end it writes "
     "results.csv and curves.png. The module is explained in sample_factory/runner/README.md.",

@@ -137,7 +137,6 @@ def draw(study: "Study", folder: Path) -> list[str]:
 
 COMMAND = Command(
     module="runner.search",
-    usage="--run=MODULE [--flag=value ...]",
     description="Tries flags of a space that a Python module describes, in several envs and with several "
     "seeds. Ctrl+C saves and stops; the same command continues. At the end it writes the best flags for "
     "train --cfg, a table and pictures. The module is explained in sample_factory/runner/README.md.",

@@ -94,7 +94,6 @@ def watch(flags: TensorBoardFlags) -> int:
 
 TB = Command(
     module="tb",
-    usage="[MASK ...] [--dir=FOLDER]",
     description="Starts TensorBoard on experiments that are selected by the names of their folders.",
     examples="""
     # All experiments in train_dir.

@@ -19,7 +19,6 @@ class HumanGameFlags:
 
 PLAY_DOOM = NEW.but(
     module="play_doom",
-    usage="--env=doom_NAME [--flag=value ...]",
     description="Opens a window in which a human plays Doom.",
     examples="""
     # Play alone.
@@ -32,7 +31,6 @@ PLAY_DOOM = NEW.but(
     run="sample_factory.families.doom.human_player:play_doom",
     sections={"human_game": HumanGameFlags},
     common="env seed",
-    envs=(("doom_NAME", "Doom, e.g. doom_basic, doom_duel_bots; --env=doom lists all of them"),),
     reads="seed env_frameskip",
     ignores="num_agents num_humans levels level_choice doom_levels",
 )
