@@ -25,7 +25,8 @@ WAIT_SECONDS = 5.0  # for room in a queue: a learner reads messages even while i
 
 
 class Channels(NamedTuple):
-    """All queues and shared memory of a run; see messages.py for who sends what."""
+    """All queues and shared memory by which the processes of a run communicate; see messages.py for who sends
+    what."""
 
     inboxes: Sequence[Queue]  # RolloutMessage; one queue per rollout worker or inline sampler
     requests: Sequence[Queue]  # PolicyRequest; one queue per policy, read by all its policy workers
@@ -72,7 +73,8 @@ def in_close(env_index: int) -> int:
 
 
 def send(inbox: Queue, message: LearnerMessage) -> bool:
-    """In the main process: returns whether there was room for the message within WAIT_SECONDS."""
+    """In the main process: sends a learner a message. Returns False if its inbox stays full for
+    WAIT_SECONDS."""
     deadline = time.monotonic() + WAIT_SECONDS
     is_sent = inbox.put(message, keep_waiting=lambda: time.monotonic() < deadline)
     if not is_sent:

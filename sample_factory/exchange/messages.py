@@ -99,10 +99,8 @@ class Opponents(NamedTuple):
 
 
 class SnapshotRequest(NamedTuple):
-    """Main process -> learner: write the policy's current state to a file.
-
-    It is evaluated, becomes the best checkpoint, or is loaded by another policy. name: of the file.
-    """
+    """Main process -> learner: write the policy's current state to the file `name`. The file is evaluated,
+    becomes the best checkpoint, or is loaded by another policy."""
 
     name: str
 
@@ -112,7 +110,8 @@ class MilestoneRequest(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """Learner -> main process: the answer to SnapshotRequest. path: None if it could not be written."""
+    """Learner -> main process: the answer to SnapshotRequest. path: the file; None if it could not be
+    written."""
 
     name: str
     policy_id: int
@@ -132,7 +131,8 @@ class NewSettings(NamedTuple):
 
 
 class SettingsTaken(NamedTuple):
-    """Learner -> main process: the answer to NewSettings."""
+    """Learner -> main process: the answer to NewSettings. error: why they were not taken; empty if they
+    were."""
 
     error: str  # why they are not in effect; empty if they are
 
@@ -148,7 +148,7 @@ class PolicyReplaced(NamedTuple):
 
 
 class ComponentReady(NamedTuple):
-    """Any component -> main process: it has started."""
+    """Any component -> main process: the component has started. text: a line for the log."""
 
     component: str
     text: str  # for the log
@@ -212,7 +212,8 @@ class MatchReport(NamedTuple):
 class MatchEnded(NamedTuple):
     """Rollout worker -> main process of `match`: a match has ended.
 
-    env: its number in the run. policies, objectives: of each agent that has ended an episode, by agent.
+    env: number of the env in the run. policies, objectives: agent -> policy id and agent -> score, for agents
+        that have ended an episode.
     num_episodes: how many each agent has begun in this match: 1 if their episodes end together.
     """
 
@@ -229,7 +230,7 @@ class OpponentLost(NamedTuple):
 
 
 class LearnerReady(NamedTuple):
-    """Learner -> main process: it has started."""
+    """Learner -> main process: the learner has started, on this device and in this precision."""
 
     policy_id: int
     device: str  # as torch prints it
@@ -238,13 +239,13 @@ class LearnerReady(NamedTuple):
 
     @property
     def text(self) -> str:
-        """A line for the log."""
+        """The message as a line for the log."""
         where = f"on {self.device} in {self.precision}"
         return f"policy {self.policy_id} learns {where}, {self.num_parameters:,} parameters"
 
     @property
     def is_detail(self) -> bool:
-        """Whether the line is not shown on a terminal, which shows policy 0 only."""
+        """Whether the line is left out on a terminal, which shows policy 0 only."""
         return self.policy_id > 0
 
 

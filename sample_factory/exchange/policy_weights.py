@@ -24,7 +24,7 @@ class Stamp(NamedTuple):
 
 
 class PolicyWeights:
-    """Two slots of bytes and their stamps. Promises:
+    """Publishes a policy's weights in shared memory: two slots of bytes and their stamps. Promises:
 
     1. `fetch` copies one published state, never a mixture of two.
     2. Nobody waits: the learner writes to the slot that does not hold the newest state.
@@ -52,7 +52,8 @@ class PolicyWeights:
 
     @property
     def newest(self) -> Stamp:
-        """Stamp of the newest state; its version is NOTHING_PUBLISHED before the first publication."""
+        """Stamp of the newest published weights; its version is NOTHING_PUBLISHED before the first
+        publication."""
         return self._stamp(int(self._header[1]) % 2)
 
     def _stamp(self, slot: int) -> Stamp:
@@ -99,7 +100,7 @@ class PolicyWeights:
 
     @property
     def slot_bytes(self) -> int:
-        """Size of the array that `fetch` fills; 0 before the first publication."""
+        """Size in bytes of the array that `fetch` fills; 0 before the first publication."""
         return int(self._header[2])
 
     def _map_slots(self) -> np.ndarray:

@@ -31,28 +31,29 @@ class Note(NamedTuple):
 
 
 class EnvPlan(NamedTuple):
-    """How rollout workers make and step their envs.
+    """Says how rollout workers make and step their envs.
 
-    make_env: makes an env of the run, adapted. around: called in turn with each env that was made, and its
-        EnvConfig; each returns the env to step in its place.
+    make_env: makes an env of the run, adapted. around: functions that are called in turn with each env that
+        was made, and its EnvConfig; each returns the env to step instead.
     cfg: all flags as attributes, for a user's matchmaking.
     matchmaking: called with the MatchSetup of each env; returns its CheckedMatchmaking.
-    scripts: policy id -> name of the scripted player of the env that chooses the actions of this "policy",
-        which has no network. Empty in a training.
-    seed: --seed, or a random number in its place.
-    is_single: the only env, in the process of a command such as `enjoy`: it is reset with `seed` itself
-        (others get seeds that follow from it), what it raises propagates, and each of its steps is shown.
-    mix_policies: --pbt_mix_policies_in_one_env. past_share: --selfplay_past_share.
-    reward_scale, reward_clip, shared_reward: see the flags; for what is stored, not for the rewards that are
-        reported. sharers: the team of each agent of an env, for shared_reward; empty: it is 0.
+    scripts: policy id -> name of the env's scripted player that chooses the actions in place of a network.
+        Empty in a training.
+    seed: value of --seed, or a random number if it is not set.
+    is_single: whether this is the only env, in the process of a command such as `enjoy`: it is reset with
+        `seed` itself (others get seeds that follow from it), what it raises propagates, and each of its steps
+        is shown.
+    mix_policies: value of --pbt_mix_policies_in_one_env. past_share: value of --selfplay_past_share.
+    reward_scale, reward_clip, shared_reward: values of the flags, for the rewards that are stored, not for
+        those that are reported. sharers: team of each agent of an env, for shared_reward; empty if that is 0.
     max_random_steps, max_random_seconds: limits of the random first steps of an env, and of all random steps
         of a worker.
     pause_seconds: longest pause of a worker after its first rollout.
     reports_infos: whether an observer reads the infos of episodes.
     reports_matches: whether the result of each match is sent (MatchEnded).
-    teams: see MatchLog.
+    teams: team of each agent, see MatchLog.
     first_worker, first_env_id: numbers of this machine's first worker and env in the run.
-    kinds: of the env in the trial before the run, which every env has to have; None: this is not checked.
+    kinds: kinds of agents in the trial before the run, which every env has to have; None: not checked.
     """
 
     make_env: Callable[[EnvConfig], MultiAgentEnv]
@@ -80,10 +81,10 @@ class EnvPlan(NamedTuple):
 
 
 class ActionChoice(NamedTuple):
-    """How an action follows from the policy's distribution. In a training, it is drawn.
+    """Says how an action follows from the policy's distribution. In a training, it is drawn.
 
-    deterministic: the most likely action. samples_continuous: False: the mean of continuous actions, while
-        all others are drawn.
+    deterministic: whether to take the most likely action. samples_continuous: False takes the mean of
+        continuous actions, while all others are drawn.
     """
 
     deterministic: bool = False
@@ -94,12 +95,12 @@ DRAWN = ActionChoice()
 
 
 class ActingPlan(NamedTuple):
-    """How policy workers answer requests.
+    """Says how policy workers answer requests.
 
-    policies: the networks, by policy id.
+    policies: policy id -> specification of the network.
     seed: as in EnvPlan.
     choice: how actions follow from the networks' outputs.
-    cuda_graphs: --cuda_graphs.
+    cuda_graphs: value of --cuda_graphs.
     experiment_dir, max_past_selves: where the files of past selves are, and how many are kept in memory.
     """
 
@@ -114,12 +115,12 @@ class ActingPlan(NamedTuple):
 class SamplingPlan(NamedTuple):
     """Plan of all rollout and policy workers on one machine.
 
-    info: what an env looks like.
+    info: spaces, agents and other properties of an env.
     topology: all counts of processes, envs, agents and buffers.
-    state_size: floats in the recurrent state of an agent.
+    state_size: number of floats in the recurrent state of an agent.
     flags: how the processes are started; the counts that were chosen are in the topology.
-    niceness: of all processes, to which that of their role is added.
-    silent_seconds: --heartbeat_reporting_interval.
+    niceness: niceness of all processes, to which that of their role is added.
+    silent_seconds: value of --heartbeat_reporting_interval.
     """
 
     envs: EnvPlan
@@ -133,7 +134,7 @@ class SamplingPlan(NamedTuple):
 
     @property
     def seed(self) -> int:
-        """--seed, or a random number in its place."""
+        """The value of --seed, or a random number if it is not set."""
         return self.envs.seed
 
 

@@ -88,13 +88,14 @@ class Topology:
         return range(sampler_index, self.num_workers, self.num_inline_samplers)
 
     def buffers_of(self, worker_index: int) -> range:
-        """Returns the partition of a worker; for worker_index == num_workers, of other machines."""
+        """Returns the indices of a worker's buffers; for worker_index == num_workers, of those for other
+        machines."""
         begin = worker_index * self.buffers_per_worker
         size = self.buffers_for_nodes if worker_index == self.num_workers else self.buffers_per_worker
         return range(begin, begin + size)
 
     def agent_id(self, worker_index: int, split: int, agent: int) -> int:
-        """Returns a number that identifies an agent of a split in the run."""
+        """Returns a number that identifies an agent of a split among all agents of the run."""
         return worker_index * self.agents_per_worker + split * self.agents_per_split + agent
 
 
@@ -109,10 +110,8 @@ def episode_shares(num_episodes: int, num_agents: int) -> np.ndarray:
 
 
 class Size(NamedTuple):
-    """Size of an evaluation or of a series of matches.
-
-    num_envs: of each worker, a multiple of num_splits.
-    """
+    """Size of an evaluation or of a series of matches. num_envs: envs of each worker, a multiple of
+    num_splits."""
 
     num_workers: int
     num_envs: int
@@ -124,9 +123,7 @@ def playing_topology(
     info: "EnvInfo", config: Config, num_policies: int, size: Size, num_episodes: int
 ) -> Topology:
     """Returns the topology of an evaluation or of matches: no learner, and full buffers become free at once.
-
-    num_episodes: see Topology.
-    """
+    num_episodes: number of episodes that each agent plays."""
     sampling = config.sampling
     envs_per_split = size.num_envs // size.num_splits
     agents_per_split = envs_per_split * info.num_agents
@@ -152,7 +149,7 @@ def playing_topology(
 
 
 def make_topology(config: Config, info: "EnvInfo", num_inline_samplers: int = 0) -> Topology:
-    """Returns the topology of a training. num_inline_samplers: see Topology.
+    """Returns the topology of a training.
 
     Raises ConfigError for flags that contradict each other, for a number of policies that does not suit the
     kinds of agents, for a batch that several learners cannot share out, and for sizes with which sampling and
@@ -272,7 +269,8 @@ def _buffers_per_worker(
 
 
 def _rollouts_per_iteration(config: Config, num_agents: int, trajectories_per_batch: int) -> int | None:
-    """Returns Topology.rollouts_per_iteration. Raises ConfigError if agents could not contribute equally."""
+    """Returns how many rollouts each split contributes to an iteration; None with --async_rl=True. Raises
+    ConfigError if agents could not contribute equally."""
     if config.sampling.async_rl:
         return None
     if config.sampling.num_policies > 1:

@@ -19,7 +19,7 @@ WAITING = -2  # policy id of steps in which a live policy waits for its turn
 
 
 class NotOwned(RuntimeError):
-    """A process has used a buffer of the shared memory that is not its own at that moment."""
+    """Raised if a process uses a buffer of the shared memory that it does not own at that moment."""
 
     def __init__(self, what: str):
         super().__init__(
@@ -29,7 +29,7 @@ class NotOwned(RuntimeError):
 
 
 class KindLayout(NamedTuple):
-    """How agents of one kind use a buffer: their observations, and the columns of a packed row of policy
+    """Says how agents of one kind use a buffer: their observations, and the columns of a packed row of policy
     outputs, float32."""
 
     observation_space: gym.spaces.Dict  # of Box
@@ -54,7 +54,7 @@ class KindLayout(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of columns."""
+        """Number of columns of a packed row."""
         return self.num_action_values + 2 + self.num_logits
 
 
@@ -65,7 +65,7 @@ def kind_layouts(kinds: AgentKinds) -> list[KindLayout]:
 
 
 class KindStorage:
-    """All N buffers as agents of one kind use them.
+    """Views of all N buffers as agents of one kind use them.
 
     rows: the layout, with the columns of `outputs`.
     obs[key]: [N, T+1, *shape].
@@ -181,7 +181,7 @@ class TrajectoryBuffers:
 
     @property
     def obs(self) -> dict[str, np.ndarray]:
-        """Observations of agents of kind 0."""
+        """Key -> observations of agents of kind 0, [N, T+1, *shape]."""
         return self.kinds[0].obs
 
     def storage_of_policy(self, policy_id: int) -> KindStorage:
@@ -190,7 +190,7 @@ class TrajectoryBuffers:
 
     @property
     def nbytes(self) -> int:
-        """Size of the shared memory."""
+        """Size of the shared memory in bytes."""
         return self._memory.nbytes
 
     def acquire(self, worker_index: int, agent_ids: np.ndarray) -> np.ndarray | None:

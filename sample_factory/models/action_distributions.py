@@ -25,7 +25,8 @@ PADDING_LOGIT = -1e10
 
 
 def action_distribution(layout: ActionLayout, logits: Tensor) -> "ActionDistribution":
-    """Returns the distribution of logits [..., L] float32, see `mask_logits`."""
+    """Returns the distribution over actions that logits [..., L] float32, masked by `mask_logits`,
+    describe."""
     if not layout.box_actions:
         return CategoricalActions(layout.discrete_sizes, logits)
     if layout.discrete_actions:
@@ -48,20 +49,20 @@ def mask_logits(layout: ActionLayout, logits: Tensor, action_mask: Tensor) -> Te
 
 @functools.cache  # never freed: CUDA graphs read these tensors
 def columns(indices: tuple[int, ...], device: torch.device) -> Tensor:
-    """Returns the indices as an int64 tensor on the device; the same tensor in every call."""
+    """Returns the indices as an int64 tensor on the device, made once and cached."""
     with torch.inference_mode(False):  # autograd cannot save a tensor created in inference mode
         return torch.tensor(indices, dtype=torch.int64, device=device)
 
 
 @functools.cache  # as `columns`
 def constants(numbers: tuple[float, ...], device: torch.device) -> Tensor:
-    """Returns the numbers as a float32 tensor on the device; the same tensor in every call."""
+    """Returns the numbers as a float32 tensor on the device, made once and cached."""
     with torch.inference_mode(False):
         return torch.tensor(numbers, dtype=torch.float32, device=device)
 
 
 def box_values(layout: ActionLayout, actions: Tensor) -> Tensor:
-    """Returns the elements of Boxes in actions [..., K], on the scale of the network, [..., box values]."""
+    """Returns the elements of Boxes in actions [..., K], on the scale of the network's outputs, [..., D]."""
     values = actions.index_select(-1, columns(layout.box_actions, actions.device))
     if not layout.is_scaled:
         return values
@@ -83,7 +84,8 @@ def _gaussian(layout: ActionLayout, logits: Tensor) -> "GaussianActions":
 
 @functools.lru_cache(maxsize=256)
 def _padding(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the index, in a row of logits followed by one padding, of each entry of [K, max(sizes)]."""
+    """Returns, for each entry of a table [K, max(sizes)], its column in a row of logits followed by one
+    padding."""
     table = np.full((len(sizes), max(sizes)), sum(sizes))
     table[np.arange(max(sizes)) < np.array(sizes)[:, None]] = np.arange(sum(sizes))
     return tuple(table.flatten().tolist())
@@ -122,7 +124,7 @@ class CategoricalActions:
         return -(self.log_probs.exp() * self.log_probs).sum(dim=(-2, -1))
 
     def kl(self, other: Any) -> Tensor:
-        """Returns KL(self || other), [...]."""
+        """Returns KL(self || other), [...] in nats; `other` has the same sizes."""
         log_ratios: Tensor = self.log_probs - other.log_probs
         return (self.log_probs.exp() * log_ratios).sum(dim=(-2, -1))
 
@@ -137,7 +139,7 @@ class CategoricalActions:
 
 
 class GaussianActions:
-    """D independent normal variables.
+    """D independent normal variables, one for each element of a Box.
 
     means, log_stds: [..., D] float32. Standard deviations are clipped to [1e-4, 1e4] units.
     log_units: [D], logarithms of the units; None: the unit is 1.
@@ -168,7 +170,7 @@ class GaussianActions:
         return (self.log_stds + (0.5 + HALF_LOG_2PI)).sum(dim=-1)
 
     def kl(self, other: Any) -> Tensor:
-        """Returns KL(self || other), [...]."""
+        """Returns KL(self || other), [...] in nats; `other` has as many variables."""
         log_std_ratio: Tensor = self.log_stds - other.log_stds
         shift: Tensor = (self.means - other.means) * (-other.log_stds).exp()
         return (0.5 * ((2 * log_std_ratio).exp() + shift.square() - 1) - log_std_ratio).sum(dim=-1)
@@ -217,11 +219,11 @@ class MixedActions:
         return self.discrete.entropy() + self.box.entropy()
 
     def kl(self, other: Any) -> Tensor:
-        """Returns KL(self || other), [...]."""
+        """Returns KL(self || other), [...] in nats; `other` has the same layout."""
         return self.discrete.kl(other.discrete) + self.box.kl(other.box)
 
     def symmetric_kl_with_uniform(self) -> Tensor:
-        """Raises ValueError, like every distribution with a Box."""
+        """Raises ValueError: there is no uniform distribution over the numbers of a Box."""
         return self.box.symmetric_kl_with_uniform()
 
 

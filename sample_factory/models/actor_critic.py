@@ -22,7 +22,7 @@ from sample_factory.spaces.observations import image_layout
 
 
 class PolicyOutput(NamedTuple):
-    """One step for B agents, float32."""
+    """Outputs of a policy for one step of B agents, float32."""
 
     actions: Tensor  # [B, K], one value per discrete choice and per element of a Box
     log_probs: Tensor  # [B], of `actions`
@@ -101,9 +101,9 @@ class ActorCritic(nn.Module):
     ) -> PolicyOutput:
         """Chooses one action for each row, without a gradient.
 
-        observations: [B, ...]. rnn_state: [B, state_size].
-        deterministic: the mode of the distribution instead of a sample.
-        samples_continuous: False: the means of the elements of Boxes instead of samples.
+        observations: raw, [B, ...] by key. rnn_state: [B, state_size].
+        deterministic: whether to take the mode of the distribution instead of a sample.
+        samples_continuous: False takes the means of the elements of Boxes instead of samples.
         """
         logits, values, rnn_state, *_ = self.unroll(observations, rnn_state)
         distribution = self.distribution(logits[0])
@@ -122,9 +122,9 @@ class ActorCritic(nn.Module):
     def unroll(
         self, observations: Mapping[str, Tensor], rnn_state: Tensor, resets: np.ndarray | None = None
     ) -> NetworkOutput:
-        """Runs T steps of B rows; differentiable.
+        """Runs the network, differentiably, over T steps of B trajectories.
 
-        observations: [T, B, ...] or [T * B, ...], time-major.
+        observations: raw, [T, B, ...] or [T * B, ...] by key, time-major.
         rnn_state: [B, state_size], before the first step.
         resets: bool [T, B] in host memory, or None: where True, the row's state is zeroed before that step.
         """
@@ -152,7 +152,8 @@ class ActorCritic(nn.Module):
         return action_distribution(self.layout, logits)
 
     def eval(self) -> Self:
-        """Returns the network, also where a subclass overrides `train` and returns nothing."""
+        """Switches to evaluation mode and returns the network, also if a subclass's `train` returns
+        nothing."""
         super().eval()
         return self
 
@@ -162,7 +163,7 @@ class ActorCritic(nn.Module):
         return next(self.parameters()).device
 
     def own_weights(self, saved: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the part of a checkpoint's weights that this network has: all, unless it has no critic."""
+        """Returns those of a checkpoint's weights that this network has: all, unless it lacks the critic."""
         return saved
 
     def prepare_to_act(self, dtype: torch.dtype) -> None:

@@ -13,10 +13,8 @@ from sample_factory.runtime.registry import import_attribute
 
 
 class Core(nn.Module):
-    """A recurrent network; each --rnn_type is a subclass.
-
-    out_size: width of the output. state_size: floats in a row of rnn_state.
-    """
+    """Base of the recurrent networks; each --rnn_type is a subclass. out_size: width of the output.
+    state_size: number of floats in a row of rnn_state."""
 
     out_size: int
     state_size: int
@@ -41,14 +39,15 @@ class Core(nn.Module):
 
 
 def keep_mask(resets: np.ndarray | None, device: torch.device) -> Tensor | None:
-    """Returns [T, B, 1] float32: 0 where `resets`, bool [T, B], is True, else 1; None if it never is."""
+    """Returns a factor for recurrent states, [T, B, 1] float32: 0 where `resets`, bool [T, B], is True, else
+    1. None if `resets` is nowhere True."""
     if resets is None or not resets.any():
         return None
     return torch.from_numpy(~resets).to(device, torch.float32, non_blocking=True).unsqueeze(-1)
 
 
 class NoCore(Core):
-    """Passes features on."""
+    """A core without memory, which returns its input."""
 
     def __init__(self, in_size: int):
         super().__init__()
@@ -63,10 +62,8 @@ class NoCore(Core):
 
 
 class RecurrentCore(Core):
-    """GRU or LSTM of any depth.
-
-    A row of rnn_state holds the hidden state of layer after layer; for an LSTM, h then c of each layer.
-    """
+    """A GRU or LSTM with any number of layers. A row of rnn_state holds the hidden state of layer after
+    layer; for an LSTM, h then c of each layer."""
 
     def __init__(self, flags: ModelFlags, in_size: int):
         super().__init__()
@@ -131,10 +128,8 @@ class RecurrentCore(Core):
 
 
 class CustomCore(Core):
-    """A user's core, which gets `resets` as a tensor on its device.
-
-    It computes in float32: under autocast, a state in bfloat16 would lose increments below its resolution.
-    """
+    """Adapts a user's core, which is called in float32, with `resets` as a tensor on its device. Under
+    autocast, a state in bfloat16 would lose increments below its resolution."""
 
     def __init__(self, core: nn.Module):
         """Raises NetworkError unless the core has int attributes out_size and state_size."""
@@ -158,10 +153,8 @@ class CustomCore(Core):
 
 
 def make_core(flags: ModelFlags, in_size: int) -> Core:
-    """Returns the core that the flags ask for.
-
-    Raises as `make_custom_part`, and NetworkError for a custom core without out_size or state_size.
-    """
+    """Returns the core that the flags ask for. Raises what `make_custom_part` raises, and NetworkError for a
+    custom core without out_size or state_size."""
     if flags.core_custom is not None:
         return CustomCore(make_custom_part(CORE, flags.core_custom, flags, in_size))
     if not flags.use_rnn:

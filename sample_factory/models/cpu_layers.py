@@ -40,7 +40,8 @@ class PackedWeight:
         return PackedWeight, ()
 
     def get(self, weight: Tensor, x: Tensor, pack: Callable[[Tensor], Tensor]) -> Tensor | None:
-        """Returns pack(weight) for the input x; None where packing is impossible, see `_packable`."""
+        """Returns `pack(weight)`, cached, to multiply with the input x; None where packing is impossible, see
+        `_packable`."""
         if not _packable(weight, x):
             return None
         version = weight.data_ptr(), weight._version
@@ -52,7 +53,8 @@ class PackedWeight:
 
 
 def _packable(weight: Tensor, x: Tensor) -> bool:
-    """Returns whether x and a weight that is not trained are multiplied on the CPU in the weight's dtype.
+    """Returns whether the weight may be packed: it is not trained, and is multiplied with x on the CPU in its
+    dtype.
 
     Weights that are trained are not packed: fused optimizers change them without changing their version.
     """
@@ -159,11 +161,12 @@ def _multiplies_patches(weight: Tensor, x: Tensor, padding: tuple[int, ...]) -> 
 
 
 class _Conv2dByPatches(torch.autograd.Function):
-    """A convolution without padding in channels_last, the gradient of its weight by matrix products.
+    """A convolution without padding in channels_last that computes the gradient of its weight by matrix
+    products.
 
-    The patches under the kernel are copied into a matrix, a part of the batch at a time, so that it stays in
-    the cache. oneDNN 3.12 has no fast kernel with AVX2 for this gradient. Measured (2,112 pictures, one
-    core): convnet_simple's convolutions in 263, 210 and 80 instead of 292, 286 and 116 ms.
+    The patches under the kernel are copied into a matrix, a part of the batch at a time, so that the matrix
+    stays in the cache. oneDNN 3.12 has no fast kernel with AVX2 for this gradient. Measured (2,112 pictures,
+    one core): convnet_simple's convolutions in 263, 210 and 80 instead of 292, 286 and 116 ms.
     """
 
     @staticmethod
@@ -189,10 +192,8 @@ _conv2d_by_patches: Callable[..., Tensor] = _Conv2dByPatches.apply
 
 
 def _weight_gradient(x: Tensor, grad: Tensor, weight: Tensor, stride: tuple[int, ...]) -> Tensor:
-    """Returns the gradient of the weight [O, C, KH, KW] of a convolution without padding.
-
-    x: its input, [B, C, H, W]. grad: the gradient of its output, [B, O, H', W']. Both in channels_last.
-    """
+    """Returns the gradient of the weight [O, C, KH, KW] of a convolution without padding. x: input of the
+    convolution, [B, C, H, W]. grad: gradient of its output, [B, O, H', W']. Both in channels_last."""
     out_channels, channels, kernel_height, kernel_width = weight.shape
     row_size = kernel_width * channels  # numbers in a row of a patch, which are neighbours in memory
     pixels = x.permute(0, 2, 3, 1)
@@ -214,7 +215,8 @@ def _weight_gradient(x: Tensor, grad: Tensor, weight: Tensor, stride: tuple[int,
 
 
 class ToChannelsLast(nn.Module):
-    """Changes the memory format of [B, C, H, W] to the faster one, which following convolutions keep."""
+    """Changes the memory format of images [B, C, H, W] to channels_last, which is faster and which following
+    convolutions keep."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.contiguous(memory_format=torch.channels_last)
@@ -235,7 +237,7 @@ class PatchConv2d(Conv2d):
         return conv2d(x, self.weight, self.bias, self._packed, rearrange=self._over_squares)
 
     def _over_squares(self, weight: Tensor) -> Tensor:
-        """Rearranges [out_channels, in_channels, kernel, kernel] for a convolution over squares."""
+        """Rearranges a weight [out_channels, in_channels, kernel, kernel] for a convolution over squares."""
         side = self.stride[0]
         squares = self.kernel_size[0] // side
         weight = weight.view(self.out_channels, self.in_channels, squares, side, squares, side)

@@ -15,7 +15,7 @@ from sample_factory.spaces.observations import CHANNELS, ImageLayout, ImageShape
 
 
 class Conv(NamedTuple):
-    """A convolution."""
+    """Parameters of a square convolution: output channels; kernel, stride and padding in pixels."""
 
     channels: int
     kernel: int
@@ -54,7 +54,7 @@ NUM_COPIES = 8  # of the weights: 4 in a learner (gradients, Adam's moments), 2 
 
 
 class EncoderChoice(NamedTuple):
-    """The network that encodes one observation."""
+    """Describes the network that encodes one observation, and why it is not the one of the flags."""
 
     preset: str  # MLP, TABLE, or a name in RESNETS or CONVNETS
     widths: tuple[int, ...] = ()  # of an MLP's layers; with TABLE, the first is the width of the table
@@ -108,7 +108,8 @@ def choose_encoder(flags: ModelFlags, key: str, space: gym.spaces.Box) -> Encode
 
 
 def _has_pixels(space: gym.spaces.Box, image: ImageLayout) -> bool:
-    """Returns whether an observation has the channels or the numbers of a picture, unlike a board."""
+    """Returns whether an observation is a picture, by its channels or its range of numbers, unlike a
+    board."""
     has_bytes = space.dtype == np.uint8 and bool(space.high.max() > 1)
     return image.is_stack or image.size.channels in CHANNELS or has_bytes
 
@@ -209,8 +210,8 @@ def describe_large_layers(flags: ModelFlags, observation_space: gym.spaces.Dict)
 
 
 def describe_costs(flags: ModelFlags, observation_space: gym.spaces.Dict) -> list[str]:
-    """Returns a line for each image whose network takes more than MAX_MFLOP, and was chosen by the rules here
-    instead of being named by the flags."""
+    """Returns a line for each image whose network takes more than MAX_MFLOP and was chosen by the rules of
+    this module, not named by a flag."""
     lines = []
     for key, space in grouped_spaces(observation_space).items():
         choice = choose_encoder(flags, key, space)
@@ -314,7 +315,7 @@ def describe_encoders(flags: ModelFlags, observation_space: gym.spaces.Dict, typ
 
 
 def _contradicts(choice: EncoderChoice, typed: Mapping[str, Any]) -> bool:
-    """Returns whether the choice of another network than the flags name contradicts the typed flags."""
+    """Returns whether an encoder was typed as a flag, but another one was chosen."""
     return typed.get("encoder_subtype", AUTO) != AUTO or (
         typed.get("encoder_type") == "conv" and choice.preset == MLP
     )

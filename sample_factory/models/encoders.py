@@ -54,10 +54,8 @@ def make_encoder(flags: ModelFlags, observation_space: gym.spaces.Dict) -> nn.Mo
 
 
 def mlp(flags: ModelFlags, in_size: int, widths: tuple[int, ...]) -> nn.Sequential:
-    """Returns linear layers with an activation after each; [B, in_size] to [B, widths[-1]].
-
-    Without widths it passes its input on.
-    """
+    """Returns linear layers with an activation after each, from [B, in_size] to [B, widths[-1]]; the identity
+    if there are no widths."""
     layers: list[nn.Module] = []
     for width in widths:
         layers += [Linear(in_size, width), ACTIVATIONS[flags.nonlinearity]()]
@@ -81,7 +79,7 @@ class MultiInputEncoder(nn.Module):
         self.out_size = sum(out_size(encoder) for encoder in self.encoders)
 
     def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
-        """Maps [B, ...] per key to [B, out_size]."""
+        """Maps observations [B, ...] by key to features [B, out_size]."""
         outputs = [
             encoder(_joined([observations[key] for key in keys]))
             for keys, encoder in zip(self.groups, self.encoders)
@@ -90,7 +88,8 @@ class MultiInputEncoder(nn.Module):
 
 
 def _joined(observations: Sequence[Tensor]) -> Tensor:
-    """Returns the only observation, or vectors [B, n] and numbers [B] concatenated."""
+    """Returns a single observation as it is, and concatenates vectors [B, n] and numbers [B] to [B,
+    total]."""
     if len(observations) == 1:
         return observations[0]
     return torch.cat([rows.reshape(rows.shape[0], -1) for rows in observations], dim=-1)
@@ -99,10 +98,8 @@ def _joined(observations: Sequence[Tensor]) -> Tensor:
 def make_observation_encoder(
     flags: ModelFlags, key: str, space: gym.spaces.Box
 ) -> "IndexEncoder | VectorEncoder | ImageEncoder":
-    """Returns the encoder of one observation: [B, *shape] to [B, out_size]; see `choose_encoder`.
-
-    Raises ValueError for an observation that no built-in network can encode.
-    """
+    """Returns the encoder, from [B, *shape] to [B, out_size], that `choose_encoder` chooses for one
+    observation. Raises ValueError for an observation that no built-in network can encode."""
     choice = choose_encoder(flags, key, space)
     if isinstance(space, Indices):
         return IndexEncoder(flags, space.sizes, choice.widths)
@@ -231,7 +228,7 @@ def convnet(flags: ModelFlags, preset: str, channels: int) -> nn.Sequential:
 
 
 class ResidualBlock(nn.Module):
-    """x + conv3x3(act(conv3x3(act(x)))), [B, C, H, W]."""
+    """Computes x + conv3x3(act(conv3x3(act(x)))) for x [B, C, H, W]."""
 
     def __init__(self, flags: ModelFlags, channels: int):
         super().__init__()
@@ -248,10 +245,8 @@ class ResidualBlock(nn.Module):
 
 
 class InPlaceResidualBlock(ResidualBlock):
-    """act(x) + conv3x3(act(conv3x3(act(x)))), [B, C, H, W].
-
-    The block of version 1, whose activations changed x in place, so that the activated x was added.
-    """
+    """Computes act(x) + conv3x3(act(conv3x3(act(x)))) for x [B, C, H, W]. The block of version 1, whose
+    activations changed x in place, so that the activated x was added."""
 
     def forward(self, x: Tensor) -> Tensor:
         activated: Tensor = self.layers[0](x)
@@ -262,7 +257,8 @@ class InPlaceResidualBlock(ResidualBlock):
 def resnet_impala(
     flags: ModelFlags, channels: int, block: type[ResidualBlock] = ResidualBlock
 ) -> nn.Sequential:
-    """Returns the residual network of IMPALA (Espeholt et al. 2018, figure 3), like `convnet`."""
+    """Returns the residual network of IMPALA (Espeholt et al. 2018, figure 3), for images with so many
+    channels."""
     layers: list[nn.Module] = [ToChannelsLast()]
     for out_channels in RESNET_IMPALA_CHANNELS:
         layers += [

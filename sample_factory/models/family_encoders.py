@@ -65,7 +65,8 @@ class TextEncoder(nn.Module):
     """
 
     def __init__(self, space: Indices, word_width: int, out_size: int, cell: type[nn.GRU] | type[nn.LSTM]):
-        """space: of the tokens, [L]. word_width: numbers that describe a word. out_size: of the output."""
+        """space: space of the tokens, shape [L]. word_width: size of a word's embedding. out_size: width of
+        the output."""
         super().__init__()
         self.words = nn.Embedding(max(space.sizes), word_width, padding_idx=0)
         self.rnn = cell(word_width, out_size, batch_first=True)
@@ -82,7 +83,8 @@ class TextEncoder(nn.Module):
         return self.encode(different)[rows]
 
     def encode(self, tokens: Tensor) -> Tensor:
-        """Returns the same as `forward`, but computes equal rows one by one. tokens: in the space."""
+        """Returns the same as `forward`, but encodes each of several equal rows once. tokens: within the
+        space."""
         with torch.autocast(tokens.device.type, enabled=False):  # not every CPU has an LSTM in bfloat16
             outputs, _ = self.rnn(self.words(tokens))
         last = (tokens > 0).sum(dim=1).sub(1).clamp(min=0)
@@ -194,7 +196,8 @@ class MinigridEncoder(nn.Module):
 
 
 def _for_side(flags: ModelFlags, side: int, larger: str) -> ModelFlags:
-    """Returns the flags, with the preset `larger` instead of TINY if an image is too large for TINY."""
+    """Returns the flags, with the preset `larger` in place of TINY if images of `side` pixels are too large
+    for TINY."""
     is_too_large = flags.encoder_subtype == TINY and side > MAX_TINY_SIDE
     return replace(flags, encoder_subtype=larger) if is_too_large else flags
 
@@ -205,13 +208,11 @@ def _indices(space: gym.spaces.Box) -> Indices:
 
 
 class CellsEncoder(nn.Module):
-    """Tables for the numbers of a cell, shared by all cells, then the flags' network for images.
-
-    A grid that is too small for the convolutions gets an MLP.
-    """
+    """Encodes a grid of cells: looks up each cell's numbers in tables that all cells share, then applies the
+    flags' network for images. A grid that is too small for the convolutions gets an MLP."""
 
     def __init__(self, flags: ModelFlags, space: Indices):
-        """space: of shape [H, W, C], with equal sizes in all cells."""
+        """space: Indices of shape [H, W, C], with equal sizes in all cells."""
         super().__init__()
         height, width, num_parts = space.shape
         self.table = IndexLinear(space.sizes[:num_parts], CELL_WIDTH)

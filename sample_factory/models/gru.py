@@ -98,7 +98,8 @@ def _forward(
 
 
 class _Unroll(torch.autograd.Function):
-    """One layer of a GRU over all steps: x [T, B, I], state [B, H], keep [T, B, 1] or None to [T, B, H]."""
+    """Runs one layer of a GRU over all steps: x [T, B, I], state [B, H], keep [T, B, 1] or None to [T, B,
+    H]."""
 
     @staticmethod
     def forward(

@@ -41,13 +41,14 @@ class GTrXL(Core):
     def forward(
         self, x: Tensor, rnn_state: Tensor, resets: np.ndarray | None = None
     ) -> tuple[Tensor, Tensor]:
-        """See Core. Computes in float32, also under autocast."""
+        """Runs T steps for B rows as `Core.forward`, in float32, also under autocast."""
         since_reset = None if resets is None or not resets.any() else _steps_since(resets)
         with torch.autocast(x.device.type, enabled=False):
             return self._run(x.float(), rnn_state, since_reset)
 
     def _run(self, x: Tensor, rnn_state: Tensor, since_reset: np.ndarray | None) -> tuple[Tensor, Tensor]:
-        """since_reset: see `_steps_since`; None without resets."""
+        """Returns outputs and the next rnn_state. since_reset: result of `_steps_since`; None without
+        resets."""
         num_steps = x.shape[0]
         ages = self._ages(rnn_state[:, 0], num_steps, since_reset)
         kept = self._kept(since_reset, x.device)
@@ -71,7 +72,8 @@ class GTrXL(Core):
         return ages.clamp(max=self.memory)
 
     def _kept(self, since_reset: np.ndarray | None, device: torch.device) -> Tensor | None:
-        """Returns 1 for each of the last M steps since the last reset, else 0, [B, M, 1]; None: all are 1."""
+        """Returns which of the last M steps are remembered: 1 since the last reset, else 0, [B, M, 1]; None:
+        all."""
         if since_reset is None:
             return None
         steps_ago = np.arange(self.memory, 0, -1) - 1
@@ -91,7 +93,8 @@ def _steps_since(resets: np.ndarray) -> np.ndarray:
 
 
 class _Layer(nn.Module):
-    """Attention, then an MLP. Each normalises its input; a gate combines its input and its output."""
+    """One layer: attention, then an MLP. Each normalises its input, and a gate combines its input and its
+    output."""
 
     def __init__(self, size: int, heads: int, memory: int):
         super().__init__()
@@ -115,7 +118,7 @@ class _Layer(nn.Module):
 
 
 class _Gate(nn.Module):
-    """The GRU-type gate of the paper, equation 9: how much of a block's output replaces its input."""
+    """Decides how much of a block's output replaces its input: the GRU-type gate of the paper, equation 9."""
 
     def __init__(self, size: int):
         super().__init__()
@@ -178,10 +181,8 @@ class _WindowAttention(nn.Module):
 
 
 def shifted(windows: Tensor) -> Tensor:
-    """Moves row t of [..., T, M + 1] by t columns to the right; returns [..., T, M + T], elsewhere -inf.
-
-    So column m of the window of step t becomes column m + t of all M + T steps.
-    """
+    """Moves row t of [..., T, M + 1] by t columns to the right, and fills up with -inf to [..., T, M + T]. So
+    column m of the window of step t becomes column m + t of all M + T steps."""
     num_steps, width = windows.shape[-2:]
     padded = nn.functional.pad(windows, (0, num_steps), value=-math.inf).flatten(-2)
     # With rows that are one number shorter, each row starts one number earlier: it moves by one column more.
@@ -197,7 +198,7 @@ def _matrices(heads: int, width: int, size: int) -> nn.Parameter:
 
 
 def _sinusoids(memory: int, size: int) -> Tensor:
-    """Returns the code of each distance in the past, from M down to 0, [M + 1, size]."""
+    """Returns a sinusoidal code of each distance in the past, from M steps down to 0, [M + 1, size]."""
     distances = torch.arange(memory, -1.0, -1.0).unsqueeze(1)
     frequencies = 10_000.0 ** (-torch.arange(0.0, size, 2.0) / size)
     angles = distances * frequencies

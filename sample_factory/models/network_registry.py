@@ -72,7 +72,7 @@ _REGISTRIES = {
 
 
 class NetworkError(PermanentFailure):
-    """A fault of a user's network or part of a network, found before training starts."""
+    """Raised for a fault of a user's network or part of a network, before training starts."""
 
 
 def register_encoder(name: str, factory: NetworkFactory | str) -> None:
@@ -165,12 +165,11 @@ def register_actor_critic(name: str, factory: NetworkFactory | str) -> None:
 
 
 def register(part: str, name: str, factory: NetworkFactory | str) -> None:
-    """Registers the factory of a part."""
     _REGISTRIES[part].register(name, factory)
 
 
 def named_parts(flags: ModelFlags) -> dict[str, str]:
-    """Returns the name of each part that the flags --PART_custom name."""
+    """Returns part -> name for the parts of a network that the flags --PART_custom name."""
     names = {
         ENCODER: flags.encoder_custom,
         CORE: flags.core_custom,
@@ -181,7 +180,8 @@ def named_parts(flags: ModelFlags) -> dict[str, str]:
 
 
 def users_parts(flags: ModelFlags) -> dict[str, str]:
-    """Returns the same without built-in encoders; a user may have registered another one of the same name."""
+    """Returns part -> name for the parts of a network that the flags name and that are no built-in encoders;
+    a user may have registered an encoder under a built-in name."""
     parts = named_parts(flags)
     built_in = BUILT_IN_ENCODERS.get(parts.get(ENCODER, ""))
     if built_in is not None and _REGISTRIES[ENCODER].find(parts[ENCODER]) == built_in:
@@ -190,7 +190,8 @@ def users_parts(flags: ModelFlags) -> dict[str, str]:
 
 
 def are_found_without_script(flags: ModelFlags) -> bool:
-    """Returns whether the factories of all parts are found without running the user's script first."""
+    """Returns whether a process that does not run the user's script finds the factories of all named
+    parts."""
     return all(":" in name for name in users_parts(flags).values())
 
 

@@ -31,7 +31,7 @@ class RunningNormalizer(nn.Module):
     The statistics start as `start_mean` and the square of `start_std`, with the weight of one sample. They
     change in `update` only. They are float64 buffers and part of the state_dict.
 
-    shape: of one sample. eps: added to the variance. clip: largest absolute value of the result.
+    shape: shape of one sample. eps: number added to the variance. clip: largest absolute value of the result.
     """
 
     mean: Tensor  # [*shape]
@@ -80,8 +80,8 @@ class RunningNormalizer(nn.Module):
     def _mean_and_inverse(self) -> tuple[Tensor, Tensor]:
         """Returns the mean and 1 / sqrt(variance + eps), both float32.
 
-        They are cached on a CPU, where they take a part of the time of a small batch. On a GPU a CUDA graph
-        would keep using the numbers of its capture.
+        On a CPU they are cached, since computing them takes a good part of a small batch's time; not on a
+        GPU, where a CUDA graph would keep using the numbers of its capture.
         """
         if self._affine is not None:
             return self._affine
@@ -164,7 +164,7 @@ def _chunks(rows: Tensor) -> tuple[Tensor, ...]:
 
 
 def _chunk_size(rows: Tensor, chunk_bytes: int = CHUNK_BYTES) -> int:
-    """Returns how many of the rows [N, ...] take `chunk_bytes` as float32; on a GPU, all of them."""
+    """Returns how many of the rows [N, ...] take up to `chunk_bytes` as float32; on a GPU, all of them."""
     if rows.device.type != "cpu":
         return max(1, len(rows))
     row_bytes = 4 * max(1, rows.shape[1:].numel())
@@ -172,7 +172,7 @@ def _chunk_size(rows: Tensor, chunk_bytes: int = CHUNK_BYTES) -> int:
 
 
 class FixedNormalizer(nn.Module):
-    """(x - subtract) / scale with constants."""
+    """Normalises with constants: (x - subtract) / scale."""
 
     def __init__(self, shape: tuple[int, ...], subtract: float = 0.0, scale: float = 1.0):
         super().__init__()
@@ -190,11 +190,11 @@ class FixedNormalizer(nn.Module):
         return floats.mul_(1 / self.scale).to(dtype)
 
     def update(self, x: Tensor, valid: Tensor | None = None, total: Total[Tensor] = of_one_process) -> None:
-        """Does nothing."""
+        """Does nothing: there are no statistics."""
 
 
 class IndexNormalizer(FixedNormalizer):
-    """Keeps the indices of a Discrete observation."""
+    """Leaves the indices of a Discrete observation as they are."""
 
     def normalize(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Returns x as int64, whatever `dtype` is."""

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 class BuiltPolicy(NamedTuple):
-    """A network on its device.
+    """A policy's network on its device, and how to run it.
 
-    autocast: whether callers have to run it under bfloat16 autocast.
+    autocast: whether callers have to run the network under bfloat16 autocast.
     total: in a learner, sums a tensor over all learners of the policy, which must call it equally often. With
         one learner it returns the tensor.
     """
@@ -95,7 +95,7 @@ class PolicySpec(NamedTuple):
         return BuiltPolicy(model.to(device), device, self._wants_bf16(device))
 
     def _flags_for_own_keys(self) -> ModelFlags:
-        """Returns the flags without the --normalize_input_keys that only agents of another kind have."""
+        """Returns the flags without those --normalize_input_keys that this policy's observations lack."""
         flags = self.flags
         own = tuple(key for key in flags.normalize_input_keys if key in self.observation_space.spaces)
         if own == flags.normalize_input_keys:
@@ -104,8 +104,8 @@ class PolicySpec(NamedTuple):
         return replace(flags, normalize_input_keys=own, normalize_input=flags.normalize_input and bool(own))
 
     def _wants_bf16(self, device: Any) -> bool:
-        """Returns whether to use bfloat16. --precision=auto: if the hardware supports it and there are images
-        to encode; an MLP gains nothing by it."""
+        """Returns whether to compute in bfloat16. With --precision=auto: if the hardware supports it and
+        there are images to encode; an MLP gains nothing by it."""
         if self.precision != "auto":
             return self.precision == "bf16"
         shapes = [space.shape for space in self.observation_space.spaces.values()]
@@ -136,8 +136,8 @@ def make_policy_spec(
 
 
 def network_flags(flags: ModelFlags, family_flags: Mapping[str, Any]) -> ModelFlags:
-    """Returns the first argument of users' factories: the flags of the model, with the flags of the env's
-    family as further fields. Names of version 2 can be read too, such as rnn_size."""
+    """Returns the flags that users' factories get: those of the model, with those of the env's family as
+    further fields. Names of version 2 can be read too, such as rnn_size."""
     further = [(name, type(value)) for name, value in family_flags.items()]
     aliases = {
         alias: property(operator.attrgetter(field.name))
@@ -152,16 +152,16 @@ def network_flags(flags: ModelFlags, family_flags: Mapping[str, Any]) -> ModelFl
 
 
 def state_size(flags: ModelFlags, has_critic: bool = True) -> int:
-    """Returns the number of floats in the recurrent state of one agent, for a built-in network."""
+    """Returns the number of floats in one agent's recurrent state for built-in networks, without torch."""
     num_towers = 1 if flags.shares_weights or not has_critic else 2
     return num_towers * CORES[flags.rnn_type].state_size(flags) if flags.use_rnn else 0
 
 
 def probe_state_size(specs: Sequence[PolicySpec]) -> int:
-    """Builds and tries out the network of each kind of agents, on the CPU. Loads torch.
+    """Builds and tries out the network of each kind of agents, on the CPU, and returns the size of the recurrent
+    state. Loads torch.
 
-    Returns the size of the recurrent state. Raises as `PolicySpec.build` and `check_network`, and
-    NetworkError if the sizes differ between kinds.
+    Raises as `PolicySpec.build` and `check_network`, and NetworkError if the sizes differ between kinds.
     """
     from sample_factory.models.network_checks import check_network
 

@@ -30,7 +30,7 @@ OF_CRITIC = ("towers.1.", "critic_head.", "observation_normalizers.of_critic.")
 
 
 class TowerOutput(NamedTuple):
-    """T steps for B rows."""
+    """Outputs of a tower for T steps of B rows."""
 
     encodings: Tensor  # [T, B, E], of the encoder
     beliefs: Tensor  # [T, B, H], of the core
@@ -39,10 +39,8 @@ class TowerOutput(NamedTuple):
 
 
 class Tower(nn.Module):
-    """Encoder, core and decoder: maps normalised observations and a recurrent state to features.
-
-    observation_space: the part of the env's observations that it gets.
-    """
+    """Maps normalised observations and a recurrent state to features, by an encoder, a core and a decoder.
+    observation_space: the part of the env's observations that the encoder gets."""
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
         super().__init__()
@@ -55,11 +53,8 @@ class Tower(nn.Module):
     def forward(
         self, observations: Mapping[str, Tensor], rnn_state: Tensor, resets: np.ndarray | None
     ) -> TowerOutput:
-        """Runs T steps of B rows.
-
-        observations: [T * B, ...], time-major. rnn_state: [B, state_size], before the first step.
-        resets: as in ActorCritic.unroll.
-        """
+        """Runs T steps of B rows. observations: [T * B, ...] by key, time-major. rnn_state: [B, state_size],
+        before the first step. resets: as in ActorCritic.unroll."""
         encodings = torch.unflatten(self.encoder(self.view(observations)), 0, (-1, rnn_state.shape[0]))
         beliefs, rnn_state = self.core(encodings, rnn_state, resets)
         return TowerOutput(encodings, beliefs, self.decoder(beliefs), rnn_state)
@@ -70,10 +65,8 @@ class Tower(nn.Module):
 
 
 def make_decoder(flags: ModelFlags, in_size: int) -> tuple[nn.Module, int]:
-    """Returns the decoder that the flags ask for, and the width of its output.
-
-    Raises as `make_custom_part`, and NetworkError for a custom decoder without out_size.
-    """
+    """Returns the decoder that the flags ask for, and the width of its output. Raises what `make_custom_part`
+    raises, and NetworkError for a custom decoder without out_size."""
     if flags.decoder_custom is not None:
         decoder = make_custom_part(DECODER, flags.decoder_custom, flags, in_size)
         return decoder, out_size(decoder, DECODER)
@@ -121,8 +114,8 @@ class ActionHead(nn.Module):
 
 
 def _scale_of_logits(layout: ActionLayout) -> Tensor:
-    """Returns a factor and a summand for each logit, [2, L], which bring means and log-stds from the scale of
-    the network to the one of the actions."""
+    """Returns a factor and a summand for each logit, [2, L], that convert means and log-stds from the
+    network's scale to the scale of the actions."""
     factors = np.ones(layout.num_logits)
     summands = np.zeros(layout.num_logits)
     factors[list(layout.means)] = layout.half_ranges
@@ -132,10 +125,8 @@ def _scale_of_logits(layout: ActionLayout) -> Tensor:
 
 
 def _log_stds_last(layout: ActionLayout) -> tuple[int, ...] | None:
-    """Returns the column of each logit in a row that has the log-stds after all other logits.
-
-    None: the log-stds are the last logits in any case.
-    """
+    """Returns, for each logit, its column in a row with the log-stds after all other logits; None if they are
+    last already."""
     others = [i for i in range(layout.num_logits) if i not in layout.log_stds]
     places = tuple(np.argsort(others + list(layout.log_stds)).tolist())
     return None if places == tuple(range(layout.num_logits)) else places
@@ -164,7 +155,7 @@ def given_logits(tower: Tower, flags: ModelFlags, layout: ActionLayout) -> int:
 
 
 class TowerActorCritic(ActorCritic):
-    """The network that the flags describe.
+    """The built-in network: one tower for actor and critic or one each, and a head for each.
 
     A row of rnn_state holds the state of the actor's tower, then of the critic's. Heads and distributions
     stay float32 under autocast. Without a critic, values are 0.
@@ -215,7 +206,7 @@ class TowerActorCritic(ActorCritic):
         return NetworkOutput(logits, values, rnn_state, outputs[0].encodings, outputs[0].beliefs)
 
     def each_tower(self) -> Sequence[Tower]:
-        """Returns the tower of both heads, or the actor's and the critic's."""
+        """Returns the tower that both heads share, or the actor's and the critic's."""
         return cast(Sequence[Tower], self.towers)
 
     def own_weights(self, saved: Mapping[str, Any]) -> Mapping[str, Any]:

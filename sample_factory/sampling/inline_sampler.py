@@ -36,7 +36,7 @@ class InlineSampler:
         channels: Channels,
         context: ChildContext,
     ):
-        """index: of this sampler and of its inbox."""
+        """index: number of this sampler and of its inbox."""
         topology = buffers.topology
         workers = topology.workers_of_sampler(index)
         self._inbox = channels.inboxes[index]

@@ -17,15 +17,12 @@ from sample_factory.runtime.shared_arrays import layout
 
 
 class UnreadableOpponent(RuntimeError):
-    """The file of a past self is missing, damaged, or belongs to another model."""
+    """Raised if the file of a past self is missing, damaged, or belongs to another model."""
 
 
 class LiveModel:
-    """In a policy worker: a copy of the learner's model.
-
-    model: the network, in evaluation mode, with the weights of the last `fetch`. stamp: identifies these
-        weights.
-    """
+    """In a policy worker: the policy's network with the newest weights that `fetch` has copied. model: the
+    network, in evaluation mode. stamp: identifies its weights."""
 
     def __init__(self, policy: BuiltPolicy, weights: PolicyWeights):
         # As everywhere that a policy acts: the rows that share a request must not influence each other, which
@@ -64,10 +61,10 @@ class LiveModel:
 
 
 class FrozenModels:
-    """In a policy worker: past selves in memory. Of more than `limit`, the most recently used are kept."""
+    """In a policy worker: loads past selves, and keeps the `limit` most recently used ones in memory."""
 
     def __init__(self, live: nn.Module, experiment_dir: Path, limit: int):
-        """live: the policy's current network; it is copied for past selves."""
+        """live: the policy's current network, of which past selves are copies with other weights."""
         self._live = live
         self._experiment_dir = experiment_dir
         self._limit = limit
@@ -100,7 +97,7 @@ class FrozenModels:
             raise _unreadable(path, error) from error
 
     def _spare(self) -> nn.Module:
-        """Returns the least recently used network if the limit is reached, else a new one."""
+        """Returns a network to load weights into: a new one, or the least recently used one at the limit."""
         if len(self._models) >= self._limit:
             return self._models.popitem(last=False)[1][0]
         model = copy.deepcopy(self._live)

@@ -24,18 +24,19 @@ Array = TypeVar("Array")
 
 
 class Inputs(NamedTuple):
-    """Inputs of n agents, in host memory."""
+    """Observations and recurrent states of n agents, in host memory."""
 
     obs: dict[str, np.ndarray]  # [n, *shape]
     rnn_state: np.ndarray  # [n, H] float32
 
     def first(self, n: int) -> "Inputs":
-        """Returns the first n rows, in the same memory."""
+        """Returns the first n rows as views of the same memory."""
         return Inputs({key: array[:n] for key, array in self.obs.items()}, self.rnn_state[:n])
 
 
 class Outputs(NamedTuple, Generic[Array]):
-    """Outputs for n agents: tensors on the device, or arrays in host memory, valid until the next call."""
+    """Outputs of a policy for n agents: tensors on the device, or arrays in host memory, which the next call
+    overwrites."""
 
     packed: Array  # [n, K] float32, see KindLayout
     rnn_state: Array  # [n, H] float32, before the next step
@@ -60,7 +61,7 @@ def _act(
     rnn_state: Tensor,
     choice: ActionChoice,
 ) -> Outputs[Tensor]:
-    """Runs one forward pass of `model`."""
+    """Returns the outputs of one forward pass of `model`, on the device."""
     with torch.autocast(rnn_state.device.type, torch.bfloat16, enabled=policy.autocast):
         output = model.act(obs, rnn_state, *choice)
     columns = output.actions, output.log_probs[:, None], output.values[:, None], output.logits
@@ -68,7 +69,7 @@ def _act(
 
 
 class CpuInference:
-    """Inference on a CPU: batches of any size, without a copy of the inputs."""
+    """Runs the network on a CPU: batches of any size, without a copy of the inputs."""
 
     def __init__(self, policy: BuiltPolicy, shapes: RowShapes, choice: ActionChoice = DRAWN):
         self._policy = policy
@@ -91,7 +92,8 @@ class CpuInference:
 
 
 class GpuInference:
-    """Inference on a GPU, with CUDA graphs for the policy's current network; past selves act without a graph.
+    """Runs the network on a GPU, with CUDA graphs for the policy's current weights; past selves act without a
+    graph.
 
     Batches are padded to a power of two and stay at fixed addresses, as graphs require. The first replay of
     each graph is compared with the result without a graph; if they differ, no graph is used any more.
@@ -104,7 +106,7 @@ class GpuInference:
         capture: Capture[Outputs[Tensor]] | None,
         choice: ActionChoice = DRAWN,
     ):
-        """capture: makes a graph of a function, e.g. GraphCapture; None: no graphs."""
+        """capture: makes a graph of a function, e.g. GraphCapture; None runs without graphs."""
         self._policy = policy
         self._shapes = shapes
         self._capture = capture
@@ -178,7 +180,7 @@ class GpuInference:
 
 
 class _FixedBatch:
-    """Memory at fixed addresses for a number of rows, on the host and on the device."""
+    """Memory for a fixed number of rows that stays at the same addresses, on the host and on the device."""
 
     def __init__(self, host: Inputs, device: torch.device):
         self.host = host
@@ -191,7 +193,7 @@ class _FixedBatch:
         self.is_checked = False  # the graph's first replay was correct
 
     def upload(self, n: int) -> None:
-        """Copies the first n rows to the device."""
+        """Copies the first n rows from the host to the device."""
         for key, tensor in self.obs.items():
             tensor[:n].copy_(torch.from_numpy(self.host.obs[key][:n]), non_blocking=True)
         self.rnn_state[:n].copy_(torch.from_numpy(self.host.rnn_state[:n]), non_blocking=True)
@@ -227,7 +229,8 @@ def _difference(
 
 
 def _close(got: Tensor, wanted: Tensor, tolerance: float) -> bool:
-    """Returns whether all entries agree, relative to the largest finite entry; NaN equals NaN."""
+    """Returns whether all entries agree up to `tolerance`, relative to the largest finite entry; NaN
+    equals NaN."""
     largest = wanted[wanted.isfinite()].abs().amax().item() if wanted.isfinite().any() else 0.0
     return torch.allclose(got, wanted, rtol=tolerance, atol=tolerance * max(1.0, largest), equal_nan=True)
 
@@ -235,7 +238,7 @@ def _close(got: Tensor, wanted: Tensor, tolerance: float) -> bool:
 def make_inference(
     policy: BuiltPolicy, shapes: RowShapes, cuda_graphs: bool, choice: ActionChoice = DRAWN
 ) -> CpuInference | GpuInference:
-    """Returns inference on the policy's device."""
+    """Returns what runs the policy's network on its device. choice: how actions follow from its outputs."""
     if policy.device.type == "cpu":
         return CpuInference(policy, shapes, choice)
     return GpuInference(policy, shapes, GraphCapture(policy.device) if cuda_graphs else None, choice)

@@ -46,7 +46,7 @@ class PolicyWorker:
 
     Promise: the live policy acts with weights at least as new as the newest when the batch was gathered.
 
-    clock: as in RolloutWorker.
+    clock: measures what the worker spends its time on.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class PolicyWorker:
         channels: Channels,
         context: ChildContext,
     ):
-        """index: of this worker among the workers of its policy."""
+        """index: number of this worker among the workers of its policy."""
         cpu.keep_freed_memory()
         torch.set_num_threads(1)
         torch.manual_seed(plan.seed + 1000 * (policy_id + 1) + index)
@@ -143,8 +143,8 @@ class PolicyWorker:
             self._answer(own, model, stamp)
 
     def _model_of(self, past_self: Milestone | None) -> tuple[nn.Module, Stamp]:
-        """Returns (network, stamp of its weights). If a past self cannot be loaded, the live policy replaces
-        it: past selves are not trained on anyway."""
+        """Returns (network, stamp of its weights) to act with: a past self, or the live policy if `past_self`
+        is None or cannot be loaded: past selves are not trained on anyway."""
         if past_self is not None and past_self not in self._lost:
             try:
                 return self._frozen.get(past_self)
@@ -189,7 +189,7 @@ class PolicyWorker:
         self.clock.lap("write")
 
     def _store_chunk_rnn_states(self, indices: np.ndarray, steps: np.ndarray, rnn_state: np.ndarray) -> None:
-        """Stores the states before the first steps of chunks, from which the learner starts."""
+        """Stores the recurrent states before first steps of chunks, from which the learner unrolls."""
         chunk_length = self._buffers.topology.chunk_length
         is_first = steps % chunk_length == 0
         if is_first.any():

@@ -10,7 +10,7 @@ MATCHES_PER_DRAW = 10
 
 
 class Matchmaker:
-    """--matchmaking=random: draws a policy for each agent of one env, again after MATCHES_PER_DRAW matches.
+    """Draws a policy for each agent of one env (--matchmaking=random), again after MATCHES_PER_DRAW matches.
 
     In a match against past selves, one agent, drawn at random, plays with the live policy that was drawn for
     it; every other agent plays with a past self of its policy.
@@ -54,9 +54,11 @@ class Matchmaker:
 
 
 class PlayerAssignment:
-    """The player of each agent of E envs in its current episode; the matchmaking of each env chooses them.
+    """Knows which player plays each agent of E envs in its current episode, as chosen by the matchmaking of
+    each env.
 
-    policies: [agents] int16. is_live: [agents] bool; only the steps of live policies are trained on.
+    policies: [agents] int16, policy ids. is_live: [agents] bool; only the steps of live policies are trained
+        on.
     """
 
     def __init__(self, matchmakings: Sequence[CheckedMatchmaking], agents_per_env: int):

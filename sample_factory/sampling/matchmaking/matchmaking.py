@@ -18,7 +18,8 @@ _REGISTRY = Registry("matchmaking", {RANDOM: "sample_factory.sampling.matchmakin
 
 
 class Player(NamedTuple):
-    """Plays an agent: a policy with its current weights ("live"), or with the weights of a past self."""
+    """Identifies who plays an agent: a policy with its current weights ("live"), or with the weights of a
+    past self."""
 
     policy_id: int
     past_self: Milestone | None = None  # None: live
@@ -29,15 +30,15 @@ class Player(NamedTuple):
 
 
 class PastSelves:
-    """The past selves that are available as opponents; one object for all envs of a rollout worker."""
+    """Keeps the past selves that are available as opponents; one object for all envs of a rollout worker."""
 
     def __init__(self, share: float = 0.0):
-        """share: probability that drawn matches are against past selves."""
+        """share: probability that the next matches are against past selves."""
         self._share = share
         self._opponents: dict[int, Opponents] = {}  # by policy
 
     def update(self, opponents: Opponents) -> None:
-        """Replaces the past selves of one policy."""
+        """Replaces the past selves of the policy that the message names."""
         self._opponents[opponents.policy_id] = opponents
 
     @property
@@ -69,10 +70,10 @@ class PastSelves:
 
 
 class MatchSetup(NamedTuple):
-    """Describes an env that needs players.
+    """Describes an env to the matchmaking that chooses its players.
 
-    kind_of_agent: agents of one kind have the same spaces.
-    mix_policies: --pbt_mix_policies_in_one_env.
+    kind_of_agent: kind of each agent; agents of one kind have the same spaces.
+    mix_policies: value of --pbt_mix_policies_in_one_env.
     rng: random generator with a seed that follows from --seed.
     past_selves: the past selves in use now; none without --selfplay_past_share.
     env_id: number of the env among all envs of the run, see EnvConfig.
@@ -98,11 +99,8 @@ class MatchSetup(NamedTuple):
 
 @runtime_checkable
 class Matchmaking(Protocol):
-    """In a rollout worker: chooses the players of one env.
-
-    A match ends when every agent that takes part has ended an episode; with one agent, every episode is a
-    match.
-    """
+    """In a rollout worker: chooses the players of one env. A match ends when every agent that takes part has
+    ended an episode; with one agent, every episode is a match."""
 
     def next_match(self) -> Sequence[Player | int]:
         """Returns the player of each agent in the next match: the number of a policy, or a `Player`, which
@@ -111,7 +109,7 @@ class Matchmaking(Protocol):
 
 
 class MatchmakingError(PermanentFailure):
-    """A user's matchmaking raised, or did not return a list of players."""
+    """Raised if a user's matchmaking raises, or does not return a list of players."""
 
 
 def register_matchmaking(name: str, factory: MatchmakingFactory | str) -> None:

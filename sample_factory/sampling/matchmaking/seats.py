@@ -6,7 +6,7 @@ from sample_factory.sampling.matchmaking.matchmaking import MatchSetup
 
 
 class Seats:
-    """Policy seats[i] plays agent i. With `swap`, policies 0 and 1 swap their agents after each match; in
+    """Lets policy seats[i] play agent i. With `swap`, policies 0 and 1 swap their agents after each match; in
     envs with an odd env_id, they begin swapped."""
 
     def __init__(self, seats: Sequence[int], swap: bool, setup: MatchSetup):

@@ -25,7 +25,7 @@ ONE_PER_PROCESS = (
 
 
 class EnvSetup:
-    """Makes the EnvVectors of one rollout worker. All draw from one random generator."""
+    """Makes the EnvVectors of one rollout worker; all seeds are drawn from one random generator."""
 
     def __init__(
         self,
@@ -54,9 +54,7 @@ class EnvSetup:
 
     def make_vector(self, split: int, values: Iterable[NewShaping | NewTrainingInfo] = ()) -> EnvVector:
         """Makes and resets the envs of a split, and returns their EnvVector. Call it once for each split.
-
-        values: of the run, which the envs receive before the first reset.
-        """
+        values: messages whose values the envs receive before the first reset."""
         configs = self._env_configs(split)
         envs = [self._make_env(config) for config in configs]
         matchmakings = [self._make_matchmaking(config) for config in configs]
@@ -140,8 +138,8 @@ class EnvSetup:
         return made
 
     def _env_seed(self, config: EnvConfig) -> int:
-        """Returns a number below 2**31, which every env accepts; in an evaluation another one than in the
-        training with the same --seed, which has learned the levels that follow from its own."""
+        """Returns the seed of an env, below 2**31, which every env accepts. In an evaluation it differs from
+        the training's with the same --seed, whose levels the policy has learned."""
         if self._plan.is_single:
             return self._plan.seed % SEED_LIMIT
         stream = () if self._topology.num_episodes is None else EVALUATION

@@ -36,7 +36,7 @@ MAX_MATCHES_MISSED = 100
 
 
 class EnvVector:
-    """E envs of A agents each, stepped one after another. All agents are at the same step of their buffers.
+    """Steps E envs of A agents each, one after another. All agents are at the same step of their buffers.
 
     Agents are numbered 0 .. E*A-1. Cycle: `requests` -> (policy workers write outputs) -> `step` -> ... until
     `memory.is_full`; then `finish_rollout`, which is tried again later while there are too few free buffers.
@@ -53,7 +53,7 @@ class EnvVector:
         split: int,
         plan: EnvPlan,
     ):
-        """Acquires the first buffer of every agent. matchmakings: one per env."""
+        """Acquires the first buffer of every agent. matchmakings: one for each env."""
         topology = buffers.topology
         self.envs = envs
         self.steps_in_background = all(env.steps_in_background for env in envs)  # so `send` may be called
@@ -250,7 +250,8 @@ class EnvVector:
         truncated: np.ndarray,
         costs: np.ndarray | float = 0.0,
     ) -> None:
-        """Writes the current step to the buffers. Sets non-finite `rewards` to 0 for the episode's return."""
+        """Writes the results of the current step to the buffers. In `rewards`, sets non-finite ones to 0, so
+        that the episode's return stays finite."""
         scaled = rewards * self._reward_scale
         if self._sharing is not None:
             members = self._active | self.log.begun if self._takes_turns else self._active
@@ -289,7 +290,8 @@ class EnvVector:
         rewards[~finite] = 0.0
 
     def _end_episodes(self, ended: np.ndarray, end_infos: Mapping[int, EndInfos]) -> None:
-        """ended: [agents] bool. end_infos: by env, without rebuilt envs."""
+        """Closes the episodes of the `ended` agents, [agents] bool: resets their state, logs them, draws new
+        players. end_infos: env index -> infos; no entry for an env that was rebuilt after a crash."""
         agents = np.flatnonzero(ended)
         if not len(agents):
             return
@@ -328,8 +330,8 @@ class EnvVector:
         self._stepped = [stepped for stepped in self._stepped if stepped[0] not in self._resting]
 
     def _check_missing(self, env: int) -> None:
-        """In an evaluation, after a match: raises EnvContractError if all agents with episodes left to play
-        take part in no matches."""
+        """In an evaluation, after a match: raises EnvContractError if the agents of an env that still have
+        episodes to play never take part."""
         assert self._missing is not None
         own = self._agents_of[env]
         self._num_missed[own] += 1
@@ -342,13 +344,14 @@ class EnvVector:
             )
 
     def _begin_episodes(self, ended: Sequence[int], over: Sequence[int]) -> None:
-        """ended: agents whose episode ended in this step. over: envs whose match ended in this step."""
+        """Draws players for the agents that begin an episode, and sends their envs new values. ended: agents
+        whose episode ended in this step. over: envs whose match ended in this step."""
         starting = self._players.next_episodes(ended, over, self.log.begun)
         self.values.begin_episodes(starting, over)
 
     def _discard_step(self, env: int) -> None:
-        """Discards the step in which an env was rebuilt: the step is not trained on, and the episodes that it
-        broke off are not reported."""
+        """Discards the step in which an env was rebuilt: it is not trained on, and the interrupted episodes
+        are not reported."""
         agents = self._agents_of[env]
         self.memory.discard_step(agents)
         self.log.discard(env)
@@ -360,7 +363,7 @@ class EnvVector:
         """Sets which agents act in the coming step, and resets the recurrent state of agents that become
         inactive, as the learner does, unless they wait for their turn.
 
-        active_by_env: by env, [agents_per_env] bool; None: all its agents.
+        active_by_env: env index -> [agents_per_env] bool; None: all agents of the env.
         """
         if self._all_active and not self._resting and all(mask is None for mask in active_by_env.values()):
             return

@@ -47,7 +47,8 @@ class EpisodeLog:
         first_id: int = 0,
         teams: Sequence[int] = (),
     ):
-        """first_id: see Topology.agent_id; of the first agent. teams: see MatchLog."""
+        """first_id: id in the run of the first agent, see Topology.agent_id. teams: team of each agent, see
+        MatchLog."""
         num_agents = len(env_names) * agents_per_env
         self.reports_infos = False
         self.reports_matches = False
@@ -64,13 +65,13 @@ class EpisodeLog:
         self._logged: set[str] = set()  # kinds of faults
 
     def take_reports(self) -> list[Report]:
-        """Returns the reports since the last call."""
+        """Returns the reports since the last call, and forgets them."""
         reports, self._reports = self._reports, []
         return reports
 
     def add(self, rewards: np.ndarray, active: np.ndarray, costs: np.ndarray | None = None) -> None:
-        """Adds a step of all agents. rewards: [agents], raw and finite. active: [agents] bool. costs: as
-        rewards; None if no env has any.
+        """Adds a step of all agents to their episodes. rewards: [agents], raw and finite. active: [agents]
+        bool. costs: [agents]; None if no env has any.
 
         An episode begins with the agent's first active step; rewards between two episodes do not count.
         """
@@ -100,16 +101,16 @@ class EpisodeLog:
 
     @property
     def begun(self) -> np.ndarray:
-        """[agents] bool: whether the agent is within an episode."""
+        """Whether each agent is within an episode, [agents] bool."""
         return self._lengths > 0
 
     @property
     def longest_episode(self) -> int:
-        """Steps so far of the longest current episode."""
+        """Number of steps so far of the longest current episode."""
         return int(self._lengths.max())
 
     def end(self, agents: Sequence[int], players: Sequence[Player], infos: Sequence[Info]) -> None:
-        """Ends the episodes of some agents. infos: their entries in StepResult.end_infos.
+        """Ends the episodes of some agents. infos: the entry of each of these agents in StepResult.end_infos.
 
         Episodes of past selves are not reported: `end_matches` reports the results of live policies against
         them.
@@ -158,10 +159,11 @@ class EpisodeLog:
         self._matches[env].abandon()
 
     def report_rewards(self, kind: str, rewards: np.ndarray, agents: np.ndarray, consequence: str) -> None:
-        """Counts the wrong rewards of `agents`; logs the first of each kind only, since every step may have
-        some.
+        """Counts the faulty rewards of `agents`, and logs the first of each kind only, since every step may
+        have some.
 
-        kind: of the incident. rewards: of all agents. consequence: how such rewards are treated, for the log.
+        kind: kind of the incident. rewards: of all agents, [agents]. consequence: how such rewards are
+            treated, for the log.
         """
         text = ""
         if self._is_first(kind):
@@ -190,7 +192,7 @@ class EpisodeLog:
         )
 
     def _is_first(self, kind: str) -> bool:
-        """Returns whether a kind of fault is to be logged: only the first is."""
+        """Returns whether a kind of fault has not been logged yet; only the first is logged."""
         is_first = kind not in self._logged
         self._logged.add(kind)
         return is_first
@@ -205,7 +207,7 @@ class EpisodeLog:
 
 
 class MatchLog:
-    """Results of the matches in one env between live policies and past selves.
+    """Collects the results of matches in one env between live policies and past selves.
 
     A match is over when every agent that is within an episode has ended an episode since the match began; it
     does not wait for agents that take no part. The last episode of each agent counts.
@@ -218,7 +220,7 @@ class MatchLog:
         self._num_ended = np.zeros(num_agents, np.int64)  # in this match
 
     def end(self, agent: int, player: Player, objective: float) -> None:
-        """Adds an agent's episode that has ended."""
+        """Adds the result of an agent's episode that has ended. objective: the env's score of the episode."""
         self._ended[agent] = player, objective
         self._num_ended[agent] += 1
 
@@ -227,16 +229,15 @@ class MatchLog:
         return not (begun & (self._num_ended == 0)).any()
 
     def whole_result(self, env: int, begun: np.ndarray) -> MatchEnded:
-        """Returns the result of all agents. env: number of the env in the run. begun: see is_over."""
+        """Returns the result of all agents for `match`. env: number of the env in the run. begun:
+        [num_agents] bool, agents within an episode."""
         policies = {agent: player.policy_id for agent, (player, _) in self._ended.items()}
         objectives = {agent: objective for agent, (_, objective) in self._ended.items()}
         return MatchEnded(env, policies, objectives, tuple((self._num_ended + begun).tolist()))
 
     def take_results(self) -> list[MatchReport]:
-        """Returns the result of each live policy against each past self, and begins a new match.
-
-        There is none of team mates, who win and lose together, and none where an objective is NaN.
-        """
+        """Returns the result of each live policy against each past self, and begins a new match. Team mates,
+        who win and lose together, have no result against each other, nor has a pair with a NaN objective."""
         ended = [(self._teams[agent], *episode) for agent, episode in self._ended.items()]
         self.abandon()
         past_selves = [
@@ -252,6 +253,6 @@ class MatchLog:
         ]
 
     def abandon(self) -> None:
-        """Begins a new match without results of the current match."""
+        """Discards the current match and begins a new one."""
         self._ended = {}
         self._num_ended[:] = 0

@@ -9,10 +9,8 @@ from sample_factory.exchange.trajectory_buffers import INACTIVE, WAITING, NotOwn
 
 
 class RolloutMemory:
-    """One buffer for each agent of a split, all at the same step.
-
-    step: the current step, 0 .. rollout. buffer_indices: [agents] int64, the buffer of each agent.
-    """
+    """Keeps one trajectory buffer for each agent of a split, all at the same step. step: the current step, 0
+    .. rollout. buffer_indices: [agents] int64, the buffer of each agent."""
 
     def __init__(self, buffers: TrajectoryBuffers, worker_index: int, split: int):
         """Acquires the first buffers. Raises NotOwned if too few are free."""
@@ -67,9 +65,9 @@ class RolloutMemory:
         policy_ids: np.ndarray,
         costs: np.ndarray | float = 0.0,
     ) -> None:
-        """Writes the results of the current step, each [agents]. What an agent gets while it waits for its
-        turn is added to its last turn, if that is in this rollout. costs: unused unless topology.has_costs.
-        """
+        """Writes the results of the current step, each [agents]. The reward of an agent that waits for its
+        turn is added to its last turn, if that is in this rollout. costs: unused unless
+        topology.has_costs."""
         at = (self.buffer_indices, self.step)
         if self._has_costs:
             self._buffers.costs[at] = costs
@@ -92,15 +90,16 @@ class RolloutMemory:
         self._buffers.policy_ids[self.buffer_indices[agents], self.step] = INACTIVE
 
     def reset_rnn_state(self, agents: np.ndarray | Sequence[int]) -> None:
-        """Sets the recurrent state of some agents to zero. agents: their numbers, or [agents] bool."""
+        """Sets the recurrent state of some agents to zero. agents: their indices, or [agents] bool."""
         self._buffers.rnn_state[self.buffer_indices[agents]] = 0.0
 
     def finish_rollout(
         self, active: np.ndarray, policies: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """See EnvVector.finish_rollout.
+        """Hands full buffers to learners and acquires free ones, as `EnvVector.finish_rollout`.
 
-        active: [agents] bool, whether each agent acts in the coming step. policies: [agents] int, its policy.
+        active: [agents] bool, whether each agent acts in the coming step. policies: [agents] int, policy of
+            each agent.
         """
         full = self.buffer_indices
         fresh = self._buffers.acquire(self._worker_index, self._agent_ids)

@@ -42,7 +42,7 @@ LEAK_MB = 200.0  # a doubled memory is reported if it has grown by more than thi
 
 @dataclass
 class Split:
-    """An EnvVector and what it waits for."""
+    """An EnvVector of a rollout worker, and what it waits for."""
 
     vector: EnvVector
     index: int  # in the worker
@@ -53,10 +53,8 @@ class Split:
 
 
 class RolloutWorker:
-    """In the child: owns the envs of one worker. `run` loops `step` until asked to stop.
-
-    clock: what the worker spends its time on; an inline sampler adds its pauses.
-    """
+    """In the child: steps the envs of one worker. `run` loops `step` until asked to stop. clock: measures
+    what the worker spends its time on; an inline sampler adds its pauses."""
 
     def __init__(
         self,
@@ -107,10 +105,8 @@ class RolloutWorker:
         self._report(ComponentReady("rollout_worker", f"worker {index}: envs are ready", is_detail=True))
 
     def _compare_starts(self, starts: np.ndarray) -> None:
-        """Logs a warning if the simulator of another worker has begun with the same observations.
-
-        starts: checksums by worker, in shared memory, see make_progress.
-        """
+        """Logs a warning if the simulator of another worker has begun with the same observations. starts:
+        checksum of each worker's first observations, in shared memory, see make_progress."""
         vector = self._splits[0].vector
         if vector.envs[0].is_simulator and vector.envs[0].num_agents > 1:
             starts[self._index] = vector.checksum_of_starts()
@@ -132,7 +128,8 @@ class RolloutWorker:
             self.close()
 
     def watch_process(self) -> None:
-        """Ends this process when it waits for a simulator that has died, and reports when its memory doubles.
+        """Starts to watch this process: ends it when it waits for a simulator that has died, and reports when
+        its memory doubles.
 
         Not for a process that also learns (--serial_mode), where SGD steps take memory.
         """
@@ -301,7 +298,7 @@ class RolloutWorker:
             self._report_memory_growth(self._reference_mb)
 
     def _report_memory_growth(self, before: float) -> None:
-        """Reports if the memory of this process is more than the double of `before`, in MB."""
+        """Reports if the memory of this process is more than twice `before`, in MB."""
         now = private_mb()
         if now > 2 * before + LEAK_MB:
             self._reference_mb = now
@@ -309,7 +306,8 @@ class RolloutWorker:
             self._report(Incident("memory_growth", text))
 
     def _num_samples(self) -> int:
-        """Returns a counter of agent steps; in a worker that replaces a dead one it need not start at 0."""
+        """Returns a counter of agent steps so far; in a worker that replaces a dead one it need not start
+        at 0."""
         topology = self._topology
         rollouts = int(self._num_rollouts.sum())
         steps = rollouts * topology.rollout + sum(split.vector.memory.step for split in self._splits)

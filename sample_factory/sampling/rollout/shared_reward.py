@@ -6,10 +6,8 @@ from sample_factory.exchange.run_plan import EnvPlan
 
 
 class SharedReward:
-    """Mixes the reward of each agent of a split with the mean of its team: (1 - share) * own + share * mean.
-
-    num_envs: of the split; each has the teams in `plan.sharers`.
-    """
+    """Mixes the reward of each agent of a split with the mean of its team: (1 - share) * reward + share *
+    mean. num_envs: number of envs of the split; each has the teams in `plan.sharers`."""
 
     def __init__(self, plan: EnvPlan, num_envs: int):
         self._share = plan.shared_reward
@@ -21,7 +19,7 @@ class SharedReward:
         of its whole team NaN.
 
         rewards: [agents]. members: [agents] bool, the agents whose rewards make the mean and who get it; the
-            others keep their own.
+            rewards of others do not change.
         """
         sums = np.bincount(self._teams, np.where(members, rewards, 0.0))
         counts = np.bincount(self._teams, members)

@@ -26,7 +26,8 @@ class ValuesForEnvs:
         self._are_reset = False  # all envs, for their first matches
 
     def update(self, message: NewShaping | NewTrainingInfo) -> None:
-        """Sets the values of a message. Not while the envs are in the middle of a step."""
+        """Stores the values of a message and sends them to envs; not while the envs are in the middle of a
+        step."""
         match message:
             case NewShaping(policy_id, shaping):
                 self.set_shaping(policy_id, shaping)
