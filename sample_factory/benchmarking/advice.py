@@ -21,8 +21,8 @@ def advice(
 
     If there are so few envs per worker that other parts wait for their messages, that is the only line.
 
-    waits: component -> share of its time, 0..1, in which it waits for others. flags: of the run, by name.
-    on_gpu: learner and inference.
+    waits: component -> share of its time, 0..1, in which it waits for others. flags: flag -> value of the
+        run. on_gpu: whether learner and inference are on a GPU.
     """
     num_splits = flags["worker_num_splits"]
     envs_per_split = flags["num_envs_per_worker"] // num_splits
@@ -50,7 +50,7 @@ def advice(
 
 
 def _remedies(flags: Mapping[str, Any], on_gpu: bool, is_saturated: bool) -> dict[str, list[str]]:
-    """Returns component -> what to try."""
+    """Returns component -> what to try if it limits the run."""
     gpu = [] if on_gpu else ["a GPU (--device=gpu)"]
     images = []
     if "res_w" in flags and "res_h" in flags:
@@ -73,7 +73,7 @@ def _remedies(flags: Mapping[str, Any], on_gpu: bool, is_saturated: bool) -> dic
 
 
 def _more_processes(flag: str, flags: Mapping[str, Any]) -> str:
-    """Returns the flag for more processes that simulate or infer; inline samplers do both."""
+    """Returns the flag to type for more processes that simulate or infer; inline samplers do both."""
     if flags["serial_mode"]:
         return "--serial_mode=False: now all parts share one process"
     if flags["inline_samplers"] == 0:

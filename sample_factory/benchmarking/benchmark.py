@@ -83,7 +83,8 @@ def plan_of(config: Config) -> "RunPlan":
 
 
 def _duration(seconds: Sequence[float], runs: int = 1) -> str:
-    """Returns a text such as "81 s, until about 12:34:56". seconds: of each run, after its start."""
+    """Returns a text such as "81 s, until about 12:34:56". seconds: lengths of the parts of a run after its
+    start."""
     each = sum(seconds) + USUAL_START_SECONDS
     clock = time.strftime("%H:%M:%S", time.localtime(time.time() + runs * each))
     return f"{each:.0f} s each, until about {clock}" if runs > 1 else f"{each:.0f} s, until about {clock}"
@@ -118,7 +119,7 @@ def median_run(runs: Sequence[Stage]) -> Stage:
 
 
 def _headings(config: Config, hardware: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Returns texts about the run, its length, and the machine."""
+    """Returns three texts: about the run, its length, and the machine."""
     flags: BenchmarkFlags = config.extra["benchmark"]
     envs = f"{config.sampling.num_workers} workers x {config.sampling.envs_per_worker} envs"
     number = "1 run" if flags.repeats == 1 else f"median of {flags.repeats} runs"
@@ -132,7 +133,7 @@ def _headings(config: Config, hardware: Mapping[str, Any]) -> tuple[str, str, st
 
 
 def report(config: Config, runs: Mapping[str, Sequence[Stage]], hardware: Mapping[str, Any]) -> list[str]:
-    """Returns the lines that are printed at the end. runs: of each stage."""
+    """Returns the lines of the final report. runs: stage -> its repetitions."""
     stages = {name: median_run(several) for name, several in runs.items()}
     simulation, training = stages["simulation"], stages["training"]
     what, length, machine = _headings(config, hardware)
@@ -227,7 +228,7 @@ def _part_text(part: Mapping[str, Any] | None) -> str:
 def figures(
     config: Config, runs: Mapping[str, Sequence[Stage]], hardware: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the contents of the --json file. runs: of each stage."""
+    """Returns the contents of the --json file. runs: stage -> its repetitions."""
     flags: BenchmarkFlags = config.extra["benchmark"]
     stages = {name: median_run(several) for name, several in runs.items()}
     return {

@@ -78,7 +78,7 @@ class RandomSampler:
         self._microseconds = progress["microseconds"][index]
 
     def run(self) -> None:
-        """Samples until it has its frames, or is asked to stop."""
+        """Samples until it has its share of env frames, or is asked to stop."""
         try:
             while not self._progress["go"][0]:
                 if self._stopping.wait(0.001):
@@ -108,7 +108,7 @@ class RandomSampler:
 
 
 def run_sampler(config: Config) -> None:
-    """The command: samples, and prints the lines. Raises as `sample`."""
+    """The command: samples with random actions, and prints the speed. Raises as `sample`."""
     print("\n".join(sample(config)))
 
 

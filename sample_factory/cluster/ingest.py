@@ -39,10 +39,12 @@ STOP_SECONDS = 25.0
 
 
 class Place:
-    """A place for one of the --num_nodes. link: its node; None while it waits for a free machine."""
+    """A place for one of the --num_nodes nodes. link: the node; None while the place waits for a free
+    machine."""
 
     def __init__(self, number: int, inbox: Queue):
-        """inbox: messages of the main process for the rollout workers of the node."""
+        """number: 1 for the first node. inbox: messages of the main process for the rollout workers of the
+        node."""
         self.number = number
         self.link: NodeLink | None = None
         self._inbox = inbox
@@ -59,21 +61,19 @@ class Place:
         self._messages.send_again(0)
 
     def take_messages(self) -> list[RolloutMessage]:
-        """Returns the unsent messages for its node."""
+        """Returns the messages that the node has not been sent yet, and counts them as sent."""
         self._messages.send()
         return self._outbox.get_many(0.0)
 
     def receive(self) -> None:
-        """Reads the inbox; also without a node, so that it never becomes full."""
+        """Reads the inbox, also while there is no node, so that it never becomes full."""
         for message in self._inbox.get_many(timeout=0.0):
             self._messages.update(message)
 
 
 class Ingest:
-    """In the child: starts a node on each free machine, calls it again and again, and stores what it returns.
-
-    Back-pressure: a node is called again only when its last trajectories have found free buffers.
-    """
+    """In the child: starts a node on each free machine, pulls trajectories from it, and stores them in
+    buffers. Back-pressure: a node is called again only when its last trajectories have found free buffers."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Ingest:
         channels: Channels,
         context: ChildContext,
     ):
-        """plan: of the samplers on the learner's machine."""
+        """plan: plan of the samplers on the learner's machine."""
         self._plan = plan
         self._flags = flags
         self._buffers = buffers
@@ -104,7 +104,7 @@ class Ingest:
         self._cluster = RayCluster(flags.ray_address, experiment_dir)
 
     def run(self) -> None:
-        """Pulls until asked to stop, then stops the nodes."""
+        """Pulls trajectories from the nodes until asked to stop, then stops the nodes."""
         try:
             while self._context.keep_going():
                 self._context.beat()
@@ -116,7 +116,7 @@ class Ingest:
             self._stop()
 
     def step(self) -> None:
-        """Makes the next calls, and handles the answers that arrive within WAIT_SECONDS."""
+        """Starts the next calls of nodes, and handles the answers that arrive within WAIT_SECONDS."""
         if self._time_to_search():
             self._search_machines()
             self._warn_of_silence()
@@ -181,7 +181,7 @@ class Ingest:
                 link.update(weights)
 
     def _due_weights(self, link: NodeLink) -> dict[int, tuple[Stamp, Any]]:
-        """Returns the weights that the node is to get now, by policy: stamp and reference."""
+        """Returns policy id -> (stamp, reference) of the weights that a node is to get now."""
         max_policy_lag = self._plan.flags.max_policy_lag
         due = {}
         for policy_id, channel in enumerate(self._channels.weights):
@@ -199,7 +199,8 @@ class Ingest:
         return due
 
     def _put(self, policy_id: int) -> tuple[Stamp, Any]:
-        """Returns the newest weights, which it puts into Ray's object store once for all nodes."""
+        """Puts a policy's newest weights into Ray's object store, once for all nodes; returns their stamp and
+        reference."""
         channel = self._channels.weights[policy_id]
         if policy_id not in self._newest or self._newest[policy_id][0] != channel.newest:
             slot = np.empty(channel.slot_bytes, np.uint8)

@@ -85,7 +85,7 @@ class Node:
         self._supervisor.start()
 
     def _supervise(self) -> None:
-        """Body of the supervising thread."""
+        """In the supervising thread: runs the workers until the node is stopped."""
         try:
             self._failures = ProcessRun(self._plan, self._resources).run(self._loop, StopSignals())
         except BaseException as error:  # `pull` raises it
@@ -102,9 +102,7 @@ class Node:
 
     def pull(self, messages: Sequence[Any]) -> Pulled:
         """Returns trajectories and reports, as soon as there are enough trajectories or after a short wait.
-
-        messages: for the rollout workers. Raises NodeFailed.
-        """
+        messages: messages for the rollout workers. Raises NodeFailed."""
         self._raise_failure()
         self._loop.forward(messages)
         self._wait_for_trajectories()
@@ -124,8 +122,8 @@ class Node:
             raise NodeFailed(f"{name}{first}") from first
 
     def _wait_for_trajectories(self) -> None:
-        """Returns when there are enough for a part, after GATHER_SECONDS if there is at least one, and after
-        PULL_SECONDS in any case."""
+        """Waits until there are enough trajectories for a message: for GATHER_SECONDS at most if there is at
+        least one, and for PULL_SECONDS in any case."""
         began = time.monotonic()
         while (count := self._receive_tickets()) < TRAJECTORIES_IN_A_PART:
             seconds = time.monotonic() - began
@@ -149,7 +147,7 @@ class Node:
         return packed
 
     def _receive_tickets(self) -> int:
-        """Returns how many trajectories are ready."""
+        """Receives the tickets of full buffers, and returns how many trajectories are ready."""
         buffers = self._resources.buffers
         for policy_id, tickets in self._tickets.items():
             incarnations = buffers.incarnations.copy()
@@ -231,7 +229,7 @@ class NodeLoop(Loop):
         self._is_done = True
 
     def forward(self, messages: Sequence[Any]) -> None:
-        """Sends messages to all rollout workers, and earlier ones for which there was no room."""
+        """Sends messages to all rollout workers, and earlier messages that found their inboxes full."""
         with self._lock:
             for message in messages:
                 self._to_workers.update(message)

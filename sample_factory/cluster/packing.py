@@ -13,7 +13,7 @@ THREADS = 4  # to pack on each node, and to unpack on the learner's machine
 
 
 class Packed(NamedTuple):
-    """Trajectories of one policy."""
+    """Trajectories of one policy, packed into one array to be sent."""
 
     policy_id: int
     num_trajectories: int
@@ -21,7 +21,7 @@ class Packed(NamedTuple):
 
 
 def _arrays(buffers: TrajectoryBuffers, policy_id: int) -> list[np.ndarray]:
-    """Returns all arrays of trajectories of a policy, [N, ...]: what `Batcher` reads."""
+    """Returns views of all arrays of a policy's trajectories, [N buffers, ...], that `Batcher` reads."""
     storage = buffers.storage_of_policy(policy_id)
     return [
         *(storage.obs[key] for key in sorted(storage.obs)),
@@ -39,7 +39,7 @@ def _arrays(buffers: TrajectoryBuffers, policy_id: int) -> list[np.ndarray]:
 
 
 def pack(buffers: TrajectoryBuffers, policy_id: int, buffer_indices: np.ndarray) -> Packed:
-    """Returns the trajectories in these buffers, [n] int64."""
+    """Copies the trajectories in the buffers with these indices, [n] int64, into one array."""
     arrays = _arrays(buffers, policy_id)
     count = len(buffer_indices)
     raw = np.empty(sum(count * array[0].nbytes for array in arrays), np.uint8)

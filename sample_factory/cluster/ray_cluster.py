@@ -35,7 +35,7 @@ class Machine(NamedTuple):
 
 
 class RayCluster:
-    """The connection of this process to a Ray cluster."""
+    """Connects this process to a Ray cluster."""
 
     def __init__(self, ray_address: str | None, experiment_dir: Path):
         """Connects to the cluster of --ray_address, or starts Ray on this machine alone if there is none.
@@ -95,30 +95,29 @@ def describe_use(resources: Mapping[str, float], free: Mapping[str, float]) -> s
 
 
 class NodeDied(Exception):
-    """The process of a node or its machine has ended, or Ray regards it as lost."""
+    """Raised if the process of a node or its machine has ended, or Ray regards it as lost."""
 
 
 class NodeUnavailable(Exception):
-    """A node cannot be reached at the moment, and the result of a call is lost."""
+    """Raised if a node cannot be reached at the moment, so that the result of a call is lost."""
 
 
 class NodeLink:
-    """A Node as a Ray actor, and the calls to it. The actor is not restarted: a new link replaces a dead one.
+    """Starts a Node as a Ray actor, and calls it. The actor is not restarted: a new link replaces a dead one.
 
-    held: by policy, the weights that the node has.
-    offered: by policy, the newest weights when they were last compared with `held`.
+    held: policy id -> stamp of the weights that the node has.
+    offered: policy id -> stamp of the newest weights when they were last compared with `held`.
     unstored: trajectories that the node has returned, and that are in no buffer yet.
-    has_answered: whether it has returned trajectories.
-    silent_since: time.monotonic() of its last answer, of its start, or of the last warning about it.
+    has_answered: whether the node has returned trajectories.
+    silent_since: time.monotonic() of the node's last answer, of its start, or of the last warning about it.
     """
 
     def __init__(
         self, number: int, plan: SamplingPlan, flags: ClusterFlags, machine: Machine, has_machine: bool
     ):
-        """number: 1 for the first node beside the learner's machine. plan: of the samplers on that machine.
-
-        has_machine: whether the node reserves the whole machine, or shares it with other nodes.
-        """
+        """number: 1 for the first node beside the learner's machine. plan: plan of the samplers on that
+        machine.
+        has_machine: whether the node reserves the whole machine, or shares it with other nodes."""
         self.machine = machine
         self.name = f"node {number} ({machine.address})"
         self.held: dict[int, Stamp] = {}
@@ -159,11 +158,11 @@ class NodeLink:
         return self._update is None and self.is_reachable
 
     def pull(self, messages: list[RolloutMessage]) -> None:
-        """Calls Node.pull."""
+        """Starts a call of `Node.pull`; `take` returns its result."""
         self._pulls.append(self._actor.pull.remote(messages))
 
     def update(self, weights: Mapping[int, tuple[Stamp, Any]]) -> None:
-        """Calls Node.update. weights: by policy, stamp and reference of the slot."""
+        """Starts a call of `Node.update`. weights: policy id -> (stamp, Ray's reference of the weights)."""
         # Ray replaces references by their values, except in a dict: Node.update itself waits for the values.
         self._update = self._actor.update.options(concurrency_group="weights").remote(weights)
         self._on_the_way = {policy_id: stamp for policy_id, (stamp, _) in weights.items()}
@@ -210,11 +209,11 @@ class NodeLink:
         return self.has_answered and self.is_reachable
 
     def ask_to_stop(self) -> Any:
-        """Calls Node.stop; returns the reference of the call."""
+        """Starts a call of `Node.stop`; returns its reference."""
         return self._actor.stop.options(concurrency_group="control").remote()
 
     def close(self) -> None:
-        """Kills the actor."""
+        """Kills the Ray actor."""
         ray.kill(self._actor)
 
 

@@ -14,10 +14,10 @@ MB = 1e6
 def are_weights_due(
     flags: ClusterFlags, max_policy_lag: int, held: Stamp | None, newest: Stamp, diverged: int
 ) -> bool:
-    """Returns whether a node gets the newest weights of a policy.
+    """Returns whether a node is to be sent the newest weights of a policy.
 
-    held: the weights with which the node acts; None before the first.
-    max_policy_lag: in SGD steps; older samples are not trained on.
+    held: stamp of the weights with which the node acts; None before the first.
+    max_policy_lag: SGD steps; older samples are not trained on.
     diverged: the newest version from which the learner's policy has diverged, see
         learning.learner.newest_diverged.
     """
@@ -33,7 +33,8 @@ def are_weights_due(
 
 
 class Traffic:
-    """Counts what is sent to all nodes and received from them. Rates are means since the last report."""
+    """Counts trajectories and weights that are exchanged with nodes. Rates are means since the last
+    report."""
 
     def __init__(self) -> None:
         self._since = time.monotonic()

@@ -53,8 +53,10 @@ Arrays = dict[str, np.ndarray]
 
 
 class CheckResult(NamedTuple):
-    """largest: the largest difference of a number, relative to it if it is above 1; where: its output.
+    """Says how far an exported policy differs from the trained one.
 
+    largest: the largest difference between two numbers, relative to the number if that is above 1; where:
+        name of the output.
     steps, episodes: how many were played, summed over the agents.
     """
 
@@ -65,7 +67,8 @@ class CheckResult(NamedTuple):
 
 
 class ExportedPolicy(NamedTuple):
-    """A file that was written. check: how far it differs from the trained policy. summary: a few lines."""
+    """A file that was written. check: how far the policy in it differs from the trained one. summary: a few
+    lines for the console."""
 
     path: Path
     check: CheckResult
@@ -73,11 +76,11 @@ class ExportedPolicy(NamedTuple):
 
 
 def export_policies(config: Config) -> list[ExportedPolicy]:
-    """Writes a file for each policy of --policy_index; where agents differ in their spaces, and there is one
-    index, for each kind of agents, unless --checkpoint is the path of a file, which has one policy.
+    """Writes a file for each policy of --policy_index; where agents differ in their spaces and one index is
+    given, a file for each kind of agents, unless --checkpoint is the path of a file, which has one policy.
 
     Raises ConfigError for a missing checkpoint or a file that cannot be written, CheckpointError for an
-    unusable one, ExportFailed for a network that cannot be exported, and what the env raises.
+    unusable checkpoint, ExportFailed for a network that cannot be exported, and what the env raises.
     """
     policies = config.evaluation.policy_index
     checkpoints = config.evaluation.checkpoint or (config.monitoring.load_checkpoint_kind,)
@@ -170,10 +173,11 @@ def _export(
 
 
 class PlayedStep(NamedTuple):
-    """A step of the agents that a policy plays. stored: their observations, [A, ...] by key.
+    """A step of the A agents that a policy plays. stored: observations [A, ...] by key, as the network gets
+    them.
 
     keeps: bool [A], whether the recurrent state goes on: False for an agent that was inactive, or whose
-    episode ended in this step. ended: bool [A].
+        episode ended in this step. ended: bool [A], whether the episode ended in this step.
     """
 
     stored: Arrays
@@ -182,7 +186,7 @@ class PlayedStep(NamedTuple):
 
 
 class _KeepingEnv(EnvAround):
-    """Keeps the first steps of some agents."""
+    """Wraps an env, and keeps the first steps of some agents in memory."""
 
     def __init__(self, env: MultiAgentEnv, agents: np.ndarray, num_steps: int, steps: list[PlayedStep]):
         super().__init__(env)
@@ -246,11 +250,12 @@ def play_steps(
 def compare(
     model: ActorCritic, network: ExportedNetwork, exported: onnx.ModelProto, steps: Sequence[PlayedStep]
 ) -> CheckResult:
-    """Compares all outputs of both policies in steps that were played.
+    """Compares all outputs of an exported policy and of the trained one in steps that were played.
 
     Each policy has a recurrent state of its own.
 
-    model: the trained policy, on the CPU in float32. network: made from it. exported: made from `network`.
+    model: the trained policy, on the CPU in float32. network: made from `model`. exported: made from
+        `network`.
     Raises ExportFailed for a difference above 1e-4.
     """
     session = onnxruntime.InferenceSession(exported.SerializeToString(), providers=["CPUExecutionProvider"])
@@ -285,21 +290,23 @@ def compare(
 def _largest_difference(
     model: ActorCritic, network: ExportedNetwork, output: PolicyOutput, outputs: Arrays, place: str
 ) -> tuple[float, str]:
-    """Returns the largest difference between the outputs of both policies, and the name of that output.
+    """Returns the largest difference between outputs of the trained and the exported policy, and the name of
+    the output that has it.
 
-    output: of the trained policy. outputs: of the exported one, by name. place: for the error.
+    output: outputs of the trained policy. outputs: name -> output of the exported policy. place: where in the
+        game, for the error.
     Raises ExportFailed for a difference above 1e-4, and for another shape or dtype.
     """
     parts = {part.action: part for part in network.actions}
     differences = []
     for name, tensor in zip(network.outputs, network.outputs_of(model, output)):
-        own, right = outputs[name], tensor.numpy()
-        if own.shape != right.shape or own.dtype != right.dtype:
-            fault = f"is {own.dtype} {own.shape}, and should be {right.dtype} {right.shape}"
+        exported, trained = outputs[name], tensor.numpy()
+        if exported.shape != trained.shape or exported.dtype != trained.dtype:
+            fault = f"is {exported.dtype} {exported.shape}, and should be {trained.dtype} {trained.shape}"
             raise ExportFailed(f"the exported policy differs in {place}: {name} {fault}; nothing was written")
         if name in parts:
-            own, right = _comparable(model, parts[name], output, own, right)
-        difference = _difference(own, right)
+            exported, trained = _comparable(model, parts[name], output, exported, trained)
+        difference = _difference(exported, trained)
         if difference > TOLERANCE:
             fault = f"by {difference:.2g}, where {TOLERANCE:g} is allowed"
             raise ExportFailed(f"the exported policy differs in {place}: {name} {fault}; nothing was written")
@@ -308,24 +315,24 @@ def _largest_difference(
 
 
 def _comparable(
-    model: ActorCritic, part: ActionPart, output: PolicyOutput, own: np.ndarray, right: np.ndarray
+    model: ActorCritic, part: ActionPart, output: PolicyOutput, exported: np.ndarray, trained: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the numbers by which actions of both policies are compared.
-
-    own: actions of the exported policy; right: of the trained one, which has computed `output`.
-    """
+    """Returns the numbers by which the actions of an exported policy and of the trained one are compared.
+    exported, trained: their actions. output: all outputs of the trained policy."""
     if not part.is_box:
         # Log-probabilities of the choices: two choices may be equally likely.
         rows = output.actions.clone()
-        rows[:, part.values] = torch.from_numpy(own - choices(part.space)[1]).reshape(len(rows), -1).float()
+        rows[:, part.values] = (
+            torch.from_numpy(exported - choices(part.space)[1]).reshape(len(rows), -1).float()
+        )
         log_prob = model.distribution(output.logits).log_prob
         return log_prob(rows).numpy(), log_prob(output.actions).numpy()
-    if right.dtype.kind != "f":
+    if trained.dtype.kind != "f":
         # Numbers before they are rounded: one may be halfway between two integers.
         bounds = clipping_bounds(cast(gym.spaces.Box, part.space))
-        right = output.actions[:, part.values].numpy().reshape(own.shape).clip(*bounds)
-        own = right + np.maximum(np.abs(own - right) - 0.5, 0.0)
-    return own, right
+        trained = output.actions[:, part.values].numpy().reshape(exported.shape).clip(*bounds)
+        exported = trained + np.maximum(np.abs(exported - trained) - 0.5, 0.0)
+    return exported, trained
 
 
 def _difference(exported: np.ndarray, expected: np.ndarray) -> float:

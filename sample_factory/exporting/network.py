@@ -47,10 +47,10 @@ MAX_NAMED = 100  # choices of an action whose meaning is listed
 
 
 class ObservationInput(NamedTuple):
-    """One entry of the flat dict of observations.
+    """An input of the exported network: one entry of the flat dict of observations.
 
-    key: in that dict. name: of the input. space: as the env has it, of a single observation.
-    shape: without the batch; of `space`, or of a stack of its images (--env_framestack).
+    key: key in that dict. name: name of the input. space: space of a single observation as the env has it.
+    shape: shape without the batch: of `space`, or of a stack of its images (--env_framestack).
     """
 
     key: str
@@ -77,10 +77,10 @@ class ObservationInput(NamedTuple):
 
 
 class ActionPart(NamedTuple):
-    """A space without parts: the whole action space, or an entry of a (nested) Tuple or Dict.
+    """A part of the action space that is no Tuple or Dict: the whole space, or an entry.
 
-    path: the indices and keys that lead to it in an action; empty unless it is an entry. suffix: of the names
-    of its outputs. values: its columns in a row of actions. logits: its columns in a row of logits.
+    path: indices and keys that lead to the part in an action; empty for the whole space. suffix: end of the
+        names of its outputs. values: its columns in a row of actions. logits: its columns in a row of logits.
     """
 
     space: Leaf
@@ -95,12 +95,12 @@ class ActionPart(NamedTuple):
 
     @property
     def action(self) -> str:
-        """The name of the output with the action that the env takes."""
+        """Name of the output with the action that the env takes."""
         return f"action{self.suffix}"
 
     @property
     def parameters(self) -> dict[str, str]:
-        """The parameters of the distribution of the action -> the names of their outputs."""
+        """Parameter of the action's distribution -> name of the output that has it."""
         return {name: f"{name}{self.suffix}" for name in (("mean", "stddev") if self.is_box else ("logits",))}
 
     def describe(self) -> dict[str, Any]:
@@ -132,8 +132,9 @@ def observation_inputs(
 ) -> Iterator[ObservationInput]:
     """Yields the inputs for observations.
 
-    own: observations of an agent as the env has them. stored: as the network gets them, with stacked images
-    if --env_framestack says so. reserved: names of other inputs and outputs; all names in a file differ.
+    own: space of an agent's observations as the env has them. stored: space as the network gets them, with
+        stacked images if --env_framestack says so. reserved: names of other inputs and outputs; all names in
+        a file differ.
     """
     leaves = {key: space for key, space in leaf_spaces(own).items() if key in stored.spaces}
     for key, space in leaves.items():
@@ -161,16 +162,17 @@ def action_parts(space: gym.Space[Any]) -> Iterator[ActionPart]:
 
 
 class ExportedNetwork(nn.Module):
-    """One step of a policy that takes the most likely actions.
+    """Computes one step of a policy that takes the most likely actions.
 
     inputs, outputs: names of the tensors that it takes and returns, each with a first axis of any size.
-    observations, actions: what they stand for.
+    observations, actions: what the observation inputs and the action outputs stand for.
     """
 
     def __init__(self, model: ActorCritic, own: OwnSpaces, stored: gym.spaces.Dict, has_value: bool):
-        """model: on the CPU, in float32; it is copied. own: the spaces of an agent as the env has them.
+        """model: the policy on the CPU, in float32; it is copied. own: spaces of an agent as the env has
+        them.
 
-        stored: the observations as the network gets them. has_value: whether the value is an output.
+        stored: space of observations as the network gets them. has_value: whether the value is an output.
         """
         super().__init__()
         self.model = with_plain_layers(model)
@@ -195,7 +197,7 @@ class ExportedNetwork(nn.Module):
         return self.outputs_of(self.model, self.model.act(observations, rnn_state, deterministic=True))
 
     def outputs_of(self, model: ActorCritic, output: PolicyOutput) -> tuple[Tensor, ...]:
-        """Converts the output of a model, with the rows [B, ...] of its observations, to the outputs."""
+        """Returns the outputs [B, ...] of this network for the output of a model."""
         outputs = [convert(output.actions) for convert in self._convert]
         distribution = model.distribution(output.logits)
         gaussian = distribution.box if isinstance(distribution, MixedActions) else distribution
@@ -268,18 +270,18 @@ def with_plain_layers(model: ActorCritic) -> ActorCritic:
 
 
 def _normalize(layer: Any, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Returns what RunningNormalizer.normalize does, at once for all rows."""
+    """Computes what RunningNormalizer.normalize does, at once for all rows."""
     normalized: Tensor = (x.float() - layer.mean) * layer.inverse
     return normalized.clamp(-layer.clip, layer.clip).to(dtype)
 
 
 def _encode(encoder: TextEncoder, tokens: Tensor) -> Tensor:
-    """Returns what TextEncoder.forward does, reading each row, also texts that are equal."""
+    """Computes what TextEncoder.forward does, reading each row, also texts that are equal."""
     return encoder.encode(tokens.clamp(0, encoder.words.num_embeddings - 1))
 
 
 class ExportFailed(CommandFailed):
-    """A policy cannot be exported, or the exported one differs; no file was written."""
+    """Raised if a policy cannot be exported, or the exported one differs; no file was written."""
 
 
 def to_onnx(network: ExportedNetwork) -> onnx.ModelProto:

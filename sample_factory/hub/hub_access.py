@@ -25,7 +25,7 @@ LOGIN = "log in with `hf auth login`, or set HF_TOKEN"
 
 
 class HubError(CommandFailed):
-    """The Hub cannot be used, or refuses a request; the message says why in one line."""
+    """Raised if the Hub cannot be used, or refuses a request; the message says why in one line."""
 
 
 def make_api(repository: str | None) -> "HfApi":
@@ -97,7 +97,7 @@ def download(api: "HfApi", repository: str, revision: str | None, folder: Path) 
 
 @contextlib.contextmanager
 def explained(api: "HfApi", repository: str, action: str) -> Iterator[None]:
-    """Raises HubError, in one line, for a failed request. action: "read" or "write to"."""
+    """Turns a failed request into a HubError of one line. action: "read" or "write to"."""
     try:
         yield
     except Exception as error:  # whatever the client, its HTTP library or the disk raises

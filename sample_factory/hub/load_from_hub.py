@@ -55,11 +55,13 @@ def load_from_hub(
 ) -> Path:
     """Downloads a repository as an experiment, and returns its folder, train_dir/experiment.
 
-    train_dir: by default ./train_dir. experiment: by default the name of the repository.
-    overwrite: replace an existing experiment. revision: branch, tag or commit; by default the newest commit.
+    train_dir: folder of all experiments; by default ./train_dir. experiment: name of the experiment; by
+        default that of the repository.
+    overwrite: whether to replace an existing experiment. revision: branch, tag or commit; by default the
+        newest commit.
 
-    An experiment of Sample Factory 1 or 2 is converted; if it cannot be, a warning says why, and the folder
-    is the old one. The folder appears when it is complete.
+    An experiment of Sample Factory 1 or 2 is converted; if that fails, a warning says why, and the folder is
+    as downloaded. The folder appears when it is complete.
 
     Raises ConfigError for an existing experiment and a wrong name, MissingPackage, and HubError if the Hub
     cannot be reached, or has no such experiment.
@@ -93,10 +95,10 @@ def load_from_hub(
 
 
 def _clean(repository: str, folder: Path) -> dict[str, Any]:
-    """Removes files that are not part of the experiment, and symbolic links, which may lead anywhere.
+    """Removes files that are not part of the experiment, and symbolic links, which may lead anywhere; returns
+    the experiment's settings.
 
-    Returns the settings. Raises HubError for a repository without an experiment, and ConfigError for
-    unreadable settings.
+    Raises HubError for a repository without an experiment, and ConfigError for unreadable settings.
     """
     for path in list(folder.rglob("*")):  # which does not follow links
         if path.is_symlink():
@@ -117,7 +119,7 @@ def _clean(repository: str, folder: Path) -> dict[str, Any]:
 
 def _converted(downloaded: Path, version: int, destination: Path) -> Path:
     """Converts an experiment of version 1 or 2; returns the new folder, beside `downloaded`, or `downloaded`
-    itself if it cannot be converted. destination: the folder that it becomes."""
+    itself if that fails. destination: where the folder will be moved."""
     from sample_factory.hub.convert_experiment import convert_experiment  # loads torch
 
     log.info("Converting an experiment of Sample Factory %d ...", version)
@@ -135,7 +137,8 @@ def _converted(downloaded: Path, version: int, destination: Path) -> Path:
 
 
 def _move(source: Path, folder: Path) -> None:
-    """Makes `source` the folder, in place of an existing one. Raises ConfigError if a run uses that one."""
+    """Moves a folder to the place of an experiment, which it replaces. Raises ConfigError if a run uses the
+    existing experiment."""
     if not folder.exists():
         source.rename(folder)
         return
@@ -181,7 +184,8 @@ def next_commands(folder: Path) -> list[str]:
 
 
 def load(flags: LoadFlags) -> None:
-    """The command. Raises as `load_from_hub`."""
+    """The command: loads an experiment from the Hub, and prints what can be done with it. Raises as
+    `load_from_hub`."""
     folder = load_from_hub(**vars(flags))
     print("\n".join([f"loaded: {folder}", *next_commands(folder)]))
 

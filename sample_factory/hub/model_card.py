@@ -34,10 +34,11 @@ LEFT_OUT = (*OWN_FOLDER, TRUST, "env", "cfg", "restart_behavior", "device", "log
 def model_card(
     config: Config, family: EnvFamily, checkpoint: Path, results: Mapping[str, Any] | None, has_video: bool
 ) -> str:
-    """Returns the card. config: has the section "hub". checkpoint: file of the policy that is pushed.
+    """Returns the README of a repository. config: has the section "hub". checkpoint: file of the policy that
+    is pushed.
 
-    results: the contents of evaluation.json; None: the card has no results. has_video: whether the repository
-    has a replay.mp4.
+    results: contents of evaluation.json; None for a card without results. has_video: whether the repository
+        has a replay.mp4.
     """
     from huggingface_hub import EvalResult, ModelCardData
 
@@ -130,10 +131,8 @@ python -m {train} {env} --experiment={name}_again{settings}
 def played_flags(
     config: Config, choice: PolicyChoice, checkpoint: Path, results: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Returns flag -> value: what makes a downloaded experiment play as it was measured, beside defaults.
-
-    checkpoint: the file of `choice`. results: the contents of evaluation.json, if there is one.
-    """
+    """Returns the flags, besides defaults, with which a downloaded experiment plays as it was measured.
+    checkpoint: the file of `choice`. results: contents of evaluation.json, if there is one."""
     policy_index, played = choice
     if names_file(played):
         folder = config.extra["hub"].hf_repository.partition("/")[2]
@@ -177,13 +176,13 @@ def results_section(results: Mapping[str, Any] | None) -> str:
 
 
 def as_cell(value: Any) -> str:
-    """Returns a text from a file as one that is no Markdown, HTML or second line."""
+    """Returns a value from a file as text for a table: without line breaks, Markdown or HTML."""
     return re.sub(r"[^\w ./:+()%=,-]", "?", str(value))
 
 
 def training_flags(saved: Mapping[str, Any], family: EnvFamily) -> list[str]:
-    """Returns the flags, ready to type, of saved settings that differ from the defaults of an env family and
-    of the algorithm, and of all those that would follow the observation: its defaults are not known here."""
+    """Returns the saved settings, as flags to type, that differ from the defaults of an env family and of the
+    algorithm, and all those whose default would follow the observation, which is not known here."""
     sections = [section for name, section in TRAINING_SECTIONS.items() if name != "evaluation"]
     defaults = {"algo": RunFlags.algo, **family.defaults}
     defaults |= algorithm_info(str(saved.get("algo", defaults["algo"]))).defaults

@@ -90,7 +90,7 @@ def push(config: Config) -> str:
 
 
 def run_enjoy(config: Config) -> None:
-    """The command `enjoy`. Raises as `play_and_push`."""
+    """The command `enjoy`: plays, and pushes with --push_to_hub. Raises as `play_and_push`."""
     play_and_push(config)
 
 
@@ -123,10 +123,8 @@ def play_and_push(config: Config) -> Evaluation:
 
 
 def _find_pushed(config: Config, choice: PolicyChoice) -> Path:
-    """Returns the file of a checkpoint, by its path without links.
-
-    Raises ConfigError unless the push has this file, and its name has the numbers of the card.
-    """
+    """Returns the file of a checkpoint, with links resolved. Raises ConfigError unless a push includes the
+    file, and its name has the version and frames for the card."""
     found, folder = find_checkpoint(config, choice).resolve(), config.experiment_dir.resolve()
     if not found.is_relative_to(folder):
         reason = f"{found} is outside the experiment, so the repository would not have it"
@@ -171,8 +169,8 @@ def _save_results(
     """Writes evaluation.json: what --json writes, the paths of the checkpoints in the folder, and the SHA-256
     of the video. Returns its contents.
 
-    evaluations: none if one of them was not begun. checkpoints: the file that each of them has played.
-    video: of these checkpoints.
+    evaluations: empty if one of them was not begun. checkpoints: file that each evaluation has played. video:
+        video of these checkpoints.
     Raises HubError unless all evaluations have ended.
     """
     if not evaluations or any(one.is_partial or not one.episodes for one in evaluations):
@@ -190,10 +188,8 @@ def _save_results(
 
 
 def _kept_results(config: Config, checkpoint: Path) -> dict[str, Any] | None:
-    """Returns the contents of evaluation.json; None, logged, unless there is one of this checkpoint.
-
-    Raises ConfigError for a file of another form.
-    """
+    """Returns the contents of the last push's evaluation.json; None, and a line in the log, unless there is
+    one of this checkpoint. Raises ConfigError for a file of another form."""
     path = config.experiment_dir / RESULTS
     kept = read_json(path) if path.exists() else None
     try:
@@ -256,10 +252,11 @@ def _push(
     results: Mapping[str, Any] | None,
     video: Path | None,
 ) -> str:
-    """Pushes; returns the address. results: the contents of evaluation.json.
+    """Uploads the experiment with a model card; returns the address of the repository. results: contents of
+    evaluation.json.
 
-    checkpoint: the card's; it is found before it is evaluated, since a run that trains meanwhile saves newer
-    ones.
+    checkpoint: file that the card describes; it is chosen before it is evaluated, since a run that trains
+        meanwhile saves newer ones.
     """
     extra = {} if results is None else {RESULTS: config.experiment_dir / RESULTS}
     if video is not None:
@@ -279,11 +276,8 @@ def _push(
 
 @contextlib.contextmanager
 def staged(experiment_dir: Path, extra: Mapping[str, Path]) -> Iterator[Path]:
-    """Yields a folder with the files of an experiment as a repository has them, and removes it.
-
-    A run that trains meanwhile changes nothing in it. extra: name in the folder -> a file that is copied too.
-    Raises OSError.
-    """
+    """Yields a temporary folder with the files of an experiment as a repository has them. A run that trains
+    meanwhile changes nothing in it. extra: name in the folder -> a further file to copy. Raises OSError."""
     folder = experiment_dir / f"{STAGING}.{os.getpid()}"
     try:
         folder.mkdir()
@@ -309,7 +303,7 @@ def _is_left_out(name: str) -> bool:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copies a file; one that is written once gets a second name, where the file system has links."""
+    """Hard-links checkpoints and videos, which never change, and copies all other files."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.suffix in NEVER_CHANGED:
         with contextlib.suppress(OSError):
@@ -319,7 +313,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def run_push(config: Config) -> None:
-    """The command. Raises as `push`."""
+    """The command: pushes an experiment to the Hub. Raises as `push`."""
     print(f"pushed: {push(config)}")
 
 

@@ -26,11 +26,8 @@ NUMBERS = "biuf"  # kinds of NumPy's dtypes
 
 
 class RawEpisode(NamedTuple):
-    """An episode of T steps as it is stored.
-
-    observations, actions: values of the data set's spaces, in batches of T + 1 and T; without texts.
-    rewards, terminations, truncations: [T].
-    """
+    """An episode of T steps as a Minari data set stores it. observations, actions: values of the data set's
+    spaces, in batches of T + 1 and T; without texts. rewards, terminations, truncations: [T]."""
 
     observations: Any
     actions: Any
@@ -52,7 +49,7 @@ class DataSet(NamedTuple):
 
 
 def open_data_set(name: str) -> DataSet:
-    """Opens the data set in a folder, or of a name in `minari list local`. Raises ConfigError."""
+    """Opens a Minari data set: a folder, or a name in `minari list local`. Raises ConfigError."""
     from minari import supported_dataset_versions
     from minari.storage import get_dataset_path
 
@@ -107,7 +104,8 @@ def _reader(data_format: Any) -> Callable[..., tuple[Any, ...]]:
 
 
 def _checked(episode: RawEpisode) -> RawEpisode:
-    """Raises ValueError for arrays of anything but numbers, and for parts of different lengths."""
+    """Returns the episode. Raises ValueError for arrays of anything but numbers, and for parts of different
+    lengths."""
     seen = _arrays(episode.observations)
     steps = [episode.rewards, episode.terminations, episode.truncations]
     arrays = [*_arrays(episode.actions), *steps]

@@ -43,12 +43,12 @@ MAX_STEPS = 32_767
 class Episode(NamedTuple):
     """T steps of one agent.
 
-    observations: by key, [T+1, *shape], as they are stored in training. Envs start again at once, so the
-    last state that was acted on comes twice: as in training, it stands for the one after it.
+    observations: by key, [T+1, *shape], as they are stored in training. Envs start again at once, so the last
+        state that was acted on comes twice: as in training, it stands for the one after it.
     actions: [T, K] float32, see spaces/actions.py.
     rewards: [T] float64, raw. terminated, truncated: [T] bool.
-    seed: with which the env was reset for this episode; None: it was not, or with none.
-    screens: [T+1, height, width, 3] uint8, what the env drew; None: not recorded.
+    seed: seed with which the env was reset for this episode; None without a reset or a seed.
+    screens: [T+1, height, width, 3] uint8, what the env drew; None if not recorded.
     """
 
     observations: dict[str, np.ndarray]
@@ -61,7 +61,7 @@ class Episode(NamedTuple):
 
 
 class NotWritten(PermanentFailure):
-    """A data set cannot be written; the message says where, and why."""
+    """Raised if a data set cannot be written; the message says where, and why."""
 
 
 @contextlib.contextmanager
@@ -75,10 +75,11 @@ def writing_to(folder: Path) -> Iterator[None]:
 
 
 class EpisodeStore:
-    """Writes whole episodes beside a data set. Each process that plays has one."""
+    """Writes whole episodes beside a data set, from where GameWriter adds them. Each process that plays
+    has one."""
 
     def __init__(self, folder: Path, spaces: KindSpaces):
-        """folder: of the data set, which a GameWriter has made."""
+        """folder: folder of the data set, which a GameWriter has made."""
         self._folder = folder
         self._decode = batch_action_decoder(spaces.action)
         self._own = folder / UNFINISHED / f"process_{os.getpid()}"
@@ -116,8 +117,8 @@ class EpisodeStore:
 
 
 class GameWriter:
-    """Writes a Minari data set, of agents with equal spaces. At any time, it can be loaded: an episode is
-    added whole, and counted afterwards; `close` counts the last ones, and deletes a data set without any."""
+    """Writes a Minari data set of agents with equal spaces. It can be loaded at any time: an episode is added
+    whole, and counted afterwards; `close` counts the last ones, and deletes an empty data set."""
 
     def __init__(self, folder: Path, spaces: KindSpaces, about: dict[str, Any]):
         """Creates the folder. about: more metadata of the data set. Raises NotWritten."""
@@ -137,7 +138,8 @@ class GameWriter:
             self._metadata = storage.read_raw_metadata(self._data)
 
     def add(self, name: str, **metadata: Any) -> None:
-        """Adds an episode of an EpisodeStore. metadata: of the episode. Raises NotWritten."""
+        """Adds an episode that an EpisodeStore has written. metadata: further metadata of the episode. Raises
+        NotWritten."""
         source = self._folder / UNFINISHED / name
         with writing_to(self._folder):
             known = json.loads((source / METADATA).read_text())
@@ -150,7 +152,7 @@ class GameWriter:
                 self._count()
 
     def close(self) -> None:
-        """Raises NotWritten."""
+        """Counts the last episodes, and deletes a data set without any. Raises NotWritten."""
         # First what was not added: it makes room on a full disk.
         shutil.rmtree(self._folder / UNFINISHED if self.num_episodes else self._folder, ignore_errors=True)
         if self.num_episodes:
@@ -220,7 +222,7 @@ def load_games(name: str, spaces: KindSpaces) -> Iterator[Episode]:
 
 
 def _new_storage(folder: Path, spaces: KindSpaces) -> Any:
-    """Returns a new storage of Minari, for images without losses."""
+    """Returns a new storage of Minari, which stores images without losses."""
     from minari.dataset.minari_storage import MinariStorage
 
     whole = spaces.observation
@@ -228,48 +230,48 @@ def _new_storage(folder: Path, spaces: KindSpaces) -> Any:
     return MinariStorage.new(folder, observation, spaces.action, data_format="arrow", jpeg_encoding=False)
 
 
-def _has_same_numbers(found: Any, own: Any) -> bool:
-    """Returns whether a stored observation means the same in the data set and in the env: not a picture of
-    bytes in one of them, and of numbers from 0 to 1 in the other."""
-    if isinstance(own, Indices):  # comes back as a Box of numbers
-        return bool(found.shape == own.shape)
-    return found.dtype == own.dtype and _has_same_bounds(found, own)
+def _has_same_numbers(recorded: Any, expected: Any) -> bool:
+    """Returns whether recorded observations have the scale of the env's: not bytes 0 to 255 in one, and
+    numbers 0 to 1 in the other."""
+    if isinstance(expected, Indices):  # comes back as a Box of numbers
+        return bool(recorded.shape == expected.shape)
+    return recorded.dtype == expected.dtype and _has_same_bounds(recorded, expected)
 
 
-def _has_same_actions(found: gym.Space[Any], own: gym.Space[Any]) -> bool:
-    """Returns whether a row of numbers is the same action in both spaces."""
-    if action_layout(found) != action_layout(own):
+def _has_same_actions(recorded: gym.Space[Any], expected: gym.Space[Any]) -> bool:
+    """Returns whether recorded actions can be used as they are in the env's action space."""
+    if action_layout(recorded) != action_layout(expected):
         return False
     boxes = [
         [leaf for _, leaf in action_leaves(space) if isinstance(leaf, gym.spaces.Box)]
-        for space in (found, own)
+        for space in (recorded, expected)
     ]
     return all(map(_has_same_bounds, *boxes))
 
 
-def _has_same_bounds(found: gym.spaces.Box, own: gym.spaces.Box) -> bool:
+def _has_same_bounds(recorded: gym.spaces.Box, expected: gym.spaces.Box) -> bool:
     """Returns whether two boxes have the same shape, and equal bounds wherever both are finite."""
-    if found.shape != own.shape:
+    if recorded.shape != expected.shape:
         return False
-    for bound, other in ((found.low, own.low), (found.high, own.high)):
+    for bound, other in ((recorded.low, expected.low), (recorded.high, expected.high)):
         are_finite = np.isfinite(bound) & np.isfinite(other)
         if not np.allclose(bound[are_finite], other[are_finite]):
             return False
     return True
 
 
-def _with_keys_as(own: gym.Space[Any], found: gym.Space[Any]) -> gym.Space[Any] | None:
-    """Returns the space `found` with the keys of Dicts in the order of `own`, which decides about the columns
-    of a row; a file has them in alphabetical order. None if a Dict of `own` has other keys in `found`."""
-    inner, inner_found = inner_spaces(own), inner_spaces(found)
-    if inner is None or inner_found is None or inner.keys() != inner_found.keys():
-        return None if isinstance(own, gym.spaces.Dict) else found
-    parts = {key: _with_keys_as(part, inner_found[key]) for key, part in inner.items()}
+def _with_keys_as(expected: gym.Space[Any], recorded: gym.Space[Any]) -> gym.Space[Any] | None:
+    """Returns the recorded space with the keys of Dicts in the order of the env's space, which decides about
+    the columns of a row; a file has them in alphabetical order. None if a Dict has other keys."""
+    inner, inner_recorded = inner_spaces(expected), inner_spaces(recorded)
+    if inner is None or inner_recorded is None or inner.keys() != inner_recorded.keys():
+        return None if isinstance(expected, gym.spaces.Dict) else recorded
+    parts = {key: _with_keys_as(part, inner_recorded[key]) for key, part in inner.items()}
     known = {key: part for key, part in parts.items() if part is not None}
     if len(known) < len(parts):
         return None
     return (
         gym.spaces.Dict(OrderedDict(known))
-        if isinstance(own, gym.spaces.Dict)
+        if isinstance(expected, gym.spaces.Dict)
         else gym.spaces.Tuple(known.values())
     )

@@ -44,10 +44,10 @@ FORBIDDEN_LOG_PROB = -1e7  # below it, the mask forbids the action
 
 
 class Recording(NamedTuple):
-    """N actions of episodes. The rows of an episode are consecutive.
+    """N recorded actions with what was observed before each. The rows of an episode are consecutive.
 
     observations: by key, [N, *shape], as they are stored in training. actions: [N, K] float32, see
-    spaces/actions.py. rewards: [N] float32. episodes: [N] int64, a number for each episode of an agent.
+        spaces/actions.py. rewards: [N] float32. episodes: [N] int64, a number for each episode of an agent.
     """
 
     observations: dict[str, np.ndarray]
@@ -57,8 +57,8 @@ class Recording(NamedTuple):
 
 
 def join(episodes: Iterable[Episode]) -> Recording:
-    """Returns all episodes in one. Raises ConfigError if there are none, and for NaN and infinity, of which
-    one would spoil every weight."""
+    """Returns all episodes in one Recording. Raises ConfigError if there are none, and for NaN and infinity,
+    of which one would spoil every weight."""
     found = list(episodes)
     if not found:
         raise ConfigError("there are no episodes to imitate")
@@ -78,10 +78,8 @@ def join(episodes: Iterable[Episode]) -> Recording:
 
 
 class Score(NamedTuple):
-    """Mean over steps. accuracy: share of the actions that are the policy's most likely ones; nan with a Box.
-
-    log_prob: of the recorded actions.
-    """
+    """How well a policy predicts recorded actions, means over steps. accuracy: share of the actions that are
+    the policy's most likely ones; nan with a Box. log_prob: log-probability of the recorded actions."""
 
     accuracy: float
     log_prob: float
@@ -129,7 +127,8 @@ def discounted_returns(recording: Recording, flags: LearningFlags) -> np.ndarray
 
 
 class Cloner:
-    """Maximises the log-probability of recorded actions, and fits the value to the returns that followed."""
+    """Trains a policy to imitate: maximises the log-probability of recorded actions, and fits the value to
+    the returns that followed."""
 
     def __init__(self, model: ActorCritic, recording: Recording, config: Config):
         self._model = model
@@ -170,7 +169,7 @@ class Cloner:
             yield chunks[first : first + per_batch].T
 
     def _train(self, chunks: np.ndarray) -> None:
-        """Makes one pass."""
+        """Makes one pass over the chunks."""
         self._model.train()
         for rows in self._batches(chunks):
             log_probs, values, _ = self._evaluate(rows)
@@ -203,7 +202,8 @@ class Cloner:
         return Score(accuracy, log_prob / chunks.size)
 
     def _evaluate(self, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Returns log-probabilities and values, and whether each action is the most likely one, [T, B]."""
+        """Returns log-probabilities and values of recorded steps, and whether each action is the most likely
+        one; each [T, B]."""
         state = torch.zeros(rows.shape[1], self._model.state_size, device=self._model.device)
         unrolled = self._model.unroll(self._observations(rows), state)
         distribution = self._model.distribution(unrolled.logits)
@@ -219,10 +219,11 @@ class Cloner:
 
 
 def imitate(config: Config) -> Score:
-    """Returns the score of the saved policy on episodes that it was not trained on.
+    """Trains a policy to imitate recorded games, saves it as a checkpoint, and returns its score on episodes
+    that it was not trained on.
 
-    Raises ConfigError for games that do not fit, CheckpointError if the
-    checkpoint cannot be written. Without a checkpoint, it leaves no folder.
+    Raises ConfigError for games that do not fit, CheckpointError if the checkpoint cannot be written. Without
+    a checkpoint, it leaves no folder.
     """
     flags: ImitateFlags = config.extra["imitate"]
     seed = config.run.seed if config.run.seed is not None else random.SystemRandom().randrange(2**31)

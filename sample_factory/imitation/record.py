@@ -48,7 +48,7 @@ class Recorder:
     """In a rollout worker: records the episodes of its envs. Each is stored before it is reported."""
 
     def __init__(self, folder: Path, has_screens: bool):
-        """folder: of the data set."""
+        """folder: folder of the data set. has_screens: whether to record what the env draws, too."""
         self._folder = folder
         self._has_screens = has_screens
         self._store: EpisodeStore | None = None
@@ -56,7 +56,7 @@ class Recorder:
         self._num_episodes: collections.Counter[tuple[int, int]] = collections.Counter()
 
     def __call__(self, env: MultiAgentEnv, config: EnvConfig) -> MultiAgentEnv:
-        """Returns the env, recorded."""
+        """Returns a wrapper of the env that records its episodes."""
         store = self._store = self._store or EpisodeStore(self._folder, env.kinds.spaces[0])
 
         def put(agent: int, episode: Episode) -> None:
@@ -68,7 +68,7 @@ class Recorder:
 
 
 def episode_name(env: int, agent: int, number: int) -> str:
-    """Returns the name of a stored episode. number: among those of the agent."""
+    """Returns the name of a stored episode. number: number of the episode among those of the agent."""
     return f"{env}_{agent}_{number}"
 
 
@@ -169,8 +169,8 @@ def write_video(folder: Path, num_episodes: int, pictures_per_second: float) -> 
 
 
 def _factor_of_bytes(space: gym.Space[Any]) -> float | None:
-    """Returns the factor that brings the numbers of an image observation to 0 to 255; None for an observation
-    that is none, or if its bounds do not say which number is white."""
+    """Returns the factor that brings the numbers of an image observation to 0 to 255; None if it is no image,
+    or its bounds do not say which number is white."""
     if not isinstance(space, gym.spaces.Box) or not 2 <= len(space.shape) <= 4:
         return None
     if space.dtype == np.uint8:

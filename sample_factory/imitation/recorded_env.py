@@ -33,7 +33,7 @@ SEEN = "seen/"  # beginning of the names of observations in a step
 
 
 class RecordedEnv(EnvAround):
-    """A MultiAgentEnv that hands over each episode of each agent when it ends. Promises:
+    """Wraps a MultiAgentEnv and hands over each episode of each agent when it ends. Promises:
 
     1. The steps in which an agent acts are recorded as the policy sees them. Rewards that it gets while it
        is inactive are added to its last step, so that their sum is that of the episode.
@@ -99,7 +99,8 @@ class RecordedEnv(EnvAround):
         }
 
     def _draw(self) -> None:
-        """Keeps the picture of the present state; at the end of an episode, of its last one, see at_end."""
+        """Keeps a picture of the present state; where an episode has just ended, of its last state, see
+        at_end."""
         try:
             self._last_screen = np.ascontiguousarray(to_rgb(self._env.render()))
         except ValueError as error:
@@ -170,7 +171,7 @@ def record_players(
 
 
 class DrawnPlayers:
-    """Matchmaking: draws one of the players for each agent, for each match."""
+    """A matchmaking that draws one of the scripted players for each agent, for each match."""
 
     def __init__(self, setup: MatchSetup):
         self._setup = setup

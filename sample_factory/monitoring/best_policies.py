@@ -29,13 +29,11 @@ LOG_SECONDS = 60.0  # between lines about better policies: early in a training, 
 
 
 class BestCheckpoints:
-    """In the main process: the best checkpoint of each policy by one metric, also over several runs.
-
-    It is a snapshot that is renamed. Its value is in its name.
-    """
+    """In the main process: keeps the best checkpoint of each policy by one metric, also over several runs.
+    The checkpoint is a renamed snapshot, with the value of the metric in its file name."""
 
     def __init__(self, experiment_dir: Path, metric: str, log_seconds: float = 0.0):
-        """log_seconds: between lines in the log about a policy; 0: a line for each checkpoint."""
+        """log_seconds: time between lines in the log about a policy; 0: a line for each checkpoint."""
         self._experiment_dir = experiment_dir
         self._metric = metric
         self._log_seconds = log_seconds
@@ -44,8 +42,8 @@ class BestCheckpoints:
         self._warned: set[str] = set()
 
     def is_better(self, policy_id: int, value: float, margin: float) -> bool:
-        """Returns whether a value is finite, and exceeds the best so far by more than a margin, or by more
-        than this share of the best if that is less."""
+        """Returns whether a value is finite, and exceeds the policy's best so far by more than `margin`, or
+        by more than this share of the best if that is less."""
         best = self._best_of(policy_id)
         return math.isfinite(value) and value > best + margin * min(1.0, abs(best))
 
@@ -83,8 +81,8 @@ class BestCheckpoints:
         return True
 
     def warn_of_missing_metric(self, source: str, known: Iterable[str]) -> None:
-        """Warns once of each source. source: what should report the metric. known: the metrics that it
-        reports."""
+        """Warns, once for each source, that the metric is not reported. source: what should report it. known:
+        names of the metrics that it reports."""
         if source not in self._warned:
             self._warned.add(source)
             log.warning(
@@ -142,7 +140,7 @@ class BestPolicies(Subscriber):
             log.warning("Could not delete the snapshots in %s: %s", self._experiment_dir, error.strerror)
 
     def _test(self, policy_id: int) -> None:
-        """Sends a request if the mean of --save_best_metric is the best so far."""
+        """Requests a snapshot if the policy's mean of --save_best_metric is the best so far."""
         policy = self._policies[policy_id]
         episodes = policy.episodes
         if policy.env_frames <= self._flags.save_best_after or episodes.are_first:

@@ -76,7 +76,7 @@ def better_num_envs(
 
 
 class BottleneckWatch:
-    """Describes what limits the speed of a run when that changes."""
+    """Notices when another component limits the speed of a run, and describes it."""
 
     def __init__(self, topology: Topology):
         self._topology = topology

@@ -26,10 +26,8 @@ V1_TAGS = {
 
 
 class ComponentStats:
-    """The reports of the last KEEP_SECONDS, or the last report of a component that reports less often.
-
-    incidents: counts by kind.
-    """
+    """Keeps the reports of all components of the last KEEP_SECONDS, or the last report of a component that
+    reports less often. incidents: kind -> number of incidents."""
 
     def __init__(self, now: Callable[[], float]):
         self._now = now
@@ -38,8 +36,8 @@ class ComponentStats:
         self._logged: set[str] = set()  # texts about numbers, without the numbers in them
 
     def add_incident(self, incident: Incident) -> None:
-        """Counts an incident, and logs its text if it has one; about numbers, only the first of each cause in
-        the run: each split of each worker sends one."""
+        """Counts an incident and logs its text, if any. Of incidents with bad numbers, logs only the first of
+        each cause, since each split of each worker sends one."""
         cause = NUMBER.sub("", incident.text)
         is_repeated = cause in self._logged
         if incident.kind in OF_NUMBERS:

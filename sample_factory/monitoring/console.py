@@ -20,7 +20,7 @@ DROP_ORDER = ("lag", "objective", "eval", "cost", "progress", "left")
 
 
 def first_batch_text(progress: RunProgress) -> str:
-    """Returns how much of the first batch has been sampled."""
+    """Returns a text that says how much of the first batch has been sampled."""
     if progress.has_batch:  # counts of samples arrive later than batches
         return "learning from the first batch"
     samples, needed = progress.num_sampled, progress.first_batch
@@ -49,7 +49,7 @@ def duration_text(seconds: float) -> str:
 
 
 class StatusLine:
-    """Formats one status after another: a column is as wide as its widest cell so far."""
+    """Formats the status of a run as a line; a column is as wide as its widest cell so far."""
 
     def __init__(self) -> None:
         self._widths = dict(MIN_WIDTHS)
@@ -83,7 +83,7 @@ class StatusLine:
         return self._aligned(cells)
 
     def _aligned(self, cells: dict[str, str]) -> str:
-        """Drops columns until the line fits."""
+        """Returns the cells as one line, without as many columns of DROP_ORDER as make it fit."""
         for dropped in range(len(DROP_ORDER) + 1):
             kept = {name: text for name, text in cells.items() if name not in DROP_ORDER[:dropped]}
             padded = [self._padded(name, text) for name, text in kept.items()]
@@ -128,7 +128,7 @@ def policy_rows(policies: Sequence[PolicyProgress]) -> list[str]:
 
 
 def level_lines(episodes: EpisodeStats, whose: str = "") -> list[str]:
-    """Returns lines with the mean reward in each level; of many levels, the best and the worst. None for an
+    """Returns lines with the mean reward in each level; of many levels, the best and the worst. Empty for an
     env without levels. whose: begins the first line."""
     means = {level: spread.mean for level, spread in episodes.by_level("reward").items()}
     if not means:
@@ -148,10 +148,8 @@ def level_lines(episodes: EpisodeStats, whose: str = "") -> list[str]:
 
 
 def aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
-    """Returns the lines of a table.
-
-    sides: alignment by column, "<" for words, ">" for numbers; the last one also holds for the columns after.
-    """
+    """Returns the lines of a table with aligned columns. sides: alignment of each column, "<" for words, ">"
+    for numbers; the last one also holds for further columns."""
     sides = sides.ljust(len(rows[0]), sides[-1])
     widths = [max(map(len, column)) for column in zip(*rows)]
     return [
@@ -219,7 +217,7 @@ def _mean_rewards(policies: Sequence[PolicyProgress]) -> dict[int, float]:
 
 
 def summary_lines(progress: RunProgress, outcome: str) -> list[str]:
-    """Returns the results of a run. outcome: "stopped", "failed", or begins with "finished"."""
+    """Returns lines with the results of a run. outcome: "stopped", "failed", or begins with "finished"."""
     total = progress.total_frames
     resumed = f" ({total:,} in all)" if total > progress.new_frames else ""
     lines = [

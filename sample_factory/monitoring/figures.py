@@ -41,7 +41,7 @@ class PolicyCounters(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """One line of the file; the fields are described at the top of this module."""
+    """One line of a --figures_file; the fields are described at the top of this module."""
 
     time: float
     seconds: float
@@ -82,7 +82,7 @@ def read_figures(path: Path) -> list[Figures]:
 
 
 class FiguresWriter(Subscriber):
-    """In the main process: follows a run and writes its figures. A subscriber of the main loop."""
+    """In the main process: follows a run and writes its --figures_file."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class FiguresWriter(Subscriber):
         monitor: Monitor,
         now: Callable[[], float] = time.time,
     ):
-        """status_interval: seconds between lines. monitor: gets each report before this object does."""
+        """status_interval: seconds between lines. monitor: must get each report before this object does."""
         self._file = new_figures_file(path)
         self._monitor = monitor
         self._now = now
@@ -110,7 +110,7 @@ class FiguresWriter(Subscriber):
                 self._learners[report.policy_id] = report
 
     def tick(self) -> None:
-        """Writes a line if it is the first, has the first frames, or is due."""
+        """Writes a line at the start, when there are frames for the first time, and whenever one is due."""
         if self._started is None:
             self._started = self._now()
             self._write()

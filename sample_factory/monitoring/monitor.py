@@ -38,7 +38,7 @@ class Monitor(Subscriber):
     2. The time of the run starts with the first `tick`: when all workers are ready, or something is learned.
     3. It never loads torch or TensorFlow.
 
-    progress: counters and rates of the run. policies: counters and last episodes of each.
+    progress: counters and rates of the run. policies: counters and last episodes of each policy.
     components: statistics that components have reported.
     """
 
@@ -52,7 +52,7 @@ class Monitor(Subscriber):
         now: Callable[[], float] = time.monotonic,
         writers: Sequence[SummaryWriter] = (),
     ):
-        """max_episode_steps: after which an episode ends; None if it is not known. texts: tag -> text about
+        """max_episode_steps: steps after which an episode ends; None if not known. texts: tag -> text about
         the run, in Markdown, for TensorBoard. writers: receive the same summaries as TensorBoard."""
         self._status_interval = flags.status_interval
         self._now = now
@@ -112,7 +112,7 @@ class Monitor(Subscriber):
         self._summaries.tick(self.progress, self.components)
 
     def stopping(self) -> None:
-        """Ends the time of the run, so that the time for saving and stopping does not count."""
+        """Stops the clock of the run: saving and stopping do not count."""
         self.progress.stopped = self._now()
 
     def close(self) -> None:
@@ -121,10 +121,11 @@ class Monitor(Subscriber):
         self._summaries.flush()
 
     def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int | None = None) -> None:
-        """Adds tag -> value to the curves of a policy, at these env frames (or the steps that they are).
+        """Adds a point to each of a policy's curves. scalars: tag -> value.
 
-        None: at its current ones. Nothing is written before the learner has reported where it resumes: a
-        point at 0 frames would replace the curves of all earlier runs.
+        env_frames: x of the point; default: the policy's current frames. Nothing is written before the
+            learner has reported where it resumes: a point at 0 frames would replace the curves of all earlier
+            runs.
         """
         policy = self.policies[policy_id]
         if env_frames is None and not policy.has_started:
@@ -159,7 +160,8 @@ class Monitor(Subscriber):
                 log.info(news)
 
     def _note_on_episodes(self) -> str:
-        """Returns how long the first episode has become, each time that its length has doubled."""
+        """Returns a text about the length of the first episode so far, each time that it has doubled;
+        otherwise empty."""
         longest = self.progress.longest_episode
         if any(len(policy.episodes) for policy in self.policies) or longest < max(1, 2 * self._noted_length):
             return ""

@@ -31,10 +31,10 @@ class Spread(NamedTuple):
 
 
 class PolicyProgress:
-    """Counters and episodes of one policy.
+    """Counts what one policy has trained on, and keeps statistics of its last episodes.
 
-    env_frames: trained on in all runs of the experiment.
-    new_frames, new_samples: trained on in this run.
+    env_frames: frames trained on in all runs of the experiment.
+    new_frames, new_samples: frames and samples trained on in this run.
     lag: SGD steps between acting and training, the mean over the last minibatch for which the learner
         reported them; None before the first report.
     eval_reward: the mean of the last evaluation during training; None before the first.
@@ -43,7 +43,8 @@ class PolicyProgress:
     """
 
     def __init__(self, stats_avg: int, num_agents: int = 1):
-        """num_agents: about how many agents the policy plays at the same time."""
+        """stats_avg: episodes in a mean. num_agents: about how many agents the policy plays at the same
+        time."""
         self.episodes = EpisodeStats(stats_avg, num_agents)
         self.env_frames = 0
         self.new_frames = 0
@@ -88,15 +89,15 @@ class PolicyProgress:
 
 
 class FirstNames:
-    """The first MAX_STATS names of an env's statistics, or of its levels: names that are new in every episode
-    would slow down the run, and TensorBoard."""
+    """Admits the first MAX_STATS names of an env's statistics, or of its levels: names that are new in every
+    episode would slow down the run, and TensorBoard."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
         self._has_logged = False
 
     def of(self, values: Mapping[str, T]) -> Mapping[str, T]:
-        """Returns the values with these names. Logs the first name that is left out."""
+        """Returns the values whose names are admitted. Logs the first name that is left out."""
         new = [name for name in values if name not in self._names]
         self._names.update(new[: MAX_STATS - len(self._names)])
         left_out = [name for name in new if name not in self._names]
@@ -109,7 +110,7 @@ class FirstNames:
 
 
 class EpisodeStats:
-    """The last `window` episodes, and those of each level.
+    """Computes statistics of the last `window` episodes, and of those of each level.
 
     A metric is "reward", "true_objective" (v1: "true_reward"), "len" (env frames), or the name of an extra
     stat or of a metric of the env's family.
@@ -187,22 +188,20 @@ class EpisodeStats:
         return spread.mean
 
     def spread(self, metric: str) -> Spread | None:
-        """Returns the statistics of a metric; None if no episode reports it."""
+        """Returns mean and range of a metric; None if no episode reports it."""
         if metric in self._family_metrics:
             value = self._family_metrics[metric]
             return Spread(value, value, value, len(self))
         return _spread(self._episodes, metric)
 
     def by_level(self, metric: str) -> dict[str, Spread]:
-        """Returns the statistics of a metric in the last episodes of each level."""
+        """Returns level -> mean and range of a metric in the last episodes of that level."""
         found = {level: _spread(episodes, metric) for level, episodes in self._of_level.items()}
         return {level: spread for level, spread in sorted(found.items()) if spread is not None}
 
     def summaries(self) -> dict[str, float]:
-        """Returns TensorBoard tag -> value; nothing before MIN_EPISODES episodes or a full window.
-
-        The true objective is left out where it is the reward.
-        """
+        """Returns TensorBoard tag -> value of the last episodes; empty before MIN_EPISODES episodes or a full
+        window. The true objective is left out where it equals the reward."""
         least = min(MIN_EPISODES, self.window)
         if len(self) < least:
             return {}

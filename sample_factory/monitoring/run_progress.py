@@ -15,11 +15,12 @@ STEADY_SECONDS = 60.0
 
 
 class RunProgress:
-    """Counters and rates of this run; frames and progress include the runs that it resumes.
+    """Counts what this run has sampled and trained on, and measures rates; frames and progress include the
+    runs that it resumes.
 
-    policies: their counters, updated by the caller.
+    policies: counters of each policy, updated by the caller.
     incidents: counts of handled failures by kind, updated by the caller.
-    num_agents: in all envs.
+    num_agents: number of agents in all envs.
     started, stopped: when all workers were ready, and when the run began to save and stop; None before.
     first_batch: about how many samples are taken before every policy can have its first batch.
     has_batch: whether a learner has its first batch.
@@ -57,7 +58,7 @@ class RunProgress:
 
     @property
     def seconds(self) -> float:
-        """Time of this run so far."""
+        """Seconds since this run has started."""
         if self.started is None:
             return 0.0
         return (self._now() if self.stopped is None else self.stopped) - self.started
@@ -80,7 +81,7 @@ class RunProgress:
 
     @property
     def frames_to_target(self) -> int:
-        """Env frames of all policies that count towards the target: of each, up to --train_for_env_steps."""
+        """Env frames that count towards the target: of each policy, those up to --train_for_env_steps."""
         limit = self._flags.train_for_env_steps
         return sum(min(policy.env_frames, limit) for policy in self.policies)
 
@@ -130,7 +131,7 @@ class RunProgress:
         return self.new_frames / self.seconds if self.seconds else 0.0
 
     def samples_per_second(self, policy_id: int) -> float:
-        """Returns the mean over the last minute."""
+        """Returns the samples per second that a policy was trained on, the mean over the last minute."""
         return self._sample_rates[policy_id].rates()[STEADY_SECONDS]
 
     def seconds_left(self) -> float | None:

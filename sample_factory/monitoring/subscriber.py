@@ -6,7 +6,7 @@ from sample_factory.exchange.messages import Report
 
 
 class Subscriber:
-    """In the main process: a part that follows the run. A subclass overrides what it needs.
+    """In the main process: follows a run by its reports. A subclass overrides what it needs.
 
     All methods are called from the main thread. None may block: while it does, reports pile up and dead
     workers are not replaced.
@@ -23,11 +23,11 @@ class Subscriber:
 
     @property
     def is_busy(self) -> bool:
-        """Whether it does something for which a run in serial mode waits."""
+        """Whether a run in serial mode has to wait for this subscriber."""
         return False
 
     def finish(self, may_wait: Callable[[], bool]) -> None:
-        """Called after the workers have stopped: finishes what it has begun, as long as `may_wait()`."""
+        """Called after the workers have stopped: finishes work that has begun, while `may_wait()` is True."""
 
     def close(self) -> None:
         """Called once, after the last report."""

@@ -37,7 +37,8 @@ class PendingFile:
     """
 
     def __init__(self, path: Path, replaces: bool = False):
-        """path: of a file that is created with its folder. replaces: the first flush empties the file."""
+        """path: file to create, with its folder, if missing. replaces: whether the first flush empties the
+        file."""
         self.records = io.BytesIO()
         self._path = path
         self._replaces = replaces
@@ -66,22 +67,22 @@ class SummaryWriter(Protocol):
     """Receives every summary that TensorBoard receives."""
 
     def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int) -> None:
-        """Adds tag -> value of a policy at its env frames. scalars: at least one."""
+        """Adds a point at env_frames to curves of a policy. scalars: tag -> value; at least one."""
 
     def flush(self) -> None:
         """Writes what is kept in memory."""
 
 
 class JsonlWriter:
-    """Appends a JSON object a line to summaries.jsonl: policy, env_frames, time (seconds since 1970), and the
-    summaries by tag. A value that is not finite is null."""
+    """Appends lines to summaries.jsonl, each a JSON object with policy, env_frames, time (seconds since
+    1970), and the summaries by tag. A value that is not finite is null."""
 
     def __init__(self, experiment_dir: Path, now: Callable[[], float] = time.time):
         self._now = now
         self._file = PendingFile(experiment_dir / "summaries.jsonl")
 
     def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int) -> None:
-        """Adds tag -> value of a policy at its env frames. Kept in memory until the next `flush`."""
+        """Adds a line about a policy. scalars: tag -> value. Kept in memory until the next `flush`."""
         values = {tag: float(value) if math.isfinite(value) else None for tag, value in scalars.items()}
         line = {"policy": policy_id, "env_frames": env_frames, "time": self._now(), **values}
         self._file.records.write(f"{json.dumps(line)}\n".encode())
@@ -91,11 +92,8 @@ class JsonlWriter:
 
 
 class TensorboardWriter:
-    """Writes scalars and texts for TensorBoard, without TensorFlow and without torch.
-
-    They go into one event file in `folder`, which is created with the first scalars. Keeps the promises of a
-    PendingFile.
-    """
+    """Writes scalars and texts for TensorBoard, without TensorFlow and without torch, into one event file in
+    `folder`, which is created with the first scalars. Keeps the promises of a PendingFile."""
 
     def __init__(self, folder: Path):
         self._folder = Path(folder)
@@ -134,7 +132,7 @@ class TensorboardWriter:
         self._add_bytes(metadata.PLUGIN_NAME, metadata.CONFIG_SUMMARY_TAG, first_page(), x)
 
     def _add_bytes(self, plugin: str, tag: str, content: bytes, x: int) -> None:
-        """plugin: the part of TensorBoard that shows the content."""
+        """Adds content that a plugin of TensorBoard shows under a tag. x: position on the axis."""
         from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
         from tensorboard.compat.proto.tensor_pb2 import TensorProto
         from tensorboard.compat.proto.types_pb2 import DT_STRING
@@ -162,11 +160,11 @@ class TensorboardWriter:
 
 
 class Summaries:
-    """Writes one event file per policy, and the same summaries to other writers. The groups of tags:
+    """Writes one event file per policy, and the same summaries to other writers.
 
-    0_aux: what people look at first: reward, length, FPS, lag (the name and most tags are v1's).
-    len: the range of lengths. train: of the learner. stats: of components. health: counts of incidents.
-    run: texts about the run.
+    Tags begin with a group: 0_aux for what people look at first, such as reward, length, FPS and lag (the
+    name and most tags are v1's); len for the range of lengths; train for summaries of the learner; stats for
+    those of components; health for counts of incidents; run for texts about the run.
     """
 
     def __init__(
@@ -191,14 +189,14 @@ class Summaries:
         self.start_timers()
 
     def start_timers(self) -> None:
-        """Counts all intervals from now on."""
+        """Starts all intervals anew, so that nothing is due yet."""
         interval = self._flags.experiment_summaries_interval
         self._time_to_write_early = Every(min(EARLY_INTERVAL, interval), now=self._now)
         self._time_to_write = Every(interval, now=self._now)
         self._time_to_flush = Every(self._flags.flush_summaries_interval, now=self._now)
 
     def tick(self, progress: RunProgress, components: ComponentStats) -> None:
-        """Writes what is due."""
+        """Writes the summaries that are due."""
         is_early = progress.seconds <= EARLY_SECONDS
         early_is_due, is_due = self._time_to_write_early(), self._time_to_write()
         if (early_is_due and progress.new_frames > 0) if is_early else is_due:
@@ -248,7 +246,7 @@ class Summaries:
             self._writer(0).write_first_page(x)
 
     def flush(self) -> None:
-        """Appends what has been written to the files."""
+        """Appends pending summaries to the files of all writers."""
         for writer in self._writers.values():
             writer.flush()
         for other in self._others:

@@ -60,7 +60,8 @@ class WandbWriter:
     """
 
     def __init__(self, config: Config):
-        """config: with the id of the run. Raises ConfigError if W&B refuses it or cannot be reached."""
+        """config: flags with the id of the run. Raises ConfigError if W&B refuses the run or cannot be
+        reached."""
         # Otherwise other code of this process uses wandb's service process.
         self._owns_service = "WANDB_SERVICE" not in os.environ
         self._run = _start(config, self._owns_service)
@@ -78,7 +79,8 @@ class WandbWriter:
         self._thread.start()
 
     def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int) -> None:
-        """Queues tag -> value of a policy at its env frames; drops them if MAX_PENDING records wait."""
+        """Queues a point of a policy at env_frames; drops it if MAX_PENDING records wait. scalars: tag ->
+        value."""
         if self._is_failing:
             return
         if self._records.qsize() >= MAX_PENDING:
@@ -129,7 +131,8 @@ class WandbWriter:
 
 
 def _start(config: Config, owns_service: bool) -> Any:
-    """Starts or resumes the run. Raises ConfigError."""
+    """Starts or resumes the run of W&B and returns it. owns_service: start a service process of wandb that no
+    other program uses. Raises ConfigError."""
     flags = config.monitoring
     hooks = sys.exit, sys.excepthook
     try:

@@ -57,8 +57,8 @@ class Line(NamedTuple):
     """A line of a panel; arrays [points] of float64.
 
     key: lines with the same key look the same in all panels. label: text in the legend; empty: none.
-    band: lower and upper edge of a shaded area; empty: none. marks: points (x, y, key of the line that the
-        marker is of).
+    band: lower and upper edge of a shaded area; empty: none. marks: (x, y, key) of markers; each has the
+        colour of the line with that key.
     """
 
     key: str
@@ -71,7 +71,7 @@ class Line(NamedTuple):
 
 class Panel(NamedTuple):
     """One panel of a figure. levels: heights of dashed lines. steps: lines keep a value until the next point.
-    logarithmic: of the y axis."""
+    logarithmic: whether the y axis is."""
 
     title: str
     x_label: str

@@ -95,8 +95,8 @@ class TrainedExperiment(NamedTuple):
 
 
 def find_experiments(folder: Path) -> list[Path]:
-    """Returns the folder if it is an experiment, otherwise all experiments below it, by name, without
-    those that lie within another or in a hidden folder, or were moved aside by a restart."""
+    """Returns the folder if it is an experiment; otherwise all experiments below it, by name, except those
+    within another experiment or a hidden folder, or moved aside by a restart."""
     if saved_path(folder) is not None:
         return [folder]
     patterns = ["*/" * depth + name for depth in range(SEARCH_DEPTH + 1) for name in SAVED_NAMES]
@@ -105,8 +105,8 @@ def find_experiments(folder: Path) -> list[Path]:
 
 
 def _is_spare(path: Path, folder: Path) -> bool:
-    """Returns whether an experiment below `folder` is in a hidden folder, such as a copy for the Hub, or was
-    moved aside by the one beside it."""
+    """Returns whether an experiment below `folder` is to be left out: it is in a hidden folder, such as a
+    copy for the Hub, or was moved aside by a restart of the one beside it."""
     if any(name.startswith(".") for name in path.relative_to(folder).parts):
         return True
     name = MOVED_ASIDE.sub("", path.name)
@@ -114,10 +114,8 @@ def _is_spare(path: Path, folder: Path) -> bool:
 
 
 def read_experiment(folder: Path, tags: Sequence[str], policy_index: int) -> TrainedExperiment:
-    """Reads the curves of these tags. Raises ConfigError if there is no experiment or no such curve.
-
-    tags: of this version or of version 2, or names of metrics such as "reward".
-    """
+    """Reads the curves with some tags. Raises ConfigError if there is no experiment or no such curve. tags:
+    tags of this version or of version 2, or names of metrics such as "reward"."""
     values, version = _read_cfg(folder)
     known = _read_curves(folder, policy_index, values, version)
     curves = {}
@@ -223,7 +221,7 @@ def label_of(tag: str, stats_avg: int) -> str:
 
 
 def what_else(tag: str, seen: Iterable[str]) -> str:
-    """Returns the end of the message about a missing tag."""
+    """Returns the end of the message about a missing tag: why there are no values, or the nearest tags."""
     if tag in TAGS.values():
         return ": too few episodes have ended so far"
     close = difflib.get_close_matches(tag, sorted(seen), n=NUM_NEAREST, cutoff=0.0)
@@ -253,7 +251,7 @@ def _read_cfg(folder: Path) -> tuple[dict[str, Any], int]:
 def _read_curves(
     folder: Path, policy_index: int, values: Mapping[str, Any], version: int
 ) -> dict[str, Curve]:
-    """Returns the curves of a policy by tag. values: of all flags. Raises ConfigError if there are none."""
+    """Returns tag -> curve of a policy. values: flag -> value. Raises ConfigError if there are no curves."""
     runs = []  # (wall time of the first record, the records after it)
     for file in sorted((folder / ".summary" / str(policy_index)).glob("*tfevents*")):
         events = EventFile(file).new_events()
@@ -274,10 +272,10 @@ def _read_curves(
 
 
 class EventFile:
-    """Events in a file for TensorBoard, which may come from a stranger."""
+    """Reads a TensorBoard event file, which may come from a stranger and may still be written."""
 
     def __init__(self, file: Path):
-        """Raises ConfigError for a named pipe, a device or a socket."""
+        """Opens the file; raises ConfigError for a named pipe, a device or a socket."""
         # Not at the top of the module: it takes 0.2 s, which an error about a mistyped folder should not.
         # The legacy loader does not convert events, which simple values do not need.
         from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
@@ -290,7 +288,7 @@ class EventFile:
         self._loader = LegacyEventFileLoader(str(file))
 
     def new_events(self) -> Iterator[Any]:
-        """Yields what has been written since the last call. Raises ConfigError for a damaged file."""
+        """Yields the events that were written since the last call. Raises ConfigError for a damaged file."""
         try:
             yield from self._loader.Load()
         except Exception as error:  # whatever TensorBoard raises, e.g. MemoryError for an event of 2^62 bytes

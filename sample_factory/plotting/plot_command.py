@@ -26,7 +26,7 @@ def check_out(path: str | Path) -> None:
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Raises ConfigError for a file that cannot be used."""
+    """Turns errors about a file that cannot be used into a ConfigError."""
     try:
         yield
     except OSError as error:
@@ -34,7 +34,7 @@ def explained() -> Iterator[None]:
 
 
 def report(rows: Sequence[str], out: str) -> None:
-    """Prints the lines about a picture, and its name."""
+    """Prints some lines about a picture, and the name of its file."""
     print(escaped("\n".join([*rows, f"written: {out}"])))
 
 

@@ -79,8 +79,8 @@ class CurveFlags:
 def labelled_folders(words: Sequence[str]) -> dict[str, list[str]]:
     """Returns label -> folders; the folders before the first label are under the empty label.
 
-    words: folders, or LABEL=FOLDER. A pattern like train_dir/ppo_* stands for what it matches: the shell
-    replaces none that has a label before it.
+    words: FOLDER or LABEL=FOLDER. A pattern like train_dir/ppo_* is expanded here, since the shell expands
+        none that has a label before it.
     """
     labelled: dict[str, list[str]] = {}
     label = ""

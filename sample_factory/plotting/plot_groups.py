@@ -53,7 +53,7 @@ BANDS = {
 
 
 class Group(NamedTuple):
-    """The experiments of one env that are one line. label: empty if it is the only line of the env."""
+    """The experiments of one env whose mean is one line. label: empty if it is the only line of the env."""
 
     env: str
     label: str
@@ -61,11 +61,8 @@ class Group(NamedTuple):
 
 
 class Averaging(NamedTuple):
-    """How the curves of a group become one line.
-
-    against: "frames" or "seconds". band: a key of BANDS. smooth: from 0 to 1, the share of the x axis before
-    each point over which a run is averaged.
-    """
+    """Says how the curves of a group become one line. against: "frames" or "seconds". band: a key of BANDS.
+    smooth: from 0 to 1, the share of the x axis before each point over which a run is averaged."""
 
     against: str = "frames"
     band: str = "range"
@@ -85,14 +82,14 @@ def plot_groups(
 ) -> list[str]:
     """Draws the mean of each group of runs, with a shaded band, and a panel for each env and tag.
 
-    groups: label of a line -> folders of experiments, or folders in which they lie.
+    groups: label of a line -> folders of experiments, or folders in which experiments lie.
     out: picture to write; its name ends in .png, .svg or .pdf.
     tags: TensorBoard tags, or names of metrics like "reward"; one panel for each.
     against: the x axis, "frames" or "seconds".
     band: "range", "std" (standard deviation) or "ci" (95 % confidence interval of the mean).
     smooth: 0 to 1, share of the x axis before each point over which a run is averaged.
-    skip_unreadable: leave out runs without the tags, and runs that end before another one of their line
-        begins, with a note, instead of raising ConfigError.
+    skip_unreadable: whether to leave out, with a note, runs without the tags and runs that end before another
+        one of their line begins, instead of raising ConfigError.
 
     Returns lines of text: a table with the last values of every line of the picture, then notes about means
     that end early, runs with the same seed, and runs that were left out.
@@ -118,7 +115,8 @@ def read_runs(
 ) -> list[TrainedExperiment]:
     """Reads all experiments in some folders; one that is given in several ways counts once.
 
-    skip: leave out every experiment that cannot be read; False: raise ConfigError if it was named itself.
+    skip: whether to leave out every experiment that cannot be read; otherwise ConfigError is raised for one
+        that was named itself.
     notes: receives a line of text about each experiment that is left out.
     """
     found = []
@@ -278,7 +276,7 @@ def group_by_flags(
 
 
 def _rank(text: str | None) -> tuple[int, float, str]:
-    """Returns what values of a flag are sorted by: numbers, then others, then unset ones. text: JSON."""
+    """Returns a key to sort the values of a flag: numbers first, then others, then unset ones. text: JSON."""
     if text is None:
         return (2, 0.0, "")
     value = json.loads(text)
@@ -298,10 +296,10 @@ def _plain(text: str | None) -> str:
 def mean_of(group: Group, tag: str, averaging: Averaging, longest: float) -> tuple[np.ndarray, ...]:
     """Returns x, mean, and lower and upper edge of the band, each [points] of float64.
 
-    They reach from the last start to the first end of a run's curve: beyond that, the mean would jump with
-    each run that ends. The grid has the points of all runs: between them the mean of the interpolated curves
-    is a straight line. longest: largest x of all runs of the env. Raises ConfigError for runs that have no
-    part in common.
+    The arrays reach from the last start to the first end of a run's curve: beyond that, the mean would jump
+    with each run that ends. The grid has the points of all runs: between them the mean of the interpolated
+    curves is a straight line. longest: largest x of all runs of the env. Raises ConfigError for runs that
+    have no part in common.
     """
     xs = [xs_of(experiment, tag, averaging.against) for experiment in group.experiments]
     first = max(x[0] for x in xs)
@@ -360,7 +358,7 @@ def cut_note(group: Group, tag: str, against: str) -> str:
 
 
 def repeat_notes(group: Group) -> list[str]:
-    """Returns a text for each run of a group with the seed and flags of another one: it may be a copy."""
+    """Returns a text for each run of a group whose seed and flags another one has too: it may be a copy."""
     first: dict[tuple[tuple[str, str], ...], Path] = {}
     notes = []
     for run in group.experiments:

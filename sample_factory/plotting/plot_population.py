@@ -68,7 +68,8 @@ def make_panels(policies: Policies, objective: str, stats_avg: int) -> list[Pane
 
 
 def _panel(policies: Policies, tag: str, title: str, y_label: str, is_setting: bool) -> Panel:
-    """Returns the panel of a tag. is_setting: lines keep a value until the next point."""
+    """Returns the panel of a tag, with a line for each policy. is_setting: lines keep a value until the next
+    point."""
     lines = []
     for policy, curves in enumerate(policies):
         if tag in curves:
@@ -95,7 +96,12 @@ def _heights(lines: Sequence[Line]) -> np.ndarray:
 
 
 def _marks(line: Line, takeovers: Curve | None, is_setting: bool) -> list[tuple[float, float, str]]:
-    """Returns the points at which another policy's weights were taken over, if they change the line."""
+    """Returns a marker (x, y, key of the donor) wherever a policy took over a donor's weights and that
+    changes its line.
+
+    takeovers: env frames -> index of the donor. is_setting: whether the line shows a setting, not the
+        objective.
+    """
     marks = []
     for frames, donor in zip(takeovers.steps, takeovers.values) if takeovers else ():
         height = np.interp(frames, line.x, line.y)
