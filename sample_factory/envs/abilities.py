@@ -21,7 +21,8 @@ class RewardShaping:
         return {}
 
     def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
-        """Takes effect in the agent's next episode, or in the current one if that has had no step yet."""
+        """Sets the shaping of an agent's rewards from its next episode on, or from the current one if that
+        has had no step yet."""
 
 
 class TrainingInfo:
@@ -50,7 +51,7 @@ class ChangesLevel:
     """An env that can play another level without being made anew, see --levels."""
 
     def change_level(self, values: Mapping[str, Any]) -> bool:
-        """Called before a reset, also the first one, if that begins an episode of another level.
+        """Called before a reset that begins an episode of another level, also before the first one.
 
         values: flag of the family -> value, for all flags in which levels differ; as in `cfg` of make_env.
 
@@ -81,15 +82,15 @@ class StepsInBackground:
 
 
 class OwnsProcess:
-    """An env with a simulator process of its own."""
+    """An env that runs simulators in processes of their own."""
 
     @property
     def num_processes(self) -> int:
-        """Number of these processes, for the limit of the machine's memory."""
+        """Number of simulator processes, for the limit of the machine's memory."""
         return 1
 
     def process_is_gone(self) -> bool:
-        """Returns whether the process has died although the env still needs it. Called from any thread."""
+        """Returns whether a simulator has died although the env still needs it. Called from any thread."""
         return False
 
 
@@ -97,7 +98,7 @@ class NamesActions:
     """An env that describes actions in words, for the pictures of a policy."""
 
     def action_text(self, action: Any) -> str:
-        """Returns a short text about an action of the env's space: without names, its numbers."""
+        """Returns a short text about an action of the env's space; by default its numbers."""
         return "action " + " ".join(f"{number:.3g}" for number in _numbers(action))
 
 
@@ -111,16 +112,17 @@ def _numbers(action: Any) -> Iterator[float]:
 
 
 class ScriptedPlayers:
-    """An env whose package has players of its own, e.g. bots."""
+    """An env whose package has scripted players, e.g. bots, which can play in place of a policy."""
 
     def scripted_players(self) -> tuple[str, ...]:
-        """Returns the names of these players."""
+        """Returns the names of the scripted players."""
         return ()
 
     def scripted_action(self, player: str, agent: int) -> Any:
-        """Returns the action, of the agent's action space, that a player would choose for an agent now.
+        """Returns the action, of the agent's action space, that a scripted player would choose for an agent
+        now, without an effect on the env, except on its random numbers.
 
-        agent: index in the env's list of agents. It has no effect on the env but for random numbers.
+        agent: index in the env's list of agents.
         """
         raise NotImplementedError
 
@@ -129,14 +131,16 @@ class SpreadsEpisodes:
     """A VectorEnv whose copies begin together, and can let their first episodes end at different times."""
 
     def spread_episodes(self, seed: int) -> None:
-        """Called before the first reset of a training, in place of random first steps."""
+        """Lets the first episodes of the copies end at different times. Called before the first reset of a
+        training, in place of random first steps."""
 
 
 class LimitsEpisodes:
     """An env whose episodes end after a known number of steps at the latest."""
 
     def max_episode_steps(self) -> int | None:
-        """Returns that number; None if it is not known. Called before the first reset."""
+        """Returns the maximum number of steps of an episode, or None if not known. Called before the first
+        reset."""
         return None
 
 
@@ -146,7 +150,7 @@ class PlaysInTeams:
     each copy."""
 
     def teams(self) -> Sequence[int] | None:
-        """Returns the number of each agent's team; None: one team. Called before the first reset."""
+        """Returns the team number of each agent; None if all are one team. Called before the first reset."""
         return None
 
 
@@ -154,19 +158,17 @@ class SplitsScreen:
     """A multi-agent env whose picture is a grid with a part for each agent, row by row."""
 
     def screen_grid(self) -> tuple[int, int]:
-        """Returns the numbers of columns and rows."""
+        """Returns the numbers of columns and rows of the grid."""
         return 1, 1
 
 
 class HoldsEnv:
-    """An object around an env, in its attribute `env`, which is no wrapper of a library."""
+    """An object that holds an env in its attribute `env`, and is no wrapper of a library."""
 
 
 def find_ability(env: Any, ability: type[Ability]) -> Ability:
-    """Returns the outermost of an env and what its wrappers contain that has the ability.
-
-    If none has it, returns an instance of the ability itself.
-    """
+    """Returns the object that has an ability: the env, or the outermost of what its wrappers contain. If none
+    has the ability, returns an instance of the ability itself, whose methods are defaults."""
     wrappers = wrapper_classes()
     found: Any = env
     while isinstance(found, wrappers) and not isinstance(found, ability):
@@ -179,8 +181,8 @@ def find_ability(env: Any, ability: type[Ability]) -> Ability:
 
 
 def find_abilities(env: Any, ability: type[Ability]) -> list[Ability]:
-    """Returns what `find_ability` finds in an env, else what it finds in each env of a SyncVectorEnv, in the
-    order of these; an empty list if nothing has the ability."""
+    """Returns all objects that have an ability: the one that `find_ability` finds in an env, or else one for
+    each env of a SyncVectorEnv, in their order; empty if none has it."""
     import gymnasium as gym  # here, see wrapper_classes
 
     found = [find_ability(env, ability)]
@@ -202,13 +204,13 @@ def max_episode_steps(env: Any) -> int | None:
 
 
 def find_reward_shaping(env: Any) -> RewardShaping:
-    """Returns what has the reward shaping of an env; for a SyncVectorEnv, its envs together."""
+    """Returns the object that shapes an env's rewards; for a SyncVectorEnv, one for all its envs together."""
     found = find_abilities(env, RewardShaping)
     return found[0] if len(found) == 1 else _ShapedCopies(found)
 
 
 class _ShapedCopies(RewardShaping):
-    """The reward shaping of copies of an env, each of which is an agent; of none, no shaping."""
+    """Shapes the rewards of several copies of an env, each of which is an agent; without copies, of none."""
 
     def __init__(self, copies: Sequence[RewardShaping]):
         self._copies = copies

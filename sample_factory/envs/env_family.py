@@ -46,12 +46,11 @@ class UnknownEnvError(EnvError, PermanentFailure, ConfigError):
 
 
 class FamilyParts(NamedTuple):
-    """The parts of a family. See `register_env`. Each of make_env, flags, defaults, names and metrics may be
-    a "module:attribute" string.
+    """The parts of a family, as `register_env` describes them. Each of make_env, flags, defaults, names and
+    metrics may be a "module:attribute" string.
 
     follows_observation: whether flags without a default of the family get one that suits the observation, see
-        config/observation_defaults.py; or a function of the env's name that says so.
-    levels: see `register_env`.
+        config/observation_defaults.py; or a function that says so for an env's name.
     """
 
     make_env: MakeEnv | str
@@ -98,8 +97,8 @@ class EnvFamily:
         return dataclasses.replace(self, flags=joined(flags, self.flags), defaults=all_defaults)
 
     def without_flags(self, values: Mapping[str, Any], others: Collection[str]) -> dict[str, Any]:
-        """Returns the values that are neither of a flag of the family nor named in `others`, and whose names
-        can be those of attributes."""
+        """Returns the values whose names are neither flags of the family nor in `others`, and can be
+        attributes."""
         own = set() if self.flags is None else {field.name for field in dataclasses.fields(self.flags)}
         names = [name for name in values if name.isidentifier() and not keyword.iskeyword(name)]
         return {name: values[name] for name in names if name not in own and name not in others}

@@ -246,8 +246,8 @@ class EnvProbe:
         return self._with_levels(info, env.kinds)
 
     def _with_levels(self, info: EnvInfo, kinds: AgentKinds) -> EnvInfo:
-        """Makes an env of each further level, one at a time. Raises EnvError for one that cannot be made, or
-        has other spaces than the first."""
+        """Returns the EnvInfo with the names of all levels, after making an env of each further level, one at
+        a time. Raises EnvError for a level that cannot be made, or has other spaces than the first."""
         levels = find_levels(self._family, self._few_cfg)
         limit = info.max_episode_steps
         for level in levels[1:]:
@@ -263,7 +263,7 @@ class EnvProbe:
         return info._replace(levels=tuple(level.name for level in levels))
 
     def _with_all_copies(self, info: EnvInfo) -> EnvInfo:
-        """Returns the EnvInfo of the env in the number of copies that the run makes."""
+        """Returns the EnvInfo for as many copies of the env as the run makes, after making them."""
         if self._num_copies is None:
             return info
         few, count = min(FEW_COPIES, self._num_copies), self._num_copies
@@ -331,10 +331,8 @@ def own_spaces(env: MultiAgentEnv) -> list[OwnSpaces]:
 
 
 class RandomStep(NamedTuple):
-    """The result of a reset, which has neither rewards nor ends, or of a step, and its duration.
-
-    rows: have the observations until the next step.
-    """
+    """A reset or a random step of an env, and its duration; a reset has neither rewards nor ends. rows: hold
+    the observations until the next step."""
 
     result: StepResult
     rows: ObservationRows

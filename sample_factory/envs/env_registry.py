@@ -35,12 +35,12 @@ V1ParserFunction = Callable[[str, argparse.ArgumentParser], object]
 
 @dataclasses.dataclass(frozen=True)
 class FamilyEntry:
-    """A registration.
+    """A registered env or family.
 
-    name: of one env, or, with is_prefix, what the names of a family begin with.
-    parts: or a "module:attribute" string of them.
+    name: name of one env, or, with is_prefix, what the names of a family begin with.
+    parts: the parts of the family, or a "module:attribute" string of them.
     extra: the X in `pip install -e '.[X]'` that an error suggests when an import fails.
-    packages: one of them has to be installed; empty: none.
+    packages: one of these packages has to be installed; empty: none.
     """
 
     name: str
@@ -51,7 +51,7 @@ class FamilyEntry:
     is_prefix: bool = True
 
     def fits(self, env_name: str) -> bool:
-        """Returns whether an env is of this registration."""
+        """Returns whether an env belongs to this registration, by its name."""
         return env_name.startswith(self.name) if self.is_prefix else env_name == self.name
 
     def find_parts(self) -> FamilyParts:
@@ -60,7 +60,7 @@ class FamilyEntry:
         return parts
 
     def names(self) -> Collection[str] | None:
-        """Returns the names of all envs; None if they cannot be listed."""
+        """Returns the names of all envs of the family; None if they cannot be listed."""
         names: Collection[str] | None = resolve(self.find_parts().names)
         return names
 
@@ -135,7 +135,7 @@ def extension_of(env_name: str) -> tuple[type | None, Mapping[str, Any]]:
 
 
 def _find_entry(env_name: str) -> FamilyEntry | None:
-    """Returns the registration with the longest name that fits; None if none does."""
+    """Returns the registration that an env belongs to, the longest name that fits; None if there is none."""
     fitting = [entry for entry in _FAMILIES.values() if entry.fits(env_name)]
     return max(fitting, key=lambda entry: len(entry.name)) if fitting else None
 
@@ -236,7 +236,8 @@ def is_found_by_all_commands(env_name: str) -> bool:
 
 
 class V1Registry:
-    """v1's interface: a family's flags and defaults come from functions that edit an argparse parser."""
+    """Registers envs by the interface of version 1, where functions edit an argparse parser to add a family's
+    flags and defaults."""
 
     def register_env(
         self,
@@ -266,7 +267,8 @@ def global_env_registry() -> V1Registry:
 
 
 def _unknown_env_message(env_name: str, names: Collection[str]) -> str:
-    """names: all envs of the family with the prefix; empty: no prefix fits, or the family lists no names."""
+    """Returns the error for an unknown env. names: all envs of the family with its prefix; empty if no prefix
+    fits, or the family lists no names."""
     if _is_prefix_alone(env_name):
         return f"--env={env_name} is the beginning of a name; complete it{_completions(env_name)}"
     if names:
@@ -302,7 +304,7 @@ def _is_prefix_alone(env_name: str) -> bool:
 
 
 def _completions(prefix: str) -> str:
-    """Returns the end of a sentence: all names of the family, or an example."""
+    """Returns the end of a sentence about names with a prefix: all names of the family, or an example."""
     entry = next(entry for entry in _FAMILIES.values() if entry.name.rstrip("_-") == prefix.rstrip("_-"))
     listed = entry.names()
     if listed:
@@ -316,10 +318,11 @@ def _completions(prefix: str) -> str:
 def _built_in(name: str, module: str, about: str, extra: str = "", packages: Sequence[str] = ()) -> None:
     """Registers a family of this package.
 
-    name: of its envs, as the help shows it: the prefix, then capital letters for what follows.
-    module: below `sample_factory.families`; its FAMILY, a FamilyParts, is imported when the family is used.
+    name: the names of its envs as the help shows them: the prefix, then capital letters for what follows.
+    module: module below `sample_factory.families`; its FAMILY, a FamilyParts, is imported when the family is
+        used.
     about: one phrase for the help; "" hides the family there.
-    packages: one of them has to be installed; by default those that `extra` names.
+    packages: one of these has to be installed; by default those that `extra` names.
     """
     prefix = name.rstrip(string.ascii_uppercase)
     needed = packages or [package for package in extra.split(",") if package]

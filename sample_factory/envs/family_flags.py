@@ -64,10 +64,8 @@ def parse_env_kwargs(text: str) -> dict[str, Any]:
 def check_env_kwargs(
     env_name: str, kwargs: Mapping[str, Any], function: Callable[..., Any], others: Collection[str] = ()
 ) -> None:
-    """Raises ConfigError if a function would refuse arguments, or needs more of them.
-
-    others: further names that are accepted; those among them that it needs, it gets anyway.
-    """
+    """Raises ConfigError if a function would refuse arguments, or needs more of them. others: further
+    arguments that the function is passed in any case."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some functions of C extensions have no signature
@@ -89,10 +87,8 @@ def check_env_kwargs(
 
 
 def vector_env_copies_flag(default: int | None, advice: str = "") -> Any:
-    """Returns the field of a family's flags. advice: the end of the help, e.g. when many copies are faster.
-
-    v2 calls the flag --env_agents.
-    """
+    """Returns the field --vector_env_copies for a family's flags. advice: the end of the help, e.g. when many
+    copies are faster. v2 calls the flag --env_agents."""
     text = "make each env a batch of this many copies, each with an agent of its own, stepped in one call"
     return flag(
         default,
@@ -118,7 +114,8 @@ def flags_of_parameters(make_env: Callable[..., Any]) -> type | None:
 
 @functools.cache  # so that the same flags are the same class
 def _flags_of(copies: int | None, has_device: bool) -> type:
-    """copies: None: as many as make_env chooses."""
+    """Returns a section with the flags of vector envs. copies: default number of copies; None: as many as
+    make_env chooses. has_device: whether there is --env_device."""
     advice = "as many as make_env chooses if left out" if copies is None else ""
     copies_flag = vector_env_copies_flag(copies, advice)
     fields: list[Any] = [(FLAG_OF_PARAMETER["num_envs"], int if copies else int | None, copies_flag)]
@@ -155,7 +152,8 @@ def copies_in_turn(make: "Callable[[], gym.Env[Any, Any]]", num_copies: int) -> 
 
 
 def env_engine_flag(package: str) -> Any:
-    """Returns the field of a family's flags. package: makes the envs of the engine "gymnasium"."""
+    """Returns the field --env_engine for a family's flags. package: the package that makes the envs of the
+    engine "gymnasium"."""
     return flag(
         ENVPOOL,
         f"the package that simulates: envpool, which steps many copies in threads of a worker process, or "

@@ -15,7 +15,7 @@ MAIN = "__main__"
 
 
 class GymRegistrations:
-    """Pickles to all ids that are registered with Gymnasium; unpickling registers them.
+    """Carries all ids that are registered with Gymnasium to child processes: unpickling registers them.
 
     A child process does not run the main script, so `gym.register` and imports there have no effect on it.
     Entry points that can be imported are sent as "module:attribute", so that receiving them imports nothing;

@@ -26,11 +26,11 @@ NOT_OF_LEVELS = ("cfg", "env_config", "render_mode", *FLAG_OF_PARAMETER)  # para
 
 
 class Level(NamedTuple):
-    """A variant of the env.
+    """A variant of the env that an episode can play.
 
     name: short and unique; a slash in it groups its tags in TensorBoard.
     flags: flag of the family -> value, for all flags in which the levels of the run differ.
-    arguments: of make_env, or in --env_kwargs.
+    arguments: further arguments of make_env, or of --env_kwargs.
     """
 
     name: str
@@ -97,7 +97,8 @@ def _level(item: str, named: Mapping[str, Mapping[str, Any]], family: EnvFamily)
 def _split(
     name: str, values: Mapping[str, Any], family: EnvFamily
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """Returns the flags of the family among the values of a level, of their types, and the arguments."""
+    """Splits the values of a level into flags of the family, converted to their types, and arguments of
+    make_env."""
     own = [field.name for field in _fields(family)]
     flags = {key: value for key, value in values.items() if key in own}
     arguments = {key: value for key, value in values.items() if key not in own}
@@ -131,7 +132,7 @@ def _has_kwargs(family: EnvFamily) -> bool:
 
 
 def _typed(name: str, section: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of flags, of their types. Raises ConfigError as for the command line."""
+    """Converts the values of flags to their types. Raises ConfigError as for the command line."""
     parser = make_parser()
     add_flags(parser, section)
     try:
@@ -144,7 +145,8 @@ def _typed(name: str, section: type, values: Mapping[str, Any]) -> dict[str, Any
 
 
 def _literal(text: str) -> Any:
-    """Returns a number, bool, list or the like; a text for what is none of these."""
+    """Converts a text to the number, bool, list or the like that it spells; any other text is returned as
+    it is."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:

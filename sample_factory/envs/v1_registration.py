@@ -23,7 +23,7 @@ class ParserRecorder(FlagParser):
 
     @property
     def recorded_defaults(self) -> dict[str, Any]:
-        """The defaults of flags that are no arguments of this parser."""
+        """Flag -> default, for flags that are no arguments of this parser."""
         return {name: value for name, value in self._set.items() if name not in self._arguments()}
 
     def argument_defaults(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class ParserRecorder(FlagParser):
         self.parse_known_args(list(argv))
 
     def _arguments(self) -> dict[str, list[argparse.Action]]:
-        """Returns name of a value -> the arguments that set it."""
+        """Returns the name of each value -> the arguments of the parser that set it."""
         arguments: dict[str, list[argparse.Action]] = {}
         for action in self._actions:  # those of its groups too
             if action.dest != argparse.SUPPRESS:
@@ -63,8 +63,8 @@ class ParserRecorder(FlagParser):
 
 
 def _without_default(action: argparse.Action) -> argparse.Action:
-    """Returns an argument for another parser, which leaves its value out if it is not typed. A switch takes
-    True or False too, as other flags do."""
+    """Returns an argument for another parser, which sets no value if it is not typed. A switch takes True or
+    False too, as other flags do."""
     suppressed = argparse.SUPPRESS
     if action.nargs == 0 and isinstance(action.const, bool):
         names, dest = action.option_strings, action.dest
@@ -79,7 +79,7 @@ def _without_default(action: argparse.Action) -> argparse.Action:
 
 
 def flags_of(fields: Mapping[str, Any]) -> type:
-    """Returns a frozen dataclass. fields: name -> from `script_flag`."""
+    """Returns a frozen dataclass with the given fields. fields: name -> result of `script_flag`."""
     listed = [(name, object, field) for name, field in fields.items()]
     return dataclasses.make_dataclass("ScriptFlags", listed, frozen=True)
 

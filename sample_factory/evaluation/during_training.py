@@ -54,7 +54,7 @@ class Evaluations(Subscriber):
     def __init__(
         self, plan: RunPlan, monitor: Monitor, channels: Channels, publish: Callable[[Report], None]
     ):
-        """plan: of the training. publish: hands a report to all subscribers."""
+        """plan: plan of the training. publish: hands a report to all subscribers."""
         self._plan = plan.evaluation
         self._config = config = plan.config
         self._monitor = monitor
@@ -194,7 +194,7 @@ class Evaluations(Subscriber):
         self._report(snapshot, child.result, time.monotonic() - self._began)
 
     def _report(self, snapshot: Snapshot, statistics: Mapping[str, MeanAndStd], seconds: float) -> None:
-        """Writes the summaries, and keeps the best weights."""
+        """Writes the summaries of an evaluation, and keeps its weights if they are the best so far."""
         statistics = self._names.of(statistics)
         policy_id = snapshot.policy_id
         reward = statistics["reward"]
@@ -223,7 +223,7 @@ class Evaluations(Subscriber):
             self._best.keep(snapshot, found.mean)
 
     def _add_last_checkpoint(self, policy_id: int) -> None:
-        """Has the last checkpoint of a policy evaluated, if it has one."""
+        """Queues an evaluation of a policy's last checkpoint, if it has one."""
         paths = find_checkpoints(self._config.experiment_dir, policy_id, "latest")
         if not paths:
             return

@@ -124,9 +124,9 @@ def _cast(config: Config, choices: Sequence[PolicyChoice], kinds: AgentKinds) ->
 
 
 class _Show:
-    """Shows and prints episodes, and decides when that ends.
+    """Shows and prints the episodes of `enjoy`, and decides when to stop.
 
-    episodes: the ones that count, in the order in which they ended.
+    episodes: the episodes that count, in the order in which they ended.
     num_wanted: number of episodes that are to be played; None: another limit ends it.
     """
 
@@ -185,7 +185,7 @@ class _Show:
                 self._last_episode_has_ended = self._screen.video_seconds >= MIN_VIDEO_SECONDS
 
     def _is_over(self) -> bool:
-        """Returns whether a limit, the end of the video or a closed window ends it."""
+        """Returns whether a limit, the end of the video or a closed window ends the playing."""
         return (
             self.num_frames >= self._max_num_frames
             or self._count.is_complete

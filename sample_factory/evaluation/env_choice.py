@@ -103,7 +103,8 @@ def explains_other_env(config: Config, warns: bool = True) -> Iterator[None]:
 
 
 def _differences(config: Config, trained: str) -> str:
-    """Returns a text: in which spaces the played env differs from the one of the training; makes both."""
+    """Returns a text that says in which spaces the played env differs from the env of the training; makes
+    both envs."""
     try:
         configs = config, with_flags(config, [f"--env={trained}"], resolve_family)
         here, there = (probe_own_spaces(resolve_family(own.env_name), own.namespace(), 0) for own in configs)

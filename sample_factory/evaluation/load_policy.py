@@ -66,7 +66,7 @@ class LoadedPolicy:
         num_frames: int,
         make_env: Callable[[str | None], Any],
     ):
-        """num_frames: --env_framestack. make_env(render_mode): makes an env as in training."""
+        """num_frames: value of --env_framestack. make_env: makes an env as in training in a render mode."""
         self.observation_space, self.action_space = spaces
         self._model = model.eval()
         self._choice = choice
@@ -203,7 +203,8 @@ class LoadedPolicy:
 def _explains_misfit(
     space: gym.Space[Any], observation: Any, expected: str, reset: str = ""
 ) -> Iterator[None]:
-    """Raises ValueError for an observation that does not fit. reset: arguments of `reset` that may help."""
+    """Turns errors about an observation that does not fit into a ValueError that says what is expected.
+    reset: arguments of `reset` that may help."""
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, EnvContractError) as error:

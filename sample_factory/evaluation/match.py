@@ -35,9 +35,10 @@ from sample_factory.runtime.supervisor import StopSignals
 
 
 class Contestant(NamedTuple):
-    """A policy of an experiment, or a scripted player of the env.
+    """One side of a match: a policy of an experiment, or a scripted player of the env.
 
-    config: of the experiment, which describes the model. player: a name, e.g. of a bot; the policy otherwise.
+    config: configuration of the experiment, which describes the model. player: name of a scripted player,
+        e.g. of a bot; otherwise the policy.
     """
 
     config: Config
@@ -49,14 +50,14 @@ class Contestant(NamedTuple):
         return f"{self.config.run.experiment} ({self.player})"
 
     def figures(self) -> dict[str, Any]:
-        """Returns what identifies it, for a file."""
+        """Returns what identifies the contestant in a --json file."""
         if isinstance(self.player, str):
             return {"player": self.player}
         return {"experiment": str(self.config.experiment_dir), **self.player._asdict()}
 
 
 class MatchResult(NamedTuple):
-    """The true objective of each contestant: the mean over its agents.
+    """The result of a match: the true objective of each contestant, the mean over its agents.
 
     has_first_half: whether the first contestant had agent 0: the first half of the env's agents or, with
         PlaysInTeams, the team of agent 0.
@@ -86,7 +87,7 @@ class MatchSeries(NamedTuple):
 
     @property
     def is_partial(self) -> bool:
-        """Whether it was stopped before all matches had ended, so that too many of them are short."""
+        """Whether the series was stopped before all matches had ended, so that too many of them are short."""
         return len(self.results) < self.num_wanted
 
     def tally_text(self) -> str:
@@ -97,18 +98,18 @@ class MatchSeries(NamedTuple):
 
     @property
     def win_rate(self) -> WinRate | None:
-        """Share of all matches that were won; None without matches."""
+        """Share of all matches that the first contestant won; None without matches."""
         return win_rate(self.tally[0], len(self.results)) if self.results else None
 
     @property
     def win_rate_without_draws(self) -> WinRate | None:
-        """Share of the matches with a winner that were won; None without such matches."""
+        """Share of the matches with a winner that the first contestant won; None without such matches."""
         wins, _, losses = self.tally
         return win_rate(wins, wins + losses) if wins + losses else None
 
     @property
     def objectives(self) -> tuple[MeanAndStd, MeanAndStd]:
-        """True objectives of the two contestants."""
+        """Statistics of the true objectives of the two contestants."""
         ours, theirs, _ = zip(*self.results) if self.results else ((), (), ())
         return mean_and_std(ours), mean_and_std(theirs)
 
@@ -323,5 +324,5 @@ def _result(ended: MatchEnded) -> MatchResult:
 
 
 def match(config: Config) -> None:
-    """The command. Raises as `run_match`."""
+    """The command: plays the matches, and prints and writes the results. Raises as `run_match`."""
     run_match(config)

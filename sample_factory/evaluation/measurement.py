@@ -45,7 +45,7 @@ from sample_factory.spaces.observations import without_entries
 
 
 class MeasurementPlan(NamedTuple):
-    """How one checkpoint is evaluated.
+    """Says how one checkpoint, or one of each kind of agents, is evaluated.
 
     choices: the policy of each agent. copy_of_agent: see EnvInfo.
     repeats: whether the policy and the first states of each env are always the same, so that episodes repeat.
@@ -154,7 +154,8 @@ class Measurement:
         on_end: Callable[[EpisodeResult, int], None] = lambda episode, number: None,
         context: ChildContext | None = None,
     ):
-        """Loads the checkpoint. on_end: see Events. context: see Session. Raises as `measure_checkpoints`."""
+        """Loads the checkpoint. on_end: called with each episode that counts, and its number. context: gets
+        the heartbeats in serial mode. Raises as `measure_checkpoints`."""
         self._plan = plan
         self._rewards: list[float] = []
         self._on_end = on_end
@@ -203,10 +204,8 @@ def count_frames(episodes: Sequence[EpisodeResult], copy_of_agent: Sequence[int]
 
 
 def plan_evaluation(plan: RunPlan) -> MeasurementPlan | None:
-    """Returns the plan of the evaluations during a training; None without --eval_every_env_steps.
-
-    plan: of the training; --eval_flags changes its flags and its env. Raises ConfigError.
-    """
+    """Returns the plan of the evaluations during a training; None without --eval_every_env_steps. plan: plan
+    of the training; --eval_flags changes its flags and its env. Raises ConfigError."""
     monitoring = plan.config.monitoring
     if not monitoring.eval_every_env_steps:
         return None
@@ -252,7 +251,7 @@ class SnapshotMeasurement:
     """
 
     def __init__(self, plan: MeasurementPlan, snapshot: Snapshot, context: ChildContext):
-        """plan: from `plan_evaluation`, for whatever checkpoint."""
+        """plan: result of `plan_evaluation`, for whatever checkpoint."""
         log.setLevel(logging.WARNING)  # otherwise evaluations would fill most of the run's log
         context.beat()  # loading the libraries does not count as the start of the envs
         assert snapshot.path is not None, "without a file there is no evaluation"

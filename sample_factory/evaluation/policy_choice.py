@@ -25,7 +25,8 @@ MAX_LISTED = 8  # checkpoints in an error message
 
 
 class PolicyChoice(NamedTuple):
-    """One checkpoint of a policy. checkpoint: latest, best, milestone:VERSION, or the path of a file."""
+    """Identifies a checkpoint of a policy. checkpoint: latest, best, milestone:VERSION, or the path of a
+    file."""
 
     policy_index: int
     checkpoint: str
@@ -41,10 +42,10 @@ def flags_of_call(
     checkpoint: str | os.PathLike[str],
     cfg: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """Returns the flags that these arguments of a function mean.
+    """Returns the flags of the command line that arguments of a Python function stand for.
 
-    experiment, train_dir, cfg: see `find_experiment`. policy_index: None: the index in the name of the
-    checkpoint file's folder, or 0.
+    experiment, train_dir, cfg: see `find_experiment`. policy_index: None stands for the index in the name of
+        the checkpoint file's folder, or 0.
 
     Raises ConfigError for an unknown experiment, and for a checkpoint file if `checkpoint` names another one.
     """
@@ -64,8 +65,8 @@ def chosen_policies(config: Config) -> list[PolicyChoice]:
 
 
 def measured_policies(config: Config) -> list[PolicyChoice]:
-    """Returns the chosen policies as `eval` measures them: with the milestones by version, in place of the
-    word for all of them."""
+    """Returns the chosen policies as `eval` measures them, with a choice for each milestone, by version,
+    where all milestones are chosen."""
     measured = []
     for choice in chosen_policies(config):
         found = []
@@ -157,7 +158,7 @@ def find_checkpoint(config: Config, choice: PolicyChoice) -> Path:
 
 
 def _existing(config: Config, policy: int) -> str:
-    """Returns a text: the checkpoints of a policy; if it has none, the policies that have some."""
+    """Returns a text that lists the checkpoints of a policy; if it has none, the policies that have some."""
     folder = config.experiment_dir
     names = [kind for kind in PREFIXES if find_checkpoints(folder, policy, kind)]
     names += [f"{MILESTONE}{milestone.version}" for milestone in find_milestones(folder, policy)]

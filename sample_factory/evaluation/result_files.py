@@ -28,9 +28,7 @@ def result_figures(
     config: Config, evaluations: Sequence[Evaluation], failure: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Returns the contents of a --json file. May contain NaN and infinity, which `write_json` replaces.
-
-    failure: which evaluation ended the command, and the reason.
-    """
+    failure: which evaluation ended the command, and the reason."""
     return {
         "experiment": str(config.experiment_dir),
         "env": config.env_name,
@@ -78,10 +76,8 @@ def write_results(
 
 
 def write_json(name: str | None, figures: Mapping[str, Any]) -> None:
-    """Writes the file of --json, where numbers that are not finite are null. Raises ConfigError.
-
-    name: of the file; None: no file.
-    """
+    """Writes a --json file, in which numbers that are not finite are null. Raises ConfigError. name: name of
+    the file; None writes none."""
     _write_file("json", name, json.dumps(finite(figures), indent=4, allow_nan=False) + "\n")
 
 

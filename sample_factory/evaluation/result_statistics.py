@@ -71,7 +71,7 @@ def t_quantile(degrees: int) -> float:
 
 
 class WinRate(NamedTuple):
-    """The observed rate `value`, and its 95 % confidence interval."""
+    """An observed win rate, `value`, and its 95 % confidence interval from `low` to `high`."""
 
     value: float
     low: float

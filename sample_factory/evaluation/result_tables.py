@@ -29,8 +29,8 @@ def level_table(of_levels: Mapping[str, Values]) -> list[str]:
     """Returns the lines of a table with a row for each level and one for all of them: the number of episodes,
     and the mean of each statistic with its 95 % confidence interval.
 
-    of_levels: by name of the level, the same statistics for each. In the last row, all episodes are one
-    sample, so its interval is wide where the levels differ much.
+    of_levels: level -> statistic -> values, with the same statistics for each. In the last row, all episodes
+        are one sample, so its interval is wide where the levels differ much.
     """
     names = list(next(iter(of_levels.values())))
     pooled = {name: [value for values in of_levels.values() for value in values[name]] for name in names}

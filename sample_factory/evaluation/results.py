@@ -78,7 +78,8 @@ class EpisodeCount:
 
     @property
     def ended(self) -> tuple[Any, ...]:
-        """The first episodes of all agents, then the second ones, and so on: the same order in each run."""
+        """The episodes that count: first ones of all agents, then second ones, and so on, in the same order
+        in each run."""
         return tuple(self._found[key] for key in sorted(self._found))
 
     @property
@@ -86,8 +87,8 @@ class EpisodeCount:
         return len(self._found) == self._num_wanted
 
     def add(self, ended: Any, env: int, agent: int) -> int | None:
-        """Takes an episode that has ended. Returns its number among those of its agent; None if it does not
-        count."""
+        """Adds an episode that has ended. Returns its number among the episodes of its agent; None if it does
+        not count."""
         number = int(self._num_ended[env, agent])
         self._num_ended[env, agent] += 1
         key = (number, env, agent)
@@ -274,7 +275,8 @@ def _count(episodes: Sequence[EpisodeResult]) -> str:
 
 
 def _result_lines(episodes: Sequence[EpisodeResult]) -> list[str]:
-    """Returns a line for each statistic of the episodes; where they have levels, a table of these instead."""
+    """Returns a line for each statistic of the episodes; where they have levels, a table of the levels
+    instead."""
     values: dict[str, Callable[[EpisodeResult], float]] = {
         "reward": operator.attrgetter("reward"),
         "length": operator.attrgetter("length"),
@@ -331,7 +333,8 @@ class Progress:
         self._began = now()
 
     def update(self, done: int, describe: Callable[[], str] = str) -> None:
-        """Shows that `done` have ended, unless it was shown a moment ago. describe: returns text to add."""
+        """Shows that `done` episodes or matches have ended, unless the progress was shown a moment ago.
+        describe: returns text to add."""
         if self._total is None or not self._is_time():
             return
         left = ""
@@ -347,6 +350,6 @@ class Progress:
             print(text, flush=True)
 
     def close(self) -> None:
-        """Removes the bar."""
+        """Removes the progress bar from the terminal."""
         if self._is_bar:
             print(CLEAR_LINE, end="", flush=True)

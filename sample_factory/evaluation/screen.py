@@ -72,7 +72,8 @@ def drawn_agents(env: MultiAgentEnv) -> range:
 
 
 class Screen:
-    """Shows what an env draws: a picture for each env step, or for each env frame where the env has them.
+    """Shows what an env draws, in a window or a video: a picture for each env step, or for each env frame
+    where the env draws them.
 
     The last picture of an episode stays for half a second.
     `has_pictures`: whether there is a window or a video. `video_is_complete`: nothing more will be added to
@@ -134,10 +135,8 @@ class Screen:
         return 0.0 if self._video is None else self._video.seconds
 
     def show(self, finished: Sequence[EpisodeResult] = (), is_start: bool = False) -> None:
-        """Draws the env as it is now. Raises VideoError.
-
-        finished: the episodes that ended in the last step. is_start: there has been no step yet.
-        """
+        """Draws the env as it is now. Raises VideoError. finished: the episodes that ended in the last step.
+        is_start: whether there has been no step yet."""
         if self._overlay is not None and not is_start:
             self._overlay.update(finished)
         if not self._is_drawing:
@@ -173,7 +172,8 @@ class Screen:
             self.video_is_complete = 0 <= self._video_pictures <= self._video.num_pictures
 
     def _render(self) -> list[np.ndarray]:
-        """Returns the pictures since the last call; none where the env has none yet."""
+        """Returns the pictures that the env has drawn since the last call; none where it has drawn none
+        yet."""
         try:
             picture = self._watch.env.render()
             pictures = picture if isinstance(picture, list) else [picture]
@@ -216,7 +216,7 @@ class Overlay:
         self._texts = [[title, "episode 1  reward 0.00", ""] for title in self._titles]
 
     def update(self, finished: Sequence[EpisodeResult]) -> None:
-        """Describes the last step. finished: the episodes that ended in it."""
+        """Updates the text after a step. finished: the episodes that ended in it."""
         self._texts = []
         for agent, title, (decode, size) in zip(self._agents, self._titles, self._decoders):
             reward = self._watch.returns[agent]
@@ -259,7 +259,7 @@ class Overlay:
 
 
 class WindowError(RuntimeError):
-    """No window can be opened; the message says why."""
+    """Raised if no window can be opened; the message says why."""
 
 
 class Window:

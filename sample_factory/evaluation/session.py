@@ -32,11 +32,12 @@ Ended = EpisodeResult | MatchEnded
 
 
 class Events(NamedTuple):
-    """What a session calls in the main process.
+    """Functions that a session calls in the main process.
 
-    on_end: with each episode that counts, or each match, and its number among those of its agent, or env.
+    on_end: called with each episode that counts, or each match, and its number among those of its agent, or
+        env.
     is_over: returns whether to stop before all episodes have ended.
-    on_step: in serial mode, after the first reset and after each step of the envs.
+    on_step: called in serial mode, after the first reset and after each step of the envs.
     describe: returns a text about the results so far, for the progress.
     """
 
@@ -50,10 +51,8 @@ NOTHING = Events()
 
 
 class Session:
-    """Plays the episodes of a plan; in serial mode in this process, with one thread.
-
-    versions: SGD steps of the weights that were loaded, by policy id.
-    """
+    """Plays the episodes of a plan in worker processes; in serial mode in this process, with one thread.
+    versions: policy id -> number of SGD steps of the weights that were loaded."""
 
     def __init__(
         self,
@@ -85,7 +84,7 @@ class Session:
             self._run = ProcessRun(plan, resources)
 
     def make_envs(self) -> None:
-        """In serial mode: makes the envs and resets them; otherwise `play` does."""
+        """In serial mode: makes the envs and resets them now; otherwise `play` makes them."""
         assert isinstance(self._run, SerialRun)
         self._run.make_envs()
 
@@ -131,7 +130,7 @@ def _restorer_of_torch() -> Callable[[], None]:
 
 
 def _publish(plan: SamplingPlan, cast: Cast, weights: Sequence[PolicyWeights]) -> None:
-    """Publishes the weights that the policy workers act with."""
+    """Loads all checkpoints, and publishes their weights to the policy workers."""
     policies = cast.policies
     specs = [spec._replace(device="cpu", precision="fp32") for spec in plan.acting.policies.values()]
     args = (list(policies.values()), specs, [weights[policy_id] for policy_id in policies])
@@ -164,9 +163,7 @@ def load_and_publish(
 
 class SessionLoop(Loop):
     """In the main process: collects the episodes, or matches, that count, and shows how many there are.
-
-    error: raised by `Events.on_end`; it ends the session.
-    """
+    error: exception that `Events.on_end` has raised; it ends the session."""
 
     def __init__(self, plan: SamplingPlan, resources: Resources, events: Events, progress: Progress):
         topology = plan.topology
@@ -230,12 +227,13 @@ class SessionLoop(Loop):
                 self.error = error
 
     def turn(self, timeout: float) -> None:
-        """Receives reports and shows the progress."""
+        """Receives reports for at most `timeout` seconds, and shows the progress."""
         self.receive(timeout)
         self._progress.update(len(self._count), self._events.describe)
 
     def process_replaced(self, inbox: int, rollout_workers: Sequence[int], incident: Incident) -> None:
-        """Expects the episodes of its envs once more: the successor plays them with the same seeds."""
+        """Expects the episodes of a dead worker's envs once more: its successor plays them with the same
+        seeds."""
         self._incidents.add_incident(incident)
         num_envs = self._topology.agents_per_worker // self._topology.agents_per_env  # in a worker
         for index in rollout_workers:

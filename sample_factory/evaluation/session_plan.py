@@ -26,18 +26,18 @@ MakeEnv = Callable[[EnvConfig], MultiAgentEnv]
 
 
 class SavedPolicy(NamedTuple):
-    """A checkpoint of an experiment. config: of the experiment, which describes the network."""
+    """A checkpoint of an experiment. config: configuration of the experiment, which describes the network."""
 
     config: Config
     choice: PolicyChoice
 
 
 class Cast(NamedTuple):
-    """Who plays.
+    """Says who plays which agent.
 
-    players: by policy id, a checkpoint, or the name of a scripted player: of the env's own, or RANDOM_PLAYER.
-    seats: the policy id of each agent. swaps: policies 0 and 1 swap seats after each match.
-    matchmaking: in place of `seats`, see `register_matchmaking`.
+    players: by policy id, a checkpoint, or the name of a scripted player: one of the env's, or RANDOM_PLAYER.
+    seats: the policy id of each agent. swaps: whether policies 0 and 1 swap seats after each match.
+    matchmaking: chooses players in place of `seats`, see `register_matchmaking`.
     """
 
     players: Sequence[SavedPolicy | str]
@@ -47,14 +47,14 @@ class Cast(NamedTuple):
 
     @property
     def policies(self) -> dict[int, SavedPolicy]:
-        """The checkpoints, by policy id."""
+        """Policy id -> checkpoint, for players that are no scripted ones."""
         return {
             policy_id: player for policy_id, player in enumerate(self.players) if not isinstance(player, str)
         }
 
     @property
     def scripts(self) -> dict[int, str]:
-        """The scripted players, by policy id."""
+        """Policy id -> name of the scripted player."""
         return {policy_id: player for policy_id, player in enumerate(self.players) if isinstance(player, str)}
 
 
@@ -101,8 +101,8 @@ def plan_session(
     """Returns the plan of a session.
 
     config: its flags say how processes are started and actions are chosen. make_env, info: the env.
-    num_episodes: that all agents together play. state_size: floats in the recurrent state of an agent, if the
-        caller knows it. around, is_single, reports_matches: see EnvPlan.
+    num_episodes: number of episodes that all agents together play. state_size: floats in the recurrent state
+        of an agent, if the caller knows it. around, is_single, reports_matches: see EnvPlan.
 
     Raises ConfigError or ChildFailed if a network of the user's own cannot be made.
     """
@@ -143,9 +143,9 @@ def plan_session(
 
 
 def _spec(config: Config, saved: SavedPolicy, info: EnvInfo, is_single: bool) -> PolicySpec:
-    """Returns the specification of a network. Checkpoints are trained in any precision, and play in fp32,
-    unless --precision was typed for many envs. In this process they play on the CPU, unless --device was
-    typed: it is faster for small batches."""
+    """Returns the specification of a checkpoint's network. It plays in fp32, in whatever precision it was
+    trained, unless --precision was typed for many envs; in this process on the CPU, unless --device was
+    typed, since that is faster for small batches."""
     kind = saved.choice.policy_index % len(info.kinds.spaces)
     spec = make_policy_spec(saved.config, *info.kinds.spaces[kind]).to_act()
     device = config.run.device if "device" in config.typed or not config.sampling.serial_mode else "cpu"
@@ -160,8 +160,8 @@ def _state_size(saved: SavedPolicy, spec: PolicySpec, is_single: bool) -> int:
 
 
 def prepared(config: Config) -> Config:
-    """Returns the configuration with a random number in place of a --seed that was left out; and with any
-    device where the training had a GPU, unless --device was typed."""
+    """Returns the configuration for playing: with a random number in place of a --seed that was left out; and
+    with any device where the training had a GPU, unless --device was typed."""
     seed = random.SystemRandom().randrange(2**31) if config.run.seed is None else config.run.seed
     device = config.run.device
     if device == "gpu" and "device" not in config.typed:
@@ -184,10 +184,8 @@ def plan_single(
 
 
 class FirstEnv:
-    """Makes the envs of sessions in this process. The first one is made at once, to learn its spaces.
-
-    env: the newest. A session closes the env that it has played.
-    """
+    """Makes the envs of sessions in this process. The first env is made at once, to learn its spaces. env:
+    the newest env. A session closes the env that it has played."""
 
     def __init__(self, make_env: MakeEnv):
         """make_env: see EnvPlan."""

@@ -14,11 +14,11 @@ FLOAT_ERROR = 1e-3  # by which floats of a picture may be outside of 0 to 1, aft
 
 
 class VideoError(CommandFailed):
-    """The video could not be written; the message says why."""
+    """Raised if a video could not be written; the message says why."""
 
 
 class VideoWriter:
-    """An mp4 of RGB pictures. Promises:
+    """Writes RGB pictures as an mp4. Promises:
 
     1. A file at `path` is complete: it is written under another name, and renamed by `close`.
     2. No file is overwritten: where `path` exists, a number is added to the name, e.g. replay_1.mp4.
@@ -45,7 +45,7 @@ class VideoWriter:
 
     @property
     def seconds(self) -> float:
-        """Its length so far."""
+        """Length of the video so far."""
         return self.num_pictures / self._rate
 
     def close(self) -> Path | None:

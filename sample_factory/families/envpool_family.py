@@ -58,7 +58,7 @@ def _warn_of_buttons(full_env_name: str) -> None:
 
 
 def follows_observation(full_env_name: str) -> bool:
-    """Returns whether flags follow the observation: False for suites that have a family of their own."""
+    """Returns whether defaults of flags follow the observation: not for suites that have a family here."""
     task_id = full_env_name.removeprefix(PREFIX)
     suite = suite_of(task_id)
     has_family = suite in (*SKIPS_FRAMES, "gfootball", "procgen") or suite.startswith("mujoco.")

@@ -122,7 +122,7 @@ class EnvPoolVectorEnv(StepsInBackground, gym.vector.VectorEnv, LimitsEpisodes, 
         return self._observe(observations, infos), rewards, terminated, truncated, infos
 
     def _observe(self, observations: Any, infos: dict[str, Any]) -> Any:
-        """Returns the observations by the keys of the space; notes whose turn it is."""
+        """Returns the observations under the keys of the space, and stores whose turn it is."""
         if self._has_joint_mask:
             observations[JOINT_MASK] = observations.pop(ACTION_MASK)
         if not self._has_mask:
@@ -193,7 +193,7 @@ class EnvPoolInfos:
     """
 
     def __init__(self, states: Mapping[str, Any], num_copies: int, num_players: int):
-        """states: the shape of every array that EnvPool returns, by its key."""
+        """states: key -> shape of every array that EnvPool returns."""
         num_agents = num_copies * num_players
         self._num_copies = num_copies
         self._num_players = num_players
@@ -213,7 +213,7 @@ class EnvPoolInfos:
                 self._statistics.append(name)
 
     def reset(self, infos: Mapping[str, Any]) -> None:
-        """Begins the first episodes of all agents. infos: by agent."""
+        """Begins the first episodes of all agents. infos: EnvPool's infos, with an entry for each agent."""
         if self._has_lives:
             self._first_lives = infos["lives"].copy()
         self._scores[:] = 0.0
@@ -221,7 +221,8 @@ class EnvPoolInfos:
         self._has_succeeded[:] = False
 
     def by_agent(self, infos: dict[str, Any]) -> dict[str, Any]:
-        """Returns EnvPool's infos, which have an entry for each copy or player, with one for each agent."""
+        """Returns EnvPool's infos, which have an entry for each copy or player, with an entry for each
+        agent."""
         of_players = infos.pop("players")
         for key in NO_INFOS:
             infos.pop(key, None)
@@ -234,10 +235,8 @@ class EnvPoolInfos:
         return {**infos, **of_players}
 
     def add(self, infos: dict[str, Any], terminated: np.ndarray, truncated: np.ndarray) -> np.ndarray:
-        """Adds the entries about the episodes that ended in a step, which `infos` belong to.
-
-        Returns `terminated`, also with the games that ended since the step before.
-        """
+        """Adds entries about the episodes that ended in a step to the step's `infos`. Returns `terminated`,
+        also True for games that ended unseen since the step before."""
         if self._has_lives:
             self._scores += infos["reward"]
             has_all_lives = (infos["lives"] == self._first_lives) & (self._first_lives > 1)

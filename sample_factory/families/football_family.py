@@ -147,17 +147,17 @@ class FootballMatches(StepsInBackground, gym.vector.VectorWrapper, NamesActions)
         return (draw(self._drawn),) if self._draws else None
 
     def action_text(self, action: Any) -> str:
-        """Returns what an action is, e.g. "short pass"."""
+        """Returns an action in words, e.g. "short pass"."""
         return ACTIONS[int(action)]
 
 
 class Checkpoints:
-    """Rewards for carrying the ball to the opponent's goal: 0.1 for each of ten distances that is reached for
-    the first time in a match, and for all that are left at a goal.
+    """Rewards a team for carrying the ball to the opponent's goal: 0.1 for each of ten distances that is
+    reached for the first time in a match, and for all that are left at a goal.
 
     Kurach et al. 2020, Google Research Football, section 3.2. There, the player with the ball has to be the
-    one who is controlled; EnvPool reports the team only, and control follows the ball. Positions are those
-    of the mini map.
+    one who is controlled; EnvPool reports the team only, and control follows the ball. Positions are those of
+    the mini map.
     """
 
     def __init__(self, num_matches: int):

@@ -199,7 +199,7 @@ def _with_limit(spec: EnvSpec, kwargs: dict[str, Any]) -> EnvSpec:
 
 
 def _has_own_copies(spec: EnvSpec, copies: int, kwargs: Mapping[str, Any]) -> bool:
-    """Returns whether the env's own vectorised implementation is used: where there is nothing else, and for
+    """Returns whether the env's vectorised implementation is used: where there is no other one, and for
     several copies if they play like single ones."""
     if spec.entry_point is None:
         return True
@@ -247,10 +247,8 @@ def parse_name(full_env_name: str) -> tuple[str | None, str]:
 
 
 def find_spec(full_env_name: str) -> EnvSpec:
-    """Imports the module of the env, and returns what it has registered.
-
-    Raises UnknownEnvError, with the nearest id, and ImportError.
-    """
+    """Imports the module of the env, and returns the EnvSpec that it has registered. Raises UnknownEnvError,
+    with the nearest id, and ImportError."""
     module, env_id = parse_name(full_env_name)
     if module is not None:
         importlib.import_module(module)

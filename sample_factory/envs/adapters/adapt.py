@@ -70,7 +70,8 @@ def _adapter_of(env: Any) -> Adapter:
 
 
 class _DeathTerminates(gym.Wrapper[Any, Any, Any, Any]):
-    """A game of ViZDoom whose env says nothing else about an end: it terminates if the player is dead."""
+    """Wraps a ViZDoom env that does not say why an episode ended: it terminates if the player is dead, and is
+    truncated otherwise."""
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
@@ -82,7 +83,8 @@ class _DeathTerminates(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def _with_deaths(env: Any) -> Any:
-    """Returns an env, or a SyncVectorEnv after a change of its copies, that tells deaths from time limits."""
+    """Returns an env whose ends say whether the player died: wrapped, or a SyncVectorEnv with wrapped
+    copies."""
     if isinstance(env, gym.Env):
         return _DeathTerminates(env)
     if isinstance(env.unwrapped, gym.vector.SyncVectorEnv):
@@ -91,10 +93,10 @@ def _with_deaths(env: Any) -> Any:
 
 
 def is_pettingzoo(env: Any, class_name: str = "") -> bool:
-    """Returns whether the env is an instance of that class of PettingZoo, without importing PettingZoo.
+    """Returns whether the env is an instance of a class of PettingZoo, without importing PettingZoo. An env
+    can be one only if its author has imported PettingZoo.
 
-    class_name: by default, of either kind of envs.
-    An env can be one only if its author has imported PettingZoo.
+    class_name: name of the class; by default, either kind of envs counts.
     """
     if not class_name:
         return is_pettingzoo(env, "ParallelEnv") or is_pettingzoo(env, "AECEnv")

@@ -22,10 +22,10 @@ NUM_SUSPICIOUS = 3  # ends that are both terminated and truncated, before any th
 
 
 class EpisodeEnds:
-    """Decides whether an end that an env reports as terminated and truncated counts as the one or the other.
+    """Decides how an episode ended that an env reports as both terminated and truncated.
 
-    both: attribute; TERMINATED, TRUNCATED, or AUTO: as the table of conventions says, and TERMINATED for an
-        env without a row. Such an env is warned of once if all of its truncated episodes are also terminated.
+    both: TERMINATED, TRUNCATED, or AUTO: as the table of conventions says, and TERMINATED for an env without
+        a row. Such an env is warned of once if all of its truncated episodes are also terminated.
     """
 
     def __init__(self, env: Any):
@@ -61,10 +61,8 @@ def _warn_of_both_ends(env_name: str) -> None:
 
 
 class Adapter(MultiAgentEnv):
-    """The part of a MultiAgentEnv that is the same around every kind of env.
-
-    recognised_as: the kind of envs, and what they are recognised by, for the report of `check_env`.
-    """
+    """Base of the adapters that make a MultiAgentEnv of an env of any kind. recognised_as: the kind of envs,
+    and what they are recognised by, for the report of `check_env`."""
 
     recognised_as: str
 
@@ -78,7 +76,7 @@ class Adapter(MultiAgentEnv):
         self._num_unchecked = NUM_CHECKED
 
     def _see_end(self) -> None:
-        """Makes the calls of `at_end`. To be called before a reset, while `render` draws the last state."""
+        """Calls the functions in `at_end`; before a reset, while `render` still draws the last state."""
         for call in self.at_end:
             call()
 
@@ -142,6 +140,7 @@ class AgentCodecs:
             raise EnvContractError(f"{agent_name}{error}") from None
 
     def decode(self, agent: int, row: np.ndarray) -> Any:
-        """Returns an agent's action from its row, which may be longer: all rows are as wide as the widest."""
+        """Converts a row of numbers to an agent's action. The row may be longer than needed: all rows are as
+        wide as the widest."""
         decode, size = self._decode[agent]
         return decode(row[:size])

@@ -21,10 +21,10 @@ from sample_factory.envs.protocol import ObservationRows, Picture, StepResult, a
 
 
 class ListAdapter(Adapter):
-    """A multi-agent env that returns lists with an entry per agent, and resets agents by itself.
+    """Adapts a multi-agent env that returns lists with an entry per agent, and resets agents by itself.
 
-    As in version 1, `reset` may return the observations alone, and `step` 4 values.
-    Where agents differ, the env has lists `observation_spaces` or `action_spaces` with an entry per agent.
+    As in version 1, `reset` may return the observations alone, and `step` 4 values. Where agents differ, the
+    env has lists `observation_spaces` or `action_spaces` with an entry per agent.
     """
 
     recognised_as = "a multi-agent env of lists: its num_agents is above 1, or it has is_multiagent"
@@ -96,10 +96,8 @@ def is_multiagent(env: Any) -> bool:
 
 
 def v1_attribute(env: Any, name: str, default: Any) -> Any:
-    """Returns an attribute of the outermost of an env and what Gymnasium's wrappers contain that has it.
-
-    Looked up by name: the contract of version 1 needs no base class.
-    """
+    """Returns an attribute of the env or of the outermost env in its wrappers that has it, or else the
+    default. The attribute is looked up by name: the contract of version 1 needs no base class."""
     if isinstance(env, gym.Env):
         return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else default
     return getattr(env, name, default)

@@ -56,10 +56,8 @@ def is_observation_alone(space: spaces.Space[Any], returned: Any) -> bool:
 
 
 class OldGymEnv(gym.Env[Any, Any], HoldsEnv, LimitsEpisodes):
-    """An env with one agent and the old API, as an env of Gymnasium.
-
-    Works with later versions of gym too, in which `reset` returns an info already.
-    """
+    """Makes a Gymnasium env of an env with one agent and the old API of gym. Works with later versions of gym
+    too, in which `reset` returns an info already."""
 
     def __init__(self, env: Any, has_old_reset: bool = False):
         """has_old_reset: whether `reset` is known to return the observation alone."""
@@ -110,7 +108,8 @@ def are_infos(value: Any) -> bool:
 
 
 def with_both_ends(observations: Any, rewards: Any, dones: Any, infos: Any) -> tuple[Any, ...]:
-    """Returns the 5 values for the 4 that `step` of a multi-agent env of version 1 has returned."""
+    """Converts the 4 values that `step` of a multi-agent env of version 1 returned to the 5 values of
+    Gymnasium."""
     if not isinstance(dones, (list, tuple, np.ndarray)) or not are_infos(infos):
         raise EnvContractError(
             f"step returned 4 values, {describe(dones)} for done and {describe(infos)} for the info; each "
@@ -128,8 +127,8 @@ def takes_seed(env: Any) -> bool:
 
 
 def reset_with_seed(env: Any, seed: int | None) -> Any:
-    """Resets an env, with the seed in the way that it accepts, if there is one; returns what `reset` does, or
-    `get_observations` of a batched simulator without it."""
+    """Resets an env, with the seed in whichever way it accepts one, and returns the result; of a batched
+    simulator without `reset`, returns the result of `get_observations`."""
     if accepts_seed(env):
         return env.reset(seed=seed)
     if seed is not None and takes_seed(env):  # a batched simulator may have a number of this name
@@ -138,7 +137,7 @@ def reset_with_seed(env: Any, seed: int | None) -> Any:
 
 
 def render_old(env: Any, has_mode: bool) -> Any:
-    """Returns a picture, by whichever of the two ways to ask for one the env has."""
+    """Returns a picture of an env of gym. has_mode: whether its `render` takes the mode as an argument."""
     unwrapped = env
     while _is_old_wrapper(unwrapped):
         unwrapped = unwrapped.env
@@ -146,7 +145,8 @@ def render_old(env: Any, has_mode: bool) -> Any:
 
 
 def drawing(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the entries of an env's metadata about pictures, by their names in Gymnasium."""
+    """Returns the entries about pictures in the metadata of an env of gym, under the names that Gymnasium has
+    for them."""
     return {
         "render_modes": metadata.get("render_modes") or metadata.get("render.modes") or [],
         "render_fps": metadata.get("render_fps") or metadata.get("video.frames_per_second"),

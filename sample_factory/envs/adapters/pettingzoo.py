@@ -14,7 +14,7 @@ InfosByName = Mapping[Any, Info]
 
 
 class Turns:
-    """A turn-based AECEnv with the methods of a ParallelEnv: a step is the turn of one agent.
+    """Steps a turn-based AECEnv like a ParallelEnv: a step is the turn of one agent.
 
     `is_active` in the infos says whose turn is next. As PettingZoo 1.27 prescribes, agents that have ended
     are stepped with None until they are gone, and `rewards` are those of the last turn, of all agents.
@@ -33,7 +33,8 @@ class Turns:
         return self._observe(), self._infos()
 
     def step(self, actions: Mapping[Any, Any]) -> tuple[Any, ...]:
-        """actions: only the action of the agent whose turn it is has an effect."""
+        """Plays one turn and returns the 5 values of a ParallelEnv, dicts by agent. actions: agent -> action,
+        of which only that of the agent whose turn it is has an effect."""
         env = self._env
         env.step(actions[env.agent_selection])
         results = dict(env.rewards), dict(env.terminations), dict(env.truncations)
@@ -53,7 +54,7 @@ class Turns:
 
 
 class ParallelEnvAdapter(Adapter):
-    """A ParallelEnv as a MultiAgentEnv; agent i is `possible_agents[i]`. Guarantees:
+    """Adapts a ParallelEnv; agent i is `possible_agents[i]`. Guarantees:
 
     1. An agent that is not in `env.agents` is inactive and observes zeros; it may join later.
     2. An agent that has terminated or was truncated stays inactive until the episode of the env is over.

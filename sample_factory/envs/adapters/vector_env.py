@@ -30,7 +30,7 @@ from sample_factory.spaces.observations import batch_layout
 
 
 def _with_masks(keys: Collection[str]) -> set[str]:
-    """Returns keys of infos, and the keys of their masks."""
+    """Returns keys of infos together with the keys of their masks."""
     return {*keys, *(f"_{key}" for key in keys)}
 
 
@@ -49,11 +49,11 @@ MODES = f"{MODES_OF_STEP}, or DISABLED (`reset` with options['reset_mask'] does)
 
 
 class VectorEnvAdapter(Adapter):
-    """A Gymnasium VectorEnv as one env with an agent per sub-env.
+    """Adapts a Gymnasium VectorEnv as one env with an agent for each of its sub-envs.
 
     A step runs Python code per agent only where an episode ended, to take the agent's infos out of the arrays
-    of the vector env. NEXT_STEP autoreset spends a step without meaning after each episode: the agent
-    is inactive in it. SAME_STEP and DISABLED have no such step.
+    of the vector env. NEXT_STEP autoreset spends a step without meaning after each episode: the agent is
+    inactive in it. SAME_STEP and DISABLED have no such step.
     """
 
     recognised_as = "a vector env: a gymnasium.vector.VectorEnv, or a batched simulator with num_envs"
@@ -99,7 +99,8 @@ class VectorEnvAdapter(Adapter):
         return to_env(self._decode(actions), self._device)
 
     def _store(self, returned: Any, into: ObservationRows) -> StepResult:
-        """Writes the observations of a step, and returns the rest. returned: what the env's `step` does."""
+        """Writes the observations of a step to the rows, and returns its other results. returned: the 5
+        values of the env's `step`."""
         contract.check_step(returned, "each an array with an entry per sub-env")
         *arrays, infos = returned
         observations, *results = to_host(tuple(arrays))
@@ -161,10 +162,8 @@ class _KeptOptions(dict[str, Any]):
 
 
 def _keep_numbers(env: "gym.vector.VectorEnv[Any, Any, Any]") -> None:
-    """Makes an array of the infos of copies wide enough for the number of each copy.
-
-    Gymnasium gives the array the type of the first copy's number: after a 1, it would store 0.5 as 0.
-    """
+    """Makes the arrays of infos wide enough for the number of each copy. Gymnasium gives an array the type of
+    the first copy's number: after a 1, it would store 0.5 as 0."""
     add_info = env._add_info
 
     def add_wide(vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int) -> dict[str, Any]:
@@ -180,8 +179,8 @@ def _keep_numbers(env: "gym.vector.VectorEnv[Any, Any, Any]") -> None:
 
 
 def autoreset_mode(env: "gym.vector.VectorEnv[Any, Any, Any]") -> AutoresetMode:
-    """Returns when an env resets a sub-env: as it declares it, else by the table of conventions. Raises as
-    `checked_mode`."""
+    """Returns when a vector env resets its sub-envs: as it declares, else by the table of conventions. Raises
+    EnvContractError if neither says so."""
     declared = None
     # All classes without metadata share those of VectorEnv, into which ale-py writes the mode of any env.
     if env.metadata is not gym.vector.VectorEnv.metadata:

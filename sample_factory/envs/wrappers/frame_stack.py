@@ -59,17 +59,17 @@ class _Kind(NamedTuple):
 
 
 class FrameHistory:
-    """The last observations of the agents of an env.
+    """Keeps the last observations of the agents of an env.
 
-    Each step: `advance`, the env writes to `newest`, `restart` for the agents that began an episode with
-    what was written, `write_stacks`.
+    Each step: `advance`, the env writes to `newest`, `restart` for the agents that began an episode with what
+    was written, `write_stacks`.
 
-    kinds: with stacks in place of images.
+    kinds: the agents' kinds, with stacks in place of images.
     newest: rows for the newest observation of each agent.
     """
 
     def __init__(self, kinds: AgentKinds, num_frames: int):
-        """kinds: of the env, without stacks."""
+        """kinds: kinds of agents of the env, whose spaces have no stacks."""
         self.kinds = AgentKinds(
             tuple(
                 KindSpaces(stacked_space(spaces.observation, num_frames), spaces.action)
@@ -115,10 +115,8 @@ class FrameHistory:
 
 
 class FrameStack(EnvAround):
-    """A MultiAgentEnv that observes stacks of the last images of an episode.
-
-    At the start of an episode, and of an agent that was away, a stack consists of the first image.
-    """
+    """Wraps a MultiAgentEnv: each observation has a stack of the last images of the episode. At the start of
+    an episode, and of an agent that was away, a stack consists of the first image."""
 
     def __init__(self, env: MultiAgentEnv, num_frames: int):
         super().__init__(env)
@@ -185,11 +183,12 @@ class FrameSkip(gym.Wrapper, LimitsEpisodes):
 
 
 class EpisodesBeginApart(ConfigError, PermanentFailure):
-    """The agents of an env begin their episodes at different times, so that actions cannot be repeated."""
+    """Raised if the agents of an env begin their episodes at different times, so that actions cannot be
+    repeated."""
 
 
 class ActionRepeat(EnvAround):
-    """A MultiAgentEnv that repeats each action for several steps of the env inside it.
+    """Wraps a MultiAgentEnv: a step repeats each action for several steps of the env inside.
 
     When a new episode begins, the repeats stop, because the policy has not chosen an action for it yet. While
     an agent whose episode has ended is inactive, the repeats continue for the other agents.

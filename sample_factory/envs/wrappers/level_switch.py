@@ -23,7 +23,7 @@ STREAM = 1  # of random numbers, beside those that the env draws from the same s
 
 
 class LevelSwitch(EnvAround):
-    """A MultiAgentEnv whose episodes play levels. Promises:
+    """Wraps a MultiAgentEnv, and chooses the level of each episode. Promises:
 
     1. The end info of each episode has the name of the level in which it was played.
     2. An env begins with the level that its number says, if that is drawn at all. The level changes only
@@ -39,8 +39,8 @@ class LevelSwitch(EnvAround):
         choice: str,
         env_config: EnvConfig,
     ):
-        """choice: --level_choice. Raises ConfigError for an env that cannot change its level between two
-        episodes, if it would have to."""
+        """choice: value of --level_choice. Raises ConfigError if the env would have to change its level
+        between two episodes and cannot."""
         self._levels = levels
         self._make = make
         self._in_turn: int = env_config.levels_in_turn
@@ -89,11 +89,8 @@ class LevelSwitch(EnvAround):
     def _complete(
         self, level: str, seeds: Sequence[int], result: StepResult, into: ObservationRows
     ) -> StepResult:
-        """Names the level of the episodes that have ended in a step, and begins one in another env if the
-        next level needs that.
-
-        level: that was played. seeds: `next_seeds` before the step.
-        """
+        """Adds the name of the level to the end infos of a step, and begins an episode in another env if the
+        next level needs one. level: level that was played. seeds: `next_seeds` before the step."""
         ended = np.flatnonzero(np.logical_or(result.terminated, result.truncated)).tolist()
         if not ended:
             return result
@@ -106,19 +103,19 @@ class LevelSwitch(EnvAround):
         return result._replace(active=self._begin(seed, into))
 
     def _choose(self) -> None:
-        """Called before each reset of the env inside."""
+        """Draws the next level and goes to it; called before each reset of the env inside."""
         if self._is_begun:
             self._go_to(self._draw())
 
     def _draw(self) -> int:
-        """Returns the number of the next level."""
+        """Returns the index of the next level."""
         if self._in_turn:
             return (self._now + self._in_turn) % len(self._levels)
         weights = self._weights()
         return int(self._rng.choice(len(weights), p=weights / weights.sum()))
 
     def _weights(self) -> np.ndarray:
-        """Returns how often each level is drawn, relative to the others."""
+        """Returns the weight with which each level is drawn."""
         return np.array(self._run.training_info.get(LEVEL_WEIGHTS, [1.0] * len(self._levels)))
 
     def _go_to(self, number: int) -> None:

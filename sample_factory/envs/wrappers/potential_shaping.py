@@ -24,12 +24,12 @@ Potential = Callable[[Any, Mapping[str, Any]], float]
 
 
 class ShapedEpisode:
-    """The shaping of one agent's episode, and the sum of its unshaped rewards, `unshaped_return`."""
+    """Shapes the rewards of one agent's episode, and sums its unshaped rewards in `unshaped_return`."""
 
     def __init__(
         self, potential: Potential, gamma: float, weight: float, observation: Any, info: Mapping[str, Any]
     ):
-        """observation, info: of the episode's first state."""
+        """observation, info: observation and info of the episode's first state."""
         self._potential = potential
         self._gamma = gamma
         self._weight = weight
@@ -37,8 +37,8 @@ class ShapedEpisode:
         self.unshaped_return = 0.0
 
     def shape(self, observation: Any, reward: float, terminated: bool, info: Mapping[str, Any]) -> float:
-        """Returns the shaped reward of a step that led to this observation. observation: None: there is none,
-        and the state keeps the last potential unless it is terminal."""
+        """Returns the shaped reward of a step that led to an observation. Without one (None), the state keeps
+        the last potential unless it is terminal."""
         self.unshaped_return += reward
         phi = self._phi
         if terminated:
@@ -64,10 +64,8 @@ class PotentialShaping(gym.Wrapper):
     """
 
     def __init__(self, env: "gym.Env[Any, Any]", potential: Potential, gamma: float, weight: float = 1.0):
-        """potential(observation, info): phi of the state that they describe. gamma: as in training.
-
-        weight: factor of phi.
-        """
+        """potential: function of (observation, info) that returns phi of their state. gamma: discount, as in
+        training. weight: factor of phi."""
         super().__init__(env)
         self._both_are_a_limit = convention_of(env).both_ends == TRUNCATED
         self._shaping = (potential, gamma, weight)

@@ -48,7 +48,7 @@ class _Group(NamedTuple):
 
 
 class TeamView(NamedTuple):
-    """Further entries of the observations of an env's agents.
+    """Describes further entries of the observations of an env's agents: what their team mates observe and do.
 
     - others/KEY: the observation KEY of all team mates, in the order of the env: vectors are concatenated,
       images are stacked. Zeros for a mate that does not act.
@@ -59,7 +59,8 @@ class TeamView(NamedTuple):
 
     With several kinds of agents, others_K/... shows the mates of kind K.
 
-    kinds: of the agents, with these entries. keys: of these entries. groups: empty in a view of the state.
+    kinds: kinds of the agents, with the further entries. keys: keys of the further entries. groups: empty in
+        a view of the state.
     """
 
     kinds: AgentKinds
@@ -67,7 +68,8 @@ class TeamView(NamedTuple):
     groups: tuple[_Group, ...]
 
     def wrap(self, env: MultiAgentEnv, env_config: EnvConfig) -> MultiAgentEnv:
-        """Returns the env with these entries. It has the agents from which the view was made."""
+        """Returns the env, wrapped, with these entries. It must have the agents from which the view was
+        made."""
         return TeamViewEnv(env, self)
 
 
@@ -105,7 +107,7 @@ def view_of_state(kinds: AgentKinds, space: gym.Space[Any] | None) -> TeamView:
 
 
 class TeamViewEnv(EnvAround):
-    """A MultiAgentEnv with the entries of a TeamView."""
+    """Wraps a MultiAgentEnv: adds the entries of a TeamView to its observations."""
 
     def __init__(self, env: MultiAgentEnv, view: TeamView):
         super().__init__(env)
@@ -203,14 +205,14 @@ def _entries(group: _Group, mates: KindSpaces) -> dict[str, gym.spaces.Box]:
 
 
 def _action_columns(space: gym.Space[Any]) -> dict[str, tuple[int, ...]]:
-    """Returns the columns of the discrete and of the continuous part of an action, if it has them."""
+    """Returns entry -> columns of an action: its discrete and its continuous part, as far as it has them."""
     layout = action_layout(space)
     parts = {CHOICES: layout.discrete_actions, VALUES: layout.box_actions}
     return {key: columns for key, columns in parts.items() if columns}
 
 
 def _joined(box: gym.spaces.Box, num: int) -> gym.spaces.Box:
-    """Returns the space of `num` observations in one: a stack of images, or a vector."""
+    """Returns the space of `num` observations joined to one: a stack of images, or a vector."""
     if isinstance(box, Indices):
         return Indices(np.tile(box.sizes, num))
     shape: tuple[int, ...] = (num * math.prod(box.shape),)
@@ -228,10 +230,8 @@ def _joined(box: gym.spaces.Box, num: int) -> gym.spaces.Box:
 def _with_entries(
     kinds: AgentKinds, added: Sequence[dict[str, gym.spaces.Box]]
 ) -> tuple[AgentKinds, tuple[str, ...]]:
-    """Returns the kinds with further entries, and the keys of all these. added: by kind.
-
-    Raises ConfigError if an env has such an entry of its own.
-    """
+    """Returns the kinds with further entries in their observations, and the keys of all entries. added:
+    entries of each kind. Raises ConfigError if the env has an entry of the same name already."""
     keys = tuple(dict.fromkeys(key for entries in added for key in entries))
     taken = [key for key in keys if any(key in kind.observation.spaces for kind in kinds.spaces)]
     if taken:

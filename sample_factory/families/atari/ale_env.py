@@ -20,10 +20,8 @@ Step = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
 def make_ale_env(
     game: str, cfg: Any, max_frames: int, render_mode: Literal["rgb_array"] | None = None
 ) -> gym.Env[Any, Any]:
-    """Makes a game with grey images of SIDE x SIDE pixels as observations.
-
-    game: name of the ROM. cfg: has the flags of AtariFlags. max_frames: after which a game is cut.
-    """
+    """Makes a game with grey images of SIDE x SIDE pixels as observations. game: name of the ROM. cfg: has
+    the flags of AtariFlags. max_frames: frames after which a game is cut."""
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else every process prints a banner
     cv2.setNumThreads(0)  # the pictures are too small to be split among threads
     env: gym.Env[Any, Any] = AtariEnv(

@@ -27,10 +27,8 @@ PADDING = 0
 
 
 def _numbers(turn: int = 0, look: int = 0, strafe: int = 0, move: int = 0, fire: int = 0) -> np.ndarray:
-    """Returns the numbers that the engine expects, int [7]; the last two are to jump and to crouch.
-
-    turn, look: to the right and down, pixels per frame. strafe, move: to the right and forward, -1 to 1.
-    """
+    """Returns an action as the engine expects it, int [7]; the last two numbers are to jump and to crouch.
+    turn, look: to the right and down, pixels per frame. strafe, move: to the right and forward, -1 to 1."""
     return np.array((turn, look, strafe, move, fire, 0, 0), np.intc)
 
 
@@ -67,7 +65,7 @@ EXTENDED_ACTIONS: Mapping[str, np.ndarray] = {
 
 
 def observed(cfg: Any) -> list[str]:
-    """Returns the engine's names of what an env observes."""
+    """Returns the names under which the engine reports what an env observes."""
     with_instructions = cfg.dmlab_with_instructions and not cfg.dmlab_throughput_benchmark
     return [PICTURE, INSTRUCTION] if with_instructions else [PICTURE]
 
@@ -96,14 +94,15 @@ def instruction_tokens(text: str) -> np.ndarray:
 
 
 class DmlabEnv(gym.Env[Any, Any], NamesActions):
-    """One level. Observation: `obs`, uint8 [3, height, width]; with instructions also `INSTR`, int32 [16].
+    """An env that plays one level. Observation: `obs`, uint8 [3, height, width]; with instructions also
+    `INSTR`, int32 [16].
 
     The engine's rewards pass `shaped_reward`; their plain sum is the true objective. As in version 1 and in
     published results, every end of an episode is a termination: the engine does not say why it has ended.
     There is no picture at the end of an episode: `step` returns the last one again.
 
     lab: a deepmind_lab.Lab that has `observed(cfg)` as its observations.
-    stats_prefix: of the names of its statistics.
+    stats_prefix: beginning of the names of its statistics.
     cfg: has the flags of DmlabFlags.
     cache: the level_cache of the lab, if it has one.
     """

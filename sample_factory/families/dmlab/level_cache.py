@@ -30,7 +30,8 @@ def seeds_file(folder: Path, level: str) -> Path:
 
 
 class LevelCache:
-    """The `level_cache` of deepmind_lab.Lab, for one env: the engine calls `fetch` and `write`.
+    """Keeps generated maps on disk: the `level_cache` of deepmind_lab.Lab, for one env. The engine calls
+    `fetch` and `write`.
 
     Its owner asks `next_seed` for the seed of each episode: first seeds of cached maps in random order, then
     new seeds.

@@ -67,7 +67,8 @@ OTHERS = (
 
 
 class DmlabSpec(NamedTuple):
-    """The levels of an env, one per task. settings: further settings of the levels."""
+    """The levels of an env, one for each task. settings: further settings of the levels, by DeepMind Lab's
+    names."""
 
     levels: Sequence[str]
     settings: Mapping[str, str] = {}
@@ -79,7 +80,8 @@ def level_name(level: str) -> str:
 
 
 def _spec(*names: str, **settings: str) -> DmlabSpec:
-    """Returns the spec with levels as DeepMind Lab names them. names: of DMLab-30, or any other level."""
+    """Returns the spec of an env with the named levels. names: levels of DMLab-30, or paths of any other
+    levels."""
     of_30 = (*DMLAB_30, *HELD_OUT)
     return DmlabSpec([f"{FOLDER}{name}" if name in of_30 else name for name in names], settings)
 
@@ -166,5 +168,5 @@ class HumanScores:
         return metrics
 
     def clear(self) -> None:
-        """Discards the scores collected since the last time."""
+        """Discards the scores that were collected since metrics were last returned."""
         self._scores = {}

@@ -33,7 +33,8 @@ FULL_WITH_USE: ActionGroups = (*FULL[:5], Press(2), FULL[5])
 
 
 def flat(num_choices: int) -> ActionGroups:
-    """Returns the groups of a single Discrete action: nothing, or one button at a time."""
+    """Returns the groups of a single Discrete action with `num_choices` choices: nothing, or one button at a
+    time."""
     return (Press(num_choices),)
 
 

@@ -25,10 +25,10 @@ from sample_factory.families.doom.player_score import PlayerScore
 
 
 class DoomAgent:
-    """Converts between the env's API and one engine: actions in; observations and rewards out.
+    """Converts actions of an env to one engine's buttons, and the engine's state to observations and rewards.
 
-    button_values: attribute; converts an action of `action_space` to the values of the engine's buttons.
-    score: attribute; computes rewards by the shaping scheme that it holds.
+    button_values: converts an action of `action_space` to the values of the engine's buttons.
+    score: computes rewards by the shaping scheme that it holds.
     resolution: (width, height) of the observation.
     Raises ValueError for a scenario that does not fit the spec.
     """
@@ -168,7 +168,8 @@ class DoomEnv(
         return self._observation, reward, False, False, self.agent.score.costs
 
     def change_level(self, values: Mapping[str, Any]) -> bool:
-        """Takes over a skill and a map of the same .wad in the running game, but not in a match."""
+        """Changes the skill, and the map within the same .wad, of the running game from the next episode on.
+        Returns False, and changes nothing, in a match or for other changes."""
         settings = self._engine.settings.in_level(self._spec, values)
         if not values.keys() <= GAME_FIELDS.keys() or not self._engine.change_level(settings):
             return False

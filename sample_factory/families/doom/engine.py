@@ -36,7 +36,8 @@ START_ERRORS = (
 
 
 class BotDifficulty:
-    """A curriculum over matches: a victory raises the level of the next bots, the last two places lower it.
+    """Adapts the bots' level from match to match: a victory raises the level of the next bots, the last two
+    places lower it.
 
     The difficulty is a percentage, the mean of the bots' levels. Beyond 100, even the weaker bots of a match
     play at the best level. A difficulty that starts at MAX is never changed.
@@ -52,7 +53,7 @@ class BotDifficulty:
 
     @staticmethod
     def definitions(max_bots: int) -> str:
-        """Returns the engine's file of bots: `max_bots` of each level."""
+        """Returns the contents of the file that defines bots for the engine: `max_bots` of each level."""
         return "\n".join(
             BOT.format(name=f"BOT_{level}_{index}", level=level)
             for level in BOT_LEVELS
@@ -66,7 +67,8 @@ class BotDifficulty:
         return [f"BOT_{level}_{index}" for index, level in enumerate(levels.tolist())]
 
     def update(self, stats: dict[str, float]) -> None:
-        """Adds the difficulty to the `match_stats` of a match that has ended, then adapts it to them."""
+        """Adds the difficulty to the `match_stats` of a match that has ended, then adapts it to the
+        result."""
         stats["bot_difficulty"] = float(self.difficulty)
         if not self._adapts:
             return

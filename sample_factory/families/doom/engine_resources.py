@@ -70,10 +70,8 @@ rm -rf "$1"
 
 
 class EngineFolder:
-    """Working directory of one engine process, outside the user's folders. Call `remove` after its end.
-
-    is_quiet: hides what the engine prints; its last error message is available from `last_error`.
-    """
+    """Makes a working directory for one engine process, outside the user's folders. Call `remove` after its
+    end. is_quiet: hides what the engine prints; its last error message is available from `last_error`."""
 
     def __init__(self, is_quiet: bool = False):
         self.path = _reaper_of_this_process().add_folder()
@@ -172,7 +170,7 @@ USUAL_EPHEMERAL_START = 32_768
 
 
 class PortClaim:
-    """A free UDP port that no other claim on this machine has until `release`.
+    """Reserves a free UDP port, which no other claim on this machine gets until `release`.
 
     Two engines must never get the same port: besides the failed start, ViZDoom 1.3 crashes the process whose
     engine ends while it starts. The claim is a TCP socket bound to the same number: the operating system

@@ -199,8 +199,8 @@ def choose_map(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
 def _wad_of(
     named: str, chosen: str | None, settings: EngineSettings, flag: str
 ) -> tuple[Path | None, str | None]:
-    """Returns what `find_wad` does for a file that a flag or spec has chosen, else for the one that the .cfg
-    names; (None, None) if there is neither."""
+    """Returns the result of `find_wad` for the file that a flag or spec has chosen, or else for the file that
+    the .cfg names; (None, None) if there is neither."""
     if chosen is not None:
         return find_wad(chosen, [*settings.wad_folders, settings.scenario.parent], flag)
     path = Path(named)  # absolute, resolved from the folder of the .cfg, if it is there
@@ -208,7 +208,8 @@ def _wad_of(
 
 
 def _switch_buffers(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
-    """Switches on what is observed besides the picture, and off what else the .cfg has switched on."""
+    """Switches on the further pictures that are observed, and off all others that the .cfg has switched
+    on."""
     observed = [f"{name}_buffer" for name in settings.buffers]
     unused = [name for name in CONTENTS if getattr(game, f"is_{name}_enabled")() and name not in observed]
     if unused:

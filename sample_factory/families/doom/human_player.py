@@ -43,11 +43,11 @@ KEYS: Mapping[str, tuple[str, Sequence[str]]] = {
 
 
 class NotPlayed(CommandFailed):
-    """The game did not begin, or has stopped answering."""
+    """Raised if the game did not begin, or has stopped answering."""
 
 
 def play_doom(config: Config) -> None:
-    """The command. Raises as `run`, without KeyboardInterrupt."""
+    """The command: lets a human play. Raises as `run`, without KeyboardInterrupt."""
     with contextlib.suppress(KeyboardInterrupt):
         run(config, resolve_family(config.env_name))
 
@@ -144,10 +144,8 @@ def play(
 
 
 class HumanEngine:
-    """An engine in real time, with a window if wanted, and the thread that makes its calls.
-
-    Some calls wait for the other engines of a match; with a thread the main thread still receives Ctrl+C.
-    """
+    """Runs an engine in real time, with a window if wanted, in a thread that makes its calls. Some calls wait
+    for the other engines of a match; with a thread the main thread still receives Ctrl+C."""
 
     def __init__(
         self,
@@ -195,10 +193,8 @@ class HumanEngine:
         self.call(lambda: self.engine.new_episode(seed), seconds)
 
     def call(self, function: Callable[[], object], seconds: float = float("inf")) -> None:
-        """Calls the function in the thread.
-
-        Raises the function's exceptions, and NotPlayed if it takes more than `seconds`.
-        """
+        """Calls the function in the thread, and waits for it at most `seconds`. Raises the function's
+        exceptions, and NotPlayed if it takes longer."""
         deadline = time.monotonic() + seconds
         self._thread.begin(function)
         while not self._thread.is_free_within(POLL_SECONDS):

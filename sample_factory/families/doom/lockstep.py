@@ -24,7 +24,7 @@ TICS_BEFORE_MATCH = 70  # with humans; see HumanEngine.begin
 
 
 class MatchBroken(CommandFailed):
-    """The engines of a match no longer advance together; close the match and make another one."""
+    """Raised if the engines of a match no longer advance together; close the match and make another one."""
 
 
 class EngineThread:
@@ -80,7 +80,7 @@ class EngineThread:
 
 
 class Lockstep:
-    """The engines of one match, kept at the same tic.
+    """Keeps the engines of one match at the same tic. Promises:
 
     1. Whenever a call returns, all engines have played the same number of tics. ViZDoom's net games need one
        tic of every player at a time: players that run freely stall.

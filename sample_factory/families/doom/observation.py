@@ -48,7 +48,8 @@ def _resize_default(screen: np.ndarray) -> np.ndarray:
 
 
 class Measurement(NamedTuple):
-    """clip(variable * scale, low, high), or `default` * scale for a variable that is not reported."""
+    """A game variable as an entry of the vector of measurements: clip(variable * scale, low, high), or
+    `default` * scale for a variable that is not reported."""
 
     variable: str
     scale: float
@@ -139,7 +140,7 @@ class ObservationReader:
         self.space = gymnasium.spaces.Dict(spaces)
 
     def read(self, state: vizdoom.GameState, values: Sequence[float]) -> Observation:
-        """Returns new arrays. values: of the engine's variables in that state."""
+        """Returns the observation of a state as new arrays. values: the engine's variables in that state."""
         observation = {}
         for name, buffer in self._buffers.items():
             picture = getattr(state, buffer)

@@ -40,7 +40,7 @@ def scored_variables(spec: DoomSpec) -> list[str]:
 
 
 def _variables_of(scheme: Mapping[str, Any] | None, name: str) -> list[str]:
-    """Returns the game variables that a scheme reads. name: of the scheme, for an error."""
+    """Returns the game variables that a scheme reads. name: what an error calls the scheme."""
     scheme = scheme or {}
     unknown = scheme.keys() - {"delta", "selected_weapon", "first_visit"}
     if unknown:
@@ -98,7 +98,7 @@ def match_stats(
 
 
 def is_match_won(stats: Mapping[str, float]) -> bool:
-    """Returns whether the player is the only one at the top. stats: of `match_stats`."""
+    """Returns whether the player alone is at the top. stats: result of `match_stats`."""
     return stats["final_place"] == 1 and stats["leader_gap"] < 0
 
 
@@ -202,7 +202,7 @@ class PlayerScore:
             self.start(self._at_start)
 
     def start(self, values: Sequence[float]) -> None:
-        """Begins an episode. values: of its first state."""
+        """Begins an episode. values: the engine's variables in its first state."""
         self._shaping = VariableShaping(self._scheme, self._variables) if self._scheme else None
         if self._spec.cost:
             self._costs = VariableShaping(self._spec.cost, self._variables)

@@ -37,7 +37,7 @@ class Starts(NamedTuple):
 
 
 class _Lump(NamedTuple):
-    """A part of a .wad file. name: in upper case."""
+    """A part of a .wad file. name: in upper case. offset, size: where it lies in the file, bytes."""
 
     name: str
     offset: int

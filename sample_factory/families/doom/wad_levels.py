@@ -38,7 +38,7 @@ def _levels(items: tuple[str, ...], folder: str | None) -> Mapping[str, Mapping[
 
 
 def _levels_of(item: str, folder: str | None) -> Iterator[tuple[str, Path, str]]:
-    """Yields (name, .wad file, map) of the levels that an item means."""
+    """Yields (name, .wad file, map) of the levels that an item of --doom_levels names."""
     match = WITH_MAP.fullmatch(item)
     path = Path(item).expanduser()
     try:

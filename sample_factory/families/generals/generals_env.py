@@ -49,7 +49,8 @@ class LeanGame(Game):  # type: ignore[misc]
 
 
 class GeneralsEnv(pettingzoo.ParallelEnv, ScriptedPlayers, NamesActions, LimitsEpisodes):  # type: ignore[misc]
-    """Two players, each with a dict of `obs`, planes [C, side, side] float32, and `action_mask`.
+    """A game of two players, each of whom observes a dict of `obs`, planes [C, side, side] float32, and
+    `action_mask`.
 
     The reward is 1 for a win and -1 for a loss; the true objective is 1, 0, or 0.5 for a draw. Infos have
     `assets`: for land, army and castles (cities and the general), the counts of the player and of its enemy.
@@ -163,7 +164,8 @@ class GeneralsEnv(pettingzoo.ParallelEnv, ScriptedPlayers, NamesActions, LimitsE
 
 
 def _assets(game: Game, stats: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the infos by player, with `assets`: (own, enemy's) land, army and castles, seen or not."""
+    """Returns the infos by player, with `assets`: land, army and castles, each as (player's, enemy's), seen
+    or not."""
     channels = game.channels
     castles = channels.cities | channels.generals
     red, blue = (
@@ -187,7 +189,8 @@ def assets_potential(observation: Any, info: Info) -> float:
 
 
 class AgainstBot(gym.Env[Any, int], HoldsEnv, ScriptedPlayers):
-    """One side of a duel; a bot plays the other. The sides are drawn for each game."""
+    """One side of a duel as an env, in which a bot plays the other side. The sides are drawn for each
+    game."""
 
     metadata = GeneralsEnv.metadata
 

@@ -107,7 +107,7 @@ def make_generals_env(
 
 
 def generals_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns flags for Generals."""
+    """Returns values of other flags that suit Generals."""
     return {
         "encoder_custom": "map",
         "use_rnn": False,  # the memory planes hold what has been seen

@@ -81,7 +81,7 @@ def to_move(action: int, side: int) -> Move:
 
 
 def to_action(move: "np.ndarray | Move", side: int) -> int:
-    """Returns the inverse of `to_move`."""
+    """Returns the action that makes a move, the inverse of `to_move`."""
     is_pass, row, column, direction, is_split = (int(part) for part in move)
     if is_pass:
         return num_actions(side) - 1
