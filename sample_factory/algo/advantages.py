@@ -53,7 +53,7 @@ def vtrace(
     Espeholt et al. 2018 (IMPALA), https://arxiv.org/abs/1802.01561: eq. (1), by remark 1, and section 4.2.
 
     log_ratios: log pi(a_t|x_t) - log mu(a_t|x_t); plus or minus infinity is fine.
-    lam: in [0, 1]; trace coefficients are lam * min(c_clip, ratio), as in remark 2.
+    lam: number in [0, 1]; trace coefficients are lam * min(c_clip, ratio), as in remark 2.
     """
     ratios = log_ratios.exp()
     rhos = ratios.clamp(max=rho_clip)

@@ -90,8 +90,9 @@ def truncated_log_ratios(
     pi with the target network, which moves slowly, rather than with mu, which may be of any age. Only where
     pi_target is less than mu / rho does it compare pi with mu / rho.
 
-    log_probs: of the actions under pi, differentiable. target_log_probs, behavior_log_probs: under the target
-    network and under the policy that acted (mu). All of one shape. rho: above 0.
+    log_probs: log-probabilities of the actions under pi, differentiable. target_log_probs,
+        behavior_log_probs: under the target network and under the policy that acted (mu). All of one shape.
+        rho: above 0.
     """
     return log_probs - torch.maximum(target_log_probs, behavior_log_probs - math.log(rho))
 

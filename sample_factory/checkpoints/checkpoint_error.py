@@ -32,7 +32,7 @@ def check_undamaged(file: IO[bytes]) -> None:
 
 
 def is_damaged(path: Path) -> bool:
-    """Returns whether a checkpoint file is damaged, as found by `check_undamaged`."""
+    """Returns whether a checkpoint file is damaged: whether `check_undamaged` raises."""
     try:
         with open_file(path, "rb") as file:
             check_undamaged(file)

@@ -95,7 +95,7 @@ class Node:
         """Publishes new weights to the policy workers of this node, as soon as they have arrived. Meanwhile,
         the node samples with its present weights.
 
-        weights: by policy, the stamp and Ray's reference of the slot, uint8.
+        weights: policy id -> (stamp, Ray's reference of the weights, uint8).
         """
         for policy_id, (stamp, reference) in weights.items():
             self._resources.channels.weights[policy_id].publish({"slot": ray.get(reference)}, stamp)

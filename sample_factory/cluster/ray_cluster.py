@@ -27,7 +27,7 @@ RETRY_SECONDS = 1.0  # between calls to a node that cannot be reached
 
 
 class Machine(NamedTuple):
-    """A machine of the cluster; Ray calls it a node. resources: by Ray's names, e.g. {"CPU": 8.0}."""
+    """A machine of the cluster; Ray calls it a node. resources: Ray's name -> amount, e.g. {"CPU": 8.0}."""
 
     ray_id: str
     address: str

@@ -93,7 +93,7 @@ def to_bool(name: str, value: Any) -> bool:
 def to_number(reward: Any, name: str = "the reward") -> float:
     """Returns the reward as a number, also if it is an array of one. Raises EnvContractError otherwise.
 
-    name: of what the number is, if not of the reward.
+    name: what an error calls the number.
     """
     if isinstance(reward, NUMBERS):
         return float(reward)

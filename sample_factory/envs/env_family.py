@@ -72,7 +72,7 @@ class EnvFamily:
     action_repeat: how often an env steps with each action; above 1 with --eval_env_frameskip only.
     render_mode: for `make`, where its caller gives none.
     wrap: called with each env, once it is adapted, and its EnvConfig; returns the env to step in its place.
-    levels: see FamilyParts. prefix: of the names of the family's envs; empty for one that is alone.
+    levels: see FamilyParts. prefix: what the names of the family's envs begin with; empty for a single env.
     """
 
     env_name: str

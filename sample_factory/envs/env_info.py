@@ -72,17 +72,17 @@ class EnvInfo(NamedTuple):
     """Properties that all envs of a run share.
 
     frameskip: number of env frames in an env step.
-    reward_shaping: the initial one.
-    max_episode_steps: after which an episode ends at the latest; None if it is not known.
-    receives_training_info: whether it has the ability TrainingInfo.
-    step_seconds: of one env step, with all agents; None if it was not measured.
-    num_simulators: number of its processes.
+    reward_shaping: the initial numbers, see RewardShaping.
+    max_episode_steps: steps after which an episode ends at the latest; None if not known.
+    receives_training_info: whether the env has the ability TrainingInfo.
+    step_seconds: duration of one env step, with all agents; None if it was not measured.
+    num_simulators: number of the env's simulator processes.
     teams: the team of each agent, [num_agents].
-    state_space: of what `state()` of a PettingZoo env returns; None if it has none.
+    state_space: space of what a PettingZoo env's `state()` returns; None if it has none.
     are_copies: whether it is a VectorEnv: its teams are copies of an env, which never meet.
     is_simulator: whether it is a batched simulator, see adapters/simulator.py.
     repeats_first_states: see Convention.
-    scripted_players: names of its players, see ScriptedPlayers.
+    scripted_players: names of the scripted players, see ScriptedPlayers.
     render_fps: pictures per second in its `metadata`; None without them.
     levels: names of its levels, see --levels. keeps_level: whether it begins its episodes itself, so that it
         cannot change its level.

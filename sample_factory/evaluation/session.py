@@ -62,7 +62,7 @@ class Session:
         progress: Progress | None = None,
         context: ChildContext | None = None,
     ):
-        """Loads the checkpoints. plan: from `plan_session`, for the same cast.
+        """Loads the checkpoints. plan: result of `plan_session` for the cast.
 
         context: gets the heartbeats in serial mode.
         Raises ConfigError for a missing checkpoint, CheckpointError for an unusable one, and ChildFailed.

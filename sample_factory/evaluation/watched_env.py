@@ -21,7 +21,7 @@ class Watch:
     """Is put around the env of a session, and keeps what its last step was.
 
     env: as it is stepped. num_steps: how often it was stepped.
-    frames_left_out: of all steps by agent, [num_agents], see FRAMES_LEFT_OUT.
+    frames_left_out: sum over all steps, [num_agents], see FRAMES_LEFT_OUT.
     actions: the last actions, [num_agents, K] float32. returns: sum of the rewards of each agent's episode,
         [num_agents]; of an episode that ended in the last step, all of them.
     """

@@ -146,7 +146,7 @@ class RunPlan(NamedTuple):
     family: makes the envs.
     algorithm: the factory that --algo names. The plan carries it, and those of the networks and of the
         matchmaking, because the registries of child processes know only what is built in.
-    transfer_from: by policy, the checkpoint that provides its first weights (--transfer_from), or None.
+    transfer_from: for each policy, the checkpoint that provides its first weights (--transfer_from), or None.
     observers: name -> Observer.
     writers: SummaryWriters beside those for files, e.g. of W&B.
     notes: lines for the log of the run.

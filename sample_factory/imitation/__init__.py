@@ -58,7 +58,7 @@ def check(config: Config) -> None:
 def check_data_set(flag: str, new: str | None = None) -> None:
     """Raises ConfigError if a package is missing, or if there is something where a data set is written.
 
-    flag: that needs it. new: its value, a folder to write.
+    flag: name of the flag that needs the package. new: value of the flag, a folder to write.
     """
     for package in ("minari", "pyarrow", "PIL"):
         if not is_installed(package):

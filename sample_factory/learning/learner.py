@@ -145,7 +145,7 @@ class Learner:
             self.model.returns_normalizer.update(targets.returns, batch.own, self.group.total)
 
     def _train_epochs(self, batch: Batch, targets: Targets | None) -> SGDStep:
-        """Runs all epochs, and returns the last SGD step. targets: from `_fixed_targets`."""
+        """Runs all epochs, and returns the last SGD step. targets: result of `_fixed_targets`."""
         former_loss: float | None = None
         for _ in range(self.flags.ppo_epochs):
             policy_losses = []
@@ -360,7 +360,7 @@ def newest_diverged(
     the policies that act on other machines have fallen behind. The learner computes it, since it has both
     policies: no other machine needs the newest weights to find out that its own are old.
 
-    divergences: KL(mu || pi) of each sample in nats, float32. versions: of the policy mu that acted. own: the
+    divergences: KL(mu || pi) of each sample in nats, float32. versions: version of mu, which acted. own: the
     samples that count, bool. All [T, B]. min_samples: versions with fewer samples are ignored.
     """
     found, of_sample, counts = versions[own].unique(return_inverse=True, return_counts=True)

@@ -105,7 +105,7 @@ class Receiver:
     def step(self, batch_size: int, timeout: float) -> bool:
         """Receives messages, and makes a batch if there are enough tickets and the trainer has room for it.
 
-        batch_size: in trajectories. Returns whether anything was done within `timeout` seconds.
+        batch_size: number of trajectories. Returns whether anything was done within `timeout` seconds.
         """
         if len(self._tickets) >= batch_size and self._handover.is_full:
             # Do not wait for messages: sampling may be blocked on these buffers.

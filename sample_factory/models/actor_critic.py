@@ -59,7 +59,7 @@ class ActorCritic(nn.Module):
     `make_actor_critic` sets; callers denormalise them.
 
     state_size: number of floats in a row of rnn_state.
-    layout: of the actions; defines `num_logits` and `num_action_values`.
+    layout: layout of the actions; defines `num_logits` and `num_action_values`.
     """
 
     state_size: int = 0

@@ -43,7 +43,7 @@ class GRU(nn.GRU):
 
         x: [T, B, in_size], any dtype. hidden: [layers, B, H], in the dtype of the outputs.
         keep: [T, B, 1], 0 where the hidden state is zeroed before that step and 1 elsewhere; None for all 1.
-        dtype: of the matrix products.
+        dtype: dtype of the matrix products.
         """
         last = []
         for layer, state, packed in zip(self.all_weights, hidden, self._packed):

@@ -118,7 +118,7 @@ def make_policy_spec(
 ) -> PolicySpec:
     """Returns the specification of a policy's network.
 
-    observation_space, action_space: of one kind of agents, as stored in the buffers.
+    observation_space, action_space: spaces of one kind of agents, as stored in the buffers.
     """
     family_flags = None
     if named_parts(config.model):
@@ -158,8 +158,8 @@ def state_size(flags: ModelFlags, has_critic: bool = True) -> int:
 
 
 def probe_state_size(specs: Sequence[PolicySpec]) -> int:
-    """Builds and tries out the network of each kind of agents, on the CPU, and returns the size of the recurrent
-    state. Loads torch.
+    """Builds and tries out the network of each kind of agents, on the CPU, and returns the size of the
+    recurrent state. Loads torch.
 
     Raises as `PolicySpec.build` and `check_network`, and NetworkError if the sizes differ between kinds.
     """

@@ -48,7 +48,7 @@ class BestCheckpoints:
         return math.isfinite(value) and value > best + margin * min(1.0, abs(best))
 
     def _best_of(self, policy_id: int) -> float:
-        """Returns the best value so far; at first, of the checkpoints of earlier runs by the same metric."""
+        """Returns the policy's best value of the metric so far, in earlier runs too."""
         if policy_id not in self._values:
             found = find_checkpoints(self._experiment_dir, policy_id, "best")
             values = [best_value(path, self._metric) for path in found]

@@ -204,7 +204,7 @@ class League:
 def thinned(milestones: Sequence[Milestone], limit: int) -> list[Milestone]:
     """Returns at most `limit` of a policy's milestones, spread evenly over its env frames.
 
-    milestones: in the order of their env frames. They are added in turn; when there are too many, the one
+    milestones: sorted by env frames. They are added in turn; when there are too many, the one
     between the two closest neighbours is removed. So a new milestone replaces at most one, and the first is
     always kept. With a limit of 1, only the newest is kept.
     """

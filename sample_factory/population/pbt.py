@@ -188,7 +188,7 @@ class Population:
         return Decision(policy_id, donor, member)
 
     def accept(self, decision: Decision, env_frames: int) -> None:
-        """Stores a decision that was carried out. env_frames: of its policy when it was made."""
+        """Stores a decision that was carried out. env_frames: frames of its policy when it was made."""
         self.members[decision.policy_id] = decision.member
         self._decided_at[decision.policy_id] = env_frames
         self._save()

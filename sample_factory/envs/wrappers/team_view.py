@@ -93,7 +93,7 @@ def view_of_team(kinds: AgentKinds, teams: Sequence[int], with_actions: bool = F
 
 
 def view_of_state(kinds: AgentKinds, space: gym.Space[Any] | None) -> TeamView:
-    """Returns the view in which each agent sees the state of the env. space: of the state.
+    """Returns the view in which each agent sees the env's state. space: space of the state.
 
     Raises ConfigError if the env reports no state as an array, or has an observation of that name.
     """

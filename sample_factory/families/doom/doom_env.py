@@ -84,7 +84,7 @@ class DoomAgent:
         return reward, info
 
     def default_shaping(self) -> dict[str, Any]:
-        """Returns the spec's scheme, {} for a scenario that is not shaped."""
+        """Returns the reward shaping of the spec; {} for a scenario without any."""
         return copy.deepcopy(dict(self.spec.shaping or {}))
 
     def _observe(self) -> tuple[Observation, list[float]]:

@@ -168,7 +168,7 @@ class DoomEngine:
         The reason: a program cannot be executed while any process has it open for writing, and a process that
         another start has just forked holds copies of our open files.
 
-        port, host: of a match.
+        port, host: address of the match, if one is played.
         """
         # A new game each time, because some failures crash this process instead of raising: a second start of
         # the same game, and (vizdoom 1.3) an engine that ends before its first message.

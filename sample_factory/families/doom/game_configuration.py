@@ -58,7 +58,7 @@ class EngineSettings(NamedTuple):
 
     wad_folders: searched first for the scenario's .wad.
     variables: names of game variables that are read; those that the .cfg does not list are added after them.
-    wad, doom_map, doom_skill, iwad: in place of those of the .cfg, see DoomSpec.
+    wad, doom_map, doom_skill, iwad: values in place of the .cfg's, see DoomSpec.
     buffers: names of the further pictures that are observed, see doom_family.BUFFERS.
     is_grey: draws grey pictures.
     is_viewer: draws large pictures, and only those.

@@ -55,7 +55,7 @@ def play_doom(config: Config) -> None:
 def run(config: Config, family: EnvFamily) -> None:
     """Plays until the window is closed, the other players of a match have left, or Ctrl+C.
 
-    config: from `parse_config` with the extra section `human_game`.
+    config: result of `parse_config` with the extra section `human_game`.
     Raises ConfigError for bad input, NotPlayed, KeyboardInterrupt.
     """
     join = config.extra["human_game"].join

@@ -81,8 +81,8 @@ class ActionConditionalCPC(nn.Module):
     def compare(self, predictions: Tensor, observations: Tensor) -> Tensor:
         """Returns the log-odds [...] that an observation belongs to a prediction.
 
-        predictions: from `predict`. observations: `of_observation` of the encodings. Both [..., belief_size],
-        broadcast against each other.
+        predictions: result of `predict`. observations: encodings, mapped by `of_observation`. Both [...,
+            belief_size], broadcast against each other.
         """
         log_odds: Tensor = self.classifier(predictions + observations)
         return log_odds.squeeze(-1)

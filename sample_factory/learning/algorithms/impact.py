@@ -49,7 +49,7 @@ class CircularBuffer:
 
 
 class IMPACT(BuiltInAlgorithm):
-    """IMPACT: trains on each batch several times, corrected towards a slow target network. The buffer of
+    """Trains on each batch several times, corrected towards a slow target network (IMPACT). The buffer of
     batches is not saved.
 
     V-trace corrects from the policy that acted to the target network, with the values of the current network
