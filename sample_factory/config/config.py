@@ -87,6 +87,13 @@ def with_lists(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
+class Choice(NamedTuple):
+    """A value of a flag, and the layer that has it, e.g. "defaults of doom_battle"."""
+
+    layer: str
+    value: Any
+
+
 class Change(NamedTuple):
     """A flag with two values: in cfg.json of the experiment, and given now."""
 
@@ -114,6 +121,7 @@ class Config:
 
     family: the flags of the env family, an instance of EnvFamily.flags; None if it has none.
     typed: flag -> value, for the flags on the command line.
+    choices: flag -> its values by layer, the one that wins last; empty for a flag that no layer has.
     unknown: key -> value, for keys of cfg.json that are no flags. They are written back unchanged.
     extra: section name -> section, for the sections that only one program has.
     argv: the arguments that were parsed; a script may have given others than its own.
@@ -138,6 +146,7 @@ class Config:
     cluster: ClusterFlags
     family: Any = None
     typed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    choices: Mapping[str, tuple[Choice, ...]] = dataclasses.field(default_factory=dict, compare=False)
     unknown: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     argv: tuple[str, ...] = ()
@@ -159,6 +168,23 @@ class Config:
         for section in self.sections.values():
             values.update(flat_values(section))
         return values
+
+    def choose(self, layer: str, values: Mapping[str, Any]) -> "Config":
+        """Returns the configuration with other values of flags that every training has, and their layer."""
+        sections = {}
+        for name in TRAINING_SECTIONS:
+            section = getattr(self, name)
+            sections[name] = dataclasses.replace(
+                section, **{flag: value for flag, value in values.items() if flag in vars(section)}
+            )
+        chosen = {flag: (*self.choices.get(flag, ()), Choice(layer, value)) for flag, value in values.items()}
+        return dataclasses.replace(self, **sections, choices={**self.choices, **chosen})
+
+    def could_choose(self, layer: str, values: Mapping[str, Any]) -> "Config":
+        """Returns the configuration with a layer below all others, which another one overrides, or which has
+        values that are for `--explain` only."""
+        could = {flag: (Choice(layer, value), *self.choices.get(flag, ())) for flag, value in values.items()}
+        return dataclasses.replace(self, choices={**self.choices, **could})
 
     def section_of(self, flag: str) -> str | None:
         """Returns the name of a flag's section; None for a flag that none has, such as a retired one."""

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sample_factory.config.config import Change, Config, Resumed
+from sample_factory.config.config import Change, Choice, Config, Resumed
 from sample_factory.config.consistency import check_consistency
 from sample_factory.config.experiment_folder import PROVENANCE_KEYS, SAVED, was_saved
 from sample_factory.config.flag_parser import nearest_flag
@@ -31,12 +31,15 @@ def build_config(
     flag_of = _flag_table(sections)
     values: dict[str, Any] = {}
     unknown: dict[str, Any] = {}
-    sources: dict[str, str] = {}
+    choices: dict[str, tuple[Choice, ...]] = {}
     for layer in layers:
         known, rest = _read_layer(layer, flag_of)
         values.update(known)
         unknown.update(rest)
-        sources.update(dict.fromkeys(known, "" if layer.source == COMMAND_LINE else layer.source))
+        for key in layer.values.keys() & flag_of.keys():
+            flag = flag_of[key][1]
+            source = layer.source if key == flag else f"{layer.source}, as {key}"
+            choices[flag] = (*choices.get(flag, ()), Choice(source, known[flag]))
     built = {}
     for name, section in sections.items():
         flags = [field.name for field in dataclasses.fields(section) if field.name in values]
@@ -44,15 +47,18 @@ def build_config(
             built[name] = section(**{flag: values[flag] for flag in flags})
         except ValueError as error:  # of a check that the section makes itself
             raise ConfigError(str(error)) from None
+    sources = {flag: found[-1].layer for flag, found in choices.items() if found[-1].layer != COMMAND_LINE}
     for section_values in built.values():
         check_values(section_values, sources)
     for key in PROVENANCE_KEYS:
         unknown.pop(key, None)
     fields = {field.name for field in dataclasses.fields(Config)}
     extra = {name: built.pop(name) for name in list(built) if name not in fields}
-    unset = frozenset(flag for _, flag in flag_of.values()) - sources.keys()
+    unset = frozenset(flag for _, flag in flag_of.values()) - choices.keys()
     open_flags = unset if follows_observation else frozenset()
-    config = Config(**built, typed=dict(typed), unknown=unknown, extra=extra, open_flags=open_flags)
+    config = Config(
+        **built, typed=dict(typed), choices=choices, unknown=unknown, extra=extra, open_flags=open_flags
+    )
     check_consistency(config)
     return config
 

@@ -6,6 +6,7 @@ a --cfg file, the saved flags of a run, and the command line. A built-in family 
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -103,12 +104,43 @@ def follow_observation(
     groups: Collection[str] | None = None,
 ) -> tuple[Config, dict[str, Any]]:
     """Returns the configuration with the defaults of a set, and flag -> value for those that were chosen.
+    The values that flags would get here if no layer had them are the lowest in `Config.choices`.
 
     observed: "vectors" or "pictures". num_agents: of an env. is_continuous: whether their actions are.
     has_other_bounds: whether some of these have bounds other than -1 and 1. groups: the keys of what a
     batched simulator observes; None: the env is none.
     Only `config.open_flags` change. Raises ConfigError if a default contradicts a flag that was set.
     """
+    choose = functools.partial(
+        _chosen,
+        observed=observed,
+        num_agents=num_agents,
+        is_continuous=is_continuous,
+        has_other_bounds=has_other_bounds,
+        groups=groups,
+    )
+    chosen = choose(config)
+    layer = f"defaults for {observed if groups is None else 'simulators'}"
+    followed = dataclasses.replace(config.choose(layer, chosen), open_flags=frozenset())
+    for flag in FOLLOWING & config.choices.keys():
+        default = next(getattr(of, flag) for of in TRAINING_SECTIONS.values() if flag in vars(of))
+        left_out = config.choose("", {flag: default})
+        others = choose(dataclasses.replace(left_out, open_flags=config.open_flags | {flag}))
+        if flag in others:
+            followed = followed.could_choose(layer, {flag: others[flag]})
+    check_consistency(followed)
+    return followed, chosen
+
+
+def _chosen(
+    config: Config,
+    observed: str,
+    num_agents: int,
+    is_continuous: bool,
+    has_other_bounds: bool,
+    groups: Collection[str] | None,
+) -> dict[str, Any]:
+    """Returns flag -> value for the open flags that get a default here, see `follow_observation`."""
     kept: set[str] = set()
     if groups is None and not config.open_flags.issuperset(_BELONG_TOGETHER):
         kept |= _BELONG_TOGETHER
@@ -126,14 +158,7 @@ def follow_observation(
         defaults |= _alternation(config, num_agents)
     if has_other_bounds and config.model.actor_critic_custom is None:  # which has a scale of its own
         defaults["scale_actions"] = True
-    chosen = {flag: value for flag, value in defaults.items() if flag in changeable}
-    sections: dict[str, Any] = {name: getattr(config, name) for name in TRAINING_SECTIONS}
-    for name, section in sections.items():
-        own = {field.name for field in dataclasses.fields(section)} & chosen.keys()
-        sections[name] = dataclasses.replace(section, **{flag: chosen[flag] for flag in own})
-    config = dataclasses.replace(config, **sections, open_flags=frozenset())
-    check_consistency(config)
-    return config, chosen
+    return {flag: value for flag, value in defaults.items() if flag in changeable}
 
 
 def critic_keys(groups: Collection[str]) -> tuple[str, ...]:

@@ -134,7 +134,7 @@ def parse_config(
     given = _trusted(given, family.defaults, sections, command.sections)
 
     flags = _parse_typed(argv, sections)
-    typed, script = Layer(COMMAND_LINE, {**flags, "env": env_name}), Layer(SCRIPT, changes or {})
+    typed, script = Layer(COMMAND_LINE, flags), Layer(SCRIPT, changes or {})
     layers = [*defaults, given.file, given.saved, typed, script]
     is_new = not must_exist and not given.saved.values
     config = build_config(sections, layers, {**flags, **script.values}, is_new and follows)

@@ -12,6 +12,7 @@ from sample_factory.exchange.run_plan import Note
 from sample_factory.runtime.cpu import memory_limit_mb, num_usable_cores
 from sample_factory.runtime.gpu import may_have_gpu
 
+BY_MACHINE = "the machine and the env"  # the layer in `Config.choices`
 USUAL_AGENTS = 16  # of a rollout worker
 SERIAL_AGENTS = 2  # of the rollout worker in serial mode
 MOST_AGENTS = 64  # of a rollout worker, if a step of the env takes at most FAST_SECONDS
@@ -56,10 +57,14 @@ def arrange(config: Config, info: EnvInfo) -> tuple[Config, int, list[Note]]:
     lines for the log about the choice of the first."""
     evolves = config.population.with_pbt or config.selfplay.selfplay_past_share > 0
     num_inline = num_inline_samplers(config.sampling, config.run.device, evolves)
-    if config.sampling.num_envs_per_worker is not None:
-        return config, num_inline, []
+    left_out = replace(config.sampling, inline_samplers=None)
+    config = config.could_choose(
+        BY_MACHINE, {"inline_samplers": num_inline_samplers(left_out, config.run.device, evolves)}
+    )
     num_envs = _choose_num_envs(config, info)
-    config = replace(config, sampling=replace(config.sampling, num_envs_per_worker=num_envs))
+    if config.sampling.num_envs_per_worker is not None:
+        return config.could_choose(BY_MACHINE, {"num_envs_per_worker": num_envs}), num_inline, []
+    config = config.choose(BY_MACHINE, {"num_envs_per_worker": num_envs})
     reason = _reason(config, info)
     note = Note(f"{num_envs} envs per worker{reason}; --num_envs_per_worker sets another number")
     return config, num_inline, [note]

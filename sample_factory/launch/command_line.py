@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sample_factory.config.command import Command
+from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config, parse_own_flags
 from sample_factory.config.versions import other_distributions
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.launch.exit_codes import run_command
+from sample_factory.launch.explanation import explained, with_explanation
 from sample_factory.runtime.log import log, setup_logging
 from sample_factory.runtime.registry import resolve
 
@@ -24,7 +26,7 @@ def parse(command: Command, argv: Sequence[str]) -> Any:
         return parse_own_flags(argv, command)
     has_env = any(word.partition("=")[0] == "--env" for word in argv)  # otherwise it is in a cfg.json
     find = resolve_family if has_env and command.experiment != "saved" else resolve_trained_family
-    return parse_config(argv, find, command)
+    return parse_config(argv, find, with_explanation(command))
 
 
 def main_of(command: Command) -> Callable[..., int]:
@@ -47,6 +49,11 @@ def _run(command: Command, argv: Sequence[str]) -> int | None:
     for other in other_distributions():
         log.warning("%s has installed a package sample_factory too: install it in another environment", other)
     given = parse(command, argv)
+    if isinstance(given, Config):
+        given, text = explained(given)
+        if text is not None:
+            print(text)
+            return None
     # Not before: it may load torch, and wrong flags are reported at once.
     function: Callable[[Any], int | None] = resolve(command.run)
     return function(given)

@@ -283,4 +283,6 @@ def with_centralized_critic(
         keys = tuple(dict.fromkeys(keys + view.keys))
         family = replace(family, wrap=view.wrap)
         info = info._replace(kinds=view.kinds)
-    return replace(config, model=replace(config.model, critic_only_keys=keys)), family, info
+    if keys != config.model.critic_only_keys:
+        config = config.choose("the env, for --centralized_critic", {"critic_only_keys": keys})
+    return config, family, info
