@@ -77,7 +77,7 @@ SETS: Mapping[str, Mapping[str, Any]] = {
 # name "critic" is for the critic beside any other.
 ACTOR_GROUPS: Mapping[str, Collection[str]] = {
     "privileged_state": ("state",),  # MuJoCo Playground
-    "states": ("obs",),  # Isaac Gym
+    "states": ("obs",),  # rl_games
 }
 # Groups that simulators have for a teacher, a critic or a bonus, not for the policy that is used in the end.
 PRIVILEGED_GROUPS = frozenset({"teacher", "privileged", "privileged_obs", "privileged_state", "rnd_state"})

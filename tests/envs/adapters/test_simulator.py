@@ -1,8 +1,10 @@
 """What the adapter of batched simulators reads and refuses. Whether rewards and ends are right is checked in
 tests/envs/test_ledger.py, and with real packages in tests/conformance/simulators."""
 
+import itertools
 import logging
 import sys
+import textwrap
 import types
 
 import gymnasium as gym
@@ -21,6 +23,7 @@ from sample_factory.envs.env_info import FEW_COPIES, env_info, probe_env_info
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.envs.family_flags import device_of_env
 from sample_factory.envs.protocol import EnvConfig, EnvContractError, EnvRaised
+from sample_factory.envs.simulator import Simulator
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.launch.arrangement import arrange
 from sample_factory.launch.checks import check_simulator
@@ -106,6 +109,16 @@ def test_tensors_are_found_in_mappings_and_tuples():
     assert to_env(actions, device_of(np.zeros(1))) is actions
     on_device = to_env(actions, device_of(values))
     assert on_device["x"].dtype == torch.float32 and on_device["y"][0].dtype == torch.int64
+
+
+def test_the_example_of_the_contract_is_a_simulator():
+    _, _, example = Simulator.__doc__.partition("class Waiting:")
+    lines = ["class Waiting:", *itertools.takewhile(lambda line: "**" not in line, example.splitlines()[1:])]
+    names = {"torch": torch, "spaces": spaces, "AutoresetMode": AutoresetMode}
+    exec(textwrap.dedent("\n".join([f"        {lines[0]}", *lines[1:]])), names)
+    seen, results = drive(adapt(names["Waiting"]()), [0] * 101)
+    assert seen[99]["obs"].tolist() == [[99]] * 64 and results[99].truncated.all()
+    assert (seen[101]["obs"] == 1).all() and not results[100].truncated.any()
 
 
 class WithCritic(TorchCrowd):
@@ -403,7 +416,7 @@ def test_agents_are_inactive_where_the_infos_say_so_in_any_step():
     assert result.active.tolist() == [True, False, True] and not result.terminated.any()
 
 
-class ManiSkill(gym.vector.VectorEnv):
+class OfTorch(gym.vector.VectorEnv):
     """A VectorEnv of torch, with the infos of ended episodes in tensors."""
 
     metadata = SAME_STEP
@@ -431,7 +444,7 @@ class ManiSkill(gym.vector.VectorEnv):
 
 
 def test_tensors_in_the_infos_of_a_vector_env_are_split():
-    env = adapt(ManiSkill())
+    env = adapt(OfTorch())
     _, (result,) = drive(env, [0])
     assert result.end_infos == {0: {"true_objective": 61.0}} and is_simulator(env.env)
 
