@@ -125,3 +125,11 @@ def test_the_docstring_of_a_public_name_has_an_example_that_is_python(name):
     text = inspect.getdoc(getattr(sample_factory, name)).partition("For example")[2]
     code = re.findall(r"\n\n((?:    .*\n|\n)+)", f"{text}\n") or re.findall(r"`([^`]+\))`", text)
     ast.parse(textwrap.dedent(code[0]))
+
+
+@pytest.mark.parametrize("name", sorted(set(sample_factory.__all__) - {"__version__"}))
+def test_the_docstring_of_a_public_function_describes_each_parameter(name):
+    value = getattr(sample_factory, name)
+    parameters = inspect.signature(value).parameters if inspect.isfunction(value) else ()
+    described = re.findall(r"(?m)^    \**(\w+): [A-Z\"]", inspect.getdoc(value).partition("\nArgs:\n")[2])
+    assert set(parameters) <= set(described)

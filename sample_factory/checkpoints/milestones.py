@@ -136,7 +136,7 @@ class MilestoneSchedule:
         self._is_overdue = True
 
     def is_due(self, env_frames: int) -> bool:
-        """Returns whether to save a milestone now. env_frames: trained on so far."""
+        """Returns whether to save a milestone now. env_frames: number of frames trained on so far."""
         self._is_overdue |= self._time_is_due()
         is_wanted = self._is_overdue or self._multiple_of(env_frames) > self._multiple
         return is_wanted and self._now() >= self._not_before

@@ -32,10 +32,11 @@ POLL_SECONDS = 0.5
 
 
 class Row:
-    """A job, its row in the table, and the latest figures of its policy 0.
+    """A job as a row of the table, with the latest figures of its policy 0.
 
-    note: e.g. why it has failed. is_cancelled: whether it was asked to stop. seconds: of all its attempts.
-    figures: by tag; nan: not known. target: of --train_for_env_steps; None without a limit.
+    note: e.g. why the job has failed. is_cancelled: whether it was asked to stop. seconds: duration of all
+        its attempts.
+    figures: tag -> value; nan if not known. target: value of --train_for_env_steps; None without a limit.
     """
 
     def __init__(self, job: Job):
@@ -142,7 +143,8 @@ class Board:
 
 
 class Grid:
-    """Runs jobs. rows: of all jobs, in the order in which they were added. board: shows them."""
+    """Runs jobs on a backend. rows: a row for each job, in the order in which they were added. board: prints
+    them."""
 
     def __init__(self, backend: Backend, pause: float):
         """pause: seconds between two starts."""
@@ -191,8 +193,8 @@ class Grid:
             self._backend.stop([row.job.name for row in active])
 
     def _add(self, rows: Sequence[Row]) -> bool:
-        """Skips finished jobs, adopts those that still run, lets the others wait; returns whether there are
-        any."""
+        """Adds rows: skips finished jobs, adopts jobs that still run, lets the others wait; returns whether
+        there are any."""
         for row in rows:
             self.rows.append(row)
             if row.job.is_finished():

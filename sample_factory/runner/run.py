@@ -61,8 +61,8 @@ def open_backend(flags: RunnerFlags, folder: Path) -> Iterator[Backend]:
 
 
 def check_params(job: Job) -> None:
-    """Raises ConfigError if the job's experiment was begun with other parameters of the grid: it would go on
-    with those under a name that now stands for others."""
+    """Raises ConfigError if the job's experiment was begun with other parameters than the grid now has for
+    its name: it would continue with the old ones."""
     if not (job.folder.is_dir() and job.order.exists()):
         return
     try:
@@ -105,7 +105,8 @@ def _run(jobs: Sequence[Job], backend: Backend, folder: Path, flags: GridFlags) 
 
 
 def write_table(path: Path, rows: Sequence[Row]) -> None:
-    """Writes a line for each run: COLUMNS, and the parameters of the grid. reward: of the last episodes."""
+    """Writes a CSV with a line for each run: COLUMNS, and the parameters of the grid. The reward is the mean
+    of the last episodes."""
     params = [name for row in rows for name in row.job.params]
     with new_file(path, newline="") as file:
         writer = csv.DictWriter(file, list(dict.fromkeys([*COLUMNS, *params])))
@@ -128,7 +129,7 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
 
 
 def typed_params(params: Mapping[str, Any]) -> list[str]:
-    """Returns e.g. ["learning_rate=0.001"]."""
+    """Returns parameters as texts, e.g. ["learning_rate=0.001"]."""
     return [f"{name}={as_typed(value)}" for name, value in params.items()]
 
 

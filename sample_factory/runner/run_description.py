@@ -29,7 +29,7 @@ Params = Mapping[str, Any]
 
 
 class ParamList:
-    """Combinations of parameters, one by one."""
+    """Combinations of parameters, listed one by one."""
 
     def __init__(self, combinations: Iterable[Params]):
         self.combinations = list(combinations)
@@ -137,7 +137,8 @@ class RunDescription:
             yield Job(command, folder / name, files, experiment.env_vars, params)
 
     def _name(self, base_name: str, index: int, params: Params) -> str:
-        """Returns e.g. "03_battle_see_1111_l.rat_0.001". Raises ConfigError if it is too long."""
+        """Returns the name of a run, e.g. "03_battle_see_1111_l.rat_0.001". Raises ConfigError if it is too
+        long."""
         parts = [f"{index:02d}", base_name]
         if self.customize_experiment_name:
             parts += [f"{short}_{as_typed(params[key])}" for key, short in short_names(params).items()]
@@ -169,7 +170,8 @@ def short_names(params: Iterable[str]) -> dict[str, str]:
 
 
 def as_words(flag: str, value: Any) -> list[str]:
-    """Returns a parameter as words of a command line. flag: its name, with the dashes if it has some."""
+    """Returns a parameter as words of a command line. flag: name of the parameter, with dashes if the command
+    has them."""
     if isinstance(value, list | tuple) and flag.startswith("-"):  # a flag takes its values one by one
         return [flag, *map(str, value)]
     return [f"{flag}={as_typed(value)}"]

@@ -66,8 +66,8 @@ def run_search(flags: RunnerFlags) -> int:
 
 
 def write_results(study: "Study", description: SearchDescription, train_dir: Path) -> bool:
-    """Writes CSV, and if a trial is complete BEST and the PICTURES; prints the best trials, and what has been
-    written. Returns whether a trial is complete."""
+    """Writes the CSV file of all trials, and the recipe of the best one and the pictures once a trial is
+    complete; prints the best trials, and what was written. Returns whether a trial is complete."""
     folder = train_dir / description.search_name
     rows = [_row(trial) for trial in study.trials if trial.state.name != "WAITING"]
     columns = [*dict.fromkeys(name for row in rows for name in row if name != NOTE), NOTE]
@@ -90,7 +90,7 @@ def write_results(study: "Study", description: SearchDescription, train_dir: Pat
 
 
 def _row(trial: "FrozenTrial") -> dict[str, Any]:
-    """Returns column -> value of a trial. That of an env is the mean of the tag over the seeds."""
+    """Returns column -> value of a trial. The value of an env is the mean of the tag over the seeds."""
     return {
         "trial": trial.number,
         "state": trial.state.name.lower(),
@@ -102,7 +102,8 @@ def _row(trial: "FrozenTrial") -> dict[str, Any]:
 
 
 def recipe_of(trial: "FrozenTrial", description: SearchDescription, train_dir: Path) -> dict[str, Any]:
-    """Returns the flags of a complete trial for --cfg, without env and seed, and what they have reached."""
+    """Returns the flags of a complete trial as contents of a --cfg file, without env and seed, and what they
+    have reached."""
     run = description.rounds(trial.number, {}, train_dir)[0][0]
     typed = read_json(run.folder / "cfg.json")["cli_args"]
     flags = {**(read_file_of_flags(typed["cfg"]).values if "cfg" in typed else {}), **typed}
@@ -113,7 +114,7 @@ def recipe_of(trial: "FrozenTrial", description: SearchDescription, train_dir: P
 
 
 def draw(study: "Study", folder: Path) -> list[str]:
-    """Draws the PICTURES; returns lines of text about what is written, or why it is not."""
+    """Draws the pictures of a search; returns lines of text about what is written, or why it is not."""
     import optuna
 
     try:

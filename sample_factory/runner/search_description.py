@@ -27,7 +27,8 @@ VALUES = "values"  # of the tag: env -> one for each seed
 
 @dataclass
 class SearchDescription:
-    """A search of the flags with which a command reaches the highest score: the mean over envs and seeds.
+    """Describes a search for the flags with which a command reaches the highest score, the mean over envs and
+    seeds.
 
     search_name: folder in train_dir that holds all runs.
     cmd: the command without the flags that are searched; quoted as in a shell.
@@ -39,7 +40,7 @@ class SearchDescription:
     num_trials: number of trials. For those that have failed, a second start tries others.
     num_reports: number of points in each run at which the trial may be pruned.
     first: trials to begin with, e.g. the present flags; name -> value, with the names that `space` suggests.
-    sampler, pruner: of Optuna; by default TPE, and the median of the trials before.
+    sampler, pruner: Optuna's objects; by default TPE, and the median of the trials before.
     env_vars: environment variables of the runs.
     """
 
@@ -69,7 +70,7 @@ class SearchDescription:
 
     @property
     def objective(self) -> dict[str, Any]:
-        """What the scores of two trials must have in common to be compared; of JSON's types."""
+        """Properties that two searches must share for their scores to be comparable, of JSON's types."""
         ranges = {env: list(map(float, scores)) for env, scores in self.envs.items()}
         return {"envs": ranges, "seeds": list(self.seeds), self.unit: self.budget, "tag": self.tag}
 
@@ -90,7 +91,7 @@ class SearchDescription:
         return [jobs[start : start + len(self.envs)] for start in range(0, len(jobs), len(self.envs))]
 
     def check(self) -> None:
-        """Raises ConfigError."""
+        """Raises ConfigError for values that do not describe a search, and for a faulty command."""
         ranges = self.envs.values()
         faults = {
             "give either frames=... or seconds=...": (self.frames > 0) == (self.seconds > 0),

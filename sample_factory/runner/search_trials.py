@@ -173,7 +173,7 @@ class Search:
         return None
 
     def _end(self, trial: optuna.Trial, state: TrialState, note: str, score: float | None = None) -> None:
-        """Ends a trial in Optuna's study, and prints a line about it. score: of a complete one."""
+        """Ends a trial in Optuna's study, and prints a line about it. score: score of a complete trial."""
         self._num_open -= 1
         trial.set_user_attr(NOTE, note)
         self._study.tell(trial, score, state)

@@ -59,7 +59,7 @@ def find_experiments(folder: Path, masks: Sequence[str]) -> list[Path]:
 
 
 def tensorboard_command(flags: TensorBoardFlags) -> list[str]:
-    """Returns the command. Raises ConfigError if no experiment matches."""
+    """Returns the command that starts TensorBoard. Raises ConfigError if no experiment matches."""
     folder = Path(flags.dir).expanduser()
     where = f"--logdir={folder}"
     found = find_experiments(folder, flags.filters)
