@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import math
+import numbers
 import operator
 import os
 import types
@@ -208,8 +209,8 @@ def _has_text_keys(value: Any) -> bool:
 
 
 def _coerce_scalar(scalar: type, value: Any, key: str, source: str) -> Any:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if scalar is float and is_number and (isinstance(value, float) or abs(value) <= MAX_INT):
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)  # NumPy has further types
+    if scalar is float and is_number and (not isinstance(value, int) or abs(value) <= MAX_INT):
         return float(value)
     if scalar is int and is_number and math.isfinite(value) and value == int(value):
         return int(value)

@@ -76,6 +76,12 @@ def changes_of(sections: Mapping[str, type], saved: Layer, typed: Layer, file: L
     return Resumed(differences(given), differences(untyped))
 
 
+def read_layer(sections: Mapping[str, type], layer: Layer) -> Layer:
+    """Returns the layer with the names and types of the flags, aliases resolved. Raises as `build_config`."""
+    known, rest = _read_layer(layer, _flag_table(sections))
+    return layer._replace(values={**known, **rest})
+
+
 def _read_layer(
     layer: Layer, flag_of: Mapping[str, tuple[type, str]]
 ) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -5,12 +5,10 @@ a file of another account must not decide (`_trusted`), and merges the rest (mer
 """
 
 import argparse
-import contextlib
 import dataclasses
 import functools
 import json
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -29,7 +27,7 @@ from sample_factory.config.experiment_folder import (
 from sample_factory.config.flag_parser import add_flags, envs_as_levels, make_parser, parse_all, parse_known
 from sample_factory.config.flags import ConfigError, Layer, check_values, coerce, shortened
 from sample_factory.config.help import EVERYTHING, command_help, show
-from sample_factory.config.merging import COMMAND_LINE, all_sections, build_config, changes_of
+from sample_factory.config.merging import COMMAND_LINE, all_sections, build_config, changes_of, read_layer
 from sample_factory.config.sections import OWN_FOLDER, RetiredFlags, RunFlags, flat_values
 from sample_factory.config.trust import TRUST, WANDB_RUN_ID, refuse_code, without_foreign_paths
 
@@ -90,27 +88,27 @@ def parse_config(
     resolve_family: Callable[[str], Family],
     command: Command = TRAIN,
     cfg_is_saved: bool = False,
-    changes: Mapping[str, Any] | None = None,
+    keywords: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Turns a command line into a Config.
+    """Turns a command line, or the keywords of a call in Python, into a Config.
 
     Precedence: default of the flag < default by the observation, see observation_defaults.py < default of
     the family < default of the command < default of the algorithm < --cfg file < saved cfg.json < command
     line.
 
-    argv: the flags as typed; `as_arguments` makes them from keywords of Python.
+    argv: the flags as typed.
     resolve_family: returns the family of a full env name.
     command: its own sections are stored in `Config.extra`, its help is printed on --help, and flags that have
         no effect in it are reported.
     cfg_is_saved: the file that --cfg names is the cfg.json of a run, and no recipe.
-    changes: flag -> value that a script for version 2 has set after it has parsed the command line, which
-        count as typed; None: there is no such script.
+    keywords: flag or alias -> value, which count as typed and override `argv`; see `with_names`.
 
     Raises ConfigError. Prints the help and exits with 0 on --help.
     """
     must_exist = command.experiment == "saved"
     argv = envs_as_levels(argv)
-    given = _read_typed_first(argv, changes or {})
+    keywords = keywords or {}
+    given = _read_typed_first(argv, keywords)
     given = given._replace(file=_read_file_of_flags(given, cfg_is_saved))
     if command.experiment != "new":
         given = given._replace(saved=_read_saved(given, must_exist, resolve_family))
@@ -134,7 +132,7 @@ def parse_config(
     given = _trusted(given, family.defaults, sections, command.sections)
 
     flags = _parse_typed(argv, sections)
-    typed, script = Layer(COMMAND_LINE, flags), Layer(SCRIPT, changes or {})
+    typed, script = Layer(COMMAND_LINE, flags), read_layer(sections, Layer(SCRIPT, keywords))
     layers = [*defaults, given.file, given.saved, typed, script]
     is_new = not must_exist and not given.saved.values
     config = build_config(sections, layers, {**flags, **script.values}, is_new and follows)
@@ -145,28 +143,27 @@ def parse_config(
         _refuse_other_unit(resumed, config.monitoring.summaries_use_frameskip)
     config = dataclasses.replace(
         config,
-        argv=tuple(argv),
+        argv=(*argv, *as_arguments(keywords)),
         resumed=resumed,
         is_foreign=given.saved.foreign is not None or given.file.foreign is not None,
-        is_of_script=changes is not None,
         command=command,
     )
     report_without_effect(config)
     return config
 
 
-def named_folder(argv: Sequence[str]) -> Path:
-    """Returns the experiment folder that the command line, or its --cfg file, names. Raises ConfigError."""
-    given = _read_typed_first(argv, {})
+def named_folder(argv: Sequence[str], keywords: Mapping[str, Any]) -> Path:
+    """Returns the experiment folder that flags, or their --cfg file, name. Raises ConfigError."""
+    given = _read_typed_first(argv, keywords)
     named = {**_read_file_of_flags(given, cfg_is_saved=False).values, **given.first}
     return experiment_folder(folder_flags(named))
 
 
-def _read_typed_first(argv: Sequence[str], changes: Mapping[str, Any]) -> _Given:
+def _read_typed_first(argv: Sequence[str], keywords: Mapping[str, Any]) -> _Given:
     """Returns the typed flags that decide which files are read and which other flags exist."""
-    of_run = {name: value for name, value in changes.items() if name in flat_values(RunFlags())}
+    of_run = {name: value for name, value in keywords.items() if name in flat_values(RunFlags())}
     first = {**_parse_first(argv), **coerce(RunFlags, of_run, SCRIPT)}
-    typed = {word[2:].partition("=")[0] for word in argv if word.startswith("--")} | changes.keys()
+    typed = {word[2:].partition("=")[0] for word in argv if word.startswith("--")} | keywords.keys()
     return _Given(first, typed, Layer("", {}), Layer(SAVED, {}))
 
 
@@ -334,10 +331,6 @@ def with_flags(config: Config, argv: Sequence[str], resolve_family: Callable[[st
     return changed
 
 
-# A command, in which flags keep their dashes; or the dashes of a flag.
-_COMMAND_OR_FLAG = re.compile(r"(python -m [^;,()]*)|--(?!help)(?=[a-z])")
-
-
 def as_arguments(keywords: Mapping[str, Any]) -> list[str]:
     """Returns keyword arguments of a Python function as command-line arguments; None is left out.
 
@@ -352,14 +345,3 @@ def as_arguments(keywords: Mapping[str, Any]) -> list[str]:
         elif value is not None:
             arguments.append(f"--{name}={value}")
     return arguments
-
-
-@contextlib.contextmanager
-def in_words_of_python() -> Iterator[None]:
-    """Decorates functions of keywords: a ConfigError has "gamma=2" in place of "--gamma=2"."""
-    try:
-        yield
-    except ConfigError as error:
-        text = str(error).replace("unknown flag --", "unknown keyword ")
-        text = text.replace("(--help=all", "(python -m sample_factory.train --help=all")
-        raise ConfigError(_COMMAND_OR_FLAG.sub(lambda match: match[1] or "", text)) from None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sample_factory.config.command import TRAIN
 from sample_factory.config.config import Config
-from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
+from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.launch.command_line import main_of
@@ -54,7 +54,6 @@ class CheckReport(NamedTuple):
         return "\n".join([self.env, *(f"  {row}" for row in rows)])
 
 
-@in_words_of_python()
 def check_env(env: str | Callable[..., Any] | Any, **flags: Any) -> CheckReport:
     """Plays an env for a few hundred steps with random actions, and reports what a training would see.
 
@@ -78,12 +77,11 @@ def check_env(env: str | Callable[..., Any] | Any, **flags: Any) -> CheckReport:
         print(report.lines["ends"], report.faults)
     """
     if isinstance(env, str) or callable(env):
-        config = parse_config(as_arguments(with_names({"env": env, **flags})), resolve_family, COMMAND)
+        config = parse_config([], resolve_family, COMMAND, keywords=with_names({"env": env, **flags}))
         return check(config, resolve_family(config.env_name))
     family = EnvFamily(name_of(env), lambda: env, None, {}, follows_observation=True)
-    config = parse_config(
-        as_arguments({**with_names(flags), "env": family.env_name}), lambda _: family, COMMAND
-    )
+    keywords = {**with_names(flags), "env": family.env_name}
+    config = parse_config([], lambda _: family, COMMAND, keywords=keywords)
     return check(config, family, is_made=True)
 
 

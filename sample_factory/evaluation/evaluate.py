@@ -7,7 +7,7 @@ from typing import Any
 from sample_factory.config.command import FILMS, PLAYS_IN_PARALLEL, counts_episodes
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
+from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.evaluation.policy_choice import LATEST, flags_of_call, measured_policies
 from sample_factory.evaluation.result_files import ResultFlags, level_matrix, write_results
@@ -73,7 +73,6 @@ EVAL = PLAYS_IN_PARALLEL.but(
 )
 
 
-@in_words_of_python()
 def evaluate(
     experiment: str | os.PathLike[str],
     train_dir: str | os.PathLike[str] | None = None,
@@ -126,8 +125,7 @@ def evaluate(
         "eval_episodes": num_episodes,
         **flags,
     }
-    arguments = as_arguments(with_names(keywords))
-    config = parse_config(arguments, resolve_trained_family, EVAL)
+    config = parse_config([], resolve_trained_family, EVAL, keywords=with_names(keywords))
     family = resolve_family(config.env_name)
     evaluations = list(measure_checkpoints(config, family, keeps_process=True))
     if not evaluations:

@@ -12,7 +12,7 @@ import torch
 from sample_factory.config.command import PLAYS
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
+from sample_factory.config.parsing import parse_config
 from sample_factory.envs.contract import check_observation
 from sample_factory.envs.env_family import EnvFamily, UnknownEnvError
 from sample_factory.envs.env_info import OwnSpaces, probe_own_spaces
@@ -218,7 +218,6 @@ def _explains_misfit(
         raise ValueError(text) from None
 
 
-@in_words_of_python()
 def load_policy(
     experiment: str | os.PathLike[str],
     train_dir: str | os.PathLike[str] | None = None,
@@ -268,7 +267,7 @@ def load_policy(
     resolve = resolve_trained_family if needs_env else _family_or_none
     keywords = {**named, "eval_deterministic": deterministic, **flags}
     command = LOAD_POLICY.but(experiment="new") if "cfg" in named else LOAD_POLICY
-    config = parse_config(as_arguments(with_names(keywords)), resolve, command, cfg_is_saved=True)
+    config = parse_config([], resolve, command, True, with_names(keywords))
     (choice,) = chosen_policies(config)
     find_checkpoint(config, choice)  # raises, before an env is made
     family = resolve(config.env_name)

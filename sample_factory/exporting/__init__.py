@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sample_factory.config.command import FILMS, PLAYS, counts_episodes
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
-from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
+from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_trained_family
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.evaluation.policy_choice import LATEST, flags_of_call
@@ -85,7 +85,6 @@ EXPORT = PLAYS.but(
 )
 
 
-@in_words_of_python()
 def export_onnx(
     experiment: str | os.PathLike[str],
     path: str | os.PathLike[str] | None = None,
@@ -131,8 +130,7 @@ def export_onnx(
         "export_value": value,
         **flags,
     }
-    argv = as_arguments(with_names(keywords))
-    config = parse_config(argv, resolve_trained_family, EXPORT)
+    config = parse_config([], resolve_trained_family, EXPORT, keywords=with_names(keywords))
     _check(config)
     from sample_factory.exporting.export_policies import export_policies  # loads torch and onnx
 

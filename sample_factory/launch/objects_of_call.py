@@ -8,6 +8,8 @@ Objects of several calls may have one name, such as lambda: later calls for an e
 
 import functools
 import itertools
+import json
+import os
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +18,7 @@ from typing import Any
 
 from sample_factory.config.algorithms import register_algorithm
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.parsing import as_arguments, named_folder
+from sample_factory.config.parsing import named_folder
 from sample_factory.envs.env_registry import gym_name_of, register_env
 from sample_factory.mainloop.observer import register_observer
 from sample_factory.models.network_registry import ACTOR_CRITIC, CORE, DECODER, ENCODER, register
@@ -46,8 +48,8 @@ def keep_objects(folder: Path, keywords: Mapping[str, Any]) -> None:
 
 
 def with_names(keywords: Mapping[str, Any], argv: Sequence[str] = (), trains: bool = False) -> dict[str, Any]:
-    """Returns the keyword arguments of a call, with names in place of what they name, and registers it; also
-    what earlier calls have given for the same experiment.
+    """Returns the keyword arguments of a call as `parse_config` takes them: without those that are None, and
+    with names in place of objects, which it registers; also what earlier calls have given for the experiment.
 
     env: a class of envs or a function that makes one, as `register_env` has it, or an id of Gymnasium
         without `gym_`; or a list of names, see --env.
@@ -59,9 +61,10 @@ def with_names(keywords: Mapping[str, Any], argv: Sequence[str] = (), trains: bo
     Raises ConfigError for an env that is made already, and for flags that name no folder.
     """
     named, given = _named(keywords)
+    named = {name: _plain(value) for name, value in named.items() if value is not None}
     if not (given or _OF_TRAININGS or _OF_OTHERS):
         return named
-    folder = named_folder([*as_arguments(named), *argv])
+    folder = named_folder(argv, named)
     if given and not trains:
         _OF_OTHERS.setdefault(folder, {}).update(given)
     earlier = {**_OF_OTHERS.get(folder, {}), **_OF_TRAININGS.get(folder, {})}
@@ -78,7 +81,7 @@ def _named(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Objects]:
     named = dict(keywords)
     given: Objects = {}
     env = keywords.get("env")
-    has_names = isinstance(env, list | tuple) and all(isinstance(one, str) for one in env)
+    has_names = isinstance(env, list | tuple) and bool(env) and all(isinstance(one, str) for one in env)
     for flag, value in keywords.items():
         is_one = flag != "observers" and not (flag == "env" and has_names)
         if flag in REGISTER and is_one and _is_object(value):
@@ -87,7 +90,10 @@ def _named(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Objects]:
     if isinstance(env, str):
         named["env"] = gym_name_of(env)
     elif env is not None and has_names:
-        named["env"] = list(map(gym_name_of, env))
+        if "levels" in keywords:
+            raise ConfigError(f"env={env}: several envs are levels; leave levels out")
+        names = list(map(gym_name_of, env))
+        named |= {"env": names[0], "levels": names if len(names) > 1 else None}
     elif env is not None and not callable(env):
         raise ConfigError(
             f"env is a {type(env).__name__} that is made already, and each process makes its own: give the "
@@ -100,6 +106,15 @@ def _named(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Objects]:
         both = zip(named["observers"], one_by_one)
         given |= {("observers", name): value for name, value in both if _is_object(value)}
     return named, given
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value of Python as a flag has it: paths are texts, and dicts JSON, as in --env_kwargs."""
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    if isinstance(value, Mapping):
+        return json.dumps(value)
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _is_object(value: Any) -> bool:

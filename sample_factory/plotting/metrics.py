@@ -26,7 +26,6 @@ from sample_factory.config.experiment_folder import (
     saved_path,
 )
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.parsing import in_words_of_python
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS, RunFlags, flat_values
 from sample_factory.monitoring.policy_progress import TAGS, tag_of
 from sample_factory.runtime.failures import one_line
@@ -141,7 +140,6 @@ def read_policies(folder: Path) -> tuple[dict[str, Any], list[dict[str, Curve]]]
     return values, [_read_curves(folder, index, values, version) for index in range(values["num_policies"])]
 
 
-@in_words_of_python()
 def read_metrics(
     experiment: str | os.PathLike[str],
     train_dir: str | os.PathLike[str] | None = None,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sample_factory.config.config import Config
-from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
+from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.evaluation.during_training import Evaluations
 from sample_factory.evaluation.measurement import plan_evaluation
@@ -42,7 +42,6 @@ from sample_factory.runtime.supervisor import StopRequested, StopSignals
 INGEST = "sample_factory.cluster.ingest:Ingest"  # a name, because it imports Ray
 
 
-@in_words_of_python()
 def run(
     env: str | Callable[..., Any] | None = None, experiment: str | None = None, **flags: Any
 ) -> RunResult:
@@ -85,7 +84,7 @@ def run(
     resolve = resolve_family if "env" in keywords else resolve_trained_family
     with restored_logging():
         setup_logging("main")
-        config = parse_config(as_arguments(with_names(keywords, trains=True)), resolve)
+        config = parse_config([], resolve, keywords=with_names(keywords, trains=True))
         keep_objects(config.experiment_dir, keywords)
         with shared_imports(config):
             result = train_config(config, keeps_process=True)

@@ -268,7 +268,8 @@ def config_of(cfg: Any, function: str, evaluation: bool) -> Config:
     extend_family(cfg.env, joined(own, flags), defaults)
     command = ENJOY._replace(sections={"hub": EnjoyHubFlags}) if evaluation else TRAIN
     command = command._replace(instead={})  # scripts share flags between commands
-    return parse_config(argv, family_of_script, command, changes=changed)
+    config = parse_config(argv, family_of_script, command, keywords=changed)
+    return dataclasses.replace(config, argv=tuple(argv), is_of_script=True)
 
 
 def config_of_values(cfg: Any) -> Config:

@@ -154,7 +154,9 @@ def test_a_flag_that_has_a_counterpart_in_the_command_is_an_error_that_names_it(
 
 def test_functions_of_python_follow_the_same_rule(tmp_path, caplog):
     parse(f"--train_dir={tmp_path}", "--experiment=a").save()
-    with pytest.raises(ConfigError, match="^max_num_episodes=3 has no effect in eval: write eval_episodes"):
+    with pytest.raises(
+        ConfigError, match="^--max_num_episodes=3 has no effect in eval: write --eval_episodes"
+    ):
         sample_factory.evaluate("a", tmp_path, max_num_episodes=3)
     with pytest.raises(ConfigError, match="checkpoint"):  # there is none
         sample_factory.load_policy("a", tmp_path, batch_size=64, levels=["length=1"])

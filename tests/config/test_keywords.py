@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
+from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.launch.objects_of_call import with_names
 
 
 @pytest.fixture
 def parse(tmp_path):
     def call(*argv, **keywords):
         given = {"env": "gym_FrozenLake-v1", "train_dir": tmp_path, **keywords}
-        return parse_config([*argv, *as_arguments(given)], resolve_family)
+        return parse_config(argv, resolve_family, keywords=with_names(given))
 
     return call
 
@@ -47,10 +48,29 @@ def test_keywords_are_typed_flags_which_override_arguments_and_are_written_as_a_
     assert again.flat() == config.flat()
 
 
-def test_errors_name_keywords_without_dashes_but_commands_with_them():
-    with pytest.raises(ConfigError) as refused, in_words_of_python():
-        raise ConfigError("--gamma=2: at most 1; see python -m sample_factory.train --help=all, or --cfg")
-    assert str(refused.value) == "gamma=2: at most 1; see python -m sample_factory.train --help=all, or cfg"
+@pytest.mark.parametrize(
+    ("name", "value", "parts"),
+    [
+        ("gama", 0.5, ["unknown flag gama", "did you mean gamma?"]),
+        ("gamma", 3, ["gamma=3", "at most 1"]),
+        ("gamma", "high", ["gamma = 'high'", "float"]),
+        ("num_workers", [1, 2], ["num_workers = (1, 2)", "int"]),
+        ("rnn_size", np.float32(0.5), ["hidden_size", "int"]),
+        ("seed", True, ["seed = True", "int"]),
+        ("env", ["gym_CartPole-v1", 3], ["env", "list"]),
+    ],
+)
+def test_a_wrong_keyword_is_refused_by_its_name(parse, name, value, parts):
+    with pytest.raises(ConfigError) as refused:
+        parse(**{name: value})
+    assert [part for part in parts if part not in str(refused.value)] == []
+
+
+def test_several_envs_are_levels(parse):
+    config = parse(env=["CartPole-v1", "Acrobot-v1"])
+    assert (config.env_name, config.env.levels) == ("gym_CartPole-v1", ("gym_CartPole-v1", "gym_Acrobot-v1"))
+    with pytest.raises(ConfigError, match="leave levels out"):
+        parse(env=["CartPole-v1", "Acrobot-v1"], levels=["CartPole-v1"])
 
 
 def test_cfg_reads_and_sets_flags_by_item_and_by_the_names_of_version_2(parse):

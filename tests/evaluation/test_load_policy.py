@@ -195,7 +195,7 @@ def test_what_is_missing_is_named(saved_experiment, tmp_path, function):
         (("tiny", tmp_path), {"checkpoint": "milestone:3"}, "milestone:3"),
         (("tiny", tmp_path), {"checkpoint": "best"}, "checkpoint best"),
         (("tiny", tmp_path), {"policy_index": 2}, "policy_index may be 0"),
-        (("tiny", tmp_path), {"gama": 0.5}, "unknown keyword gama"),
+        (("tiny", tmp_path), {"gama": 0.5}, "unknown flag gama"),
         (("tiny.pth",), {}, "there is no checkpoint"),
     ]:
         with pytest.raises(ConfigError, match=message):

@@ -7,7 +7,7 @@ import pytest
 
 from sample_factory.config.algorithms import registered_algorithm
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.parsing import as_arguments, named_folder
+from sample_factory.config.parsing import named_folder
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.launch import objects_of_call
@@ -66,7 +66,7 @@ def test_parts_and_observers_may_be_objects_of_the_call():
     encoder = functools.partial(dict, a=1)
     watcher = Watcher()
     named = with_names({"encoder_custom": encoder, "observers": [watcher, "pkg.module:Other"]})
-    assert named["observers"] == ["Watcher", "pkg.module:Other"]
+    assert named["observers"] == ("Watcher", "pkg.module:Other")
     assert resolve_factory(ENCODER, named["encoder_custom"]) is encoder
     assert selected_observers(("Watcher",)) == {"Watcher": watcher}
     assert "Watcher" not in selected_observers(()), "the next run has not asked for it"
@@ -76,17 +76,17 @@ def test_each_observer_of_a_call_has_a_name_of_its_own():
     first, second, third = Watcher(), Watcher(), Watcher()
     given = [first, "Watcher_2", second, lambda: first, lambda: second, third]
     names = with_names({"observers": given})["observers"]
-    assert names == ["Watcher", "Watcher_2", "Watcher_3", "lambda", "lambda_2", "Watcher_4"]
+    assert names == ("Watcher", "Watcher_2", "Watcher_3", "lambda", "lambda_2", "Watcher_4")
     own = [name for name in names if name != "Watcher_2"]
     factories = [factory for factory in given if factory != "Watcher_2"]
     assert list(selected_observers(tuple(own)).values()) == factories
-    assert with_names({"observers": second})["observers"] == ["Watcher"], "a call has names of its own"
+    assert with_names({"observers": second})["observers"] == ("Watcher",), "a call has names of its own"
 
 
 def trained(keywords):
     """Returns the names in a call that trains, whose flags were accepted."""
     named = with_names(keywords, trains=True)
-    keep_objects(named_folder(as_arguments(named)), keywords)
+    keep_objects(named_folder([], named), keywords)
     return named
 
 
@@ -123,7 +123,7 @@ def test_later_calls_for_an_experiment_find_its_own_object_whatever_others_have_
         keywords = {"experiment": experiment, "train_dir": str(tmp_path / root), flag: value}
         names.add(str(trained(keywords)[flag]))
     assert len(names) == 1, "cfg.json of each has the plain name"
-    name = names.pop().strip("[']")
+    name = names.pop().strip("()',")
     for order in itertools.permutations(folders):
         for experiment, root in order:
             flags = [f"--experiment={experiment}", f"--train_dir={tmp_path / root}"]
