@@ -29,7 +29,7 @@ def wait_ready(child: Child, seconds: float) -> None:
     if not eventually(lambda: child.ready or child.failure is not None, seconds):
         raise TimeoutError(f"{child.name} is not ready after {seconds:g} s")
     if not child.ready:
-        raise child.error
+        raise child.failure
 
 
 def is_alive(process: psutil.Process | int) -> bool:

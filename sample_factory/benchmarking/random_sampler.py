@@ -145,7 +145,7 @@ def sample(config: Config) -> list[str]:
     writing it to --figures_file.
 
     Returns lines with the frames and the speed of each worker and of all, since every env was ready. A frame
-    counts once for each agent. Raises ConfigError and ChildFailed.
+    counts once for each agent. Raises ConfigError and Failure.
     """
     # Imported here: launch.checks loads Gymnasium, which takes time, and the help does not need it.
     from sample_factory.launch.checks import check_workers
@@ -223,7 +223,7 @@ def _watch(
     config: Config,
     write: Callable[[float, int, float | None], None],
 ) -> None:
-    """Starts the measurement, and returns when it is over. Raises ChildFailed."""
+    """Starts the measurement, and returns when it is over. Raises Failure."""
     flags: RandomSamplerFlags = config.extra["random_sampler"]
     is_due = Every(config.monitoring.status_interval)
     started = reported_at = time.monotonic()

@@ -29,8 +29,8 @@ from sample_factory.launch.processes import ProcessRun
 from sample_factory.launch.resources import allocate
 from sample_factory.mainloop.main_loop import Loop, Resources
 from sample_factory.runtime import cpu
-from sample_factory.runtime.failures import ChildFailed, Explained
-from sample_factory.runtime.log import setup_logging
+from sample_factory.runtime.failures import Explained, Failure
+from sample_factory.runtime.log import log, setup_logging
 from sample_factory.runtime.supervisor import StopSignals
 
 MAX_TRAJECTORIES = 64  # of a policy in one answer
@@ -80,7 +80,7 @@ class Node:
         self._tickets: dict[int, list[int]] = {policy_id: [] for policy_id in range(num_policies)}
         self._threads = ThreadPoolExecutor(THREADS)
         self._loop = NodeLoop(self._resources)
-        self._failures: Sequence[BaseException] | None = None  # once the workers have ended
+        self._failures: Sequence[Failure] | None = None  # once the workers have ended
         self._supervisor = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
         self._supervisor.start()
 
@@ -89,7 +89,9 @@ class Node:
         try:
             self._failures = ProcessRun(self._plan, self._resources).run(self._loop, StopSignals())
         except BaseException as error:  # `pull` raises it
-            self._failures = [error]
+            self._failures = [Failure.of(error, "supervisor")]
+        for failure in self._failures:
+            log.error("%s\n%s", failure, failure.traceback)
 
     def update(self, weights: Mapping[int, tuple[Stamp, Any]]) -> None:
         """Publishes new weights to the policy workers of this node, as soon as they have arrived. Meanwhile,
@@ -117,9 +119,7 @@ class Node:
 
     def _raise_failure(self) -> None:
         if self._failures:
-            first = self._failures[0]
-            name = "" if isinstance(first, ChildFailed) else f"{type(first).__name__}: "
-            raise NodeFailed(f"{name}{first}") from first
+            raise NodeFailed(str(self._failures[0])) from self._failures[0]
 
     def _wait_for_trajectories(self) -> None:
         """Waits until there are enough trajectories for a message: for GATHER_SECONDS at most if there is at

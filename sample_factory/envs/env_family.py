@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 from sample_factory.envs.family_flags import FLAG_OF_PARAMETER, device_of_env
 from sample_factory.envs.gym_registrations import GymRegistrations
 from sample_factory.envs.headless import prepare_sdl
-from sample_factory.envs.protocol import EnvConfig, EnvError, MultiAgentEnv
+from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
 from sample_factory.envs.v1_registration import joined
-from sample_factory.runtime.failures import ConfigError, PermanentFailure
+from sample_factory.runtime.failures import ConfigError
 
 MakeEnv = Callable[..., Any]
 Levels = Mapping[str, Mapping[str, Any]]  # by name, the values of each level
@@ -41,7 +41,7 @@ class FamilyMetrics(Protocol):
         """Called when the policy has taken over other weights: discards what has been collected."""
 
 
-class UnknownEnvError(EnvError, PermanentFailure, ConfigError):
+class UnknownEnvError(ConfigError):
     """The env's name begins with no registered prefix, or the family has no env of that name."""
 
 

@@ -35,7 +35,6 @@ from sample_factory.envs.protocol import (
     NO_END_INFOS,
     EnvConfig,
     EnvContractError,
-    EnvError,
     MultiAgentEnv,
     ObservationRows,
     StepResult,
@@ -46,6 +45,7 @@ from sample_factory.envs.wrappers.frame_stack import ActionRepeat, stack_frames
 from sample_factory.envs.wrappers.level_switch import LevelSwitch
 from sample_factory.runtime.child import run_in_child
 from sample_factory.runtime.child_side import ChildContext
+from sample_factory.runtime.failures import Failure
 from sample_factory.runtime.log import log
 from sample_factory.spaces.actions import ACTION_MASK, action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds
@@ -178,7 +178,7 @@ def make_adapted_env(
     """Makes an env of the family and adapts it; stacks its images if --env_framestack says so, and lets it
     play the levels of --levels. Runs in the process that will step the env.
 
-    Raises EnvError if that is not possible, and ConfigError for wrong levels.
+    Raises Failure if that is not possible, and ConfigError for wrong levels.
     """
     levels = find_levels(family, cfg)
     if levels:
@@ -192,11 +192,13 @@ def make_adapted_env(
 def make_level(
     family: EnvFamily, cfg: Any, env_config: EnvConfig, render_mode: str | None, level: Level
 ) -> MultiAgentEnv:
-    """Makes an env of one level, adapted. Raises EnvError and ConfigError, with the name of the level."""
+    """Makes an env of one level, adapted. Raises Failure and ConfigError, with the name of the level."""
     try:
         return _make_adapted(*at_level(family, cfg, level), env_config, render_mode)
-    except (EnvError, ConfigError) as error:
-        raise type(error)(f"level {level.name}: {error}") from error
+    except Failure as failure:
+        raise Failure.of(failure, f"level {level.name}", str(failure)) from failure
+    except ConfigError as error:
+        raise ConfigError(f"level {level.name}: {error}") from error
 
 
 def _make_adapted(
@@ -210,7 +212,8 @@ def _make_adapted(
             adapted = ActionRepeat(adapted, family.action_repeat, cfg.env_frameskip or 1)
         adapted = stack_frames(adapted, cfg.env_framestack)
     except (TypeError, ValueError) as error:  # no env, or one with a space that is not supported
-        raise EnvContractError(f"env {family.env_name!r}: {error}") from None
+        text = " ".join(str(error).split())
+        raise Failure.of(error, f"env {family.env_name!r}", text, permanent=True) from None
     return adapted
 
 
@@ -230,7 +233,7 @@ class EnvProbe:
         context.cleanup.callback(self._close)
 
     def run(self) -> Any:
-        """Tries the env out, and returns its EnvInfo. Raises EnvError for whatever is wrong with the env."""
+        """Tries the env out, and returns its EnvInfo. Raises Failure for whatever is wrong with the env."""
         env, name = self._env, self._family.env_name
         with named_faults(name, "make"):
             info = self._with_all_copies(env_info(env, self._cfg))
@@ -247,17 +250,16 @@ class EnvProbe:
 
     def _with_levels(self, info: EnvInfo, kinds: AgentKinds) -> EnvInfo:
         """Returns the EnvInfo with the names of all levels, after making an env of each further level, one at
-        a time. Raises EnvError for a level that cannot be made, or has other spaces than the first."""
+        a time. Raises Failure for a level that cannot be made, or has other spaces than the first."""
         levels = find_levels(self._family, self._few_cfg)
         limit = info.max_episode_steps
         for level in levels[1:]:
             self._close()
             self._env = make_level(self._family, self._few_cfg, EnvConfig(0, 0, 0), None, level)
             if not same_layout(self._env.kinds, kinds):
-                raise EnvContractError(
-                    f"level {levels[0].name} has {kinds}, and level {level.name} has {self._env.kinds}; all "
-                    "levels of a run should have the same spaces and agents"
-                )
+                text = f"level {levels[0].name} has {kinds}, and level {level.name} has {self._env.kinds}"
+                advice = "all levels of a run should have the same spaces and agents"
+                raise Failure(f"env {self._family.env_name!r}", f"{text}; {advice}", permanent=True)
             if max_episode_steps(self._env.env) != limit:
                 info = info._replace(max_episode_steps=None)
         return info._replace(levels=tuple(level.name for level in levels))
@@ -295,7 +297,7 @@ class _SpacesProbe(EnvProbe):
 def probe_env_info(family: EnvFamily, cfg: Any) -> EnvInfo:
     """In the parent: makes an env of the family in a child process, tries it out, and returns its EnvInfo.
 
-    Raises ChildFailed with the child's traceback.
+    Raises Failure with the child's traceback.
     """
     info: EnvInfo = _run_probe(EnvProbe, family, cfg)
     return info
@@ -304,7 +306,7 @@ def probe_env_info(family: EnvFamily, cfg: Any) -> EnvInfo:
 def probe_own_spaces(family: EnvFamily, cfg: Any, policy_id: int) -> OwnSpaces:
     """In the parent: makes an env in a child process; returns the spaces of the agents that a policy plays.
 
-    With K kinds of agents, policy p plays kind p % K. Raises ChildFailed.
+    With K kinds of agents, policy p plays kind p % K. Raises Failure.
     """
     spaces: list[OwnSpaces] = _run_probe(_SpacesProbe, family, cfg)
     return spaces[policy_id % len(spaces)]
@@ -312,7 +314,7 @@ def probe_own_spaces(family: EnvFamily, cfg: Any, policy_id: int) -> OwnSpaces:
 
 def _run_probe(probe: type[EnvProbe], family: EnvFamily, cfg: Any) -> Any:
     timeout = max(PROBE_TIMEOUT_SECONDS, cfg.reset_timeout_seconds)
-    return run_in_child("env_probe", probe, (family, cfg), timeout)
+    return run_in_child(f"env {family.env_name!r}", probe, (family, cfg), timeout)
 
 
 def own_spaces(env: MultiAgentEnv) -> list[OwnSpaces]:
@@ -340,7 +342,7 @@ class RandomStep(NamedTuple):
 
 
 def random_steps(env: MultiAgentEnv, env_name: str) -> Iterator[RandomStep]:
-    """Yields the result of a reset, with the seed 0, and of random steps, without end. Raises EnvError for
+    """Yields the result of a reset, with the seed 0, and of random steps, without end. Raises Failure for
     what an adapter or `check_numbers` finds wrong."""
     rows = ObservationRows.allocate(env.kinds)
     draw_actions = RandomActions(env.kinds, seed=0)
@@ -359,7 +361,7 @@ def random_steps(env: MultiAgentEnv, env_name: str) -> Iterator[RandomStep]:
 
 
 def try_out(env: MultiAgentEnv, env_name: str) -> float:
-    """Resets the env and takes at least one random step. Raises EnvError for whatever is wrong.
+    """Resets the env and takes at least one random step. Raises Failure for whatever is wrong.
 
     Returns the seconds of a step, the first quartile: first steps, and steps on a busy machine, take longer.
     """

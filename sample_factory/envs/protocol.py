@@ -12,7 +12,7 @@ import numpy as np
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.abilities import TrainingInfo, find_abilities
 from sample_factory.runtime.child_side import end_forked_copy, pass_on
-from sample_factory.runtime.failures import Explained, PermanentFailure, one_line
+from sample_factory.runtime.failures import Explained, Failure, one_line
 from sample_factory.spaces.agent_kinds import AgentKinds
 
 Info = Mapping[str, Any]
@@ -33,56 +33,38 @@ COST = "cost"
 SEED_LIMIT = 2**31  # every env accepts seeds below
 
 
-class EnvError(Explained, ValueError):
-    """A fault of an env, which its author or the command line has to mend.
+class EnvContractError(Explained, ValueError):
+    """An env returned something that contradicts its spaces or the API of envs.
 
-    The message is one line that is complete in itself: it names the env, the value and what it should be. It
-    is printed without a traceback.
+    The message says what was returned and what it should be; the Failure that is made of it names the env.
     """
-
-
-class EnvContractError(EnvError, PermanentFailure):
-    """An env returned something that contradicts its spaces or the API of envs."""
-
-
-class EnvRaised(EnvError):
-    """An env raised an exception, which another start may not meet again."""
 
 
 @contextlib.contextmanager
 def named_faults(env_name: str, call: str) -> Iterator[None]:
-    """Turns every exception of an env's code into an EnvError that names the env and the call; in the main
-    process, KeyboardInterrupt and SystemExit pass through, see `pass_on`. Ends copies of the process that the
-    env has forked.
+    """Turns every exception of an env's code but ConfigError into a Failure that names the env and the call;
+    in the main process, KeyboardInterrupt and SystemExit pass through, see `pass_on`. Ends copies of the
+    process that the env has forked.
 
     call: "make", "reset", "step" or "close".
     """
-    pid = os.getpid()
-    try:
-        try:
-            yield
-        except BaseException as error:
-            end_forked_copy(pid, forked_in(call, f"env {env_name!r}"), error)
-            raise
-        end_forked_copy(pid, forked_in(call, f"env {env_name!r}"))
-    except EnvContractError as error:
-        raise EnvContractError(f"env {env_name!r}: {error}") from error
-    except (EnvError, ConfigError):  # complete in themselves
-        raise
-    except BaseException as error:  # any error of a user's env
-        pass_on(error)
-        raise EnvRaised(f"env {env_name!r} raised in {call}: {one_line(error)}") from error
-
-
-def forked_in(call: str, env: str) -> EnvContractError:
-    """Returns what is wrong with an env that has come back from a call in two processes.
-
-    env: names the env in a sentence.
-    """
-    return EnvContractError(
-        f"{env} has forked its process in {call}, and both processes go on; the new one should end by "
-        "os._exit, or be started by subprocess or multiprocessing"
+    pid, where = os.getpid(), f"env {env_name!r}"
+    forked = Failure(
+        where,
+        f"has forked its process in {call}, and both processes go on; the new one should end by os._exit, or "
+        "be started by subprocess or multiprocessing",
+        permanent=True,
     )
+    try:
+        yield
+    except BaseException as error:  # any error of a user's env
+        end_forked_copy(pid, forked, error)
+        if isinstance(error, (Failure, ConfigError)):
+            raise
+        pass_on(error)
+        text = one_line(error) if isinstance(error, Explained) else f"{call} raised {one_line(error)}"
+        raise Failure.of(error, where, text) from error
+    end_forked_copy(pid, forked)
 
 
 @dataclasses.dataclass(slots=True, eq=False)

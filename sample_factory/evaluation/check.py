@@ -12,11 +12,11 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.launch.command_line import main_of
-from sample_factory.launch.exit_codes import DONE, FAILED, describe
+from sample_factory.launch.exit_codes import DONE, FAILED
 from sample_factory.launch.objects_of_call import name_of, with_names
 from sample_factory.models.network_registry import users_parts
 from sample_factory.runtime.child import call_in_child
-from sample_factory.runtime.failures import ChildFailed, Explained, one_line
+from sample_factory.runtime.failures import Explained, one_line
 
 if TYPE_CHECKING:
     from sample_factory.models.policy_spec import PolicySpec
@@ -140,8 +140,6 @@ def check(config: Config, family: EnvFamily, is_made: bool = False) -> CheckRepo
                     f"{parts}: in one call for many steps and in one for each, with resets, in training and "
                     "evaluation mode, and in two networks with the same state_dict"
                 )
-    except ChildFailed as failure:
-        seen.faults["failed"] = describe(failure, family.env_name)
     except (Explained, ImportError) as error:
         seen.faults["failed"] = one_line(error)
     faults = dict.fromkeys(seen.faults.values())  # the trial of the plan finds some of them again

@@ -15,8 +15,8 @@ from sample_factory.envs.adapters.vector_env import VectorEnvAdapter, autoreset_
 from sample_factory.envs.conventions import AUTO, convention_of
 from sample_factory.envs.end_infos import OBJECTIVES, extra_stats
 from sample_factory.envs.env_info import EnvInfo, RandomStep, env_info, own_spaces, random_steps
-from sample_factory.envs.protocol import COST, LEVEL, EnvError, MultiAgentEnv, named_faults
-from sample_factory.runtime.failures import one_line
+from sample_factory.envs.protocol import COST, LEVEL, MultiAgentEnv, named_faults
+from sample_factory.runtime.failures import Failure, one_line
 from sample_factory.sampling.inference.number_reports import SpaceCheck
 from sample_factory.spaces.actions import ACTION_MASK
 
@@ -53,7 +53,7 @@ def play(env_name: str, make: Callable[[], MultiAgentEnv], cfg: Any, closes: boo
         step = next(differing, None)
         alike = f"{len(first) - 1} steps were the same in two envs with the same seed and actions"
         seen.lines["seeds"] = alike if step is None else f"do not repeat: step {step} differs"
-    except (EnvError, ConfigError) as error:
+    except (Failure, ConfigError) as error:
         seen.faults["raised"] = one_line(error)
     return seen
 

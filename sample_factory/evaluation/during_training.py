@@ -169,7 +169,7 @@ class Evaluations(Subscriber):
 
     def _has_ended(self, child: Child) -> bool:
         """Returns whether an evaluation is done or has failed; kills one that is stuck or takes too long."""
-        if child.finished or child.error is not None:
+        if child.finished or child.failure is not None:
             return True
         reason = self._limits.why_stuck(child)
         timeout = self._config.monitoring.eval_timeout_seconds
@@ -183,13 +183,13 @@ class Evaluations(Subscriber):
         snapshot = self._playing
         assert snapshot is not None
         self._playing = self._child = None
-        error = child.error
-        if error is None:
+        failure = child.failure
+        if failure is None:
             child.join(GRACE_SECONDS)
         child.kill()
-        if error is not None:
-            text = f"the evaluation of {_weights(snapshot)} failed; training continues: {error.reason}"
-            self._publish(Incident("failed_evaluations", text, details=error.traceback))
+        if failure is not None:
+            text = f"the evaluation of {_weights(snapshot)} failed; training continues: {failure.message}"
+            self._publish(Incident("failed_evaluations", text, details=failure.traceback))
             return
         self._report(snapshot, child.result, time.monotonic() - self._began)
 

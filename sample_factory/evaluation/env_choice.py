@@ -18,7 +18,7 @@ from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import make_adapted_env, probe_own_spaces
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
-from sample_factory.runtime.failures import ChildFailed, one_line
+from sample_factory.runtime.failures import Failure, one_line
 from sample_factory.runtime.log import log
 
 EVERY_FRAME = "rgb_array_list"  # Gymnasium's name for a render() that returns all pictures since the last one
@@ -108,7 +108,7 @@ def _differences(config: Config, trained: str) -> str:
     try:
         configs = config, with_flags(config, [f"--env={trained}"], resolve_family)
         here, there = (probe_own_spaces(resolve_family(own.env_name), own.namespace(), 0) for own in configs)
-    except (ConfigError, ChildFailed):
+    except (ConfigError, Failure):
         return ""  # without its package or its flags, the env of the training has no known spaces
     texts = []
     for name, *spaces in zip(here._fields, here, there):

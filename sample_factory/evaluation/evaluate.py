@@ -12,9 +12,8 @@ from sample_factory.envs.env_registry import resolve_family, resolve_trained_fam
 from sample_factory.evaluation.policy_choice import LATEST, flags_of_call, measured_policies
 from sample_factory.evaluation.result_files import ResultFlags, level_matrix, write_results
 from sample_factory.evaluation.results import Evaluation, left_to_measure
-from sample_factory.launch.exit_codes import describe
 from sample_factory.launch.objects_of_call import with_names
-from sample_factory.runtime.failures import ChildFailed, describe_exception
+from sample_factory.runtime.failures import Failure
 
 
 def run_eval(config: Config) -> None:
@@ -23,7 +22,7 @@ def run_eval(config: Config) -> None:
     When a checkpoint fails, the files have the results of the checkpoints before it, and the failure.
 
     Raises ConfigError for a missing checkpoint or a file that cannot be written,
-    CheckpointError for an unusable checkpoint, ChildFailed for an env or a process that
+    CheckpointError for an unusable checkpoint, Failure for an env or a process that
     fails.
     """
     # Not at the top of the file: it imports much that --help does not need.
@@ -40,11 +39,8 @@ def run_eval(config: Config) -> None:
             left = left_to_measure(chosen, evaluations)
             failed = left[0]
             print(f"INCOMPLETE: {len(chosen) - len(left)} of {len(chosen)} checkpoints; {failed} failed")
-            reason = describe_exception(error).error
-            if isinstance(error, ChildFailed):
-                reason = describe(error, config.env_name)
             try:
-                write_results(config, evaluations, failed, reason)
+                write_results(config, evaluations, failed, str(Failure.of(error, "")))
             except ConfigError as unwritten:
                 print(f"error: {unwritten}", file=sys.stderr)  # `error` has a line of its own
         raise
@@ -113,7 +109,7 @@ def evaluate(
     Raises:
         ConfigError: There is no such experiment or checkpoint, or a flag is wrong. It is a ValueError.
         CheckpointError: The checkpoint cannot be used.
-        ChildFailed: An env or a process failed; the first line of the message has the reason.
+        Failure: An env or a process failed; the message is one line with the reason.
         KeyboardInterrupt: Ctrl+C was pressed before the first episode had ended, or twice. Otherwise Ctrl+C
             returns the episodes so far (`is_partial`), too many of which are short.
     """

@@ -24,8 +24,7 @@ from sample_factory.evaluation.policy_choice import LATEST, chosen_policies, fin
 from sample_factory.exchange.run_plan import ActionChoice
 from sample_factory.launch.objects_of_call import with_names
 from sample_factory.models.actor_critic import ActorCritic
-from sample_factory.runtime.child import ChildFailed
-from sample_factory.runtime.failures import one_line
+from sample_factory.runtime.failures import Failure, one_line
 from sample_factory.spaces.actions import action_decoder, batch_action_decoder
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import batch_layout, observation_layout, without_entries
@@ -308,6 +307,6 @@ def probe_spaces(config: Config, policy_index: int, advice: str = "") -> OwnSpac
     family = resolve_family(config.env_name)
     try:
         return probe_own_spaces(family, config.namespace(), policy_index)
-    except (ChildFailed, ConfigError) as failure:
+    except (Failure, ConfigError) as failure:
         text = f"env {config.env_name} cannot be made to get its spaces: {one_line(failure)}"
         raise ConfigError(text + advice) from failure

@@ -206,7 +206,7 @@ def run_match(config: Config) -> MatchSeries:
     --serial_mode and --seed, it can be repeated if the env is deterministic.
 
     Raises ConfigError for wrong flags, a missing checkpoint, an env without two teams and a file that cannot
-    be written, CheckpointError for an unusable checkpoint, and ChildFailed when an env or a process fails for
+    be written, CheckpointError for an unusable checkpoint, and Failure when an env or a process fails for
     good.
     """
     contestants = contestants_of(config)

@@ -74,7 +74,7 @@ def measure_checkpoints(
 
     keeps_process: see StopSignals.
     Raises ConfigError when there is no such checkpoint or the env cannot be played, CheckpointError for an
-    unusable checkpoint, and ChildFailed when an env or a process fails for good.
+    unusable checkpoint, and Failure when an env or a process fails for good.
     """
     cpu.raise_open_files_limit()
     chosen = measured_policies(config)
@@ -121,7 +121,7 @@ def plan_measurement(
     """Returns the plan of --eval_episodes episodes in each level, with a policy for each kind of agents. In
     levels, each agent of an env plays equally many.
 
-    around: see EnvPlan. state_size: see `plan_session`. Raises ConfigError and ChildFailed.
+    around: see EnvPlan. state_size: see `plan_session`. Raises ConfigError and Failure.
     """
     check_names(config.model)
     config, _ = with_defaults_for(config, info.kinds, info.is_simulator)
@@ -163,7 +163,7 @@ class Measurement:
         self.session = Session(plan.session, plan.cast, events, progress, context)
 
     def play(self, signals: StopSignals) -> Evaluation:
-        """Plays the episodes; returns the ones that count. Called once. Raises ChildFailed."""
+        """Plays the episodes; returns the ones that count. Called once. Raises Failure."""
         played = self.session.play(signals)
         episodes = without_repeats(played) if self._plan.repeats else played
         num_repeats = len(played) - len(episodes)

@@ -23,8 +23,9 @@ from sample_factory.launch.serial import SerialRun
 from sample_factory.mainloop.main_loop import Loop, Resources
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.monitoring.component_stats import ComponentStats
-from sample_factory.runtime.child import ChildFailed, call_in_child
+from sample_factory.runtime.child import call_in_child
 from sample_factory.runtime.child_side import ChildContext
+from sample_factory.runtime.failures import Failure
 from sample_factory.runtime.supervisor import StopSignals
 
 LOAD_TIMEOUT_SECONDS = 300.0
@@ -65,7 +66,7 @@ class Session:
         """Loads the checkpoints. plan: result of `plan_session` for the cast.
 
         context: gets the heartbeats in serial mode.
-        Raises ConfigError for a missing checkpoint, CheckpointError for an unusable one, and ChildFailed.
+        Raises ConfigError for a missing checkpoint, CheckpointError for an unusable one, and Failure.
         """
         self._is_single = plan.envs.is_single
         self._restore_torch = _restorer_of_torch() if plan.flags.serial_mode else lambda: None
@@ -93,7 +94,7 @@ class Session:
 
         Returns the episodes that count, or the matches, in the same order in each run.
 
-        Raises ChildFailed, ConfigError from `on_end`, and in serial mode what an env or a network raises.
+        Raises Failure, ConfigError from `on_end`, and in serial mode what an env or a network raises.
         """
         try:
             failures = self._run.run(self._loop, signals)
@@ -139,9 +140,9 @@ def _publish(plan: SamplingPlan, cast: Cast, weights: Sequence[PolicyWeights]) -
     elif specs:
         try:
             call_in_child("checkpoint", load_and_publish, args, LOAD_TIMEOUT_SECONDS, from_template=True)
-        except ChildFailed as failure:
+        except Failure as failure:
             if failure.is_a(CheckpointError):
-                raise CheckpointError(failure.message) from None
+                raise CheckpointError(failure.text) from None
             raise
 
 

@@ -104,7 +104,7 @@ def plan_session(
     num_episodes: number of episodes that all agents together play. state_size: floats in the recurrent state
         of an agent, if the caller knows it. around, is_single, reports_matches: see EnvPlan.
 
-    Raises ConfigError or ChildFailed if a network of the user's own cannot be made.
+    Raises ConfigError or Failure if a network of the user's own cannot be made.
     """
     evaluation, sampling = config.evaluation, config.sampling
     config = prepared(config)

@@ -20,7 +20,7 @@ from sample_factory.config.experiment_folder import write_atomically
 from sample_factory.config.flags import ConfigError
 from sample_factory.imitation.data_set import METADATA, open_data_set
 from sample_factory.runtime.clock import Every
-from sample_factory.runtime.failures import PermanentFailure, one_line
+from sample_factory.runtime.failures import Explained, one_line
 from sample_factory.spaces.actions import (
     action_encoder,
     action_layout,
@@ -60,7 +60,7 @@ class Episode(NamedTuple):
     screens: np.ndarray | None = None
 
 
-class NotWritten(PermanentFailure):
+class NotWritten(Explained):
     """Raised if a data set cannot be written; the message says where, and why."""
 
 

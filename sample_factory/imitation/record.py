@@ -76,7 +76,7 @@ def record(config: Config) -> None:
     """The command: plays, writes the data set and the video, and prints the results. A signal ends it early.
 
     Raises ConfigError for a wrong flag and an env that cannot be recorded, CheckpointError for an unusable
-    checkpoint, NotWritten for a folder that cannot be written, and ChildFailed when an env or
+    checkpoint, NotWritten for a folder that cannot be written, and Failure when an env or
     a process fails. The episodes until then are in the data set.
     """
     flags: RecordFlags = config.extra["record"]

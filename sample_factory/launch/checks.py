@@ -32,8 +32,8 @@ from sample_factory.models.network_registry import (
     users_parts,
 )
 from sample_factory.models.policy_spec import PolicySpec, probe_state_size, state_size
-from sample_factory.runtime.child import ChildFailed, call_in_child
-from sample_factory.runtime.failures import describe_exception
+from sample_factory.runtime.child import call_in_child
+from sample_factory.runtime.failures import Failure
 from sample_factory.runtime.gpu import may_have_gpu, name_of_gpu, why_no_gpu
 from sample_factory.runtime.local_ray import find_cluster
 from sample_factory.runtime.log import log
@@ -81,9 +81,9 @@ def check_workers(niceness: int, flag: str, gpus: Sequence[int]) -> None:
             call_in_child("niceness_probe", os.nice, (niceness,))
     except ValueError as error:
         raise ConfigError(f"{flag}: {error}") from None
-    except ChildFailed as failure:
+    except Failure as failure:
         raise ConfigError(
-            f"--default_niceness={niceness}: this account may not raise priorities ({failure.message})"
+            f"--default_niceness={niceness}: this account may not raise priorities ({failure.text})"
         ) from None
 
 
@@ -101,7 +101,7 @@ def check_cluster(config: Config) -> None:
 
 
 def probe_env(config: Config, family: EnvFamily, cfg: Any = None) -> EnvInfo:
-    """Makes the env in a child process and returns its properties. Raises ConfigError and ChildFailed.
+    """Makes the env in a child process and returns its properties. Raises ConfigError and Failure.
 
     cfg: the flags as attributes, in place of those of `config`.
     """
@@ -331,7 +331,7 @@ def probe_networks(config: Config, policies: Sequence[PolicySpec], algorithm: An
     """Returns the number of floats in the recurrent state of an agent. Tries out a network and an algorithm
     of the user's own, see `_try_out`.
 
-    Raises ConfigError or ChildFailed if they cannot be used.
+    Raises ConfigError or Failure if they cannot be used.
     """
     size = recurrent_state_size(config, policies)
     if algorithm not in {info.factory for info in BUILT_IN.values()}:
@@ -343,7 +343,7 @@ def probe_networks(config: Config, policies: Sequence[PolicySpec], algorithm: An
 
 def recurrent_state_size(config: Config, policies: Sequence[PolicySpec]) -> int:
     """Returns the number of floats in the recurrent state of an agent; tries out a network of the user's own.
-    Raises ChildFailed if it cannot be used."""
+    Raises Failure if it cannot be used."""
     if not users_parts(config.model):
         return state_size(config.model, policies[0].has_critic)
     size: int = _try_out(config, "network_probe", probe_state_size, (policies,))
@@ -352,7 +352,7 @@ def recurrent_state_size(config: Config, policies: Sequence[PolicySpec]) -> int:
 
 def _try_out(config: Config, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Calls a function that loads torch: in a child, because this process does not load it; in serial mode in
-    this process, which needs it anyway. Raises ChildFailed for what the function raises."""
+    this process, which needs it anyway. Raises Failure for what the function raises."""
     if not config.sampling.serial_mode:
         return call_in_child(name, function, args, from_template=True)
     try:
@@ -360,8 +360,7 @@ def _try_out(config: Config, name: str, function: Callable[..., Any], args: tupl
     except ConfigError:
         raise
     except Exception as error:
-        failed = describe_exception(error)
-        raise ChildFailed(name, failed.error, failed) from error
+        raise Failure.of(error, name) from error
 
 
 def _probe_algorithm(*args: Any) -> None:

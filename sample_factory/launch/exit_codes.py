@@ -5,13 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.runtime.failures import (
-    ChildFailed,
-    Explained,
-    describe_exception,
-    ends_in_user_code,
-    exceeded_limit,
-)
+from sample_factory.runtime.failures import Explained, Failure, ends_in_user_code, exceeded_limit
 from sample_factory.runtime.log import details, escaped, log
 
 DONE = 0
@@ -20,7 +14,6 @@ BAD_INPUT = 2
 INTERRUPTED = 130  # as shells report a program that was ended by Ctrl+C
 # A name, because this process does not load torch.
 OUT_OF_GPU_MEMORY = "torch.OutOfMemoryError"
-ENV_PROBE = "env_probe"
 
 
 def run_command(
@@ -35,8 +28,8 @@ def run_command(
     argv: the arguments; None: the arguments of this process.
     env: a class of envs or a function that makes one, in place of --env.
 
-    Exit codes: 0: done, or stopped by a signal that the command handles. 1: ChildFailed, an Explained such as
-    CommandFailed, too little memory, a limit (see `exceeded_limit`), or `sys.exit` in user code. 2:
+    Exit codes: 0: done, or stopped by a signal that the command handles. 1: Failure, another Explained such
+    as CommandFailed, too little memory, a limit (see `exceeded_limit`), or `sys.exit` in user code. 2:
     ConfigError, UnknownEnvError or a missing package. 130: Ctrl+C that the command does not handle.
     """
     from sample_factory.launch.objects_of_call import with_names
@@ -45,60 +38,44 @@ def run_command(
         arguments = sys.argv[1:] if argv is None else argv
         named = with_names({} if env is None else {"env": env}, arguments)
         code = command([*(f"--{flag}={name}" for flag, name in named.items()), *arguments])
-    except ChildFailed as failure:
+    except Failure as failure:
         log_failures([failure])
-        return FAILED
-    except (ConfigError, ImportError) as error:
-        limit = exceeded_limit(error)
-        print(escaped(f"error: {limit or error}"), file=sys.stderr)
-        return FAILED if limit else BAD_INPUT
-    except (Explained, MemoryError, OSError, RuntimeError, SystemExit) as error:
-        failed = describe_exception(error)
-        is_known = failed.explained or isinstance(error, MemoryError)
-        if not is_known and not (isinstance(error, SystemExit) and ends_in_user_code(error)):
-            raise
-        lines = filter(None, [f"error: {failed.error}", failed.short_traceback])
-        print(escaped("\n".join(lines)), file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
+    except (Exception, SystemExit) as error:
+        limit = exceeded_limit(error)
+        if isinstance(error, (ConfigError, ImportError)) and not limit:
+            print(escaped(f"error: {error}"), file=sys.stderr)
+            return BAD_INPUT
+        is_known = isinstance(error, (Explained, MemoryError)) or limit
+        if not is_known and not (isinstance(error, SystemExit) and ends_in_user_code(error)):
+            raise
+        shown = Failure.of(error, "")
+        print(escaped("\n".join(filter(None, [f"error: {shown}", shown.short_traceback]))), file=sys.stderr)
+        return FAILED
     return DONE if code is None else code
 
 
-def log_failures(
-    failures: Sequence[ChildFailed], env_name: str | None = None, has_log_file: bool = False
-) -> None:
+def log_failures(failures: Sequence[Failure], has_log_file: bool = False) -> None:
     """Logs why a run has failed: one line per reason, and advice for a GPU that is out of memory.
 
-    env_name: of the run, if it is known here.
     has_log_file: whether there is a log file that stays: the whole traceback is written there. Otherwise the
         console gets a short one, unless the exception explains itself.
     """
     shown: set[str] = set()
     for failure in failures:
-        if failure.reason in shown:
+        if failure.message in shown:
             continue
-        shown.add(failure.reason)
-        line = describe(failure, env_name)
+        shown.add(failure.message)
         if has_log_file:
-            log.error(line, extra=details(failure.traceback))
+            log.error("%s", failure, extra=details(failure.traceback))
         else:
-            log.error("\n".join(filter(None, [line, failure.short_traceback])))
+            log.error("%s", "\n".join(filter(None, [str(failure), failure.short_traceback])))
     if any(failure.caused_by(OUT_OF_GPU_MEMORY) for failure in failures):
         log.error(
             "The GPU is out of memory. Learners take most of it: lower --batch_size. Every policy worker has "
             "its own copy of the model: lower --policy_workers_per_policy. nvidia-smi lists all processes "
             "that use the GPU"
         )
-
-
-def describe(failure: ChildFailed, env_name: str | None) -> str:
-    """Returns one line that says what failed and why."""
-    if failure.is_explained:
-        return failure.reason
-    if failure.name != ENV_PROBE or env_name is None:
-        return f"{failure.name} failed: {failure.reason}"
-    is_named = failure.caller.isidentifier()  # not so for <lambda>
-    called = f"{failure.caller}() raised " if is_named else ""
-    return f"env {env_name}: {called}{failure.reason}"

@@ -54,7 +54,7 @@ def plan_run(config: Config, family: EnvFamily, info: EnvInfo | None = None) -> 
         out in a child process, and so is a network of the user's own.
 
     Raises ConfigError with what is wrong and what would be right, ImportError for a missing package,
-    CommandFailed if the Ray cluster cannot be reached, and ChildFailed if the env, or a network or algorithm
+    CommandFailed if the Ray cluster cannot be reached, and Failure if the env, or a network or algorithm
     of the user's own, cannot be made.
     """
     algorithm, matchmaking = check_names(config)

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -22,8 +22,8 @@ from sample_factory.launch.workers import (
     sampling_specs,
 )
 from sample_factory.mainloop.main_loop import Loop, Resources
-from sample_factory.runtime.child import Child, ChildFailed
-from sample_factory.runtime.failures import collected
+from sample_factory.runtime.child import Child
+from sample_factory.runtime.failures import Failure, collected
 from sample_factory.runtime.local_ray import Cluster
 from sample_factory.runtime.log import log
 from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor, stop_all
@@ -85,12 +85,12 @@ class ProcessRun:
         """Returns the current processes of these roles."""
         return [child for child in self._supervisor.children if self._specs[child.name].role in roles]
 
-    def run(self, loop: Loop, signals: StopSignals) -> list[ChildFailed]:
+    def run(self, loop: Loop, signals: StopSignals) -> list[Failure]:
         """Runs the main loop until it is done or a signal arrives. Called once.
 
         Returns why the run has failed; an empty list if it has not.
         """
-        failures: list[ChildFailed] = []
+        failures: list[Failure] = []
         with self._supervisor:
             with collected(failures):
                 self._supervisor.start_all()
@@ -127,7 +127,7 @@ class ProcessRun:
     def _train(self, loop: Loop, signals: StopSignals) -> None:
         """Runs the main loop until the run is done or to be stopped.
 
-        Raises ChildFailed, also for a rollout worker that cannot be built at the start.
+        Raises Failure, also for a rollout worker that cannot be built at the start.
         """
         has_started = False
         while not signals.requested:
@@ -144,10 +144,10 @@ class ProcessRun:
                 loop.receive(POLL_SECONDS)
             if loop.is_done or signals.requested:  # deaths are judged when all have stopped
                 continue
-            for dead, error in self._supervisor.check(restarts=has_started or loop.has_begun).items():
-                self._replace(dead, error, loop)
+            for dead, failure in self._supervisor.check(restarts=has_started or loop.has_begun).items():
+                self._replace(dead, failure, loop)
 
-    def _replace(self, dead: Child, error: ChildFailed, loop: Loop) -> None:
+    def _replace(self, dead: Child, failure: Failure, loop: Loop) -> None:
         """Reclaims the trajectory buffers of a dead rollout worker or inline sampler, and starts its
         successor."""
         spec = self._specs[dead.name]
@@ -156,13 +156,13 @@ class ProcessRun:
         where = f" in {call}" if call else ""
         loop.receive(0.0)  # the reports that it sent before it died
         count = sum(self._buffers.reclaim(index) for index in spec.rollout_workers)
-        text = f"{dead.name} died{where} and is replaced: {error.reason}"
-        incident = Incident("worker_restarts", text, details=error.traceback)
+        text = f"{dead.name} died{where} and is replaced: {failure.message}"
+        incident = Incident("worker_restarts", text, details=failure.traceback)
         loop.process_replaced(spec.worker_index, spec.rollout_workers, incident)
         self._supervisor.restart(dead)
         log.info("Reclaimed %d buffers of %s.", count, dead.name)
 
-    def _stop_workers(self, loop: Loop, quietly: bool) -> list[ChildFailed]:
+    def _stop_workers(self, loop: Loop, quietly: bool) -> list[Failure]:
         """Stops all workers. Returns the failures of learners that have not saved; a failure of any other
         worker costs nothing now, and is only logged.
 
@@ -171,8 +171,8 @@ class ProcessRun:
         """
         for learner in self._children(LEARNER):  # finishes an iteration and saves while other workers stop
             learner.stop()
-        failures: list[ChildFailed] = []  # of the main loop
-        unsaved: list[ChildFailed] = []
+        failures: list[Failure] = []  # of the main loop
+        unsaved: list[Failure] = []
         for roles, seconds in STAGES:
             children = self._children(*roles)
             if not quietly:
@@ -180,11 +180,11 @@ class ProcessRun:
                     loop.receive(0.0)
             killed, failed = stop_all(children, seconds, self._describe, dump_stacks=LEARNER in roles)
             if LEARNER in roles:
-                unsaved = [ChildFailed(name, "did not save in time and was killed") for name in killed]
+                unsaved = [Failure(name, "did not save in time and was killed") for name in killed]
                 unsaved += [] if quietly else not_saved(children, failed, killed)
             elif not quietly:
-                for error in failed:
-                    log.warning("%s failed while the run was ending: %s", error.name, error.reason)
+                for name, failure in failed.items():
+                    log.warning("%s failed while the run was ending: %s", name, failure.message)
         return failures + unsaved
 
     def _call_of(self, child: Child) -> str:
@@ -212,15 +212,15 @@ def describe_stuck(children: Sequence[Child], call_of: Callable[[Child], str]) -
 
 
 def not_saved(
-    learners: Sequence[Child], failed: Sequence[ChildFailed], killed: Sequence[str]
-) -> list[ChildFailed]:
+    learners: Sequence[Child], failed: Mapping[str, Failure], killed: Sequence[str]
+) -> list[Failure]:
     """Returns the failures of learners that have ended by themselves without having saved.
 
-    failed: of those that have raised while stopping. killed: the names of those that were killed.
+    failed: of those that have raised while stopping, by name. killed: the names of those that were killed.
     """
-    known = {*killed, *(failure.name for failure in failed)}
+    known = {*killed, *failed}
     lost = [child for child in learners if child.ready and not child.finished and child.name not in known]
-    return [*failed, *(child.error or ChildFailed(child.name, UNSAVED) for child in lost)]
+    return [*failed.values(), *(child.failure or Failure(child.name, UNSAVED) for child in lost)]
 
 
 def env_call(rollout_workers: Sequence[int], stepping: np.ndarray) -> str:

@@ -8,7 +8,7 @@ from sample_factory.exchange.run_plan import SamplingPlan
 from sample_factory.launch.workers import LEARNER, POLICY_WORKER, ROLLOUT_WORKER, WorkerSpec, sampling_specs
 from sample_factory.mainloop.main_loop import Loop, Resources
 from sample_factory.runtime.child_side import ChildContext
-from sample_factory.runtime.failures import ChildFailed, collected
+from sample_factory.runtime.failures import Failure, collected
 from sample_factory.runtime.registry import resolve
 from sample_factory.runtime.supervisor import StopSignals
 
@@ -51,13 +51,13 @@ class SerialRun:
         """Builds the rollout workers, which make their envs and reset them."""
         self._rollout_workers = self._build(ROLLOUT_WORKER)
 
-    def run(self, loop: Loop, signals: StopSignals) -> list[ChildFailed]:
+    def run(self, loop: Loop, signals: StopSignals) -> list[Failure]:
         """Lets the workers take turns until the loop is done or a signal arrives. Called once.
 
         Returns why the main loop has failed; an empty list if it has not. An exception of a worker
         propagates, after the learners have saved.
         """
-        failures: list[ChildFailed] = []
+        failures: list[Failure] = []
         if not self._rollout_workers:
             self.make_envs()
         try:

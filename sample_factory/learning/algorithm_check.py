@@ -15,7 +15,7 @@ from sample_factory.learning.algorithms.targets import Targets
 from sample_factory.learning.batch import Batch
 from sample_factory.models.network_checks import made_up_observations
 from sample_factory.models.policy_spec import BuiltPolicy, PolicySpec
-from sample_factory.runtime.failures import PermanentFailure
+from sample_factory.runtime.failures import Explained
 from sample_factory.runtime.registry import resolve
 
 MEMBERS = tuple(name for name in vars(Algorithm) if not name.startswith("_"))
@@ -25,7 +25,7 @@ COLUMNS = 2  # trajectories of the made-up batch
 Result = TypeVar("Result")
 
 
-class AlgorithmError(PermanentFailure):
+class AlgorithmError(Explained):
     """A fault of a user's algorithm, found before training starts."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.runtime.failures import PermanentFailure
+from sample_factory.runtime.failures import Explained
 from sample_factory.runtime.registry import Registry, resolve
 
 # A factory(flags, ...) -> torch module; see the functions `register_...` below.
@@ -71,7 +71,7 @@ _REGISTRIES = {
 }
 
 
-class NetworkError(PermanentFailure):
+class NetworkError(Explained):
     """Raised for a fault of a user's network or part of a network, before training starts."""
 
 

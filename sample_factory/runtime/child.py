@@ -17,20 +17,14 @@ from sample_factory.runtime.child_side import (
     Notice,
     Warned,
 )
-from sample_factory.runtime.failures import (
-    ChildFailed,
-    ConfigError,
-    Failed,
-    PermanentFailure,
-    address_space_limit,
-)
+from sample_factory.runtime.failures import ConfigError, Failure, address_space_limit
 from sample_factory.runtime.launch import ChildOptions, Factory, Process, launch
 from sample_factory.runtime.log import log, show_warning_of
 from sample_factory.runtime.marked_processes import kill_marked, new_mark
 from sample_factory.runtime.programs import kill_group
 from sample_factory.runtime.template import LOST
 
-__all__ = ["Child", "ChildContext", "ChildFailed", "ChildOptions", "PermanentFailure", "call_in_child"]
+__all__ = ["Child", "ChildContext", "ChildOptions", "call_in_child"]
 
 POLL_SECONDS = 0.01
 # A process forked by the child can hide the child's end from `wait`, so the exit code is read this often.
@@ -49,7 +43,7 @@ _started: "weakref.WeakSet[Child]" = weakref.WeakSet()
 class Child:
     """In the parent: a process that builds `factory(*args, context)` and calls its `run()`. Promises:
 
-    1. The object is built in the child. `ready` tells when it is built, `error` has the traceback if not.
+    1. The object is built in the child. `ready` tells when it is built, `failure` why it could not be.
     2. `factory` is a callable, or a string "module:attribute" that the child imports. Classes and functions
        of the main script or of a notebook work: they are sent by value, and the script does not run again.
        SharedArrays and Queues among the args are shared.
@@ -87,7 +81,7 @@ class Child:
         self.failed_before_stop = False
         self._is_killed = False
         self._finished: Finished | None = None
-        self._failed: Failed | None = None
+        self._failed: Failure | None = None
 
     def make_successor(self) -> "Child":
         """Returns a new child for the same object, not yet started."""
@@ -147,32 +141,21 @@ class Child:
         return None if self._finished is None else pickle.loads(self._finished.result)
 
     @property
-    def error(self) -> ChildFailed | None:
-        """The failure as an exception, with the child's traceback; None if the child has not failed."""
-        reason = self.failure
-        return None if reason is None else ChildFailed(self.name, reason, self._failed)
-
-    @property
-    def failure(self) -> str | None:
-        """Why the child failed, in one line; None if it has not."""
+    def failure(self) -> Failure | None:
+        """Why the child failed; None if it has not."""
         self._has_ended()  # before reading: a child that has ended sends nothing more
         exit_code = self._exit_code
         self._read_messages()
         if self._failed is not None:
-            return self._failed.error
+            return self._failed
         if self._stop_requested or (self.options.one_shot and self._finished):
             return None
         if self._finished:
-            return "its run() returned without a request to stop"
+            return Failure(self.name, "its run() returned without a request to stop")
         if exit_code is None:
             return None
         hint = self.options.exit_hint
-        return f"{_describe_exit(exit_code)}{'; ' if hint else ''}{hint}"
-
-    @property
-    def is_permanent_failure(self) -> bool:
-        """Whether the child has failed, and would fail in the same way if it were started again."""
-        return self.failure is not None and self._failed is not None and self._failed.permanent
+        return Failure(self.name, f"{_describe_exit(exit_code)}{'; ' if hint else ''}{hint}")
 
     @property
     def silent_seconds(self) -> float:
@@ -226,7 +209,7 @@ class Child:
         """Makes a stuck child print the stacks of its threads, and kills it; `reason` becomes its failure."""
         self.dump_stacks()
         self.join(DUMP_SECONDS)
-        self._failed = self._failed or Failed(reason, message=reason)
+        self._failed = self._failed or Failure(self.name, reason)
         self.kill()
 
     def dump_stacks(self) -> None:
@@ -262,7 +245,7 @@ class Child:
                     self._finished = message
                 elif isinstance(message, Warned):
                     show_warning_of(*message)
-                elif isinstance(message, Failed):
+                elif isinstance(message, Failure):
                     # The first exception is the cause; others may follow from it.
                     self._failed = self._failed or message
         except (EOFError, OSError):
@@ -329,20 +312,18 @@ def run_in_child(
 
     from_template: see ChildOptions.
 
-    Raises ConfigError if the child does; ChildFailed if it fails otherwise, or if building and running take
+    Raises ConfigError if the child does; Failure if it fails otherwise, or if building and running take
     more than `timeout` seconds. Closing `context.cleanup` may then take END_SECONDS more.
     """
     child = Child(name, factory, args, ChildOptions(one_shot=True, from_template=from_template))
     child.start()
     try:
         if not child._wait_for(lambda: child.finished or child.failure is not None, timeout):
-            raise ChildFailed(name, f"has not returned after {timeout:g} s")
+            raise Failure(name, f"has not returned after {timeout:g} s")
         if child.is_connected and not child.join(END_SECONDS + MORE_SECONDS):
             log.warning("%s has not ended %g s after its work was done, and is killed", name, END_SECONDS)
-        if child.error is not None and child.error.is_a(ConfigError):
-            raise ConfigError(child.error.message)
-        if child.error is not None:
-            raise child.error
+        if child.failure is not None:
+            raise ConfigError(child.failure.text) if child.failure.is_a(ConfigError) else child.failure
         return child.result
     finally:
         child.kill()

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from typing import Any, BinaryIO, NamedTuple
 
 from sample_factory.runtime import cpu
-from sample_factory.runtime.failures import describe_exception
+from sample_factory.runtime.failures import Failure
 from sample_factory.runtime.log import log, log_python_warnings, setup_logging
 from sample_factory.runtime.marked_processes import kill_marked
 from sample_factory.runtime.registry import resolve
@@ -52,7 +52,7 @@ class Warned(NamedTuple):
     text: str
 
 
-Message = tuple[Any, ...] | Notice
+Message = Finished | Warned | Failure | Notice
 
 # To the parent of this process, if it is a child.
 _link: "_ParentLink | None" = None
@@ -133,7 +133,7 @@ def child_main(settings: Mapping[str, Any], payload: BinaryIO, connection_fd: in
     for fd in (payload.fileno(), connection_fd):
         # A simulator that inherited the connection would hide this process's death from the parent.
         os.set_inheritable(fd, False)
-    link = _link = _ParentLink(Connection(connection_fd))
+    link = _link = _ParentLink(Connection(connection_fd), settings["name"])
     context = ChildContext(settings["name"], link.send)
     exit_code = _attempt(link, _prepare_process, settings, context, link) or _attempt(
         link, _build_and_run, payload, context, link
@@ -158,7 +158,7 @@ def pass_on(error: BaseException) -> None:
         raise error
 
 
-def end_forked_copy(pid: int, fault: Exception, error: BaseException | None = None) -> None:
+def end_forked_copy(pid: int, fault: Failure, error: BaseException | None = None) -> None:
     """After a call of user code: does nothing in the process that has made the call. In a copy of it, which
     the call has forked and has come back in, sends `fault` to the parent and ends the copy: it would write to
     the same shared memory, and answer the same messages.
@@ -171,7 +171,7 @@ def end_forked_copy(pid: int, fault: Exception, error: BaseException | None = No
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else 0
     elif _link is not None:
-        _link.send_from_copy(describe_exception(fault))
+        _link.send_from_copy(fault)
     else:
         print(fault, file=sys.stderr)
     os._exit(code)  # without atexit functions, which would end what the other process has started
@@ -183,7 +183,7 @@ def _attempt(link: "_ParentLink", call: Callable[..., None], *args: Any) -> int:
         call(*args)
         return 0
     except BaseException as error:  # SystemExit too: only the parent decides when a child ends
-        link.send(describe_exception(error))
+        link.send(Failure.of(error, link.name))
         return 1
 
 
@@ -224,7 +224,7 @@ def _prepare_process(settings: Mapping[str, Any], context: ChildContext, link: "
 
     def thread_failed(args: threading.ExceptHookArgs) -> None:
         if args.exc_value is not None:
-            link.send(describe_exception(args.exc_value))
+            link.send(Failure.of(args.exc_value, link.name))
         context.stopping.set()
 
     threading.excepthook = thread_failed
@@ -274,8 +274,10 @@ def _kill_own_group(mark: str) -> None:
 class _ParentLink:
     """The connection to the parent. Several threads send; one receives."""
 
-    def __init__(self, connection: "Connection[Any, Any]"):
+    def __init__(self, connection: "Connection[Any, Any]", name: str):
+        """name: of this child."""
         self.connection = connection
+        self.name = name
         self._lock = threading.Lock()
 
     def send(self, message: Message) -> None:
@@ -286,7 +288,7 @@ class _ParentLink:
         except OSError:
             # After releasing the lock: another thread may hold the log's lock while it sends a warning.
             if not isinstance(message, Notice):
-                text = "\n".join(map(str, message))
+                text = f"{message}\n{message.traceback}" if isinstance(message, Failure) else message
                 log.error("The main process has died, so this message does not reach it: %s", text)
 
     def send_from_copy(self, message: Message) -> None:

@@ -1,36 +1,36 @@
 """Failures as data: what a child sends about an exception, what the parent raises, what a user reads."""
 
 import contextlib
-import errno
+import copy
 import resource
 import sysconfig
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Self
 
 PACKAGE = str(Path(__file__).parents[1])
 # Libraries between this package and a user's code, by the name of their folder.
 LIBRARIES = ("gymnasium", "pettingzoo", "numpy", "torch", "cloudpickle")
 MAX_FRAMES = 8  # of a short traceback
 MAIN_LOOP = "main_loop"
-ADVICE = "allow more, or use fewer workers"
-NO_THREAD = "can't start new thread"
-START_PROGRAM = "_execute_child"  # of subprocess
 # Messages of the dynamic linker, the system, Python and PyTorch when memory is short.
-NO_ROOM = (
-    "failed to map segment",
-    "annot allocate memory",
-    "can't allocate memory",
-    NO_THREAD,
-)
+NO_ROOM = ("failed to map segment", "annot allocate memory", "can't allocate memory")
+# Messages of other limits -> what to do about them.
+LIMITS = {
+    "Too many open files": "allow more (ulimit -n), or use fewer workers",
+    "can't start new thread": "allow more processes and threads (ulimit -u), or use fewer workers",
+}
 
 
 class Explained(Exception):
     """An exception with a complete message: what is wrong, and what would be right.
 
     Users see only the message, in one line, without a traceback.
+    permanent: whether a process that raises it would raise it again if it were started again.
     """
+
+    permanent = True
 
 
 class ConfigError(Explained, ValueError):
@@ -48,13 +48,7 @@ class ConfigError(Explained, ValueError):
 class CommandFailed(Explained, RuntimeError):
     """A command cannot do its work. Bad input is a ConfigError instead."""
 
-
-class FailsAgain(Exception):
-    """Raised in a child that would fail in the same way if it were started again."""
-
-
-class PermanentFailure(Explained, FailsAgain):
-    """A FailsAgain with a complete message."""
+    permanent = False
 
 
 class PeerLost(Explained, RuntimeError):
@@ -64,122 +58,93 @@ class PeerLost(Explained, RuntimeError):
     """
 
 
-class Failed(NamedTuple):
-    """Child to parent: an exception ended the child. Only text, so that the parent needs no module of it.
+class Failure(Explained):
+    """Why an env, a process or the main loop has failed; `str(failure)` is one line.
 
-    error: one line, see `one_line`.
-    traceback: in full. short_traceback: see `short_traceback`.
-    caller: name of the outermost function of user code in the traceback, e.g. "reset"; empty if none.
-    message: `str()` of the exception.
-    exception_types: names "module.QualName" of the exception's class and of its base classes.
-    cause_types: the same for the exceptions that it was raised from, or while they were handled.
-    explained: whether it is an Explained, so that users see the message alone.
-    permanent: whether it is a FailsAgain.
+    It passes from a child to its parent as it is. It holds only text, so that the parent needs no module of
+    the exception behind it.
+
+    where: what has failed, e.g. "env 'my_maze'", or the name of a child; empty if the message says it.
+    message: one line.
+    text: `str()` of the exception that has caused it; the message if no exception has.
+    traceback: of that exception, in full; empty without one. short_traceback: see `short_traceback`.
     """
 
-    error: str
-    traceback: str = ""
-    short_traceback: str = ""
-    caller: str = ""
-    message: str = ""
-    exception_types: tuple[str, ...] = ()
-    cause_types: tuple[str, ...] = ()
-    explained: bool = False
-    permanent: bool = False
+    def __init__(self, where: str, message: str, permanent: bool = False):
+        super().__init__(where, message, permanent)
+        self.where = where
+        self.message = message
+        self.permanent = permanent
+        self.text = message
+        self.traceback = ""
+        self.short_traceback = ""
+        # Names "module.QualName" of the exception's classes, and of those of its causes too.
+        self._types: frozenset[str] = frozenset()
+        self._types_of_causes: frozenset[str] = frozenset()
 
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}" if self.where else self.message
 
-class ChildFailed(Exception):
-    """A child could not be built, raised, or ended without being asked to; or the main loop raised.
+    @classmethod
+    def of(cls, error: BaseException, where: str, message: str = "", permanent: bool | None = None) -> Self:
+        """Returns the failure that an exception means; a Failure as it is, if there is no other message.
 
-    name: the name of the child, or MAIN_LOOP.
-    reason: one line.
-    message: `str()` of the exception that ended the child; the reason if no exception did.
-    traceback, short_traceback, caller, is_explained: see Failed; empty if no exception ended the child.
-    """
-
-    def __init__(self, name: str, reason: str, failed: Failed | None = None):
-        """failed: describes the exception that ended the child; None if no exception did."""
-        failed = failed or Failed(reason, message=reason)
-        super().__init__(f"{name}: {reason}\n{failed.traceback}".strip())
-        self.name = name
-        self.reason = reason
-        self.message = failed.message
-        self.traceback = failed.traceback
-        self.short_traceback = failed.short_traceback
-        self.caller = failed.caller
-        self.is_explained = failed.explained
-        self._exception_types = frozenset(failed.exception_types)
-        self._cause_types = frozenset(failed.cause_types)
+        where: not used without a message if the exception is an Explained, which is complete in itself.
+        message: in place of the exception's. permanent: by default, as the exception says.
+        """
+        is_explained = isinstance(error, Explained)
+        if permanent is None:
+            permanent = isinstance(error, Explained) and error.permanent
+        if isinstance(error, cls):
+            if not message:
+                return error
+            failure = copy.copy(error)
+            failure.where, failure.message, failure.permanent = where, message, permanent
+            return failure
+        named = where if message or not is_explained else ""
+        failure = cls(named, message or one_line(error), permanent)
+        failure.text = _message(error)
+        failure.traceback = "".join(traceback.format_exception(error))
+        failure.short_traceback = short_traceback(error)
+        failure._types = frozenset(qualified_name(kind) for kind in type(error).__mro__)
+        causes = (qualified_name(kind) for cause in _causes(error) for kind in type(cause).__mro__)
+        failure._types_of_causes = failure._types.union(causes)
+        return failure
 
     def is_a(self, exception: type[BaseException]) -> bool:
-        """Returns whether the exception that ended the child is an instance of this class."""
-        return qualified_name(exception) in self._exception_types
+        """Returns whether the exception behind the failure is an instance of this class."""
+        return qualified_name(exception) in self._types
 
     def caused_by(self, name: str) -> bool:
-        """Returns whether the exception that ended the child, or one that led to it (see Failed.cause_types),
-        is an instance of a class. name: "module.QualName"; the module need not be imported."""
-        return name in self._exception_types | self._cause_types
+        """Returns whether the exception behind the failure, or one that it was raised from or while it was
+        handled, is an instance of a class. name: "module.QualName"; the module need not be imported."""
+        return name in self._types_of_causes
 
 
 @contextlib.contextmanager
-def collected(failures: list[ChildFailed]) -> Iterator[None]:
+def collected(failures: list[Failure]) -> Iterator[None]:
     """Returns a block that adds an exception to `failures` instead of raising it: what follows must still be
     done, since workers must stop and learners must save."""
     try:
         yield
-    except ChildFailed as failure:
-        failures.append(failure)
     except Exception as error:  # any error; the run ends with it
-        failed = describe_exception(error)
-        failures.append(ChildFailed(MAIN_LOOP, failed.error, failed))
-
-
-def describe_exception(error: BaseException) -> Failed:
-    """Returns the exception as text and names."""
-    permanent = isinstance(error, FailsAgain)
-    limit = exceeded_limit(error)
-    if limit:  # there is hardly room for a traceback
-        return Failed(limit, message=limit, explained=True, permanent=permanent)
-    frames = _raised_in(error)
-    return Failed(
-        error=one_line(error),
-        traceback="".join(traceback.format_exception(error)),
-        short_traceback=short_traceback(error),
-        caller=frames[0].name if frames else "",
-        message=_message(error),
-        exception_types=tuple(qualified_name(cls) for cls in type(error).__mro__),
-        cause_types=tuple(qualified_name(cls) for cause in _causes(error) for cls in type(cause).__mro__),
-        explained=isinstance(error, Explained),
-        permanent=permanent,
-    )
+        failures.append(Failure.of(error, MAIN_LOOP))
 
 
 def exceeded_limit(error: BaseException) -> str:
-    """Returns one line if a limit of this process caused the exception: of the address space (`ulimit -v`),
-    of open files (`-n`), or of processes and threads (`-u`). Returns "" otherwise.
+    """Returns advice if a limit of this process caused the exception: of the address space, of open files, or
+    of threads (`ulimit`). Returns "" otherwise.
 
     Python reports a library that does not fit into memory as an ImportError.
     """
-    limit = address_space_limit()
-    for cause in reversed([error, *_causes(error)]):
+    for cause in (error, *_causes(error)):
         message = _message(cause)
-        if limit and (isinstance(cause, MemoryError) or any(text in message for text in NO_ROOM)):
-            return f"out of memory: {type(cause).__name__}{': ' if message else ''}{message}; {limit}"
-        if _raised_in(cause):  # user code may have a limit of its own, or leak files
-            continue
-        if isinstance(cause, OSError) and cause.errno == errno.EMFILE:
-            files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-            return f"too many open files: a process may have {files} (ulimit -n); {ADVICE}"
-        if NO_THREAD in message or (isinstance(cause, BlockingIOError) and _raised_by(cause, START_PROGRAM)):
-            processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-            number = "no more" if processes == resource.RLIM_INFINITY else f"{processes} (ulimit -u)"
-            return f"too many processes or threads: this account may have {number}; {ADVICE}"
+        if isinstance(cause, MemoryError) or any(text in message for text in NO_ROOM):
+            return address_space_limit()
+        for text, advice in LIMITS.items():
+            if text in message:
+                return advice
     return ""
-
-
-def _raised_by(error: BaseException, function: str) -> bool:
-    frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and frames[-1].name == function
 
 
 def address_space_limit() -> str:
@@ -191,22 +156,21 @@ def address_space_limit() -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Returns an exception in one line with the place in user code that raised it.
+    """Returns an exception in one line with the place in user code that raised it, and advice for a limit.
 
     E.g. "LookupError: no level 7 (my_env.py:34)". For an Explained: its message, with the place if it was
-    raised from an exception of user code. For a ChildFailed: its reason.
+    raised from an exception of user code.
     """
-    if isinstance(error, ChildFailed):
-        return error.reason
-    message = " ".join(_message(error).split())
     if isinstance(error, Explained):
+        text = " ".join(_message(error).split())
         cause = error.__cause__
         place = _place(cause) if cause is not None and _raised_in(cause) else ""
-        return f"{message} ({place})" if place and place not in message else message
+        return f"{text} ({place})" if place and place not in text else text
     text = " ".join("".join(traceback.format_exception_only(error)).split())
-    if isinstance(error, SyntaxError):
-        return text  # contains the place
-    return f"{text} ({_place(error)})" if error.__traceback__ is not None else text
+    if error.__traceback__ is not None and not isinstance(error, SyntaxError):  # which contains the place
+        text += f" ({_place(error)})"
+    limit = exceeded_limit(error)
+    return f"{text}; {limit}" if limit else text
 
 
 def short_traceback(error: BaseException) -> str:

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
-from sample_factory.runtime.child import DUMP_SECONDS, Child, ChildFailed, kill_all, kill_children
-from sample_factory.runtime.failures import PeerLost
+from sample_factory.runtime.child import DUMP_SECONDS, Child, kill_all, kill_children
+from sample_factory.runtime.failures import Failure, PeerLost
 from sample_factory.runtime.log import log
 
 POLL_SECONDS = 0.01
@@ -108,13 +108,13 @@ class Supervisor:
         for child in sorted(self.children, key=lambda child: child.options.from_template):
             child.start()
 
-    def check(self, restarts: bool = True) -> dict[Child, ChildFailed]:
+    def check(self, restarts: bool = True) -> dict[Child, Failure]:
         """Kills children that are stuck. Returns the restartable children that have died, and why; the caller
         restarts them.
 
         restarts: False: a child that has never been ready may not die, e.g. while the run starts.
 
-        Raises ChildFailed for any other child that has failed. If that child has only lost the connection to
+        Raises Failure for any other child that has failed. If that child has only lost the connection to
         another child (PeerLost), raises the failure of the other child, unless there is none in PEER_SECONDS.
         """
         if gap := self._suspensions.check():
@@ -127,36 +127,36 @@ class Supervisor:
                 text = "%s %s; it is killed after the stacks of its threads are printed to stderr"
                 log.error(text, child.name, reason)
                 child.kill_stuck(reason)
-            error = child.error
-            if error is None:
+            failure = child.failure
+            if failure is None:
                 continue
             may_die = restarts or child.ready or self._deaths[child.name] > 0
-            if not may_die or child.name not in self._restartable or child.is_permanent_failure:
-                raise self._reason(error)
+            if not may_die or child.name not in self._restartable or failure.permanent:
+                raise self._reason(failure)
             # A child that has raised may still be closing simulators, with which a successor could collide.
             child.kill()
-            self._count_death(child, error)
-            dead[child] = error
+            self._count_death(child, failure)
+            dead[child] = failure
         return dead
 
-    def _reason(self, error: ChildFailed) -> ChildFailed:
-        """Returns the failure that led to `error`, see `check`."""
+    def _reason(self, failure: Failure) -> Failure:
+        """Returns the failure that led to another one, see `check`."""
         deadline = time.monotonic() + PEER_SECONDS
-        while error.is_a(PeerLost) and time.monotonic() < deadline:
-            lasting = (child.error for child in self.children if child.name not in self._restartable)
+        while failure.is_a(PeerLost) and time.monotonic() < deadline:
+            lasting = (child.failure for child in self.children if child.name not in self._restartable)
             reasons = (other for other in lasting if other is not None and not other.is_a(PeerLost))
             if reason := next(reasons, None):
                 return reason
             time.sleep(POLL_SECONDS)
-        return error
+        return failure
 
-    def _count_death(self, child: Child, error: ChildFailed) -> None:
+    def _count_death(self, child: Child, failure: Failure) -> None:
         limits = self._limits
         in_a_row = 0 if child.useful_seconds > limits.useful_seconds else self._deaths[child.name]
         self._deaths[child.name] = in_a_row + 1
         if in_a_row >= limits.deaths:
             reason = f"died {in_a_row + 1} times in a row, each within {limits.useful_seconds:g} s of use"
-            raise ChildFailed(child.name, f"{reason}; the last time: {error.reason}")
+            raise Failure(child.name, f"{reason}; the last time: {failure.message}")
 
     def restart(self, child: Child) -> Child:
         """Starts and returns the successor of a child that `check` has returned; it is not ready yet.
@@ -174,11 +174,11 @@ def stop_all(
     grace_seconds: float,
     describe: Callable[[Child], str] = lambda child: child.name,
     dump_stacks: bool = False,
-) -> tuple[list[str], list[ChildFailed]]:
+) -> tuple[list[str], dict[str, Failure]]:
     """Asks children to stop; kills those that run after `grace_seconds`.
 
     A child that is not ready has nothing to save, and is killed at once. Returns the names of those that
-    did not stop in time, and the failures of those that raised while stopping.
+    did not stop in time, and by name the failures of those that raised while stopping.
 
     describe: returns the name of a child that does not stop, and what it is busy with, for the log.
     dump_stacks: whether a child prints the stacks of its threads before it is killed.
@@ -199,8 +199,9 @@ def stop_all(
         child.dump_stacks()
         child.join(DUMP_SECONDS)
     kill_all(running)
-    errors = (child.error for child in children if not child.failed_before_stop)
-    return [child.name for child in running], [error for error in errors if error is not None]
+    failures = {child.name: child.failure for child in children if not child.failed_before_stop}
+    failed = {name: failure for name, failure in failures.items() if failure is not None}
+    return [child.name for child in running], failed
 
 
 def _still_running(children: Sequence[Child], timeout: float) -> list[Child]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sample_factory.runtime.failures import ChildFailed
+from sample_factory.runtime.failures import Failure
 from sample_factory.runtime.log import log
 from sample_factory.runtime.start_template import MAX_FDS
 
@@ -58,7 +58,7 @@ class Template:
     def fork(self, name: str, payload: int, connection: int, fds: Sequence[int]) -> "ForkedProcess | None":
         """Forks a child; returns None if that is impossible, see the class.
 
-        name, payload, connection, fds: see `launch`. Raises ChildFailed if the template accepts the request,
+        name, payload, connection, fds: see `launch`. Raises Failure if the template accepts the request,
         and then dies or does not answer.
         """
         with self._lock:
@@ -81,7 +81,7 @@ class Template:
             return None
         pid = self._receive(ANSWER_SECONDS)
         if pid is None:
-            raise ChildFailed(name, "the template process, which forks it, has died or does not answer")
+            raise Failure(name, "the template process, which forks it, has died or does not answer")
         return ForkedProcess(pid, self)
 
     def exit_code(self, pid: int) -> int:

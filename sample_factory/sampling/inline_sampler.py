@@ -7,17 +7,13 @@ from sample_factory.exchange.run_plan import ActingPlan, EnvPlan
 from sample_factory.exchange.trajectory_buffers import FIRST_INCARNATION, TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Every
-from sample_factory.runtime.failures import FailsAgain, one_line
+from sample_factory.runtime.failures import Failure, one_line
 from sample_factory.runtime.queues import LocalQueue
 from sample_factory.sampling.inference.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
 
 READ_SECONDS = 0.2  # between reads of the inbox: no message is urgent
 IDLE_SECONDS = 0.001  # pause while all splits wait for free buffers
-
-
-class InferenceFailed(FailsAgain):
-    """A network has raised; unlike an env or a simulator, it would raise again in a new process."""
 
 
 class InlineSampler:
@@ -47,6 +43,7 @@ class InlineSampler:
         )
         self._inboxes = [channels.inboxes[worker] for worker in workers]
         self._forward_messages()  # rollout workers need the first messages when they are built
+        self._name = context.name
         self._stopping = context.stopping
         self._keep_going = context.keep_going
         self._weights = [channels.weights[policy_id] for policy_id in acting.policies]
@@ -83,8 +80,9 @@ class InlineSampler:
         has_sampled = [worker.step(timeout=0.0) for worker in self._rollout_workers]
         try:
             has_answered = [worker.step(timeout=0.0) for worker in self._policy_workers]
-        except Exception as error:  # any error of a user's network
-            raise InferenceFailed(f"computing actions raised {one_line(error)}") from error
+        except Exception as error:  # of a user's network, which would raise again in a new process
+            text = f"computing actions raised {one_line(error)}"
+            raise Failure.of(error, self._name, text, permanent=True) from error
         return any(has_sampled) or any(has_answered)
 
     def _pause(self) -> None:

@@ -11,7 +11,7 @@ from sample_factory.envs.env_registry import resolve_family, resolve_trained_fam
 from sample_factory.evaluation.during_training import Evaluations
 from sample_factory.evaluation.measurement import plan_evaluation
 from sample_factory.exchange.run_plan import RunPlan
-from sample_factory.launch.exit_codes import describe, log_failures
+from sample_factory.launch.exit_codes import log_failures
 from sample_factory.launch.folder import prepare_folder, refuse_folder_in_use
 from sample_factory.launch.objects_of_call import keep_objects, with_names
 from sample_factory.launch.plan import plan_run
@@ -33,8 +33,7 @@ from sample_factory.mainloop.run_result import (
 )
 from sample_factory.monitoring.wandb_writer import start_wandb
 from sample_factory.runtime import cpu
-from sample_factory.runtime.child import ChildFailed
-from sample_factory.runtime.failures import collected
+from sample_factory.runtime.failures import Failure, collected
 from sample_factory.runtime.local_ray import find_cluster
 from sample_factory.runtime.log import log, restored_logging, setup_logging
 from sample_factory.runtime.supervisor import StopRequested, StopSignals
@@ -143,9 +142,9 @@ def _plan(config: Config, signals: StopSignals) -> RunPlan | RunResult:
     except StopRequested:
         log.info("Stopped before the training began")
         return RunResult(STOPPED, _why_stopped(signals), config.experiment_dir)
-    except ChildFailed as failure:
-        log_failures([failure], config.env_name)
-        return RunResult(FAILED, describe(failure, config.env_name), config.experiment_dir)
+    except Failure as failure:
+        log_failures([failure])
+        return RunResult(FAILED, str(failure), config.experiment_dir)
 
 
 def _train(plan: RunPlan, signals: StopSignals) -> RunResult:
@@ -154,7 +153,7 @@ def _train(plan: RunPlan, signals: StopSignals) -> RunResult:
     config = plan.config
     folder = prepare_folder(config)
     resources: Resources | None = None
-    failures: list[ChildFailed] | None = None  # None: an exception propagates
+    failures: list[Failure] | None = None  # None: an exception propagates
     is_complete = False
     try:
         _log_plan(plan)
@@ -173,10 +172,10 @@ def _train(plan: RunPlan, signals: StopSignals) -> RunResult:
         folder.leave(stays)
     if signals.requested and not stays:
         log.info("Stopped before anything was learned: the folder of the run is removed")
-    log_failures(failures, config.env_name, has_log_file=stays and config.monitoring.log_to_file)
+    log_failures(failures, has_log_file=stays and config.monitoring.log_to_file)
     status, reason = STOPPED, _why_stopped(signals)
     if failures:
-        status, reason = FAILED, describe(failures[0], config.env_name)
+        status, reason = FAILED, str(failures[0])
     elif is_complete:
         status, reason = DONE, loop.stop_reason
     return result_of(status, reason, folder.path, loop.summary())

@@ -12,8 +12,9 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import EnvProbe
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.levels import Level, at_level, find_levels
-from sample_factory.envs.protocol import EnvConfig, EnvError
+from sample_factory.envs.protocol import EnvConfig
 from sample_factory.runtime.child_side import ChildContext
+from sample_factory.runtime.failures import Failure
 from tests.envs.made import cfg_of
 
 
@@ -144,7 +145,7 @@ def probed(*levels):
 
 def test_the_trial_names_a_level_that_cannot_be_made_or_has_other_spaces():
     assert probed("small", "large").levels == ("small", "large")
-    with pytest.raises(EnvError, match="level small has .*and level entries=2 has .*the same spaces"):
+    with pytest.raises(Failure, match="level small has .*and level entries=2 has .*the same spaces"):
         probed("small", "entries=2")
-    with pytest.raises(EnvError, match="level entries=-1: env 'room' raised in make"):
+    with pytest.raises(Failure, match="level entries=-1: env 'room': make raised"):
         probed("small", "large", "entries=-1")

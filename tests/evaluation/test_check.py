@@ -153,7 +153,7 @@ class RaisesLate(Walk):
         (NoReward, "reward nan; it should be a finite number"),
         (AllowsNothing, "'action_mask' is all 0; it should allow at least one action"),
         (ReportsText, "map in the info of an episode's end is of type str, .* should be a number"),
-        (RaisesLate, "env 'walk' raised in step: LookupError: no next place"),
+        (RaisesLate, "env 'walk': step raised LookupError: no next place"),
         (object, "make_env returned object; it should return a gymnasium.Env"),
     ],
 )

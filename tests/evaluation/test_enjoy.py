@@ -101,7 +101,7 @@ def make_undrawable(full_env_name, cfg, env_config, render_mode=None):
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (make_undrawable, "cannot be drawn: env 'undrawable' raised in make: AssertionError: there is"),
+        (make_undrawable, "cannot be drawn: env 'undrawable': make raised AssertionError: there is"),
         (drawing(fail_to_draw), "played without pictures: AttributeError: no attribute 'eglQueryString'"),
         (drawing(lambda: None), "played without pictures: its render() returned nothing"),
         (drawing(lambda: "a text"), "it should be uint8 [height, width, 3]"),

@@ -30,7 +30,7 @@ from sample_factory.evaluation.results import EpisodeResult, Progress
 from sample_factory.exchange.messages import Snapshot
 from sample_factory.hub import ENJOY
 from sample_factory.runtime.child_side import ChildContext
-from sample_factory.runtime.failures import ChildFailed
+from sample_factory.runtime.failures import Failure
 from tests.counting import make_plan
 from tests.evaluation.conftest import SMALL, always, identity_of
 from tests.evaluation.playable_envs import Cards, EarlyDeath, Guest, Undrawable
@@ -170,7 +170,7 @@ def test_a_process_that_fails_for_good_leaves_the_results_before_it(choosing, tm
 
     def play_once(measurement, signals):
         if played:
-            raise ChildFailed("rollout_worker_0", "died 6 times in a row")
+            raise Failure("rollout_worker_0", "died 6 times in a row")
         played.append(measurement)
         return play(measurement, signals)
 
@@ -181,7 +181,7 @@ def test_a_process_that_fails_for_good_leaves_the_results_before_it(choosing, tm
     assert "INCOMPLETE: 1 of 2 checkpoints" in capfd.readouterr().out
     figures = json.loads((tmp_path / "out.json").read_text())
     assert len(figures["evaluations"]) == 1
-    assert figures["failure"]["reason"] == "rollout_worker_0 failed: died 6 times in a row"
+    assert figures["failure"]["reason"] == "rollout_worker_0: died 6 times in a row"
 
 
 def test_an_agent_that_takes_part_in_no_match_ends_it_with_one_line(saved_experiment, registry, capfd):

@@ -40,8 +40,8 @@ from sample_factory.learning.learner_args import LearnerArgs
 from sample_factory.monitoring.bottleneck import PARTS, bottlenecks
 from sample_factory.monitoring.console import aligned
 from sample_factory.runtime import cpu
-from sample_factory.runtime.child import ChildFailed, call_in_child
-from sample_factory.runtime.failures import CommandFailed
+from sample_factory.runtime.child import call_in_child
+from sample_factory.runtime.failures import CommandFailed, Failure
 from sample_factory.runtime.gpu import gpu_busy, why_no_gpu
 
 WORKERS = 64  # of Doom, with 8 envs each, on a machine with as many cores
@@ -160,12 +160,12 @@ def _with_result(row: Row, typed: Sequence[str], seconds: float, folder: Path, n
         return row._replace(left_out=f"the package {row.package} is not installed")
     try:
         return row._replace(stage=_measure(row, typed, seconds, folder))
-    except (StageFailed, ChildFailed, ConfigError, ImportError) as failure:
+    except (StageFailed, Failure, ConfigError, ImportError) as failure:
         return row._replace(failure=str(failure))
 
 
 def _measure(row: Row, typed: Sequence[str], seconds: float, folder: Path) -> Stage:
-    """Raises StageFailed and ChildFailed."""
+    """Raises StageFailed and Failure."""
     plan = plan_of(parse(BENCHMARK, [*row.flags, *typed]))
     if row.is_learner:
         args = learner_args(plan), synthetic_buffers(plan.sampling), WARMUP_SECONDS, seconds

@@ -22,7 +22,7 @@ from sample_factory.launch.checks import (
 )
 from sample_factory.launch.plan import plan_run
 from sample_factory.runtime import local_ray
-from sample_factory.runtime.failures import ChildFailed, CommandFailed
+from sample_factory.runtime.failures import CommandFailed, Failure
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import observation_layout
 from tests.counting import CountingEnv, make_plan
@@ -231,5 +231,5 @@ def test_a_core_of_the_main_script_is_built_in_a_child_which_gives_the_size_of_i
 def test_a_faulty_algorithm_is_found_before_training():
     register_algorithm("OF_THIS_TEST", lambda flags, policy, rng: object())
     own = config("--algo=OF_THIS_TEST")
-    with pytest.raises(ChildFailed, match="OF_THIS_TEST.*fixes_targets"):
+    with pytest.raises(Failure, match="OF_THIS_TEST.*fixes_targets"):
         plan_run(own, resolve_family(own.env_name))

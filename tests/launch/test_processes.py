@@ -68,5 +68,5 @@ def test_a_learner_that_ends_without_having_saved_is_a_failure_of_a_finished_run
         kill_9(learner.pid)
     too_slow, failed = stop_all([learner], grace_seconds=15)
     failures = not_saved([learner], failed, too_slow)
-    assert [failure.name for failure in failures] == ["learner_0"] * len(reasons)
-    assert all(map(str.startswith, (failure.reason for failure in failures), reasons))
+    assert [failure.where for failure in failures] == ["learner_0"] * len(reasons)
+    assert all(map(str.startswith, (failure.message for failure in failures), reasons))

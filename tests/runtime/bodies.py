@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from sample_factory.runtime import child_side, cpu
-from sample_factory.runtime.child import ChildContext, PermanentFailure
-from sample_factory.runtime.failures import PeerLost
+from sample_factory.runtime.child import ChildContext
+from sample_factory.runtime.failures import Explained, Failure, PeerLost
 from sample_factory.runtime.queues import Queue
 from sample_factory.runtime.shared_arrays import SharedArrays
 from tests.waiting import eventually
@@ -78,7 +78,7 @@ class Forks(Idle):
     def run(self) -> str:
         pid = os.getpid()
         copy = os.fork()
-        child_side.end_forked_copy(pid, PermanentFailure("it has forked"), self.error)
+        child_side.end_forked_copy(pid, Failure("child", "it has forked", permanent=True), self.error)
         os.waitpid(copy, 0)
         return super().run()
 
@@ -94,7 +94,7 @@ class FailsForGood(Idle):
     """Fails in a way that would repeat itself."""
 
     def run(self) -> None:
-        raise PermanentFailure("no such map, ever")
+        raise Explained("no such map, ever")
 
 
 class GetsStuck(Idle):

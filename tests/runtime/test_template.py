@@ -111,7 +111,7 @@ def test_a_module_that_the_template_cannot_import_is_a_failure_of_the_child_that
         assert result[0] == current()._process.pid
         child = Child("child", "tests.runtime.no_such_module:Body", (), OPTIONS)
         child.start()
-        assert child.join(15) and "No module named 'tests.runtime.no_such_module'" in child.failure
+        assert child.join(15) and "No module named 'tests.runtime.no_such_module'" in child.failure.message
 
 
 def test_children_go_on_without_their_template_and_their_end_is_noticed(logged):
@@ -125,7 +125,7 @@ def test_children_go_on_without_their_template_and_their_end_is_noticed(logged):
         stopping.stop()
         assert stopping.join(15) and stopping.failure is None and stopping.result == "stopped"
         kill_9(dying.pid)
-        assert dying.join(15) and "the template process had ended before" in dying.failure
+        assert dying.join(15) and "the template process had ended before" in dying.failure.message
     assert len(logged.messages) == 1
 
 

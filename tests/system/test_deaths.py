@@ -146,7 +146,7 @@ def test_a_worker_killed_again_and_again_while_it_sends_is_replaced_until_it_is_
     output = run.stdout.read()
     assert run.wait() == 1
     message = "died 6 times in a row, each within 24 s of use; the last time: ended by signal 9"
-    assert "rollout_worker_0 failed: " in output.splitlines()[-1] and message in output.splitlines()[-1]
+    assert "rollout_worker_0: " in output.splitlines()[-1] and message in output.splitlines()[-1]
     assert_all_gone(family)
     assert checkpoints(tmp_path / "a")
 
@@ -191,7 +191,7 @@ def test_a_killed_policy_worker_ends_the_run_and_is_named(tmp_path):
     killed = time.monotonic()
     output = run.stdout.read()
     assert run.wait() == 1 and time.monotonic() - killed < 60, "it does not wait for it as for a learner"
-    assert "policy_worker_0_0 failed: ended by signal 9" in output.splitlines()[-1]
+    assert "policy_worker_0_0: ended by signal 9" in output.splitlines()[-1]
     assert_saved(tmp_path)
     assert_all_gone(family)
 
@@ -212,7 +212,7 @@ def test_several_learners_save_once_and_resume_and_a_killed_one_ends_the_run_and
     kill(child(family, "learner_0_1"))
     output = run.stdout.read()
     assert run.wait() == 1
-    assert "learner_0_1 failed: ended by signal 9" in output.splitlines()[-1]
+    assert "learner_0_1: ended by signal 9" in output.splitlines()[-1]
     assert_saved(tmp_path)
     assert_all_gone(family)
 
@@ -231,7 +231,7 @@ def test_a_learner_or_policy_worker_that_is_stuck_ends_the_run_and_is_named(tmp_
     for (name, run), family in zip(runs.items(), families):
         output = run.stdout.read()
         assert run.wait() == 1
-        assert f"{name} failed: was stuck: no sign of life for 20 s" in output.splitlines()[-1]
+        assert f"{name}: was stuck: no sign of life for 20 s" in output.splitlines()[-1]
         assert_saved(tmp_path / name)
         assert_all_gone(family)
 

@@ -40,7 +40,7 @@ def test_an_exception_of_the_main_loop_is_one_line_after_a_checkpoint_that_resum
     failed, resumed = runs.failed, runs.resumed
     assert failed.returncode == 1
     last_line = failed.stdout.splitlines()[-1]
-    assert "ERROR main_loop failed: LookupError: no such curve (own_statistics.py:" in last_line
+    assert "ERROR main_loop: LookupError: no such curve (own_statistics.py:" in last_line
     assert "Traceback" not in failed.stdout and "in tick" in (runs.folder / "sf_log.txt").read_text()
     assert runs.state["train_step"] > 0
     assert resumed.returncode == 0

@@ -20,7 +20,6 @@ from sample_factory.envs.protocol import (
     ObservationRows,
     StepResult,
 )
-from sample_factory.runtime.failures import PermanentFailure
 from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
 from sample_factory.spaces.observations import image_layout, is_image
 
@@ -182,11 +181,6 @@ class FrameSkip(gym.Wrapper, LimitsEpisodes):
         return observation, total, terminated, truncated, info
 
 
-class EpisodesBeginApart(ConfigError, PermanentFailure):
-    """Raised if the agents of an env begin their episodes at different times, so that actions cannot be
-    repeated."""
-
-
 class ActionRepeat(EnvAround):
     """Wraps a MultiAgentEnv: a step repeats each action for several steps of the env inside.
 
@@ -196,7 +190,7 @@ class ActionRepeat(EnvAround):
     Rewards and costs of the steps are added up, except for those between two episodes of an agent. The
     observations are those after the last step.
 
-    `step` raises EpisodesBeginApart if one agent begins a new episode while other agents still repeat their
+    `step` raises ConfigError if one agent begins a new episode while other agents still repeat their
     actions: these agents would act more often than in training.
     """
 
@@ -237,7 +231,7 @@ class ActionRepeat(EnvAround):
             if begins.any():
                 self._is_between &= ~active
                 if left and (active & ~begins).any():
-                    raise EpisodesBeginApart(
+                    raise ConfigError(
                         "--eval_env_frameskip repeats actions, but the agents of this env, or the copies of "
                         "a vector env, begin their episodes at different times, so that some would act more "
                         "often than in training; leave it out, or play one copy (--vector_env_copies=1)"

@@ -8,7 +8,7 @@ import numpy as np
 
 from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.exchange.messages import Opponents
-from sample_factory.runtime.failures import PermanentFailure, one_line
+from sample_factory.runtime.failures import Explained, one_line
 from sample_factory.runtime.registry import Registry, resolve
 
 RANDOM = "random"
@@ -108,7 +108,7 @@ class Matchmaking(Protocol):
         TrainingInfo, one match ahead."""
 
 
-class MatchmakingError(PermanentFailure):
+class MatchmakingError(Explained):
     """Raised if a user's matchmaking raises, or does not return a list of players."""
 
 

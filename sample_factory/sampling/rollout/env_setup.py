@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from sample_factory.envs.contract import same_layout
-from sample_factory.envs.protocol import SEED_LIMIT, EnvConfig, EnvContractError, EnvRaised, MultiAgentEnv
+from sample_factory.envs.protocol import SEED_LIMIT, EnvConfig, EnvContractError, MultiAgentEnv
 from sample_factory.envs.random_actions import RandomActions
 from sample_factory.exchange.messages import Incident, NewShaping, NewTrainingInfo
 from sample_factory.exchange.run_plan import EnvPlan
 from sample_factory.exchange.trajectory_buffers import FIRST_INCARNATION, TrajectoryBuffers
+from sample_factory.runtime.failures import Failure
 from sample_factory.runtime.log import log
 from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking, MatchSetup, PastSelves
 from sample_factory.sampling.rollout.env_vector import EnvVector
@@ -99,10 +100,11 @@ class EnvSetup:
             self._beat()
             try:
                 env = self._plan.make_env(config)
-            except EnvRaised as error:
-                if config.vector_index == 0:
+            except Failure as failure:
+                if config.vector_index == 0 or failure.permanent:
                     raise
-                raise EnvRaised(f"{error}{ONE_PER_PROCESS}") from error.__cause__
+                text = f"{failure.message}{ONE_PER_PROCESS}"
+                raise Failure.of(failure, failure.where, text) from failure.__cause__
             self._check_kinds(env.kinds)
             for wrap in self._plan.around:
                 env = wrap(env, config)

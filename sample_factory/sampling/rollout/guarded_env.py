@@ -20,15 +20,13 @@ from sample_factory.envs.abilities import (
 from sample_factory.envs.protocol import (
     SEED_LIMIT,
     EnvContractError,
-    EnvError,
     MultiAgentEnv,
     ObservationRows,
     StepResult,
-    forked_in,
 )
 from sample_factory.exchange.channels import in_close
-from sample_factory.runtime.child_side import StopFlag, end_forked_copy, pass_on
-from sample_factory.runtime.failures import PermanentFailure, one_line
+from sample_factory.runtime.child_side import StopFlag, pass_on
+from sample_factory.runtime.failures import Explained, Failure, one_line
 from sample_factory.runtime.log import log
 from sample_factory.spaces.actions import action_encoder
 
@@ -40,17 +38,13 @@ PATIENCE_SECONDS = 5.0
 EXIT_CODE = 1
 
 
-class EnvBroken(EnvError, PermanentFailure):
-    """An env fails again and again, or violates the contract of envs."""
-
-
 class GuardedEnv:
     """A MultiAgentEnv that is replaced by a new one when it raises. Promises:
 
     1. If `step` returns None, the env has been rebuilt and its episodes are lost. The rows then hold the
        first observations of new episodes, and `active_after_reset` tells which agents act.
-    2. It raises EnvBroken, which names the worker and the env, instead of more than MAX_REBUILDS rebuilds
-       within REBUILD_SECONDS, and when the env violates the contract of envs.
+    2. It raises a permanent Failure instead of more than MAX_REBUILDS rebuilds within REBUILD_SECONDS, and
+       when the env violates the contract of envs.
     """
 
     def __init__(
@@ -70,7 +64,6 @@ class GuardedEnv:
         """
         self._make = make
         self.name = name
-        self._pid = os.getpid()
         self._env_index = env_index
         self._stepping = stepping
         self._report_rebuild = report_rebuild
@@ -94,9 +87,8 @@ class GuardedEnv:
         self._stepping[0] = self._env_index
         try:
             self.active_after_reset = self._env.reset(seed, into)
-            self._end_copy("reset")
             self._use_replaced()
-        except BaseException as error:  # any error of a user's env; EnvBroken if it keeps happening
+        except BaseException as error:  # any error of a user's env; Failure if it keeps happening
             self._rebuild("reset", error, into)
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult | None:
@@ -105,7 +97,6 @@ class GuardedEnv:
         try:
             self._raise_early_error()
             result = self._env.step(actions, into)
-            self._end_copy("step")
             self._use_replaced()
             return result
         except BaseException as error:  # as in reset
@@ -143,7 +134,6 @@ class GuardedEnv:
         self._stepping[0] = self._env_index
         try:
             self._env.send(actions)
-            self._end_copy("step")
         except BaseException as error:  # as in reset
             self._early_error = self._early_error or error
 
@@ -152,9 +142,7 @@ class GuardedEnv:
         self._stepping[0] = self._env_index
         try:
             self._raise_early_error()
-            result = self._env.receive(into)
-            self._end_copy("step")
-            return result
+            return self._env.receive(into)
         except BaseException as error:  # as in reset
             self._rebuild("step", error, into)
             return None
@@ -171,7 +159,8 @@ class GuardedEnv:
             self._reward_shaping.set_reward_shaping(shaping, agent)
         except BaseException as error:  # any error of a user's env; a rebuilt env would reject it too
             pass_on(error)
-            raise EnvBroken(f"{self.name} rejects the reward shaping {shaping}: {error}") from error
+            text = f"rejects the reward shaping {shaping}: {one_line(error)}"
+            raise Failure.of(error, self.name, text, permanent=True) from error
 
     def set_training_info(self, training_info: Mapping[str, Any]) -> None:
         """Sends values of the run to the env, also to rebuilt envs; see TrainingInfo."""
@@ -179,7 +168,7 @@ class GuardedEnv:
         try:
             self._env.training_info.put(training_info)
         except EnvContractError as error:  # a rebuilt env would reject them too
-            raise EnvBroken(f"{self.name}: {error}") from error
+            raise Failure.of(error, self.name, one_line(error)) from error
 
     def spread_episodes(self, seed: int) -> bool:
         """Before the first reset: lets the first episodes of a batched simulator end at different times.
@@ -201,9 +190,7 @@ class GuardedEnv:
         self._stepping[0] = in_close(self._env_index)
         try:
             self._env.close()
-            self._end_copy("close")
         except BaseException as error:  # any error of a user's env
-            self._end_copy("close", error)
             pass_on(error)
             log.warning("%s raised in close: %s", self.name, one_line(error))
 
@@ -224,11 +211,6 @@ class GuardedEnv:
     def _send_shaping(self) -> None:
         for agent, shaping in self._shaping.items():
             self._reward_shaping.set_reward_shaping(shaping, agent)
-
-    def _end_copy(self, call: str, error: BaseException | None = None) -> None:
-        """Ends this process if it is a copy that the env has forked, see `end_forked_copy`."""
-        if os.getpid() != self._pid:
-            end_forked_copy(self._pid, forked_in(call, self.name), error)
 
     def _rebuild(self, call: str, error: BaseException, into: ObservationRows) -> None:
         """Makes a new env and resets it, until that works; then reports all attempts.
@@ -251,7 +233,6 @@ class GuardedEnv:
                 # Another seed: the same one may make the env raise again.
                 seed = None if self._seed is None else (self._seed + len(self._rebuilds)) % SEED_LIMIT
                 self.active_after_reset = self._env.reset(seed, into)
-                self._end_copy("reset")
                 break
             except BaseException as next_error:  # counted in the next attempt
                 error = next_error
@@ -260,21 +241,18 @@ class GuardedEnv:
             self._report_rebuild(text + one_line(error), "".join(traceback.format_exception(error)))
 
     def _count(self, call: str, error: BaseException) -> None:
-        """Counts a rebuild. Raises EnvBroken if there are too many."""
-        self._end_copy(call, error)
+        """Counts a rebuild. Raises a permanent Failure if there are too many."""
         pass_on(error)
         if not self._heals:
             raise error
-        if isinstance(error, PermanentFailure):
-            raise EnvBroken(f"{self.name}: {error}") from error
+        if isinstance(error, Explained) and error.permanent:
+            raise Failure.of(error, self.name, one_line(error)) from error
         now = time.monotonic()
         self._rebuilds.append(now)
         recent = sum(then > now - REBUILD_SECONDS for then in self._rebuilds)
         if recent > MAX_REBUILDS:
-            raise EnvBroken(
-                f"{self.name} raised {recent} times within {REBUILD_SECONDS:g} s, the last time in {call}: "
-                f"{one_line(error)}"
-            ) from error
+            text = f"raised {recent} times within {REBUILD_SECONDS:g} s, the last time in {call}: "
+            raise Failure.of(error, self.name, text + one_line(error), permanent=True) from error
 
 
 class SimulatorWatch(threading.Thread):

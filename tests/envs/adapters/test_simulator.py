@@ -22,15 +22,15 @@ from sample_factory.envs.adapters.tensors import device_of, to_env, to_host
 from sample_factory.envs.env_info import FEW_COPIES, env_info, probe_env_info
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.envs.family_flags import device_of_env
-from sample_factory.envs.protocol import EnvConfig, EnvContractError, EnvRaised
+from sample_factory.envs.protocol import EnvConfig, EnvContractError
 from sample_factory.envs.simulator import Simulator
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.launch.arrangement import arrange
 from sample_factory.launch.checks import check_simulator
 from sample_factory.launch.plan import with_defaults_for
 from sample_factory.models import towers
-from sample_factory.runtime.child import ChildFailed
 from sample_factory.runtime.child_side import ChildContext
+from sample_factory.runtime.failures import Failure
 from sample_factory.runtime.log import log
 from sample_factory.sampling.inline_sampler import InlineSampler
 from sample_factory.spaces.observations import UnsupportedSpace
@@ -368,7 +368,7 @@ def test_a_step_of_no_values_and_an_error_in_the_first_reset_are_the_envs():
         def reset(self):
             raise KeyError("joint")
 
-    with pytest.raises(EnvRaised, match="env 'Breaks' raised in reset: KeyError: 'joint'"):
+    with pytest.raises(Failure, match="env 'Breaks': reset raised KeyError: 'joint'"):
         adapt(Breaks())
 
 
@@ -622,7 +622,7 @@ def test_a_maker_that_returns_another_number_of_copies_is_refused(tmp_path):
 
     config = parsed(tmp_path, env=make_env)
     assert config.flat()["vector_env_copies"] == 1024 and "env_device" not in config.flat()
-    with pytest.raises(ChildFailed, match=rf"make_env\(num_envs={FEW_COPIES}\) returned an env of 8 agents"):
+    with pytest.raises(Failure, match=rf"make_env\(num_envs={FEW_COPIES}\) returned an env of 8 agents"):
         probe_env_info(resolve_family("sized"), config.namespace())
 
 
@@ -640,7 +640,7 @@ def test_the_trial_steps_a_simulator_unless_jax_would_compile_the_step(tmp_path)
             return self._observe(None)
 
     config = parsed(tmp_path, env=Raises)
-    with pytest.raises(ChildFailed, match="no step"):
+    with pytest.raises(Failure, match="no step"):
         probe_env_info(resolve_family("sized"), config.namespace())
     config = parsed(tmp_path, env=Compiles)
     assert probe_env_info(resolve_family("sized"), config.namespace()).num_agents == 300

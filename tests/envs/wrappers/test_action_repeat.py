@@ -13,8 +13,9 @@ from sample_factory.envs.protocol import FRAMES_LEFT_OUT, ObservationRows
 from sample_factory.envs.wrappers.frame_stack import ActionRepeat, FrameSkip
 from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, kind_layouts
+from sample_factory.runtime.failures import Failure
 from sample_factory.sampling.rollout.env_vector import EnvVector
-from sample_factory.sampling.rollout.guarded_env import EnvBroken, GuardedEnv
+from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from tests.counting import RAW_REWARDS, make_config
 from tests.envs.adapters.countdown import Countdown, drive
 from tests.envs.parallel_envs import Scripted, Turn
@@ -61,7 +62,7 @@ def test_copies_whose_episodes_begin_apart_are_refused_at_once(mode):
     guarded = GuardedEnv(make, "env 0", 0, np.zeros(1, int), lambda *texts: rebuilt.append(texts))
     rows = ObservationRows.allocate(guarded.kinds)
     guarded.reset(1, rows)
-    with pytest.raises(EnvBroken, match="env 0: --eval_env_frameskip"):
+    with pytest.raises(Failure, match="env 0: --eval_env_frameskip"):
         for _ in range(4):
             guarded.step(np.zeros((2, 1), np.float32), rows)
     assert not rebuilt, "another env would do the same"

@@ -1,5 +1,3 @@
-import os
-
 import numpy as np
 import pytest
 
@@ -7,13 +5,11 @@ from sample_factory.envs.abilities import TrainingInfo
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.protocol import EnvContractError, ObservationRows
 from sample_factory.exchange.channels import in_close
-from sample_factory.runtime import cpu
-from sample_factory.runtime.child import Child, ChildFailed, ChildOptions
-from sample_factory.runtime.template import template
+from sample_factory.runtime.child import call_in_child
+from sample_factory.runtime.failures import Failure
 from sample_factory.sampling.rollout import guarded_env
-from sample_factory.sampling.rollout.guarded_env import MAX_REBUILDS, EnvBroken, GuardedEnv
+from sample_factory.sampling.rollout.guarded_env import MAX_REBUILDS, GuardedEnv
 from tests.counting import STEP, CountingEnv
-from tests.waiting import eventually
 
 NAME = "worker 1: env 3 (counting)"
 
@@ -114,7 +110,7 @@ def test_an_env_that_keeps_raising_ends_the_worker_with_the_last_error():
     errors = [Faulty(reset_error=KeyError(f"map{i}")) for i in range(MAX_REBUILDS + 1)]
     guarded = Guarded(*errors)
     with pytest.raises(
-        EnvBroken, match=rf"{MAX_REBUILDS + 1} times within 60 s, the last time in reset: KeyError: 'map3'"
+        Failure, match=rf"{MAX_REBUILDS + 1} times within 60 s, the last time in reset: KeyError: 'map3'"
     ) as info:
         guarded.env.reset(None, guarded.rows)
     assert NAME in str(info.value) and isinstance(info.value.__cause__, KeyError)
@@ -132,7 +128,7 @@ def test_an_env_that_rarely_raises_is_rebuilt_without_limit(monkeypatch):
 def test_an_env_that_violates_its_contract_is_not_rebuilt():
     guarded = Guarded(Faulty(errors={1: EnvContractError("observation 'obs' has shape (2,)")}), CountingEnv())
     guarded.env.reset(None, guarded.rows)
-    with pytest.raises(EnvBroken, match=r"worker 1: env 3 \(counting\): observation 'obs' has shape \(2,\)"):
+    with pytest.raises(Failure, match=r"worker 1: env 3 \(counting\): observation 'obs' has shape \(2,\)"):
         guarded.step()
     assert guarded.reported == []
 
@@ -162,7 +158,7 @@ def test_an_env_that_rejects_the_values_of_the_run_ends_the_worker_in_one_line()
     guarded = Guarded(Noting(refuses={"level": 9}))
     guarded.env.reset(None, guarded.rows)
     with pytest.raises(
-        EnvBroken,
+        Failure,
         match=r"env 3 \(counting\): set_training_info\(.*raised ValueError: unknown level",
     ):
         guarded.env.set_training_info({"level": 9})
@@ -170,32 +166,6 @@ def test_an_env_that_rejects_the_values_of_the_run_ends_the_worker_in_one_line()
 
 class UsersOwn(BaseException):
     pass
-
-
-class Calls:
-    """In a child: calls a function."""
-
-    def __init__(self, function, context):
-        self.run = function
-
-
-@pytest.fixture(scope="module")
-def in_child():
-    """Returns a function that calls another one in a child; all are forked from one template."""
-
-    def call(function):
-        child = Child("child", Calls, (function,), ChildOptions(one_shot=True, from_template=True))
-        child.start()
-        try:
-            assert eventually(lambda: child.failure is not None or child.finished, 60)
-            if child.error is not None:
-                raise child.error
-            return child.result
-        finally:
-            child.kill()
-
-    with template([__name__], cpu.ONE_THREAD):
-        yield call
 
 
 UNUSUAL = [KeyboardInterrupt(), SystemExit(3), GeneratorExit(), UsersOwn("mine"), MemoryError()]
@@ -212,8 +182,8 @@ def rebuilt_after_unusual_exceptions():
     return reported
 
 
-def test_in_a_child_an_env_is_rebuilt_whatever_class_of_exception_it_raises(in_child):
-    reported = in_child(rebuilt_after_unusual_exceptions)
+def test_in_a_child_an_env_is_rebuilt_whatever_class_of_exception_it_raises():
+    reported = call_in_child("child", rebuilt_after_unusual_exceptions)
     assert len(reported) == len(UNUSUAL)
     for error, (in_step, in_reset) in zip(UNUSUAL, reported):
         name = type(error).__name__
@@ -228,50 +198,3 @@ def test_in_the_main_process_ctrl_c_and_other_exceptions_that_end_a_program_prop
     for call in (guarded.step, guarded.env.close):
         with pytest.raises(type(error)):
             call()
-
-
-class Forking(CountingEnv):
-    """Forks in a call, and goes on in both processes. exits: calls sys.exit in the new one."""
-
-    def __init__(self, call, exits=False):
-        super().__init__()
-        self.call, self.exits = call, exits
-
-    def fork(self, call):
-        if call == self.call and os.fork() == 0 and self.exits:
-            raise SystemExit(0)
-
-    def reset(self, seed=None, options=None):
-        self.fork("reset")
-        return super().reset()
-
-    def step(self, actions):
-        self.fork("step")
-        return super().step(actions)
-
-    def close(self):
-        self.fork("close")
-
-
-def play(call, exits=False):
-    guarded = Guarded(Forking(call, exits))
-    guarded.env.reset(5, guarded.rows)
-    steps = [guarded.step() is not None for _ in range(3)]
-    guarded.env.close()
-    if not exits:
-        os.wait()  # the copy has ended, so its message has been sent
-    return steps
-
-
-@pytest.mark.parametrize("call", ["reset", "step", "close"])
-def test_an_env_that_forks_and_goes_on_in_both_processes_ends_the_run_with_its_name(in_child, call):
-    with pytest.raises(ChildFailed) as caught:
-        in_child(lambda: play(call))
-    assert caught.value.reason.startswith(
-        f"{NAME} has forked its process in {call}, and both processes go on"
-    )
-    assert caught.value.is_a(EnvContractError), "it would fail again"
-
-
-def test_a_forked_process_that_exits_is_no_fault_of_its_env(in_child):
-    assert in_child(lambda: play("step", exits=True)) == [True] * 3

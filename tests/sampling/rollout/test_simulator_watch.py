@@ -61,7 +61,7 @@ def test_a_simulator_that_stays_gone_ends_the_process_with_a_message_that_names_
 def test_a_simulator_that_is_replaced_in_time_does_not_end_the_process(make_child):
     child = make_child([True, True, False] * 5)  # then StopIteration ends the watch
     assert child.join(timeout=60)
-    assert "StopIteration" in child.failure
+    assert "StopIteration" in child.failure.message
 
 
 def test_a_simulator_that_no_call_waits_for_does_not_end_the_process(make_child):
