@@ -29,5 +29,5 @@ for package in "$release"/*.tar.gz "$release"/*.whl; do
   [[ "$(fresh/bin/sample-factory --version)" == "$version" ]]
 done
 fresh/bin/sample-factory-train --env=doom_basic --experiment=release --train_for_seconds=60
-fresh/bin/sample-factory-eval --experiment=release --eval_episodes=10
+fresh/bin/sample-factory eval --experiment=release --eval_episodes=10
 echo "Sample Factory $version can be released: $(ls "$release" | tr '\n' ' ')"

@@ -1,7 +1,7 @@
 """Trains with each built-in algorithm on five tasks; curves: configs/README.md, "Algorithms".
 
-python -m sample_factory.runner.run --run=examples/algorithms.py --max_parallel=2
-python -m sample_factory.plotting.plot_curves train_dir/algorithms --group_by=algo --out=algorithms.png
+python -m sample_factory run --run=examples/algorithms.py --max_parallel=2
+python -m sample_factory plot_curves train_dir/algorithms --group_by=algo --out=algorithms.png
 """
 
 from collections.abc import Sequence

@@ -16,9 +16,8 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory import register_env
+from sample_factory.__main__ import command
 from sample_factory.config.flags import flag
-from sample_factory.eval import main as evaluate
-from sample_factory.train import main as train
 
 DOORS = 4
 PARCELS = 10  # in an episode
@@ -78,7 +77,7 @@ if __name__ == "__main__":
         defaults,
         follows_observation=False,
     )
-    commands = {"train": train, "eval": evaluate}
+    commands = {name: command(name) for name in ("train", "eval")}
     if not sys.argv[1:] or sys.argv[1] not in commands:
         print(f"usage: python {sys.argv[0]} train|eval --experiment=NAME [flags]", file=sys.stderr)
         sys.exit(2)

@@ -1,6 +1,6 @@
 """Doom on a small budget: how good is the agent after half a million, one and four million frames?
 
-    python -m sample_factory.runner.run --run=examples/doom_table.py --max_parallel=1
+    python -m sample_factory run --run=examples/doom_table.py --max_parallel=1
     python examples/doom_table.py train_dir/doom_table --csv=configs/doom.csv --picture=doom.png
 
 The first command trains three seeds of each scenario, and resumes what was stopped. The second one adds what

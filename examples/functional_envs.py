@@ -13,7 +13,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode
 
-from sample_factory import enjoy, eval, export, register_env, train
+from sample_factory import register_env
+from sample_factory.__main__ import command
 
 
 class Functional:
@@ -119,7 +120,7 @@ def make_crafting(num_envs: int = 256) -> Craftax:
     return Craftax("Craftax-Classic-Symbolic-v1", num_envs)
 
 
-COMMANDS = {"train": train, "eval": eval, "enjoy": enjoy, "export": export}
+COMMANDS = ("train", "eval", "enjoy", "export")
 
 
 def main(argv: list[str]) -> int:
@@ -130,7 +131,7 @@ def main(argv: list[str]) -> int:
     if not argv or argv[0] not in COMMANDS:
         print(f"usage: python {sys.argv[0]} {'|'.join(COMMANDS)} --env=NAME [flags]", file=sys.stderr)
         return 2
-    return COMMANDS[argv[0]].main(argv[1:])
+    return command(argv[0])(argv[1:])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A grid of six short experiments: two learning rates, three seeds each.
 
-python -m sample_factory.runner.run --run=examples/grid.py --max_parallel=2
+python -m sample_factory run --run=examples/grid.py --max_parallel=2
 """
 
 from sample_factory.runner.run_description import Experiment, ParamGrid, RunDescription

@@ -11,8 +11,7 @@ import sys
 import gymnasium as gym
 
 import sample_factory
-from sample_factory.eval import main as evaluate
-from sample_factory.train import main as train
+from sample_factory.__main__ import command
 
 
 def make_cart(length=0.5):
@@ -47,7 +46,7 @@ if __name__ == "__main__":
     defaults = {"level_choice": "worst", "train_for_env_steps": 200_000}
     sample_factory.register_env("poles", make_cart, defaults=defaults, levels=levels)
     sample_factory.register_level_choice("worst", Worst)
-    commands = {"train": train, "eval": evaluate}
+    commands = {name: command(name) for name in ("train", "eval")}
     if not sys.argv[1:] or sys.argv[1] not in commands:
         print(f"usage: python {sys.argv[0]} train|eval --experiment=NAME [flags]", file=sys.stderr)
         sys.exit(2)

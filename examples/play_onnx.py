@@ -1,7 +1,7 @@
 """Plays an exported policy with onnxruntime and NumPy, without torch and without sample_factory.
 
     python -m sample_factory.train --env=gym_CartPole-v1 --experiment=pole --train_for_env_steps=200000
-    python -m sample_factory.export --experiment=pole --export_path=pole.onnx
+    python -m sample_factory export --experiment=pole --export_path=pole.onnx
     python examples/play_onnx.py pole.onnx --episodes=10
     python examples/play_onnx.py pole.onnx --episodes=10 --sample
 

@@ -1,6 +1,6 @@
 """Which algorithm learns when sampling is far away? Trains with old weights, and draws reward against delay.
 
-    python -m sample_factory.runner.run --run=examples/policy_lag.py --max_parallel=2
+    python -m sample_factory run --run=examples/policy_lag.py --max_parallel=2
     python examples/policy_lag.py train_dir/policy_lag --out=lag.png
 
 A delay of N batches: the policy acts with its weights of N batches ago (--forced_policy_lag, in SGD steps).

@@ -18,13 +18,13 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory import register_env
+from sample_factory.__main__ import command
 from sample_factory.checkpoints.milestones import find_milestones
 from sample_factory.config.command import PLAYS
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.match import main as match
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.train import main as train
 
@@ -145,7 +145,7 @@ def describe(name: str, strategy: np.ndarray) -> str:
 def main(argv: list[str]) -> int:
     """Runs a command. argv: `train`, `strategies` or `match`, then flags. Returns the exit code."""
     register_env("rps_", make_env, defaults=DEFAULTS, follows_observation=False)
-    commands = {"train": train, "strategies": strategies, "match": match}
+    commands = {"train": train, "strategies": strategies, "match": command("match")}
     if not argv or argv[0] not in commands:
         usage = f"usage: python {sys.argv[0]} {'|'.join(commands)} --experiment=NAME [flags]"
         print(usage, file=sys.stderr)

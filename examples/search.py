@@ -1,6 +1,6 @@
 """A search of flags that learn both CartPole and Acrobot within 25,000 frames: 30 trials, two seeds.
 
-python -m sample_factory.runner.search --run=examples/search.py --max_parallel=2
+python -m sample_factory search --run=examples/search.py --max_parallel=2
 """
 
 from sample_factory.runner.search_description import SearchDescription

@@ -1,6 +1,6 @@
 """A search of flags that learn Doom in minutes, in three scenarios at once: equal seconds, not equal frames.
 
-python -m sample_factory.runner.search --run=examples/search_doom.py --max_parallel=1
+python -m sample_factory search --run=examples/search_doom.py --max_parallel=1
 """
 
 from sample_factory.runner.search_description import SearchDescription

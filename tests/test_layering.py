@@ -122,10 +122,15 @@ def test_every_package_has_a_floor():
     [
         ("import sample_factory", ("torch", "gymnasium", "vizdoom", "tensorboard", "pandas")),
         (
-            "from sample_factory import enjoy, match, play_doom, train",
+            "from sample_factory import enjoy, train\n"
+            "from sample_factory.__main__ import command\n"
+            "command('match'), command('play_doom')",
             ("torch", "gymnasium", "vizdoom"),
         ),
-        ("import sample_factory.benchmark", ("torch", "gymnasium", "vizdoom", "matplotlib")),
+        (
+            "import sample_factory.__main__ as main; main.declaration('benchmark')",
+            ("torch", "gymnasium", "vizdoom", "matplotlib"),
+        ),
         ("import sample_factory.training.run", ("torch", "tensorflow", "vizdoom", "wandb")),
         ("import sample_factory.evaluation.measurement", ("torch", "tensorflow", "vizdoom")),
         (

@@ -85,14 +85,6 @@ def test_a_console_script_is_a_main_function_that_returns_an_exit_code(script, t
     assert signature.return_annotation in (int, "int")
 
 
-def test_every_command_has_a_console_script():
-    commands = {path.stem for path in (ROOT / "sample_factory").glob("*.py")} - {"__init__", "run_algorithm"}
-    modules = {
-        target.partition(":")[0].removeprefix("sample_factory.") for target in PROJECT["scripts"].values()
-    }
-    assert commands <= modules
-
-
 def test_the_version_has_a_section_in_the_list_of_releases():
     (version,) = set(re.findall(r"^## \[(.*)\]", read(".github/CHANGELOG.md"), re.MULTILINE)[:1])
     assert version == PROJECT["version"] == sample_factory.__version__

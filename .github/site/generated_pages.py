@@ -1,7 +1,6 @@
 """Pages of the site that are made from the code: all flags, all figures, all errors."""
 
 import ast
-import importlib
 import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import sample_factory
-from sample_factory.__main__ import COMMANDS
+from sample_factory.__main__ import COMMANDS, declaration
 from sample_factory.config.command import ENV_FAMILIES
 from sample_factory.config.flags import FlagType, Not, default_of, section_fields
 from sample_factory.config.help import as_typed, title_of
@@ -54,10 +53,9 @@ def flags_page() -> str:
         prefix = name.rstrip(string.ascii_uppercase)
         if prefix in families:
             parts += [f"## Envs `{name}`", f"{about}.", *_flags(families[prefix], anchors)]
-    for module in COMMANDS:
-        command = importlib.import_module(f"sample_factory.{module}").COMMAND
-        for section in command.sections.values():
-            parts += [f"## Command `{module}`", *_flags(section, anchors)]
+    for name in COMMANDS:
+        for section in declaration(name).sections.values():
+            parts += [f"## Command `{name}`", *_flags(section, anchors)]
     parts += ["## Without effect", "Accepted with a warning, for commands of versions 1 and 2."]
     parts += [f"### `--{name}` {{#{name}}}\n\n{text}" for name, text in RETIRED_FLAGS.items()]
     return "\n\n".join([*parts, ""])

@@ -25,7 +25,7 @@ class BenchmarkFlags:
 
 
 BENCHMARK = TRAIN.but(
-    module="benchmark",
+    name="benchmark",
     experiment="new",
     description="Measures simulation, sampling and training one after the other, a minute each, and reports "
     "what limits the speed. It sets the flags that decide when training stops and where it writes; it changes"

@@ -113,7 +113,7 @@ def run_sampler(config: Config) -> None:
 
 
 DUMMY_SAMPLER = NEW.but(
-    module="dummy_sampler",
+    name="dummy_sampler",
     description="Steps envs with random actions on every core, without a network. The speed is the upper "
     "bound for training.",
     examples="""

@@ -130,12 +130,12 @@ def run_stage(config: Config, stage: str, seconds: tuple[float, float], folder: 
 
 
 def _command(config: Config, stage: str, seconds: int, folder: Path) -> list[str]:
-    """Returns module and flags. Where a flag is given twice, the last value counts."""
+    """Returns the package, the command and its flags. Where a flag is given twice, the last value counts."""
     sampling = config.sampling
     chosen = [f"--num_envs_per_worker={sampling.num_envs_per_worker}"]
     if stage == "simulation":
         limit = f"--timeout_seconds={seconds}"
-        return ["sample_factory.dummy_sampler", *simulation_flags(config), *chosen, limit]
+        return ["sample_factory", "dummy_sampler", *simulation_flags(config), *chosen, limit]
     fixed = [
         *chosen,
         f"--inline_samplers={sampling.inline_samplers}",
@@ -154,7 +154,7 @@ def _command(config: Config, stage: str, seconds: int, folder: Path) -> list[str
     if stage == "sampling":
         # Without learning there is nothing to alternate with, and nothing to share among learners.
         fixed += ["--async_rl=True", "--learners_per_policy=1"]
-    return ["sample_factory.train", *training_flags(config), *fixed]
+    return ["sample_factory", "train", *training_flags(config), *fixed]
 
 
 def run_program(

@@ -86,7 +86,7 @@ _ANSWERS = {
     "SAC DDPG TD3 QMIX VDN MADDPG",
     "models of the env are out of scope; --algo=APPO is the nearest": "DREAMER DREAMERV3 MUZERO",
     "examples/lagrangian_ppo.py keeps costs below a limit": "PPO_LAGRANGIAN PPOLAG CPO",
-    "use python -m sample_factory.dummy_sampler": "DUMMY_SAMPLER",  # an algorithm of version 1
+    "use python -m sample_factory dummy_sampler": "DUMMY_SAMPLER",  # an algorithm of version 1
 }
 _KNOWN_ELSEWHERE = {name: text for text, names in _ANSWERS.items() for name in names.split()}
 

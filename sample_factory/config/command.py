@@ -10,7 +10,7 @@ from sample_factory.config.sections import TRAINING_SECTIONS
 
 
 class Command(NamedTuple):
-    """A command of this package: `python -m sample_factory.<module>`.
+    """A command of this package: `python -m sample_factory NAME`.
 
     description: what it does, in a few sentences.
     examples: pairs of lines: a comment, and the arguments of a command to copy.
@@ -28,7 +28,7 @@ class Command(NamedTuple):
     instead: flag -> what to write, for flags that another one has taken the place of in this command.
     """
 
-    module: str
+    name: str
     description: str = ""
     examples: str = ""
     run: Callable[[Any], int | None] | str = ""
@@ -56,11 +56,6 @@ class Command(NamedTuple):
         added, left_out = frozenset(reads.split()), frozenset(ignores.split())
         has = self.reads or frozenset()
         return self._replace(reads=has - left_out | added, ignores=self.ignores - added | left_out, **fields)
-
-    @property
-    def name(self) -> str:
-        """The name after `python -m sample_factory`."""
-        return self.module.rpartition(".")[2]
 
 
 # (name, explanation) of the families of envs; the registry of envs adds those that it knows.

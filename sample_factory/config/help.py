@@ -105,7 +105,7 @@ def _usage(command: Command) -> str:
     """Returns how the command was started, by a script of the user's own or as a command of this package, and
     what may follow."""
     main = vars(sys.modules["__main__"])
-    program = f"python -m {PACKAGE}.{command.module}"
+    program = f"python -m {PACKAGE} {command.name}"
     if main.get("__spec__") is None and str(main.get("__file__")).endswith(".py"):
         # The words before the first flag select one of the script's own commands.
         program = " ".join(["python", *itertools.takewhile(lambda word: word[:1] != "-", sys.argv)])
@@ -168,5 +168,5 @@ def _add_rows(parser: argparse.ArgumentParser, title: str, rows: Iterable[tuple[
 def _examples(command: Command) -> list[str]:
     """Returns the examples of a command, in turns a comment and a command to copy."""
     lines = [" ".join(line.split()) for line in command.examples.strip().splitlines()]
-    prefix = f"python -m {PACKAGE}.{command.module} "
+    prefix = f"python -m {PACKAGE} {command.name} "
     return [f"  {line}" if line.startswith("#") else f"  {prefix}{line}".rstrip() for line in lines]

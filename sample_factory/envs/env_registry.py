@@ -214,8 +214,8 @@ def resolve_trained_family(env_name: str) -> EnvFamily:
             raise
         raise UnknownEnvError(
             f"{error}. If only a script has this env, start that script, with a line such as "
-            "sample_factory.enjoy.main(env=MyEnv) in place of the training (eval, record, export, match, "
-            "imitate and train take env= too), or with register_env(...) and sample_factory.enjoy.main(), as "
+            "sample_factory.enjoy.main(env=MyEnv) in place of the training (main(env=MyEnv) of "
+            "sample_factory.__main__ is every command), or with register_env(...) and enjoy.main(), as "
             "examples/custom_env.py does"
         ) from None
 

@@ -93,7 +93,7 @@ def run_check(config: Config) -> int:
 
 
 COMMAND = TRAIN.but(
-    module="evaluation.check",
+    name="check",
     description="Plays a few hundred steps with random actions, in the env as a training would make it, and "
     "reports how the env was recognised, its spaces, network, seeds, ends, rewards and speed. The exit code "
     "is 1 if it has a fault, which is one line each.",

@@ -51,7 +51,7 @@ def run_eval(config: Config) -> None:
 
 
 EVAL = PLAYS_IN_PARALLEL.but(
-    module="eval",
+    name="eval",
     description="Plays episodes with one or several checkpoints, in as many envs and processes as the "
     "training has, and reports mean, spread and confidence interval. Ctrl+C prints the results so far.",
     examples="""

@@ -31,7 +31,7 @@ from sample_factory.spaces.observations import batch_layout, observation_layout,
 
 SINGLE = ""  # name of the agent, if `act` takes a single observation
 LOAD_POLICY = PLAYS.but(
-    module="load_policy",
+    name="load_policy",
     reads="eval_deterministic continuous_actions_sample device",
     ignores="seed levels",
     instead=dict.fromkeys(("eval_episodes", "max_num_episodes"), "the loop that calls `act` decides"),

@@ -31,7 +31,7 @@ class MatchFlags:
 
 
 COMMAND = PLAYS_IN_PARALLEL.but(
-    module="match",
+    name="match",
     description="Plays matches between two policies in an env with two teams, and reports the win rate with "
     "its confidence interval.",
     examples="""

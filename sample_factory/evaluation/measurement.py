@@ -213,7 +213,7 @@ def plan_evaluation(plan: RunPlan) -> MeasurementPlan | None:
     if len(kinds.spaces) > 1:
         raise ConfigError(
             "--eval_every_env_steps: one policy plays all agents in an evaluation during training, but the "
-            "agents of this env have different spaces; leave it out, and measure with sample_factory.eval"
+            "agents of this env have different spaces; leave it out, and measure with the command eval"
         )
     config, family, info = plan.config, plan.family, plan.sampling.info
     if monitoring.eval_flags:

@@ -67,7 +67,7 @@ def run_export(config: Config) -> None:
 
 
 EXPORT = PLAYS.but(
-    module="export",
+    name="export",
     description="Writes a trained policy, with its normalisation of observations and its recurrent state, as "
     "an ONNX file, and compares it with the trained one in episodes of the env.",
     examples="""

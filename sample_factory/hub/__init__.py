@@ -60,7 +60,7 @@ class PushFlags(RepositoryFlags):
 
 
 ENJOY = CHOOSES.but(
-    module="enjoy",
+    name="enjoy",
     description="Shows a trained policy in a window and prints its scores, also while the training runs.",
     examples="""
     # Watch the latest checkpoint in a window.

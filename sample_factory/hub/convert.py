@@ -1,6 +1,6 @@
 """Converts an experiment of Sample Factory 1 or 2, with its checkpoints, into one of this version.
 
-python -m sample_factory.hub.convert --source=old/train_dir/doom_battle --experiment=doom_battle
+python -m sample_factory convert --source=old/train_dir/doom_battle --experiment=doom_battle
 """
 
 import sys
@@ -51,7 +51,7 @@ def convert(flags: ConvertFlags) -> None:
 
 
 COMMAND = Command(
-    module="hub.convert",
+    name="convert",
     description="Converts an experiment of Sample Factory 1 or 2, with all its policies and checkpoints, into"
     " one of this version, which all commands accept: enjoy, eval, train. The old folder is only read.",
     examples="""

@@ -1,6 +1,6 @@
 """Loads an experiment from the Hugging Face Hub.
 
-python -m sample_factory.hub.load_from_hub --hf_repository=user/name
+python -m sample_factory load_from_hub --hf_repository=user/name
 """
 
 import contextlib
@@ -166,7 +166,7 @@ def next_commands(folder: Path) -> list[str]:
         flags = shlex.join([f"--source={folder}", f"--experiment={folder.name}_converted", *place])
         return [
             f"To use this experiment of Sample Factory {version} here, convert it:",
-            f"python -m sample_factory.hub.convert {flags}",
+            f"python -m sample_factory convert {flags}",
         ]
     flags = shlex.join([f"--experiment={folder.name}", *place])
     env = settings.get("env")
@@ -178,7 +178,7 @@ def next_commands(folder: Path) -> list[str]:
     named = shlex.quote(f"--env={env}") if isinstance(env, str) and env.isprintable() else "--env=NAME"
     return [
         f"watch:    python -m sample_factory.enjoy {flags}",
-        f"measure:  python -m sample_factory.eval {flags}",
+        f"measure:  python -m sample_factory eval {flags}",
         f"continue: python -m sample_factory.train {named} {flags}",
     ]
 
@@ -191,7 +191,7 @@ def load(flags: LoadFlags) -> None:
 
 
 COMMAND = Command(
-    module="hub.load_from_hub",
+    name="load_from_hub",
     description="Downloads a repository as an experiment, which all commands accept: enjoy, eval, train.",
     examples="""
     # As train_dir/basic.

@@ -95,14 +95,14 @@ The commands run in a checkout of Sample Factory 3 with `pip install -e '.[hub]'
 `sample-factory` 2 of PyPI has other networks, and does not load this policy.
 
 ```bash
-python -m sample_factory.hub.load_from_hub -r {repository}
+python -m sample_factory load_from_hub -r {repository}
 ```
 
 This makes the experiment `train_dir/{name}`. Watch and measure it, and continue its training:
 
 ```bash
 python -m {enjoy} {env} --experiment={name}{play}
-python -m sample_factory.eval --experiment={name} --eval_episodes=100{play}
+python -m sample_factory eval --experiment={name} --eval_episodes=100{play}
 python -m {train} {env} --experiment={name} --train_for_env_steps={frames_to_come}
 ```
 

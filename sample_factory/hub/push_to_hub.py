@@ -1,6 +1,6 @@
 """Pushes an experiment to the Hugging Face Hub, with a model card, the results of an evaluation and a video.
 
-python -m sample_factory.hub.push_to_hub --experiment=my_experiment --hf_repository=user/name
+python -m sample_factory push_to_hub --experiment=my_experiment --hf_repository=user/name
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -267,8 +267,8 @@ def _push(
             return upload(api, config.extra["hub"].hf_repository, folder, f"Push {config.run.experiment}")
     except HubError as error:
         raise HubError(
-            f"{error}. Results and video are kept in {config.experiment_dir}; sample_factory.hub.push_to_hub "
-            "with --with_evaluation=False pushes them"
+            f"{error}. Results and video are kept in {config.experiment_dir}; "
+            "python -m sample_factory push_to_hub with --with_evaluation=False pushes them"
         ) from None
     except OSError as error:
         raise HubError(f"cannot use {error.filename}: {error.strerror}") from None
@@ -318,7 +318,7 @@ def run_push(config: Config) -> None:
 
 
 COMMAND = PLAYS_IN_PARALLEL.but(
-    module="hub.push_to_hub",
+    name="push_to_hub",
     description="Plays episodes, writes a video, and pushes both with a model card and all files of the "
     "experiment. Needs a token: log in with `hf auth login`, or set HF_TOKEN.",
     examples="""
@@ -336,9 +336,9 @@ COMMAND = PLAYS_IN_PARALLEL.but(
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, env: Callable[..., Any] | None = None) -> int:
     """Returns the exit code: 0 done, 1 the Hub, an env or a process failed, 2 bad input."""
-    return run_command(_run, argv)
+    return run_command(_run, argv, env)
 
 
 def _run(words: Sequence[str]) -> int:

@@ -14,7 +14,7 @@ def run_imitate(config: Config) -> None:
 
 
 COMMAND = NEW.but(
-    module="imitate",
+    name="imitate",
     description="Records games of an env's scripted players, or reads a Minari data set, and trains a policy "
     "to choose the same actions. `train --transfer_from=NAME` then starts with its weights.",
     examples="""

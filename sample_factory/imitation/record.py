@@ -193,7 +193,7 @@ def rgb(image: np.ndarray) -> np.ndarray:
 
 
 RECORD = PLAYS_IN_PARALLEL.but(
-    module="record",
+    name="record",
     description="Plays episodes with a checkpoint, as eval does, and writes what it saw, did and got as a "
     "Minari data set, for offline RL, world models and debugging. Ctrl+C keeps the episodes so far.",
     examples="""

@@ -51,9 +51,7 @@ def next_commands(
         commands.append(("continue", typed))
     folder = shlex.quote(relative_path(config.experiment_dir))
     if is_installed("matplotlib"):  # of the extra `plot`
-        commands.append(
-            ("curves", f"python -m sample_factory.plotting.plot_curves {folder} --out=curves.png")
-        )
+        commands.append(("curves", f"python -m sample_factory plot_curves {folder} --out=curves.png"))
     return [*commands, ("tensorboard", f"tensorboard --logdir={folder} --load_fast=false")]
 
 

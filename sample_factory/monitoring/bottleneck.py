@@ -110,5 +110,5 @@ class BottleneckWatch:
         waiting = _waiting("rollout_worker", waits["rollout_worker"])
         return (
             f"bottleneck: few envs per worker ({waiting})\n"
-            f"try --num_envs_per_worker={num_envs} (see python -m sample_factory.benchmark)"
+            f"try --num_envs_per_worker={num_envs} (see python -m sample_factory benchmark)"
         )

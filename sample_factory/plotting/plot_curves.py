@@ -1,6 +1,6 @@
 """Draws learning curves from the TensorBoard files of experiments.
 
-python -m sample_factory.plotting.plot_curves train_dir/seed1 train_dir/seed2 --out=curves.png
+python -m sample_factory plot_curves train_dir/seed1 train_dir/seed2 --out=curves.png
 
 One panel per env and tag; experiments that differ in nothing but their seed are one line, unless they are
 grouped in another way.
@@ -138,7 +138,7 @@ def plot(flags: CurveFlags) -> None:
 
 
 COMMAND = Command(
-    module="plotting.plot_curves",
+    name="plot_curves",
     description="Draws learning curves from the TensorBoard files of experiments, also of versions 1 and 2, "
     "and prints their last values. Each env and tag has a panel; runs that differ only in their seed are one "
     "line, with their range.",

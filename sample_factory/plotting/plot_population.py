@@ -1,6 +1,6 @@
 """Draws the course of population-based training from an experiment's TensorBoard files.
 
-python -m sample_factory.plotting.plot_population train_dir/experiment --out=pbt.png
+python -m sample_factory plot_population train_dir/experiment --out=pbt.png
 
 The objective and the settings of each policy over its env frames; takeovers are marked.
 """
@@ -148,7 +148,7 @@ def plot(flags: PopulationFlags) -> None:
 
 
 COMMAND = Command(
-    module="plotting.plot_population",
+    name="plot_population",
     description="Draws the objective and the evolved settings of every policy of an experiment that was "
     "trained with --with_pbt=True, with a mark for each takeover, and prints their last values.",
     examples="""

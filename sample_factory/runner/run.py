@@ -1,4 +1,4 @@
-"""Runs a grid of experiments: python -m sample_factory.runner.run --run=my_package.my_grid"""
+"""Runs a grid of experiments: python -m sample_factory run --run=my_package.my_grid"""
 
 import contextlib
 import csv
@@ -156,7 +156,7 @@ def draw_curves(path: Path, jobs: Sequence[Job]) -> list[str]:
 
 
 COMMAND = Command(
-    module="runner.run",
+    name="run",
     description="Runs the experiments that a Python module describes, several at a time. Ctrl+C saves and "
     "stops them; the same command skips what is finished and resumes the rest. At the end it writes "
     "results.csv and curves.png. The module is explained in sample_factory/runner/README.md.",

@@ -1,4 +1,4 @@
-"""Searches flags: python -m sample_factory.runner.search --run=my_package.my_search"""
+"""Searches flags: python -m sample_factory search --run=my_package.my_search"""
 
 import csv
 import json
@@ -137,7 +137,7 @@ def draw(study: "Study", folder: Path) -> list[str]:
 
 
 COMMAND = Command(
-    module="runner.search",
+    name="search",
     description="Tries flags of a space that a Python module describes, in several envs and with several "
     "seeds. Ctrl+C saves and stops; the same command continues. At the end it writes the best flags for "
     "train --cfg, a table and pictures. The module is explained in sample_factory/runner/README.md.",

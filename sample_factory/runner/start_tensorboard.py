@@ -11,6 +11,7 @@ from pathlib import Path
 from sample_factory.config.command import Command
 from sample_factory.config.experiment_folder import NUM_LISTED
 from sample_factory.config.flags import ConfigError, flag
+from sample_factory.launch.command_line import main_of
 from sample_factory.runtime.programs import Program
 
 
@@ -93,7 +94,7 @@ def watch(flags: TensorBoardFlags) -> int:
 
 
 TB = Command(
-    module="tb",
+    name="tb",
     description="Starts TensorBoard on experiments that are selected by the names of their folders.",
     examples="""
     # All experiments in train_dir.
@@ -106,3 +107,4 @@ TB = Command(
     run=watch,
     sections={"tensorboard": TensorBoardFlags},
 )
+main = main_of(TB)

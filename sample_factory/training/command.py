@@ -1,4 +1,4 @@
-"""The commands `train` and `run_algorithm`."""
+"""The command `train`."""
 
 from sample_factory.config.command import TRAIN
 from sample_factory.config.config import Config
@@ -15,8 +15,3 @@ def train(config: Config) -> int:
 
 
 COMMAND = TRAIN.but(run=train)
-RUN_ALGORITHM = COMMAND.but(
-    module="run_algorithm",
-    description="The command of version 1. With --algo=APPO (the default) it is sample_factory.train, with "
-    "--algo=DUMMY_SAMPLER it is sample_factory.dummy_sampler.",
-)

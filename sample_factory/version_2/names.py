@@ -8,6 +8,7 @@ RUNNING = "sample_factory.version_2.running"
 PLAY_LOOP = "sample_factory.version_2.play_loop"
 RUNNER = "sample_factory.version_2.runner"
 CLASSES = "sample_factory.version_2.classes"
+TB = "sample_factory.runner.start_tensorboard:main"
 PROTOCOL = "sample_factory.envs.protocol"
 
 
@@ -16,6 +17,8 @@ BUILT_IN_ENVS = (
     "see sample_factory/envs/README.md"
 )
 GRIDS = "grids of experiments are in sample_factory.runner, see sample_factory/runner/README.md"
+# Commands that were modules at the top of the package before this version was released.
+COMMANDS = "record export match imitate play_doom benchmark dummy_sampler"
 V1_SCRIPT = "call sample_factory.train.main(argv), or sample_factory.run(env=..., **flags)"
 V1_FLAGS = "give register_env a dataclass of flags: register_env(prefix, make_env, flags=...)"
 
@@ -41,7 +44,6 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         ("load_state_dict", "make_env", "render_frame", "visualize_policy_inputs"),
         "call sample_factory.load_policy(experiment), and act, make_env and render of what it returns",
     ),
-    "eval": {"do_eval": "call sample_factory.evaluate(experiment, num_episodes=...)"},
     "envs.env_utils": {
         "register_env": "sample_factory.version_2.registration:register_env",
         "RewardShapingInterface": "sample_factory.envs.abilities:RewardShaping",
@@ -124,7 +126,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         for name in ("Experiment", "ParamGrid", "ParamList", "RunDescription")
     },
     "launcher.run": {"main": "sample_factory.runner.run:main"},
-    "utils.tb": {"main": "sample_factory.tb:main"},
+    "utils.tb": {"main": TB},
     "huggingface.push_to_hub": {"main": "sample_factory.hub.push_to_hub:main"},
     "huggingface.load_from_hub": {"main": "sample_factory.hub.load_from_hub:main"},
     "sf_examples.vizdoom.doom.doom_model": {
@@ -142,7 +144,8 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "sf_examples.mujoco.train_mujoco": _in(RUNNING, "register_mujoco_components", "parse_mujoco_cfg"),
     "sf_examples.atari.train_atari": _in(RUNNING, "register_atari_components", "parse_atari_args"),
     # Version 1
-    "run_algorithm": {"run_algorithm": V1_SCRIPT},
+    "run_algorithm": {"run_algorithm": V1_SCRIPT, **_in("sample_factory.version_2.run_algorithm", "main")},
+    "tb": {"main": TB, "tb_version": "call main(argv)"},
     "algorithms.utils.arguments": {"parse_args": V1_SCRIPT, "arg_parser": V1_FLAGS},
     "algorithms.appo.model_utils": {
         "register_custom_encoder": "call sample_factory.register_encoder(name, factory)",
@@ -166,14 +169,16 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     ),
     "runner.run": _all("runner_argparser parse_args", f"call main(argv); {GRIDS}"),
     "runner.run_description": _all("ParamGenerator", f"use ParamGrid or ParamList; {GRIDS}"),
-    "tb": _all("tb_version", "call main(argv)"),
 }
 # Modules that are here only as a sentence about what to write instead.
 MODULES: Mapping[str, str] = {
     **dict.fromkeys(("launcher", "runner"), GRIDS),
     "huggingface": "call load_from_hub of sample_factory.hub.load_from_hub, and main of "
     "sample_factory.hub.push_to_hub; see sample_factory/hub/README.md",
-    "export_onnx": "call sample_factory.export_onnx(experiment, path), or python -m sample_factory.export",
+    **{name: f"write python -m sample_factory {name}" for name in COMMANDS.split()},
+    "eval": "call sample_factory.evaluate(experiment, num_episodes=...), or write "
+    "python -m sample_factory eval",
+    "export_onnx": "call sample_factory.export_onnx(experiment, path), or python -m sample_factory export",
     "pbt": "population-based training is switched on by --with_pbt=True",
     **dict.fromkeys(("algorithms", "cfg", "model", "utils"), PAGE),
     **dict.fromkeys(

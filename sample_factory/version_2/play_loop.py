@@ -107,7 +107,7 @@ class PlayedActorCritic(nn.Module):
         try:
             check_fits(state_dict, self.model)
         except ValueError as error:
-            hint = "experiments of versions 1 and 2 need python -m sample_factory.hub.convert"
+            hint = "experiments of versions 1 and 2 need python -m sample_factory convert"
             raise CheckpointError(f"the checkpoint does not fit: {error}; {hint}") from None
         return self.model.load_state_dict(state_dict, *args, **kwargs)
 

@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 
-from sample_factory import benchmark
+from sample_factory.__main__ import command
 from sample_factory.benchmarking import benchmark as benchmark_module
 from sample_factory.benchmarking.benchmark import report
 from sample_factory.benchmarking.benchmark_flags import BENCHMARK, training_flags
@@ -48,7 +48,7 @@ def test_a_saved_experiment_of_the_same_name_is_ignored(tmp_path):
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(refused_by, argv, words):
-    assert words in refused_by(benchmark.main, *argv)
+    assert words in refused_by(command("benchmark"), *argv)
 
 
 def test_advice_names_the_numbers_that_the_run_has_chosen(capsys, monkeypatch):
@@ -57,13 +57,13 @@ def test_advice_names_the_numbers_that_the_run_has_chosen(capsys, monkeypatch):
     parts = {name: {"wait": {"share": share, "milliseconds": 1.0}} for name, share in waits.items()}
     stage = Stage(1000.0, cores=idle, parts=parts)
     monkeypatch.setattr(benchmark_module, "run_stage", lambda *_: stage)
-    assert benchmark.main(["--env=gym_CartPole-v1", "--num_workers=3"]) == 0
+    assert command("benchmark")(["--env=gym_CartPole-v1", "--num_workers=3"]) == 0
     advice = " ".join(capsys.readouterr().out.split()).partition("simulation: try ")[2]
     assert re.match(r"a larger --(num_workers|inline_samplers) \(now \d", advice)
 
 
 def test_an_env_that_cannot_be_made_is_found_before_the_first_stage(capsys):
-    assert benchmark.main([*CARTPOLE, '--env_kwargs={"nothing": 1}']) == 2
+    assert command("benchmark")([*CARTPOLE, '--env_kwargs={"nothing": 1}']) == 2
     assert "nothing" in capsys.readouterr().err
 
 
@@ -117,7 +117,7 @@ def test_the_report_is_one_table_with_a_column_for_each_stage():
 
 
 def test_ctrl_c_ends_everything_and_leaves_nothing(tmp_path):
-    command = [sys.executable, "-m", "sample_factory.benchmark", "--env=doom_benchmark", "--num_workers=2"]
+    command = [sys.executable, "-m", "sample_factory", "benchmark", "--env=doom_benchmark", "--num_workers=2"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
@@ -150,14 +150,14 @@ def test_all_three_stages_of_a_real_run(capsys, monkeypatch, tmp_path):
     small += ["--batch_size=16", "--encoder_mlp_layers", "16", "--hidden_size=16", "--device=cpu"]
     file = f"--json={out / 'all.json'}"
     argv = ["--env=gym_CartPole-v1", *small, "--seconds=4", "--warmup_seconds=0", file]
-    assert benchmark.main(argv) == 0
+    assert command("benchmark")(argv) == 0
     printed = capsys.readouterr().out
     found = json.loads((out / "all.json").read_text())
     stages = found["stages"]
     assert list(stages) == ["simulation", "sampling", "training"]
     assert all(stage["fps"] > 0 for stage in stages.values())
     assert 0 < stages["training"]["ready_seconds"] < 600
-    assert "sample_factory.dummy_sampler" in stages["simulation"]["command"]
+    assert "-m sample_factory dummy_sampler " in stages["simulation"]["command"]
     assert "--sampler_only=True" in stages["sampling"]["command"]
     assert found["versions"]["torch"] and found["hardware"]["cores"] > 0
     assert found["repeats"] == 1 and len(found["fps_of_repeats"]["training"]) == 1

@@ -7,7 +7,7 @@ import sys
 import psutil
 import pytest
 
-from sample_factory import dummy_sampler, run_algorithm
+from sample_factory.__main__ import command
 from sample_factory.benchmarking.random_sampler import DUMMY_SAMPLER, sample
 from sample_factory.launch.command_line import parse
 from sample_factory.monitoring.figures import read_figures
@@ -54,7 +54,7 @@ def test_stops_after_the_time_with_engines_too():
 
 def test_the_command_of_v1_works(capsys):
     argv = ["--env=gym_CartPole-v1", "--num_workers=2", "--sample_env_frames_per_worker=500"]
-    assert run_algorithm.main(["--algo=DUMMY_SAMPLER", *argv]) == 0
+    assert command("run_algorithm")(["--algo=DUMMY_SAMPLER", *argv]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in printed] == ["worker 0", "worker 1", "total"]
     assert printed[2].startswith("total: 1000 frames in ")
@@ -69,22 +69,23 @@ def test_the_command_of_v1_works(capsys):
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(refused_by, argv, words):
-    assert words in refused_by(dummy_sampler.main, *argv)
+    assert words in refused_by(command("dummy_sampler"), *argv)
 
 
 def test_an_unknown_algorithm_is_bad_input(refused_by):
-    line = refused_by(run_algorithm.main, "--algo=APO", "--env=gym_CartPole-v1")
+    line = refused_by(command("run_algorithm"), "--algo=APO", "--env=gym_CartPole-v1")
     assert "--algo=APO is unknown; did you mean APPO? known: APPO" in line
 
 
 def test_an_env_that_cannot_be_made_is_exit_code_1():
     assert (
-        dummy_sampler.main(["--env=gym_CartPole-v1", '--env_kwargs={"nothing": 1}', "--num_workers=1"]) == 1
+        command("dummy_sampler")(["--env=gym_CartPole-v1", '--env_kwargs={"nothing": 1}', "--num_workers=1"])
+        == 1
     )
 
 
 def test_ctrl_c_ends_it_with_the_results_so_far():
-    module = ["-m", "sample_factory.dummy_sampler"]
+    module = ["-m", "sample_factory", "dummy_sampler"]
     command = [sys.executable, *module, "--env=doom_benchmark", "--num_workers=2"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     parent = psutil.Process(process.pid)

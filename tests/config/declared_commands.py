@@ -1,8 +1,6 @@
 """The declarations of all commands."""
 
-import importlib
+from sample_factory.__main__ import COMMANDS, declaration
 
-from sample_factory.__main__ import COMMANDS
-
-DECLARED = [importlib.import_module(f"sample_factory.{module}").COMMAND for module in COMMANDS]
+DECLARED = [declaration(name) for name in COMMANDS]
 COMMAND_OF = {command.name: command for command in DECLARED}

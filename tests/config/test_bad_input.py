@@ -1,7 +1,6 @@
 """Bad input is a ConfigError, or one line on stderr and exit code 2, before anything is written."""
 
 import dataclasses
-import importlib
 import json
 import os
 import subprocess
@@ -309,22 +308,22 @@ def test_a_gpu_that_is_not_there_is_refused(refused_by, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("module", __main__.COMMANDS)
+@pytest.mark.parametrize("name", __main__.COMMANDS)
 def test_every_program_reports_bad_input_in_one_line_and_writes_nothing(
-    tmp_path, monkeypatch, refused_by, module
+    tmp_path, monkeypatch, refused_by, name
 ):
     """The messages themselves are those of any program."""
     monkeypatch.chdir(tmp_path)
-    program = importlib.import_module(f"sample_factory.{module}")
-    takes_experiment = bool(program.COMMAND.experiment)
+    kind = __main__.declaration(name).experiment
+    takes_experiment = bool(kind)
     flags = [ENV, "--experiment=a", f"--train_dir={tmp_path}"] * takes_experiment
-    if program.COMMAND.experiment == "saved":
+    if kind == "saved":
         saved(tmp_path, "{}")
     before = sorted(tmp_path.rglob("*"))
-    name, message = (
+    flag, message = (
         ("gama", "did you mean --gamma?") if takes_experiment else ("qqq", "unknown flag --qqq=0.9")
     )
-    assert message in refused_by(program.main, *flags, f"--{name}=0.9")
+    assert message in refused_by(__main__.command(name), *flags, f"--{flag}=0.9")
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -22,7 +22,7 @@ PACKAGE = ROOT / "sample_factory"
 PAGES = [path for top in (".", "configs", ".github") for path in sorted((ROOT / top).glob("*.md"))]
 PAGES += sorted(PACKAGE.rglob("*.md"))
 MIGRATING = PACKAGE / "config" / "MIGRATING.md"
-COMMAND = re.compile(r"python -m sample_factory\.([\w.]+) ([^`\n#]+)")
+COMMAND = re.compile(r"python -m sample_factory[. ]([\w.]+) ([^`\n#]+)")
 
 
 def tables(text: str) -> Iterator[list[list[str]]]:
@@ -71,7 +71,7 @@ def test_there_are_commands():
 
 @pytest.mark.parametrize("module, flags", commands())
 def test_every_command_of_the_pages_is_parsed(module, flags, tmp_path):
-    command = COMMAND_OF[module.rpartition(".")[2]]
+    command = COMMAND_OF[module]
     argv = shlex.split(flags)
     if not command.experiment:
         parse(command, argv)

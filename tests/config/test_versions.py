@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from sample_factory import __version__, export
+from sample_factory import __version__
+from sample_factory.__main__ import command
 from sample_factory.config import versions as module
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.versions import describe_versions, other_distributions, versions
@@ -51,7 +52,7 @@ def test_a_distribution_with_a_package_of_this_name_is_named_at_the_start_of_eve
         (tmp_path / f"{name}.dist-info" / "top_level.txt").write_text(packages)
     monkeypatch.syspath_prepend(tmp_path)
     assert sorted(other_distributions()) == ["HASARD 0.2.0", "sample_factory 2.1.1"]
-    assert export.main(["--experiment=none", f"--train_dir={tmp_path}"]) == 2
+    assert command("export")(["--experiment=none", f"--train_dir={tmp_path}"]) == 2
     assert capfd.readouterr().err.count("HASARD 0.2.0 has installed") == 1
 
 

@@ -9,8 +9,8 @@ import minari
 import numpy as np
 import pytest
 
-from sample_factory import enjoy, record, train
-from sample_factory import eval as evaluation
+from sample_factory import enjoy, train
+from sample_factory.__main__ import command
 from sample_factory.mainloop.observer import Observer, register_observer, unregister_observer
 from tests.conformance.ledger import Tally
 from tests.conformance.package_logs import Logs
@@ -111,7 +111,7 @@ def test_commands(package, env_name, flags, steps, frames, scale, tmp_path, monk
     assert num_compared == sum(map(len, rows)) > 0, "every episode that ended is reported"
 
     for main, how in (
-        (evaluation.main, ["--serial_mode=True", f"--eval_episodes={NUM_EPISODES}"]),
+        (command("eval"), ["--serial_mode=True", f"--eval_episodes={NUM_EPISODES}"]),
         (enjoy.main, ["--no_render", f"--max_num_episodes={NUM_EPISODES}"]),
     ):
         file = tmp_path / "results.json"
@@ -126,7 +126,7 @@ def test_commands(package, env_name, flags, steps, frames, scale, tmp_path, monk
 
     games = tmp_path / "games"
     how = ["--serial_mode=True", f"--episodes={NUM_EPISODES}", "--video_episodes=0", "--seed=3"]
-    assert record.main([*place, *how, f"--out={games}"]) == 0
+    assert command("record")([*place, *how, f"--out={games}"]) == 0
     skip = 4 if "--env_frameskip=4" in flags else 1  # steps of the package in one of the product
     # At a time limit, ViZDoom's Gymnasium ids report both ends; elsewhere, both are a terminal state.
     ended = [episode for own in logs.episodes for episode in own]

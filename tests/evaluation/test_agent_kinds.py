@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from sample_factory.__main__ import command
 from sample_factory.checkpoints.store import Checkpoints, read_checkpoint
 from sample_factory.config.command import PLAYS
 from sample_factory.config.flags import ConfigError
@@ -11,7 +12,6 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import main as enjoy
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.eval import main as evaluate
 from sample_factory.evaluation.policy_choice import choices_of_agents
 from tests.mixed import MixedCounting
 from tests.system.running import SMALL, train
@@ -52,7 +52,7 @@ def test_one_file_is_refused_since_it_has_one_policy(saved_experiment, tmp_path,
     identity = saved_experiment("mixed_x", "--encoder_type=mlp", "--hidden_size=8")
     files = [tmp_path / "tiny" / f"checkpoint_p{policy}" / "checkpoint_000000001_4.pth" for policy in (0, 1)]
     one = [*identity, "--policy_index=1", f"--checkpoint={files[1]}"]
-    assert evaluate([*one, *QUICK]) == 2
+    assert command("eval")([*one, *QUICK]) == 2
     assert enjoy([*one, "--no_render", "--max_num_episodes=3"]) == 2
     errors = capsys.readouterr().err.splitlines()
     assert sum("a file has one policy, and the 2 kinds of agents" in line for line in errors) == 2
@@ -83,7 +83,7 @@ def test_policies_that_play_together_are_measured_once_under_the_first_that_was_
     state = read_checkpoint(folder / "checkpoint_p1" / "checkpoint_000000001_4.pth")
     Checkpoints(folder, 1, keep=1).save({**state, "train_step": 7}, 7, 4)
     file = tmp_path / "out.json"
-    assert evaluate([*identity, *QUICK, "--policy_index", *policies, f"--json={file}"]) == 0
+    assert command("eval")([*identity, *QUICK, "--policy_index", *policies, f"--json={file}"]) == 0
     out = capsys.readouterr().out
     assert out.count("latest: 3 episodes") == 1 and f"{printed}3 episodes" in out
     (found,) = json.loads(file.read_text())["evaluations"]
@@ -101,5 +101,5 @@ def test_what_failed_is_the_first_policy_that_played_in_no_evaluation(saved_expe
         damaged = tmp_path / "tiny" / f"checkpoint_p{policy}" / "checkpoint_000000001_4.pth"
         damaged.parent.mkdir()
         damaged.write_text("no checkpoint")
-    assert evaluate([*identity, *QUICK, "--policy_index", "0", "1", "2", "3"]) == 1
+    assert command("eval")([*identity, *QUICK, "--policy_index", "0", "1", "2", "3"]) == 1
     assert "INCOMPLETE: 2 of 4 checkpoints; policy 2, latest failed" in capsys.readouterr().out

@@ -11,7 +11,7 @@ import signal
 import numpy as np
 import pytest
 
-from sample_factory import eval as program
+from sample_factory.__main__ import command
 from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import enjoy
 from sample_factory.envs.adapters.adapt import adapt
@@ -113,7 +113,7 @@ def test_every_checkpoint_of_every_policy_is_evaluated_and_the_files_have_every_
     other.save_milestone(always(config, 4), 7, 40)
     flags = ["--policy_index", "0", "1", "--checkpoint", "latest", "milestone:7", "--eval_episodes=4"]
     files = [f"--json={tmp_path / 'out.json'}", f"--csv={tmp_path / 'out.csv'}"]
-    assert program.main([*identity_of(checkpoints), *FLAGS, *flags, *files]) == 0
+    assert command("eval")([*identity_of(checkpoints), *FLAGS, *flags, *files]) == 0
     figures = json.loads((tmp_path / "out.json").read_text())
     evaluations = figures["evaluations"]
     assert [found["policies"][0] for found in evaluations] == [
@@ -149,7 +149,7 @@ def test_a_damaged_checkpoint_leaves_the_results_before_it_in_the_output_and_in_
     flags = ["--eval_episodes=4", *both_names(checkpoints)]
     flags.insert(-1, str(damaged))
     files = [f"--json={tmp_path / 'out.json'}", f"--csv={tmp_path / 'out.csv'}"]
-    assert program.main([*identity_of(checkpoints), *FLAGS, *flags, *files]) == 1
+    assert command("eval")([*identity_of(checkpoints), *FLAGS, *flags, *files]) == 1
     shown = capfd.readouterr()
     assert "policy 0, latest: 4 episodes" in shown.out
     assert f"INCOMPLETE: 1 of 3 checkpoints; policy 0, {damaged} failed" in shown.out
@@ -177,7 +177,7 @@ def test_a_process_that_fails_for_good_leaves_the_results_before_it(choosing, tm
     monkeypatch.setattr(Measurement, "play", play_once)
     checkpoints = choosing("uneven", 0)
     flags = ["--eval_episodes=4", *both_names(checkpoints), f"--json={tmp_path / 'out.json'}"]
-    assert program.main([*identity_of(checkpoints), *FLAGS, *flags]) == 1
+    assert command("eval")([*identity_of(checkpoints), *FLAGS, *flags]) == 1
     assert "INCOMPLETE: 1 of 2 checkpoints" in capfd.readouterr().out
     figures = json.loads((tmp_path / "out.json").read_text())
     assert len(figures["evaluations"]) == 1
@@ -186,7 +186,7 @@ def test_a_process_that_fails_for_good_leaves_the_results_before_it(choosing, tm
 
 def test_an_agent_that_takes_part_in_no_match_ends_it_with_one_line(saved_experiment, registry, capfd):
     registry("guest", lambda full_env_name: Guest())
-    assert program.main([*saved_experiment("guest"), *FLAGS, "--eval_episodes=4"]) == 1
+    assert command("eval")([*saved_experiment("guest"), *FLAGS, "--eval_episodes=4"]) == 1
     [line] = [line for line in capfd.readouterr().err.splitlines() if "error:" in line]
     assert "env 0 (guest): agent 1 has taken part in none of the last 100 matches" in line
 
@@ -237,7 +237,7 @@ def test_a_worker_that_dies_is_replaced_and_its_episodes_are_played_again(choosi
 def test_ctrl_c_prints_the_results_so_far_and_says_that_they_are_partial(choosing, capsys):
     register_env("uneven", lambda full_env_name, cfg, env_config: Interrupts(env_config.env_id))
     flags = [*FLAGS, "--num_workers=1", "--eval_episodes=100"]
-    assert program.main([*identity_of(choosing("uneven", 0)), *flags]) == 0
+    assert command("eval")([*identity_of(choosing("uneven", 0)), *flags]) == 0
     assert "PARTIAL: stopped before 100 episodes; biased" in capsys.readouterr().out
 
 
@@ -260,7 +260,7 @@ def test_bad_input_is_one_line_before_anything_is_started(choosing, typed, compl
     checkpoints = choosing("uneven", 0)
     config = parse_config(["--env=uneven", *SMALL], resolve_family)
     checkpoints.save_milestone(always(config, 1), 7, 40)
-    assert program.main([*identity_of(checkpoints), *FLAGS, *typed]) == 2
+    assert command("eval")([*identity_of(checkpoints), *FLAGS, *typed]) == 2
     (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error")]
     assert re.search(complaint, line), line
 
@@ -290,7 +290,7 @@ def test_without_a_seed_all_checkpoints_are_evaluated_with_the_same_one(choosing
 
 def test_an_env_that_the_model_does_not_fit_is_one_line(choosing, capfd):
     register_env("other", lambda full_env_name, cfg, env_config: Undrawable())
-    assert program.main([*identity_of(choosing("uneven", 0)), *FLAGS, "--env=other"]) == 2
+    assert command("eval")([*identity_of(choosing("uneven", 0)), *FLAGS, "--env=other"]) == 2
     assert "was trained on uneven, and its policy does not fit other" in capfd.readouterr().err
 
 

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from sample_factory import eval as program
+from sample_factory.__main__ import command
 from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import enjoy
 from sample_factory.envs.adapters.adapt import adapt
@@ -161,7 +161,7 @@ def test_several_envs_are_measured_as_levels(choosing, names):
     ],
 )
 def test_levels_that_cannot_be_played_are_one_line(choosing, typed, complaint, capfd):
-    assert program.main([*identity_of(choosing("guess", 0)), *FLAGS, *typed]) != 0
+    assert command("eval")([*identity_of(choosing("guess", 0)), *FLAGS, *typed]) != 0
     output = capfd.readouterr()
     assert len([line for line in (output.out + output.err).splitlines() if complaint in line]) == 1
 
@@ -217,7 +217,7 @@ def test_the_milestones_of_a_sequence_are_measured_by_one_command(choosing, tmp_
     for version, answer in ((7, 0), (9, 1)):
         checkpoints.save_milestone(always(config, answer), version, version * 10)
     typed = ["--checkpoint", "milestones", "latest", "--eval_episodes=2", f"--json={tmp_path / 'out.json'}"]
-    assert program.main([*identity_of(checkpoints), *FLAGS, *typed]) == 0
+    assert command("eval")([*identity_of(checkpoints), *FLAGS, *typed]) == 0
     figures = json.loads((tmp_path / "out.json").read_text())["matrix"]
     assert figures == {
         "checkpoints": ["policy 0, milestone:7", "policy 0, milestone:9", "policy 0, latest"],

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from sample_factory import match as program
+from sample_factory.__main__ import command
 from sample_factory.config.command import PLAYS
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
@@ -292,7 +292,7 @@ def contestants(saved_contestants):
 )
 def test_bad_input_is_one_line_and_exit_code_2(contestants, refused_by, flags, words):
     identity = ["--experiment=tiny", f"--train_dir={contestants}", "--num_matches=2", "--serial_mode=True"]
-    assert words in refused_by(program.main, *identity, *flags, may_log=True)
+    assert words in refused_by(command("match"), *identity, *flags, may_log=True)
 
 
 class UnevenCards(UnevenAgents):
@@ -326,7 +326,7 @@ def test_a_damaged_or_foreign_checkpoint_is_one_line_and_exit_code_1(choosing, t
     milestone = choosing("cards", 3).save_milestone({"model": {}}, 7, 8)
     argv = ["--experiment=tiny", f"--train_dir={tmp_path}", "--opponent_checkpoint=milestone:7"]
     for words, is_serial in {"does not fit the model": True, "cannot use checkpoint": False}.items():
-        assert program.main([*argv, f"--serial_mode={is_serial}"]) == 1
+        assert command("match")([*argv, f"--serial_mode={is_serial}"]) == 1
         last_line = capsys.readouterr().err.splitlines()[-1]
         assert last_line.startswith("error: ") and words in last_line
         milestone.write_bytes(b"")

@@ -283,9 +283,7 @@ experiment.cmd += " --train_for_env_steps=600"
 experiment.params = experiment.params[::3]
 """
     (tmp_path / "shorter.py").write_text(shorter)
-    ended = run_python(
-        "-m", "sample_factory.runner.run", "--run=shorter.py", "--pause_between=0", cwd=tmp_path
-    )
+    ended = run_python("-m", "sample_factory", "run", "--run=shorter.py", "--pause_between=0", cwd=tmp_path)
     assert ended.returncode == 0, ended.stdout
     folder = tmp_path / "train_dir" / "cartpole_grid"
     with open(folder / "results.csv") as file:
@@ -330,7 +328,7 @@ SEARCH = replace(search.SEARCH, cmd=search.SEARCH.cmd + " --stats_avg=5", frames
 """
     (tmp_path / "search.py").write_text(shorter)
     searched = run_python(
-        "-m", "sample_factory.runner.search", "--run=search.py", "--max_parallel=2", cwd=tmp_path
+        "-m", "sample_factory", "search", "--run=search.py", "--max_parallel=2", cwd=tmp_path
     )
     assert searched.returncode == 0, searched.stdout
     folder = tmp_path / "train_dir" / "cartpole_and_acrobot"

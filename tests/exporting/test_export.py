@@ -16,9 +16,9 @@ from torch import nn
 import sample_factory
 from examples import play_onnx
 from sample_factory import ConfigError, register_core, register_env
+from sample_factory.__main__ import command
 from sample_factory.checkpoints.store import Checkpoints
 from sample_factory.envs.abilities import NamesActions
-from sample_factory.export import main as export
 from sample_factory.exporting import export_policies
 from tests.evaluation.playable_envs import UnevenAgents
 from tests.guided import Guided, Unguided
@@ -79,7 +79,7 @@ def everything(tmp_path_factory, save):
     path = folder / "new" / "agent.onnx"
     (checkpoint,) = folder.glob("tiny/checkpoint_p0/*.pth")
     flags = ["--export_value=True", "--export_check_steps=20", f"--checkpoint={checkpoint}"]
-    assert export([*identity, *flags, f"--export_path={path}"]) == 0
+    assert command("export")([*identity, *flags, f"--export_path={path}"]) == 0
     return folder, path
 
 
@@ -202,8 +202,8 @@ def test_a_difference_is_an_error_and_an_earlier_file_stays(everything, monkeypa
     monkeypatch.setattr(export_policies, "to_onnx", lambda network: broken)
     before = path.read_bytes()
     flags = ["--experiment=tiny", f"--train_dir={folder}", "--export_value=True"]
-    assert export([*flags, f"--export_path={path}"]) == 1
-    assert export([*flags, f"--export_path={path.parent / 'other.onnx'}"]) == 1
+    assert command("export")([*flags, f"--export_path={path}"]) == 1
+    assert command("export")([*flags, f"--export_path={path.parent / 'other.onnx'}"]) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("error: ") and "0.001" in error
     assert path.read_bytes() == before and list(path.parent.iterdir()) == [path]
@@ -322,7 +322,7 @@ def test_a_users_core_is_exported_and_played_in_the_env_of_the_training_or_the_r
     env = ["gym_CartPole-v1", "--env_frameskip=3", '--env_kwargs={"max_episode_steps": 16}']
     identity = save(tmp_path, *env, "--core_custom=own", "--encoder_mlp_layers", "4")
     capsys.readouterr()
-    assert export([*identity, "--export_check_steps=30"]) == code
+    assert command("export")([*identity, "--export_check_steps=30"]) == code
     shown = capsys.readouterr()
     path = tmp_path / "tiny" / "policy_0.onnx"
     if code == 0:
@@ -380,12 +380,12 @@ def test_bad_input_is_one_line(tmp_path, save, capsys, monkeypatch):
         "--checkpoint latest best": "one file is made of one checkpoint",
         f"--export_path={tmp_path}/tiny/cfg.json/a.onnx": "is no folder to write to",
     }.items():
-        assert export([*identity, *flags.split()]) == 2
+        assert command("export")([*identity, *flags.split()]) == 2
         assert reason in capsys.readouterr().err.splitlines()[-1]
     with pytest.raises(ConfigError, match="export_path=agent.pb should end with .onnx"):
         sample_factory.export_onnx("tiny", "agent.pb", tmp_path)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    assert export(identity) == 2
+    assert command("export")(identity) == 2
     assert "needs the package onnxruntime, which is not installed: pip install -e '.[onnx]'" in (
         capsys.readouterr().err
     )

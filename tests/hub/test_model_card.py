@@ -104,7 +104,7 @@ def test_the_commands_of_the_card_play_what_was_pushed_and_train_further(
     monkeypatch.chdir(tmp_path)
     is_deterministic = "--eval_deterministic=True" in flags
     for module, command in (("enjoy", PLAYS), ("eval", PLAYS_IN_PARALLEL)):
-        (line,) = re.findall(rf"python -m sample_factory\.{module} (.*)", card)
+        (line,) = re.findall(rf"python -m sample_factory[. ]{module} (.*)", card)
         config = parse_config([*shlex.split(line), "--train_dir=train_dir"], resolve_family, command)
         assert find_checkpoint(config, chosen_policies(config)[0]).resolve() == repository / file
         assert config.evaluation.eval_deterministic == is_deterministic

@@ -113,7 +113,7 @@ def test_the_card_is_as_version_2_writes_it_and_names_commands(hub, trained, tmp
         ],
     }
     text = card.decode()
-    assert f"python -m sample_factory.hub.load_from_hub -r {NAME}\n" in text
+    assert f"python -m sample_factory load_from_hub -r {NAME}\n" in text
     assert f"python -m sample_factory.enjoy --env={ENV} --experiment=pole_repository\n" in text
     assert " \\\n    --hidden_size=8" in text and " \\\n    --encoder_mlp_layers 8" in text
     assert "--gamma" not in text and str(tmp_path) not in text
@@ -394,7 +394,7 @@ def test_an_older_experiment_that_cannot_be_converted_is_kept_with_the_reason(
     shown = capsys.readouterr()
     folder = tmp_path / "pole_repository"
     assert f"of Sample Factory {version} was not converted: {folder}/checkpoint_p0/checkpoint_" in shown.err
-    assert f"sample_factory.hub.convert --source={folder} --experiment=" in shown.out
+    assert f"sample_factory convert --source={folder} --experiment=" in shown.out
     assert contents(folder) == files and list(tmp_path.iterdir()) == [folder]
 
 

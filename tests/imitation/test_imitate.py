@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from minari.data_collector.episode_buffer import EpisodeBuffer
 
-from sample_factory import imitate as program
+from sample_factory.__main__ import command
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.envs import env_registry
@@ -187,7 +187,7 @@ def test_games_that_others_recorded_with_minari_are_imitated(run, tmp_path, monk
 )
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path, refused_by, flags, words):
     identity = ["--env=follow", "--experiment=clone", f"--train_dir={tmp_path}"]
-    assert words in refused_by(program.main, *identity, *SMALL, *flags, may_log=True)
+    assert words in refused_by(command("imitate"), *identity, *SMALL, *flags, may_log=True)
     assert not (tmp_path / "clone").exists()
 
 

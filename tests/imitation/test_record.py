@@ -8,7 +8,7 @@ import minari
 import numpy as np
 import pytest
 
-from sample_factory import record as program
+from sample_factory.__main__ import command
 from sample_factory.config.command import PLAYS
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
@@ -34,7 +34,7 @@ def recorded(tmp_path):
     """Returns recorded(*flags), which runs the command and returns the data set."""
 
     def run(*flags, out=tmp_path / "games", code=0):
-        assert program.main([*SERIAL, *flags, f"--out={out}"]) == code
+        assert command("record")([*SERIAL, *flags, f"--out={out}"]) == code
         assert sorted(path.name for path in out.iterdir() if path.suffix != ".mp4") == ["data"]
         return minari.MinariDataset(out / "data")
 
@@ -212,7 +212,7 @@ def test_episodes_of_a_process_that_died_are_recorded_once(registry, choosing, t
     registry("uneven", lambda full_env_name, cfg, env_config: DiesOnce(env_config.env_id, str(marker)))
     flags = [*identity_of(choosing("uneven", 0)), *SERIAL, "--serial_mode=False", "--num_workers=1"]
     out = tmp_path / "games-v2"
-    assert program.main([*flags, "--episodes=8", f"--out={out}"]) == 0
+    assert command("record")([*flags, "--episodes=8", f"--out={out}"]) == 0
     assert marker.exists()
     dataset = minari.MinariDataset(out / "data")
     assert dataset.spec.dataset_id == "games-v2" and sorted(map(len, dataset)) == [1] * 4 + [20] * 4
@@ -267,5 +267,5 @@ def test_rewards_between_an_agents_actions_belong_to_its_last_action():
     ],
 )
 def test_bad_input_is_one_line(choosing, flags, words, refused_by):
-    line = refused_by(program.main, *identity_of(choosing("gym_CartPole-v1", 0)), *flags)
+    line = refused_by(command("record"), *identity_of(choosing("gym_CartPole-v1", 0)), *flags)
     assert line.startswith(f"error: {words}")

@@ -78,7 +78,7 @@ def test_the_news_about_few_envs_fit_the_lines_of_a_small_terminal():
     lines = watch.news(shares).splitlines()
     assert lines == [
         "bottleneck: few envs per worker (rollout workers wait 70 %)",
-        "try --num_envs_per_worker=16 (see python -m sample_factory.benchmark)",
+        "try --num_envs_per_worker=16 (see python -m sample_factory benchmark)",
     ]
     assert max(map(len, lines)) < 70
     alternating = BottleneckWatch(sizes(envs_per_split=1, alternates=True))

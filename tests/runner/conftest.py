@@ -40,7 +40,7 @@ RUN_DESCRIPTION = RunDescription("grid", [Experiment("a", "python program.py", g
 class ProgramGrid:
     """A grid `my_grid.py` in a folder, in which the command runs."""
 
-    command = "sample_factory.runner.run"
+    command = "run"
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -53,7 +53,7 @@ class ProgramGrid:
 
     def argv(self, *flags):
         flags = ["--run=my_grid", "--pause_between=0", *flags]
-        return [sys.executable, "-m", self.command, *flags]
+        return [sys.executable, "-m", "sample_factory", self.command, *flags]
 
     def run(self, *flags):
         """Runs the command to its end; stdout has all that it prints."""

@@ -64,7 +64,7 @@ SEARCH = SearchDescription(
 
 @pytest.fixture
 def search(grid):
-    grid.command = "sample_factory.runner.search"
+    grid.command = "search"
     (grid.folder / "program.py").write_text(PROGRAM)
     return grid
 

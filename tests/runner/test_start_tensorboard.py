@@ -1,4 +1,4 @@
-"""`python -m sample_factory.tb`: which experiments it selects, and that TensorBoard serves them."""
+"""`python -m sample_factory tb`: which experiments it selects, and that TensorBoard serves them."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def test_tensorboard_shows_the_selected_experiments_until_ctrl_c(train_dir):
         writer.write({"0_aux/avg_reward": 1.0}, 10)
         writer.flush()
     process = subprocess.Popen(
-        [sys.executable, "-m", "sample_factory.tb", "battle_2", "grid", f"--dir={train_dir}", "--port=0"],
+        [sys.executable, "-m", "sample_factory", "tb", "battle_2", "grid", f"--dir={train_dir}", "--port=0"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 import sample_factory
-from sample_factory import enjoy, export, match, train
-from sample_factory import eval as eval_command
+from sample_factory import enjoy, train
+from sample_factory.__main__ import command
 from sample_factory.config.command import PLAYS
 from sample_factory.config.flags import ConfigError, section_fields
 from sample_factory.config.parsing import parse_config
@@ -37,11 +37,11 @@ def foreign(trained, tmp_path, monkeypatch):
 
 IN_FOLDER = ["--experiment=theirs", "--train_dir=train_dir"]
 COMMANDS = {
-    "export": (export.main, ["--export_check_steps=4"]),  # before the weights change
+    "export": (command("export"), ["--export_check_steps=4"]),  # before the weights change
     "train": (train.main, ["--train_for_env_steps=600", *FLAGS]),
     "enjoy": (enjoy.main, ["--no_render", "--max_num_frames=20", "--save_video", "--seed=1"]),
-    "eval": (eval_command.main, ["--eval_episodes=2", "--serial_mode=True"]),
-    "match": (match.main, ["--num_matches=2", "--opponent_checkpoint=best"]),
+    "eval": (command("eval"), ["--eval_episodes=2", "--serial_mode=True"]),
+    "match": (command("match"), ["--num_matches=2", "--opponent_checkpoint=best"]),
 }
 CALLS = {
     "load_policy": lambda: sample_factory.load_policy("theirs", "train_dir").act([0.0, 0.0, 0.0, 0.0]),
@@ -76,7 +76,7 @@ def test_no_command_waits_for_a_named_pipe_in_an_own_folder(trained, tmp_path, m
     assert train.main(train_arguments) == 0
     err = capfd.readouterr().err
     assert "sf_log.txt is a named pipe" in err and "checkpoint_000009999_99999.pth is a named pipe" in err
-    assert eval_command.main([*IN_FOLDER, *COMMANDS["eval"][1]]) == 0
+    assert command("eval")([*IN_FOLDER, *COMMANDS["eval"][1]]) == 0
 
     def refused(name, main, arguments):
         capfd.readouterr()

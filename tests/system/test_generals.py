@@ -1,8 +1,7 @@
 """Generals in whole runs: a clone of a bot is trained by self-play, filmed, and plays against the bot."""
 
+from sample_factory.__main__ import command
 from sample_factory.enjoy import main as enjoy
-from sample_factory.imitate import main as imitate
-from sample_factory.match import main as match
 from tests.system.running import SMALL, scalars, train
 
 ENV = "generals_4x4"
@@ -11,7 +10,7 @@ ENV = "generals_4x4"
 def test_a_clone_trains_against_itself_and_its_past_and_meets_the_bot(tmp_path, capsys):
     place = [f"--env={ENV}", f"--train_dir={tmp_path}", "--seed=1", "--generals_time_limit=40"]
     games = ["--imitate_samples=400", "--imitate_epochs=1", "--teachers=expander"]
-    assert imitate([*place, *SMALL, *games, "--experiment=clone"]) == 0
+    assert command("imitate")([*place, *SMALL, *games, "--experiment=clone"]) == 0
     selfplay = [
         "--experiment=duel",
         "--transfer_from=clone",
@@ -25,7 +24,9 @@ def test_a_clone_trains_against_itself_and_its_past_and_meets_the_bot(tmp_path, 
     assert train(tmp_path, *place, *SMALL, *selfplay)["train_step"] > 0
     assert "num_opponents" in " ".join(scalars(tmp_path / "duel"))  # it met its past
     played = [f"--train_dir={tmp_path}", "--experiment=duel", "--seed=1"]
-    assert match([*played, "--opponent_player=random", "--num_matches=2", "--serial_mode=True"]) == 0
+    assert (
+        command("match")([*played, "--opponent_player=random", "--num_matches=2", "--serial_mode=True"]) == 0
+    )
     assert "2 matches" in capsys.readouterr().out
     assert enjoy([*played, "--no_render", "--save_video", "--max_num_frames=10"]) == 0
     assert list((tmp_path / "duel").glob("*.mp4"))

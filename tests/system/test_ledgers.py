@@ -9,7 +9,8 @@ import minari
 import pytest
 
 import sample_factory
-from sample_factory import Observer, enjoy, eval, match, record, register_env
+from sample_factory import Observer, enjoy, register_env
+from sample_factory.__main__ import command
 from tests.evaluation.conftest import SMALL, save_untrained
 from tests.system.filed_envs import Filed
 
@@ -104,7 +105,7 @@ def named(ledgers, tmp_path):
 @pytest.mark.parametrize("how", ["--serial_mode=True", "--serial_mode=False"])
 def test_eval_reports_what_is_in_the_ledgers(ledgers, named, tmp_path, how):
     assert (
-        eval.main(
+        command("eval")(
             [
                 *named("ledger_pair"),
                 how,
@@ -137,7 +138,7 @@ def test_enjoy_reports_what_is_in_the_ledger(ledgers, named, tmp_path):
 def test_recorded_games_are_those_of_the_ledgers(ledgers, named, tmp_path):
     folder = tmp_path / "games"
     flags = [*named("ledger_single"), "--serial_mode=True", "--episodes=32", f"--out={folder}"]
-    assert record.main(flags) == 0
+    assert command("record")(flags) == 0
     found = ledgers()
     games = list(minari.MinariDataset(folder / "data"))
     assert len(games) == 32
@@ -150,7 +151,7 @@ def test_a_match_reports_what_is_in_the_ledger(ledgers, named, tmp_path):
     file = tmp_path / "match.json"
     flags = [*named("ledger_duel"), "--opponent_experiment=other", "--num_matches=6", f"--json={file}"]
     shutil.copytree(tmp_path / "tiny", tmp_path / "other")
-    assert match.main(flags) == 0
+    assert command("match")(flags) == 0
     found = ledgers()
     ended = [
         (first["objective"], second["objective"])

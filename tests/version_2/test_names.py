@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sample_factory.__main__ import COMMANDS
 from sample_factory.runtime.registry import import_attribute
 from sample_factory.version_2.finder import full_name
 from sample_factory.version_2.names import MODULES, NAMES
@@ -81,7 +82,10 @@ def test_a_command_of_version_2_is_started_by_its_old_name(module):
     command = [sys.executable, "-m", f"sample_factory.{module}", "--help"]
     result = subprocess.run(command, capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")
-    assert f"usage: python -m {NAMES[module]['main'].partition(':')[0]} " in result.stdout
+    names = {target.partition(":")[0]: name for name, (target, _) in COMMANDS.items()}
+    main = NAMES[module]["main"].partition(":")[0]
+    name = names.get(main, main.rpartition(".")[2])
+    assert result.stdout.startswith(f"usage: python -m sample_factory {name} ")
 
 
 def test_modules_that_never_were_and_modules_that_are_here_are_found_as_usual():

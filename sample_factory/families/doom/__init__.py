@@ -18,7 +18,7 @@ class HumanGameFlags:
 
 
 PLAY_DOOM = NEW.but(
-    module="play_doom",
+    name="play_doom",
     description="Opens a window in which a human plays Doom.",
     examples="""
     # Play alone.

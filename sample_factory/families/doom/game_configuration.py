@@ -100,7 +100,7 @@ class EngineSettings(NamedTuple):
         values = self._asdict()
         chosen = {flag: values[field] for flag, field in GAME_FIELDS.items() if values[field] is not None}
         flags += [f"--{flag}={value}" for flag, value in chosen.items()]
-        return f"python -m sample_factory.play_doom {shlex.join(flags)}"
+        return f"python -m sample_factory play_doom {shlex.join(flags)}"
 
 
 def configured_game(settings: EngineSettings) -> vizdoom.DoomGame:

@@ -5,7 +5,7 @@ import minari
 import numpy as np
 import pytest
 
-from sample_factory import imitate
+from sample_factory.__main__ import command
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.imitation.games import load_games
 from tests.conformance.ledger import AT_LEAST, Tally
@@ -44,4 +44,4 @@ def test_imitation_reads_the_games_that_minari_collects(env_id, data_format, tmp
     count("minari", Tally("", len(played), num_steps))
     place = [f"--env=gym_{env_id}", "--experiment=clone", f"--train_dir={tmp_path / 'runs'}", "--device=cpu"]
     small = ["--imitate_epochs=1", "--hidden_size=8", "--encoder_mlp_layers", "8", "--use_rnn=False"]
-    assert imitate.main([*place, *small, f"--games={name}", "--batch_size=256", "--rollout=32"]) == 0
+    assert command("imitate")([*place, *small, f"--games={name}", "--batch_size=256", "--rollout=32"]) == 0

@@ -11,13 +11,13 @@ import time
 
 import pytest
 
+from sample_factory.__main__ import command
 from sample_factory.envs import env_registry
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.families.doom.doom_family import DOOM_SPECS, DoomFlags
 from sample_factory.families.doom.engine import DoomEngine
 from sample_factory.families.doom.human_player import KEYS, HumanEngine, parse_endpoint, play
 from sample_factory.families.doom.make_doom_env import engine_settings, make_doom_env
-from sample_factory.play_doom import main
 from tests.waiting import eventually
 
 # Reads the endpoint from stdin, so that its imports can overlap with the start of the match.
@@ -196,10 +196,10 @@ def test_a_match_that_a_user_has_registered_can_be_joined(monkeypatch, capsys):
     monkeypatch.delenv("DISPLAY", raising=False)
     spec = dataclasses.replace(DOOM_SPECS["doom_duel"], name="my_duel", goal="Win it.")
     env_registry.register_env("my_duel", functools.partial(make_doom_env, spec=spec), DoomFlags)
-    assert main(["--env=my_duel", "--join=127.0.0.1:5029"]) == 1
+    assert command("play_doom")(["--env=my_duel", "--join=127.0.0.1:5029"]) == 1
     printed = capsys.readouterr()
     assert "there is no display" in printed.err and "Win it." in printed.out
-    assert main(["--env=gym_CartPole-v1"]) == 2
+    assert command("play_doom")(["--env=gym_CartPole-v1"]) == 2
     assert "CartPoleEnv is no game of Doom" in capsys.readouterr().err
 
 
@@ -214,7 +214,7 @@ def test_a_human_can_play_alone_against_bots(doom_cfg):
 def test_humans_cannot_join_a_game_for_one_player(make_env, capsys):
     with pytest.raises(ValueError, match="--num_humans=1"):
         make_env("doom_basic", num_humans=1)
-    assert main(["--env=doom_basic", "--join=127.0.0.1:5029"]) == 2
+    assert command("play_doom")(["--env=doom_basic", "--join=127.0.0.1:5029"]) == 2
     assert "--num_humans=1" in capsys.readouterr().err
 
 
@@ -224,13 +224,13 @@ def test_humans_cannot_join_a_game_for_one_player(make_env, capsys):
 def test_an_endpoint_without_host_or_port_is_refused(text, capsys):
     with pytest.raises(ValueError, match="is not host:port"):
         parse_endpoint(text)
-    assert main(["--env=doom_duel", f"--join={text}"]) == 2
+    assert command("play_doom")(["--env=doom_duel", f"--join={text}"]) == 2
     assert "is not host:port" in capsys.readouterr().err
 
 
 def test_without_a_display_humans_cannot_play(monkeypatch, capsys):
     monkeypatch.delenv("DISPLAY", raising=False)
-    assert main(["--env=doom_basic"]) == 1
+    assert command("play_doom")(["--env=doom_basic"]) == 1
     assert "there is no display to open a window on" in capsys.readouterr().err
 
 
