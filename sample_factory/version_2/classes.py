@@ -60,7 +60,7 @@ def calc_num_elements(module: nn.Module, shape: Sequence[int]) -> int:
 
 
 def make_dones(terminated: Any, truncated: Any) -> Any:
-    """Returns where an episode has ended: a bool, an array or a tensor as both arguments are; for other
+    """Returns whether each episode has ended: a bool, an array or a tensor as both arguments are; for other
     sequences, a list."""
     if isinstance(terminated, Sequence):
         return [a | b for a, b in zip(terminated, truncated)]

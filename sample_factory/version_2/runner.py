@@ -24,8 +24,8 @@ class AlgoObserver:
 class Runner(Observer):
     """Trains with observers.
 
-    env_steps: env frames by policy. policy_avg_stats: metric -> values of the last --stats_avg episodes, in a
-    list by policy. iterations: of training since the start of this run.
+    env_steps: policy id -> env frames. policy_avg_stats: metric -> lists, by policy, of the values of the
+        last --stats_avg episodes. iterations: iterations of training since the start of this run.
     """
 
     def __init__(self, cfg: Any):
@@ -75,14 +75,14 @@ class Runner(Observer):
 
 
 class ScalarWriter:
-    """Stands for TensorBoard's SummaryWriter. scalars: tag -> the last value that was added."""
+    """Takes the place of TensorBoard's SummaryWriter. scalars: tag -> the last value that was added."""
 
     def __init__(self) -> None:
         self.scalars: dict[str, float] = {}
         self._ignored: set[str] = set()
 
     def add_scalar(self, tag: str, scalar_value: Any, *args: Any, **kwargs: Any) -> None:
-        """The number is written at the env frames of the policy, whatever global_step is."""
+        """Stores a number, to be written at the env frames of the policy, whatever global_step is."""
         self.scalars[tag] = float(scalar_value)
 
     def flush(self) -> None: ...
@@ -97,7 +97,7 @@ class ScalarWriter:
 
 
 class _Follower(Observer):
-    """Calls the methods of an AlgoObserver."""
+    """Passes the calls of an Observer on to an AlgoObserver."""
 
     def __init__(self, runner: Runner, observer: Any):
         self._runner = runner
@@ -125,7 +125,7 @@ class _Follower(Observer):
 
 
 class _EpisodeFollower(Observer):
-    """Calls a handler of episodic statistics."""
+    """Passes the end of each episode on to a handler that a script has registered."""
 
     def __init__(self, runner: Runner, handler: Callable[..., object]):
         self._runner = runner

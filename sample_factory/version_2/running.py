@@ -61,7 +61,8 @@ class ModelFactory:
     encoder: str | None = None
 
     def register_encoder_factory(self, make_encoder: Callable[[Any, Any], Any]) -> None:
-        """make_encoder(cfg, observation_space): returns an `Encoder`; cfg has the flags of model and env."""
+        """Registers make_encoder(cfg, observation_space), which returns an `Encoder`; cfg has the flags of
+        model and env."""
 
         def factory(flags: Any, observation_space: Any) -> Any:
             return make_encoder(FlagNamespace(**with_lists(vars(flags))), observation_space)
@@ -86,7 +87,8 @@ class ModelFactory:
 
 
 def make_vizdoom_encoder(cfg: Any, obs_space: Any) -> Any:
-    """Returns the built-in encoder; registering it is --encoder_custom=vizdoom."""
+    """Returns the built-in encoder of Doom. A script that registers this function gets
+    --encoder_custom=vizdoom."""
     return resolve(BUILT_IN_ENCODERS[VIZDOOM])(cfg, obs_space)
 
 
@@ -94,7 +96,7 @@ _FACTORY = ModelFactory()
 
 
 def global_model_factory() -> ModelFactory:
-    """Returns the registry."""
+    """Returns the registry of networks, which has the interface of version 2."""
     return _FACTORY
 
 
@@ -245,10 +247,8 @@ def load_from_checkpoint(cfg: Any) -> FlagNamespace:
 
 
 def config_of(cfg: Any, function: str, evaluation: bool) -> Config:
-    """Returns the Config of a cfg, which the script may have changed since. Raises ConfigError.
-
-    function: that was called with it.
-    """
+    """Returns the Config of a cfg, which the script may have changed since. Raises ConfigError. function:
+    name of the function that was called with the cfg."""
     if not isinstance(cfg, FlagNamespace) or "cli_args" not in cfg:
         raise ConfigError(
             f"{function}(cfg): cfg is a {type(cfg).__name__}; it should be the result of parse_full_cfg, or "
@@ -345,7 +345,8 @@ register_vizdoom_components = register_mujoco_components = register_atari_compon
 
 
 def parse_cfg(argv: list[str] | None = None, evaluation: bool = False) -> FlagNamespace:
-    """Returns all flags."""
+    """Reads the command line and returns all flags, as `parse_sf_args` and `parse_full_cfg` do for
+    scripts."""
     return parse_full_cfg(parse_sf_args(argv, evaluation)[0], argv)
 
 
