@@ -158,7 +158,7 @@ class Algorithm(Protocol):
         """
 
     def losses(self, minibatch: Batch, evaluation: Evaluation, targets: Targets) -> Losses:
-        """Returns the losses of a minibatch, without an effect of steps where `minibatch.own` is False.
+        """Returns the losses of a minibatch; steps where `minibatch.own` is False must not affect them.
 
         Args:
             minibatch: Trajectories [T, B].
