@@ -7,7 +7,7 @@ flag for the same purpose, since the command would otherwise do what nobody aske
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from sample_factory.config.algorithms import BUILT_IN
 from sample_factory.config.config import Config, as_text
@@ -18,13 +18,6 @@ from sample_factory.runtime.log import log
 
 # Property of the env -> those of its values that the env has, e.g. {"observations": {"image", "vector"}}.
 Facts = Mapping[str, Collection[str]]
-
-
-class _Fault(NamedTuple):
-    """What is, and what a flag needs instead."""
-
-    has: str
-    needs: str
 
 
 def report_without_effect(config: Config) -> None:
@@ -66,44 +59,43 @@ def without_effect(config: Config, facts: Facts | None = None) -> list[str]:
     """
     uses = config.command.uses
     names = [name for name in changed_flags(config) if uses(name, config.section_of(name))]
-    flags_of: dict[tuple[_Fault, ...], list[str]] = {}
+    flags_of: dict[tuple[str, ...], list[str]] = {}
     for name in names:
-        faults = why_without_effect(config, name, facts or {})
-        if faults:
-            flags_of.setdefault(faults, []).append(name)
-    return [_line(names, faults) for faults, names in flags_of.items()]
+        needs = why_without_effect(config, name, facts or {})
+        if needs:
+            flags_of.setdefault(needs, []).append(name)
+    return [f"{_no_effect(names)}; needed: {' and '.join(needs)}" for needs, names in flags_of.items()]
 
 
-def why_without_effect(config: Config, name: str, facts: Facts) -> tuple[_Fault, ...]:
+def why_without_effect(config: Config, name: str, facts: Facts) -> tuple[str, ...]:
     """Returns what a flag lacks to have an effect, by the first of the dicts in its `only_with`.
 
     An empty tuple: it has an effect, or that is not known.
     """
     fields, values = _fields(config), config.flat()
-    reason: tuple[_Fault, ...] = ()
+    reason: tuple[str, ...] = ()
 
     def is_read(other: str) -> bool:
         return other in fields and config.command.uses(other, config.section_of(other))
 
     levels = config.env.levels if is_read("levels") else ()
     if levels and all(f",{name}=" in f",{level}" for level in levels):
-        return (_Fault("--levels that set it", "levels that leave it out"),)
+        return ("--levels that leave it out",)
     for needed in fields[name].metadata["only_with"]:
         if all(other in fields and not is_read(other) for other in needed):
             continue  # what this condition is about, the command does not do
-        faults = []
+        lacks = []
         for other, wanted in needed.items():
             if other in facts:
                 if not set(wanted) & set(facts[other]):
-                    faults.append(_Fault(f"{' and '.join(facts[other])} {other}", f"{wanted[0]} {other}"))
+                    lacks.append(f"{wanted[0]} {other}")
             elif is_read(other):
                 is_open = other in config.open_flags and other in FOLLOWING
                 if not is_open and not _fits(other, values, wanted):
-                    has = f"--{other}={as_text(values[other])}"
-                    faults.append(_Fault(has, _wanted(other, values, wanted)))
-        if not faults:
+                    lacks.append(_wanted(other, values, wanted))
+        if not lacks:
             return ()
-        reason = reason or tuple(faults)
+        reason = reason or tuple(lacks)
     return reason
 
 
@@ -124,11 +116,6 @@ def _wanted(flag: str, values: Mapping[str, Any], wanted: Sequence[Any]) -> str:
         return f"--{flag}=..." if wanted == (None,) else f"--{flag} other than {as_text(values[flag])}"
     texts = [str(value) for value in wanted if value not in (None, ())]
     return f"--{flag}={' or '.join(texts)}" if texts else f"no --{flag}"
-
-
-def _line(names: Sequence[str], faults: Sequence[_Fault]) -> str:
-    has, needs = (" and ".join(texts) for texts in zip(*faults))
-    return f"{_no_effect(names)} with {has}: {'it needs' if len(names) == 1 else 'they need'} {needs}"
 
 
 def _no_effect(names: Sequence[str]) -> str:

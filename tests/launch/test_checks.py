@@ -188,19 +188,21 @@ def test_what_the_env_observes_decides_whether_flags_of_images_and_vectors_have_
     assert without_effect(stacked, picture, vector) == without_effect(stacked, small) == []
     for box in (table, vector):
         (line,) = without_effect(stacked, box)
-        assert line.startswith("--env_framestack has no effect with vector observations")
+        assert line.startswith("--env_framestack has no effect; needed: image observations")
     assert (
         without_effect(layers, vector) == without_effect(layers, table) == without_effect(layers, small) == []
     )
-    assert without_effect(layers, picture)[0].startswith("--encoder_mlp_layers has no effect with image obs")
+    assert without_effect(layers, picture)[0].startswith(
+        "--encoder_mlp_layers has no effect; needed: vector obs"
+    )
 
 
 def test_flags_beside_a_default_that_follows_the_observation_are_reported_by_the_plan():
     own = config("--vtrace_rho=2", "--hidden_size=32", "--num_workers=1")
     lines = [note.text for note in plan_run(own, resolve_family(own.env_name)).notes if note.is_warning]
     assert lines == [
-        "--vtrace_rho has no effect with --with_vtrace=False: it needs --with_vtrace=True",
-        "--hidden_size has no effect with --use_rnn=False: it needs --use_rnn=True",
+        "--vtrace_rho has no effect; needed: --with_vtrace=True",
+        "--hidden_size has no effect; needed: --use_rnn=True",
     ]
 
 
