@@ -96,8 +96,7 @@ def register_env(
             multi-agent env. It may have any of these parameters, by these names, so a class of envs or
             `lambda: MyEnv(3)` will do. With the parameter `num_envs`, the env has the flag
             --vector_env_copies, which sets it, and --env_device, which sets the parameter `device`. cfg has
-            every flag as an attribute. An observation with the key `action_mask` forbids actions: one number
-            for each choice of the action space; 0 forbids it.
+            every flag as an attribute.
         flags: A frozen dataclass of `sample_factory.config.flags.flag` fields: the family's further flags.
         defaults: Flag -> value, in place of the flag's default; or a function that returns these for a name.
         names: Full names of the family's envs; with them, a mistyped name is an error at once.
@@ -108,6 +107,14 @@ def register_env(
             config/observation_defaults.py; False: the general defaults.
         levels: Name of a level -> the values of its flags of the family, or parameters of make_env, as in
             {"small": {"size": 5}, "large": {"size": 9}}; --levels chooses among them, by default all.
+
+    What the env returns follows Gymnasium: `reset(seed=..., options=...)` returns (observation, info), and
+    `step(action)` returns (observation, reward, terminated, truncated, info), where the observation has the
+    shape and dtype of its space, the reward is a finite number, both ends are bool and the info is a dict.
+    After an end, the env is reset by its caller; vector envs, simulators and multi-agent envs of lists reset
+    themselves. `terminated` says that nothing follows; `truncated`, such as a time limit, that the episode
+    would have gone on. An observation with the key `action_mask` forbids actions: one number for each choice
+    of the action space; 0 forbids it. `check_env` plays an env, and reports what contradicts this.
 
     Each of make_env, flags, defaults, names, metrics and levels may be a "module:attribute" string, imported
     when the family is used. Registering a name again replaces the family. Nothing is checked before the env

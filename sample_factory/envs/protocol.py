@@ -231,8 +231,26 @@ class TrainingInfoBox:
 
 
 class MultiAgentEnv(Protocol):
-    """The env inside the framework. Auto-resets: when an agent's episode ends, the observation that the same
-    call to `step` writes is the first one of its next episode.
+    """The env inside the framework: what adapters make of an env, and what wrappers in this package get.
+
+    - Every env has `num_agents` agents. Each step acts with all of them; `active` of a step says which agents
+      act in the next one, and the actions of the others have no effect.
+    - Observations are written into the rows of the caller, by key, in the shape and dtype of `kinds`; rewards
+      are float and ends bool, one for each agent.
+    - It resets itself: where a step ends an agent's episode, the observation that the step writes is the
+      first one of the next episode. Only the first episodes begin with `reset`.
+    - An end is either terminated, and no reward follows, or truncated, and the value of the state before the
+      end stands for what would follow. Never both.
+
+    For example, a hundred steps of random actions:
+
+        env = adapt(gymnasium.make("CartPole-v1"))
+        rows = ObservationRows.allocate(env.kinds)
+        draw_actions = RandomActions(env.kinds, seed=0)
+        active = env.reset(0, rows)
+        for _ in range(100):
+            rewards, terminated, truncated, end_infos, active, costs = env.step(draw_actions(rows), rows)
+        env.close()
 
     env: the env that is adapted, as its author wrote it.
     kinds: the spaces of the agents.

@@ -148,7 +148,7 @@ ZEROS = np.zeros(2, np.float32)
         # step.
         (lambda: OldStep(ZEROS), "step returned 4 values; it should return 5"),
         (lambda: NoStep(ZEROS), "step returned None; it should return 5"),
-        (lambda: right(info=None), "step returned the info None; it should be a dict"),
+        (lambda: right(info=None), "step returned None for the info; it should be a dict"),
         (lambda: right(terminated=None), "step returned None for terminated; it should be True or False"),
         (lambda: right(truncated="no"), "step returned 'no' for truncated; it should be True or False"),
         (lambda: right(reward=None), "step returned None for the reward; it should be a number"),
@@ -156,15 +156,21 @@ ZEROS = np.zeros(2, np.float32)
         (lambda: right(reward=ZEROS), r"an array of shape \(2,\) for the reward; it should be a number"),
         (lambda: right(reward=np.nan), "step returned the reward nan; it should be a finite number"),
         # Observations.
-        (lambda: Env({"a": ZEROS}, A_DICT), "the observation lacks b; the keys of its space are a, b"),
+        (
+            lambda: Env({"a": ZEROS}, A_DICT),
+            "the observation is a dict with the keys a; its space says a dict with the keys a, b",
+        ),
         (
             lambda: Env({"a": ZEROS, "b": ZEROS, "c": 1}, A_DICT),
-            "the observation has c; the keys of its space",
+            "the observation is a dict with the keys a, b, c; its space says a dict with the keys a, b",
         ),
-        (lambda: Env({"a": ZEROS, "B": ZEROS}, A_DICT), "the observation lacks b and has B; the keys"),
+        (
+            lambda: Env({"a": ZEROS, "B": ZEROS}, A_DICT),
+            "the observation is a dict with the keys a, B; its space says a dict with the keys a, b",
+        ),
         (
             lambda: Env({0: ZEROS, 2: ZEROS}, spaces.Dict({0: TWO, 1: TWO})),
-            "the observation lacks 1 and has 2; the keys of its space are 0, 1",
+            "the observation is a dict with the keys 0, 2; its space says a dict with the keys 0, 1",
         ),
         (lambda: Env(ZEROS, A_DICT), r"an array of shape \(2,\); its space says a dict with the keys a, b"),
         (lambda: Env((ZEROS,), spaces.Tuple([TWO, TWO])), "a tuple of 1; its space says a tuple of 2"),
@@ -192,7 +198,7 @@ ZEROS = np.zeros(2, np.float32)
             lambda: Env({"a": np.array([0, 3], np.int32)}, spaces.Dict({"a": Indices([2, 3])})),
             "observation 'a' has the index 3; its space allows 0 to 2",
         ),
-        (lambda: Env(None), "observation 'obs' is None; it should be of its space Box"),
+        (lambda: Env(None), r"observation 'obs' has shape \(\), but its observation space says"),
         # Action masks.
         (
             lambda: masked([1, 1, 1], 3),
@@ -209,16 +215,22 @@ ZEROS = np.zeros(2, np.float32)
             "returned False for the terminated; it should be a list with an ent",
         ),
         (lambda: Pair(info=None), "returned None for the infos; it should be a list with an entry for each"),
-        (lambda: Pair(info=[{}, None]), "step returned the info None; it should be a dict"),
+        (lambda: Pair(info=[{}, None]), "step returned None for the info; it should be a dict"),
         (lambda: Pair(terminated=[False, None]), "step returned None for terminated; it should be True or"),
         (
             lambda: ShortStep(),
             "step returned 4 values, .* each should be a list with an entry per agent.* it should return 5: ",
         ),
         (lambda: OneInfo(), "for the infos; it should be a list with an entry for each of the 2 agents"),
-        (lambda: Pair(reward=[0.0]), "the env returned 1 rewards for 2 agents"),
+        (
+            lambda: Pair(reward=[0.0]),
+            "returned a list of 1 for the rewards; it should be a list with an entry for each of the 2",
+        ),
         (lambda: Pair([ZEROS, np.zeros(3)]), r"agent 1: observation 'obs' has shape \(3,\)"),
-        (lambda: Pair([ZEROS]), "the env returned 1 observations for 2 agents"),
+        (
+            lambda: Pair([ZEROS]),
+            "a list of 1 for the observations; it should be a list with an entry for each of the 2",
+        ),
     ],
 )
 def test_a_fault_is_one_line_with_the_env_the_value_and_what_it_should_be(make, message):
@@ -353,5 +365,8 @@ def test_later_observations_are_checked_as_far_as_it_costs_nothing():
     for _ in range(NUM_CHECKED):
         env.step(np.zeros((1, 1)), rows)
     user_env.observation = {"a": ZEROS}
-    with pytest.raises(EnvContractError, match="the observation lacks b; the keys of its space are a, b"):
+    with pytest.raises(
+        EnvContractError,
+        match="the observation is a dict with the keys a; its space says a dict with the keys a, b",
+    ):
         env.step(np.zeros((1, 1)), rows)

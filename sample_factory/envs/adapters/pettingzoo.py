@@ -179,6 +179,4 @@ def _check_dicts(call: str, returned: Mapping[str, Any]) -> None:
     """Raises EnvContractError unless each value is a dict. call: "reset" or "step"."""
     for name, value in returned.items():
         if not isinstance(value, Mapping):
-            raise EnvContractError(
-                f"{call} returned {contract.describe(value)} for the {name}; it should be a dict by agent"
-            )
+            contract.refuse(call, value, f"the {name}", "a dict by agent")

@@ -213,10 +213,7 @@ def _check_result(num_agents: int, rewards: Any, terminated: Any, truncated: Any
     for name, (array, kinds) in arrays.items():
         if array.shape != (num_agents,) or array.dtype.kind not in kinds:
             kind = "bool" if kinds == "b" else "numeric"
-            raise EnvContractError(
-                f"step returned {contract.describe(array)} for {name}; it should be a {kind} array of shape "
-                f"({num_agents},)"
-            )
+            contract.refuse("step", array, name, f"a {kind} array of shape ({num_agents},)")
     contract.check_info(infos, "step")
 
 

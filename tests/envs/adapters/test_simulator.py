@@ -351,7 +351,7 @@ def test_the_table_says_that_indices_of_actions_are_a_column_in_isaac_lab():
         ({"infos": {"time_outs": torch.zeros(2)}}, "infos['time_outs'] is an array"),
         ({"observations": {"x": torch.zeros(3, 4)}}, "observation"),
         ({"observations": torch.zeros(2, 2)}, "observation 'obs' has shape (2, 2)"),
-        ({"infos": None}, "step returned the info None; it should be a dict"),
+        ({"infos": None}, "step returned None for the info; it should be a dict"),
     ],
 )
 def test_what_is_no_batch_is_refused_in_one_line(change, message):
