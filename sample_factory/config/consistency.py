@@ -1,12 +1,13 @@
-"""Rules between flags, each with its reason. Bounds of a single flag are in its section."""
+"""Rules between flags, each with its reason: what the flags alone decide. Bounds of a single flag are in its
+section, and launch/checks.py has what needs the env, the machine or registered parts."""
 
 import dataclasses
 from collections.abc import Mapping
 
 from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.config import Config
-from sample_factory.config.experiment_folder import experiment_folder
-from sample_factory.config.flags import ConfigError
+from sample_factory.config.experiment_folder import SAVED, experiment_folder
+from sample_factory.config.flags import ConfigError, shortened
 from sample_factory.config.monitoring_flags import EVALUATED
 from sample_factory.config.sections import TRAINING_SECTIONS
 
@@ -23,7 +24,52 @@ def check_consistency(config: Config) -> None:
     experiment_folder(config.run)  # raises ConfigError for names that lead elsewhere
 
 
-def refuse(wanted: str, refused: Mapping[str, tuple[bool, str]]) -> None:
+def check_training(config: Config) -> None:
+    """Raises ConfigError if flags contradict each other in a training, whose other flags follow the env by
+    now."""
+    sampling = config.sampling
+    if (sampling.inline_samplers or 0) > sampling.num_workers:
+        raise ConfigError(
+            f"--inline_samplers={sampling.inline_samplers} share out the rollout workers, and there are only "
+            f"--num_workers={sampling.num_workers}"
+        )
+    if not sampling.async_rl and sampling.num_policies > 1:
+        raise ConfigError(
+            "--async_rl=False works with --num_policies=1 only: with more, the number of trajectories that "
+            "each policy gets in an iteration is random, and the learners would wait forever"
+        )
+    _check_learners(config)
+    _check_nodes(config)
+
+
+def check_resumed(config: Config) -> None:
+    """Raises ConfigError if an experiment would be resumed with another env than it was trained on, or its
+    curves would continue in another unit."""
+    if config.resumed is None:
+        return
+    envs = {choice.layer.startswith(SAVED): choice for choice in config.choices["env"]}
+    if len(envs) == 2 and envs[False].value != envs[True].value:
+        layer, env = envs[False]
+        source, mend = f"--env={env}", "Leave --env out, or choose"
+        if layer == config.run.cfg:
+            source, mend = f"env={env} in --cfg={layer}", "Choose"
+        name, trained = config.run.experiment, shortened(str(envs[True].value))
+        raise ConfigError(
+            f"experiment {name} was trained on {trained}, and {source} was given: its curves would be mixed. "
+            f"{mend} another --experiment; --transfer_from={name} starts that one with these weights"
+        )
+    units = {"summaries_use_frameskip", "env_frameskip"}
+    if config.monitoring.summaries_use_frameskip:  # the curves are over env frames, and not over env steps
+        units.remove("env_frameskip")
+    for flag, saved, given in config.resumed.changed:
+        if flag in units:
+            raise ConfigError(
+                f"--{flag}={given}: the curves of this experiment were begun with {saved}, and one curve "
+                "cannot have two units; leave the flag out, or choose another --experiment"
+            )
+
+
+def _refuse(wanted: str, refused: Mapping[str, tuple[bool, str]]) -> None:
     """Raises ConfigError for the first flag that is set. refused: flag -> (whether it is set, reason)."""
     for flag, (is_set, reason) in refused.items():
         if is_set:
@@ -133,9 +179,9 @@ def _check_network(config: Config) -> None:
         "--actor_critic_share_weights=True": (bool(config.typed.get("actor_critic_share_weights")), leaks),
     }
     if model.centralized_critic:
-        refuse("--centralized_critic=True", refused)
+        _refuse("--centralized_critic=True", refused)
     if keys:
-        refuse(f"--critic_only_keys {keys}", refused)
+        _refuse(f"--critic_only_keys {keys}", refused)
     if custom is not None:
         needs = "it needs the encoder and the core of the built-in network"
         compiles = "it compiles the encoders of the built-in network; call torch.compile in your own"
@@ -143,7 +189,7 @@ def _check_network(config: Config) -> None:
             "--use_cpc=True": (config.learning.use_cpc, needs),
             "--compile=True": (config.run.compile, compiles),
         }
-        refuse(own, refused)
+        _refuse(own, refused)
 
 
 def _check_evaluation(config: Config) -> None:
@@ -153,3 +199,46 @@ def _check_evaluation(config: Config) -> None:
             f"--save_best_metric={monitoring.save_best_metric} is a mean in evaluations during training, and "
             "there are none; add --eval_every_env_steps=N"
         )
+
+
+def _check_learners(config: Config) -> None:
+    """Raises ConfigError if several learners per policy cannot share out a minibatch, or do not work with
+    another flag."""
+    count = config.sampling.learners_per_policy
+    if count == 1:
+        return
+    trajectories = config.learning.batch_size // config.learning.rollout
+    if trajectories % count:
+        raise ConfigError(
+            f"--learners_per_policy={count} must divide the {trajectories} trajectories of a minibatch "
+            "(--batch_size / --rollout): each learner gets as many"
+        )
+    refused = {
+        "--serial_mode=True": (config.sampling.serial_mode, "everything is in one process"),
+        "--sampler_only=True": (config.sampling.sampler_only, "nothing is learned"),
+        "--use_cpc=True": (config.learning.use_cpc, "its loss compares all trajectories of a minibatch"),
+        "--pbt_optimize_batch_size=True": (
+            config.population.with_pbt and config.population.pbt_optimize_batch_size,
+            "the trajectories of a minibatch could not always be divided",
+        ),
+    }
+    _refuse(f"--learners_per_policy={count}", refused)
+
+
+def _check_nodes(config: Config) -> None:
+    """Raises ConfigError for flags that do not work with --num_nodes."""
+    flags = config.cluster
+    if flags.num_nodes == 1:
+        return
+    sampling = config.sampling
+    has_past_selves = config.selfplay.selfplay_past_share > 0
+    refused = {
+        "--serial_mode=True": (sampling.serial_mode, "everything is in one process"),
+        "--async_rl=False": (not sampling.async_rl, "nodes sample while the learner trains"),
+        "--selfplay_past_share": (has_past_selves, "past selves are files on the learner's machine"),
+        f"--node_envs_per_worker={flags.node_envs_per_worker}": (
+            flags.node_envs_per_worker % sampling.worker_num_splits > 0,
+            f"it must be a multiple of --worker_num_splits={sampling.worker_num_splits}",
+        ),
+    }
+    _refuse(f"--num_nodes={flags.num_nodes}", refused)

@@ -36,7 +36,7 @@ def build_config(
         known, rest = _read_layer(layer, flag_of)
         values.update(known)
         unknown.update(rest)
-        for key in layer.values.keys() & flag_of.keys():
+        for key in filter(flag_of.__contains__, layer.values):
             flag = flag_of[key][1]
             source = layer.source if key == flag else f"{layer.source}, as {key}"
             choices[flag] = (*choices.get(flag, ()), Choice(source, known[flag]))

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.command import EVAL_FLAGS, TRAIN, Command
-from sample_factory.config.config import Config, Resumed
+from sample_factory.config.config import Config
+from sample_factory.config.consistency import check_resumed
 from sample_factory.config.effects import report_without_effect
 from sample_factory.config.experiment_folder import (
     SAVED,
@@ -25,7 +26,7 @@ from sample_factory.config.experiment_folder import (
     was_saved,
 )
 from sample_factory.config.flag_parser import add_flags, envs_as_levels, make_parser, parse_all, parse_known
-from sample_factory.config.flags import ConfigError, Layer, check_values, coerce, shortened
+from sample_factory.config.flags import ConfigError, Layer, check_values, coerce
 from sample_factory.config.help import EVERYTHING, command_help, show
 from sample_factory.config.merging import COMMAND_LINE, all_sections, build_config, changes_of, read_layer
 from sample_factory.config.sections import OWN_FOLDER, RetiredFlags, RunFlags, flat_values
@@ -127,8 +128,6 @@ def parse_config(
         raise SystemExit(0)
     if family is None:
         raise ConfigError("--env is missing, e.g. --env=doom_basic; train --help lists the families of envs")
-    if not must_exist:
-        _refuse_other_env(given)
     given = _trusted(given, family.defaults, sections, command.sections)
 
     flags = _parse_typed(argv, sections)
@@ -140,7 +139,6 @@ def parse_config(
     if given.saved.values and not must_exist:
         now = typed._replace(values={**typed.values, **script.values})
         resumed = changes_of(sections, given.saved, now, given.file)
-        _refuse_other_unit(resumed, config.monitoring.summaries_use_frameskip)
     config = dataclasses.replace(
         config,
         argv=(*argv, *as_arguments(keywords)),
@@ -148,6 +146,7 @@ def parse_config(
         is_foreign=given.saved.foreign is not None or given.file.foreign is not None,
         command=command,
     )
+    check_resumed(config)
     report_without_effect(config)
     return config
 
@@ -217,34 +216,6 @@ def _defaults(algo: str, env_name: str | None, family: Family | None, command: C
 def _of_env(saved: Layer, env_name: str | None) -> Layer:
     """Returns the saved flags without the levels, which are those of the saved env, for another env."""
     return saved if saved.values.get("env") == env_name else saved.without("levels")
-
-
-def _refuse_other_env(given: _Given) -> None:
-    """Raises ConfigError if an experiment is to be resumed with another env than it was trained on."""
-    saved, typed = given.saved.values, given.first
-    env = typed.get("env", given.file.values.get("env"))
-    if "env" not in saved or env in (None, saved["env"]):
-        return
-    name, trained = saved["experiment"], shortened(str(saved["env"]))
-    source, mend = f"env={env} in --cfg={typed.get('cfg')}", "Choose"
-    if "env" in typed:
-        source, mend = f"--env={env}", "Leave --env out, or choose"
-    raise ConfigError(
-        f"experiment {name} was trained on {trained}, and {source} was given: its curves would be mixed. "
-        f"{mend} another --experiment; --transfer_from={name} starts that one with these weights"
-    )
-
-
-def _refuse_other_unit(resumed: Resumed, counts_frames: bool) -> None:
-    """Raises ConfigError if the curves of the experiment would continue in another unit. counts_frames: they
-    are over env frames, and not over env steps."""
-    units = ["summaries_use_frameskip"] if counts_frames else ["summaries_use_frameskip", "env_frameskip"]
-    for flag, saved, given in resumed.changed:
-        if flag in units:
-            raise ConfigError(
-                f"--{flag}={given}: the curves of this experiment were begun with {saved}, and one curve "
-                "cannot have two units; leave the flag out, or choose another --experiment"
-            )
 
 
 def _trusted(

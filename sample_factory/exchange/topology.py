@@ -8,8 +8,6 @@ import numpy as np
 
 from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.config import Config
-from sample_factory.config.consistency import refuse
-from sample_factory.config.flags import ConfigError
 from sample_factory.config.population_flags import MAX_BATCH_GROWTH
 
 if TYPE_CHECKING:  # importing it would load gymnasium, also for --help
@@ -149,28 +147,9 @@ def playing_topology(
 
 
 def make_topology(config: Config, info: "EnvInfo", num_inline_samplers: int = 0) -> Topology:
-    """Returns the topology of a training.
-
-    Raises ConfigError for flags that contradict each other, for a number of policies that does not suit the
-    kinds of agents, for a batch that several learners cannot share out, and for sizes with which sampling and
-    learning cannot alternate.
-    """
+    """Returns the topology of a training."""
     sampling = config.sampling
     learning = config.learning
-    if (sampling.inline_samplers or 0) > sampling.num_workers:
-        raise ConfigError(
-            f"--inline_samplers={sampling.inline_samplers} share out the rollout workers, and there are only "
-            f"--num_workers={sampling.num_workers}"
-        )
-    num_kinds = len(info.kinds.spaces)
-    if sampling.num_policies % num_kinds:
-        raise ConfigError(
-            f"--num_policies={sampling.num_policies}: the env has {num_kinds} kinds of agents with different "
-            f"spaces ({info.kinds}), and policy p plays kind p % {num_kinds}; use {num_kinds} or "
-            f"{2 * num_kinds}"
-        )
-    _check_learners(config)
-    _check_nodes(config)
     trajectories = learning.batch_size * learning.num_batches_per_iteration // learning.rollout
     if config.population.with_pbt and config.population.pbt_optimize_batch_size:
         trajectories = math.ceil(trajectories * MAX_BATCH_GROWTH)  # the most that PBT allows
@@ -196,7 +175,9 @@ def make_topology(config: Config, info: "EnvInfo", num_inline_samplers: int = 0)
         buffers_per_worker=_buffers_per_worker(
             config, num_workers, agents_per_worker, agents_per_split, trajectories
         ),
-        rollouts_per_iteration=_rollouts_per_iteration(config, num_workers * agents_per_worker, trajectories),
+        rollouts_per_iteration=(
+            None if sampling.async_rl else trajectories // (num_workers * agents_per_worker)
+        ),
         kind_of_agent=info.kinds.of_agent,
         num_nodes=num_nodes,
         buffers_for_nodes=at_learners + max(at_learners, TRAJECTORIES_IN_A_PART) if num_nodes else 0,
@@ -204,49 +185,6 @@ def make_topology(config: Config, info: "EnvInfo", num_inline_samplers: int = 0)
         num_inline_samplers=num_inline_samplers,
         has_costs=algorithm_info(config.run.algo).needs_costs,
     )
-
-
-def _check_learners(config: Config) -> None:
-    """Raises ConfigError if several learners per policy cannot share out a minibatch, or do not work with
-    another flag."""
-    count = config.sampling.learners_per_policy
-    if count == 1:
-        return
-    trajectories = config.learning.batch_size // config.learning.rollout
-    if trajectories % count:
-        raise ConfigError(
-            f"--learners_per_policy={count} must divide the {trajectories} trajectories of a minibatch "
-            "(--batch_size / --rollout): each learner gets as many"
-        )
-    refused = {
-        "--serial_mode=True": (config.sampling.serial_mode, "everything is in one process"),
-        "--sampler_only=True": (config.sampling.sampler_only, "nothing is learned"),
-        "--use_cpc=True": (config.learning.use_cpc, "its loss compares all trajectories of a minibatch"),
-        "--pbt_optimize_batch_size=True": (
-            config.population.with_pbt and config.population.pbt_optimize_batch_size,
-            "the trajectories of a minibatch could not always be divided",
-        ),
-    }
-    refuse(f"--learners_per_policy={count}", refused)
-
-
-def _check_nodes(config: Config) -> None:
-    """Raises ConfigError for flags that do not work with --num_nodes."""
-    flags = config.cluster
-    if flags.num_nodes == 1:
-        return
-    sampling = config.sampling
-    has_past_selves = config.selfplay.selfplay_past_share > 0
-    refused = {
-        "--serial_mode=True": (sampling.serial_mode, "everything is in one process"),
-        "--async_rl=False": (not sampling.async_rl, "nodes sample while the learner trains"),
-        "--selfplay_past_share": (has_past_selves, "past selves are files on the learner's machine"),
-        f"--node_envs_per_worker={flags.node_envs_per_worker}": (
-            flags.node_envs_per_worker % sampling.worker_num_splits > 0,
-            f"it must be a multiple of --worker_num_splits={sampling.worker_num_splits}",
-        ),
-    }
-    refuse(f"--num_nodes={flags.num_nodes}", refused)
 
 
 def _buffers_per_worker(
@@ -266,25 +204,3 @@ def _buffers_per_worker(
     at_learners = config.sampling.num_policies * (trajectories_per_batch - 1) + 1
     needed = math.ceil(at_learners / num_workers) + agents_per_split - 1
     return agents_per_worker + math.ceil(needed * config.sampling.traj_buffers_excess_ratio)
-
-
-def _rollouts_per_iteration(config: Config, num_agents: int, trajectories_per_batch: int) -> int | None:
-    """Returns how many rollouts each split contributes to an iteration; None with --async_rl=True. Raises
-    ConfigError if agents could not contribute equally."""
-    if config.sampling.async_rl:
-        return None
-    if config.sampling.num_policies > 1:
-        raise ConfigError(
-            "--async_rl=False works with --num_policies=1 only: with more, the number of trajectories that "
-            "each policy gets in an iteration is random, and the learners would wait forever"
-        )
-    if trajectories_per_batch % num_agents:
-        batch = config.learning.batch_size * config.learning.num_batches_per_iteration
-        unit = num_agents * config.learning.rollout
-        raise ConfigError(
-            f"--async_rl=False: batch_size * num_batches_per_iteration = {batch} must be a multiple of "
-            f"agents * rollout = {num_agents} * {config.learning.rollout} = {unit}, so that every agent "
-            "contributes equally many rollouts to each iteration; the nearest that works is "
-            f"{max(unit, round(batch / unit) * unit)}. With --async_rl=True any number works"
-        )
-    return trajectories_per_batch // num_agents

@@ -1,4 +1,4 @@
-"""Checks of a configuration against registered parts, the machine and the env."""
+"""Checks of what needs the env, the machine or registered parts; config/consistency.py has the others."""
 
 import itertools
 import os
@@ -17,6 +17,7 @@ from sample_factory.envs.levels import FIXED
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.wrappers.team_view import ADDED
 from sample_factory.exchange.run_plan import Note
+from sample_factory.exchange.topology import Topology
 from sample_factory.mainloop.level_choice import DRAWN_ALIKE, registered_level_choice
 from sample_factory.models import network_registry
 from sample_factory.models.encoder_choice import (
@@ -118,7 +119,13 @@ def check_env(config: Config, info: EnvInfo) -> None:
             "--exploration_loss=symmetric_kl needs discrete actions, and this env has continuous ones: there "
             "is no uniform distribution over all numbers; use --exploration_loss=entropy"
         )
-    if config.population.with_pbt and len(info.kinds.spaces) > 1:
+    num_policies, num_kinds = config.sampling.num_policies, len(info.kinds.spaces)
+    if num_policies % num_kinds:
+        raise ConfigError(
+            f"--num_policies={num_policies}: the env has {num_kinds} kinds of agents with different spaces "
+            f"({info.kinds}), and policy p plays kind p % {num_kinds}; use {num_kinds} or {2 * num_kinds}"
+        )
+    if config.population.with_pbt and num_kinds > 1:
         raise ConfigError(
             "--with_pbt=True copies weights between policies, but the agents of this env have different "
             "spaces, so its policies have different networks; use --with_pbt=False"
@@ -130,6 +137,21 @@ def check_env(config: Config, info: EnvInfo) -> None:
         )
     if config.selfplay.selfplay_past_share > 0:
         _check_past_selves(config, info)
+
+
+def check_alternation(config: Config, topology: Topology) -> None:
+    """Raises ConfigError if agents could not contribute equally to an iteration with --async_rl=False."""
+    trajectories, num_agents = topology.trajectories_per_batch, topology.num_agents
+    if config.sampling.async_rl or trajectories % num_agents == 0:
+        return
+    batch = config.learning.batch_size * config.learning.num_batches_per_iteration
+    unit = num_agents * topology.rollout
+    raise ConfigError(
+        f"--async_rl=False: batch_size * num_batches_per_iteration = {batch} must be a multiple of "
+        f"agents * rollout = {num_agents} * {topology.rollout} = {unit}, so that every agent contributes "
+        "equally many rollouts to each iteration; the nearest that works is "
+        f"{max(unit, round(batch / unit) * unit)}. With --async_rl=True any number works"
+    )
 
 
 def _check_past_selves(config: Config, info: EnvInfo) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from sample_factory.config.config import Config
+from sample_factory.config.consistency import check_training
 from sample_factory.config.experiment_folder import read_expectation
 from sample_factory.config.flags import NEVER, ConfigError
 from sample_factory.config.observation_defaults import critic_keys, follow_observation, privileged_keys
@@ -18,6 +19,7 @@ from sample_factory.exchange.run_plan import ActingPlan, EnvPlan, Note, RunPlan,
 from sample_factory.exchange.topology import make_topology
 from sample_factory.launch.arrangement import arrange
 from sample_factory.launch.checks import (
+    check_alternation,
     check_cluster,
     check_critic_only_keys,
     check_env,
@@ -69,11 +71,13 @@ def plan_run(config: Config, family: EnvFamily, info: EnvInfo | None = None) -> 
     notes += [Note(line, is_warning=True) for line in lines]
     notes += note_bounds(followed, info.kinds)
     central, family, info = with_centralized_critic(followed, family, info)
+    check_training(central)
     check_critic_only_keys(central, info.kinds)
     check_env(central, info)
     check_simulator(central, info)
     complete, num_inline_samplers, more_notes = arrange(central, info)
     topology = make_topology(complete, info, num_inline_samplers)
+    check_alternation(complete, topology)
     kinds = [topology.kind_of_policy(policy_id) for policy_id in range(topology.num_policies)]
     policies = [make_policy_spec(complete, *info.kinds.spaces[kind]) for kind in kinds]
     notes += [

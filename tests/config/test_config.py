@@ -100,33 +100,6 @@ def test_values_are_parsed_by_type(tmp_path):
     assert "toy_size" in config.namespace()  # scripts for v1 and v2 ask so
 
 
-@pytest.mark.parametrize(
-    ("argv", "other"),
-    [
-        (["--recurrence=5"], "--rollout"),
-        (["--gtrxl_heads=3", "--use_rnn=True", "--rnn_type=gtrxl"], "--hidden_size"),
-        (["--cpc_forward_steps=33", "--use_cpc=True"], "--rollout"),
-        (["--critic_only_keys=place", "--actor_critic_custom=a:B"], "--actor_critic_custom"),
-        (
-            ["--critic_only_keys=place", "--actor_critic_share_weights=True"],
-            "--actor_critic_share_weights=True",
-        ),
-        (["--centralized_critic=True", "--actor_critic_custom=a:B"], "--actor_critic_custom"),
-        (
-            ["--centralized_critic=True", "--actor_critic_share_weights=True"],
-            "--actor_critic_share_weights=True",
-        ),
-        (["--lr_schedule=kl_adaptive_epoch", "--async_rl=False"], "--async_rl"),
-        (["--toy_size=0"], "--toy_size"),
-    ],
-)
-def test_flags_that_contradict_each_other_are_refused_by_their_names(tmp_path, argv, other):
-    with pytest.raises(
-        ConfigError, match=f"^{argv[0].replace('keys=', 'keys ')}.*{other}|^{argv[0]}: must be"
-    ):
-        parse(tmp_path, *argv)
-
-
 def test_version_2_saves_null_for_an_empty_list(tmp_path):
     file = tmp_path / "v2.json"
     file.write_text(json.dumps({"normalize_input_keys": None}))

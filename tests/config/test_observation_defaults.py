@@ -6,12 +6,14 @@ import pytest
 
 from sample_factory.config.command import PLAYS
 from sample_factory.config.config import with_lists
+from sample_factory.config.consistency import check_training
 from sample_factory.config.observation_defaults import PICTURES, SETS, VECTORS, critic_keys
 from sample_factory.config.parsing import as_arguments, parse_config, with_flags
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.exchange.topology import make_topology
 from sample_factory.launch.arrangement import arrange
+from sample_factory.launch.checks import check_alternation
 from sample_factory.launch.plan import note_bounds, with_defaults_for
 from sample_factory.models.encoder_choice import choose_encoder
 from sample_factory.spaces.agent_kinds import AgentKinds
@@ -88,7 +90,9 @@ def test_with_continuous_actions_sampling_and_learning_alternate(tmp_path, num_w
     for step_seconds in (1e-6, 0.1):
         info = EnvInfo(AgentKinds.one(VECTOR, CONTINUOUS, num_agents), 1, step_seconds=step_seconds)
         arranged, *_ = arrange(config, info)
-        make_topology(arranged, info)  # raises if agents could not contribute equally
+        check_alternation(
+            arranged, make_topology(arranged, info)
+        )  # raises if agents cannot contribute equally
 
 
 @pytest.mark.parametrize(("device", "observation"), [("cpu", PICTURE), ("gpu", PICTURE), ("cpu", VECTOR)])
@@ -117,7 +121,7 @@ def test_alternating_on_request_needs_no_other_flag_on_any_machine(tmp_path, num
     assert config.learning.ppo_epochs == (VECTORS["ppo_epochs"] if algo == "APPO" else 1)
     info = EnvInfo(AgentKinds.one(VECTOR, action_space, 1), 1, step_seconds=1e-6)
     arranged, *_ = arrange(config, info)
-    make_topology(arranged, info)  # raises if agents could not contribute equally
+    check_alternation(arranged, make_topology(arranged, info))  # raises if agents cannot contribute equally
 
 
 def test_a_number_of_minibatches_that_is_typed_stays_where_sampling_and_learning_alternate(tmp_path):
@@ -295,7 +299,8 @@ def test_the_sizes_of_a_simulator_fit_the_flags_that_are_typed(tmp_path, copies,
     cannot = sampling.num_policies > 1 or config.cluster.num_nodes > 1 or sampling.sampler_only
     assert sampling.async_rl == (cannot or "async_rl" in config.typed)
     info = EnvInfo(AgentKinds.one(VECTOR, CONTINUOUS, copies), 1, is_simulator=True)
-    make_topology(config, info, sampling.inline_samplers)
+    check_training(config)
+    check_alternation(config, make_topology(config, info, sampling.inline_samplers))
 
 
 @pytest.mark.parametrize(

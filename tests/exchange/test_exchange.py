@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from sample_factory.checkpoints.milestones import Milestone
-from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.exchange.messages import (
     EpisodeReport,
@@ -27,13 +26,6 @@ def topology(num_agents=1, **flags):
     env = CountingEnv(0, num_agents)
     kinds = AgentKinds.one(env.observation_space, env.action_space, num_agents)
     return make_topology(make_config(**flags), EnvInfo(kinds, frameskip=1))
-
-
-def test_the_envs_of_a_workers_splits_on_nodes_are_equally_many():
-    flags = {"num_nodes": 2, "worker_num_splits": 2, "num_envs_per_worker": 2}
-    assert topology(**flags).num_nodes == topology(node_envs_per_worker=4, **flags).num_nodes == 1
-    with pytest.raises(ConfigError, match="--node_envs_per_worker=1: .* --worker_num_splits=2"):
-        topology(node_envs_per_worker=1, **flags)
 
 
 def test_buffers_are_for_larger_batches_only_if_the_population_may_choose_them():
@@ -71,37 +63,6 @@ def test_a_run_cannot_deadlock(workers, envs, splits, agents, policies, batch):
     assert at_learners > policies * (t.trajectories_per_batch - 1)
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        {"batch_size": 24},
-        {"serial_mode": True},
-        {"sampler_only": True},
-        {"use_cpc": True},
-        {"num_policies": 2, "with_pbt": True, "pbt_optimize_batch_size": True},
-    ],
-)
-def test_several_learners_refuse_what_they_cannot_share(flags):
-    assert topology(learners_per_policy=2).learners_per_policy == 2
-    *_, culprit = flags
-    with pytest.raises(ConfigError, match=f"--learners_per_policy=2 .*--{culprit}"):
-        topology(learners_per_policy=2, **flags)
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        {"num_nodes": 3, "serial_mode": True},
-        {"num_nodes": 3, "async_rl": False},
-        {"num_nodes": 3, "selfplay_past_share": 0.5},
-    ],
-)
-def test_other_machines_are_refused_where_they_cannot_work(flags):
-    *_, culprit = flags
-    with pytest.raises(ConfigError, match=f"--{culprit}"):
-        topology(**flags)
-
-
 def test_other_machines_share_a_partition_of_the_buffers_after_those_of_the_workers():
     alone = topology(num_workers=3)
     t = topology(num_workers=3, num_nodes=4)
@@ -112,15 +73,6 @@ def test_other_machines_share_a_partition_of_the_buffers_after_those_of_the_work
     t = topology(num_nodes=2, num_policies=2, batch_size=64)
     at_learners = 2 * (t.trajectories_per_batch - 1)
     assert t.buffers_for_nodes - at_learners >= TRAJECTORIES_IN_A_PART, "there is always room for a part"
-
-
-def test_alternation_with_sizes_that_never_fit_is_refused_with_a_size_that_does():
-    with pytest.raises(ConfigError, match="the nearest that works is 128"):
-        topology(num_workers=4, num_envs_per_worker=4, async_rl=False, batch_size=136)
-    assert (
-        topology(num_workers=4, num_envs_per_worker=4, async_rl=False, batch_size=256).rollouts_per_iteration
-        == 2
-    )
 
 
 def test_serial_mode_has_all_envs_in_one_worker():

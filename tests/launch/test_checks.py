@@ -13,8 +13,10 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.measurement import plan_evaluation
+from sample_factory.exchange.topology import make_topology
 from sample_factory.launch import checks
 from sample_factory.launch.checks import (
+    check_alternation,
     check_critic_only_keys,
     check_env,
     describe_networks,
@@ -25,7 +27,7 @@ from sample_factory.runtime import local_ray
 from sample_factory.runtime.failures import CommandFailed, Failure
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import observation_layout
-from tests.counting import CountingEnv, make_plan
+from tests.counting import CountingEnv, make_config, make_plan
 
 S = gym.spaces
 SPACE = S.Dict(
@@ -138,6 +140,24 @@ def test_a_reward_is_shared_only_where_an_agent_has_a_team_mate(teams, is_alone)
     refused = pytest.raises(ConfigError, match="--shared_reward=0.5 needs") if is_alone else None
     with refused or contextlib.nullcontext():
         check_env(config("--shared_reward=0.5"), EnvInfo(kinds, 1, teams=teams))
+
+
+def test_alternation_with_sizes_that_never_fit_is_refused_with_a_size_that_does():
+    for batch_size, message in ((136, "the nearest that works is 128"), (256, None)):
+        flags = {"num_workers": 4, "num_envs_per_worker": 4, "async_rl": False, "batch_size": batch_size}
+        own = make_config(**flags)
+        topology = make_topology(own, info(SPACE))
+        refused = pytest.raises(ConfigError, match=message) if message else contextlib.nullcontext()
+        with refused:
+            check_alternation(own, topology)
+    assert topology.rollouts_per_iteration == 2
+
+
+@pytest.mark.parametrize("num_policies", [1, 3])
+def test_every_kind_needs_policies_of_its_own(num_policies):
+    kinds = AgentKinds((*info(SPACE).kinds.spaces, *info(S.Box(-1, 1, (3,))).kinds.spaces), (0, 1))
+    with pytest.raises(ConfigError, match=f"--num_policies={num_policies}: .* 2 kinds .* use 2 or 4"):
+        check_env(config(f"--num_policies={num_policies}"), EnvInfo(kinds, 1))
 
 
 def test_an_index_cannot_be_normalised():

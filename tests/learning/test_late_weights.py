@@ -1,11 +1,7 @@
 """--forced_policy_lag: the age of the weights that act."""
 
 import numpy as np
-import pytest
 
-from sample_factory.config.flags import ConfigError
-from sample_factory.config.parsing import parse_config
-from sample_factory.envs.env_registry import resolve_family
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.learning.learner import Learner, Weights
 from sample_factory.learning.trainer import LateWeights
@@ -57,9 +53,3 @@ def test_all_samples_are_that_old_after_as_many_steps_also_after_a_resume(tmp_pa
         assert late and min(late) >= LAG
         first = state["train_step"]
         lags.clear()
-
-
-def test_a_lag_at_which_nothing_would_be_trained_on_is_refused():
-    argv = ["--env=gym_CartPole-v1", "--max_policy_lag=16", "--forced_policy_lag=16"]
-    with pytest.raises(ConfigError, match="--forced_policy_lag=16 must be less than --max_policy_lag=16"):
-        parse_config(argv, resolve_family)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from sample_factory.config.flags import ConfigError
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import env_info
 from sample_factory.envs.random_actions import RandomActions
@@ -171,15 +170,6 @@ def test_buffers_of_different_kinds_never_touch_each_other():
     picked = np.array([2, 0, 2]), np.array([2, 1, 0])
     for key, rows in read(buffers.kinds[0], *picked).items():
         assert np.array_equal(rows, [written[b, key][t] for b, t in zip(*picked)])
-
-
-@pytest.mark.parametrize("num_policies", [1, 3])
-def test_every_kind_needs_policies_of_its_own(num_policies):
-    with pytest.raises(
-        ConfigError, match=f"--num_policies={num_policies}: .* 2 kinds of agents.* use 2 or 4"
-    ) as error:
-        make_topology(make_config(num_policies=num_policies), make_info())
-    assert "\n" not in str(error.value)
 
 
 def test_lists_of_spaces_have_an_entry_for_each_agent():
