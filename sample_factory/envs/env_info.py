@@ -1,18 +1,13 @@
-"""Properties of an env that the run has to know in advance, and its trial, in a throw-away process.
-
-A reset and a few random steps show most mistakes of an env before a run starts.
-"""
+"""Finds out what a run has to know about its env, in a throw-away process, which also tries the env out."""
 
 import copy
 import functools
 import math
 import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
-import numpy as np
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.abilities import (
@@ -30,17 +25,14 @@ from sample_factory.envs.adapters.simulator import is_simulator
 from sample_factory.envs.contract import same_layout
 from sample_factory.envs.conventions import convention_of
 from sample_factory.envs.env_family import EnvFamily
+from sample_factory.envs.env_trial import random_steps, try_out
 from sample_factory.envs.levels import Level, at_level, find_levels
 from sample_factory.envs.protocol import (
-    NO_END_INFOS,
     EnvConfig,
     EnvContractError,
     MultiAgentEnv,
-    ObservationRows,
-    StepResult,
     named_faults,
 )
-from sample_factory.envs.random_actions import RandomActions
 from sample_factory.envs.wrappers.frame_stack import ActionRepeat, stack_frames
 from sample_factory.envs.wrappers.level_switch import LevelSwitch
 from sample_factory.runtime.child import run_in_child
@@ -51,11 +43,6 @@ from sample_factory.spaces.actions import ACTION_MASK, action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds
 
 PROBE_TIMEOUT_SECONDS = 120.0
-# Of the trial.
-MAX_STEPS = 100
-MAX_SECONDS = 2.0  # no further step after this
-FEW_STEPS = 4
-ENOUGH_SECONDS = 0.03  # no further step after this and FEW_STEPS
 # Number of copies in the trial of an env, if make_env has a parameter for that number. Not 2 or 3: the
 # adapter would take an action space of that length, e.g. MultiDiscrete([4, 4]), for one entry per copy.
 FEW_COPIES = 7
@@ -330,73 +317,3 @@ def own_spaces(env: MultiAgentEnv) -> list[OwnSpaces]:
         spaces_by_agent(own, name, env.num_agents) for name in ("observation_space", "action_space")
     )
     return list(map(OwnSpaces, observation_spaces, action_spaces))
-
-
-class RandomStep(NamedTuple):
-    """A reset or a random step of an env, and its duration; a reset has neither rewards nor ends. rows: hold
-    the observations until the next step."""
-
-    result: StepResult
-    rows: ObservationRows
-    seconds: float
-
-
-def random_steps(env: MultiAgentEnv, env_name: str) -> Iterator[RandomStep]:
-    """Yields the result of a reset, with the seed 0, and of random steps, without end. Raises Failure for
-    what an adapter or `check_numbers` finds wrong."""
-    rows = ObservationRows.allocate(env.kinds)
-    draw_actions = RandomActions(env.kinds, seed=0)
-    with named_faults(env_name, "reset"):
-        result = StepResult((), (), (), NO_END_INFOS, env.reset(0, rows))
-        check_numbers(env, rows, result)
-    yield RandomStep(result, rows, 0.0)
-    while True:
-        actions = draw_actions(rows)
-        with named_faults(env_name, "step"):
-            began = time.monotonic()
-            result = env.step(actions, rows)
-            seconds = time.monotonic() - began
-            check_numbers(env, rows, result)
-        yield RandomStep(result, rows, seconds)
-
-
-def try_out(env: MultiAgentEnv, env_name: str) -> float:
-    """Resets the env and takes at least one random step. Raises Failure for whatever is wrong.
-
-    Returns the seconds of a step, the first quartile: first steps, and steps on a busy machine, take longer.
-    """
-    seconds: list[float] = []
-    start = time.monotonic()
-    for number, step in enumerate(random_steps(env, env_name)):
-        seconds += [step.seconds] * (number > 0)
-        passed = time.monotonic() - start
-        is_enough = passed > MAX_SECONDS or (number >= FEW_STEPS and passed > ENOUGH_SECONDS)
-        if number == MAX_STEPS or (number and is_enough):
-            break
-    return sorted(seconds)[len(seconds) // 4]
-
-
-def check_numbers(env: MultiAgentEnv, rows: ObservationRows, result: StepResult) -> None:
-    """Raises EnvContractError for rewards and observations that are not finite, and for an action mask that
-    allows nothing to an agent that acts."""
-    active = result.active
-    numbers = np.asarray(result.rewards, float)
-    for reward in numbers[~np.isfinite(numbers)]:
-        raise EnvContractError(f"step returned the reward {reward}; it should be a finite number")
-    for agent, kind in enumerate(env.kinds.of_agent):
-        view = rows.view(agent)
-        for key, array in view.items():
-            if not np.isfinite(array).all():
-                raise EnvContractError(
-                    f"observation {key!r} has the value {array[~np.isfinite(array)][0]}; it should be finite"
-                )
-        if ACTION_MASK not in view or not (active is None or active[agent]):
-            continue
-        sizes = action_layout(env.kinds.spaces[kind].action).discrete_sizes
-        for i, allowed in enumerate(np.split(view[ACTION_MASK].ravel(), np.cumsum(sizes)[:-1])):
-            if not allowed.any():
-                choice = f" for choice {i} of the action" if len(sizes) > 1 else ""
-                raise EnvContractError(
-                    f"observation {ACTION_MASK!r} is all 0{choice}; it should allow at least one action, "
-                    "by a 1"
-                )

@@ -14,7 +14,8 @@ from sample_factory.envs.adapters.tensors import to_host
 from sample_factory.envs.adapters.vector_env import VectorEnvAdapter, autoreset_mode
 from sample_factory.envs.conventions import AUTO, convention_of
 from sample_factory.envs.end_infos import OBJECTIVES, extra_stats
-from sample_factory.envs.env_info import EnvInfo, RandomStep, env_info, own_spaces, random_steps
+from sample_factory.envs.env_info import EnvInfo, env_info, own_spaces
+from sample_factory.envs.env_trial import RandomStep, random_steps
 from sample_factory.envs.protocol import COST, LEVEL, MultiAgentEnv, named_faults
 from sample_factory.runtime.failures import Failure, one_line
 from sample_factory.sampling.inference.number_reports import SpaceCheck

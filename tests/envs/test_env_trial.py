@@ -341,7 +341,7 @@ def test_the_trial_of_a_slow_env_ends_after_one_step(monkeypatch):
             time.sleep(0.02)
             return super().step(action)
 
-    monkeypatch.setattr("sample_factory.envs.env_info.MAX_SECONDS", 0.01)
+    monkeypatch.setattr("sample_factory.envs.env_trial.MAX_SECONDS", 0.01)
     probe(lambda name: Slow(ZEROS))
     assert len(steps) == 1
 

@@ -100,11 +100,11 @@ def test_an_exception_of_the_main_loop_ends_the_run_as_failed_after_the_learners
     learner = Saving()
     run._learners = [learner]
     failures = run.run(loop, signals)
-    assert [failure.reason.partition(" (")[0] for failure in failures] == [
+    assert [failure.message.partition(" (")[0] for failure in failures] == [
         "LookupError: no such curve",
         "LookupError: not open",
     ]
-    assert {failure.name for failure in failures} == {"main_loop"}
+    assert {failure.where for failure in failures} == {"main_loop"}
     assert learner.has_saved
 
 

@@ -3,7 +3,7 @@
 import gymnasium as gym
 import numpy as np
 
-from sample_factory.envs.env_info import MAX_STEPS
+from sample_factory.envs.env_trial import MAX_STEPS
 
 
 class Nasty:

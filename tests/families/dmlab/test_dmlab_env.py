@@ -7,7 +7,7 @@ import pytest
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.env_info import try_out
+from sample_factory.envs.env_trial import try_out
 from sample_factory.families.dmlab.dmlab_env import (
     ACTIONS,
     EXTENDED_ACTIONS,
