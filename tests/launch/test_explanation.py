@@ -6,12 +6,14 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from sample_factory import eval, register_algorithm, register_env, train
+from sample_factory import register_algorithm, register_env, train
 from sample_factory.config.command import TRAIN
 from sample_factory.config.flags import flag
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.evaluation.evaluate import EVAL
+from sample_factory.launch.command_line import run
 from sample_factory.launch.explanation import explanation
 from sample_factory.launch.plan import plan_run
 from sample_factory.spaces.agent_kinds import AgentKinds
@@ -23,12 +25,12 @@ VECTOR = gym.spaces.Dict(obs=gym.spaces.Box(-1, 1, (3,), np.float32))
 def explain(tmp_path):
     """Returns flag -> (value, layer, what it would be otherwise) of a command line."""
 
-    def explain(*argv, saved=None, command=TRAIN, changes=None, plans=True):
+    def explain(*argv, saved=None, command=TRAIN, keywords=None, plans=True):
         if saved is not None:
             (tmp_path / "a").mkdir(exist_ok=True)
             (tmp_path / "a" / "cfg.json").write_text(json.dumps(saved))
         argv = [f"--train_dir={tmp_path}", "--experiment=a", *argv]
-        config = parse_config(argv, resolve_family, command, changes=changes)
+        config = parse_config(argv, resolve_family, command, keywords=keywords)
         if plans:
             info = EnvInfo(AgentKinds.one(VECTOR, gym.spaces.Discrete(2), 1), 1)
             config = plan_run(config, resolve_family(config.env_name), info).config
@@ -81,7 +83,7 @@ def test_recipes_saved_flags_and_scripts_are_layers(explain, tmp_path):
     assert rows["gamma"] == ("0.6", f"{recipe}", "0.5 (defaults of of_family)")
     assert rows["hidden_size"] == ("32", f"{recipe}, as rnn_size", "512")
     saved = {"env": "of_family", "gamma": 0.7, "gae_lambda": 0.6}
-    rows = explain(f"--cfg={recipe}", "--gae_lambda=0.9", saved=saved, changes={"ppo_epochs": 5})
+    rows = explain(f"--cfg={recipe}", "--gae_lambda=0.9", saved=saved, keywords={"ppo_epochs": 5})
     assert rows["env"] == ("of_family", "saved cfg.json", "None")
     assert rows["gamma"] == ("0.7", "saved cfg.json", f"0.6 ({recipe})")
     assert rows["gae_lambda"] == ("0.9", "command line", "0.6 (saved cfg.json)")
@@ -135,5 +137,5 @@ def test_the_command_prints_the_table_and_runs_nothing(tmp_path, capfd, monkeypa
 def test_an_experiment_is_explained_without_being_played(tmp_path, capfd):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "cfg.json").write_text(json.dumps({"env": "plain", "rollout": 16}))
-    assert eval.main([f"--train_dir={tmp_path}", "--experiment=a", "--explain"]) == 0
+    assert run(EVAL, [f"--train_dir={tmp_path}", "--experiment=a", "--explain"]) == 0
     assert "saved cfg.json" in capfd.readouterr().out
