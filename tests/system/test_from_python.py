@@ -150,9 +150,6 @@ def test_a_resumed_run_that_fails_before_it_trains_has_the_frames_of_the_experim
     ("flags", "message"),
     [
         ({"batch_sise": 512}, "unknown flag batch_sise; did you mean batch_size?"),
-        ({"gamma": 3}, "gamma=3.0: must be at most 1$"),
-        ({"batch_size": "many"}, "batch_size = 'many' should be of type int"),
-        ({"num_workers": [1, 2]}, "num_workers = .* should be of type int"),
         ({"env": "gym_CartPol-v1"}, "did you mean gym_CartPole-v1?"),
         ({"env": None, "experiment": "new"}, "--env is missing"),
         ({"num_envs_per_worker": 3}, "num_envs_per_worker=3 must be a multiple of --worker_num_splits=2"),
