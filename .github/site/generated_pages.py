@@ -14,6 +14,7 @@ from sample_factory.config.flags import FlagType, Not, default_of, section_field
 from sample_factory.config.help import as_typed, title_of
 from sample_factory.config.sections import RETIRED_FLAGS, TRAINING_SECTIONS
 from sample_factory.envs.env_registry import flags_of_families
+from sample_factory.launch.explanation import ExplanationFlags
 from sample_factory.monitoring.tensorboard_pages import CHARTS, FIRST_PAGE, LEGEND
 
 PACKAGE = Path(sample_factory.__file__).parent
@@ -56,6 +57,7 @@ def flags_page() -> str:
     for name in COMMANDS:
         for section in declaration(name).sections.values():
             parts += [f"## Command `{name}`", *_flags(section, anchors)]
+    parts += ["## Every command of an experiment", *_flags(ExplanationFlags, anchors)]
     parts += ["## Without effect", "Accepted with a warning, for commands of versions 1 and 2."]
     parts += [f"### `--{name}` {{#{name}}}\n\n{text}" for name, text in RETIRED_FLAGS.items()]
     return "\n\n".join([*parts, ""])
