@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from sample_factory.config import VERSION
-from sample_factory.version_2 import finder
+from sample_factory.runtime.old_names import PathWithOldNames
 
 if TYPE_CHECKING:
     from sample_factory.config.algorithms import register_algorithm
@@ -79,7 +79,7 @@ _MODULES = {
 
 __version__ = VERSION
 
-finder.install()
+__path__ = PathWithOldNames(__path__)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,10 +1,12 @@
 """Shows and measures a trained policy: python -m sample_factory.enjoy --experiment=my_experiment"""
 
+import functools
 import sys
 from typing import TYPE_CHECKING
 
 from sample_factory.hub import ENJOY as COMMAND
 from sample_factory.launch.command_line import main_of
+from sample_factory.version_2.finder import find_old_name
 
 if TYPE_CHECKING:
     from sample_factory.config.config import Config, FlagNamespace
@@ -31,6 +33,7 @@ def enjoy(config: "Config | FlagNamespace") -> "Evaluation | Played":
 
 
 main = main_of(COMMAND)
+__getattr__ = functools.partial(find_old_name, "enjoy")
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ FLOORS = {
 }
 NAMES_ONLY = {
     PACKAGE / "version_2" / "names.py",  # a list of where names of version 2 are now
+    PACKAGE / "runtime" / "old_names.py",  # what answers an import for which no module is found
     PACKAGE / "config" / "algorithms.py",  # the command line reads what an algorithm declares beside its name
 }
 # A string that names an attribute of a module, which is imported when it is resolved.

@@ -1,0 +1,3 @@
+from sample_factory.runtime.old_names import PathWithOldNames
+
+__path__ = PathWithOldNames(__path__)

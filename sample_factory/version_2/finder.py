@@ -3,7 +3,6 @@
 import functools
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import sys
 import types
 from collections.abc import Sequence
@@ -97,35 +96,7 @@ def _advice(path: str) -> str:
     return PAGE
 
 
-class SharedModuleFinder(importlib.abc.MetaPathFinder):
-    """Finds the modules that this version and version 1 or 2 have, and adds the names that are not here."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname.removeprefix(PACKAGE) not in NAMES:
-            return None
-        found = importlib.machinery.PathFinder.find_spec(fullname, path)
-        if found is None or found.origin is None:
-            return None
-        loader = _SharedModuleLoader(fullname, found.origin)
-        return importlib.util.spec_from_file_location(fullname, found.origin, loader=loader)
-
-
-class _SharedModuleLoader(importlib.machinery.SourceFileLoader):
-    def exec_module(self, module: types.ModuleType) -> None:
-        super().exec_module(module)
-        _add_old_names(module)
-
-
-def _add_old_names(module: types.ModuleType) -> None:
-    vars(module)["__getattr__"] = functools.partial(find_old_name, module.__name__.removeprefix(PACKAGE))
-
-
+@functools.cache
 def install() -> None:
     """Lets `import` find the modules and names of versions 1 and 2 in this process."""
-    sys.meta_path.insert(0, SharedModuleFinder())
     sys.meta_path.append(OldModuleFinder())
-    for path in NAMES:
-        if module := sys.modules.get(full_name(path)):
-            _add_old_names(module)

@@ -156,19 +156,12 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "enjoy": "call sample_factory.enjoy.main(argv)",
         "main": "sample_factory.enjoy:main",
     },
-    "envs.env_registry": {
-        **_all("EnvRegistry EnvRegistryEntry ENV_REGISTRY", "call register_env of global_env_registry()"),
-        **_all("register_default_envs ensure_env_registry_initialized", "built-in envs are registered"),
-        **_all("doom_funcs atari_funcs dmlab_funcs mujoco_funcs minigrid_funcs", BUILT_IN_ENVS),
-    },
     "envs.dmlab.dmlab_env": _all(
         "DMLAB_INITIALIZED DMLAB_ENVS DmLabSpec dmlab_env_by_name dmlab_extra_episodic_stats_processing "
         "dmlab_extra_summaries ensure_initialized get_dataset_path get_task_id make_dmlab_env "
         "make_dmlab_env_impl list_all_levels_for_experiment task_id_to_level",
         BUILT_IN_ENVS,
     ),
-    "runner.run": _all("runner_argparser parse_args", f"call main(argv); {GRIDS}"),
-    "runner.run_description": _all("ParamGenerator", f"use ParamGrid or ParamList; {GRIDS}"),
 }
 # Modules that are here only as a sentence about what to write instead.
 MODULES: Mapping[str, str] = {

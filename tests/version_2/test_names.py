@@ -54,7 +54,6 @@ def test_a_name_that_is_not_here_fails_with_what_to_write(module, name, advice):
         ("from sf_examples.vizdoom.doom.doom_gym import VizdoomEnv", "its envs and networks are built in"),
         # Version 1
         ("from sample_factory.run_algorithm import run_algorithm", r"sample_factory\.train\.main\(argv\)"),
-        ("from sample_factory.envs.env_registry import EnvRegistry", r"global_env_registry\(\)"),
         ("from sample_factory.envs.doom.doom_utils import DoomSpec", "families/doom/README.md"),
         ("from sample_factory.envs.doom import doom_params", "families/doom/README.md"),
         ("import sample_factory.envs.doom.wrappers.reward_shaping", "families/doom/README.md"),
@@ -65,7 +64,6 @@ def test_a_name_that_is_not_here_fails_with_what_to_write(module, name, advice):
         ("from sample_factory.envs.env_utils import EnvCriticalError", "config/MIGRATING.md"),
         ("from sample_factory.runner.runs.doom_basic import RUN_DESCRIPTION", "runner/README.md"),
         ("from sample_factory.runner import run_processes", "runner/README.md"),
-        ("from sample_factory.runner.run_description import ParamGenerator", "use ParamGrid"),
         ("from sample_factory.algorithms.appo.learner import LearnerWorker", "config/MIGRATING.md"),
         ("import sample_factory_examples.train_gym_env", "--env=gym_ID"),
         ("from sample_factory_examples.train_custom_multi_env import main", "custom_env.py"),
@@ -86,6 +84,26 @@ def test_a_command_of_version_2_is_started_by_its_old_name(module):
     main = NAMES[module]["main"].partition(":")[0]
     name = names.get(main, main.rpartition(".")[2])
     assert result.stdout.startswith(f"usage: python -m sample_factory {name} ")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from sample_factory.algo.utils.context import global_model_factory",
+        "from sample_factory.cfg.arguments import parse_full_cfg",
+        "from sample_factory.envs.env_utils import register_env",
+        "from sample_factory.train import run_rl",
+        "from sample_factory.envs.env_registry import global_env_registry",
+        "from sample_factory.utils.utils import log; import sf_examples.vizdoom.train_vizdoom",
+    ],
+)
+def test_the_first_import_of_an_old_name_installs_the_finder_and_no_import_before_it(statement):
+    program = (
+        "import sys\nbefore = list(sys.meta_path), list(sys.path_hooks)\nimport sample_factory\n"
+        "from sample_factory.algo import advantages\nfrom sample_factory.envs import env_registry\n"
+        f"assert before == (sys.meta_path, sys.path_hooks)\n{statement}"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_modules_that_never_were_and_modules_that_are_here_are_found_as_usual():

@@ -1,0 +1,16 @@
+"""Names of versions 1 and 2 are looked up only after a module of the package was not found."""
+
+from collections.abc import Iterator
+
+from sample_factory.runtime.registry import resolve
+
+INSTALL = "sample_factory.version_2.finder:install"
+
+
+class PathWithOldNames(list[str]):
+    """A package's `__path__`: its folders. Nothing else is different until an import has searched all of them
+    without success: then `version_2.finder` is installed, and answers this import and later ones."""
+
+    def __iter__(self) -> Iterator[str]:
+        yield from super().__iter__()
+        resolve(INSTALL)()
