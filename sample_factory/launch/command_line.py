@@ -8,6 +8,7 @@ from typing import Any
 from sample_factory.config.command import Command
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.help import show
 from sample_factory.config.parsing import parse_config, parse_own_flags
 from sample_factory.config.versions import other_distributions
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
@@ -52,7 +53,7 @@ def _run(command: Command, argv: Sequence[str]) -> int | None:
     if isinstance(given, Config):
         given, text = explained(given)
         if text is not None:
-            print(text)
+            show(text)
             return None
     # Not before: it may load torch, and wrong flags are reported at once.
     function: Callable[[Any], int | None] = resolve(command.run)
