@@ -61,10 +61,10 @@ class EnvPoolFlags:
 
 
 def options_of_user(cfg: Any, flags: Mapping[str, str] = {}) -> dict[str, Any]:
-    """Returns the arguments of EnvPool in --env_kwargs.
+    """Returns the arguments of EnvPool that the user gives by --env_kwargs.
 
-    flags: further arguments -> the flag of the family that sets them. Raises ConfigError, with the flag to
-    use, for an argument that a flag sets.
+    flags: argument -> name of the family's flag that sets it. Raises ConfigError, with the flag to use, if
+        --env_kwargs has such an argument.
     """
     options = parse_env_kwargs(cfg.env_kwargs)
     for name, flag_name in {**FLAG_OF_OPTION, **flags}.items():
@@ -82,11 +82,11 @@ def make_envpool(
     render_mode: str | None = None,
     **options: Any,
 ) -> "EnvPoolVectorEnv":
-    """Makes `num_envs` copies of EnvPool's env `task_id` as one vector env, also if it is a single copy.
+    """Makes `num_envs` copies of EnvPool's env `task_id` as one vector env, even for a single copy.
 
-    cfg: has the flags of EnvPoolFlags, and those that say how many processes step envs.
-    num_envs: None: --vector_env_copies.
-    options: further arguments of envpool.make_gymnasium, such as frame_skip=4; those of a user: see
+    cfg: has the flags of EnvPoolFlags, and the flags that say how many processes step envs.
+    num_envs: number of copies; None: --vector_env_copies.
+    options: further arguments of envpool.make_gymnasium, such as frame_skip=4; for the user's, see
         `options_of_user`.
 
     Raises UnknownEnvError with the nearest id, MissingPackage with the extra to install, and ConfigError for
@@ -129,14 +129,14 @@ def suite_of(task_id: str) -> str:
 
 
 def _threads_of_process(cfg: Any) -> int:
-    """Returns the cores that a process with envs may use, where all such processes get the same number."""
+    """Returns the number of threads for a process with envs: its equal share of the usable cores."""
     processes = 1 if cfg.serial_mode else cfg.inline_samplers or cfg.num_workers
     of_machine = min(os.cpu_count() or 1, cpu_limit())
     return max(1, min(num_usable_cores(), int(of_machine // processes)))
 
 
 def import_procgen() -> None:
-    """Imports EnvPool's Procgen with Qt of the wheel if that is installed, otherwise of the system.
+    """Imports EnvPool's Procgen with the Qt libraries of the installed wheel, otherwise with the system's.
 
     Raises MissingPackage if there is no Qt, or if the wheel lacks a library of the system.
     """

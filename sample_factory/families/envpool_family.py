@@ -34,7 +34,7 @@ class EnvPoolIdFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
 def make_envpool_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> Any:
-    """Makes copies of the env with the id after `envpool_`, as one vector env."""
+    """Makes one vector env with --vector_env_copies copies of the env whose id follows `envpool_`."""
     task_id = full_env_name.removeprefix(PREFIX)
     suite = suite_of(task_id)
     if suite not in SKIPS_FRAMES:
@@ -58,7 +58,7 @@ def _warn_of_buttons(full_env_name: str) -> None:
 
 
 def follows_observation(full_env_name: str) -> bool:
-    """Returns whether defaults of flags follow the observation: not for suites that have a family here."""
+    """Returns whether flag defaults depend on the observation: True for suites without a family here."""
     task_id = full_env_name.removeprefix(PREFIX)
     suite = suite_of(task_id)
     has_family = suite in (*SKIPS_FRAMES, "gfootball", "procgen") or suite.startswith("mujoco.")
@@ -66,7 +66,7 @@ def follows_observation(full_env_name: str) -> bool:
 
 
 def envpool_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns the defaults of the family with the most similar envs. Raises UnknownEnvError."""
+    """Returns the flag defaults of the family whose envs are most similar. Raises UnknownEnvError."""
     task_id = full_env_name.removeprefix(PREFIX)
     suite = suite_of(task_id)
     if follows_observation(full_env_name):

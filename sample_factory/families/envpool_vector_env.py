@@ -44,9 +44,9 @@ class EnvPoolVectorEnv(StepsInBackground, gym.vector.VectorEnv, LimitsEpisodes, 
     metadata = {"render_modes": ["rgb_array"], "autoreset_mode": AutoresetMode.NEXT_STEP}
 
     def __init__(self, task_id: str, options: dict[str, Any], render_mode: str | None = None):
-        """options: arguments of envpool.make_gymnasium besides the seed.
+        """Reads the spaces. options: arguments of envpool.make_gymnasium besides the seed.
 
-        Raises what EnvPool raises for an id or options that it does not know.
+        Raises EnvPool's exceptions for an unknown id or option.
         """
         self._task_id = task_id
         self._options = options if render_mode is None else {**options, "render_mode": render_mode}
@@ -85,14 +85,14 @@ class EnvPoolVectorEnv(StepsInBackground, gym.vector.VectorEnv, LimitsEpisodes, 
         return self._max_episode_steps if 0 < self._max_episode_steps < NO_LIMIT else None
 
     def teams(self) -> Sequence[int]:
-        """Returns the copy of each agent: only the players of a copy meet."""
+        """Returns the copy's index for each agent: only players of the same copy play together."""
         teams: list[int] = self._copy_of_agent.tolist()
         return teams
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begins the first episodes. A seed makes a new EnvPool: it takes one only when it is made."""
+        """Begins the first episodes. A seed makes a new EnvPool, because an existing one takes none."""
         if self._pool is None or seed is not None:
             self.close_extras()
             if seed is None:
@@ -122,7 +122,7 @@ class EnvPoolVectorEnv(StepsInBackground, gym.vector.VectorEnv, LimitsEpisodes, 
         return self._observe(observations, infos), rewards, terminated, truncated, infos
 
     def _observe(self, observations: Any, infos: dict[str, Any]) -> Any:
-        """Returns the observations under the keys of the space, and stores whose turn it is."""
+        """Returns the observations by the keys of the space, and stores which players' turn it is."""
         if self._has_joint_mask:
             observations[JOINT_MASK] = observations.pop(ACTION_MASK)
         if not self._has_mask:
@@ -136,21 +136,21 @@ class EnvPoolVectorEnv(StepsInBackground, gym.vector.VectorEnv, LimitsEpisodes, 
         return {"obs": observations, ACTION_MASK: mask}
 
     def render(self) -> tuple[Picture, ...] | None:
-        """Returns the picture of the first copy."""
+        """Returns the picture of the first copy, as a tuple of one."""
         if self.render_mode is None:
             return None
         return tuple(self._pool.render())
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Ends the threads."""
+        """Ends EnvPool's threads."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
 
 
 def _with_joint_mask(observation: spaces.Space[Any], action: spaces.Space[Any]) -> spaces.Dict | None:
-    """Returns the space with JOINT_MASK in place of an action mask that has a number for each combination of
-    the choices of a MultiDiscrete; None if it has no such mask."""
+    """Returns the observation space with JOINT_MASK in place of an action mask that has an entry for each
+    combination of choices of a MultiDiscrete; None if the space has no such mask."""
     if not isinstance(observation, spaces.Dict) or not isinstance(action, spaces.MultiDiscrete):
         return None
     mask = observation.spaces.get(ACTION_MASK)
@@ -160,7 +160,7 @@ def _with_joint_mask(observation: spaces.Space[Any], action: spaces.Space[Any]) 
 
 
 def _action_space(space: spaces.Space[Any]) -> spaces.Space[Any]:
-    """Returns the space with integers of a limited range as a MultiDiscrete."""
+    """Returns the action space, with a bounded integer Box converted to a MultiDiscrete."""
     space = _with_true_bounds(space)
     if isinstance(space, spaces.Box) and space.dtype.kind in "iu":
         low = np.asarray(space.low, np.int64)
@@ -169,8 +169,8 @@ def _action_space(space: spaces.Space[Any]) -> spaces.Space[Any]:
 
 
 def _with_true_bounds(space: spaces.Space[Any]) -> spaces.Space[Any]:
-    """Returns the space with -inf and inf where EnvPool gives the smallest positive and the largest number of
-    the type, because there are no bounds."""
+    """Returns the space with bounds of -inf and inf where EnvPool gives the smallest and the largest number
+    of the dtype."""
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: _with_true_bounds(part) for key, part in space.items()})
     if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
@@ -213,7 +213,7 @@ class EnvPoolInfos:
                 self._statistics.append(name)
 
     def reset(self, infos: Mapping[str, Any]) -> None:
-        """Begins the first episodes of all agents. infos: EnvPool's infos, with an entry for each agent."""
+        """Begins the first episodes of all agents. infos: EnvPool's, with an entry for each agent."""
         if self._has_lives:
             self._first_lives = infos["lives"].copy()
         self._scores[:] = 0.0
@@ -221,7 +221,7 @@ class EnvPoolInfos:
         self._has_succeeded[:] = False
 
     def by_agent(self, infos: dict[str, Any]) -> dict[str, Any]:
-        """Returns EnvPool's infos, which have an entry for each copy or player, with an entry for each
+        """Converts EnvPool's infos, which have an entry for each copy or player, to one entry for each
         agent."""
         of_players = infos.pop("players")
         for key in NO_INFOS:
@@ -235,8 +235,8 @@ class EnvPoolInfos:
         return {**infos, **of_players}
 
     def add(self, infos: dict[str, Any], terminated: np.ndarray, truncated: np.ndarray) -> np.ndarray:
-        """Adds entries about the episodes that ended in a step to the step's `infos`. Returns `terminated`,
-        also True for games that ended unseen since the step before."""
+        """Adds the results of the episodes that ended in a step to the step's `infos`. Returns `terminated`,
+        which is also True for games whose end EnvPool did not report."""
         if self._has_lives:
             self._scores += infos["reward"]
             has_all_lives = (infos["lives"] == self._first_lives) & (self._first_lives > 1)

@@ -115,7 +115,7 @@ class FootballMatches(StepsInBackground, gym.vector.VectorWrapper, NamesActions)
     env: Any
 
     def __init__(self, env: Any, rewards_checkpoints: bool, render_mode: str | None):
-        """env: an EnvPoolVectorEnv."""
+        """Wraps an EnvPoolVectorEnv. rewards_checkpoints: whether to add the rewards of `Checkpoints`."""
         super().__init__(env)
         self.metadata = {**env.metadata, "render_modes": ["rgb_array"], "render_fps": DECISIONS_PER_SECOND}
         self._checkpoints = Checkpoints(env.num_envs) if rewards_checkpoints else None
@@ -143,7 +143,7 @@ class FootballMatches(StepsInBackground, gym.vector.VectorWrapper, NamesActions)
         return observations, rewards, terminated, truncated, infos
 
     def render(self) -> tuple[np.ndarray] | None:
-        """Returns the picture of the first match."""
+        """Returns the picture of the first match, as a tuple of one; see `draw`."""
         return (draw(self._drawn),) if self._draws else None
 
     def action_text(self, action: Any) -> str:
@@ -152,12 +152,12 @@ class FootballMatches(StepsInBackground, gym.vector.VectorWrapper, NamesActions)
 
 
 class Checkpoints:
-    """Rewards a team for carrying the ball to the opponent's goal: 0.1 for each of ten distances that is
-    reached for the first time in a match, and for all that are left at a goal.
+    """Rewards a team for carrying the ball to the opponent's goal: 0.1 for each of ten distances when it is
+    reached for the first time in a match; a goal pays the rest.
 
     Kurach et al. 2020, Google Research Football, section 3.2. There, the player with the ball has to be the
-    one who is controlled; EnvPool reports the team only, and control follows the ball. Positions are those of
-    the mini map.
+    controlled player; EnvPool reports only which team has the ball, and control follows the ball. Positions
+    are read from the mini map.
     """
 
     def __init__(self, num_matches: int):
@@ -167,9 +167,9 @@ class Checkpoints:
     def rewards(
         self, observations: np.ndarray, rewards: np.ndarray, infos: dict[str, np.ndarray]
     ) -> np.ndarray:
-        """Returns the rewards of a step that are added to those for goals, [num_matches].
+        """Returns the rewards for distances reached in a step, [num_matches], to be added to `rewards`.
 
-        observations: [num_matches, 72, 96, 4]. infos: as EnvPool returns them.
+        observations: [num_matches, 72, 96, 4]. rewards: for goals, [num_matches]. infos: EnvPool's.
         """
         self._num_reached[infos["episode_number"] != self._match_number] = 0
         self._match_number = infos["episode_number"].astype(np.int64)

@@ -137,7 +137,7 @@ SUITES: Mapping[str, Mapping[str, Any]] = {
 
 
 def suite_defaults(env_id: str) -> Mapping[str, Any]:
-    """Returns the flags that suit the suite of an id; none for an id of no suite."""
+    """Returns flag -> default for the suite of an id; empty for an id of no known suite."""
     return next((flags for start, flags in SUITES.items() if re.match(start, env_id)), {})
 
 
@@ -153,7 +153,7 @@ class GymFlags(family_flags.EnvKwargsFlags):
 def make_gym_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> gym.Env | gym.vector.VectorEnv:
-    """Makes the env with the id after `gym_`; "module:id" imports the module that registers it."""
+    """Makes the env with the id after `gym_`; for "module:id", imports the module, which registers it."""
     spec = find_spec(full_env_name)
     kwargs = family_flags.parse_env_kwargs(cfg.env_kwargs)
     spec = _with_limit(spec, kwargs)
@@ -183,7 +183,7 @@ def make_gym_env(
 
 
 def _with_limit(spec: EnvSpec, kwargs: dict[str, Any]) -> EnvSpec:
-    """Returns the spec with the limit of episodes in `kwargs`, from which it removes a limit that is None.
+    """Returns the spec with the time limit in `kwargs`; removes a limit of None from `kwargs`.
 
     Raises ConfigError for a limit that Gymnasium or a vector env would misunderstand.
     """
@@ -199,8 +199,8 @@ def _with_limit(spec: EnvSpec, kwargs: dict[str, Any]) -> EnvSpec:
 
 
 def _has_own_copies(spec: EnvSpec, copies: int, kwargs: Mapping[str, Any]) -> bool:
-    """Returns whether the env's vectorised implementation is used: where there is no other one, and for
-    several copies if they play like single ones."""
+    """Returns whether to use the env's vectorised implementation: if there is no single env, or for several
+    copies if they behave like single envs."""
     if spec.entry_point is None:
         return True
     if copies == 1 or spec.vector_entry_point is None or kwargs.get(LIMIT) == NO_LIMIT:
@@ -210,7 +210,7 @@ def _has_own_copies(spec: EnvSpec, copies: int, kwargs: Mapping[str, Any]) -> bo
 
 
 def _creator(entry_point: Any) -> Any:
-    """Returns the class or function that makes the env."""
+    """Resolves the entry point of an EnvSpec; returns the class or function that makes the env."""
     return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
 
 
@@ -247,8 +247,8 @@ def parse_name(full_env_name: str) -> tuple[str | None, str]:
 
 
 def find_spec(full_env_name: str) -> EnvSpec:
-    """Imports the module of the env, and returns the EnvSpec that it has registered. Raises UnknownEnvError,
-    with the nearest id, and ImportError."""
+    """Imports the env's module and returns the EnvSpec that the module has registered. Raises
+    UnknownEnvError, with the nearest id, and ImportError."""
     module, env_id = parse_name(full_env_name)
     if module is not None:
         importlib.import_module(module)
@@ -262,7 +262,7 @@ def find_spec(full_env_name: str) -> EnvSpec:
 
 
 def _check_mujoco(full_env_name: str, spec: EnvSpec) -> None:
-    """Raises ConfigError if an assertion of the env can have failed because of the version of MuJoCo."""
+    """After an AssertionError of an env: raises ConfigError if MuJoCo's version can be the reason."""
     if str(spec.entry_point).startswith("gymnasium_robotics"):
         mujoco = importlib.metadata.version("mujoco")
         if tuple(map(int, mujoco.split(".")[:2])) > LAST_MUJOCO:
@@ -273,10 +273,10 @@ def _check_mujoco(full_env_name: str, spec: EnvSpec) -> None:
 
 
 def checked_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns the flags of the env's suite, after a check of the name that imports no other module.
+    """Returns the flag defaults of an env's suite. Checks the id, unless a module has to be imported first.
 
-    Other envs have the defaults of their observations. Logs when there is a newer version of the env. Raises
-    as `find_spec`.
+    For other envs, the defaults depend on the observation. Logs if there is a newer version of the env.
+    Raises as `find_spec`.
     """
     if parse_name(full_env_name)[0] is None:
         spec = find_spec(full_env_name)
@@ -292,7 +292,7 @@ def _warn_of_newer(full_env_name: str, newest: str) -> None:
 
 
 def _why_unknown(full_env_name: str, module: str | None, env_id: str) -> str:
-    """Returns an error message for an unknown id: what is probably meant, or what to do."""
+    """Returns the error message for an unknown id: the id that is probably meant, or what to do."""
     is_known = any(re.match(start, env_id, re.IGNORECASE) for start in PACKAGES)
     prefix = PREFIX if module is None or is_known else f"{PREFIX}{module}:"
     namespace, name, version = parse_env_id(env_id)

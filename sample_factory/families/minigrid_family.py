@@ -150,7 +150,7 @@ def _make_gymnasium_env(env_id: str, cfg: Any, render_mode: str | None, num_word
 
 
 def find_id(full_env_name: str) -> str:
-    """Returns the id of an env, with MiniGrid- or BabyAI- before it.
+    """Returns the full id of an env: adds MiniGrid- or BabyAI- to the name.
 
     Raises UnknownEnvError, with the nearest name.
     """
@@ -174,9 +174,9 @@ def find_id(full_env_name: str) -> str:
 
 
 def minigrid_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns flags for small grids and a reward at the end of an episode, after a check of the name.
+    """Checks the name; returns flag defaults for small grids with a reward at the end of an episode.
 
-    The mission is left out where it never changes.
+    The mission is not observed in envs in which it never changes.
     """
     env_id = find_id(full_env_name)
     spec = gym.registry.get(env_id)
@@ -221,9 +221,9 @@ def mission_tokens(mission: str, num_words: int) -> np.ndarray:
 
 
 def encoded_space(space: Any, is_symbolic: bool, num_words: int) -> gym.spaces.Dict:
-    """Returns the space of an encoded observation.
+    """Returns the space of the observations that `EncodedObservations` makes.
 
-    space: a Dict with `image`, the grid of cells or the picture. num_words: 0 leaves the mission out.
+    space: a Dict with `image`, the grid of cells or the picture. num_words: of the mission; 0 leaves it out.
     """
     image = space["image"]
     cells = Indices(np.broadcast_to(CELL_SIZES, (*image.shape[:2], len(CELL_SIZES))))
@@ -257,7 +257,7 @@ class EncodedObservations(gym.ObservationWrapper):
 class EncodedBatches(gym.vector.VectorObservationWrapper):
     """Encodes the observations of EnvPool's MiniGrid envs as `EncodedObservations` does.
 
-    Missions are texts as rows of bytes there, [N, num_bytes] uint8.
+    EnvPool's missions are texts as rows of bytes, [N, num_bytes] uint8.
     """
 
     def __init__(self, env: "gym.vector.VectorEnv[Any, Any, Any]", num_words: int):
@@ -278,9 +278,9 @@ class EncodedBatches(gym.vector.VectorObservationWrapper):
         return encoded
 
     def _mission_tokens(self, missions: np.ndarray) -> np.ndarray:
-        """Returns the tokens, [N, num_words] int32, of missions, [N, num_bytes] uint8.
+        """Converts missions, [N, num_bytes] uint8, to tokens, [N, num_words] int32.
 
-        Only texts that have changed since the last step are converted, which takes microseconds for each.
+        Only texts that have changed since the last step are converted: each conversion takes microseconds.
         """
         if missions.shape != self._missions.shape:  # the first ones
             self._missions = np.zeros_like(missions)

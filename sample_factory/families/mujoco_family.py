@@ -58,10 +58,10 @@ class MujocoFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
 def make_mujoco_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> gym.Env | gym.vector.VectorEnv:
-    """Makes the copies of a task as a vector env; with one copy, Gymnasium's plain env.
+    """Makes a vector env of --vector_env_copies copies of a task; for one copy, Gymnasium's plain env.
 
-    Pictures always come from a single env of Gymnasium, which has the same tasks: EnvPool's need a display,
-    and a vector env draws all copies.
+    With a render_mode, it makes a single env of Gymnasium, which has the same tasks: EnvPool's pictures need
+    a display, and a vector env would draw all copies.
     """
     env_id = IDS[full_env_name]
     if render_mode is not None:
@@ -78,7 +78,7 @@ def make_mujoco_env(
 
 
 def mujoco_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns flags for few frames: many SGD steps on few new samples, and small changes of the actions."""
+    """Returns flag defaults for few frames: many SGD steps on few samples, small changes of the actions."""
     return {
         "env_engine": family_flags.default_engine(),
         # All copies in one process: a step of them takes less time than a message to another process.

@@ -26,8 +26,8 @@ RULE = (
 def make_pettingzoo_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> Any:
-    """Imports the module and makes the env, by the function after a colon, else by `parallel_env` or, where
-    there is none, by `env`: the game is turn-based."""
+    """Imports the module after `pettingzoo_` and makes the env by its function: the one after a colon in the
+    name, else `parallel_env`, else `env`, which makes a turn-based game."""
     family_flags.refuse_frameskip(
         cfg,
         "PettingZoo envs skip no frames; use a function of your own that wraps the env "
@@ -76,7 +76,7 @@ def find_function(full_env_name: str) -> tuple[str, str]:
 
 
 def checked_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Checks the name; returns no defaults. Raises UnknownEnvError.
+    """Checks that the env's module exists; returns {}, no defaults. Raises UnknownEnvError.
 
     Runs in the main process before anything starts.
     """

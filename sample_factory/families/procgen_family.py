@@ -44,7 +44,7 @@ class ProcgenFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
 def make_procgen_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> Any:
-    """Makes --vector_env_copies copies of the game after `procgen_`, as one vector env."""
+    """Makes --vector_env_copies copies of the game whose name follows `procgen_`, as one vector env."""
     family_flags.refuse_frameskip(cfg, "Procgen skips no frames; leave it out")
     game = full_env_name.removeprefix(PREFIX)
     return make_envpool(
@@ -71,7 +71,7 @@ def find_task_id(game: str, mode: str) -> str:
 
 
 def procgen_defaults(env_name: str) -> Mapping[str, Any]:
-    """Returns flags of the published PPO agent (Cobbe et al. 2020, appendix D), for 64 copies in all."""
+    """Returns the published PPO agent's flags (Cobbe et al. 2020, appendix D), for 64 copies in all."""
     return {
         "num_workers": 1,
         "num_envs_per_worker": 2,

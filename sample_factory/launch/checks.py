@@ -46,9 +46,9 @@ from sample_factory.spaces.observations import Indices, image_layout, is_image, 
 
 
 def check_names(config: Config) -> tuple[Any, Any]:
-    """Returns the factories that --algo and --matchmaking name; a "module:attribute" is left as it is.
+    """Returns the factories that --algo and --matchmaking name; "module:attribute" is returned as it is.
 
-    Raises ConfigError for a name that is not registered, also of a network or its parts.
+    Raises ConfigError for a name that is not registered, including names of networks and their parts.
     """
     network_registry.check_names(config.model)
     return registered_algorithm(config.run.algo), registered_matchmaking(config.selfplay.matchmaking)
@@ -71,9 +71,9 @@ def check_machine(config: Config, is_training: bool = False) -> None:
 
 
 def check_workers(niceness: int, flag: str, gpus: Sequence[int]) -> None:
-    """Raises ConfigError for a niceness, and for indices of GPUs, that processes started here cannot get.
+    """Raises ConfigError if processes started here cannot get the niceness or the GPUs.
 
-    flag: sets the GPUs.
+    flag: name of the flag that sets the GPUs. gpus: indices.
     """
     try:
         for index in gpus:
@@ -110,7 +110,7 @@ def probe_env(config: Config, family: EnvFamily, cfg: Any = None) -> EnvInfo:
 
 
 def check_env(config: Config, info: EnvInfo) -> None:
-    """Before a training: raises ConfigError for flags that do not fit the spaces or the agents of the env."""
+    """Raises ConfigError for flags of a training that do not fit the spaces or the agents of the env."""
     check_normalized_keys(config, info)
     learning = config.learning
     has_box = any(action_layout(spaces.action).box_actions for spaces in info.kinds.spaces)
@@ -155,7 +155,7 @@ def check_alternation(config: Config, topology: Topology) -> None:
 
 
 def _check_past_selves(config: Config, info: EnvInfo) -> None:
-    """Raises ConfigError unless the agents of the env meet, so that a past self can be an opponent."""
+    """Raises ConfigError unless agents play against each other, so that a past self can be an opponent."""
     flag = f"--selfplay_past_share={config.selfplay.selfplay_past_share}"
     num_copies = len({*info.teams}) if info.are_copies else 1
     if info.num_agents <= num_copies:
@@ -201,8 +201,8 @@ def describe_levels(config: Config, info: EnvInfo) -> list[Note]:
 
 
 def check_simulator(config: Config, info: EnvInfo) -> None:
-    """Before a training: raises ConfigError for flags that would make several simulators in one process, or
-    one in a process without a network."""
+    """Raises ConfigError for flags of a training that would make several simulators in one process, or a
+    simulator in a process without a network."""
     sampling = config.sampling
     if not info.is_simulator:
         return
@@ -223,7 +223,7 @@ def check_simulator(config: Config, info: EnvInfo) -> None:
 
 
 def check_normalized_keys(config: Config, info: EnvInfo) -> None:
-    """Raises ConfigError if --normalize_input_keys names no observation, or an index."""
+    """Raises ConfigError if a key of --normalize_input_keys is no observation, or is that of an index."""
     named = config.model.normalize_input_keys
     observed = {key: space for kind in info.kinds.spaces for key, space in kind.observation.spaces.items()}
     # An evaluation needs no observations that only the critic gets.
@@ -242,7 +242,7 @@ def check_normalized_keys(config: Config, info: EnvInfo) -> None:
 
 
 def check_critic_only_keys(config: Config, kinds: AgentKinds) -> None:
-    """Before a training: raises ConfigError for --critic_only_keys that do not fit the observations."""
+    """Raises ConfigError if --critic_only_keys of a training do not fit the observations."""
     keys = config.model.critic_only_keys
     own = [[key for key in kind.observation.spaces if key != ACTION_MASK] for kind in kinds.spaces]
     observed = list(dict.fromkeys(itertools.chain(*own)))
@@ -300,7 +300,7 @@ def _describe_encoders(config: Config, info: EnvInfo) -> list[Note]:
 
 
 def _critic_flags(config: Config) -> str:
-    """Returns the flags because of which the critic observes more than the actor, for the log."""
+    """Returns, for the log, the flags because of which the critic observes more than the actor."""
     is_central = config.model.centralized_critic
     own = [key for key in config.model.critic_only_keys if not (is_central and ADDED.match(key))]
     flags = {"--critic_only_keys": own, "--centralized_critic": is_central}
@@ -324,7 +324,7 @@ def log_flags_without_effect(config: Config, kinds: AgentKinds, parsed: Config |
 
 
 def _facts(kinds: AgentKinds) -> Facts:
-    """Returns the properties of an env that flags may need, see `only_with` of `flag`."""
+    """Returns the properties of an env on which the effect of flags depends, see `only_with` of `flag`."""
     observed = [item for kind in kinds.spaces for item in kind.observation.spaces.items()]
     boxes = [box for key, box in observed if key != ACTION_MASK]
     layouts = [action_layout(kind.action) for kind in kinds.spaces]
@@ -344,7 +344,7 @@ def _facts(kinds: AgentKinds) -> Facts:
 
 
 def _is_picture(box: Any) -> bool:
-    """Returns whether an observation is always encoded as an image, unlike small ones and real numbers."""
+    """Returns whether a space is always encoded as an image; False for small images and real numbers."""
     is_bytes = is_image(box) and box.dtype == np.uint8
     return is_bytes and min(image_layout(box.shape).size[1:]) >= MIN_SMALL_SIDE
 
@@ -373,8 +373,8 @@ def recurrent_state_size(config: Config, policies: Sequence[PolicySpec]) -> int:
 
 
 def _try_out(config: Config, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """Calls a function that loads torch: in a child, because this process does not load it; in serial mode in
-    this process, which needs it anyway. Raises Failure for what the function raises."""
+    """Calls a function that loads torch and returns its result: in a child process, since this one never
+    loads torch; in serial mode, in this process. Raises Failure for an exception of the function."""
     if not config.sampling.serial_mode:
         return call_in_child(name, function, args, from_template=True)
     try:
@@ -386,7 +386,7 @@ def _try_out(config: Config, name: str, function: Callable[..., Any], args: tupl
 
 
 def _probe_algorithm(*args: Any) -> None:
-    """Imports torch."""
+    """Imports the check of the algorithm, which loads torch, and runs it."""
     from sample_factory.learning.algorithm_check import probe_algorithm
 
     probe_algorithm(*args)

@@ -19,7 +19,7 @@ from sample_factory.runtime.registry import resolve
 
 
 def parse(command: Command, argv: Sequence[str]) -> Any:
-    """Parses the flags of a command. Returns a Config; for a command without experiment, its own section.
+    """Parses the flags of a command. Returns a Config; for a command without experiment, its flags section.
 
     Raises ConfigError. Prints the help and exits with 0 on --help.
     """
@@ -31,7 +31,7 @@ def parse(command: Command, argv: Sequence[str]) -> Any:
 
 
 def main_of(command: Command) -> Callable[..., int]:
-    """Returns the `main(argv=None, env=None)` of a command's module, see `run`."""
+    """Returns a function `main(argv=None, env=None)` for a command's module, which calls `run`."""
     return functools.partial(run, command)
 
 

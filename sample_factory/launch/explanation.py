@@ -21,16 +21,15 @@ class ExplanationFlags:
 
 
 def with_explanation(command: Command) -> Command:
-    """Returns a command of an experiment with the flag --explain."""
+    """Returns a command of an experiment with the flag --explain added."""
     return command._replace(sections={**command.sections, SECTION: ExplanationFlags})
 
 
 def explained(config: Config) -> tuple[Config, str | None]:
-    """Returns the configuration of a command without the section of --explain, and the text to print in place
-    of running the command; None without --explain.
+    """Returns the configuration without the section of --explain, and the text to print in place of running
+    the command; the text is None without --explain.
 
-    For a training it tries out the env, as the training does, since that decides about flags too. Raises as
-    `plan_run`.
+    For a training, this tries out the env, since the env decides about flags too. Raises as `plan_run`.
     """
     flags = config.extra[SECTION]
     others = {name: section for name, section in config.extra.items() if name != SECTION}
@@ -45,8 +44,8 @@ def explained(config: Config) -> tuple[Config, str | None]:
 
 
 def explanation(config: Config) -> str:
-    """Returns a table of the flags that are not at their defaults, or would not be without the layer that has
-    set them."""
+    """Returns a table of the flags whose value is not the default, or was changed by the last layer that set
+    it (such as a --cfg file or the command line): value, layer, and value without this layer."""
     rows = [("flag", "value", "set by", "otherwise")]
     for section in config.sections.values():
         for field in dataclasses.fields(section):
@@ -59,5 +58,5 @@ def explanation(config: Config) -> str:
 
 
 def _name(choice: Choice) -> str:
-    """Returns the name of a layer in the table: the path of a cfg.json would be in most of its lines."""
+    """Returns the name of a layer for the table, without the path of a cfg.json."""
     return SAVED if choice.layer.startswith(SAVED) else choice.layer

@@ -56,7 +56,7 @@ class ExperimentFolder:
 
 
 def refuse_folder_in_use(config: Config) -> None:
-    """Raises ConfigError if another run uses the experiment folder. Does not keep it locked."""
+    """Raises ConfigError if another run uses the experiment folder. Keeps no lock on the folder."""
     if not (config.experiment_dir / LOCK_NAME).exists():
         return
     try:
@@ -88,7 +88,7 @@ def prepare_folder(config: Config) -> ExperimentFolder:
 
 
 def _prepare(config: Config) -> ExperimentFolder:
-    """Does what `prepare_folder` says. After an exception, nothing that it has created or locked is left."""
+    """Does the work of `prepare_folder`. If it raises, it undoes what it has created and locked."""
     path = config.experiment_dir
     behavior = config.run.restart_behavior
     contents = {file.name for file in path.iterdir()} - {LOCK_NAME} if path.exists() else set()
@@ -131,14 +131,14 @@ def _begin_log(config: Config) -> None:
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:
-    """Removes folders that are empty, the first one first."""
+    """Removes these folders if they are empty, in the given order."""
     for folder in folders:
         with contextlib.suppress(OSError):  # another run has begun in it
             folder.rmdir()
 
 
 def _make_room(folder: ExperimentFolder, behavior: str) -> ExperimentFolder:
-    """Deletes a locked experiment, or moves it aside. Returns a new, empty folder of its name, locked."""
+    """Deletes a locked experiment, or moves it aside. Returns a new, empty, locked folder in its place."""
     moved_aside = None
     try:
         if behavior == "overwrite":

@@ -43,7 +43,7 @@ _LAST_REGISTERED: Objects = {}
 
 
 def keep_objects(folder: Path, keywords: Mapping[str, Any]) -> None:
-    """Keeps the objects of a call that trains an experiment, for later calls about this experiment."""
+    """Stores the objects of a call that trains, so that later calls for the experiment can omit them."""
     _OF_TRAININGS.setdefault(folder, {}).update(_named(keywords)[1])
 
 
@@ -77,7 +77,7 @@ def with_names(keywords: Mapping[str, Any], argv: Sequence[str] = (), trains: bo
 
 
 def _named(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Objects]:
-    """Returns the keyword arguments with names, and the objects that have these names."""
+    """Replaces objects by names; returns the new keyword arguments, and name -> object."""
     named = dict(keywords)
     given: Objects = {}
     env = keywords.get("env")
@@ -122,7 +122,7 @@ def _is_object(value: Any) -> bool:
 
 
 def _names_of_observers(given: Sequence[Any]) -> list[str]:
-    """Returns a unique name for each observer of a call, such as Recorder and Recorder_2 for two observers of
+    """Returns a unique name for each observer of a call, e.g. Recorder and Recorder_2 for two observers of
     one class."""
     taken = {one for one in given if not _is_object(one)}
     names: list[str] = []
@@ -138,7 +138,7 @@ def _names_of_observers(given: Sequence[Any]) -> list[str]:
 
 
 def name_of(given: Any) -> str:
-    """Returns the name of a class or function, or of the class of an object; "Maze" for class Maze."""
+    """Returns the name of a class or function, or of an object's class; "Maze" for class Maze."""
     while isinstance(given, functools.partial):
         given = given.func
     is_named = isinstance(given, type | types.FunctionType | types.MethodType)

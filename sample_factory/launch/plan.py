@@ -163,7 +163,7 @@ def plan_acting(config: Config, policies: Sequence[PolicySpec], seed: int) -> Ac
 def with_defaults_for(
     config: Config, kinds: AgentKinds, is_simulator: bool = False
 ) -> tuple[Config, list[Note]]:
-    """Returns the configuration with the defaults for the observations of the agents, and lines for the log.
+    """Returns the configuration with the flag defaults for the agents' observations, and lines for the log.
 
     Boards of a few fields, and tables, count as vectors. Raises ConfigError if a default contradicts a flag.
     """
@@ -215,7 +215,7 @@ def with_defaults_for(
 
 
 def note_bounds(config: Config, kinds: AgentKinds) -> list[Note]:
-    """Returns a line for the log if a new policy would start far from where the actions have their bounds."""
+    """Returns a warning if an action's bounds are far from -1 to 1, where a new policy starts."""
     model = config.model
     is_chosen = model.scale_actions or "scale_actions" in config.typed or config.resumed is not None
     if is_chosen or model.actor_critic_custom is not None:
@@ -234,7 +234,7 @@ def note_bounds(config: Config, kinds: AgentKinds) -> list[Note]:
 
 
 def note_limits(config: Config) -> list[Note]:
-    """Returns a line for the log if the learning rate should decay, but never will."""
+    """Returns a warning if the learning rate should decay but never will, as the run has no limit."""
     has_end = config.monitoring.train_for_env_steps < NEVER
     if config.learning.lr_schedule != "linear_decay" or has_end:
         return []

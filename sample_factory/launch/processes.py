@@ -53,7 +53,7 @@ STARTING = {
 
 
 class ProcessRun:
-    """In the parent: the child processes of one run. `run` starts them, runs the main loop, stops them."""
+    """In the parent: owns the child processes of a run: starts them, runs the main loop, stops them."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class ProcessRun:
         self._next_line = FIRST_WAIT_SECONDS  # of the log, after the start
 
     def _children(self, *roles: str) -> list[Child]:
-        """Returns the current processes of these roles."""
+        """Returns the current processes of these roles. A replaced process is not among them."""
         return [child for child in self._supervisor.children if self._specs[child.name].role in roles]
 
     def run(self, loop: Loop, signals: StopSignals) -> list[Failure]:
@@ -111,7 +111,7 @@ class ProcessRun:
         log.info("%s received: saving and stopping; another one ends without saving", signal_name)
 
     def _log_start(self) -> None:
-        """Logs from time to time how many processes are ready, and once that all are."""
+        """Logs how many processes are ready, at growing intervals, and once that all are."""
         if self._are_ready:
             return
         seconds = time.monotonic() - self._began
@@ -224,9 +224,9 @@ def not_saved(
 
 
 def env_call(rollout_workers: Sequence[int], stepping: np.ndarray) -> str:
-    """Returns the call on an env in which a process is, e.g. "step of env 1"; empty if it is in none.
+    """Returns the call on an env that a process is executing, e.g. "step of env 1"; empty if there is none.
 
-    rollout_workers: indices of those in the process; of several, the text names the one in the call.
+    rollout_workers: indices of the rollout workers in the process; if several, the text names the worker.
     stepping: see make_progress.
     """
     for index in rollout_workers:
@@ -240,7 +240,7 @@ def env_call(rollout_workers: Sequence[int], stepping: np.ndarray) -> str:
 def starting_text(
     num_processes: int, starting: Sequence[str], seconds: float, ray: Cluster | None = None
 ) -> str:
-    """Returns how many processes are ready, and what the run waits for, in one line of a terminal.
+    """Returns how many processes are ready, and what the run waits for, as one line of a terminal.
 
     starting: roles of the processes that are not ready yet. seconds: since the start. ray: the cluster of
         --num_nodes.

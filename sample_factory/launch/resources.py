@@ -1,4 +1,4 @@
-"""Makes what the main process of a run owns: shared memory, queues, the population, the league."""
+"""Allocates what the main process of a run owns: shared memory, queues, the population, the league."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ def allocate(plan: SamplingPlan) -> Resources:
 
 
 def log_start(plan: SamplingPlan, num_bytes: int) -> None:
-    """Logs what is about to start. num_bytes: of the shared memory."""
+    """Logs the numbers of envs, workers and learners. num_bytes: size of the shared memory."""
     topology = plan.topology
     num_envs = topology.num_agents // topology.agents_per_env
     agents = f" of {topology.agents_per_env} agents" if topology.agents_per_env > 1 else ""

@@ -16,9 +16,9 @@ POLL_SECONDS = 0.05
 
 
 class SerialRun:
-    """The workers of one run, all in this process.
+    """Owns the workers of one run, all in this process.
 
-    Rollout workers are built last, after the main loop, so that their envs have its first messages before
+    Rollout workers are built last, after the main loop, so that their envs get its first messages before
     their first reset.
     """
 
@@ -32,7 +32,7 @@ class SerialRun:
         """Builds the learners and the policy workers.
 
         learners: of a training, from `training_specs`.
-        context: gets the heartbeats of the rollout worker.
+        context: receives the heartbeats of the rollout worker.
         """
         self._specs = [*learners, *sampling_specs(plan)]
         self._resources = resources

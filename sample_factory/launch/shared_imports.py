@@ -13,9 +13,9 @@ MODULES = ("sample_factory.learning.learner_worker", "sample_factory.sampling.in
 
 
 def shared_imports(config: Config) -> AbstractContextManager[None]:
-    """Returns a block in which learners, samplers, policy workers and evaluations are forked from a process
-    that has imported their modules. In serial mode, a thread of this process imports them instead, and only
-    evaluations are forked.
+    """Preloads torch for the processes that are started inside the returned block: learners, samplers, policy
+    workers and evaluations are forked from a process that has imported their modules. In serial mode, a
+    thread of this process imports the modules, and only evaluations are forked.
 
     Nothing is forked on a machine with a GPU, where torch's libraries may start threads when they are
     imported.
@@ -32,7 +32,8 @@ def shared_imports(config: Config) -> AbstractContextManager[None]:
 
 
 def _import_modules() -> None:
-    """Runs in a thread, in the time in which the main thread waits for the env's trial."""
+    """In a thread, while the main thread waits for the env's trial: imports torch and the workers'
+    modules."""
     with contextlib.suppress(Exception):  # SerialRun imports them again, which raises it in the main thread
         for module in MODULES:
             importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""Finds the checkpoints that a run starts from: the experiment's own, or those of --transfer_from."""
+"""Finds the checkpoints that a run starts from: the experiment's, or those of --transfer_from."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ MAX_LISTED = 4  # checkpoints in a line
 
 
 def _checkpoints(config: Config, kind: str) -> list[list[Path]]:
-    """Returns the checkpoints of each policy of the experiment by version. kind: "latest" or "best"."""
+    """Returns each policy's checkpoints, sorted by version. kind: "latest" or "best"."""
     policies = range(config.sampling.num_policies)
     return [find_checkpoints(config.experiment_dir, policy_id, kind) for policy_id in policies]
 
@@ -115,8 +115,8 @@ def transfer_files(config: Config) -> tuple[Path | None, ...]:
 
 
 def _transferred(config: Config, source: Path, policy_id: int) -> Path:
-    """Returns the newest checkpoint of a policy in another experiment, or of its policy 0 if it has no such
-    policy. source: the folder of that experiment; a file is the checkpoint itself."""
+    """Returns the newest checkpoint of a policy in another experiment, or of policy 0 if the policy does not
+    exist there. source: folder of the other experiment, or a file, which is the checkpoint."""
     if source.is_file():
         return source
     kind = config.monitoring.load_checkpoint_kind

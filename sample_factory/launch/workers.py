@@ -35,11 +35,11 @@ FACTORIES = {
 
 
 class WorkerSpec(NamedTuple):
-    """How a worker of a run is started.
+    """Describes how to start a worker of a run.
 
     role: one of the constants above.
     worker_index: among the workers of the role; of learners and policy workers, among those of the policy.
-    factory: its class, or a function that makes it.
+    factory: class of the worker, or a function that makes it.
     args: its first arguments. The buffers, the channels and the ChildContext follow.
     policy_id: of a learner or policy worker.
     rollout_workers: indices of the rollout workers in the process.
@@ -55,12 +55,12 @@ class WorkerSpec(NamedTuple):
 
     @property
     def shown_role(self) -> str:
-        """The role in logs and names, where an "other learner" is a learner too."""
+        """Returns the role for logs and process names: an "other learner" is called a learner."""
         return LEARNER if self.role == OTHER_LEARNER else self.role
 
     @property
     def name(self) -> str:
-        """Name of the process, in logs and for `ps`."""
+        """Returns the name of the process, for logs and `ps`."""
         if self.policy_id is None:
             return f"{self.role}_{self.worker_index}"
         if self.role == LEARNER:
@@ -68,16 +68,16 @@ class WorkerSpec(NamedTuple):
         return f"{self.shown_role}_{self.policy_id}_{self.worker_index}"
 
     def make_child(self, resources: Resources) -> Child:
-        """In the parent: returns the process, not yet started."""
+        """In the parent: makes the process, but does not start it."""
         args = (*self.args, resources.buffers, resources.channels)
         return Child(self.name, self.factory, args, self.options)
 
 
 def training_specs(plan: RunPlan, resources: Resources, ingest: str) -> list[WorkerSpec]:
-    """Returns how the learners of a training are started, in the order of their start, and with --num_nodes
-    the process that stores the trajectories of other machines.
+    """Lists the learners of a training, in the order of their start, and with --num_nodes the process that
+    stores the trajectories of other machines.
 
-    ingest: the class of that process, as "module:attribute".
+    ingest: class of the process that stores trajectories, as "module:attribute".
     """
     topology = plan.sampling.topology
     learners = [
@@ -89,7 +89,7 @@ def training_specs(plan: RunPlan, resources: Resources, ingest: str) -> list[Wor
 
 
 def sampling_specs(plan: SamplingPlan) -> list[WorkerSpec]:
-    """Returns how the workers that sample are started, in the order of their start."""
+    """Lists the workers that sample, in the order of their start."""
     topology = plan.topology
     if topology.num_inline_samplers:
         return [_inline_sampler(plan, index) for index in range(topology.num_inline_samplers)]
@@ -102,8 +102,8 @@ def sampling_specs(plan: SamplingPlan) -> list[WorkerSpec]:
 
 
 def _rollout_worker(plan: SamplingPlan, index: int) -> WorkerSpec:
-    """The worker is pinned to one core together with its simulators, which makes their round trips much
-    faster."""
+    """Returns the spec of a rollout worker. It is pinned to one core together with its simulators, which
+    makes their round trips much faster."""
     flags = plan.flags
     cores = cpu.worker_cores(index, plan.topology.num_workers) if flags.set_workers_cpu_affinity else None
     gpus = those_visible(flags.actor_worker_gpus)  # a node, or a machine that evaluates, may have fewer
@@ -149,7 +149,7 @@ def _ingest(plan: RunPlan, factory: str) -> WorkerSpec:
 
 
 def _learner(plan: RunPlan, resources: Resources, policy_id: int, rank: int) -> WorkerSpec:
-    """rank: among the learners of the policy; 0 saves and publishes."""
+    """Returns a learner's spec. rank: among the learners of the policy; rank 0 saves and publishes."""
     config = plan.config
     flags = config.sampling
     cores = cpu.num_usable_cores() // plan.sampling.topology.learners_per_policy

@@ -1,4 +1,4 @@
-"""Backends, which run the jobs of a grid: their interface, their names, and processes of this machine."""
+"""Backends run the jobs of a grid: their interface, their names, and the backend for this machine."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ class CannotStart(Exception):
 
 
 class Backend(Protocol):
-    """Runs jobs somewhere: each as `python -m sample_factory.runner.run_job ORDER_FILE`.
+    """Interface of a backend, which runs each job as `python -m sample_factory.runner.run_job ORDER_FILE`.
 
     outlives_runner: whether jobs keep running when the runner is stopped by Ctrl+C.
     """
@@ -30,22 +30,22 @@ class Backend(Protocol):
     outlives_runner: bool
 
     def adopt(self, job: Job) -> bool:
-        """Follows a job that is still queued or running since an earlier start; returns False otherwise."""
+        """Takes over a job that still runs, or is queued, since an earlier start; else returns False."""
 
     def has_room(self) -> bool:
         """Returns whether another job may be started now."""
 
     def start(self, job: Job) -> None:
-        """Starts or queues the job; its order has been written. Raises CannotStart."""
+        """Starts or queues the job, whose order file has been written. Raises CannotStart."""
 
     def unfinished(self) -> Collection[str]:
         """Returns the names of the jobs that are queued or running."""
 
     def stop(self, names: Collection[str]) -> None:
-        """Asks these jobs to save and stop; discards those in the queue. Returns at once."""
+        """Asks these jobs to save and stop; discards queued ones. Returns at once."""
 
     def close(self) -> None:
-        """Ends what the backend has started, and removes its temporary files."""
+        """Ends the processes that the backend has started, and removes its temporary files."""
 
 
 # arguments: of the command. files: folder for the files of the runner. Raises ConfigError, or ImportError.
@@ -67,7 +67,7 @@ def find_backend(name: str) -> BackendFactory:
 
 
 class ProcessBackend:
-    """At most --max_parallel jobs at a time; with --experiments_per_gpu each of them has one GPU."""
+    """Runs at most --max_parallel jobs here at a time; with --experiments_per_gpu, each has one GPU."""
 
     outlives_runner = False
 
@@ -111,6 +111,6 @@ class ProcessBackend:
             self._running[name].send_signal(signal.SIGTERM)
 
     def close(self) -> None:
-        """Kills what is still running."""
+        """Kills the jobs that are still running."""
         for name in self.unfinished():
             self._running[name].end()

@@ -1,4 +1,4 @@
-"""Runs the jobs of a grid to their end with a backend, and shows how far they have come."""
+"""Runs the jobs of a grid to their end with a backend, and shows their progress."""
 
 import math
 import sys
@@ -51,7 +51,7 @@ class Row:
         self._loaders: dict[Path, EventFile] = {}
 
     def change(self, state: str, note: str = "") -> None:
-        """Gives the job a state, and updates the rest from the files of the job."""
+        """Sets the state, and updates figures and seconds from the files of the job."""
         self.state = state
         self.note = note
         if state in (RUNNING, *ENDS):
@@ -63,7 +63,7 @@ class Row:
             self.seconds = last.seconds + (time.time() - last.began if last.state == RUNNING else 0.0)
 
     def read(self) -> None:
-        """Updates the figures from what the run has written since the last call."""
+        """Updates the figures from the event files that the run has written since the last call."""
         try:
             self._read_files()
         except (TypeError, ValueError) as error:  # of a damaged file: no reason to end the other runs
@@ -84,7 +84,7 @@ class Row:
             self.target = None if target >= NEVER else target
 
     def cells(self) -> tuple[str, ...]:
-        """Returns the texts under HEADING."""
+        """Returns the texts of the row, a cell for each column of HEADING."""
         frames, fps, reward = self.figures.values()
         name = self.job.name
         return (
@@ -98,14 +98,14 @@ class Row:
         )
 
     def sentence(self) -> str:
-        """Returns e.g. "03_a_see_1: finished, 20k frames, reward 12.3"."""
+        """Returns the progress in one line, e.g. "03_a_see_1: finished, 20k frames, reward 12.3"."""
         _, _, frames, _, _, reward, _ = self.cells()
         words = [self.state, self.note, frames and f"{frames} frames", reward and f"reward {reward}"]
         return f"{self.job.name}: {', '.join(filter(None, words))}"
 
 
 class Board:
-    """Prints a line for each change of a run's state, and from time to time a table of those that run."""
+    """Prints each change of a run's state, and every TABLE_SECONDS a table of the running runs."""
 
     def __init__(self, rows: Sequence[Row], stream: TextIO = sys.stdout, now: Now = time.monotonic):
         self._rows = rows
@@ -114,7 +114,7 @@ class Board:
         self._states: dict[str, str] = {}
 
     def show(self) -> None:
-        """Prints what has changed, and the table if it is due."""
+        """Prints the changes of state since the last call, and the table if it is due."""
         for row in self._rows:
             if row.state != QUEUED and self._states.get(row.job.name, WAITING) != row.state:
                 self._states[row.job.name] = row.state
@@ -124,7 +124,7 @@ class Board:
             self.print("\n".join(self.lines(running)))
 
     def print(self, text: str) -> None:
-        """Prints lines at once."""
+        """Prints a text and flushes the stream."""
         print(text, file=self._stream, flush=True)
 
     def close(self) -> None:
@@ -132,11 +132,11 @@ class Board:
         self.print("\n".join(self.lines(self._rows)))
 
     def lines(self, shown: Sequence[Row]) -> list[str]:
-        """Returns a heading, a line for each of these runs, and the counts of all."""
+        """Returns the lines of a table: a heading, these rows, and the counts of all runs."""
         return [*aligned([HEADING, *(row.cells() for row in shown)], SIDES), self.counts()]
 
     def counts(self) -> str:
-        """Returns e.g. "12 runs: 3 running, 9 finished"."""
+        """Returns the number of runs in each state, e.g. "12 runs: 3 running, 9 finished"."""
         found = Counter(row.state for row in self._rows)
         counts = [f"{found[state]} {state}" for state in ORDER if found[state]]
         return f"{len(self._rows)} runs: {', '.join(counts)}"
@@ -147,7 +147,7 @@ class Grid:
     them."""
 
     def __init__(self, backend: Backend, pause: float):
-        """pause: seconds between two starts."""
+        """Makes an empty grid. pause: seconds between two starts."""
         self.rows: list[Row] = []
         self.board = Board(self.rows)
         self._backend = backend
@@ -156,7 +156,7 @@ class Grid:
 
     @property
     def num_unfinished(self) -> int:
-        """Number of jobs that wait or are with the backend."""
+        """Returns the number of jobs that have not ended: waiting, queued or running."""
         return sum(row.state not in ENDS for row in self.rows)
 
     @property
@@ -204,7 +204,7 @@ class Grid:
         return bool(rows)
 
     def _report_resumed(self) -> None:
-        """Prints what has been done by an earlier start, if anything."""
+        """Prints how many jobs an earlier start has finished or begun; nothing if there are none."""
         waiting = [row for row in self.rows if row.state == WAITING]
         states = [state for row in waiting if (state := row.job.read_state()) is not None]
         resumed = len(states)
@@ -235,7 +235,7 @@ class Grid:
         return True
 
     def _follow(self) -> None:
-        """Updates the rows of the active jobs."""
+        """Updates the rows of the queued and running jobs, and marks those that have ended."""
         alive = set(self._backend.unfinished())  # before the states: a job writes its last one, then ends
         for row in self._active:
             state = row.job.read_current()

@@ -21,10 +21,10 @@ THREADS = "OMP_NUM_THREADS"  # set by Ray for its workers
 
 
 class RayBackend:
-    """Hands all jobs to Ray, which starts each when its CPUs and GPUs are free.
+    """Hands all jobs to Ray, which starts each job when its CPUs and GPUs are free.
 
-    Without --ray_address or RAY_ADDRESS, it starts a Ray of its own on this machine, with CPUs for
-    --max_parallel jobs.
+    Without --ray_address or RAY_ADDRESS, starts a Ray cluster on this machine, with CPUs for --max_parallel
+    jobs.
     """
 
     outlives_runner = False
@@ -85,8 +85,8 @@ class RayBackend:
 def _run_on_worker(order: str, values: Mapping[str, str | None]) -> None:
     """In a worker of Ray: runs a job; stops it if the task is cancelled.
 
-    values: THREADS and GPUS of the runner, in place of what Ray has set. Before version 2.60, it hides all
-        GPUs from a task that has asked for none.
+    order: path of the order file. values: the runner's environment variables THREADS and GPUS, in place of
+        Ray's, since Ray before version 2.60 hides all GPUs from a task that asks for none.
     """
     env = {**os.environ, THREADS: values[THREADS]}
     if env.get(GPUS) == "":

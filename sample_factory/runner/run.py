@@ -30,7 +30,7 @@ NOT_IN_LABEL = ("seed", "env")  # seeds are averaged; each env has a panel of it
 
 
 def run_grid(flags: GridFlags) -> int:
-    """The command: runs the grid that a module describes; returns the exit code."""
+    """Runs the experiments that the module of --run describes; returns the exit code of the command."""
     description = load_description(flags.module)
     train_dir = Path(flags.train_dir).expanduser().absolute()
     folder = train_dir / description.run_name
@@ -46,7 +46,7 @@ def run_grid(flags: GridFlags) -> int:
 
 @contextlib.contextmanager
 def open_backend(flags: RunnerFlags, folder: Path) -> Iterator[Backend]:
-    """Makes the backend of --runner for a block, and keeps other runners out of the folder meanwhile."""
+    """Makes the backend of --runner for a block; until the block ends, no other runner can use the folder."""
     # Before anything is written: its constructor finds what is missing on this machine.
     backend = find_backend(flags.runner)(flags, folder / FOLDER)
     with contextlib.closing(backend), contextlib.ExitStack() as at_end:
@@ -134,7 +134,7 @@ def typed_params(params: Mapping[str, Any]) -> list[str]:
 
 
 def draw_curves(path: Path, jobs: Sequence[Job]) -> list[str]:
-    """Draws the rewards of all runs that have begun: a panel for each env, a line for each set of parameters.
+    """Draws the rewards of the runs that have begun: a panel for each env, a line for each set of parameters.
 
     Returns lines of text: the last values of each line, and notes; or why there is no picture.
     """

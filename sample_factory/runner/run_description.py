@@ -29,22 +29,22 @@ Params = Mapping[str, Any]
 
 
 class ParamList:
-    """Combinations of parameters, listed one by one."""
+    """Iterates over given combinations of parameters."""
 
     def __init__(self, combinations: Iterable[Params]):
         self.combinations = list(combinations)
 
     def generate_params(self, randomize: bool = True) -> Iterator[Params]:
-        """Yields parameter -> value. randomize: in an order that is random, and the same in every start."""
+        """Yields parameter -> value. randomize: in a random order, which is the same in every start."""
         yield from _in_order(self.combinations, randomize)
 
 
 class ParamGrid:
-    """All combinations of the values of several parameters."""
+    """Iterates over all combinations of the values of several parameters."""
 
     def __init__(self, grid_tuples: Iterable[tuple[Any, Sequence[Any]]]):
-        """grid_tuples: (parameter, values) each; or (several parameters, tuples of their values), for those
-        that vary together. The last one varies fastest."""
+        """Makes the combinations. grid_tuples: (parameter, values) for each parameter; or (several
+        parameters, tuples of their values) for parameters that vary together. The last one varies fastest."""
         axes = [
             [{names: value} if isinstance(names, str) else dict(zip(names, value)) for value in values]
             for names, values in dict(grid_tuples).items()
@@ -53,7 +53,7 @@ class ParamGrid:
         self.combinations = [{name: part[name] for part in parts for name in part} for parts in products]
 
     def generate_params(self, randomize: bool = False) -> Iterator[Params]:
-        """Yields parameter -> value. randomize: in an order that is random, and the same in every start."""
+        """Yields parameter -> value. randomize: in a random order, which is the same in every start."""
         yield from _in_order(self.combinations, randomize)
 
 
@@ -62,7 +62,7 @@ def _in_order(combinations: Sequence[Params], randomize: bool) -> Sequence[Param
 
 
 class Experiment:
-    """A command, and the parameters with which it is to be run."""
+    """Describes a command, and the combinations of parameters with which to run it."""
 
     def __init__(
         self,
@@ -71,8 +71,9 @@ class Experiment:
         param_generator: Iterable[Params] = (),
         env_vars: Mapping[str, Any] | None = None,
     ):
-        """cmd: the command without the parameters; quoted as in a shell. param_generator: parameter -> value
-        of each run; one run if it is empty. env_vars: environment variables of the runs."""
+        """Describes a command's runs. cmd: the command without the parameters; quoted as in a shell.
+        param_generator: parameter -> value of each run; one run if it is empty. env_vars: environment
+        variables of the runs."""
         self.base_name = name
         self.cmd = cmd
         self.params = [dict(params) for params in param_generator]
@@ -81,13 +82,13 @@ class Experiment:
 
 @dataclass
 class RunDescription:
-    """A grid of experiments.
+    """Describes a grid of experiments.
 
     run_name: folder in train_dir that holds all runs.
-    experiment_arg_name: argument with which the command is given the name of the run.
-    experiment_dir_arg_name: argument with which it is given the folder for its files.
+    experiment_arg_name: the command's argument for the name of the run.
+    experiment_dir_arg_name: the command's argument for the folder of its files.
     customize_experiment_name: whether the names of runs contain their parameters.
-    param_prefix: what is before the name of each parameter on the command line, e.g. "" for Hydra.
+    param_prefix: text before the name of each parameter on the command line, e.g. "" for Hydra.
     experiment_dirs_sf_format: the folder is split into --train_dir and --experiments_root.
     """
 
@@ -100,9 +101,9 @@ class RunDescription:
     experiment_dirs_sf_format: bool = False
 
     def plan(self, train_dir: Path, suffix: str = "") -> list[Job]:
-        """Returns all runs. suffix: appended to the folder of each Experiment.
+        """Returns the jobs of all runs. suffix: appended to the folder of each Experiment.
 
-        Raises ConfigError if a command cannot be read, or two runs have one name.
+        Raises ConfigError if a command cannot be parsed, or two runs have the same name.
         """
         jobs = [job for experiment in self.experiments for job in self._plan(experiment, train_dir, suffix)]
         names = [job.name for job in jobs]
@@ -178,7 +179,7 @@ def as_words(flag: str, value: Any) -> list[str]:
 
 
 def as_typed(value: Any) -> str:
-    """Returns a parameter's value as one word."""
+    """Returns the value of a parameter as a word of a command line."""
     if isinstance(value, Mapping):  # for flags with JSON, such as --env_kwargs
         return json.dumps(value)
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
@@ -198,7 +199,7 @@ def load_description(run: str) -> RunDescription:
 def load_variable(run: str, variable: str, kind: type, arguments: str) -> Any:
     """Imports a module, or runs a file whose name ends in .py, and returns one of its variables.
 
-    kind: class of the variable. arguments: those of its constructor, as an example for the message.
+    kind: class of the variable. arguments: of the class's constructor, as an example for the error message.
     Raises ConfigError if there is no such module or variable; CommandFailed if its import raises.
     """
     is_file = run.endswith(".py")

@@ -43,11 +43,11 @@ PYTHON = ("python", "python3")
 
 
 class JobState(NamedTuple):
-    """How far a job has come.
+    """Describes the progress of a job, as stored in its state file.
 
     attempt, command: of the Job. reason: one line about a job that failed, else empty. exit_code: negative:
-    the signal that ended it. began: seconds since 1970 at which the attempt began. seconds: time of all
-    attempts that have ended. host, pid: the process that runs the command.
+        the signal that ended the command. began: seconds since 1970 at which the attempt began. seconds: time
+        of all attempts that have ended. host, pid: the process that runs the command.
     """
 
     attempt: int
@@ -65,7 +65,7 @@ class JobState(NamedTuple):
 
     @staticmethod
     def of_values(values: Mapping[str, Any], path: Path) -> "JobState":
-        """Returns what `write` wrote. path: of the file, for the message. Raises ConfigError."""
+        """Parses what `write` wrote. path: of the state file, for the message. Raises ConfigError."""
         try:
             state = JobState(**values)
             float(state.attempt + state.began + state.seconds)
@@ -76,12 +76,12 @@ class JobState(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A run of the grid, and the next attempt at it.
+    """Describes a run of the grid, and the next attempt to run it.
 
     command: a first word "python" is the interpreter of the job's process. folder: of the experiment, within
-    one for all runs of its Experiment. files: folder of the runner's files. env_vars: added to the
-    environment. params: parameter -> value, beside what is in the base command. cwd: working directory.
-    attempt: 1 at the first start of the job.
+        one for all runs of its Experiment. files: folder of the runner's files. env_vars: added to the
+        environment. params: parameter -> value, beside what is in the base command. cwd: working directory.
+        attempt: 1 at the first start of the job.
     """
 
     command: Sequence[str]
@@ -94,7 +94,7 @@ class Job(NamedTuple):
 
     @staticmethod
     def read(order: Path) -> "Job":
-        """Reads what `write_order` wrote. Raises ConfigError."""
+        """Reads an order file that `write_order` wrote. Raises ConfigError."""
         values = read_json(order)
         try:
             job = Job(**{**values, "folder": Path(values["folder"]), "files": order.parent})
@@ -108,7 +108,7 @@ class Job(NamedTuple):
 
     @property
     def log(self) -> Path:
-        """The file for the output of the command."""
+        """Returns the path of the file for the output of the command."""
         return self.files / f"{self.name}.log"
 
     @property
@@ -121,11 +121,11 @@ class Job(NamedTuple):
 
     @property
     def result(self) -> Path:
-        """The file for the result of a training that leaves no experiment folder."""
+        """Returns the path of the file for the result of a training that leaves no experiment folder."""
         return self.files / f"{self.name}.result.json"
 
     def read_result(self) -> Mapping[str, Any]:
-        """Returns how the training of the last attempt has ended; empty for another program."""
+        """Returns the result of the last attempt's training; empty for another program."""
         return _read(self.result) or _read(self.folder / RESULT_FILE) or {}
 
     def read_state(self) -> JobState | None:
@@ -143,12 +143,12 @@ class Job(NamedTuple):
         return state if state and state.attempt == self._last_attempt() else None
 
     def is_finished(self) -> bool:
-        """Returns whether an earlier start has finished this very command."""
+        """Returns whether an earlier attempt has finished with exactly this command."""
         state = self.read_state()
         return state is not None and (state.state, state.command) == (FINISHED, list(self.command))
 
     def last_line(self) -> str:
-        """Returns the last line of the output that is not blank; empty if there is none."""
+        """Returns the last line of the command's output that is not blank; empty if there is none."""
         if not self.log.exists():
             return ""
         with open_file(self.log, errors="replace") as log:
@@ -156,13 +156,13 @@ class Job(NamedTuple):
         return next((line.strip() for line in reversed(output) if line.strip()), "")
 
     def write_order(self) -> None:
-        """Orders the next attempt. Raises ConfigError if the last order is damaged."""
+        """Writes the order file for the next attempt. Raises ConfigError if the last order is damaged."""
         self.files.mkdir(parents=True, exist_ok=True)
         order = self._replace(cwd=str(Path.cwd()), attempt=self._last_attempt() + 1)
         write_atomically(self.order, json.dumps(order._asdict(), indent=1, default=str))
 
     def _last_attempt(self) -> int:
-        """Returns the attempt of the last order; 0 without one. Raises ConfigError."""
+        """Returns the number of the last attempt that was ordered; 0 without an order. Raises ConfigError."""
         return Job.read(self.order).attempt if os.path.lexists(self.order) else 0
 
 
@@ -172,13 +172,13 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def run_job(job: Job) -> JobState:
-    """Runs the command of a job and returns its last state, which is written to the state file."""
+    """Runs a job's command to its end. Returns the last state, as written to the state file."""
     began = time.time()
     process: Program | None = None
     is_stopped = False
 
     def stop(*_: Any) -> None:
-        """A signal handler."""
+        """Handles a signal: forwards it to the command as SIGTERM."""
         nonlocal is_stopped
         is_stopped = True
         if process is not None:

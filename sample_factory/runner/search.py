@@ -38,7 +38,7 @@ NOT_IN_RECIPE = (*IDENTITY, "seed", "cfg")
 
 
 def run_search(flags: RunnerFlags) -> int:
-    """The command: runs the search that a module describes; returns the exit code."""
+    """Runs the search of flags that the module of --run describes; returns the exit code of the command."""
     module = flags.module
     try:
         from sample_factory.runner.search_trials import Search, open_study

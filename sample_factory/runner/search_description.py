@@ -61,7 +61,7 @@ class SearchDescription:
 
     @property
     def budget(self) -> int:
-        """Length of each run, in env frames or in seconds."""
+        """Returns the length of each run, in the unit `unit`: env frames or seconds."""
         return self.frames or self.seconds
 
     @property
@@ -75,12 +75,12 @@ class SearchDescription:
         return {"envs": ranges, "seeds": list(self.seeds), self.unit: self.budget, "tag": self.tag}
 
     def score(self, env: str, value: float) -> float:
-        """Returns the score of a value of `tag` in an env."""
+        """Converts a value of `tag` to a score, linearly: the env's low value is 0, the high one 1."""
         low, high = self.envs[env]
         return (value - low) / (high - low)
 
     def rounds(self, number: int, flags: Params, train_dir: Path) -> list[list[Job]]:
-        """Returns the runs of a trial: for each seed, a run in each env. Raises ConfigError."""
+        """Returns a trial's runs: for each seed, a list with a run in each env. Raises ConfigError."""
         limit = "train_for_env_steps" if self.frames else "train_for_seconds"
         named = {f"--{name}": value for name, value in {**flags, limit: self.budget}.items()}
         words = [word for flag, value in named.items() for word in as_words(flag, value)]
@@ -108,12 +108,12 @@ class SearchDescription:
 
 
 def short(value: Any) -> str:
-    """Returns a value for people: four digits of a float."""
+    """Formats a value for people: a float with four digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def load_search(run: str) -> SearchDescription:
-    """Loads SEARCH of a module or a file. Raises what `load_variable` raises, and ConfigError."""
+    """Loads and checks SEARCH of a module or file. Raises as `load_variable`, and ConfigError."""
     described: SearchDescription = load_variable(run, "SEARCH", SearchDescription, "'name', cmd, space, envs")
     described.check()
     return described

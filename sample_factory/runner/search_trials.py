@@ -1,4 +1,4 @@
-"""The trials of a search: Optuna proposes their flags, a Grid runs them, a pruner ends those without hope."""
+"""Runs the trials of a search: Optuna proposes their flags, a Grid runs them, a pruner ends hopeless ones."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -61,7 +61,7 @@ def open_study(description: SearchDescription, folder: Path) -> optuna.Study:
 
 
 class Search:
-    """Proposes trials, gives their runs to a grid, and ends each trial by what its runs have reached."""
+    """Proposes trials, gives their runs to a grid, and ends each trial by the scores of its runs."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Search:
         grid: Grid,
         max_parallel: int,
     ):
-        """max_parallel: a trial is proposed while fewer runs than this are unfinished."""
+        """Prepares a search. max_parallel: a trial is proposed while fewer runs than this are unfinished."""
         self._description = description
         self._study = study
         self._train_dir = train_dir
@@ -89,7 +89,7 @@ class Search:
         return self._grid.run((), self._next_rows) and self._num_open == 0
 
     def _next_rows(self) -> list[Row]:
-        """Judges the open trials, proposes others; returns runs to start."""
+        """Advances the open trials, and proposes new ones while there is room; returns the runs to start."""
         rows = [row for trial in self._trials for row in next(trial, ())]
         while self._grid.num_unfinished + len(rows) < self._max_parallel:
             if self._interrupted:
@@ -148,9 +148,10 @@ class Search:
         self._end(trial, TrialState.COMPLETE, "", score)
 
     def _value(self, row: Row, point: int) -> float | None:
-        """Returns the value of the tag in a run: the first one at or after the point, or the last one if the
-        run is finished; None if the run is not there yet.
+        """Returns the value of the tag in a run: the first value at or after the point, or the last value if
+        the run is finished; None if the run has not reached the point yet.
 
+        point: 1 to num_reports, in equal parts of the run.
         Raises CommandFailed if the run has failed, or has no values under the tag.
         """
         d = self._description

@@ -38,7 +38,7 @@ CALL_SECONDS = 60.0  # limit for a call of squeue or sbatch
 
 
 class SlurmBackend:
-    """Submits all jobs at once; Slurm's queue decides when each one starts."""
+    """Submits all jobs to Slurm at once; its queue decides when each one starts."""
 
     outlives_runner = True
 
@@ -114,7 +114,7 @@ class SlurmBackend:
         return [name for name, seen in self._seen.items() if now - seen < GONE_SECONDS]
 
     def _ask(self) -> Collection[str]:
-        """Returns the ids of the user's jobs that wait or run, not older than POLL_SECONDS.
+        """Returns the ids of the user's waiting and running jobs; an answer is reused for POLL_SECONDS.
 
         Raises CommandFailed.
         """
@@ -135,10 +135,10 @@ class SlurmBackend:
             log.warning("scancel: %s", error)
 
     def close(self) -> None:
-        """Does nothing: the files are needed by jobs in the queue."""
+        """Does nothing: jobs in the queue still need the files."""
 
     def sbatch(self, job: Job) -> Sequence[str]:
-        """Returns the command that submits a job."""
+        """Returns the sbatch command that submits a job."""
         a = self._flags
         partition = ["-p", a.slurm_partition] if a.slurm_partition else []
         gpus = [f"--gres=gpu:{a.slurm_gpus_per_job}"] if a.slurm_gpus_per_job else []
@@ -147,7 +147,7 @@ class SlurmBackend:
         return ["sbatch", *words, "--output", f"{script}-slurm-%j.out", script]
 
     def script_text(self, job: Job) -> str:
-        """Returns the script of a job: the template with its values, or followed by the command."""
+        """Returns a job's batch script: the template with its values, or followed by the command."""
         python = sys.executable if self._template is None else "python"  # a template may activate another one
         command = shlex.join([python, "-m", "sample_factory.runner.run_job", str(job.order)])
         cwd = shlex.quote(str(Path.cwd())).replace("$", "$$")
@@ -171,7 +171,7 @@ class SlurmBackend:
         self._seen[job.name] = time.monotonic()
 
     def _file(self, job: Job, ending: str) -> Path:
-        """ending: "sh" for the script; "id" for the id of the last submission in the queue."""
+        """Returns the path of a job's file. ending: "sh": the script; "id": the id in Slurm's queue."""
         # The folder's name has the --experiment_suffix.
         return (self._workdir or job.files) / f"sbatch_{job.folder.parent.name}_{job.name}.{ending}"
 
@@ -186,5 +186,5 @@ class SlurmBackend:
 
 
 def _call(command: Sequence[str]) -> str:
-    """Returns the output of a command of Slurm. Raises subprocess.SubprocessError."""
+    """Runs a command of Slurm and returns its output. Raises subprocess.SubprocessError."""
     return subprocess.run(command, capture_output=True, text=True, timeout=CALL_SECONDS, check=True).stdout

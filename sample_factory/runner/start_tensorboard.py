@@ -39,9 +39,9 @@ class TensorBoardFlags:
 
 
 def find_experiments(folder: Path, masks: Sequence[str]) -> list[Path]:
-    """Returns the folders of experiments, at any depth, that match a mask; all without masks.
+    """Returns the folders of experiments, at any depth below `folder`, that match a mask; all without masks.
 
-    A mask is for the name or the path below `folder` of an experiment, or of a folder around it.
+    A mask is compared with the name, or path below `folder`, of an experiment or of a folder around it.
     Raises ConfigError if there are none.
     """
     places = {place.parent.relative_to(folder) for place in folder.rglob(".summary")}
@@ -78,7 +78,7 @@ def tensorboard_command(flags: TensorBoardFlags) -> list[str]:
 
 
 def watch(flags: TensorBoardFlags) -> int:
-    """The command: runs TensorBoard until Ctrl+C; returns its exit code. Raises ConfigError."""
+    """Runs TensorBoard until Ctrl+C; returns its exit code. Raises ConfigError if no experiment matches."""
     while True:
         command = tensorboard_command(flags)
         print(" ".join(command), flush=True)

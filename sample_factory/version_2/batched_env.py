@@ -1,4 +1,4 @@
-"""An env of version 2 for a loop of a script's own: tensors in place of arrays."""
+"""Wraps an env of version 2 for a loop in a script: takes and returns tensors in place of arrays."""
 
 from typing import Any
 
@@ -27,12 +27,12 @@ class BatchedVecEnv:
         return getattr(vars(self)["_env"].env, name)
 
     def reset(self, seed: int | None = None, **kwargs: Any) -> tuple[dict[str, Tensor], list[Any]]:
-        """Begins an episode; returns observations [A, ...] by key, and empty infos."""
+        """Begins an episode. Returns observations [A, ...] by key, and A empty infos."""
         self._env.reset(seed, self._rows)
         return self._observations(), [EMPTY_INFO] * self.num_agents
 
     def step(self, actions: Any) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor, list[Any]]:
-        """Steps the env with actions of `preprocess_actions`.
+        """Steps the env. actions: result of `preprocess_actions`.
 
         Returns observations [A, ...] by key; rewards [A] float32; terminated and truncated, both [A] bool;
         and a list of A infos. The info of an agent is empty unless its episode has ended.

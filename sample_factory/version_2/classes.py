@@ -19,19 +19,19 @@ from sample_factory.models.normalizers import RunningNormalizer
 
 
 class Encoder(nn.Module):
-    """Base class of encoders: one that returns its width from a method."""
+    """Base class of version 2's encoders, which give their output's width by `get_out_size`."""
 
     def __init__(self, cfg: Any):
         super().__init__()
         self.cfg = cfg
 
     def get_out_size(self) -> int:
-        """Returns the width of the output."""
+        """Returns the width of the output, D for an output [B, D]."""
         raise NotImplementedError
 
     @property
     def out_size(self) -> int:
-        """Width of the output."""
+        """Returns `get_out_size()`, under the name that this version reads."""
         return self.get_out_size()
 
 
@@ -41,20 +41,20 @@ def nonlinearity(cfg: Any, inplace: bool = False) -> nn.Module:
 
 
 def fc_layer(in_features: int, out_features: int, bias: bool = True, spec_norm: bool = False) -> nn.Module:
-    """Returns a fully connected layer, with spectral normalisation if asked for."""
+    """Makes a fully connected layer. spec_norm: with spectral normalisation."""
     layer = nn.Linear(in_features, out_features, bias)
     return nn.utils.spectral_norm(layer) if spec_norm else layer
 
 
 def create_mlp(layer_sizes: Sequence[int], input_size: int, activation: nn.Module) -> nn.Module:
-    """Returns fully connected layers with an activation after each; nn.Identity without sizes."""
+    """Makes a fully connected layer and an activation for each of `layer_sizes`; nn.Identity for no sizes."""
     pairs = itertools.pairwise([input_size, *layer_sizes])
     layers = [layer for pair in pairs for layer in (nn.Linear(*pair), activation)]
     return nn.Sequential(*layers) if layers else nn.Identity()
 
 
 def calc_num_elements(module: nn.Module, shape: Sequence[int]) -> int:
-    """Returns the number of outputs of a module for one input of a shape."""
+    """Returns the number of outputs of a module for one input; shape: without the batch dimension."""
     with torch.no_grad():
         return int(module(torch.zeros(1, *shape)).numel())
 
@@ -68,12 +68,12 @@ def make_dones(terminated: Any, truncated: Any) -> Any:
 
 
 def unsqueeze_tensor(t: Any, dim: int) -> Any:
-    """Returns a tensor or an array with one more dimension, of size 1."""
+    """Returns a tensor or an array with a dimension of size 1 inserted at `dim`."""
     return t.unsqueeze(dim) if isinstance(t, Tensor) else np.expand_dims(t, dim)
 
 
 class TensorDict(dict[str, Any]):
-    """Tensors or arrays by key, also nested. An index that is no text is one into each of them."""
+    """Maps keys to tensors, arrays or nested dicts. An index that is not a text is applied to each tensor."""
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, str):
@@ -100,8 +100,8 @@ class RunningMeanStdInPlace(RunningNormalizer):
 
 
 class ContinuousActionDistribution(GaussianActions):
-    """Independent normal variables. params: their means, then the logarithms of their standard deviations,
-    [B, 2 D]."""
+    """Independent normal distributions of D actions. params: [B, 2 D], the means, then the logarithms of the
+    standard deviations."""
 
     def __init__(self, params: Tensor):
         super().__init__(*params.chunk(2, dim=-1))
@@ -114,8 +114,8 @@ class ContinuousActionDistribution(GaussianActions):
 
 
 class Timing(AttrDict):
-    """Seconds by name: `with timing.timeit("step"): ...` keeps the last measurement, `add_time` their sum,
-    `time_avg` the mean of the last ones."""
+    """Measures blocks of code, `with timing.timeit(name): ...`, and stores seconds under the name: `timeit`
+    the last measurement, `add_time` the sum of all, `time_avg` the mean of the last ones."""
 
     def __init__(self, name: str = "Profile"):
         super().__init__()

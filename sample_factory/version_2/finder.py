@@ -1,4 +1,4 @@
-"""Imports of versions 1 and 2: they work, or fail with one line that says what to write instead."""
+"""Makes imports of versions 1 and 2 work, or fail with one line that says what to write instead."""
 
 import functools
 import importlib.abc
@@ -16,10 +16,10 @@ EXAMPLES = ("sf_examples", "sample_factory_examples")  # the other packages of v
 
 
 class _OldModule(types.ModuleType):
-    """A module of versions 1 or 2 of which some names have a counterpart."""
+    """Stands for an old module that this version lacks; `names.py` lists the counterparts of its names."""
 
     def __getattr__(self, name: str) -> Any:
-        """Returns what has this name in version 2. Raises ImportError, in one line, if it is not here."""
+        """Returns the counterpart of a name. Raises ImportError, in one line, if there is none."""
         path = self.__name__.removeprefix(PACKAGE)
         if name == "__all__":  # `import *`
             return [known for known, target in NAMES.get(path, {}).items() if " " not in target]
@@ -29,10 +29,10 @@ class _OldModule(types.ModuleType):
 
 
 def find_old_name(path: str, name: str, advice: str = "") -> Any:
-    """Returns what has this name in version 2, in the module `sample_factory.<path>`.
+    """Returns the counterpart of a name of the old module `sample_factory.<path>`.
 
-    advice: about names that are not listed. Raises ImportError, in one line, for a name that is not here, and
-    AttributeError for one that is not listed, if there is no advice.
+    advice: text of the error for a name that `names.py` does not list. Raises ImportError, in one line, for a
+        name without a counterpart, and AttributeError for a name that is not listed, if there is no advice.
     """
     target = NAMES.get(path, {}).get(name, advice)
     if not target:
@@ -43,18 +43,18 @@ def find_old_name(path: str, name: str, advice: str = "") -> Any:
 
 
 def full_name(path: str) -> str:
-    """Returns the name of a module by its path in `names.py`."""
+    """Converts a path in `names.py` to the full name of the module, e.g. "algo" to sample_factory.algo."""
     return path if path.startswith(EXAMPLES) else f"{PACKAGE}{path}"
 
 
 class OldModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds and makes the modules of `names.py`. The last of sys.meta_path: it is asked only where no file is
-    found."""
+    """Finds and makes the modules that `names.py` lists. It is the last of sys.meta_path, so it is asked only
+    about modules for which there is no file."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Raises ModuleNotFoundError, in one line, for a module of version 1 or 2 that is not here."""
+        """Returns the spec of an old module. Raises ModuleNotFoundError if this version lacks it."""
         own = fullname.removeprefix(PACKAGE)
         if own == fullname and own.partition(".")[0] not in EXAMPLES:
             return None
@@ -74,7 +74,7 @@ class OldModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Does nothing: names are looked up when they are used."""
 
     def get_code(self, fullname: str) -> types.CodeType | None:
-        """Returns what `python -m` runs: the function `main`; None for a module without one."""
+        """Returns code for `python -m`, which calls the module's function `main`; None without `main`."""
         if "main" not in NAMES.get(fullname.removeprefix(PACKAGE), {}):
             return None
         # The condition: a child process may import the program again, under another name.
@@ -83,12 +83,12 @@ class OldModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def _is_listed(path: str) -> bool:
-    """Returns whether a path without `sample_factory.` is a module with known names, or has one below it."""
+    """Returns whether `names.py` lists a module, or one below it. path: without `sample_factory.`."""
     return any(name == path or name.startswith(f"{path}.") for name in NAMES)
 
 
 def _advice(path: str) -> str:
-    """Returns the sentence about the nearest module at or above a path."""
+    """Returns the sentence in MODULES about a module or the nearest package above it, else PAGE."""
     while path:
         if path in MODULES:
             return MODULES[path]

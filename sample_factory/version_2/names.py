@@ -1,4 +1,4 @@
-"""Modules and names of versions 1 and 2 that have another place here, or none."""
+"""Lists the modules and names of versions 1 and 2 that have moved in this version, or do not exist."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Version 2's parts of a script that plays a checkpoint in a loop of its own. See also `load_policy`."""
+"""Functions and classes of version 2 for scripts that play a checkpoint in a loop. See also `load_policy`."""
 
 import types
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ from sample_factory.version_2.running import config_of_values, experiment_dir, v
 
 
 class PlayedActorCritic(nn.Module):
-    """A network, `model`, with the methods of version 2 that playing needs."""
+    """Wraps a network, `model`, and adds the methods of version 2's ActorCritic that playing needs."""
 
     def __init__(self, model: ActorCritic):
         super().__init__()
@@ -51,9 +51,9 @@ class PlayedActorCritic(nn.Module):
         self.to(device)
 
     def normalize_obs(self, obs: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Returns what `forward` takes; an action mask is kept.
+        """Converts observations of an env to the input of `forward`; an action mask is kept.
 
-        obs: tensors, arrays or lists [B, ...], as the env has them.
+        obs: key -> tensor, array or list [B, ...].
         """
         shapes = self.model.observation_shapes
         given = {key: x for key, x in obs.items() if key in shapes}
@@ -68,8 +68,9 @@ class PlayedActorCritic(nn.Module):
         values_only: bool = False,
         action_mask: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """Returns actions [B] (one discrete choice) or [B, K], action_logits [B, L], log_prob_actions [B],
-        values [B], on the scale of normalised returns, and new_rnn_states [B, H].
+        """Runs the network and samples actions: returns actions [B] (one discrete choice) or [B, K],
+        action_logits [B, L], log_prob_actions [B], values [B], on the scale of normalised returns, and
+        new_rnn_states [B, H].
 
         rnn_states: [B, H], zeros at the start of an episode; without a memory, of any width, or None.
         """
@@ -95,14 +96,14 @@ class PlayedActorCritic(nn.Module):
         return {**result, "action_logits": logits, "actions": _squeezed(self._distribution, actions)}
 
     def action_distribution(self) -> ActionDistribution:
-        """Returns the distribution of the last `forward`."""
+        """Returns the action distribution of the last call of `forward`."""
         return self._distribution
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         return self.model.state_dict(*args, **kwargs)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Raises CheckpointError, in one line, for weights of another network or version."""
+        """Loads weights. Raises CheckpointError, in one line, for those of another network or version."""
         state_dict = self.model.own_weights(state_dict)
         try:
             check_fits(state_dict, self.model)
@@ -123,18 +124,18 @@ prepare_and_normalize_obs = PlayedActorCritic.normalize_obs  # (network, observa
 def create_actor_critic(
     cfg: Any, obs_space: gym.Space[Any], action_space: gym.Space[Any]
 ) -> PlayedActorCritic:
-    """Returns the network of the flags, with its first weights, on the CPU. Raises ConfigError."""
+    """Builds the network of the flags in `cfg`, with initial weights, on the CPU. Raises ConfigError."""
     return PlayedActorCritic(build_model(config_of_values(cfg), 0, obs_space, action_space))
 
 
 def get_rnn_size(cfg: Any) -> int:
-    """Returns the width of a recurrent state in a built-in network; 0 without a memory."""
+    """Returns the width of the recurrent state of the flags' built-in network; 0 without a memory."""
     flags = config_of_values(cfg).model
     return state_size(flags, has_critic=not flags.critic_only_keys)
 
 
 def argmax_actions(distribution: ActionDistribution) -> Tensor:
-    """Returns the most likely choices and the means: [B] for one discrete choice, else [B, K]."""
+    """Returns the most likely choices, or the means: [B] for one discrete choice, else [B, K]."""
     return _squeezed(distribution, distribution.mode())
 
 
@@ -144,7 +145,7 @@ def _squeezed(distribution: ActionDistribution, actions: Tensor) -> Tensor:
 
 
 class Learner:
-    """Finds and reads checkpoints by the static methods of version 2's Learner. It does not train."""
+    """Offers the static methods of version 2's Learner that find and read checkpoints. It does not train."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         text = "call sample_factory.register_algorithm, see sample_factory/algo/README.md"
@@ -152,18 +153,18 @@ class Learner:
 
     @staticmethod
     def checkpoint_dir(cfg: Any, policy_id: int | Sequence[int]) -> str:
-        """Returns the folder of a policy's checkpoints. policy_id: or the value of --policy_index."""
+        """Returns the folder of a policy's checkpoints. policy_id: index, or value of --policy_index."""
         index = policy_id if isinstance(policy_id, int) else policy_id[0]
         return f"{experiment_dir(cfg, mkdir=False)}/checkpoint_p{index}"
 
     @staticmethod
     def get_checkpoints(checkpoints_dir: str, pattern: str = "checkpoint_*") -> list[str]:
-        """Returns files of a folder, the newest last."""
+        """Returns the paths of the files in a folder that match the pattern, the newest last."""
         return sorted(map(str, Path(checkpoints_dir).glob(pattern)))
 
     @staticmethod
     def load_checkpoint(checkpoints: Sequence[str], device: Any = None) -> dict[str, Any] | None:
-        """Reads the last file, on the CPU; returns None without files. Raises CheckpointError for a
+        """Reads the last of these files, on the CPU; returns None for no files. Raises CheckpointError for a
         damaged file, and for one with more than tensors and numbers."""
         return read_checkpoint(Path(checkpoints[-1])) if checkpoints else None
 
@@ -178,9 +179,9 @@ def extract_env_info(env: Any, cfg: Any) -> EnvInfo:
 
 
 def preprocess_actions(env_info: EnvInfo, actions: Tensor, to_numpy: bool = True) -> Any:
-    """Returns actions [B, K] as an env of version 2 takes them: an array [B] (one discrete choice) or [B, K];
-    for a Tuple or Dict with a Box, a list with an array for each component. Tensors if the env takes
-    gpu_actions."""
+    """Converts actions [B, K] to the form in which envs of version 2 take them: an array [B] (one discrete
+    choice) or [B, K]; for a Tuple or Dict with a Box, a list with an array for each component. They stay
+    tensors if `to_numpy` is False or the env takes gpu_actions."""
     to_numpy = to_numpy and not vars(env_info).get("gpu_actions", False)
 
     def convert(part: Tensor, space: gym.Space[Any]) -> Any:
@@ -199,7 +200,7 @@ def preprocess_actions(env_info: EnvInfo, actions: Tensor, to_numpy: bool = True
 def create_env(
     full_env_name: str, cfg: Any = None, env_config: Any = None, render_mode: str | None = None
 ) -> Any:
-    """Makes an env as its author wrote it.
+    """Makes an env by its name, as its author wrote it: without the adapters of this version.
 
     Raises UnknownEnvError for a name that is not registered, and ConfigError if `cfg` is neither a
     FlagNamespace nor signed, and its `env` or `env_kwargs` name code to import.
@@ -217,7 +218,7 @@ def _place_of(env_config: Mapping[str, int] | None) -> EnvConfig:
 
 
 def make_env_func_batched(cfg: Any, env_config: Any = None, render_mode: str | None = None) -> BatchedVecEnv:
-    """Makes the env of the flags. env_config: mapping with worker_index, vector_index and env_id."""
+    """Makes the env of the flags in `cfg`. env_config: maps worker_index, vector_index and env_id."""
     config = config_of_values(cfg)
     values = cfg if isinstance(cfg, FlagNamespace) else config.namespace()
     family = resolve_family(config.env_name)

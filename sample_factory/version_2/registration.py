@@ -1,4 +1,4 @@
-"""Envs that are registered as in version 2."""
+"""Registers envs by the interface of version 2, and adapts its multi-agent envs."""
 
 import functools
 import inspect
@@ -22,8 +22,9 @@ POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR
 
 
 def register_env(env_name: str, make_env_func: MakeEnv) -> None:
-    """Registers make_env_func(full_env_name, cfg, env_config, render_mode); it may have fewer parameters, and
-    other names for them. The Doom envs of version 2's examples are built in, and not registered again."""
+    """Registers make_env_func(full_env_name, cfg, env_config, render_mode) for an env; it may have fewer
+    parameters, with other names. The Doom envs of version 2's examples are built in and not registered
+    again."""
     if isinstance(make_env_func, functools.partial) and DOOM_SPECS.get(env_name) in make_env_func.args:
         return
     kinds = [parameter.kind for parameter in inspect.signature(make_env_func).parameters.values()]
@@ -48,8 +49,8 @@ def add_to_family(
 ) -> None:
     """Adds the arguments and defaults of a script's parser to the family of an env, registered or not.
 
-    As in version 2, values with a name that no flag has are kept on the cfg. others: names of flags that all
-    envs have. more: further defaults.
+    As in version 2, values whose name is no flag are kept on the cfg. others: names of flags that all envs
+    have. more: further defaults.
     """
     extend_family(env_name, parser.flags_type(), {})
     own = family_of_script(env_name).without_flags(parser.recorded_defaults, others)
@@ -58,7 +59,7 @@ def add_to_family(
 
 
 def family_of_script(env_name: str) -> EnvFamily:
-    """Returns the family of an env; for one that is not registered yet, with the script's flags alone."""
+    """Returns the family of an env; if the env is not registered yet, one with the script's flags."""
     try:
         return resolve_trained_family(env_name)
     except UnknownEnvError:
@@ -68,7 +69,8 @@ def family_of_script(env_name: str) -> EnvFamily:
 
 
 class AgentsOfVersion2(gym.Wrapper[Any, Any, Any, Any]):
-    """A multi-agent env of version 2, whose agents have the same spaces, with lists of one entry per agent.
+    """Adapts a multi-agent env of version 2, whose agents have the same spaces, to lists of one entry per
+    agent.
 
     With --batched_sampling, the env takes an array of actions [A] or [A, K]; for a Tuple with a Box, a list
     with an array [A, ...] for each component; with --env_gpu_actions, torch tensors in place of arrays.
@@ -79,7 +81,7 @@ class AgentsOfVersion2(gym.Wrapper[Any, Any, Any, Any]):
     observation_spaces = action_spaces = None  # hides attributes that a simulator uses for itself
 
     def __init__(self, env: gym.Env[Any, Any], takes_batches: bool, device: str | Literal[False] = False):
-        """device: --device, of the tensors that the env takes; False: it takes arrays."""
+        """Wraps an env. device: --device if it takes tensors of actions; False if it takes arrays."""
         super().__init__(env)
         space = env.action_space
         self._takes_batches = takes_batches
@@ -112,14 +114,14 @@ class AgentsOfVersion2(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def _infos_by_agent(infos: Any, num_agents: int) -> Any:
-    """Returns the info of each agent, from a dict whose arrays [A, ...] have an entry for each of them."""
+    """Splits a dict of arrays [A, ...] into an info for each agent; other forms are returned as they are."""
     if not isinstance(infos, Mapping):
         return infos
     return split_infos(infos, np.arange(num_agents), num_agents)
 
 
 def _by_agent(observations: Any) -> Sequence[Any]:
-    """Returns the observation of each agent."""
+    """Splits observations, a sequence or a dict of arrays [A, ...], into one observation for each agent."""
     if not isinstance(observations, Mapping):
         return list(observations)
     return [dict(zip(observations, values)) for values in zip(*observations.values())]

@@ -10,8 +10,8 @@ from sample_factory.version_2.running import ExperimentStatus, run_rl
 
 
 class AlgoObserver:
-    """Follows a run. Its methods are called with the arguments in the order of version 2.1.1. writer: a
-    `ScalarWriter`."""
+    """Base class of version 2's observers of a run. The methods have the arguments of version 2.1.1. writer:
+    a `ScalarWriter`."""
 
     def on_init(self, runner: "Runner") -> None: ...
     def on_connect_components(self, runner: "Runner") -> None: ...
@@ -37,11 +37,11 @@ class Runner(Observer):
         self._followers: dict[str, Observer] = {"runner of version 2": self}
 
     def register_observer(self, observer: Any) -> None:
-        """Adds an AlgoObserver, or an object with its methods."""
+        """Adds an observer of the run: an AlgoObserver, or any object with the same methods."""
         self._add(type(observer).__name__, _Follower(self, observer))
 
     def register_episodic_stats_handler(self, handler: Callable[..., object]) -> None:
-        """Calls handler(runner, message, policy_id) at the end of an episode of an agent."""
+        """Makes the run call handler(runner, message, policy_id) whenever an agent's episode ends."""
         self._add("handler of episodic stats", _EpisodeFollower(self, handler))
 
     def _add(self, name: str, follower: Observer) -> None:
@@ -141,5 +141,5 @@ def _results_of(episode: Any) -> dict[str, float]:
 
 
 def make_runner(cfg: Any) -> tuple[Any, Runner]:
-    """Returns the cfg, and a runner for it."""
+    """Returns the cfg, and a Runner that trains with it."""
     return cfg, Runner(cfg)

@@ -53,7 +53,7 @@ SILENT = TRAIN._replace(reads=None)  # reports no flags without effect: they are
 
 
 class ModelFactory:
-    """Version 2's registry of networks. Only encoders have the same form here as in version 2.
+    """Registers networks as version 2's class does. Only encoders have the same form here as in version 2.
 
     encoder: the value of --encoder_custom for the encoder of the script; None if it has none.
     """
@@ -78,7 +78,7 @@ class ModelFactory:
             self.register_encoder_factory(value)
 
     def __getattr__(self, name: str) -> Any:
-        """Raises ConfigError, with what to write, for the other parts of a network."""
+        """Raises ConfigError, with what to write, for methods that register other parts of a network."""
         part = re.sub("^(register|make)_(model_)?|_(factory|func)$", "", name)
         raise ConfigError(
             f"{name} is not in this version: write sample_factory.register_{part}(name, factory), and "
@@ -105,13 +105,13 @@ _NOTES = {*PROVENANCE_KEYS, "git_hash", "git_repo_name"}
 
 
 def _others(evaluation: bool) -> set[str]:
-    """Returns the names on the cfg that belong neither to the env nor to the script."""
+    """Returns the names on a cfg that are neither flags of the env nor arguments of the script."""
     hub = {field.name for field in dataclasses.fields(EnjoyHubFlags)} if evaluation else set()
     return _NOTES | FLAG_NAMES | RETIRED_FLAGS.keys() | hub
 
 
 class ScriptParser(ParserRecorder):
-    """The parser between the two calls, to which a script adds its arguments and defaults.
+    """Records the arguments and defaults that a script adds between `parse_sf_args` and `parse_full_cfg`.
 
     evaluation: whether `parse_sf_args` was called for a script that plays.
     """
@@ -124,9 +124,9 @@ class ScriptParser(ParserRecorder):
 def parse_sf_args(
     argv: Sequence[str] | None = None, evaluation: bool = False
 ) -> tuple[ScriptParser, FlagNamespace]:
-    """Makes a parser for the script's own arguments, and reads the flags so far, without those of the env.
+    """Returns a parser for the script's own arguments, and the flags so far, without those of the env.
 
-    argv: None: the arguments of this process.
+    argv: the arguments; None: the arguments of this process.
     """
     parser = make_parser()
     values: dict[str, Any] = {}
@@ -171,13 +171,13 @@ def parse_full_cfg(parser: ScriptParser, argv: Sequence[str] | None = None) -> F
 
 
 def _parse(argv: Sequence[str], evaluation: bool) -> Config:
-    """Returns the flags of a script, which may name its experiment later: no cfg.json is read."""
+    """Parses a script's flags. Reads no cfg.json, since the script may name its experiment later."""
     own = EnjoyHubFlags if evaluation else values_of_script({})
     return parse_config(argv, family_of_script, SILENT._replace(experiment="new", sections={"script": own}))
 
 
 def _git(*words: str) -> str:
-    """Returns what git prints about the working directory; "unknown" without a repository."""
+    """Runs git with these arguments in the working directory; returns its output, or "unknown"."""
     try:
         done = subprocess.run(["git", *words], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -186,13 +186,13 @@ def _git(*words: str) -> str:
 
 
 def ended_by(error: Exception) -> SystemExit:
-    """Prints an error, and returns the exception that ends the process."""
+    """Prints an error to stderr, and returns a SystemExit with code 2, for the caller to raise."""
     print(f"error: {error}", file=sys.stderr)
     return SystemExit(2)
 
 
 class ExperimentStatus(enum.IntEnum):
-    """The values that `run_rl` returns. A run that was interrupted is a success here: it has saved."""
+    """Lists the results of `run_rl`. An interrupted run returns SUCCESS here, since it has saved."""
 
     SUCCESS = 0
     FAILURE = 1
@@ -200,7 +200,7 @@ class ExperimentStatus(enum.IntEnum):
 
 
 def run_rl(cfg: Any) -> int:
-    """Trains; returns the exit code: 0 done or stopped, 1 failed, 2 bad input. Prints expected errors."""
+    """Trains. Returns the exit code: 0 done or stopped, 1 failed, 2 bad input. Prints expected errors."""
 
     def train(_: Any) -> int:
         with restored_logging():
@@ -224,7 +224,7 @@ class Played(int):
 
 
 def enjoy(cfg: Any) -> Played:
-    """Plays the experiment of the cfg. Raises what `play_and_push` raises."""
+    """Plays the experiment that `cfg` names. Raises the exceptions of `play_and_push`."""
     from sample_factory.hub.push_to_hub import play_and_push
 
     with restored_logging():
@@ -237,7 +237,7 @@ def enjoy(cfg: Any) -> Played:
 
 
 def load_from_checkpoint(cfg: Any) -> FlagNamespace:
-    """Reads the flags of the cfg's experiment, under the typed ones. Raises ConfigError."""
+    """Returns the saved flags of the cfg's experiment, with the typed flags on top. Raises ConfigError."""
     loaded = config_of(cfg, "load_from_checkpoint", evaluation=True).namespace()
     if loaded.device == "auto":  # scripts take every other value than cpu for a GPU
         loaded.device = "gpu" if gpu.resolve_device("auto") != "cpu" else "cpu"
@@ -273,7 +273,7 @@ def config_of(cfg: Any, function: str, evaluation: bool) -> Config:
 
 
 def config_of_values(cfg: Any) -> Config:
-    """Returns the Config of a FlagNamespace, or of flag -> value that a script has read from a cfg.json.
+    """Converts a FlagNamespace, or flag -> value as read from a cfg.json, to a Config.
 
     Code that the values of a FlagNamespace name may be imported. Other values are treated as the cfg.json of
     another account, unless they are signed. Raises ConfigError.
@@ -302,7 +302,7 @@ def values_of_cfg(cfg: Any) -> dict[str, Any]:
 
 
 def experiment_dir(cfg: Any, mkdir: bool = True) -> str:
-    """Returns the folder of the experiment. Raises ConfigError for names that lead elsewhere."""
+    """Returns the experiment folder's path. Raises ConfigError for names that lead out of --train_dir."""
     run: Any = types.SimpleNamespace(**{"experiments_root": None, **values_of_cfg(cfg)})
     path = str(experiment_folder(run))
     return ensure_dir_exists(path) if mkdir else path
@@ -314,12 +314,12 @@ def ensure_dir_exists(path: str) -> str:
 
 
 def seeds(num_seeds: int) -> list[int]:
-    """Returns different random numbers of seven digits."""
+    """Draws `num_seeds` different numbers of seven digits."""
     return random.sample(range(1_000_000, 10_000_000), num_seeds)
 
 
 def debug_log_every_n(n: int, message: str, *arguments: Any) -> None:
-    """Logs every message, at the level debug."""
+    """Logs a message at the level debug; unlike in version 2, on every call."""
     log.debug(message, *arguments)
 
 
@@ -330,14 +330,14 @@ DOOM_ENVS = tuple(DOOM_SPECS.values())
 def make_doom_env_from_spec(
     spec: DoomSpec, full_env_name: str, cfg: Any, env_config: Any, render_mode: str | None = None
 ) -> Any:
-    """Makes one env of a spec."""
+    """Makes one Doom env that a spec describes."""
     from sample_factory.families.doom.make_doom_env import make_doom_env  # loads the engine
 
     return make_doom_env(full_env_name, cfg, env_config, render_mode, spec)
 
 
 def is_built_in(*arguments: Any) -> None:
-    """Does nothing: envs, networks, flags and defaults of a family are found by the name of the env."""
+    """Does nothing, in place of version 2's functions that register a family, which is not needed here."""
 
 
 add_doom_env_args = add_doom_env_eval_args = doom_override_defaults = is_built_in

@@ -21,7 +21,7 @@ def make_ale_env(
     game: str, cfg: Any, max_frames: int, render_mode: Literal["rgb_array"] | None = None
 ) -> gym.Env[Any, Any]:
     """Makes a game with grey images of SIDE x SIDE pixels as observations. game: name of the ROM. cfg: has
-    the flags of AtariFlags. max_frames: frames after which a game is cut."""
+    the flags of AtariFlags. max_frames: number of frames after which an episode is truncated."""
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else every process prints a banner
     cv2.setNumThreads(0)  # the pictures are too small to be split among threads
     env: gym.Env[Any, Any] = AtariEnv(
@@ -40,8 +40,8 @@ def make_ale_env(
 
 
 class BeginWithNoops(gym.Wrapper[Any, Any, Any, Any]):
-    """Begins each game and life with 1 to `noop_max` frames without an action, the last of which is FIRE in
-    games that have this action: some wait for it."""
+    """Begins each game and each life with 1 to `noop_max` frames without an action. The last of these frames
+    presses FIRE if the game has this action, because some games wait for it."""
 
     def __init__(self, env: gym.Env[Any, Any], noop_max: int):
         super().__init__(env)
@@ -69,7 +69,7 @@ class BeginWithNoops(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class LivesAsEpisodes(gym.Wrapper[Any, Any, Any, Any]):
-    """Ends an episode with each life, for the learner: EPISODE_CONTINUES says that the game is not over."""
+    """Ends an episode with each life, for the learner. The info EPISODE_CONTINUES: the game is not over."""
 
     def __init__(self, env: gym.Env[Any, Any]):
         super().__init__(env)
@@ -79,7 +79,7 @@ class LivesAsEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begins a game, or the next life of the current one if its last life has just been lost."""
+        """Begins a new game, or continues the current game with its next life if the last step lost one."""
         if self._game_continues:
             options = NEXT_LIFE
         observation, info = self.env.reset(seed=seed, options=options)

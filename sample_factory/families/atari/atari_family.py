@@ -81,9 +81,9 @@ class AtariFlags(EnvPoolFlags):
 def make_atari_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]:
-    """Makes a game, or --vector_env_copies of it. An observation is a grey image of 84x84 pixels.
+    """Makes a game, or --vector_env_copies games. Observations are grey images of 84x84 pixels.
 
-    An env that draws is a single game.
+    With a render_mode, it always makes a single game.
     """
     game = GAME_OF_ENV[full_env_name]
     frameskip = cfg.env_frameskip or 1
@@ -117,7 +117,7 @@ def make_atari_env(
 
 
 def atari_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns flags that learn on a small machine: the network and most numbers of the published PPO runs."""
+    """Returns flag defaults for a small machine: network and most numbers of the published PPO runs."""
     engine = default_engine()
     # EnvPool's threads use all cores from one process.
     workers = {"num_workers": 1} if engine == ENVPOOL else {}

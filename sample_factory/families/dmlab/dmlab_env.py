@@ -65,7 +65,7 @@ EXTENDED_ACTIONS: Mapping[str, np.ndarray] = {
 
 
 def observed(cfg: Any) -> list[str]:
-    """Returns the names under which the engine reports what an env observes."""
+    """Returns the engine's names of the observations: the picture and, if used, the instruction."""
     with_instructions = cfg.dmlab_with_instructions and not cfg.dmlab_throughput_benchmark
     return [PICTURE, INSTRUCTION] if with_instructions else [PICTURE]
 

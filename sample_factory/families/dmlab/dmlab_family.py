@@ -93,9 +93,10 @@ def dmlab_defaults(full_env_name: str) -> Mapping[str, Any]:
 def make_dmlab_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> "DmlabEnv":
-    """Makes the env of one task: with several, it is chosen by env_id or, with a flag, by worker.
+    """Makes an env that plays one level. If the name stands for several levels, env_id chooses one of them;
+    with --dmlab_one_task_per_worker, the index of the rollout worker does.
 
-    Raises UnknownEnvError, and ConfigError if the engine or a data set is missing.
+    Raises UnknownEnvError for an unknown name, and ConfigError if the engine or a data set is missing.
     """
     spec = find_spec(full_env_name)
     try:
@@ -125,7 +126,8 @@ def make_dmlab_env(
 
 
 def level_settings(level: str, cfg: Any, env_config: EnvConfig) -> Mapping[str, str]:
-    """Returns the `config` of deepmind_lab.Lab. Raises ConfigError for a missing data set."""
+    """Returns a level's settings for `config` of deepmind_lab.Lab. Raises ConfigError for a missing data
+    set."""
     settings = {"width": str(cfg.res_w), "height": str(cfg.res_h)}
     name = level_name(level)
     if name in WITH_DATASET:

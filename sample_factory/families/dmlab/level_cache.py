@@ -33,13 +33,12 @@ class LevelCache:
     """Keeps generated maps on disk: the `level_cache` of deepmind_lab.Lab, for one env. The engine calls
     `fetch` and `write`.
 
-    Its owner asks `next_seed` for the seed of each episode: first seeds of cached maps in random order, then
+    The env asks `next_seed` for the seed of each episode: first seeds of cached maps in random order, then
     new seeds.
 
-    1. No seed is used twice in an experiment, by whichever process, also after it was resumed: used ones are
-       listed in the experiment's folder. If that list cannot be written, this is logged once, and seeds may
-       be used again.
-    2. Without that folder, as in the trial of an env before a run, nothing is written there.
+    1. No seed is used twice in an experiment, by any process, also after a resume: used seeds are listed in
+       the experiment folder. If the list cannot be written, this is logged once, and seeds may be used again.
+    2. If the experiment folder does not exist, as in the trial of an env before a run, no list is written.
     """
 
     def __init__(self, folder: Path, level: str, experiment_dir: Path):
@@ -57,7 +56,7 @@ class LevelCache:
         self._lists_used = True
 
     def next_seed(self, random: np.random.Generator) -> int:
-        """Chooses a seed that has not been used for the next episode, and lists it as used."""
+        """Returns a seed for the next episode that is not listed as used, and lists it as used."""
         if not self._is_shuffled:
             random.shuffle(self._cached)
             self._is_shuffled = True
@@ -98,7 +97,7 @@ class LevelCache:
         return seed
 
     def fetch(self, key: str, pk3_path: str) -> bool:
-        """Copies the map with this key to `pk3_path`. Returns False if there is none."""
+        """Copies the cached map with this key to `pk3_path`. Returns False if the map is not cached."""
         try:
             shutil.copyfile(self._folder / key, pk3_path)
         except FileNotFoundError:
@@ -106,7 +105,7 @@ class LevelCache:
         return True
 
     def write(self, key: str, pk3_path: str) -> None:
-        """Stores the map at `pk3_path`, and its seed. A full disk is logged once and does not end the run."""
+        """Caches the map at `pk3_path`, and its seed. A full disk is logged once and does not end the run."""
         if not self._is_writable:
             return
         try:

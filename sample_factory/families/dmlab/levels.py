@@ -1,4 +1,4 @@
-"""Levels of DeepMind Lab: the envs of version 1, DMLab-30, and scores in relation to people's."""
+"""Levels of DeepMind Lab: the envs of version 1, the benchmark DMLab-30, and human-normalised scores."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -67,8 +67,8 @@ OTHERS = (
 
 
 class DmlabSpec(NamedTuple):
-    """The levels of an env, one for each task. settings: further settings of the levels, by DeepMind Lab's
-    names."""
+    """Lists the levels of an env; each level is a task. settings: further settings of all levels, by DeepMind
+    Lab's names."""
 
     levels: Sequence[str]
     settings: Mapping[str, str] = {}
@@ -105,7 +105,7 @@ NAMES = (*SPECS, *DMLAB_30, *HELD_OUT, *OTHERS)
 def find_spec(full_env_name: str) -> DmlabSpec:
     """Returns the levels of an env: of version 1, of DMLab-30, or the level with the path after `dmlab_`.
 
-    Raises UnknownEnvError for a name without a "/" that nearly is a known one. A level of another folder is
+    Raises UnknownEnvError for a name that is probably a misspelt one. A level with a folder in its name is
     not checked: only the engine knows its levels.
     """
     name = full_env_name.removeprefix(PREFIX)
@@ -126,14 +126,14 @@ def stats_prefix(task: int, level: str) -> str:
 
 
 def human_normalized(level: str, score: float) -> float:
-    """Returns a mean score of a level of DMLab-30 in percent: 0 is a random policy, 100 people."""
+    """Converts a mean score in a DMLab-30 level to percent: 0 is a random policy's score, 100 a human's."""
     human, random = DMLAB_30[level]
     return 100.0 * (score - random) / (human - random)
 
 
 class HumanScores:
-    """Collects the scores of one policy. As in IMPALA (Espeholt et al. 2018), scores of a level are averaged
-    first, then normalised, then capped at 100, and each mean is over episodes of all tasks."""
+    """Computes human-normalised scores of one policy in DMLab-30. As in IMPALA (Espeholt et al. 2018), the
+    scores of a level are averaged, then normalised, then capped at 100."""
 
     def __init__(self, env_name: str):
         names = [level_name(level) for level in find_spec(env_name).levels]
@@ -143,11 +143,11 @@ class HumanScores:
         self._scores: dict[str, list[float]] = {}
 
     def add(self, extra_stats: Mapping[str, float]) -> Mapping[str, float]:
-        """Adds an episode. When each task has ended one since the last time, returns metric -> value, and
-        begins again; otherwise returns nothing.
+        """Adds the raw score of an episode. Once every level has at least one score, returns metric -> value
+        and discards the scores; otherwise returns {}.
 
-        The metrics are version 1's: scores of each level in percent, their mean, and the capped mean, which
-        is also TARGET_OBJECTIVE.
+        The metrics are version 1's: the score of each level in percent, their mean, and the capped mean,
+        which is also TARGET_OBJECTIVE.
         """
         for name in self._levels.keys() & extra_stats.keys():
             self._scores.setdefault(name, []).append(extra_stats[name])

@@ -33,8 +33,8 @@ FULL_WITH_USE: ActionGroups = (*FULL[:5], Press(2), FULL[5])
 
 
 def flat(num_choices: int) -> ActionGroups:
-    """Returns the groups of a single Discrete action with `num_choices` choices: nothing, or one button at a
-    time."""
+    """Returns the groups of a single Discrete action: choice 0 presses no button, each other choice one
+    button."""
     return (Press(num_choices),)
 
 
@@ -44,7 +44,7 @@ def num_buttons(groups: ActionGroups) -> int:
 
 
 def action_space(groups: ActionGroups) -> spaces.Space[Any]:
-    """Returns a new space: a single group itself, or a Tuple of the groups."""
+    """Returns a new action space: the space of the group if there is one, otherwise a Tuple of the groups."""
     copies = copy.deepcopy(groups)  # an env may seed its space
     return copies[0] if len(copies) == 1 else spaces.Tuple(copies)
 
@@ -69,7 +69,7 @@ def button_decoder(groups: ActionGroups) -> Callable[[Any], list[float]]:
 
 
 def _converter(group: spaces.Discrete | spaces.Box) -> Callable[[Any], list[float]]:
-    """Returns a function from the choice of a group to the values of its buttons."""
+    """Returns a function from an action in a group's space to the values of the group's buttons."""
     if isinstance(group, spaces.Box):
         # In an action of a Gymnasium Tuple the number is an array of one element.
         return lambda value: [min(max(float(np.asarray(value).item()), -1.0), 1.0) * DEGREES]

@@ -28,9 +28,9 @@ class DoomAgent:
     """Converts actions of an env to one engine's buttons, and the engine's state to observations and rewards.
 
     button_values: converts an action of `action_space` to the values of the engine's buttons.
-    score: computes rewards by the shaping scheme that it holds.
+    score: computes the training rewards and the results of the current episode.
     resolution: (width, height) of the observation.
-    Raises ValueError for a scenario that does not fit the spec.
+    Raises ValueError if the scenario does not have as many buttons as the spec's actions.
     """
 
     def __init__(self, spec: DoomSpec, engine: DoomEngine, resolution: tuple[int, int]):
@@ -51,7 +51,7 @@ class DoomAgent:
         self._can_respawn = spec.match is not None and spec.match.can_respawn("USE" in names)
 
     def action_text(self, action: Any) -> str:
-        """Returns the names of the buttons that an action presses, of delta buttons with the value."""
+        """Returns the buttons that an action presses, e.g. "attack, turn left right +5" (a delta button)."""
         pressed = [
             f"{name.removesuffix('_DELTA')} {value:+.3g}" if name.endswith("_DELTA") else name
             for name, value in zip(self.engine.button_names(), self.button_values(action))
@@ -64,7 +64,7 @@ class DoomAgent:
         return not self._can_respawn and self.engine.game.is_player_dead()
 
     def start(self) -> Observation:
-        """Begins the score of an episode that the engine has begun; returns the first observation."""
+        """Starts to score an episode that the engine has just begun; returns its first observation."""
         observation, values = self._observe()
         self.score.start(values)
         return observation
@@ -75,7 +75,7 @@ class DoomAgent:
         return observation, self.score.step(engine_reward, values)
 
     def end(self, engine_reward: float, frameskip: int) -> tuple[float, dict[str, Any]]:
-        """Ends the score; returns the training reward and the info of the step that ended the episode."""
+        """Scores the step that ended the episode; returns its training reward and its info."""
         reward, info = self.score.end(engine_reward, self.engine.variable_values())
         num_tics = self.engine.game.get_episode_time() - self._last_tic
         # Not known where the map itself has ended the episode, since the time is 0 then (vizdoom 1.3.2).
@@ -84,11 +84,11 @@ class DoomAgent:
         return reward, info
 
     def default_shaping(self) -> dict[str, Any]:
-        """Returns the reward shaping of the spec; {} for a scenario without any."""
+        """Returns a copy of the spec's scheme of reward shaping; {} if the spec has none."""
         return copy.deepcopy(dict(self.spec.shaping or {}))
 
     def _observe(self) -> tuple[Observation, list[float]]:
-        """Returns the observation and the values of the variables, [] if the scenario lists none."""
+        """Returns the observation and the engine's variables; [] if the scenario lists no variables."""
         state = self.engine.game.get_state()
         self._last_tic: int = state.tic
         values = [] if state.game_variables is None else state.game_variables.tolist()
@@ -145,7 +145,7 @@ class DoomEnv(
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Starts an episode: a given seed determines this one and those after it."""
+        """Starts an episode. A seed determines this episode and, until the next seed, all later ones."""
         super().reset(seed=seed)
         episode_seed = int(self.np_random.integers(2**32))
         self._engine.new_episode(episode_seed)

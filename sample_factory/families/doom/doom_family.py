@@ -66,11 +66,11 @@ class MatchSpec(NamedTuple):
 
     @property
     def rules(self) -> Mapping[str, float]:
-        """Values of the engine's variables sv_..., by name."""
+        """Returns the values of the engine's variables sv_..., by name: `settings` over MATCH_SETTINGS."""
         return {**MATCH_SETTINGS, **self.settings}
 
     def can_respawn(self, has_use: bool) -> bool:
-        """Returns whether a dead player comes back. has_use: whether it has the button USE."""
+        """Returns whether a dead player comes back. has_use: whether players have the button USE."""
         return not self.rules.get("sv_norespawn") and bool(self.rules["sv_forcerespawn"] or has_use)
 
     @property
@@ -79,7 +79,7 @@ class MatchSpec(NamedTuple):
 
     @property
     def tics(self) -> int:
-        """Length of a match in env frames."""
+        """Returns the length of a match in tics, which are env frames."""
         return round(self.minutes * TICS_PER_MINUTE)
 
     @property
@@ -100,13 +100,13 @@ class DoomSpec:
         shorter limit.
     measurements: whether the observation has the vector of `observation.MEASUREMENTS` besides the picture;
         see `measured_variables`.
-    shaping: scheme of `VariableShaping`; its rewards are added to the engine's. The engine reports the
-        variables that it names, whether or not the .cfg lists them.
-    cost: scheme of `VariableShaping`; what it adds up to in a step is the step's `info["cost"]`.
+    shaping: scheme of `VariableShaping`; its rewards are added to the engine's. The scheme may name variables
+        that the .cfg does not list.
+    cost: scheme of `VariableShaping`; the sum of its terms in a step is the step's `info["cost"]`.
     reward_healing: adds 1 to the reward of every step in which the health rose.
     objective: what an episode is judged by, reported as `true_objective`: the engine's unshaped return, the
         frags, or 1 for a match won; None: the engine's return times reward_scale.
-    match: makes it a multiplayer game, if not None.
+    match: rules of a multiplayer game; None: a game with a single player.
     goal: what a player should do, a sentence for humans.
     wad: file with the maps, in place of the one that the .cfg names; a .cfg that names none plays the maps of
         the game itself.
@@ -339,7 +339,7 @@ FEW_CORES = 8
 
 
 def doom_defaults(env_name: str) -> dict[str, Any]:
-    """Returns values of other flags that suit these envs better than the general defaults."""
+    """Returns the defaults of other flags, such as encoder, batch size and learning rate, for a Doom env."""
     return {
         "encoder_custom": "vizdoom",
         # 512 was measured on two cores (configs/DOOM.md). With more than FEW_CORES workers, the number of

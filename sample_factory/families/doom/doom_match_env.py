@@ -56,7 +56,7 @@ class DoomMatchEnv(
 
     @property
     def num_processes(self) -> int:
-        """Number of engines, one for each agent."""
+        """Returns the number of engine processes, one for each agent."""
         return self.num_agents
 
     def __init__(
@@ -89,7 +89,7 @@ class DoomMatchEnv(
     def reset(  # type: ignore[override]
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observations, Infos]:
-        """Starts a match, on fresh engines if there is a seed. Returns all agents' observations and infos."""
+        """Starts a match, with a seed in new processes. Returns all agents' observations and infos."""
         super().reset(seed=seed)
         if self._lockstep.is_running and seed is not None:
             self._lockstep.close()

@@ -36,8 +36,8 @@ START_ERRORS = (
 
 
 class BotDifficulty:
-    """Adapts the bots' level from match to match: a victory raises the level of the next bots, the last two
-    places lower it.
+    """Adapts the bots' level from match to match: if the player wins, the level of the next bots rises; if it
+    is last or last but one, the level falls.
 
     The difficulty is a percentage, the mean of the bots' levels. Beyond 100, even the weaker bots of a match
     play at the best level. A difficulty that starts at MAX is never changed.
@@ -53,7 +53,7 @@ class BotDifficulty:
 
     @staticmethod
     def definitions(max_bots: int) -> str:
-        """Returns the contents of the file that defines bots for the engine: `max_bots` of each level."""
+        """Returns the text of the engine's file that defines bots: `max_bots` bots of each level."""
         return "\n".join(
             BOT.format(name=f"BOT_{level}_{index}", level=level)
             for level in BOT_LEVELS
@@ -61,7 +61,7 @@ class BotDifficulty:
         )
 
     def draw(self, num_bots: int, rng: np.random.Generator) -> list[str]:
-        """Returns the names of the next match's bots; their levels are normal around the difficulty."""
+        """Draws the next match's bots, with levels normal around the difficulty; returns their names."""
         levels = rng.normal(self.difficulty, self.LEVEL_STD, num_bots)
         levels = np.clip(np.round(levels / 10) * 10, BOT_LEVELS[0], BOT_LEVELS[-1]).astype(int)
         return [f"BOT_{level}_{index}" for index, level in enumerate(levels.tolist())]
@@ -79,14 +79,14 @@ class BotDifficulty:
 
 
 class DoomEngine:
-    """A DoomGame and its process, which the first `new_episode` starts and `close` ends.
+    """Runs a DoomGame in an engine process, which the first `new_episode` starts and `close` ends.
 
-    The engines of one match need, each time, `prepare` with the same port, then `start` at the same time:
-    these calls wait for each other. So do their calls of `new_episode`.
+    The engines of one match all need `prepare` with the same port, then `start` at the same time, because
+    each call of `start` waits for the other engines. The same holds for `new_episode`.
 
     index: number of the engine in its match; 0 is the host.
     game: for the hot path; it has the buttons and variables of the scenario.
-    bot_difficulty: chooses the bots of the next match; its owner must `update` it after each match.
+    bot_difficulty: chooses the bots of the next match; the env must call its `update` after each match.
 
     Raises as `configured_game`.
     """
@@ -117,19 +117,19 @@ class DoomEngine:
         return self.game.get_game_variable(PLAYER_COUNT) < match.num_engines + match.num_bots
 
     def variable_places(self) -> dict[str, int]:
-        """Returns the index of each of the scenario's variables in the lists of values, by name."""
+        """Returns variable -> its index in the lists of values, such as `variable_values`."""
         return {variable.name: place for place, variable in enumerate(self._variables)}
 
     def variable_values(self) -> list[float]:
-        """Returns the current values of the variables; also after an episode's end, without a state."""
+        """Returns the game variables' current values; works also after an episode, without a state."""
         return [self.game.get_game_variable(variable) for variable in self._variables]
 
     def screen_shape(self) -> tuple[int, int]:
-        """Returns (height, width) of the pictures in the game's states."""
+        """Returns (height, width) of the engine's pictures in pixels."""
         return self.game.get_screen_height(), self.game.get_screen_width()
 
     def new_episode(self, seed: int) -> None:
-        """Begins an episode, which depends on the seed only; in a match, only on a fresh engine."""
+        """Begins an episode. It depends on the seed only; in a match, only if the process is new."""
         match = self.settings.match
         if not self._is_started:
             self._start_alone(seed)
@@ -145,10 +145,10 @@ class DoomEngine:
                 self.game.send_game_command(command)
 
     def change_level(self, settings: EngineSettings) -> bool:
-        """Takes over the skill and the map of other settings for the episodes to come. Returns False, and
-        changes nothing, if the settings differ in more than these, or a match is played.
+        """Applies the skill and the map of other settings from the next episode on. Returns False, and
+        changes nothing, if the settings differ in anything else, or in a match.
 
-        Raises ValueError for a map or skill that there is not.
+        Raises ValueError for a map or skill that does not exist.
         """
         same = self.settings._replace(doom_map=settings.doom_map, doom_skill=settings.doom_skill)
         if settings != same or settings.match is not None:
@@ -163,7 +163,7 @@ class DoomEngine:
         return True
 
     def prepare(self, seed: int, port: int | None = None, host: str = LOOPBACK) -> None:
-        """Makes the next `start` possible. Must be called before each, while no other engine is starting.
+        """Prepares the next `start`. Must be called before each `start`, while no other engine is starting.
 
         The reason: a program cannot be executed while any process has it open for writing, and a process that
         another start has just forked holds copies of our open files.
@@ -189,14 +189,14 @@ class DoomEngine:
         self.game.set_doom_config_path("/dev/null")
 
     def start(self) -> None:
-        """Starts the process; once after each `prepare`. May raise START_ERRORS."""
+        """Starts the engine process; call `prepare` before each call. May raise START_ERRORS."""
         assert self._folder is not None
         self.game.init()
         self._is_started = True
         self._pid = self._folder.engine_pid()
 
     def is_gone(self) -> bool:
-        """Returns whether the process has ended without a `close`. Called from any thread at any time."""
+        """Returns whether the process has ended without a `close`. Thread-safe."""
         pid = self._pid
         if pid is None:
             return False
@@ -211,7 +211,7 @@ class DoomEngine:
         return self._folder.last_error() if self._folder is not None else ""
 
     def halt(self) -> None:
-        """Stops the process at once. A call in another thread that waits for it usually raises then.
+        """Kills the process. A call in another thread that waits for the engine usually raises then.
 
         Killing an engine that is starting would crash this process (vizdoom 1.3): such an engine is frozen,
         and ends with this process.
@@ -231,7 +231,7 @@ class DoomEngine:
         self._is_started = False
 
     def close(self) -> None:
-        """Ends the process; a closed engine can be used again."""
+        """Ends the process; `new_episode` or `start` can start another one."""
         # The fields are reset first: if `game.close` never returns, this thread does not touch a new start.
         folder = self._folder
         port = self._port

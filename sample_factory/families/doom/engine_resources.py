@@ -70,8 +70,8 @@ rm -rf "$1"
 
 
 class EngineFolder:
-    """Makes a working directory for one engine process, outside the user's folders. Call `remove` after its
-    end. is_quiet: hides what the engine prints; its last error message is available from `last_error`."""
+    """Makes a working directory for one engine process, outside the user's folders. Call `remove` when the
+    process has ended. is_quiet: hides the engine's output; `last_error` returns its last error message."""
 
     def __init__(self, is_quiet: bool = False):
         self.path = _reaper_of_this_process().add_folder()
@@ -101,9 +101,10 @@ class EngineFolder:
 
 
 class _Reaper:
-    """A shell process that outlives this one, while there are engines, and cleans up after them.
+    """Runs a shell that outlives this process and then removes the engines' folders; it ends with the last
+    one.
 
-    Safe to use from several threads.
+    Thread-safe.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Pictures of a game, of every step or of every tic: large ones, or the pictures that the policy sees."""
+"""Pictures of a game for `render`, of every step or every tic: large ones, or those that the policy sees."""
 
 import math
 from collections.abc import Sequence
@@ -27,13 +27,13 @@ WITNESSES = (
 
 
 def render_metadata(render_mode: str | None, frameskip: int) -> dict[str, Any]:
-    """Returns the `metadata` of an env that renders a picture of every step, or of every tic."""
+    """Returns `metadata` of a Gymnasium env: render modes, and the pictures' frames per second."""
     fps = TICS_PER_SECOND if render_mode == EVERY_TIC else max(1, TICS_PER_SECOND // frameskip)
     return {"render_modes": RENDER_MODES, "render_fps": fps}
 
 
 class Film:
-    """Takes pictures of an engine's game.
+    """Collects pictures of an engine's game for `render`.
 
     render_mode: "rgb_array" keeps the latest picture only, "rgb_array_list" all since the last `render`.
     """
@@ -45,7 +45,7 @@ class Film:
         self._screens: list[np.ndarray] = []
 
     def add(self) -> None:
-        """Takes a picture of the game as it is now, if its episode has not ended."""
+        """Takes a picture of the game's current state; does nothing if the episode has ended."""
         state = self._engine.game.get_state()
         if state is None:
             return
@@ -54,7 +54,7 @@ class Film:
         self._screens.append(state.screen_buffer)
 
     def render(self) -> Picture | list[Picture] | None:
-        """Returns the latest picture, [height, width, 3]; None before the first one.
+        """Returns the latest picture, [height, width, 3] uint8; None before the first one.
 
         With render_mode "rgb_array_list": a list of the pictures since the last call.
         """
@@ -75,15 +75,15 @@ class Film:
 
 
 class Viewer:
-    """Repeats the game of an engine in a second one, with the same seeds and actions.
+    """Plays the game of an engine again in a second engine, which draws large pictures.
 
-    The policy still sees the pictures of the first engine: reduced pictures of the second one differ in
-    details, such as the numbers at the bottom. The game is the same in both, because it depends on seeds and
-    actions only. In a match of several engines, the timing of their messages decides who starts where.
+    Seeds and actions determine a game, so both games are the same. The policy still sees the pictures of the
+    first engine: reduced pictures of the second one differ in details, such as the numbers at the bottom. A
+    match of several engines cannot be repeated, because the timing of messages decides who starts where.
     """
 
     def __init__(self, played: DoomEngine, frameskip: int, render_mode: str):
-        """played: the engine whose game is repeated; it must not have started yet."""
+        """Makes the second engine. played: engine of the repeated game; must not have started yet."""
         self._played = played
         self._engine = DoomEngine(played.settings._replace(is_viewer=True))
         self._engine.bot_difficulty = played.bot_difficulty
@@ -92,16 +92,16 @@ class Viewer:
         self.film = Film(self._engine, render_mode)
 
     def follow_level(self) -> None:
-        """Takes over the skill and the map that the played engine has taken over."""
+        """Applies the skill and the map of the played engine from the next episode on."""
         self._engine.change_level(self._played.settings._replace(is_viewer=True))
 
     def new_episode(self, seed: int) -> None:
-        """Begins the episode that the played engine has begun with this seed."""
+        """Begins an episode with the seed with which the played engine has begun its current one."""
         self._engine.new_episode(seed)
         self.film.add()
 
     def step(self, buttons: list[float]) -> None:
-        """Repeats the step that the played engine has made with these button values."""
+        """Plays a step with the played engine's button values; warns once if the two games differ."""
         game = self._engine.game
         num_parts = self._frameskip if self.film.is_of_every_tic else 1
         for _ in range(num_parts):
@@ -124,18 +124,18 @@ class Viewer:
 
 
 def split_grid(num_pictures: int) -> tuple[int, int]:
-    """Returns the numbers of columns and rows of a split screen."""
+    """Returns the numbers of columns and rows of a split screen for `num_pictures` pictures."""
     num_columns = num_pictures if num_pictures <= 2 else math.ceil(math.sqrt(num_pictures))
     return num_columns, math.ceil(num_pictures / num_columns)
 
 
 def split_width(num_pictures: int) -> int:
-    """Returns the width of each picture of a split screen."""
+    """Returns the width in pixels of each picture of a split screen."""
     return WIDTH if num_pictures <= 2 else SPLIT_WIDTH // split_grid(num_pictures)[0]
 
 
 def split_screen(pictures: Sequence[Picture]) -> Picture:
-    """Returns pictures of equal size side by side, more than two in several rows, with black dividers."""
+    """Joins pictures of equal size side by side, more than two in several rows, with black dividers."""
     height, width = pictures[0].shape[:2]
     num_columns, num_rows = split_grid(len(pictures))
     shape = (num_rows * (height + DIVIDER) - DIVIDER, num_columns * (width + DIVIDER) - DIVIDER, 3)

@@ -82,7 +82,8 @@ class EngineSettings(NamedTuple):
     has_window: bool = False
 
     def in_level(self, spec: DoomSpec, flags: Mapping[str, Any]) -> "EngineSettings":
-        """Returns the settings with other values of GAME_FIELDS: those of flags, else (None) of the spec."""
+        """Returns these settings with the files, map and skill (GAME_FIELDS) of a level: the value of the
+        flag, or of the spec if the flag is None."""
         fields: dict[str, Any] = {}
         for flag, field in GAME_FIELDS.items():
             if flag in flags:
@@ -104,9 +105,9 @@ class EngineSettings(NamedTuple):
 
 
 def configured_game(settings: EngineSettings) -> vizdoom.DoomGame:
-    """Returns a game that is ready to start, apart from its seed, its folder and the arguments of a match.
+    """Returns a game that is ready to start except for its seed, its folder and the arguments of a match.
 
-    Raises ValueError for a .wad, map, skill or variable that there is not, and FileNotFoundError for a
+    Raises ValueError for a .wad, map, skill or variable that does not exist, and FileNotFoundError for a
     missing file.
     """
     game = scenario_game(settings.scenario)
@@ -199,8 +200,8 @@ def choose_map(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
 def _wad_of(
     named: str, chosen: str | None, settings: EngineSettings, flag: str
 ) -> tuple[Path | None, str | None]:
-    """Returns the result of `find_wad` for the file that a flag or spec has chosen, or else for the file that
-    the .cfg names; (None, None) if there is neither."""
+    """Searches for a .wad, see `find_wad`: the file that a flag or the spec has chosen, otherwise the file
+    that the .cfg names. Returns (None, None) if neither names a file."""
     if chosen is not None:
         return find_wad(chosen, [*settings.wad_folders, settings.scenario.parent], flag)
     path = Path(named)  # absolute, resolved from the folder of the .cfg, if it is there
@@ -208,8 +209,8 @@ def _wad_of(
 
 
 def _switch_buffers(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
-    """Switches on the further pictures that are observed, and off all others that the .cfg has switched
-    on."""
+    """Enables the further pictures that settings.buffers names (none in a viewer's or human's engine), and
+    disables all others, whatever the .cfg says."""
     observed = [f"{name}_buffer" for name in settings.buffers]
     unused = [name for name in CONTENTS if getattr(game, f"is_{name}_enabled")() and name not in observed]
     if unused:
@@ -223,7 +224,7 @@ def _switch_buffers(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
 
 
 def check_rules(env_name: str, match: MatchSpec) -> None:
-    """Raises ValueError for settings that the engine does not have: it would ignore them without a word."""
+    """Raises ValueError for names in match.settings that the engine does not know: it would ignore them."""
     program = ENGINE_PROGRAM.read_bytes() if match.settings else b""
     for name, value in match.settings.items():
         if not name.startswith("sv_") or name.encode() + b"\0" not in program:
@@ -235,7 +236,7 @@ def check_rules(env_name: str, match: MatchSpec) -> None:
 def set_match(
     game: vizdoom.DoomGame, settings: EngineSettings, engine_index: int, host: str, port: int
 ) -> None:
-    """Gives the game the arguments of a match, and its time limit.
+    """Sets the engine's command-line arguments for a match, and the time limit.
 
     engine_index: 0 hosts the match at the port, the others join it at host:port.
     """
@@ -259,8 +260,9 @@ def find_wad(
 ) -> tuple[Path, str | None]:
     """Searches for the file `name` in the given folders, then in the packages vizdoom and envpool-assets.
 
-    flag: names such a file.
-    Returns (path, map): of a replacement, the map to play instead of the one in the .cfg, otherwise None.
+    flag: the flag to name in the error message.
+    Returns (path, map). If a substitute file is used, `map` is the map to play in place of the .cfg's,
+    otherwise None.
     Raises FileNotFoundError, which lists the folders searched and says how to supply the file.
     """
     searched = [Path(folder).expanduser() for folder in folders if folder is not None]

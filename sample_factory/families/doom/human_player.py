@@ -43,17 +43,17 @@ KEYS: Mapping[str, tuple[str, Sequence[str]]] = {
 
 
 class NotPlayed(CommandFailed):
-    """Raised if the game did not begin, or has stopped answering."""
+    """Raised if a game did not begin in time, or the engine has stopped answering."""
 
 
 def play_doom(config: Config) -> None:
-    """The command: lets a human play. Raises as `run`, without KeyboardInterrupt."""
+    """Runs the command `play_doom`. Raises as `run`; ends quietly on Ctrl+C."""
     with contextlib.suppress(KeyboardInterrupt):
         run(config, resolve_family(config.env_name))
 
 
 def run(config: Config, family: EnvFamily) -> None:
-    """Plays until the window is closed, the other players of a match have left, or Ctrl+C.
+    """Lets a human play until the window is closed, the other players of a match have left, or Ctrl+C.
 
     config: result of `parse_config` with the extra section `human_game`.
     Raises ConfigError for bad input, NotPlayed, KeyboardInterrupt.
@@ -89,7 +89,7 @@ def _game_of(env: Any) -> tuple[DoomSpec, EngineSettings]:
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """Parses host:port. Raises ValueError."""
+    """Parses an address host:port. Raises ValueError for any other text."""
     host, _, port = text.rpartition(":")
     if host.split() != [host] or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise ValueError(f"{text!r} is not host:port; write it like 127.0.0.1:5029")
@@ -114,7 +114,7 @@ def play(
     has_window: bool = True,
     frameskip: int = 4,
 ) -> Iterator[dict[str, float]]:
-    """Plays episode after episode and yields the results of each.
+    """Lets a human play episode after episode; yields the results of each, see `_play_episode`.
 
     Ends when the window is closed or the other players have left.
 
@@ -144,8 +144,8 @@ def play(
 
 
 class HumanEngine:
-    """Runs an engine in real time, with a window if wanted, in a thread that makes its calls. Some calls wait
-    for the other engines of a match; with a thread the main thread still receives Ctrl+C."""
+    """Runs an engine in real time, optionally with a window. All calls on the engine are made in a second
+    thread, since some wait for the other engines of a match: the main thread still receives Ctrl+C."""
 
     def __init__(
         self,
@@ -163,9 +163,9 @@ class HumanEngine:
     def begin(self) -> None:
         """Joins the match, if there is one, and begins the first episode. Raises NotPlayed.
 
-        In a match, the host changes the map after TICS_BEFORE_MATCH tics. ViZDoom takes a map for a new one
-        if it sees a tic of it that is not above the last one that this process has played; so it has to play
-        until the change. If it was too slow for that, its first match is the next one.
+        In a match, the host changes the map after TICS_BEFORE_MATCH tics. ViZDoom detects the new map by a
+        tic number that is not above the last one that this process has played; so this engine plays until the
+        change. If it is too slow for that, its first match is the next one.
         """
         engine = self.engine
         progress = ""  # how far the human came, for the error
@@ -207,7 +207,7 @@ class HumanEngine:
         return self._endpoint is not None and self.engine.game.get_game_variable(PLAYER_COUNT) < 2
 
     def leave(self) -> None:
-        """Ends the process, whatever it is doing."""
+        """Ends the engine process, even if a call still waits for it."""
         if not self._thread.is_free_within(POLL_SECONDS):
             self.engine.halt()
         if self._thread.is_free_within(CLOSE_SECONDS):
@@ -222,7 +222,7 @@ class HumanEngine:
 
 
 def _exit_at_once() -> None:
-    """Ends this process without clean-up, which crashes while a call on an engine waits (vizdoom 1.3)."""
+    """Ends this process without clean-up, which would crash while a call on an engine waits (vizdoom 1.3)."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)

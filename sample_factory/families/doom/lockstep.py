@@ -1,4 +1,4 @@
-"""Plays the engines of one match tic by tic."""
+"""Plays the engines of one match tic by tic, each engine in a thread."""
 
 import functools
 import threading
@@ -28,9 +28,9 @@ class MatchBroken(CommandFailed):
 
 
 class EngineThread:
-    """A thread that makes the calls on one engine, one at a time: each waits for the match's other engines.
+    """Makes the calls on one engine in a thread, one at a time: each call waits for the other engines.
 
-    It uses locks because with a condition or a pool of futures a third of the time of a tic would be lost.
+    It uses locks because a condition or a pool of futures would cost a third of the time of a tic.
     """
 
     def __init__(self, engine_index: int):
@@ -44,20 +44,20 @@ class EngineThread:
         threading.Thread(target=self._run, name=f"doom_engine_{engine_index}", daemon=True).start()
 
     def begin(self, call: Callable[[], object] | None) -> None:
-        """Begins a call in the thread, which must not be busy. None ends the thread."""
+        """Begins a call in the thread, which must be free. call: None ends the thread."""
         self._call = call
         self.error = None
         self.is_busy = True
         self._wanted.release()
 
     def is_free_within(self, seconds: float) -> bool:
-        """Waits for the call in progress, if any; returns whether the thread is free."""
+        """Waits up to `seconds` for the call in progress, if any; returns whether the thread is free."""
         if self.is_busy and self._finished.acquire(timeout=max(0.0, seconds)):
             self.is_busy = False
         return not self.is_busy
 
     def finish(self) -> None:
-        """Waits for the call without a time limit. Raises its exception."""
+        """Waits for the call in progress without a time limit. Raises the exception of the call."""
         self._finished.acquire()
         self.is_busy = False
         self.check()
@@ -196,7 +196,8 @@ class Lockstep:
             self._await(self._threads[:1], ANSWER_SECONDS)
 
     def _play(self, num_tics: int, after_tic: Callable[[], None] | None) -> None:
-        """Runs in the first engine's thread, which saves a switch to the main thread in each tic."""
+        """Plays tics, see `play`, in the first engine's thread: saves a switch to the main thread in each
+        tic."""
         first = self._engines[0].game
         other_games = [engine.game for engine in self._engines[1:]]
         other_threads = self._threads[1:]

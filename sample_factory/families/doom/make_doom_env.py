@@ -23,8 +23,8 @@ def make_doom_env(
 ) -> DoomEnv | DoomMatchEnv:
     """Makes one env: a DoomMatchEnv if several agents or humans take part, otherwise a DoomEnv.
 
-    cfg: has the flags of DoomFlags and env_frameskip as attributes. Without doom_defaults the latter is None,
-        which is one tic.
+    cfg: has the flags of DoomFlags and env_frameskip as attributes. An env_frameskip of None, its value
+        without doom_defaults, is one tic.
     spec: needed for a scenario that is not in DOOM_SPECS. To register a scenario of your own, call
         `register_env("my_doom_env", functools.partial(make_doom_env, spec=DoomSpec(...)), ...)`.
     Raises ValueError for an unknown name, or for more players than a match can have.
@@ -48,7 +48,7 @@ def make_doom_env(
 
 
 def engine_settings(env_name: str, spec: DoomSpec, cfg: Any) -> EngineSettings:
-    """Returns the settings that the flags of DoomFlags give; raises ValueError for too many players."""
+    """Returns the settings of an env's engines: the spec's, overridden by flags. Raises ValueError."""
     match = spec.match
     if match is None and cfg.num_humans > 0:
         raise ValueError(
@@ -88,7 +88,7 @@ def engine_settings(env_name: str, spec: DoomSpec, cfg: Any) -> EngineSettings:
 
 
 def _with_flags(spec: DoomSpec, cfg: Any) -> DoomSpec:
-    """Returns the spec with the rewards, costs and observations of the flags in place of its own."""
+    """Returns the spec with the rewards, costs and observations that flags set replaced."""
     chosen = {
         "shaping": parse_shaping(cfg.doom_shaping),
         "cost": parse_shaping(cfg.doom_cost, "doom_cost"),
@@ -100,7 +100,7 @@ def _with_flags(spec: DoomSpec, cfg: Any) -> DoomSpec:
 
 
 def doom_spec(full_env_name: str) -> DoomSpec:
-    """Returns the spec of that name. Raises ValueError, with the names of all specs, for an unknown one."""
+    """Returns the spec of an env. Raises ValueError, with the names of all specs, for an unknown name."""
     if full_env_name not in DOOM_SPECS:
         raise ValueError(f"There is no env {full_env_name}; choose one of {', '.join(DOOM_SPECS)}")
     return DOOM_SPECS[full_env_name]

@@ -48,8 +48,8 @@ def _resize_default(screen: np.ndarray) -> np.ndarray:
 
 
 class Measurement(NamedTuple):
-    """A game variable as an entry of the vector of measurements: clip(variable * scale, low, high), or
-    `default` * scale for a variable that is not reported."""
+    """Describes an entry of the vector of measurements: clip(variable * scale, low, high) of a game variable,
+    or `default` * scale if the engine does not report the variable."""
 
     variable: str
     scale: float
@@ -75,7 +75,7 @@ NUM_MEASUREMENTS = len(MEASUREMENTS)
 def measured_variables(spec: DoomSpec) -> list[str]:
     """Returns the variables that the measurements read: those that the .cfg lists, or all if it lists none.
 
-    A .cfg that lists some leaves the others out on purpose: they keep their defaults in the vector.
+    A .cfg that lists some variables leaves out the others on purpose: these have their default in the vector.
     """
     if not spec.measurements:
         return []
@@ -110,8 +110,9 @@ def measurement_reader(variables: Mapping[str, int]) -> Callable[[Sequence[float
 class ObservationReader:
     """Makes the observations of an agent from the states of its engine.
 
-    space: {"obs": uint8 [3, height, width]} and, if the spec has them, its buffers, likewise (depth, labels
-        and all grey pictures have one plane), "measurements", float32 [23], and "variables", float32 [n].
+    space: {"obs": uint8 [3, height, width]}; in addition, if the spec has them, an entry uint8 [1 or 3,
+        height, width] for each buffer (depth, labels and grey pictures have one plane), "measurements",
+        float32 [23], and "variables", float32 [n].
     resolution: (width, height). screen_shape: (height, width) of the engine's pictures.
     places: maps the names of the engine's variables to their places in the lists of values.
     """
@@ -140,7 +141,7 @@ class ObservationReader:
         self.space = gymnasium.spaces.Dict(spaces)
 
     def read(self, state: vizdoom.GameState, values: Sequence[float]) -> Observation:
-        """Returns the observation of a state as new arrays. values: the engine's variables in that state."""
+        """Returns the observation of a state, in new arrays. values: the engine's variables in this state."""
         observation = {}
         for name, buffer in self._buffers.items():
             picture = getattr(state, buffer)

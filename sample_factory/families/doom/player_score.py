@@ -1,4 +1,4 @@
-"""Score of one player: training reward of each step, results of each episode."""
+"""Computes the score of one player: training reward of each step, results of each episode."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ def match_variables(is_deathmatch: bool) -> list[str]:
 
 def scored_variables(spec: DoomSpec) -> list[str]:
     """Returns the game variables that rewards, costs and results of a spec read. Raises ValueError for a
-    scheme of another form than `VariableShaping` describes."""
+    scheme that `VariableShaping` cannot read."""
     names = [
         *_variables_of(spec.shaping, f"{spec.name}: shaping"),
         *_variables_of(spec.cost, f"{spec.name}: cost"),
@@ -40,7 +40,7 @@ def scored_variables(spec: DoomSpec) -> list[str]:
 
 
 def _variables_of(scheme: Mapping[str, Any] | None, name: str) -> list[str]:
-    """Returns the game variables that a scheme reads. name: what an error calls the scheme."""
+    """Returns the game variables that a scheme reads. name: what to call the scheme in an error message."""
     scheme = scheme or {}
     unknown = scheme.keys() - {"delta", "selected_weapon", "first_visit"}
     if unknown:
@@ -61,7 +61,7 @@ def final_place(frags: Sequence[float], player: int) -> int:
 
 
 def leader_gap(frags: Sequence[float], player: int) -> float:
-    """Returns the leader's frags minus the player's; for a leader, minus the lead over the second."""
+    """Returns by how many frags the player is behind the leader; for the leader, minus its lead."""
     others = [count for index, count in enumerate(frags) if index != player]
     return max(others) - frags[player] if others else 0.0
 
@@ -74,9 +74,9 @@ def match_stats(
 ) -> dict[str, float]:
     """Returns the results of a match for one player, from its variables at the end and at the start.
 
-    In cooperation, these are its kills, deaths, hits and damage, and the number of players.
+    In cooperation, the results are its kills, deaths, hits and damage, and the number of players.
 
-    The difference is needed because the engine does not reset deaths, hits and damage between episodes.
+    The values at the start are needed: the engine does not reset deaths, hits and damage between episodes.
     """
     counted = COUNTS if is_deathmatch else COUNTS | KILLS
     stats = {stat: values[variables[name]] - at_start[variables[name]] for stat, name in counted.items()}
@@ -98,7 +98,7 @@ def match_stats(
 
 
 def is_match_won(stats: Mapping[str, float]) -> bool:
-    """Returns whether the player alone is at the top. stats: result of `match_stats`."""
+    """Returns whether the player alone has the most frags. stats: result of `match_stats`."""
     return stats["final_place"] == 1 and stats["leader_gap"] < 0
 
 
@@ -133,7 +133,7 @@ class VariableShaping:
         self._num_readings = 0  # of the weapon now in hand, in a row
 
     def step(self, values: Sequence[float]) -> float:
-        """Takes the next values, and returns the reward for the change since the last ones.
+        """Returns a step's shaping reward. values: the engine's variables after the step.
 
         `values` is kept until the next step: pass a new list each time.
         """
@@ -160,7 +160,7 @@ class VariableShaping:
         return reward
 
     def _visit(self, values: Sequence[float]) -> float:
-        """Returns the reward for the square that the player is in."""
+        """Returns the bonus if the player is in a map square that it has not visited before, else 0."""
         square = tuple(int(values[place] // CELL) for place in self._position)
         if square in self._visited:
             return 0.0
@@ -171,10 +171,10 @@ class VariableShaping:
 class PlayerScore:
     """Computes rewards, costs and results of one player from the engine's rewards and variables.
 
-    costs: the part of the info of the last step that has its cost; empty without DoomSpec.cost.
-    variables: maps the names of the engine's variables, those of `scored_variables` among them, to their
-        places in the lists of values.
-    Raises ValueError if the objective is the result of a match and there is none.
+    costs: entries for the info of the last step, {COST: cost}; empty if the spec has no cost.
+    variables: maps the names of the engine's variables, including all `scored_variables`, to their places in
+        the lists of values.
+    Raises ValueError if the objective is the result of a deathmatch and the spec has none.
     """
 
     def __init__(self, spec: DoomSpec, variables: Mapping[str, int]):
@@ -193,9 +193,10 @@ class PlayerScore:
         self.costs: dict[str, float] = {}
 
     def set_scheme(self, scheme: Mapping[str, Any]) -> None:
-        """Replaces the shaping scheme from the next episode on, or at once if this one had no step yet.
+        """Replaces the shaping scheme from the next episode on, or at once before the first step of an
+        episode.
 
-        scheme: reads only variables that the spec's own reads too.
+        scheme: may read only variables that the spec's scheme reads too.
         """
         self._scheme = scheme
         if self._is_fresh:
@@ -213,7 +214,7 @@ class PlayerScore:
         self._is_fresh = True
 
     def step(self, engine_reward: float, values: Sequence[float]) -> float:
-        """Adds a step that did not end the episode; returns its training reward."""
+        """Scores a step that did not end the episode; returns its training reward."""
         self._is_fresh = False
         self._engine_return += engine_reward
         reward = engine_reward
@@ -227,9 +228,9 @@ class PlayerScore:
         return reward * self._spec.reward_scale
 
     def end(self, engine_reward: float, values: Sequence[float]) -> tuple[float, dict[str, Any]]:
-        """Ends the episode; returns the training reward, without shaping, and the info of its last step.
+        """Ends the episode; returns the training reward (without shaping) and the info of its last step.
 
-        values: those at the end; read for costs and for a match only.
+        values: the engine's variables at the end; read for costs and for a match only.
         """
         self._engine_return += engine_reward
         info: dict[str, Any] = {} if self._costs is None else {COST: self._costs.step(values)}

@@ -15,8 +15,7 @@ EXAMPLE = "HITCOUNT=200 DAMAGE_TAKEN=-10 HEALTH=1/-0.5"
 
 
 def parse_shaping(weights: Sequence[str], flag: str = "doom_shaping") -> dict[str, Any] | None:
-    """Returns the scheme that --doom_shaping or --doom_cost describes; {} for "none", None if the flag is
-    left out.
+    """Parses --doom_shaping or --doom_cost; returns a scheme, {} for "none", or None if the flag is left out.
 
     weights: NAME=GAIN/LOSS, the rewards, or costs, for each unit by which a variable rises and by which it
         falls; with NAME=GAIN, LOSS is -GAIN. flag: for messages. Raises ConfigError for any other form.
@@ -39,7 +38,7 @@ def parse_shaping(weights: Sequence[str], flag: str = "doom_shaping") -> dict[st
 
 
 def _scheme(overrides: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-    """Returns the default scheme with some weights replaced; overrides: (gain, loss) by variable."""
+    """Returns the default scheme with some weights replaced. overrides: variable -> (gain, loss)."""
     weights = {
         "FRAGCOUNT": (1.0, -1.5),
         "DEATHCOUNT": (-0.75, 0.75),

@@ -25,10 +25,10 @@ UDMF_TYPE = re.compile(r"\btype\s*=\s*(\d+)", re.IGNORECASE)
 
 
 class Starts(NamedTuple):
-    """How many starting points a map has.
+    """Counts the starting points of a map.
 
-    players: for single-player and cooperative games. has_first: whether one of these is player 1's.
-    deathmatch: for deathmatches, in which any player can use any of them.
+    players: number for single-player and cooperative games. has_first: whether player 1 has a start.
+    deathmatch: number for deathmatches, in which any player can use any start.
     """
 
     players: int
@@ -37,7 +37,7 @@ class Starts(NamedTuple):
 
 
 class _Lump(NamedTuple):
-    """A part of a .wad file. name: in upper case. offset, size: where it lies in the file, bytes."""
+    """Describes an entry of a .wad file. name: in upper case. offset, size: of its data, bytes."""
 
     name: str
     offset: int
@@ -45,8 +45,8 @@ class _Lump(NamedTuple):
 
 
 def map_names(path: Path) -> list[str]:
-    """Returns the names of the maps in a .wad file, or in a zip file for ZDoom, in upper case. Raises
-    ValueError for a file of another format, one that is cut off, and one without maps."""
+    """Returns the names, in upper case, of the maps in a .wad file or a ZDoom zip file. Raises ValueError for
+    a file of another format, a truncated file, and a file without maps."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             files = [Path(name.upper()) for name in archive.namelist()]
@@ -61,7 +61,7 @@ def map_names(path: Path) -> list[str]:
 
 
 def count_starts(path: Path, map_name: str) -> Starts | None:
-    """Counts the starts of a map that is in `map_names`; None for a zip file, whose maps are not read."""
+    """Counts the starts of a map, one of `map_names`; None for a zip file, whose maps are not read."""
     if zipfile.is_zipfile(path):
         return None
     lumps = _lumps(path)
@@ -90,8 +90,8 @@ def count_starts(path: Path, map_name: str) -> Starts | None:
 def check_starts(path: Path, map_name: str, match: MatchSpec | None, env_name: str) -> None:
     """Raises ValueError for a map without the starts that the game needs.
 
-    ViZDoom 1.3.2 crashes without a start of the right kind; in cooperation, players that have none of their
-    own start inside others.
+    ViZDoom 1.3.2 crashes without a start of the right kind; in cooperation, players without a start each
+    begin inside other players.
     """
     starts = count_starts(path, map_name)
     if starts is None:

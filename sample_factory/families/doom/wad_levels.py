@@ -16,10 +16,10 @@ WITH_MAP = re.compile(r"(.+\.wad):(\w+)", re.IGNORECASE)
 
 
 def wad_levels(cfg: Any) -> Mapping[str, Mapping[str, Any]]:
-    """Returns the values of the flags for each map that --doom_levels lists, by level. A level is called like
-    its file, followed by the map if the file has several, after the folder if two files have the same name.
+    """Returns level -> values of flags for each map that --doom_levels lists. A level's name is the file's,
+    followed by the map if the file has several, and after the folder if two files have the same name.
 
-    Raises ConfigError for a file or a map that there is not, and for two levels of one name.
+    Raises ConfigError for a file or a map that does not exist, and for two levels of one name.
     """
     return _levels(tuple(cfg.doom_levels), cfg.doom_scenarios_dir)
 

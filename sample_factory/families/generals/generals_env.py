@@ -42,10 +42,10 @@ FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 
 class LeanGame(Game):  # type: ignore[misc]
-    """A game that makes observations of the package only where a bot needs them: they take long."""
+    """Plays a game without the package's observations, which are slow; only bots need them."""
 
     def agent_observation(self, agent: str) -> None:
-        """Returns nothing: `step` calls it for both players, and the env observes by itself."""
+        """Does nothing: `step` calls it for both players, but GeneralsEnv makes the observations."""
 
 
 class GeneralsEnv(pettingzoo.ParallelEnv, ScriptedPlayers, NamesActions, LimitsEpisodes):  # type: ignore[misc]
@@ -61,7 +61,7 @@ class GeneralsEnv(pettingzoo.ParallelEnv, ScriptedPlayers, NamesActions, LimitsE
     def __init__(
         self, side: int, factory: GridFactory, time_limit: int, with_memory: bool, render_mode: str | None
     ):
-        """side: height and width of the observation; smaller maps are padded with mountains.
+        """Makes a duel. side: height and width of the observation; smaller maps are padded with mountains.
 
         factory: generates the maps. time_limit: number of turns after which a game is drawn.
         """
@@ -164,8 +164,8 @@ class GeneralsEnv(pettingzoo.ParallelEnv, ScriptedPlayers, NamesActions, LimitsE
 
 
 def _assets(game: Game, stats: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the infos by player, with `assets`: land, army and castles, each as (player's, enemy's), seen
-    or not."""
+    """Returns the info of each player, with `assets`: land, army and castles, each as (player's, enemy's),
+    whether or not the player can see them."""
     channels = game.channels
     castles = channels.cities | channels.generals
     red, blue = (
@@ -189,13 +189,13 @@ def assets_potential(observation: Any, info: Info) -> float:
 
 
 class AgainstBot(gym.Env[Any, int], HoldsEnv, ScriptedPlayers):
-    """One side of a duel as an env, in which a bot plays the other side. The sides are drawn for each
+    """Turns a duel into a single-agent env, in which a bot plays the other side. The sides are drawn for each
     game."""
 
     metadata = GeneralsEnv.metadata
 
     def __init__(self, duel: pettingzoo.ParallelEnv, bot: str):
-        """duel: a GeneralsEnv, possibly in wrappers. bot: a name in BOTS."""
+        """Wraps a duel. duel: a GeneralsEnv, possibly in wrappers. bot: a name in BOTS."""
         self.env = duel
         self._game: GeneralsEnv = duel.unwrapped
         self._bot = bot
@@ -232,7 +232,7 @@ class AgainstBot(gym.Env[Any, int], HoldsEnv, ScriptedPlayers):
 
 
 def draw_game(game: Game) -> Picture:
-    """Returns the whole map without fog, [height, width, 3] uint8.
+    """Draws the whole map without fog; returns [height, width, 3] uint8.
 
     A gold ring marks a general, a white square a city; below are the turn, and each player's land and army.
     """

@@ -73,7 +73,7 @@ class GeneralsFlags:
 def make_generals_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> Any:
-    """Makes a PettingZoo ParallelEnv, or a Gymnasium env with --generals_opponent.
+    """Makes a PettingZoo ParallelEnv; with --generals_opponent, a Gymnasium env of one agent.
 
     Raises ConfigError for flags that do not fit the name.
     """
@@ -107,7 +107,7 @@ def make_generals_env(
 
 
 def generals_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns values of other flags that suit Generals."""
+    """Returns the defaults of other flags, such as the encoder, for Generals."""
     return {
         "encoder_custom": "map",
         "use_rnn": False,  # the memory planes hold what has been seen

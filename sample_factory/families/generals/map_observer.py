@@ -52,7 +52,7 @@ MEMORY_TURNS = 50  # after which the plane time_since_seen is 1
 
 
 class Move(NamedTuple):
-    """An action of the package: armies move from (row, column) to the next field in a direction.
+    """Describes an action of the package: armies move from (row, column) to the next field in a direction.
 
     is_pass, is_split: 0 or 1; a split moves half of the armies, otherwise one army stays.
     """
@@ -89,7 +89,7 @@ def to_action(move: "np.ndarray | Move", side: int) -> int:
 
 
 class MapObserver:
-    """Observes a game for one player, and remembers what the player has seen.
+    """Makes the observations of one player, and remembers what the player has seen.
 
     with_memory: adds MEMORY_PLANES to VISIBLE_PLANES.
     """
@@ -102,7 +102,7 @@ class MapObserver:
         self.reset()
 
     def reset(self) -> None:
-        """Forgets the last game."""
+        """Clears the memory, for a new game."""
         self._memory = np.zeros((NUM_FIELD_MEMORIES, self._side, self._side), np.float32)
         self._enemy_land = 1
         self._enemy_army = 1
@@ -111,7 +111,7 @@ class MapObserver:
         """Returns planes, [num_planes, side, side] float32, and the action mask, [num_actions] int8.
 
         A field with at least two armies can be left in each direction that leads neither into a mountain nor
-        off the map. Passing is always allowed. last_move: the player's own. Call it once a turn.
+        off the map. Passing is always allowed. Call it once a turn. last_move: the last move of `player`.
         """
         side = self._side
         planes = np.zeros((self.num_planes, side, side), np.float32)
@@ -143,7 +143,7 @@ def _draw_visible(
     time_limit: int,
     planes: np.ndarray,
 ) -> tuple[int, int]:
-    """Draws VISIBLE_PLANES. Returns the enemy's land and army, which the site shows to both players.
+    """Draws VISIBLE_PLANES. Returns the enemy's land and army, which generals.io shows to both players.
 
     armies: [height, width] int. own, enemy, generals, cities, mountains: [height, width] bool.
     """
@@ -183,14 +183,14 @@ def _draw_visible(
 
 @compiled
 def _log_ratio(own: int, enemy: int) -> float:
-    """Returns the logarithm to base 2 of a ratio, at least -3 and at most 3. A count of 0 counts as 1."""
+    """Returns log2(own / enemy), clipped to -3 to 3. A count of 0 counts as 1."""
     ratio = math.log2(max(own, 1) / max(enemy, 1))
     return min(max(ratio, -3.0), 3.0)
 
 
 @compiled
 def _mark_allowed(armies: np.ndarray, own: np.ndarray, mountains: np.ndarray, mask: np.ndarray) -> None:
-    """Sets the moves that are allowed to 1. mask: [direction, is_split, side, side], zeros."""
+    """Sets the entries of allowed moves in `mask` to 1. mask: [direction, is_split, side, side], zeros."""
     height, width = armies.shape
     for row in range(height):
         for column in range(width):
@@ -215,9 +215,10 @@ def _remember(
     enemy_land_gain: int,
     enemy_army_gain: int,
 ) -> None:
-    """Updates the memory by the visible planes, and draws MEMORY_PLANES.
+    """Updates the memory from the visible planes, and draws MEMORY_PLANES into `planes`.
 
-    memory: [NUM_FIELD_MEMORIES, side, side]: the first MEMORY_PLANES, but turns in place of the last of them.
+    memory: [NUM_FIELD_MEMORIES, side, side]: the first MEMORY_PLANES; in the last, the turn of the last
+        sight.
     is_pass to direction: the player's last move.
     """
     side = planes.shape[1]
