@@ -262,7 +262,7 @@ def find_spec(full_env_name: str) -> EnvSpec:
 
 
 def _check_mujoco(full_env_name: str, spec: EnvSpec) -> None:
-    """After an AssertionError of an env: raises ConfigError if MuJoCo's version can be the reason."""
+    """Raises ConfigError if MuJoCo's version can be the reason why an env has raised AssertionError."""
     if str(spec.entry_point).startswith("gymnasium_robotics"):
         mujoco = importlib.metadata.version("mujoco")
         if tuple(map(int, mujoco.split(".")[:2])) > LAST_MUJOCO:

@@ -53,7 +53,7 @@ STARTING = {
 
 
 class ProcessRun:
-    """In the parent: owns the child processes of a run: starts them, runs the main loop, stops them."""
+    """In the parent: owns the child processes of a run. Starts them, runs the main loop, stops them."""
 
     def __init__(
         self,

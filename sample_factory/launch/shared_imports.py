@@ -32,8 +32,7 @@ def shared_imports(config: Config) -> AbstractContextManager[None]:
 
 
 def _import_modules() -> None:
-    """In a thread, while the main thread waits for the env's trial: imports torch and the workers'
-    modules."""
+    """Imports torch and the workers' modules in a thread, while the main thread waits for the env's trial."""
     with contextlib.suppress(Exception):  # SerialRun imports them again, which raises it in the main thread
         for module in MODULES:
             importlib.import_module(module)

@@ -59,7 +59,7 @@ def why_done(config: Config) -> str | None:
 
 
 def log_resumed(config: Config) -> None:
-    """For a resumed experiment, logs its progress, the flags that have changed, and flags without effect."""
+    """Logs the progress of a resumed experiment, the flags that have changed, and flags without effect."""
     if config.resumed is None:
         return
     name = config.run.experiment

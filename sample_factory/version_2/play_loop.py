@@ -129,7 +129,7 @@ def create_actor_critic(
 
 
 def get_rnn_size(cfg: Any) -> int:
-    """Returns the width of the recurrent state of the flags' built-in network; 0 without a memory."""
+    """Returns the width of a recurrent state of the built-in network for these flags; 0 without a memory."""
     flags = config_of_values(cfg).model
     return state_size(flags, has_critic=not flags.critic_only_keys)
 

@@ -212,7 +212,7 @@ def run_rl(cfg: Any) -> int:
 
 
 class Played(int):
-    """The result of `enjoy`: the exit code 0, which can be read as version 2's tuple (status, reward)."""
+    """Result of `enjoy`: an exit code of 0, which can also be unpacked as version 2's (status, reward)."""
 
     reward: float  # mean of all episodes
 

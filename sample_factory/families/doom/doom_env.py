@@ -98,7 +98,7 @@ class DoomAgent:
 class DoomEnv(
     gymnasium.Env[Any, Any], RewardShaping, OwnsProcess, NamesActions, LimitsEpisodes, ChangesLevel
 ):
-    """One agent in a scenario, or in a match against bots. Spaces: see DoomAgent.
+    """Plays one agent in a scenario, or in a match against bots. Spaces: see DoomAgent.
 
     The engine's process starts at the first reset. Its exceptions are not caught; after one, close the env
     and make another one. The agent's death (in a match: unless it can respawn) and the end of the level are
@@ -106,7 +106,7 @@ class DoomEnv(
     end of an episode: `step` returns the previous one again.
 
     resolution: (width, height) of the observation.
-    render_mode: any makes a second engine draw the same game at 640x480; see Viewer.
+    render_mode: any mode makes a second engine draw the same game at 640x480; see Viewer.
     Raises ValueError for a match of several engines, each of which would wait for the others.
     """
 

@@ -99,7 +99,8 @@ class DoomMatchEnv(
     def step(  # type: ignore[override]
         self, actions: Sequence[Any]
     ) -> tuple[Observations, list[float], list[bool], list[bool], Infos]:
-        """Plays `frameskip` tics. Returns five lists with an entry per agent."""
+        """Plays `frameskip` tics. Returns observations, rewards, terminated, truncated and infos, each a list
+        with an entry per agent."""
         buttons = [agent.button_values(action) for agent, action in zip(self.agents, actions, strict=True)]
         after_tic = self._take_pictures if self.render_mode == EVERY_TIC else None
         is_over = self._lockstep.play(buttons, self._frameskip, after_tic)
