@@ -129,20 +129,11 @@ ZEROS = np.zeros(2, np.float32)
     [
         # Spaces.
         (lambda: right(space=spaces.Text(5)), "observation 'obs' is a Text space; supported are Box, Disc"),
-        (
-            lambda: right(space=spaces.Dict({"g": spaces.Graph(TWO, None)})),
-            "observation 'g' is a Graph space",
-        ),
-        (
-            lambda: right(actions=spaces.Dict({"a": spaces.Text(2)})),
-            "action space .* is not supported; use Discrete",
-        ),
+        (lambda: right(space=spaces.Dict({"g": spaces.Graph(TWO, None)})), "observation 'g' is a Graph"),
+        (lambda: right(actions=spaces.Dict({"a": spaces.Text(2)})), "action space .* use Discrete"),
         (lambda: None, "make_env returned NoneType; it should return a gymnasium.Env"),
         # reset.
-        (
-            lambda: ResetWithoutSeed(ZEROS),
-            "ResetWithoutSeed.reset has no parameter `seed`; it should be reset",
-        ),
+        (lambda: ResetWithoutSeed(ZEROS), "ResetWithoutSeed.reset has no parameter `seed`"),
         (lambda: gym.wrappers.TimeLimit(ResetWithoutSeed(ZEROS), 9), "ResetWithoutSeed.reset has no paramet"),
         (lambda: OldReset(ZEROS), "reset returned the observation alone; it should return two values"),
         # step.
@@ -152,26 +143,12 @@ ZEROS = np.zeros(2, np.float32)
         (lambda: right(terminated=None), "step returned None for terminated; it should be True or False"),
         (lambda: right(truncated="no"), "step returned 'no' for truncated; it should be True or False"),
         (lambda: right(reward=None), "step returned None for the reward; it should be a number"),
-        (lambda: right(reward="much"), "step returned 'much' for the reward; it should be a number"),
         (lambda: right(reward=ZEROS), r"an array of shape \(2,\) for the reward; it should be a number"),
         (lambda: right(reward=np.nan), "step returned the reward nan; it should be a finite number"),
         # Observations.
-        (
-            lambda: Env({"a": ZEROS}, A_DICT),
-            "the observation is a dict with the keys a; its space says a dict with the keys a, b",
-        ),
-        (
-            lambda: Env({"a": ZEROS, "b": ZEROS, "c": 1}, A_DICT),
-            "the observation is a dict with the keys a, b, c; its space says a dict with the keys a, b",
-        ),
-        (
-            lambda: Env({"a": ZEROS, "B": ZEROS}, A_DICT),
-            "the observation is a dict with the keys a, B; its space says a dict with the keys a, b",
-        ),
-        (
-            lambda: Env({0: ZEROS, 2: ZEROS}, spaces.Dict({0: TWO, 1: TWO})),
-            "the observation is a dict with the keys 0, 2; its space says a dict with the keys 0, 1",
-        ),
+        (lambda: Env({"a": ZEROS}, A_DICT), "dict with the keys a; its space says .* keys a, b"),
+        (lambda: Env({"a": ZEROS, "b": ZEROS, "c": 1}, A_DICT), "the keys a, b, c; its space says .* a, b"),
+        (lambda: Env({0: ZEROS, 2: ZEROS}, spaces.Dict({0: TWO, 1: TWO})), "keys 0, 2; its space .* 0, 1"),
         (lambda: Env(ZEROS, A_DICT), r"an array of shape \(2,\); its space says a dict with the keys a, b"),
         (lambda: Env((ZEROS,), spaces.Tuple([TWO, TWO])), "a tuple of 1; its space says a tuple of 2"),
         (
@@ -187,50 +164,33 @@ ZEROS = np.zeros(2, np.float32)
         (lambda: Env(np.full(2, np.nan)), "observation 'obs' has the value nan; it should be finite"),
         (
             lambda: Env(4, spaces.Discrete(4)),
-            r"observation 'obs' is 4, which is not in its space Discrete\(4\)",
+            r"observation 'obs' is 4, which is not in its space Discrete\(4",
         ),
-        (lambda: Env(-1, spaces.Discrete(4)), "observation 'obs' is -1, which is not in its space"),
         (
             lambda: Env(np.array([0, 3]), spaces.MultiDiscrete([2, 3])),
-            "'obs' is an array of shape .2,., which",
+            r"'obs' is an array of shape \(2,\), w",
         ),
-        (
-            lambda: Env({"a": np.array([0, 3], np.int32)}, spaces.Dict({"a": Indices([2, 3])})),
-            "observation 'a' has the index 3; its space allows 0 to 2",
-        ),
-        (lambda: Env(None), r"observation 'obs' has shape \(\), but its observation space says"),
+        (lambda: Env({"a": np.int32([0, 3])}, spaces.Dict({"a": Indices([2, 3])})), "index 3; .* 0 to 2"),
         # Action masks.
-        (
-            lambda: masked([1, 1, 1], 3),
-            "'action_mask' has 3 numbers; it should have 2, one for each choice of",
-        ),
+        (lambda: masked([1, 1, 1], 3), "'action_mask' has 3 numbers; it should have 2, one for each choice"),
         (lambda: masked([0, 0]), "'action_mask' is all 0; it should allow at least one action"),
         (
             lambda: masked([1, 1, 0, 0, 0], 5, spaces.MultiDiscrete([2, 3])),
-            "'action_mask' is all 0 for choice 1 of the action",
+            "all 0 for choice 1 of the action",
         ),
         # Several agents.
-        (
-            lambda: Pair(terminated=False),
-            "returned False for the terminated; it should be a list with an ent",
-        ),
+        (lambda: Pair(terminated=False), "returned False for the terminated; it should be a list"),
         (lambda: Pair(info=None), "returned None for the infos; it should be a list with an entry for each"),
         (lambda: Pair(info=[{}, None]), "step returned None for the info; it should be a dict"),
         (lambda: Pair(terminated=[False, None]), "step returned None for terminated; it should be True or"),
         (
             lambda: ShortStep(),
-            "step returned 4 values, .* each should be a list with an entry per agent.* it should return 5: ",
+            "step returned 4 values, .* a list with an entry per agent.* should return 5: ",
         ),
         (lambda: OneInfo(), "for the infos; it should be a list with an entry for each of the 2 agents"),
-        (
-            lambda: Pair(reward=[0.0]),
-            "returned a list of 1 for the rewards; it should be a list with an entry for each of the 2",
-        ),
+        (lambda: Pair(reward=[0.0]), "a list of 1 for the rewards; it should be .* for each of the 2"),
         (lambda: Pair([ZEROS, np.zeros(3)]), r"agent 1: observation 'obs' has shape \(3,\)"),
-        (
-            lambda: Pair([ZEROS]),
-            "a list of 1 for the observations; it should be a list with an entry for each of the 2",
-        ),
+        (lambda: Pair([ZEROS]), "a list of 1 for the observations; it should be .* for each of the 2"),
     ],
 )
 def test_a_fault_is_one_line_with_the_env_the_value_and_what_it_should_be(make, message):
@@ -274,7 +234,7 @@ def test_one_line_refuses_an_env_that_raises_whatever_class_of_exception():
 
 
 class Forks(Raises):
-    """Forks its process in the first step."""
+    """Forks its process in the first step; the copy comes back later than the last step of the trial."""
 
     def __init__(self):
         super().__init__("")
@@ -283,7 +243,10 @@ class Forks(Raises):
     def step(self, action):
         if not self.has_forked:
             self.has_forked = True
-            os.fork()
+            if os.fork() == 0:
+                busy_until = time.monotonic() + 0.2
+                while time.monotonic() < busy_until:
+                    pass
         return super().step(action)
 
 
