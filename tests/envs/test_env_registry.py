@@ -153,30 +153,6 @@ def test_gymnasium_s_make_with_its_arguments_makes_the_env():
         assert made.spec.id == "CartPole-v1" and made.render_mode == "rgb_array"
 
 
-def test_strings_are_resolved_when_the_family_is_used():
-    register_env("late_", "no_such_module:make", extra="late")
-    with pytest.raises(
-        ImportError, match=r"needs a package that is not installed.*pip install -e .\.\[late\]"
-    ):
-        resolve_family("late_x")
-
-
-def test_a_package_that_is_installed_but_cannot_be_loaded_is_not_called_missing(tmp_path, monkeypatch):
-    (tmp_path / "late_package.py").write_text("raise ImportError('libx.so: cannot open shared object file')")
-    monkeypatch.syspath_prepend(tmp_path)
-    register_env("late_", "late_package:make")
-    with pytest.raises(ImportError, match="needs a package that cannot be loaded .libx.so: cannot open"):
-        resolve_family("late_x")
-
-
-def test_a_registration_that_names_what_does_not_exist_is_bad_input():
-    register_env("late_", "pathlib:make_env")
-    with pytest.raises(
-        ConfigError, match="the registration of env 'late_x' is wrong: pathlib has no attribute make_env"
-    ):
-        resolve_family("late_x")
-
-
 def test_defaults_may_depend_on_the_env():
     register_env("toy_", lambda name: None, Flags, lambda name: {"size": len(name)})
     assert resolve_family("toy_12345").defaults == {"size": 9}
@@ -233,6 +209,22 @@ def test_v1s_lists_and_untyped_flags_become_flags(tmp_path):
     argv = ["--env=toy_a", f"--train_dir={tmp_path}", "--toy_sizes", "4", "5", "6"]
     cfg = parse_config(argv, resolve_family).namespace()
     assert cfg.toy_sizes == [4, 5, 6] and cfg.toy_text is None
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "message"),
+    [
+        ("no_such_module:make", ImportError, r"package that is not installed.*pip install -e .\.\[late\]"),
+        ("late_package:make", ImportError, "needs a package that cannot be loaded .libx.so: cannot open"),
+        ("pathlib:make_env", ConfigError, "registration of env 'late_x' is wrong: pathlib has no attribute"),
+    ],
+)
+def test_a_registered_string_is_resolved_when_it_is_used(path, error, message, tmp_path, monkeypatch):
+    (tmp_path / "late_package.py").write_text("raise ImportError('libx.so: cannot open shared object file')")
+    monkeypatch.syspath_prepend(tmp_path)
+    register_env("late_", path, extra="late")
+    with pytest.raises(error, match=message):
+        resolve_family("late_x")
 
 
 def test_an_env_of_a_script_is_to_be_trained_and_watched_from_that_script(tmp_path, capsys):

@@ -111,29 +111,21 @@ def test_arguments_of_a_gymnasium_env_are_added_to_its_env_kwargs():
 
 
 @pytest.mark.parametrize(
-    ("env", "level", "message"),
+    ("env", "levels", "message"),
     [
         ("maze_a", "width=x", "level width=x: --width: 'x' is not an integer"),
         ("maze_a", "width=10", "level width=10: --width=10: must be at most 9"),
         ("maze_a", "breadth=1", "no parameter, breadth; it has width, is_dark, height, depth"),
-        (
-            "maze_a",
-            "cave_b",
-            "cave_b is no level of maze_a; use FLAG=VALUE, or an env that begins with maze_",
-        ),
+        ("maze_a", "cave_b", "no level of maze_a; use FLAG=VALUE, or an env that begins with maze_"),
         ("room", "tiny", "tiny is no level of room; use one of small, large, FLAG=VALUE"),
         ("room", "size=1" + "0" * 80, "is no name of a level"),
+        ("room", "name=/a/b name=/c/b.map", "two levels are called name=b"),
     ],
 )
-def test_what_is_no_level_is_refused_with_what_would_be_one(env, level, message):
+def test_what_is_no_level_is_refused_with_what_would_be_one(env, levels, message):
     with pytest.raises(ConfigError) as refused:
-        levels_of(env, "--levels", level)
+        levels_of(env, "--levels", *levels.split())
     assert message in str(refused.value)
-
-
-def test_two_levels_of_one_name_are_refused():
-    with pytest.raises(ConfigError, match="two levels are called name=b"):
-        levels_of("room", "--levels", "name=/a/b", "name=/c/b.map")
 
 
 def probed(*levels):

@@ -270,7 +270,6 @@ def contestants(saved_contestants):
         (["--opponent_policy_index=4"], "--policy_index may be 0 or 1"),
         (["--opponent_checkpoint=best"], "latest, milestone:7, milestone:12"),
         (["--opponent_checkpoint=lates"], "checkpoint lates"),
-        (["--checkpoint=milestone:5", "--opponent_policy_index=1"], "latest, milestone:7, milestone:12"),
         (["--opponent_checkpoint=milestone:new"], "latest, milestone:7, milestone:12"),
         (["--opponent_checkpoint=milestone:7", "--opponent_policy_index=1"], "checkpoint_p1 has latest"),
         (["--policy_index", "0", "1"], "--policy_index has 2 values"),

@@ -138,11 +138,7 @@ def test_indices_get_a_table_of_limited_size():
 @pytest.mark.parametrize(
     ("space", "typed", "message"),
     [
-        (
-            GRID,
-            {"encoder_subtype": "convnet_atari"},
-            r"subtype=convnet_atari: .*36x36.*obs uint8 \[7, ",
-        ),
+        (GRID, {"encoder_subtype": "convnet_atari"}, r"subtype=convnet_atari: .*36x36.*obs uint8 \[7, "),
         (
             S.Box(0, 1, (3, 3), np.uint8),
             {"encoder_type": "conv", "encoder_subtype": "auto"},

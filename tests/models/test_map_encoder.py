@@ -1,5 +1,7 @@
 """The encoder of maps, which computes the logits of actions that belong to fields."""
 
+from dataclasses import replace
+
 import gymnasium.spaces as S
 import numpy as np
 import pytest
@@ -71,12 +73,7 @@ def test_the_value_loss_does_not_move_the_logits_themselves():
         (FLAGS, S.Dict(obs=spaces()["obs"]), NUM_ACTIONS, "needs an observation action_mask"),
         (FLAGS, spaces(other=S.Box(-1, 1, (2,), np.float32)), NUM_ACTIONS, "encodes one observation"),
         (ModelFlags(encoder_custom="map", use_rnn=True), spaces(), NUM_ACTIONS, "--use_rnn=False"),
-        (
-            ModelFlags(encoder_custom="map", use_rnn=False, decoder_mlp_layers=(8,)),
-            spaces(),
-            NUM_ACTIONS,
-            "--decoder_mlp_layers",
-        ),
+        (replace(FLAGS, decoder_mlp_layers=(8,)), spaces(), NUM_ACTIONS, "--decoder_mlp_layers"),
     ],
 )
 def test_what_does_not_fit_is_refused(flags, observation_space, num_actions, message):

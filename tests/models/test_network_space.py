@@ -7,7 +7,7 @@ from torch import nn
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.actor_critic import ActorCritic, NetworkOutput
 from sample_factory.models.network_checks import check_network
-from sample_factory.models.network_registry import NetworkError, register_actor_critic, register_encoder
+from sample_factory.models.network_registry import register_actor_critic, register_encoder
 from sample_factory.models.towers import make_actor_critic
 from sample_factory.spaces.network_space import NetworkSpace
 
@@ -94,14 +94,3 @@ def test_bounds_move_with_the_channels():
     low[..., 2] = -1
     space = NetworkSpace(gym.spaces.Dict(obs=gym.spaces.Box(low, np.ones_like(low))))["obs"]
     assert space.shape == SHAPES["last"] and (space.low[2] == -1).all() and not space.low[:2].any()
-
-
-def test_a_lazy_layer_is_refused_by_the_name_of_its_encoder():
-    def make(flags, observation_space):
-        module = nn.Sequential(nn.Flatten(), nn.LazyLinear(8))
-        module.out_size = 8
-        return module
-
-    register_encoder("sleepy", make)
-    with pytest.raises(NetworkError, match=r"encoder sleepy: 1.weight has no size yet"):
-        make_actor_critic(ModelFlags(encoder_custom="sleepy"), SPACE, ACTIONS)

@@ -172,13 +172,6 @@ def test_buffers_of_different_kinds_never_touch_each_other():
         assert np.array_equal(rows, [written[b, key][t] for b, t in zip(*picked)])
 
 
-def test_lists_of_spaces_have_an_entry_for_each_agent():
-    env = MixedCounting()
-    env.action_spaces = env.action_spaces[:2]
-    with pytest.raises(ValueError, match="MixedCounting has 2 action_spaces for 3 agents"):
-        adapt(env)
-
-
 def test_agents_may_differ_in_one_of_their_two_spaces_only():
     env = MixedCounting()
     env.observation_spaces, env.observation_space = None, VECTOR

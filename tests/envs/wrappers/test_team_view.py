@@ -142,16 +142,17 @@ def test_the_state_of_a_pettingzoo_env_is_seen_by_all_agents():
 
 
 @pytest.mark.parametrize(
-    "own_env", [CountingEnv(), SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 3), InTeams(range(5))]
+    ("own_env", "error", "message"),
+    [
+        (CountingEnv(), ConfigError, "play together"),
+        (SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 3), ConfigError, "play together"),
+        (InTeams(range(5)), ConfigError, "play together"),
+        (InTeams((0, 1)), EnvContractError, "teams"),
+    ],
 )
-def test_agents_that_play_alone_are_refused(own_env):
-    with pytest.raises(ConfigError, match="play together"):
+def test_agents_that_play_alone_and_teams_of_a_wrong_number_are_refused(own_env, error, message):
+    with pytest.raises(error, match=message):
         viewed(own_env)
-
-
-def test_teams_of_a_wrong_number_of_agents_are_refused():
-    with pytest.raises(EnvContractError, match="teams"):
-        viewed(InTeams((0, 1)))
 
 
 @pytest.mark.parametrize("space", [None, spaces.Discrete(5)])

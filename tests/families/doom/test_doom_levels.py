@@ -228,22 +228,18 @@ def test_doom_levels_have_names_of_their_own_and_may_be_at_home(tmp_path, monkey
 
 
 @pytest.mark.parametrize(
-    ("item", "message"),
+    ("item", "levels", "message"),
     [
-        ("basik.wad", "basik.wad was not found"),
-        ("basic.wad:map09", "has no map map09; it has map01"),
-        ("no*.wad", "there is no .wad file"),
-        (__file__, "is no .wad file"),
+        ("basic.wad", ("doom_skill=1",), "both list levels; add one of them without a value"),
+        ("basik.wad", (), "basik.wad was not found"),
+        ("basic.wad:map09", (), "has no map map09; it has map01"),
+        ("no*.wad", (), "there is no .wad file"),
+        (__file__, (), "is no .wad file"),
     ],
 )
-def test_a_doom_level_that_there_is_not_is_refused(item, message):
+def test_doom_levels_that_there_are_not_or_beside_levels_are_refused(item, levels, message):
     with pytest.raises(ConfigError, match=message):
-        levels_of(item)
-
-
-def test_doom_levels_and_levels_exclude_each_other():
-    with pytest.raises(ConfigError, match="both list levels; add one of them without a value"):
-        levels_of("basic.wad", levels=("doom_skill=1",))
+        levels_of(item, levels=levels)
 
 
 def test_a_running_game_plays_the_skills_of_levels_in_turn_without_a_new_engine():

@@ -85,12 +85,6 @@ def test_each_square_of_the_map_is_paid_for_once_except_the_first():
     assert [shaping.step([float(x), float(y)]) for x, y in path] == [0, 0, 0.5, 0.5, 0, 0, 0.5]
 
 
-def test_a_part_of_a_scheme_that_does_not_exist_is_refused():
-    spec = DoomSpec("my_env", "basic.cfg", flat(4), shaping={"HEALTH": {"gain": 1.0, "loss": 0.0}})
-    with pytest.raises(ValueError, match="delta, selected_weapon and first_visit, not HEALTH"):
-        scored_variables(spec)
-
-
 def test_a_weight_of_the_flag_is_that_of_a_rise_and_with_the_other_sign_of_a_fall_unless_both_are_given():
     assert parse_shaping(("HITCOUNT=200", "DAMAGE_TAKEN=-1e1", "HEALTH=1/-0.5", "AMMO2=5/0")) == {
         "delta": {
@@ -104,30 +98,26 @@ def test_a_weight_of_the_flag_is_that_of_a_rise_and_with_the_other_sign_of_a_fal
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("flags", "message"),
     [
-        "HITCOUNT",
-        "HITCOUNT=",
-        "HITCOUNT=2/",
-        "=2",
-        "HIT=two",
-        "HIT=nan",
-        "HIT=1e99",
-        "HIT=1/inf",
-        "HIT=1,AMMO2=5",
-        "H=1/2/3",
+        ({"doom_shaping": ("HEALTH=1", "HEALTH=2")}, "^--doom_shaping names HEALTH twice"),
+        ({"doom_cost": ("HEALTH",)}, "^--doom_cost: HEALTH is not .* like --doom_cost HITCOUNT=200 "),
     ],
 )
+def test_weights_that_cannot_be_are_refused_by_their_flag(flags, message):
+    with pytest.raises(ConfigError, match=message):
+        DoomFlags(**flags)
+
+
+BAD_WEIGHTS = "HITCOUNT HITCOUNT= HITCOUNT=2/ =2 HIT=two HIT=nan HIT=1e99 HIT=1/inf HIT=1,AMMO2=5 H=1/2/3"
+
+
+@pytest.mark.parametrize("text", BAD_WEIGHTS.split())
 def test_a_weight_of_another_form_is_refused_with_an_example(text):
     with pytest.raises(
         ConfigError, match=f"^--doom_shaping: {text} is not .* like --doom_shaping HITCOUNT=200 "
     ):
         DoomFlags(doom_shaping=("HEALTH=1", text))
-
-
-def test_a_variable_has_one_weight():
-    with pytest.raises(ConfigError, match="^--doom_shaping names HEALTH twice"):
-        DoomFlags(doom_shaping=("HEALTH=1", "HEALTH=2"))
 
 
 def test_costs_are_changes_of_variables_from_the_first_step_to_the_last_and_no_rewards():
@@ -140,10 +130,3 @@ def test_costs_are_changes_of_variables_from_the_first_step_to_the_last_and_no_r
         assert score.step(0.5, [70.0]) == 0.5 and score.costs == {"cost": 30.0}
         assert score.step(0.5, [95.0]) == 0.5 and score.costs == {"cost": 0.0}
         assert score.end(0.0, [0.0]) == (0.0, {"cost": 95.0})
-
-
-def test_errors_of_costs_name_their_flag():
-    with pytest.raises(ConfigError, match="^--doom_cost: HEALTH is not .* like --doom_cost HITCOUNT=200 "):
-        DoomFlags(doom_cost=("HEALTH",))
-    with pytest.raises(ValueError, match="my_env: cost has the parts delta, .*, not health"):
-        scored_variables(DoomSpec("my_env", "basic.cfg", flat(4), cost={"health": 1.0}))

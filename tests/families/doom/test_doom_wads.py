@@ -37,11 +37,6 @@ def test_the_users_folder_comes_first(tmp_path):
     assert find_wad("battle.wad", [tmp_path])[0].name == "D3_battle.wad"
 
 
-def test_a_missing_map_is_an_error_that_names_the_flag():
-    with pytest.raises(FileNotFoundError, match="two_colors_easy.wad.*--doom_scenarios_dir"):
-        find_wad("two_colors_easy.wad")
-
-
 def test_a_replacement_of_a_map_is_logged_once(caplog):
     game_configuration.warn_once.cache_clear()
     with caplog.at_level(logging.WARNING, "sample_factory"):
