@@ -11,7 +11,6 @@ import pytest
 
 from sample_factory.__main__ import command
 from sample_factory.config.command import PLAYS
-from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs import env_registry
 from sample_factory.envs.abilities import PlaysInTeams
@@ -214,21 +213,10 @@ def test_the_frameskip_of_evaluations_holds_and_actions_are_repeated_instead(reg
     assert seen[-1] == 1 and made[-1].cards == [[3, 1], [3, 1]]
 
 
-def test_copies_of_an_env_are_no_teams(choosing, play):
-    choosing("cards", 3)
-    choosing("cards", 1, policy=1)
-    register_env("alone", lambda full_env_name: gym.vector.SyncVectorEnv([Undrawable] * 2))
-    with pytest.raises(ConfigError, match="--env=alone is a VectorEnv; its 2 agents are copies"):
-        play("--opponent_policy_index=1", "--env=alone")
-    with pytest.raises(ConfigError, match="--env=gym_CartPole-v1 has 1 agent;"):
-        play("--opponent_policy_index=1", "--env=gym_CartPole-v1")
-    with pytest.raises(ConfigError, match="--vector_env_copies=2 has no effect in match"):
-        play("--opponent_policy_index=1", "--env=gym_CartPole-v1", "--vector_env_copies=2")
-
-
 def register_faulty():
     """Registers envs, most of which cannot be played as a match."""
     register_env("cards_bots", lambda full_env_name: CardsWithBots())
+    register_env("alone", lambda full_env_name: gym.vector.SyncVectorEnv([Undrawable] * 2))
     register("cards_one", num_agents=1)
     register("cards_three", num_agents=3)
     register("cards_nan", bonuses=[0.0, float("nan")])
@@ -275,6 +263,8 @@ def contestants(saved_contestants):
         (["--policy_index", "0", "1"], "--policy_index has 2 values"),
         (["--opponent_experiment=elsewhere"], "--env"),
         (["--opponent_policy_index=1", "--env=cards_one"], "--env=cards_one has 1 agent"),
+        (["--opponent_policy_index=1", "--env=alone"], "its 2 agents are copies"),
+        (["--env=gym_CartPole-v1", "--vector_env_copies=2"], "--vector_env_copies=2 has no effect"),
         (["--opponent_policy_index=1", "--env=cards_three"], "--env=cards_three has 3 agents"),
         (["--opponent_policy_index=1", "--env=cards_one_against_three"], "the teams (0, 0, 0, 1)"),
         (["--opponent_policy_index=1", "--env=uneven"], "do not end together"),

@@ -101,13 +101,12 @@ def test_copies_of_an_env_whose_module_is_named(tmp_path, monkeypatch):
     assert make("gym_registers_cart:Cart-v0", NUM_COPIES).num_envs == NUM_COPIES
 
 
-def test_copies_with_a_frameskip_are_refused():
-    with pytest.raises(ValueError, match="--vector_env_copies=1"):
-        make("gym_CartPole-v1", NUM_COPIES, frameskip=4)
+SLIPPERY = {"env_kwargs": '{"is_sliperry": false}'}
 
 
 @pytest.mark.parametrize("copies", [1, NUM_COPIES])
 def test_arguments_by_flag_reach_the_env(copies):
+    assert make("gym_CartPole-v1", copies, env_kwargs='{"render_mode": null}')
     env = make("gym_FrozenLake-v1", copies, env_kwargs='{"is_slippery": false, "max_episode_steps": 2}')
     single = env if copies == 1 else env.envs[0]
     assert all(len(outcomes) == 1 for outcomes in single.unwrapped.P[0].values())
@@ -131,15 +130,22 @@ def test_the_known_limit_of_episodes_is_the_one_at_which_they_end(name, copies, 
 
 
 @pytest.mark.parametrize(
-    ("env", "copies", "message"),
+    ("env", "copies", "flags", "message"),
     [
-        ("FrozenLake-v1", 1, "no argument 'is_sliperry'; did you mean is_slippery?"),
-        ("CartPole-v1", NUM_COPIES, "no argument 'is_sliperry'; it has max_episode_steps, sutton_barto"),
+        ("CartPole-v1", NUM_COPIES, {"frameskip": 4}, "--vector_env_copies=1"),
+        ("CartPole-v1", 1, {"env_kwargs": '{"render_mode": "human"}'}, "leave out render_mode"),
+        ("FrozenLake-v1", 1, SLIPPERY, "no argument 'is_sliperry'; did you mean is_slippery?"),
+        (
+            "CartPole-v1",
+            NUM_COPIES,
+            SLIPPERY,
+            "no argument 'is_sliperry'; it has max_episode_steps, sutton_barto",
+        ),
     ],
 )
-def test_the_error_for_an_argument_that_an_env_does_not_have_names_those_it_has(env, copies, message):
+def test_arguments_that_an_env_does_not_have_or_training_sets_are_refused(env, copies, flags, message):
     with pytest.raises(ConfigError, match=message):
-        make(f"gym_{env}", copies, env_kwargs='{"is_sliperry": false}')
+        make(f"gym_{env}", copies, **flags)
 
 
 @pytest.mark.parametrize("name", ["gym_FrozenLake-v1", "gym_CartPole-v1"])  # has its own vector env
@@ -213,12 +219,6 @@ def test_copies_are_single_envs_where_the_env_s_own_vector_env_lets_them_stand_s
     countdown = "tests.envs.adapters.countdown:Countdown"
     monkeypatch.setitem(gym.registry, "Jax-v0", EnvSpec("Jax-v0", countdown, vector_entry_point=waiting))
     assert isinstance(make("gym_Jax-v0", NUM_COPIES), gym.vector.SyncVectorEnv)
-
-
-def test_an_argument_render_mode_that_is_null_is_what_training_does_anyway():
-    assert make("gym_CartPole-v1", 1, env_kwargs='{"render_mode": null}').render_mode is None
-    with pytest.raises(ConfigError, match="leave out render_mode"):
-        make("gym_CartPole-v1", 1, env_kwargs='{"render_mode": "human"}')
 
 
 def test_an_env_without_the_parameter_render_mode_can_be_made(monkeypatch):
