@@ -87,12 +87,6 @@ def test_no_flag_accepts_nan_infinity_or_absurd_numbers(tmp_path, kind, value):
     assert name in str(refused.value) and "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(("name", "value"), [("num_policies", 0), ("seed", -1), ("video_frames", -2)])
-def test_a_number_below_its_range_is_refused(tmp_path, name, value):
-    with pytest.raises(ConfigError, match=f"^--{name}={value}: must be (above|at least)"):
-        parse(tmp_path, f"--{name}={value}")
-
-
 def test_every_number_has_its_range():
     for name, value in BELOW_ITS_RANGE:
         section, _, kind = FLAGS[name]
@@ -102,6 +96,7 @@ def test_every_number_has_its_range():
 
 
 WRONG_VALUES = """
+num_policies=0 seed=-1 video_frames=-2 doom_scenarios_dir=none
 gamma=1.01 learning_rate=3 default_niceness=20 num_workers=1_000_000 batch_size=3.2e10 seed=4294967296
 lr_adaptive_min=0.1 num_workers=2.5 num_workers=0x10 reward_scale=-inf reward_scale=1e39 save_best_metric=
 video_name= num_envs_per_worker=3 batch_size=16 figures_file=. figures_file=missing/figures.jsonl
@@ -119,12 +114,6 @@ def test_a_wrong_value_is_refused_in_one_line_with_the_name_of_its_flag(tmp_path
     assert len(str(refused.value)) < 500 + len(flag) and str(refused.value).isprintable()
 
 
-def test_the_folder_of_doom_maps_must_exist(tmp_path):
-    with pytest.raises(ConfigError, match="--doom_scenarios_dir=none: there is no such folder"):
-        parse(tmp_path, "--env=doom_basic", "--doom_scenarios_dir=none")
-    assert parse(tmp_path, "--env=doom_basic", f"--doom_scenarios_dir={tmp_path}")
-
-
 def test_a_default_may_be_infinite_but_a_typed_value_may_not():
     @dataclasses.dataclass(frozen=True)
     class Own:
@@ -136,24 +125,20 @@ def test_a_default_may_be_infinite_but_a_typed_value_may_not():
         build_config(sections, [Layer("command line", {"limit": -float("inf")})], {})
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../a", "/a", "a\\b", "a\nb", "a" * 300])
-def test_an_experiment_is_a_plain_folder_name(tmp_path, name):
-    with pytest.raises(ConfigError, match="plain folder name|File name too long"):
-        parse(tmp_path, f"--experiment={name}")
-    with pytest.raises(ConfigError, match="plain folder name|File name too long"):
-        parse(tmp_path, f"--experiment={name}", command=PLAYS)
+NO_FOLDERS = [
+    *(("experiment", name) for name in ("", ".", "..", "a/b", "../a", "/a", "a\\b", "a\nb", "a" * 300)),
+    *(("experiments_root", root) for root in ("/elsewhere", "..", "a/../..", "a\nb")),
+    *(("train_dir", folder) for folder in ("", "~nobody-of-this-name/x")),
+]
 
 
-@pytest.mark.parametrize("root", ["/elsewhere", "..", "a/../..", "a\nb"])
-def test_experiments_root_stays_within_train_dir(tmp_path, root):
-    with pytest.raises(ConfigError, match="--experiments_root=.* within --train_dir"):
-        parse(tmp_path, f"--experiments_root={root}")
-
-
-@pytest.mark.parametrize("folder", ["", "~nobody-of-this-name/x"])
-def test_train_dir_must_be_a_folder(tmp_path, folder):
-    with pytest.raises(ConfigError, match="--train_dir="):
-        parse(tmp_path, f"--train_dir={folder}")
+@pytest.mark.parametrize(("name", "value"), NO_FOLDERS)
+@pytest.mark.parametrize("command", [TRAIN, PLAYS])
+def test_a_place_of_the_experiment_that_is_no_folder_within_train_dir_is_refused(
+    tmp_path, name, value, command
+):
+    with pytest.raises(ConfigError, match=f"^--{name}=|File name too long"):
+        parse(tmp_path, f"--{name}={value}", command=command)
 
 
 @pytest.mark.parametrize(
@@ -186,15 +171,6 @@ def test_a_bad_file_of_flags_is_named_with_the_key(tmp_path, text, message):
     file = write(tmp_path, text)
     with pytest.raises(ConfigError, match=message):
         parse_config([f"--train_dir={tmp_path}", ENV, f"--cfg={file}"], resolve_family)
-
-
-@pytest.mark.parametrize(
-    ("file", "message"), [("none.json", "No such file"), (".", "Is a directory"), ("", "--cfg is empty")]
-)
-def test_a_file_of_flags_must_be_a_file(tmp_path, monkeypatch, file, message):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=message):
-        parse(tmp_path, f"--cfg={file}")
 
 
 @pytest.mark.parametrize(
@@ -258,12 +234,10 @@ def test_a_cfg_json_that_cannot_be_written_is_logged_without_an_exception(tmp_pa
         ([ENV, "--env_kwargs={'a': 1}"], "is not JSON"),
         ([ENV, "--env_kwargs=[1]"], "should give each argument a name"),
         (["--env=jelly_pong"], "Names begin with one of"),
-        (["--env="], "--env is missing"),
         (["--env"], "--env: expected one argument"),
-        ([ENV, "--gamma"], "--gamma: expected one argument"),
-        ([ENV, "--gamma=2"], "at most 1"),
-        ([ENV, "--gama=0.9"], "did you mean --gamma"),
         ([ENV, "--cfg=none.json"], "cannot read none.json"),
+        ([ENV, "--cfg=."], "Is a directory"),
+        ([ENV, "--cfg="], "--cfg is empty"),
         ([ENV, "--experiment=.."], "plain folder name"),
         ([ENV, *SMALL, "--inline_samplers=3"], "--num_workers=2"),
         ([ENV, "--encoder_custom=json:Encoder"], "json has no attribute Encoder"),

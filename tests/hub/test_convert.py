@@ -27,6 +27,7 @@ from sample_factory.population.pbt import Member, Population, tuned_hyperparamet
 from sample_factory.spaces.observations import observation_layout
 
 TOLERANCE = 1e-4
+OLD_FILE = "checkpoint_p0/checkpoint_000000001_2.pth"
 OLD_SETTINGS = '{"hidden_size": 8, "encoder_subtype": "x", "env": "doom_basic"}'
 
 Box = gym.spaces.Box
@@ -232,72 +233,49 @@ def test_steps_become_frames_where_frames_were_not_counted(old, tmp_path):
     assert path.name.endswith(f"_{frames}.pth")
 
 
-def test_a_network_with_a_layer_that_is_not_here_is_refused_by_its_name(old, tmp_path):
-    folder = old("v2_mujoco_hopper")
-    (path,) = folder.glob("checkpoint_p0/checkpoint_*.pth")
-    state = torch.load(path, weights_only=False)
-    state["model"]["encoder.attention.weight"] = torch.zeros(2, 2)
-    torch.save(state, path)
-    with pytest.raises(ConfigError, match="encoder.attention.weight"):
+GONE = object()
+NO_WEIGHTS = r"\.pth is damaged or no checkpoint: its `model` should be a dict"
+NOT_OLD = r"normaliser returns_normalizer\.running_var is not in the old"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "weights", "message"),
+    [
+        ("v1_mujoco_hopper", {"encoder_custom": "my_encoder"}, {}, "--encoder_custom=my_encoder"),
+        ("v1_mujoco_hopper", {"encoder_type": GONE}, {}, "incomplete: it has no encoder_type"),
+        ("v1_mujoco_hopper", {"encoder_extra_fc_layers": GONE}, {}, "it has no encoder_extra_fc_layers"),
+        ("v1_doom_resnet", {"nonlinearity": GONE}, {}, "it has no nonlinearity"),
+        ("v2_mujoco_hopper", {"encoder_conv_architecture": GONE}, {}, "it has no encoder_conv_architecture"),
+        ("v2_mujoco_hopper", {}, {"encoder.attention.weight": torch.zeros(2)}, "encoder.attention.weight"),
+        ("v2_mujoco_hopper", {}, {"returns_normalizer.running_var": GONE}, NOT_OLD),
+        ("v2_mujoco_hopper", {}, {"encoder.weight": 1.0}, NO_WEIGHTS),
+        ("v2_mujoco_hopper", {}, torch.ones(3), NO_WEIGHTS),
+        ("v2_mujoco_hopper", {}, [torch.ones(3)], NO_WEIGHTS),
+    ],
+)
+def test_what_is_missing_or_has_no_counterpart_is_refused_by_its_name(
+    old, tmp_path, name, settings, weights, message
+):
+    """weights: changes of the weights by name, or what stands in their place."""
+
+    def changed(values, changes):
+        return {key: value for key, value in {**values, **changes}.items() if value is not GONE}
+
+    folder = old(name)
+    [file] = [path for path in folder.glob("c*.json") if not path.is_symlink()]
+    file.write_text(json.dumps(changed(json.loads(file.read_text()), settings)))
+    for path in folder.glob("checkpoint_p0/*.pth"):
+        state = torch.load(path, weights_only=False)
+        state["model"] = changed(state["model"], weights) if isinstance(weights, dict) else weights
+        torch.save(state, path)
+    with pytest.raises(ConfigError, match=message):
         convert_to(tmp_path, folder)
     assert not (tmp_path / "new").exists() and not list(tmp_path.glob(".*"))
 
 
 def test_other_spaces_are_refused_by_the_layer(old, tmp_path):
     with pytest.raises(ConfigError, match="shape .* would fit: the "):
-        convert_to(
-            tmp_path,
-            old("v2_mujoco_hopper"),
-            spaces=OwnSpaces(vector(12), Box(-1, 1, (3,), np.float32)),
-        )
-
-
-def test_the_part_of_a_normaliser_that_is_missing_is_named(old, tmp_path):
-    folder = old("v2_mujoco_hopper")
-    for file in folder.glob("checkpoint_p0/*.pth"):
-        state = torch.load(file, weights_only=False)
-        del state["model"]["returns_normalizer.running_var"]
-        torch.save(state, file)
-    with pytest.raises(ConfigError, match=r"normaliser returns_normalizer\.running_var is not in the old"):
-        convert_to(tmp_path, folder)
-
-
-def test_settings_without_a_counterpart_are_refused_by_the_flag(old, tmp_path):
-    folder = old("v1_mujoco_hopper")
-    settings = folder / "cfg.json"
-    values = json.loads(settings.read_text())
-    settings.write_text(json.dumps({**values, "encoder_custom": "my_encoder"}))
-    with pytest.raises(ConfigError, match="--encoder_custom=my_encoder"):
-        convert_to(tmp_path, folder)
-
-
-@pytest.mark.parametrize(
-    ("name", "key"),
-    [
-        ("v1_mujoco_hopper", "encoder_type"),
-        ("v1_mujoco_hopper", "encoder_extra_fc_layers"),
-        ("v1_doom_resnet", "nonlinearity"),
-        ("v2_mujoco_hopper", "encoder_conv_architecture"),
-    ],
-)
-def test_settings_that_lack_what_the_network_depends_on_are_refused_by_the_name(old, tmp_path, name, key):
-    folder = old(name)
-    [settings] = [path for path in folder.glob("c*.json") if not path.is_symlink()]
-    values = json.loads(settings.read_text())
-    del values[key]
-    settings.write_text(json.dumps(values))
-    with pytest.raises(ConfigError, match=f"{settings.name} is incomplete: it has no {key}"):
-        convert_to(tmp_path, folder)
-    assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.parametrize("model", [torch.ones(3), [torch.ones(3)], {"encoder.weight": 1.0}])
-def test_weights_that_are_no_tensors_by_name_are_refused_by_the_file(old, tmp_path, model):
-    folder = old("v2_mujoco_hopper")
-    for path in folder.glob("checkpoint_p0/*.pth"):
-        torch.save({**torch.load(path, weights_only=False), "model": model}, path)
-    with pytest.raises(ConfigError, match=r"\.pth is damaged or no checkpoint: its `model` should be a dict"):
-        convert_to(tmp_path, folder)
+        convert_to(tmp_path, old("v2_mujoco_hopper"), spaces=SPACES["v2_mujoco_lstm"])
 
 
 def test_a_folder_that_cannot_be_written_is_named(old, tmp_path):
@@ -351,16 +329,10 @@ def test_code_in_a_checkpoint_runs_only_if_it_is_allowed(tmp_path, capsys):
         ({}, "there is no cfg.json or config.json in it"),
         ({"cfg.json": "{}"}, "there is no hidden_size or rnn_size"),
         ({"cfg.json": '{"hidden_size": 8, "inline_samplers": 0}'}, "is of this version"),
+        ({"cfg.json": OLD_SETTINGS}, "has no checkpoints"),
         (
-            {"cfg.json": OLD_SETTINGS},
-            "has no checkpoints",
-        ),
-        (
-            {
-                "cfg.json": OLD_SETTINGS,
-                "checkpoint_p0/checkpoint_000000001_2.pth": "no checkpoint",
-            },
-            "checkpoint_000000001_2.pth: it is damaged or no checkpoint",
+            {"cfg.json": OLD_SETTINGS, OLD_FILE: "no checkpoint"},
+            f"{OLD_FILE}: it is damaged or no checkpoint",
         ),
     ],
 )

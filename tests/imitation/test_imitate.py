@@ -236,29 +236,23 @@ FIRST_CARD = {"card": np.eye(NUM_CARDS, dtype=np.float32)[0]}
 ALL_ALLOWED = {"action_mask": np.ones(NUM_CARDS, np.int8)}
 
 
-def test_games_of_another_env_are_refused(run, save):
-    space = gym.spaces.Dict({"card": Follow.observation_space["card"]})
-    with pytest.raises(
-        ConfigError, match=r"it has card \(4,\) float32 -> Discrete\(4\); it should have action_mask .*, card"
-    ):
-        run(save(FIRST_CARD, space, 1))
+CARD_ONLY = gym.spaces.Dict(card=Follow.observation_space["card"])
+FREE = {**FIRST_CARD, **ALL_ALLOWED}
+FORBIDDEN = {**FIRST_CARD, "action_mask": np.int8(FIRST_CARD["card"] == 0)}
 
 
-def test_games_with_other_actions_are_refused(run, save):
-    observations = {**FIRST_CARD, **ALL_ALLOWED}
-    with pytest.raises(ConfigError, match=r"it has .* -> Discrete\(9\); it should have .* -> Discrete\(4\)"):
-        run(save(observations, Follow.observation_space, 1, gym.spaces.Discrete(9)))
-
-
-def test_actions_outside_of_the_space_are_refused(run, save):
-    with pytest.raises(ConfigError, match="less than .4,.; there are 4 to 4"):
-        run(save({**FIRST_CARD, **ALL_ALLOWED}, Follow.observation_space, NUM_CARDS))
-
-
-def test_forbidden_actions_are_refused(run, save):
-    forbids = {"action_mask": np.int8(FIRST_CARD["card"] == 0)}
-    with pytest.raises(ConfigError, match="forbidden by its action mask"):
-        run(save({**FIRST_CARD, **forbids}, Follow.observation_space, 0))
+@pytest.mark.parametrize(
+    ("observations", "space", "action", "actions", "message"),
+    [
+        (FIRST_CARD, CARD_ONLY, 1, None, r"it has card \(4,\) float32 -> .*; it should have action_mask"),
+        (FREE, None, 1, gym.spaces.Discrete(9), r"-> Discrete\(9\); it should have .* -> Discrete\(4\)"),
+        (FREE, None, NUM_CARDS, None, "less than .4,.; there are 4 to 4"),
+        (FORBIDDEN, None, 0, None, "forbidden by its action mask"),
+    ],
+)
+def test_games_that_do_not_fit_the_env_are_refused(run, save, observations, space, action, actions, message):
+    with pytest.raises(ConfigError, match=message):
+        run(save(observations, space or Follow.observation_space, action, actions))
 
 
 OPEN = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
@@ -288,15 +282,8 @@ def test_bounds_that_one_side_leaves_open_fit(save):
 @pytest.mark.parametrize("part", ["card", "actions", "rewards"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_number_that_is_not_finite_is_refused_with_its_place(part, value):
-    ends = np.zeros(3, bool)
     good, broken = (
-        Episode(
-            {"card": np.zeros((4, NUM_CARDS), np.float32)},
-            np.zeros((3, 1), np.float32),
-            np.zeros(3),
-            ends,
-            ends,
-        )
+        Episode({"card": np.zeros((4, 1))}, np.zeros((3, 1)), np.zeros(3), *np.zeros((2, 3), bool))
         for _ in range(2)
     )
     {**broken.observations, "actions": broken.actions, "rewards": broken.rewards}[part][-1] = value

@@ -106,40 +106,49 @@ def test_a_preset_is_refused_before_anything_starts_only_if_it_was_typed():
 
 
 def test_evaluation_during_training_is_refused_where_one_policy_cannot_play_all_agents():
-    kinds = AgentKinds((*info(SPACE).kinds.spaces, *info(S.Box(-1, 1, (3,))).kinds.spaces), (0, 1))
     plan = make_plan(config("--eval_every_env_steps=100", "--num_envs_per_worker=2"), CountingEnv())
     with pytest.raises(ConfigError, match="--eval_every_env_steps"):
-        plan_evaluation(plan._replace(sampling=plan.sampling._replace(info=EnvInfo(kinds, 1))))
+        plan_evaluation(plan._replace(sampling=plan.sampling._replace(info=EnvInfo(TWO_KINDS, 1))))
     assert plan_evaluation(make_plan(config("--num_envs_per_worker=2"), CountingEnv())) is None
 
 
+def players(*teams, are_copies=False):
+    kinds = AgentKinds.one(observation_layout(SPACE).space, S.Discrete(2), len(teams))
+    return EnvInfo(kinds, 1, teams=teams, are_copies=are_copies)
+
+
+TWO_KINDS = AgentKinds((*info(SPACE).kinds.spaces, *info(S.Box(-1, 1, (3,))).kinds.spaces), (0, 1))
+PAST, SHARED, NORMALIZED = "--selfplay_past_share=0.5", "--shared_reward=0.5", "--normalize_input_keys"
+
+
 @pytest.mark.parametrize(
-    ("teams", "are_copies", "message"),
+    ("flags", "env", "message"),
     [
-        ((0,), False, "gym_CartPole-v1 has one: past selves"),
-        ((0,), True, "gym_CartPole-v1 has one: past selves"),
-        ((0, 1, 2), True, "gym_CartPole-v1 has one in each copy: past selves"),
-        ((0, 0, 1, 1), True, "agents in 2 copies, one would learn.*--vector_env_copies=1"),
-        ((0, 0), True, None),
-        ((0, 1), False, None),
-        ((0, 0), False, None),
+        (PAST, players(0), "gym_CartPole-v1 has one: past selves"),
+        (PAST, players(0, are_copies=True), "gym_CartPole-v1 has one: past selves"),
+        (PAST, players(0, 1, 2, are_copies=True), "has one in each copy: past selves"),
+        (PAST, players(0, 0, 1, 1, are_copies=True), "2 copies, one would learn.*--vector_env_copies=1"),
+        (SHARED, players(0), f"{SHARED} needs"),
+        (SHARED, players(0, 1), f"{SHARED} needs"),
+        ("--num_policies=1", EnvInfo(TWO_KINDS, 1), "--num_policies=1: .* 2 kinds .* use 2 or 4"),
+        ("--num_policies=3", EnvInfo(TWO_KINDS, 1), "--num_policies=3: .* 2 kinds .* use 2 or 4"),
+        (f"{NORMALIZED} grid place", info(SPACE), f"{NORMALIZED}: place"),
+        (f"{NORMALIZED} pixels", info(SPACE), "pixels.*grid, place, table"),
     ],
 )
-def test_past_selves_play_only_where_all_agents_of_an_env_meet(teams, are_copies, message):
-    kinds = AgentKinds.one(observation_layout(SPACE).space, S.Discrete(2), len(teams))
-    env = EnvInfo(kinds, 1, teams=teams, are_copies=are_copies)
-    check_env(config(), env)
-    expected = contextlib.nullcontext() if message is None else pytest.raises(ConfigError, match=message)
-    with expected:
-        check_env(config("--selfplay_past_share=0.5"), env)
+def test_flags_that_do_not_fit_the_agents_or_observations_are_refused(flags, env, message):
+    with pytest.raises(ConfigError, match=message):
+        check_env(config(*flags.split()), env)
 
 
-@pytest.mark.parametrize(("teams", "is_alone"), [((0,), True), ((0, 1), True), ((0, 0), False)])
-def test_a_reward_is_shared_only_where_an_agent_has_a_team_mate(teams, is_alone):
-    kinds = AgentKinds.one(observation_layout(SPACE).space, S.Discrete(2), len(teams))
-    refused = pytest.raises(ConfigError, match="--shared_reward=0.5 needs") if is_alone else None
-    with refused or contextlib.nullcontext():
-        check_env(config("--shared_reward=0.5"), EnvInfo(kinds, 1, teams=teams))
+def test_flags_that_fit_the_agents_and_observations_are_not_refused():
+    meeting = players(0, 0, are_copies=True), players(0, 1), players(0, 0)
+    for env in (players(0), players(0, 1, 2, are_copies=True), *meeting):
+        check_env(config(), env)
+    for env in meeting:
+        check_env(config(PAST), env)
+    check_env(config(SHARED), players(0, 0))
+    check_env(config(NORMALIZED, "grid", "table"), info(SPACE))
 
 
 def test_alternation_with_sizes_that_never_fit_is_refused_with_a_size_that_does():
@@ -151,21 +160,6 @@ def test_alternation_with_sizes_that_never_fit_is_refused_with_a_size_that_does(
         with refused:
             check_alternation(own, topology)
     assert topology.rollouts_per_iteration == 2
-
-
-@pytest.mark.parametrize("num_policies", [1, 3])
-def test_every_kind_needs_policies_of_its_own(num_policies):
-    kinds = AgentKinds((*info(SPACE).kinds.spaces, *info(S.Box(-1, 1, (3,))).kinds.spaces), (0, 1))
-    with pytest.raises(ConfigError, match=f"--num_policies={num_policies}: .* 2 kinds .* use 2 or 4"):
-        check_env(config(f"--num_policies={num_policies}"), EnvInfo(kinds, 1))
-
-
-def test_an_index_cannot_be_normalised():
-    check_env(config("--normalize_input_keys", "grid", "table"), info(SPACE))
-    with pytest.raises(ConfigError, match="--normalize_input_keys: place"):
-        check_env(config("--normalize_input_keys", "grid", "place"), info(SPACE))
-    with pytest.raises(ConfigError, match="pixels.*grid, place, table"):
-        check_env(config("--normalize_input_keys", "pixels"), info(SPACE))
 
 
 @pytest.mark.parametrize(

@@ -40,10 +40,15 @@ def test_each_number_has_a_row_with_policy_tag_frames_and_seconds(experiment):
     assert wide["0_aux/avg_reward"].tolist() == [2.0, 3.0]
 
 
-def test_tags_select_rows_and_an_unknown_one_is_an_error_with_the_nearest(experiment):
+def test_tags_select_rows_and_what_cannot_be_read_is_an_error_with_the_nearest(experiment):
     assert set(sample_factory.read_metrics(experiment, tags="train/loss").tag) == {"train/loss"}
     with pytest.raises(ConfigError, match=r"no numbers under the tag train/los; the nearest are train/loss"):
         sample_factory.read_metrics(experiment, tags=["train/los"])
+    with pytest.raises(ConfigError, match="no experiment at .*tyni.*experiment may be tiny"):
+        sample_factory.read_metrics("tyni", experiment.parent)
+    os.mkfifo(experiment / ".summary" / "1" / "events.out.tfevents.1.x")
+    with pytest.raises(ConfigError, match="is a named pipe"):
+        sample_factory.read_metrics(experiment)
 
 
 def test_a_tag_that_only_one_policy_has_is_read(experiment):
@@ -63,17 +68,6 @@ def test_an_event_that_claims_to_be_huge_is_one_line(experiment, num_bytes):
     with pytest.raises(ConfigError, match="damaged") as caught:
         sample_factory.read_metrics(experiment)
     assert "\n" not in str(caught.value)
-
-
-def test_a_named_pipe_among_the_event_files_is_not_waited_for(experiment):
-    os.mkfifo(experiment / ".summary" / "1" / "events.out.tfevents.1.x")
-    with pytest.raises(ConfigError, match="is a named pipe"):
-        sample_factory.read_metrics(experiment)
-
-
-def test_a_missing_experiment_lists_those_beside_it(experiment):
-    with pytest.raises(ConfigError, match="no experiment at .*tyni.*experiment may be tiny"):
-        sample_factory.read_metrics("tyni", experiment.parent)
 
 
 def test_without_pandas_one_line_says_what_to_install(experiment, monkeypatch):
