@@ -128,34 +128,34 @@ def test_evaluation_needs_the_experiment(tmp_path):
         parse(tmp_path, "--experiment=none", command=PLAYS)
 
 
-def test_a_typo_in_a_familys_defaults_is_an_error(tmp_path):
-    family = EnvFamily("toy_a", lambda name: None, None, {"gama": 0.5})
-    with pytest.raises(ConfigError, match="defaults of toy_a: unknown flag gama; did you mean gamma"):
+@dataclass(frozen=True)
+class Plain:
+    toy_size: int = 3
+
+
+@dataclass(frozen=True)
+class Clashing:
+    fps: int = flag(3, "frames per second")
+
+
+@dataclass(frozen=True)
+class LikeAnAlias:
+    num_epochs: int = flag(3, "of the toy")
+
+
+@pytest.mark.parametrize(
+    ("flags", "defaults", "message"),
+    [
+        (None, {"gama": 0.5}, "defaults of toy_a: unknown flag gama; did you mean gamma"),
+        (Plain, {}, "is no flag"),
+        (Clashing, {}, "there is a flag --fps already"),
+        (LikeAnAlias, {}, "there is a flag --num_epochs already"),
+    ],
+)
+def test_flags_and_defaults_of_a_family_that_cannot_be_used_are_refused(tmp_path, flags, defaults, message):
+    family = EnvFamily("toy_a", lambda name: None, flags, defaults)
+    with pytest.raises(ConfigError, match=message):
         parse_config(["--env=toy_a", f"--train_dir={tmp_path}"], lambda env: family)
-
-
-def test_a_familys_flags_must_be_flags_of_new_names(tmp_path):
-    @dataclass(frozen=True)
-    class Plain:
-        toy_size: int = 3
-
-    @dataclass(frozen=True)
-    class Clashing:
-        fps: int = flag(3, "frames per second")
-
-    @dataclass(frozen=True)
-    class LikeAnAlias:
-        num_epochs: int = flag(3, "of the toy")
-
-    cases = (
-        (Plain, "is no flag"),
-        (Clashing, "there is a flag --fps already"),
-        (LikeAnAlias, "there is a flag --num_epochs already"),
-    )
-    for flags, message in cases:
-        family = EnvFamily("toy_a", lambda name: None, flags, {})
-        with pytest.raises(ConfigError, match=message):
-            parse_config(["--env=toy_a", f"--train_dir={tmp_path}"], lambda env, family=family: family)
 
 
 def test_an_algorithm_has_its_own_defaults_whoever_chooses_it(tmp_path):

@@ -27,20 +27,15 @@ def parse(tmp_path):
     return parse
 
 
-def test_another_env_is_refused_with_what_to_do(parse):
-    with pytest.raises(
-        ConfigError,
-        match="experiment basic was trained on gym_CartPole-v1, and --env=gym_Acrobot-v1 was given: its "
-        "curves would be mixed. Leave --env out, or choose another --experiment; --transfer_from=basic",
-    ):
+def test_another_env_is_refused_with_what_to_do(parse, tmp_path):
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text(json.dumps({"env": "gym_Acrobot-v1"}))
+    advice = "was given: .* Leave --env out, or choose another --experiment; --transfer_from=basic"
+    with pytest.raises(ConfigError, match=f"basic was trained on gym_CartPole-v1, and --env=.* {advice}"):
         parse("--env=gym_Acrobot-v1")
-
-
-def test_another_env_in_a_file_of_flags_is_refused(parse, tmp_path):
-    (tmp_path / "recipe.json").write_text(json.dumps({"env": "gym_Acrobot-v1"}))
     with pytest.raises(ConfigError, match="and env=gym_Acrobot-v1 in --cfg=.*recipe.json was given"):
-        parse(f"--cfg={tmp_path / 'recipe.json'}")
-    assert parse(ENV, f"--cfg={tmp_path / 'recipe.json'}").env_name == "gym_CartPole-v1"
+        parse(f"--cfg={recipe}")
+    assert parse(ENV, f"--cfg={recipe}").env_name == "gym_CartPole-v1"
 
 
 @pytest.mark.parametrize("behavior", ["restart", "overwrite"])
