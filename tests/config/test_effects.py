@@ -36,15 +36,8 @@ def warnings(caplog, *argv, **options):
 @pytest.mark.parametrize(
     ("argv", "flags", "reason"),
     [
-        ("--algo=IMPALA --ppo_clip_value=0.5", "--ppo_clip_value", "needed: --algo=APPO"),
         ("--with_vtrace=True --gae_lambda=0.5", "--gae_lambda", "needed: --with_vtrace=False"),
-        (
-            "--algo=IMPALA --adam_eps=0.1 --adam_beta1=0.5",
-            "--adam_eps, --adam_beta1",
-            "--optimizer=adam or lamb",
-        ),
         ("--use_rnn=False --rnn_type=lstm --gtrxl_heads=2", "--rnn_type", "needed: --use_rnn=True"),
-        ("--inline_samplers=1 --actor_worker_gpus 1", "--actor_worker_gpus", "needed: --inline_samplers=0"),
         ("--core_custom=a:B --use_rnn=False", "--use_rnn", "needed: no --core_custom"),
         ("--node_workers=2", "--node_workers", "needed: --num_nodes other than 1"),
         (

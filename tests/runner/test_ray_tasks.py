@@ -7,7 +7,6 @@ import pytest
 
 from sample_factory.runner import ray_tasks
 from sample_factory.runner.ray_tasks import RayBackend
-from sample_factory.runner.run import main
 from sample_factory.runner.run_job import Job
 from sample_factory.runner.runner_flags import RunnerFlags
 from tests.waiting import wait_until
@@ -71,11 +70,3 @@ def test_a_job_that_asked_for_no_gpu_sees_the_gpus_of_the_runner(monkeypatch, tm
     backend.start(Job([], tmp_path / "run", tmp_path, {}))
     backend.close()
     assert seen == [visible]
-
-
-def test_without_ray_the_error_is_one_line_with_the_extra(grid, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.chdir(grid.folder)
-    assert main(["--run=my_grid.py", "--runner=ray"]) == 2
-    output = capsys.readouterr().err
-    assert "pip install -e '.[ray]'" in output and len(output.splitlines()) == 1

@@ -2,11 +2,13 @@
 
 import os
 import signal
+import sys
 
 import numpy as np
 import psutil
 import pytest
 
+from sample_factory import __main__
 from sample_factory.config.flags import ConfigError
 from sample_factory.monitoring.summaries import TensorboardWriter
 from sample_factory.runner import run
@@ -195,3 +197,15 @@ def test_bad_input_is_one_line(grid, monkeypatch, refused_by, flags, message):
     (grid.folder / "program.py").write_text("")
     assert message in refused_by(main, "--run=my_grid", *flags)
     assert not (grid.folder / "train_dir").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "package", "extra"), [("run --runner=ray", "ray", "ray"), ("search", "optuna", "search")]
+)
+def test_without_its_package_a_command_is_one_line_with_the_extra(
+    grid, monkeypatch, refused_by, command, package, extra
+):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, "sample_factory.runner.search_trials", raising=False)
+    monkeypatch.chdir(grid.folder)
+    assert f"pip install -e '.[{extra}]'" in refused_by(__main__.main, *command.split(), "--run=my_grid.py")

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import sys
 from collections import Counter
 
 import pytest
@@ -195,17 +194,6 @@ def test_several_values_of_a_flag_are_typed_one_by_one(tmp_path):
     search = SearchDescription("s", "program", dict, {"a": (0, 1)}, frames=10, seeds=(1,))
     [[job]] = search.rounds(0, {"encoder_mlp_layers": (64, 32)}, tmp_path)
     assert job.command[1:4] == ("--encoder_mlp_layers", "64", "32")
-
-
-def test_without_optuna_the_error_is_one_line_with_the_extra(search, monkeypatch, capsys):
-    from sample_factory.runner.search import main
-
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    monkeypatch.delitem(sys.modules, "sample_factory.runner.search_trials", raising=False)
-    monkeypatch.chdir(search.folder)
-    assert main(["--run=my_grid.py"]) == 2
-    output = capsys.readouterr().err
-    assert "pip install -e '.[search]'" in output and len(output.splitlines()) == 1
 
 
 def test_a_journal_that_is_a_link_a_pipe_or_damaged_is_one_line_and_changes_no_file(tmp_path):
