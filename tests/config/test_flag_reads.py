@@ -27,11 +27,12 @@ FACTS = {"observations": ("vector",), "actions": ("discrete",), "agents": ("one"
 READ_FIRST = {"cfg", "trust_code", "restart_behavior"}
 # Runs in a process of its own, where tests/config/traced/sitecustomize.py notes which flags are read.
 SCRIPT = """
-import importlib, json, os, sys
+import json, os, sys
+from sample_factory.__main__ import main
 folder, runs = json.loads(sys.argv[1])
 for name, argv in runs.items():
     os.environ["FLAG_READS"] = f"{folder}/{name}.reads"
-    code = importlib.import_module(f"sample_factory.{name}").main(argv)
+    code = main([name, *argv])
     print(f"{name}: exit code {code}", flush=True)
 """
 

@@ -46,9 +46,9 @@ FOREVER = "--train_for_env_steps=1000000000"
 
 
 def command(module: str, train_dir: Path, *flags: str) -> list[str]:
-    """Returns a command line. module: a module of sample_factory, or a script of this folder."""
+    """Returns a command line. module: a command of sample_factory, or a script of this folder."""
     script = Path(__file__).with_name(module)
-    program = [str(script)] if script.suffix == ".py" else ["-m", f"sample_factory.{module}"]
+    program = [str(script)] if script.suffix == ".py" else ["-m", "sample_factory", module]
     return [sys.executable, *program, f"--train_dir={train_dir}", *flags]
 
 

@@ -242,7 +242,7 @@ def test_all_steps_reach_a_slow_and_a_fast_learner_once_each_in_order_and_in_fla
         wait_for_standstill(sampling, ledger)
         book_unfinished(sampling, ledger)
         assert eventually(lambda: ledger.read_reports(0.0) or ledger.reports_seen >= ledger.episodes)
-        assert stop_all(children, 15)[1] == []
+        assert stop_all(children, 15) == ([], {})
     ledger.read_reports(timeout=0.0)
     assert ledger.reports_seen == ledger.episodes
 
