@@ -27,6 +27,7 @@ from sample_factory.families.doom.doom_family import (
     doom_defaults,
 )
 from sample_factory.families.doom.make_doom_env import make_doom_env
+from sample_factory.runtime.failures import Failure
 from tests.conformance.ledger import Plain, Tally, assert_equal
 from tests.conformance.product import Trained, adapted_by_name, train_on
 
@@ -185,5 +186,5 @@ def test_steps_are_those_that_the_engines_show(task, num_agents, num_matches, sc
 @pytest.mark.parametrize("task", ["coop_puzzle", "lava_maze", "foraging_commons"])
 def test_four_agents_on_a_map_with_two_starts_are_refused(task, scenarios):
     spec = task_spec(scenarios, task, 4, 42)
-    with pytest.raises(ValueError, match="2 starts for 4 players"):
+    with pytest.raises(Failure, match="2 starts for 4 players"):
         adapted_by_name(spec.name)
