@@ -260,11 +260,13 @@ def measure(
 
 
 def frame_rate(figures: Sequence[Figures], policy_id: int | None, window: tuple[float, float]) -> float:
-    """Returns env frames per second within the window; 0 if it has no two points.
+    """Returns env frames per second within a window of time; 0 if fewer than two measurements lie in it.
 
-    policy_id: None for `dummy_sampler`, which has no policies. The frames of a policy grow by whole
-    iterations of training, which may take seconds. So the rate is that between the ends of two iterations. If
-    fewer than two end within the window, it is that between two lines.
+    figures: what the command has written: a line of measurements about every second.
+    policy_id: None for `dummy_sampler`, which has no policies. window: start and end, seconds of the clock.
+
+    The frames of a policy grow by whole iterations of training, which may take seconds. So the rate is taken
+    between the ends of two iterations; if fewer than two end within the window, between two lines.
     """
     if policy_id is None:
         ends = lines = [(figures[0].time + line.seconds, line.env_frames) for line in figures]

@@ -139,7 +139,7 @@ def refuse_foreign_links(folder: Path, trusts: bool, is_foreign: bool) -> None:
 
 
 def _read_once(path: Path | None) -> tuple[dict[str, Any], ConfigError | None]:
-    """Returns the values in a file, and what is wrong with the file; no values without a file."""
+    """Returns the flags in a cfg.json, and the error if it cannot be read; neither without a path."""
     try:
         return ({} if path is None else read_json(path)), None
     except ConfigError as error:

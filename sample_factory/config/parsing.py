@@ -198,7 +198,7 @@ def _read_saved(given: _Given, must_exist: bool, resolve_family: Callable[[str],
 
 
 def _algorithm(given: _Given, family: Family | None, command: Command) -> str:
-    """Returns the value of --algo."""
+    """Returns the algorithm's name: as given, else by the command's defaults, else by the family's."""
     of_family = {} if family is None else family.defaults
     return str(given.find("algo") or {"algo": RunFlags.algo, **of_family, **command.defaults}["algo"])
 

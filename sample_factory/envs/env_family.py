@@ -67,12 +67,14 @@ class FamilyParts(NamedTuple):
 class EnvFamily:
     """A resolved family for one env: how to make it, its flags, its defaults. Sent to child processes.
 
-    follows_observation: see FamilyParts.
+    metrics: further statistics of episodes.
+    follows_observation: flags that nothing sets have defaults by what the env observes.
     registrations: sends what the main process has registered with Gymnasium to the children.
     action_repeat: how often an env steps with each action; above 1 with --eval_env_frameskip only.
-    render_mode: for `make`, where its caller gives none.
+    render_mode: of Gymnasium, for envs that are made without one.
     wrap: called with each env, once it is adapted, and its EnvConfig; returns the env to step in its place.
-    levels: see FamilyParts. prefix: what the names of the family's envs begin with; empty for a single env.
+    levels: name -> values of flags, of the levels that the family names.
+    prefix: what the names of the family's envs begin with; empty for a single env.
     """
 
     env_name: str

@@ -98,7 +98,10 @@ class EnvInfo(NamedTuple):
 
     @property
     def copy_of_agent(self) -> tuple[int, ...]:
-        """The copy in which each agent plays, [num_agents]; all agents of a copy share its frames."""
+        """For each agent, the index of the copy of the env in which it plays, [num_agents].
+
+        The agents of a copy share its frames; an env without copies is copy 0.
+        """
         return self.teams if self.are_copies else (0,) * self.num_agents
 
     @property

@@ -27,7 +27,11 @@ class RandomActions:
         self._rng = np.random.default_rng(seed)
 
     def __call__(self, rows: ObservationRows) -> np.ndarray:
-        """Returns [num_agents, K] float32. rows: the agents' observations; read only for action masks."""
+        """Returns a random action of each agent, [num_agents, K] float32: for each of the K components of the
+        action space, an index or a number.
+
+        rows: the agents' observations, read only for action masks.
+        """
         actions = np.zeros(self._shape, np.float32)
         for agents, layout, (low, high) in self._kinds:
             shape = len(agents), len(low)

@@ -192,7 +192,10 @@ class _Watch:
         self._overwrites: bool | None = None  # None: it is not known
 
     def follow(self, env: Any, keeps_arrays: bool) -> None:
-        """Watches `env.step` from now on, unless the env's class allows no other `step`."""
+        """Replaces `env.step` by a function that also looks at what is returned, if the class allows it.
+
+        keeps_arrays: compares the arrays of each step with their contents after the next one.
+        """
         self._keeps_arrays = keeps_arrays
         if env is self._env:
             return

@@ -103,7 +103,10 @@ def measure_checkpoints(
 
 
 def _without_repetitions(chosen: Sequence[PolicyChoice], num_kinds: int) -> list[PolicyChoice]:
-    """Returns the first of all choices that mean the same policies: p to p + num_kinds - 1 play together."""
+    """Returns the choices without those that would measure the same policies of a checkpoint again.
+
+    num_kinds: the policies k * num_kinds to k * num_kinds + num_kinds - 1 play together, for each k.
+    """
     first: dict[tuple[int, str], PolicyChoice] = {}
     for choice in chosen:
         first.setdefault((choice.policy_index // num_kinds, choice.checkpoint), choice)

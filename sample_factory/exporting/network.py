@@ -270,7 +270,10 @@ def with_plain_layers(model: ActorCritic) -> ActorCritic:
 
 
 def _normalize(layer: Any, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Computes what RunningNormalizer.normalize does, at once for all rows."""
+    """Returns x normalised and clipped as RunningNormalizer.normalize does, in one operation for all rows.
+
+    layer: with the buffers mean and inverse, and the number clip. x: [B, ...]; so is the result.
+    """
     normalized: Tensor = (x.float() - layer.mean) * layer.inverse
     return normalized.clamp(-layer.clip, layer.clip).to(dtype)
 

@@ -186,9 +186,11 @@ def _convert_state(
 
 
 def _write(state: Mapping[str, Any], folder: Path, old: Path) -> str:
-    """Writes a checkpoint into the new folder; returns its name. old: the path in the old folder.
+    """Writes a converted checkpoint into the new folder; returns its name.
 
-    Raises ConfigError.
+    state: what this version saves. old: path of the checkpoint that was converted, relative to its folder.
+
+    Raises ConfigError if the file cannot be written.
     """
     kind, ending = CHECKPOINT.fullmatch(old.name).groups()  # type: ignore[union-attr]
     path = folder / old.with_name(f"{kind}_{state['train_step']:09d}_{state['env_steps']}{ending}")

@@ -163,7 +163,10 @@ class Cloner:
         return best
 
     def _batches(self, chunks: np.ndarray) -> Iterator[np.ndarray]:
-        """Yields rows [length, B], about --batch_size steps at a time."""
+        """Yields batches of recorded steps, [length, B] indices; a batch has about --batch_size steps.
+
+        chunks: the indices of the steps of each chunk, [num_chunks, length].
+        """
         per_batch = max(1, self._flags.batch_size // chunks.shape[1])
         for first in range(0, len(chunks), per_batch):
             yield chunks[first : first + per_batch].T

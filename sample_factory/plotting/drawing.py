@@ -188,7 +188,7 @@ def _draw_legend(figure: "Figure", panels: Sequence[Panel], numbers: Mapping[str
 
 
 def colour(number: int) -> str:
-    """Returns the colour of line `number`."""
+    """Returns the colour of line `number` of a plot, e.g. "#0072B2"; after the last colour, they repeat."""
     return COLOURS[number % len(COLOURS)]
 
 

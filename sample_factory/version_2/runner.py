@@ -10,8 +10,8 @@ from sample_factory.version_2.running import ExperimentStatus, run_rl
 
 
 class AlgoObserver:
-    """Base class of version 2's observers of a run. The methods have the arguments of version 2.1.1. writer:
-    a `ScalarWriter`."""
+    """Base class of version 2's observers of a run; its methods have the arguments of version 2.1.1. The
+    `writer` that `extra_summaries` gets is a `ScalarWriter`."""
 
     def on_init(self, runner: "Runner") -> None: ...
     def on_connect_components(self, runner: "Runner") -> None: ...

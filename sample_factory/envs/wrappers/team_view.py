@@ -74,9 +74,12 @@ class TeamView(NamedTuple):
 
 
 def view_of_team(kinds: AgentKinds, teams: Sequence[int], with_actions: bool = False) -> TeamView:
-    """Returns the view in which each agent sees its team mates. teams: the team of each agent.
+    """Returns the view that adds the observations of the team mates to the observation of each agent.
 
-    Raises ConfigError if no agent has a mate, or if the env has an observation of such a name.
+    teams: the team of each agent. with_actions: adds the last actions of the mates too.
+
+    Raises ConfigError if no agent has a mate, or if the env itself has an observation with a name that the
+    view adds.
     """
     if len(set(teams)) == len(teams):
         raise ConfigError(

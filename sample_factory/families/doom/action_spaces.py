@@ -44,7 +44,7 @@ def num_buttons(groups: ActionGroups) -> int:
 
 
 def action_space(groups: ActionGroups) -> spaces.Space[Any]:
-    """Returns a new action space: the space of the group if there is one, otherwise a Tuple of the groups."""
+    """Returns a new action space: a Tuple of the spaces of the groups; for one group, its space alone."""
     copies = copy.deepcopy(groups)  # an env may seed its space
     return copies[0] if len(copies) == 1 else spaces.Tuple(copies)
 

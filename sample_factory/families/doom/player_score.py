@@ -72,9 +72,12 @@ def match_stats(
     variables: Mapping[str, int],
     is_deathmatch: bool = True,
 ) -> dict[str, float]:
-    """Returns the results of a match for one player, from its variables at the end and at the start.
+    """Returns the results of a match for one player, from its game variables at the end and at the start.
 
-    In cooperation, the results are its kills, deaths, hits and damage, and the number of players.
+    variables: name of a game variable -> its index in `values` and `at_start`.
+
+    Deaths, hits, damage, and the number of players; in a deathmatch also frags, frags per death, the final
+    place and the gap to the leader, in cooperation also kills.
 
     The values at the start are needed: the engine does not reset deaths, hits and damage between episodes.
     """

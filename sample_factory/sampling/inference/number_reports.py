@@ -79,7 +79,11 @@ class NumberReports:
                 self._report_rows("broken_numbers", indices[broken], cause, text)
 
     def _report_rows(self, kind: str, indices: np.ndarray, cause: str, fault: str) -> None:
-        """kind: of the incident. fault: a text for the log."""
+        """Counts an incident, and logs the fault the first time that its cause occurs.
+
+        kind: of the incident. indices: the rows of the buffers with the fault; the log names the agent of the
+        first one. cause: equal for faults that are logged once. fault: a text for the log.
+        """
         text = ""
         if cause not in self._logged_causes:
             self._logged_causes.add(cause)
