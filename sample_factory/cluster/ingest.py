@@ -181,7 +181,7 @@ class Ingest:
                 link.update(weights)
 
     def _due_weights(self, link: NodeLink) -> dict[int, tuple[Stamp, Any]]:
-        """Returns policy id -> (stamp, reference) of the weights that a node is to get now."""
+        """Returns the weights to send to a node now: policy id -> (stamp, Ray's reference to them)."""
         max_policy_lag = self._plan.flags.max_policy_lag
         due = {}
         for policy_id, channel in enumerate(self._channels.weights):

@@ -58,8 +58,8 @@ class Simulator(Protocol):
     single_action_space: spaces.Space[Any]
 
     def reset(self) -> Any:
-        """Resets all envs. Called once, and again if it can be seeded: by a parameter `seed`, or by a method
-        `seed(seed)` before it.
+        """Resets all envs. Called twice before the first step: when the env is made, and then with a seed if
+        there is a parameter `seed`, or a method `seed(seed)` to call before.
 
         Returns an array [N, ...], or a (nested) dict of such arrays. Groups of observations have names of
         their own, as "policy" and "critic". It may return infos beside these, as Gymnasium does.

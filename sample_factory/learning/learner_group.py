@@ -128,8 +128,10 @@ def gpu_backend(num_learners: int, num_gpus: int) -> str:
 
 
 class Order(NamedTuple):
-    """Message from the first learner to the others: what all learners do next. state: the
-    `Learner.shared_state` to continue with; None if the others have it already."""
+    """Message in which the first learner tells the others what all of them do next.
+
+    state: the `Learner.shared_state` with which all continue; None if the others have the same already.
+    """
 
     trains: bool  # on a batch
     ends: bool = False

@@ -30,7 +30,10 @@ class LearnerWorker:
     def __init__(
         self, args: LearnerArgs, buffers: TrajectoryBuffers, channels: Channels, context: ChildContext
     ):
-        """Resumes from a checkpoint, if any, and publishes the weights. Raises CheckpointError."""
+        """Builds the learner, loads the newest checkpoint if there is one, and publishes the weights.
+
+        Raises CheckpointError if no checkpoint can be read.
+        """
         config = args.config
         group = LearnerGroup(args.rank, buffers.topology.learners_per_policy)
         place = _announce(group, channels, args.policy_id)

@@ -140,7 +140,7 @@ class BestPolicies(Subscriber):
             log.warning("Could not delete the snapshots in %s: %s", self._experiment_dir, error.strerror)
 
     def _test(self, policy_id: int) -> None:
-        """Requests a snapshot if the policy's mean of --save_best_metric is the best so far."""
+        """Requests a snapshot of the policy if its mean of --save_best_metric is the best so far."""
         policy = self._policies[policy_id]
         episodes = policy.episodes
         if policy.env_frames <= self._flags.save_best_after or episodes.are_first:

@@ -102,7 +102,7 @@ class Mutation:
 
 
 class Population:
-    """In the main process: keeps the settings of all policies, and decides how they change. Promises:
+    """In the main process: keeps the settings of all policies, and decides how they change. It guarantees:
 
     1. `due`, `decide` and `accept` are called in turn for one policy at a time. No settings change, in memory
        or on disk, before `accept`: a run that is stopped in between decides again.

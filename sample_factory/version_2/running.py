@@ -192,7 +192,7 @@ def ended_by(error: Exception) -> SystemExit:
 
 
 class ExperimentStatus(enum.IntEnum):
-    """Lists the results of `run_rl`. An interrupted run returns SUCCESS here, since it has saved."""
+    """What `run_rl` returns. An interrupted run returns SUCCESS, since it has saved a checkpoint."""
 
     SUCCESS = 0
     FAILURE = 1

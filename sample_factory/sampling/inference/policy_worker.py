@@ -189,7 +189,10 @@ class PolicyWorker:
         self.clock.lap("write")
 
     def _store_chunk_rnn_states(self, indices: np.ndarray, steps: np.ndarray, rnn_state: np.ndarray) -> None:
-        """Stores the recurrent states before first steps of chunks, from which the learner unrolls."""
+        """Stores the recurrent state before the first step of each chunk; learners unroll a chunk from it.
+
+        indices, steps: buffer and step of each row, [B]. rnn_state: of these rows, [B, state_size].
+        """
         chunk_length = self._buffers.topology.chunk_length
         is_first = steps % chunk_length == 0
         if is_first.any():
