@@ -55,7 +55,8 @@ class Batch(NamedTuple):
         return obs, self.chunk_rnn_states.flatten(0, 1), resets
 
     def select(self, columns: np.ndarray) -> "Batch":
-        """Returns the trajectories with the indices `columns`, [n] int64; for all of them, without a copy."""
+        """Returns a batch of the n trajectories at the indices `columns`, [n] int64; returns this batch,
+        without a copy, if n is the number of all trajectories."""
         if len(columns) == self.rewards.shape[1]:
             return self
         on_device = torch.from_numpy(columns).to(self.rewards.device)
@@ -69,10 +70,10 @@ class Batch(NamedTuple):
 
 
 def unroll(policy: BuiltPolicy, batch: Batch) -> NetworkOutput:
-    """Runs the network over the T+1 steps of each trajectory. The value of the last step is not trained: it
-    stands for the rewards after the trajectory (bootstrapping).
+    """Runs the network over the T+1 steps of each trajectory; returns its outputs, [T+1, B, ...].
 
-    In the output, rnn_state has a row for each chunk, not for each trajectory.
+    The value of step T+1 is for bootstrapping only and is not trained. `rnn_state` of the output has a row
+    for each chunk, not for each trajectory.
     """
     with torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.autocast):
         output = policy.model.unroll(*batch.chunks())
@@ -82,8 +83,10 @@ def unroll(policy: BuiltPolicy, batch: Batch) -> NetworkOutput:
 
 
 def join_chunks(tensor: Tensor, num_chunks: int) -> Tensor:
-    """Joins N chunks of each of B trajectories, [R+1, N * B, ...], to trajectories [T+1, B, ...]. The step
-    after a chunk is also the first step of the next chunk, and is taken from there."""
+    """Joins N chunks of each of B trajectories, [R+1, N * B, ...], to trajectories [T+1, B, ...].
+
+    The last row of a chunk and the first row of the next chunk are the same step: the latter is kept.
+    """
     if num_chunks == 1:
         return tensor
     num_trajectories = tensor.shape[1] // num_chunks
@@ -124,13 +127,14 @@ class Batcher:
     def _read(
         self, buffer_indices: np.ndarray
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
-        """Copies buffers [B] out of shared memory, with zeros in steps that are not trained on.
+        """Copies the buffers at the indices [B] out of shared memory, with zeros in steps that are not
+        trained on.
 
-        Steps in which an agent waits for its turn come last, so that its turns follow each other; each
-        trajectory of a batch with such steps is a single chunk.
+        If agents take turns, the steps in which an agent waits are moved to the end of its trajectory, so
+        that its turns follow each other, and each trajectory of the batch is a single chunk.
 
-        Returns observations by key; the other fields of `Batch` by name, with all outputs of the policy as
-        one array "outputs" [T, B, K]; and `Batch.resets`.
+        Returns (observations by key, other arrays by name of the field of `Batch`, `Batch.resets`). All
+        outputs of the policy are one array, "outputs", [T, B, K].
         """
         shared = self._buffers
         topology = shared.topology

@@ -26,8 +26,8 @@ class NumericalError(Explained, RuntimeError):
 class GradientDescent:
     """Makes SGD steps, with one optimizer for each module that has trainable parameters.
 
-    A step whose gradient is not finite is skipped and counted. Without a valid sample, momentum does not move
-    the weights either. Many such steps in a row raise NumericalError.
+    A step whose gradient is not finite is skipped and counted. A step without a valid sample is skipped too,
+    so that momentum does not move the weights. Many skipped steps in a row raise NumericalError.
 
     newest_is_finite: whether the newest gradient of the current weights was finite; None before the first
         gradient, and False after a NumericalError.
@@ -54,16 +54,19 @@ class GradientDescent:
         self._empty_in_a_row = 0
 
     def set_flags(self, flags: LearningFlags) -> None:
-        """Replaces the flags, except for flags of the optimizers, which stay as they were made."""
+        """Replaces the flags. The optimizers keep the settings that they were created with."""
         self._flags = flags
 
     def expect_empty_steps(self, count: int) -> None:
-        """Allows `count` more steps in a row without anything to learn from."""
+        """Allows `count` more steps without a valid sample before they raise NumericalError."""
         self._empty_in_a_row = -count
 
     def step(self, loss: Tensor, learning_rate: float, num_samples: int | Tensor) -> float:
-        """Makes one step of every optimizer, or none. Returns the norm of the whole gradient before clipping.
-        num_samples: number of valid samples of all learners in the minibatch. Raises NumericalError."""
+        """Backpropagates the loss and makes one step of every optimizer, or skips all of them.
+
+        num_samples: number of valid samples in the minibatch, over all learners. Returns the norm of the
+        whole gradient before clipping. Raises NumericalError after many skipped steps in a row.
+        """
         for optimizer in self._optimizers.values():
             optimizer.zero_grad(set_to_none=True)
             for group in optimizer.param_groups:
@@ -106,7 +109,7 @@ class GradientDescent:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns weights and optimizer of each module: tensors and plain numbers only."""
+        """Returns the states of all modules and optimizers by name: tensors and plain numbers only."""
         state = {"skipped_steps": self.skipped_steps, "optimizer_name": self._flags.optimizer}
         for name, module in self._modules.items():
             state[name] = module.state_dict()
@@ -115,8 +118,8 @@ class GradientDescent:
         return state
 
     def check_state(self, state: Mapping[str, Any]) -> None:
-        """Raises ValueError for a state that must be neither written nor loaded: the model's entry is
-        missing, weights or moments do not fit or are not finite, or it is of another optimizer."""
+        """Checks a state before it is written or loaded. Raises ValueError if the model's entry is missing,
+        if weights or optimizer moments do not fit or are not finite, or if it is from another optimizer."""
         for name in self._names_in(state):
             check_fits(state.get(name), self._modules[name])
         saved_name = state.get("optimizer_name", "adam")
@@ -126,10 +129,10 @@ class GradientDescent:
             check_optimizer(self._optimizers[name], state.get(_optimizer_key(name)))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Loads the weights and optimizers of all modules.
+        """Loads the weights and optimizer states of all modules.
 
-        A module that is missing in the state was not part of that training, and stays as it is. Raises
-        ValueError as `check_state` does, and then changes nothing.
+        A module that the state does not contain, because another algorithm was trained, keeps its weights.
+        Raises ValueError as `check_state` does, before anything is changed.
         """
         self.check_state(state)
         for name in self._names_in(state):

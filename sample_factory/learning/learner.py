@@ -37,7 +37,7 @@ CPP_COMPILERS = ("g++", "clang++")
 
 
 class Weights(NamedTuple):
-    """A model's weights as NumPy arrays by name, with the stamp that says which SGD step they are from."""
+    """A model's weights as NumPy arrays by name, with the stamp that identifies their SGD step."""
 
     state: Mapping[str, np.ndarray]
     stamp: Stamp
@@ -52,10 +52,10 @@ class Learner:
     - An SGD step whose gradient is not finite is skipped and counted, so the weights stay finite.
     - Training continues exactly after `state_dict` and `load_state_dict`.
 
-    flags: the learning section, which a takeover may change. policy: the network and its device.
-    algorithm: computes targets and losses, and may have modules of its own.
-    descent: makes the SGD steps, and knows whether they are finite.
-    newest_diverged: result of the function `newest_diverged` for the last iteration; NO_VERSION without
+    flags: the learning section; PBT may change hyperparameters in it. policy: the network and its device.
+    algorithm: computes targets and losses, and may have modules beside the network.
+    descent: makes the SGD steps, and skips a step whose gradient is not finite.
+    newest_diverged: what the function `newest_diverged` returned in the last iteration; NO_VERSION without
         --weights_sync=divergence.
     """
 
@@ -65,8 +65,8 @@ class Learner:
         group: LearnerGroup | None = None,
         after_step: Callable[[], None] = lambda: None,
     ):
-        """group: the learners that train this policy together, each on its share of every batch. after_step:
-        called after each SGD step."""
+        """group: the learners that train this policy together, each on its share of every batch; None for a
+        single learner. after_step: called after each SGD step."""
         torch.manual_seed(args.seed)
         self.policy_id = args.policy_id
         self._args = args
@@ -97,10 +97,10 @@ class Learner:
         return LearningRate(self.flags, self._args.config.monitoring.train_for_env_steps)
 
     def train(self, batch: Batch, want_summaries: bool = False) -> dict[str, float]:
-        """Runs one iteration: all epochs over the batch, after all epochs over each of the earlier batches
-        that the algorithm trains on again, if any.
+        """Runs one iteration: all epochs over each earlier batch that the algorithm replays, then all epochs
+        over `batch`.
 
-        Returns summaries by tag under train/; none unless they are wanted.
+        Returns scalars for TensorBoard by tag, without the prefix train/; none unless `want_summaries`.
         """
         self._lr.at_frame(self.env_frames)
         max_lag = self._args.config.sampling.max_policy_lag
@@ -124,10 +124,11 @@ class Learner:
 
     @torch.no_grad()
     def _fixed_targets(self, batch: Batch) -> Targets | None:
-        """Returns targets for all SGD steps on the batch, or None if each step computes its own.
+        """Returns targets that all SGD steps on the batch share; None if each step computes new targets.
 
-        Saves an evaluation of the whole batch in two cases: a single SGD step uses its own evaluation, and if
-        the current weights have acted in the whole batch, their recorded outputs are used.
+        Avoids a forward pass over the whole batch in two cases: a single SGD step runs the network anyway;
+        and if the current weights of a network without recurrent state chose all actions in the batch, the
+        outputs that were recorded while acting are used.
         """
         num_steps = self.flags.ppo_epochs * self.flags.num_batches_per_iteration
         if not self.algorithm.fixes_targets or num_steps == 1:
@@ -145,7 +146,8 @@ class Learner:
             self.model.returns_normalizer.update(targets.returns, batch.own, self.group.total)
 
     def _train_epochs(self, batch: Batch, targets: Targets | None) -> SGDStep:
-        """Runs all epochs, and returns the last SGD step. targets: result of `_fixed_targets`."""
+        """Runs all epochs over the batch, and returns the last SGD step. Stops early if an epoch no longer
+        changes the policy loss. targets: result of `_fixed_targets`."""
         former_loss: float | None = None
         for _ in range(self.flags.ppo_epochs):
             policy_losses = []
@@ -199,8 +201,11 @@ class Learner:
         return {**summaries, **self.algorithm.summaries(step)}
 
     def _counters(self, lag: Tensor, valid: Tensor, last: SGDStep) -> dict[str, float]:
-        """Returns summaries of the learner itself by tag. lag: [n] SGD steps, of this policy's steps in the
-        batch; valid: bool [n], the step was trained on."""
+        """Returns learning rate, gradient norm, counters and policy lag as summaries by tag.
+
+        lag: [n], lag of each of this policy's n samples in the batch, in SGD steps. valid: [n] bool, whether
+        the sample was trained on. last: the last SGD step of the iteration.
+        """
         counters = {
             "lr": self._lr.value,
             "grad_norm": last.grad_norm,
@@ -219,14 +224,14 @@ class Learner:
         return counters
 
     def describe(self) -> LearnerReady:
-        """Returns the message that says on which device and how this learner computes."""
+        """Returns a message with the learner's device, precision and number of parameters, for the log."""
         num_parameters = sum(parameter.numel() for parameter in self.model.parameters())
         precision = "bf16 autocast" if self.policy.autocast else "fp32"
         return LearnerReady(self.policy_id, str(self.device), precision, num_parameters)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns all that a checkpoint needs: tensors and plain numbers only, so that it loads with
-        weights_only=True."""
+        """Returns the content of a checkpoint: tensors and plain numbers only, so that the file can be loaded
+        with weights_only=True."""
         return {
             "train_step": self.version,
             "env_steps": self.env_frames,
@@ -262,12 +267,13 @@ class Learner:
             self._lr.value = min(max(state["curr_lr"], flags.lr_adaptive_min), flags.lr_adaptive_max)
 
     def check_state(self, state: Mapping[str, Any]) -> None:
-        """Raises ValueError for a state that must not be written to a checkpoint; see
-        GradientDescent.check_state."""
+        """Checks a state before it is written to a checkpoint. Raises ValueError as
+        GradientDescent.check_state does, for example if weights are not finite."""
         self.descent.check_state(state)
 
     def shared_state(self) -> dict[str, Any]:
-        """Returns what all learners of a policy must have in common before they train together."""
+        """Returns the state that learners of one policy must share before they train together: `state_dict`,
+        the number of takeovers, and the flags."""
         return {
             **self.state_dict(),
             "generation": self._generation,
@@ -288,7 +294,7 @@ class Learner:
     def start_with(self, state: Mapping[str, Any]) -> None:
         """Before training: loads weights and normalisers from a checkpoint of another experiment.
 
-        Raises ValueError, which names the first difference, if they do not fit.
+        Raises ValueError, which names the first difference, if the weights do not fit the model.
         """
         check_fits(state.get(MODEL), self.model)
         self.model.load_state_dict(state[MODEL])
@@ -301,7 +307,8 @@ class Learner:
         return self.flags.batch_size * self.flags.num_batches_per_iteration // self.flags.rollout
 
     def set_hyperparameters(self, values: Mapping[str, Any]) -> None:
-        """Continues with new values of some flags; a new learning rate restarts its schedule."""
+        """Replaces hyperparameters, given by flag name, during training (PBT). A new learning rate restarts
+        its schedule."""
         former = self.flags
         self.flags = replace(former, **values)
         self.descent.set_flags(self.flags)
@@ -310,16 +317,17 @@ class Learner:
             self._lr = self._make_learning_rate()
 
     def take_over(self, state: Mapping[str, Any]) -> None:
-        """Loads weights, normalisers, optimizer moments and the algorithm's modules of another policy.
+        """Loads weights, normalisers, optimizer moments and algorithm modules of another policy (PBT).
 
-        Counters stay. Samples of the former weights, wherever they still are, belong to a former generation
-        and are not trained on. Raises ValueError as `load_state_dict` does.
+        state: `state_dict` of that policy's learner; its counters are ignored. Samples of the former weights
+        are not trained on any more, since their generation is older. Raises ValueError as `load_state_dict`
+        does.
         """
         self.descent.load_state_dict({**state, "skipped_steps": self.descent.skipped_steps})
         self._begin_generation(self._generation + 1)
 
     def _begin_generation(self, generation: int) -> None:
-        """Starts a generation of weights: samples of earlier ones are not trained on any more."""
+        """Sets the generation of the weights: samples of earlier generations are not trained on any more."""
         num_steps = self.flags.ppo_epochs * self.flags.num_batches_per_iteration
         self.descent.expect_empty_steps(STALE_ITERATIONS * num_steps)
         self._generation = generation
@@ -356,12 +364,13 @@ def newest_diverged(
 ) -> int:
     """Returns the newest version whose mean divergence is above `threshold`; NO_VERSION if there is none.
 
-    Adaptive policy synchronisation (ClusterEnv, https://arxiv.org/abs/2507.10990) measures by this how far
-    the policies that act on other machines have fallen behind. The learner computes it, since it has both
-    policies: no other machine needs the newest weights to find out that its own are old.
+    Adaptive policy synchronisation (ClusterEnv, https://arxiv.org/abs/2507.10990): machines that act with
+    this version or an older one must fetch new weights. The learner computes it because it has the outputs
+    of both policies, so the other machines need not download weights only to compare them.
 
-    divergences: KL(mu || pi) of each sample in nats, float32. versions: version of mu, which acted. own: the
-    samples that count, bool. All [T, B]. min_samples: versions with fewer samples are ignored.
+    divergences: [T, B] float32, KL(mu || pi) of each sample in nats. versions: [T, B], version of the policy
+    mu that acted. own: [T, B] bool, which samples count. min_samples: versions with fewer samples are
+    ignored.
     """
     found, of_sample, counts = versions[own].unique(return_inverse=True, return_counts=True)
     sums = torch.zeros(len(found), device=own.device).index_add(0, of_sample, divergences[own])

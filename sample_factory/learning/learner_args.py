@@ -13,9 +13,11 @@ class LearnerArgs(NamedTuple):
     """Constructor arguments of a Learner.
 
     rank: index among the learners of the policy; rank 0 is a LearnerWorker, all others are OtherLearners.
-    config: `config.learning` has the hyperparameters of this policy, which may have evolved.
-    algorithm: factory of the Algorithm.
-    transfer_from: checkpoint whose weights the policy starts with, if it has no checkpoint yet.
+    config: flags of the run; `config.learning` has this policy's hyperparameters, which PBT may have changed.
+    policy: specification of the network.
+    algorithm: class or function that makes the Algorithm, or its name "module:attr".
+    transfer_from: checkpoint of another experiment from which weights are loaded if the policy has no
+        checkpoint yet.
     lock: lock on the experiment folder, held while this process may save.
     """
 

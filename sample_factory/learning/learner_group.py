@@ -28,12 +28,14 @@ class LearnerLost(PeerLost):
 
 
 class LearnerGroup:
-    """Connects N learners of a policy, which together compute what one learner computes from the whole batch.
+    """Connects N learners of a policy so that together they compute what one learner would compute from the
+    whole batch.
 
     Every learner must call the same methods in the same order; each call waits for all learners. A group of
     one learner, the default, uses no connection.
 
-    rank: index of this process, 0 to N - 1. The first learner, rank 0, gives orders, publishes and saves.
+    rank: index of this process, 0 to N - 1. The first learner, rank 0, sends orders to the others, publishes
+        weights and saves checkpoints.
     """
 
     def __init__(self, rank: int = 0, size: int = 1):
@@ -43,15 +45,16 @@ class LearnerGroup:
         self._store: Any = None  # in the first learner, to which the others connect
 
     def listen(self) -> JoinGroup:
-        """In the first learner: opens a port for the other learners; returns its address and a key."""
+        """In the first learner: opens a port for the other learners. Returns the message that they need to
+        connect: the port, and the secret key that signs orders."""
         self._store = TCPStore(LOOPBACK, 0, self.size, is_master=True, wait_for_workers=False)
         return JoinGroup(self._store.port, secrets.token_bytes(KEY_BYTES))
 
     def connect(self, device: torch.device, place: JoinGroup) -> None:
-        """Connects the learners to each other; returns when all of them have called it.
+        """Connects the learners to each other; returns when all of them have called this method.
 
         device: holds the tensors that will be summed. place: returned by `listen` in the first learner.
-        Raises LearnerLost.
+        Raises LearnerLost if a learner cannot be reached.
         """
         self._key = place.key
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # otherwise the address of the host name is used
@@ -87,7 +90,8 @@ class LearnerGroup:
             parameter.grad = part.view_as(parameter)
 
     def share(self, own: Tensor) -> "Share":
-        """Counts the steps where `own`, bool, is True, for this learner and for all."""
+        """Counts the valid steps of a minibatch, for this learner and for all learners. own: bool, True for
+        valid steps."""
         count = own.sum()
         return Share(count, self.total(count))
 
@@ -101,7 +105,8 @@ class LearnerGroup:
                 dist.broadcast(torch.frombuffer(bytearray(message), dtype=torch.uint8), src=0)
 
     def receive_order(self) -> "Order":
-        """In the other learners: waits for the next order. Raises LearnerLost if another process sent it."""
+        """In the other learners: waits for the next order from the first learner. Raises LearnerLost if the
+        signature is wrong, so that another process must have sent the order."""
         size = torch.tensor(0)
         with _connection_errors():
             dist.broadcast(size, src=0)
@@ -115,12 +120,12 @@ class LearnerGroup:
         return order
 
     def _digest(self, data: bytes) -> bytes:
-        """Returns a signature of `data`, KEY_BYTES long, which only learners of this group can make."""
+        """Returns a signature of `data`, KEY_BYTES long, that only learners of this group can compute."""
         return hmac.digest(self._key, data, "sha256")
 
 
 def gpu_backend(num_learners: int, num_gpus: int) -> str:
-    """Returns the backend of torch.distributed for learners that take the GPUs of this machine in turn.
+    """Returns the backend of torch.distributed: NCCL if each learner has a GPU to itself, otherwise Gloo.
 
     NCCL refuses two ranks on one GPU ("Duplicate GPU detected"), or hangs. Gloo sums through host memory.
     """
@@ -128,9 +133,9 @@ def gpu_backend(num_learners: int, num_gpus: int) -> str:
 
 
 class Order(NamedTuple):
-    """Message in which the first learner tells the others what all of them do next.
+    """Message from the first learner to the others: what all learners of the policy do next.
 
-    state: the `Learner.shared_state` with which all continue; None if the others have the same already.
+    state: `Learner.shared_state` that the others load first; None if they already have the same state.
     """
 
     trains: bool  # on a batch
@@ -145,13 +150,14 @@ class Share(NamedTuple):
     of_all: Tensor
 
     def weighted(self, mean: Tensor) -> Tensor:
-        """Returns the part of a mean over all steps that a mean over this learner's steps contributes."""
+        """Scales a mean over this learner's steps so that the sum over all learners is the mean over all
+        steps."""
         return mean * (self.of_this / self.of_all.clamp(min=1))
 
 
 @contextlib.contextmanager
 def _connection_errors() -> Iterator[None]:
-    """Turns errors of the connection into a LearnerLost."""
+    """Raises LearnerLost in place of the RuntimeError of a lost connection."""
     try:
         yield
     except RuntimeError as error:

@@ -1,8 +1,8 @@
 """Layers that compute the same functions as torch's, but faster on a CPU.
 
-- Linear, Conv2d: pack their weights once while they act. With AVX2, the gradient of the weight of Conv2d is
-  computed by matrix products.
-- PatchConv2d: computes a convolution over pictures with few channels as one over squares of pixels.
+- Linear and Conv2d pack their weights once while they act. With AVX2, Conv2d computes the gradient of its
+  weight by matrix products.
+- PatchConv2d turns squares of pixels into channels before a convolution over pictures with few channels.
 
 OneDNN's kernels need weights in a special order (packed). torch's layers reorder them in each call, which
 takes as long as the products of a few rows. The operators for packed weights are private operators of torch's
@@ -53,10 +53,10 @@ class PackedWeight:
 
 
 def _packable(weight: Tensor, x: Tensor) -> bool:
-    """Returns whether the weight may be packed: it is not trained, and is multiplied with x on the CPU in its
-    dtype.
+    """Returns whether the weight may be packed: no gradient is computed, and the weight is multiplied with
+    the input x on the CPU without a conversion of its dtype.
 
-    Weights that are trained are not packed: fused optimizers change them without changing their version.
+    Weights in training are not packed, since fused optimizers change a weight without a new version number.
     """
     if weight.requires_grad or torch.is_grad_enabled() or not (weight.is_cpu and x.is_cpu):
         return False
@@ -84,7 +84,7 @@ def _can_pack(dtype: torch.dtype) -> bool:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, packed: PackedWeight) -> Tensor:
-    """Returns F.linear(x, weight, bias), with the packed weight if possible. [..., in] to [..., out]."""
+    """Computes F.linear(x, weight, bias), [..., in] to [..., out], with the packed weight if possible."""
     packed_weight = packed.get(weight, x, lambda weight: ops._reorder_linear_weight(weight))
     if packed_weight is None:
         return nn.functional.linear(x, weight, bias)
@@ -93,7 +93,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, packed: PackedWeight)
 
 
 class Linear(nn.Linear):
-    """nn.Linear that packs its weight while it acts on a CPU."""
+    """nn.Linear that packs its weight for inference on a CPU."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True):
         super().__init__(in_features, out_features, bias)
@@ -105,7 +105,7 @@ class Linear(nn.Linear):
 
 
 class Conv2d(nn.Conv2d):
-    """nn.Conv2d, padded with zeros, that packs its weight while it acts on a CPU."""
+    """nn.Conv2d, padded with zeros, that packs its weight for inference on a CPU."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel: int, stride: int = 1, padding: int = 0):
         super().__init__(in_channels, out_channels, kernel, stride, padding)
@@ -126,7 +126,7 @@ def conv2d(
     padding: tuple[int, ...] = (0, 0),
     rearrange: Callable[[Tensor], Tensor] = lambda weight: weight,
 ) -> Tensor:
-    """Returns F.conv2d(x, rearrange(weight), bias, stride, padding), with the packed weight if possible."""
+    """Computes F.conv2d(x, rearrange(weight), bias, stride, padding), with the packed weight if possible."""
     sizes = padding, stride, (1, 1), 1  # dilation and groups
 
     def pack(weight: Tensor) -> Tensor:
@@ -146,7 +146,8 @@ def conv2d(
 
 
 def _multiplies_patches(weight: Tensor, x: Tensor, padding: tuple[int, ...]) -> bool:
-    """Returns whether `_conv2d_by_patches` is faster: in float32, with a gradient, on a CPU with AVX2."""
+    """Returns whether `_conv2d_by_patches` is faster than torch's convolution: while training in float32, in
+    channels_last format, without padding, on a CPU with AVX2."""
     return (
         weight.requires_grad
         and torch.is_grad_enabled()
@@ -237,7 +238,8 @@ class PatchConv2d(Conv2d):
         return conv2d(x, self.weight, self.bias, self._packed, rearrange=self._over_squares)
 
     def _over_squares(self, weight: Tensor) -> Tensor:
-        """Rearranges a weight [out_channels, in_channels, kernel, kernel] for a convolution over squares."""
+        """Rearranges the weight [O, C, K, K] for a convolution over the channels that `pixels_to_channels`
+        makes of squares of S x S pixels, S being the stride: [O, C * S * S, K / S, K / S]."""
         side = self.stride[0]
         squares = self.kernel_size[0] // side
         weight = weight.view(self.out_channels, self.in_channels, squares, side, squares, side)
@@ -252,9 +254,10 @@ WORDS = {4: torch.int32, 8: torch.int64, 16: torch.complex128}
 
 
 def pixels_to_channels(x: Tensor, side: int) -> Tensor:
-    """Equals F.pixel_unshuffle: [B, C, H, W] to [B, C * side * side, H // side, W // side], channels_last.
+    """Turns each square of side x side pixels into channels, as F.pixel_unshuffle does, but faster.
 
-    Rows and columns beyond a multiple of `side` are dropped.
+    Maps [B, C, H, W] to [B, C * side * side, H // side, W // side] in channels_last format. Rows and columns
+    beyond a multiple of `side` are dropped.
     """
     batch, channels, height, width = x.shape
     rows = height // side

@@ -21,8 +21,10 @@ class UnreadableOpponent(RuntimeError):
 
 
 class LiveModel:
-    """In a policy worker: the policy's network with the newest weights that `fetch` has copied. model: the
-    network, in evaluation mode. stamp: identifies its weights."""
+    """In a policy worker: holds the policy's network, whose weights `fetch` updates.
+
+    model: the network, in evaluation mode. stamp: identifies its present weights.
+    """
 
     def __init__(self, policy: BuiltPolicy, weights: PolicyWeights):
         # As everywhere that a policy acts: the rows that share a request must not influence each other, which
@@ -45,8 +47,10 @@ class LiveModel:
         return self._weights.newest != self.stamp
 
     def fetch(self) -> None:
-        """Copies the newest weights into the model: the bytes out of shared memory, then to the device, then
-        into the model's tensors."""
+        """Copies the newest published weights from shared memory to the device, into the model's tensors.
+
+        Raises ValueError if the learner's model has another size.
+        """
         if self._weights.slot_bytes != self._num_bytes:
             sizes = f"{self._weights.slot_bytes} and {self._num_bytes} bytes"
             raise ValueError(f"the models of learner and policy worker must be equal, but they have {sizes}")
@@ -71,11 +75,11 @@ class FrozenModels:
         self._models: collections.OrderedDict[Milestone, tuple[nn.Module, Stamp]] = collections.OrderedDict()
 
     def get(self, past_self: Milestone) -> tuple[nn.Module, Stamp]:
-        """Returns (network, stamp of its weights) of a past self; loads it if necessary.
+        """Returns (network, stamp of its weights) of a past self; loads its file if necessary.
 
-        Not to be called in inference mode: a network that is made in it acts more slowly.
+        Must not be called in torch's inference mode: a network that is created in it acts more slowly.
 
-        Raises UnreadableOpponent.
+        Raises UnreadableOpponent if the file cannot be used.
         """
         if past_self in self._models:
             self._models.move_to_end(past_self)
@@ -97,7 +101,8 @@ class FrozenModels:
             raise _unreadable(path, error) from error
 
     def _spare(self) -> nn.Module:
-        """Returns a network to load weights into: a new one, or the least recently used one at the limit."""
+        """Returns a network to load weights into: a copy of the live network, or, if `limit` networks are
+        loaded, the least recently used network."""
         if len(self._models) >= self._limit:
             return self._models.popitem(last=False)[1][0]
         model = copy.deepcopy(self._live)

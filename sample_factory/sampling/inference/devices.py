@@ -49,7 +49,7 @@ class RowShapes(NamedTuple):
     rnn_state_size: int
 
     def allocate(self, n: int, device: torch.device) -> Inputs:
-        """Returns uninitialised memory for n rows that will be copied to the device."""
+        """Returns uninitialised host memory for the inputs of n agents, from which `device` can copy."""
         obs = {key: host_array((n, *shape), dtype, device) for key, (shape, dtype) in self.obs.items()}
         return Inputs(obs, host_array((n, self.rnn_state_size), np.dtype(np.float32), device))
 
@@ -77,7 +77,7 @@ class CpuInference:
         self._choice = choice
 
     def describe(self) -> str:
-        """Returns the device, for the log."""
+        """Returns the name of the device for the log: "cpu"."""
         return "cpu"
 
     def inputs(self, n: int) -> Inputs:
@@ -85,7 +85,8 @@ class CpuInference:
         return self._shapes.allocate(n, self._policy.device)
 
     def answer(self, model: Any, inputs: Inputs) -> Outputs[np.ndarray]:
-        """Runs one forward pass of `model`, a network with the policy's architecture."""
+        """Runs one forward pass of `model`, a network with the policy's architecture. Returns its outputs in
+        host memory."""
         obs = {key: torch.from_numpy(array) for key, array in inputs.obs.items()}
         output = _act(self._policy, model, obs, torch.from_numpy(inputs.rnn_state), self._choice)
         return Outputs(output.packed.numpy(), output.rnn_state.numpy())
@@ -122,7 +123,8 @@ class GpuInference:
         return self._batch(n).host.first(n)
 
     def answer(self, model: Any, inputs: Inputs) -> Outputs[np.ndarray]:
-        """Runs one forward pass of `model`, a network with the policy's architecture.
+        """Runs one forward pass of `model`, a network with the policy's architecture. Returns its outputs in
+        host memory, which the next call overwrites.
 
         inputs: what the last call of `inputs` returned.
         """
@@ -157,7 +159,8 @@ class GpuInference:
         return batch.graph
 
     def _replay(self, batch: "_FixedBatch", graph: Callable[[], Outputs[Tensor]]) -> Outputs[Tensor]:
-        """Replays the graph; the first time, compares the results with the results without a graph."""
+        """Replays the graph. The first replay is compared with a forward pass without a graph; if they
+        differ, switches graphs off and returns the outputs of the latter."""
         if batch.is_checked:
             return graph()
         expected = self._act(self._policy.model, batch)
@@ -180,7 +183,8 @@ class GpuInference:
 
 
 class _FixedBatch:
-    """Memory for a fixed number of rows that stays at the same addresses, on the host and on the device."""
+    """Holds the inputs of a fixed number of rows at fixed addresses, on the host and on the device, with the
+    CUDA graph that reads them."""
 
     def __init__(self, host: Inputs, device: torch.device):
         self.host = host
@@ -193,7 +197,7 @@ class _FixedBatch:
         self.is_checked = False  # the graph's first replay was correct
 
     def upload(self, n: int) -> None:
-        """Copies the first n rows from the host to the device."""
+        """Copies the first n rows of the inputs from the host to the device."""
         for key, tensor in self.obs.items():
             tensor[:n].copy_(torch.from_numpy(self.host.obs[key][:n]), non_blocking=True)
         self.rnn_state[:n].copy_(torch.from_numpy(self.host.rnn_state[:n]), non_blocking=True)
@@ -202,10 +206,11 @@ class _FixedBatch:
 def _difference(
     model: Any, replayed: Outputs[Tensor], expected: Outputs[Tensor], tolerance: float
 ) -> str | None:
-    """Returns how the results of a graph are wrong, or None if they are right.
+    """Returns a text that says how the outputs of a graph differ from the expected outputs; None if they
+    agree up to `tolerance`.
 
-    Actions are random, so they are not compared with actions drawn without a graph. Instead their
-    log-probabilities are compared with the log-probabilities that the logits give them.
+    Actions are random, so they are not compared with actions drawn without a graph. Instead, the graph's
+    log-probabilities of its actions are compared with those that its logits imply.
     """
     num_actions = model.layout.num_action_values
     num_logits = replayed.packed.shape[1] - num_actions - 2
@@ -238,7 +243,11 @@ def _close(got: Tensor, wanted: Tensor, tolerance: float) -> bool:
 def make_inference(
     policy: BuiltPolicy, shapes: RowShapes, cuda_graphs: bool, choice: ActionChoice = DRAWN
 ) -> CpuInference | GpuInference:
-    """Returns what runs the policy's network on its device. choice: how actions follow from its outputs."""
+    """Returns the object that runs the policy's network on its device.
+
+    shapes: of one agent's inputs. cuda_graphs: whether a GPU uses CUDA graphs. choice: how actions are chosen
+    from the network's outputs, by default at random.
+    """
     if policy.device.type == "cpu":
         return CpuInference(policy, shapes, choice)
     return GpuInference(policy, shapes, GraphCapture(policy.device) if cuda_graphs else None, choice)

@@ -16,8 +16,8 @@ TOLERANCE = 1e-3  # relative to a bound above 1: rounding is no mistake
 
 
 class NumberReports:
-    """Counts the steps of one policy with bad numbers. Logs only the first of each cause: every step may have
-    one."""
+    """Reports bad numbers in one policy's observations, masks and outputs: counts every such step, but logs
+    each cause only once, since every step may be affected."""
 
     def __init__(
         self,
@@ -27,8 +27,8 @@ class NumberReports:
         buffers: TrajectoryBuffers,
         report: Callable[[Incident], None],
     ):
-        """space: of the observations, a Dict of Box. discrete_sizes: choices of each discrete action. report:
-        sends an incident."""
+        """space: observation space, a Dict of Box. discrete_sizes: number of choices of each discrete action.
+        report: sends an incident to the main process."""
         self._policy_id = policy_id
         self._space_check = SpaceCheck(space)
         self._first_choices = np.cumsum([0, *discrete_sizes[:-1]])  # of each action, in a row of the mask
@@ -39,10 +39,10 @@ class NumberReports:
     def check_observations(
         self, obs: Mapping[str, np.ndarray], indices: np.ndarray, finite: np.ndarray
     ) -> None:
-        """Reports finite observations outside of their space; looks at one batch in CHECK_EVERY.
+        """Reports finite observations that lie outside of their space. Checks one batch in CHECK_EVERY.
 
-        obs: [n, *shape] by key. indices: [n], the buffers of these rows. finite: [n] bool, whether a row had
-        no NaN and no inf.
+        obs: [n, *shape] by key. indices: [n], index of the buffer of each row. finite: [n] bool, False for
+        rows with NaN or inf.
         """
         outside = self._space_check.outside(obs)
         if outside is None:
@@ -55,7 +55,10 @@ class NumberReports:
             self._report_rows("implausible_numbers", indices, "outside", text)
 
     def check_masks(self, obs: Mapping[str, np.ndarray], indices: np.ndarray) -> None:
-        """Reports action masks that forbid every choice of an action; see `check_observations`."""
+        """Reports action masks that forbid every choice of an action.
+
+        obs, indices: as in `check_observations`.
+        """
         if ACTION_MASK not in obs:
             return
         allowed = obs[ACTION_MASK].reshape(len(indices), -1) != 0
@@ -68,9 +71,10 @@ class NumberReports:
             self._report_rows("implausible_numbers", indices[is_empty], "mask", text)
 
     def report_broken(self, indices: np.ndarray, finite: np.ndarray, good: np.ndarray) -> None:
-        """Reports the rows with NaN or inf.
+        """Reports rows with NaN or inf, and whether the env or the network caused them.
 
-        indices, finite: as in `check_observations`. good: [n] bool, nor is there any in a row's outputs.
+        indices, finite: as in `check_observations`. good: [n] bool, True for rows in which both observation
+        and outputs are finite.
         """
         answered = f"policy {self._policy_id} answered its finite observation with NaN or inf"
         for broken, cause in ((~finite, "its observation had NaN or inf"), (finite & ~good, answered)):
@@ -79,10 +83,11 @@ class NumberReports:
                 self._report_rows("broken_numbers", indices[broken], cause, text)
 
     def _report_rows(self, kind: str, indices: np.ndarray, cause: str, fault: str) -> None:
-        """Counts an incident, and logs the fault the first time that its cause occurs.
+        """Sends an incident that counts the rows, with a text for the log if its cause occurs for the first
+        time.
 
-        kind: of the incident. indices: the rows of the buffers with the fault; the log names the agent of the
-        first one. cause: equal for faults that are logged once. fault: a text for the log.
+        kind: kind of the incident. indices: [n], indices of the buffers of these rows; the log names the
+        agent of the first. cause: identifies the cause. fault: the text for the log.
         """
         text = ""
         if cause not in self._logged_causes:
@@ -107,9 +112,9 @@ class SpaceCheck:
         self._num_batches = 0
 
     def outside(self, obs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, str] | None:
-        """Returns ([B] bool, True for observations outside of their space; a text about one of them).
+        """Returns ([B] bool, True for observations outside of their space; a text about the first of them).
 
-        Returns None if there are none, or if the batch is not checked. obs: [B, *shape] by key.
+        Returns None if all lie within their space, or if this batch is not checked. obs: [B, *shape] by key.
         """
         is_due = self._num_batches % CHECK_EVERY == 0
         self._num_batches += 1
@@ -124,13 +129,13 @@ class SpaceCheck:
 
 
 def _allows_all(box: gym.spaces.Box) -> bool:
-    """Returns whether the bounds exclude no number of the dtype."""
+    """Returns whether all numbers of the dtype lie within the bounds."""
     dtype: np.dtype[Any] = box.dtype
     limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
     return bool((box.low <= limits.min).all() and (box.high >= limits.max).all())
 
 
 def _bounds(box: gym.spaces.Box) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (low, high) with a tolerance, each [*shape] float64."""
+    """Returns the bounds (low, high) of a box, widened by TOLERANCE, each [*shape] float64."""
     low, high = box.low.astype(float), box.high.astype(float)
     return low - TOLERANCE * np.maximum(1.0, np.abs(low)), high + TOLERANCE * np.maximum(1.0, np.abs(high))

@@ -42,9 +42,9 @@ MAX_MIN_REQUESTS = 8
 
 
 class PolicyWorker:
-    """In the child: answers requests with copies of one policy and of its past selves.
+    """In the child: answers action requests with copies of one policy and of its past selves.
 
-    Promise: the live policy acts with weights at least as new as the newest when the batch was gathered.
+    The live policy acts with the newest weights that were published when the batch was gathered, or newer.
 
     clock: measures what the worker spends its time on.
     """
@@ -94,7 +94,7 @@ class PolicyWorker:
         self._report(ComponentReady("policy_worker", answers, is_detail=True))
 
     def run(self) -> None:
-        """Gathers and answers requests until asked to stop."""
+        """Gathers and answers requests until the supervisor stops this process."""
         if not self._weights.wait_published(self._keep_going):
             return
         while not self._stopping.is_set():
@@ -116,8 +116,8 @@ class PolicyWorker:
         return bool(requests)
 
     def gather(self, timeout: float) -> list[PolicyRequest]:
-        """Returns the requests that arrive within `timeout` seconds and soon after. If there are any, fetches
-        the newest weights."""
+        """Returns the requests that arrive within `timeout` seconds, and those that follow within a few
+        milliseconds. If there are any, fetches the newest weights."""
         requests = self._requests.get_many(timeout=timeout)
         deadline = time.monotonic() + self._gather_seconds
         while 0 < len(requests) < self._min_requests and timeout > 0:
@@ -133,7 +133,7 @@ class PolicyWorker:
     def answer(self, requests: Sequence[PolicyRequest]) -> None:
         """Runs one forward pass for all rows of the live policy, and one for the rows of each past self.
 
-        Requests of rollout workers that have died since are dropped: their successors may own the buffers.
+        Drops requests from rollout workers that have died: restarted workers may already use their buffers.
         """
         current = self._buffers.incarnations
         requests = [request for request in requests if request.incarnation == current[request.worker_index]]
@@ -143,8 +143,11 @@ class PolicyWorker:
             self._answer(own, model, stamp)
 
     def _model_of(self, past_self: Milestone | None) -> tuple[nn.Module, Stamp]:
-        """Returns (network, stamp of its weights) to act with: a past self, or the live policy if `past_self`
-        is None or cannot be loaded: past selves are not trained on anyway."""
+        """Returns (network, stamp of its weights) to act with: the live policy if `past_self` is None.
+
+        The live policy also replaces a past self that cannot be loaded, since samples of past selves are not
+        trained on.
+        """
         if past_self is not None and past_self not in self._lost:
             try:
                 return self._frozen.get(past_self)
@@ -189,9 +192,10 @@ class PolicyWorker:
         self.clock.lap("write")
 
     def _store_chunk_rnn_states(self, indices: np.ndarray, steps: np.ndarray, rnn_state: np.ndarray) -> None:
-        """Stores the recurrent state before the first step of each chunk; learners unroll a chunk from it.
+        """Stores the recurrent states of rows at the first step of a chunk: learners unroll the chunk from
+        its stored state.
 
-        indices, steps: buffer and step of each row, [B]. rnn_state: of these rows, [B, state_size].
+        indices, steps: [n], buffer and step of each row. rnn_state: [n, state_size], before these steps.
         """
         chunk_length = self._buffers.topology.chunk_length
         is_first = steps % chunk_length == 0
@@ -212,9 +216,9 @@ class PolicyWorker:
 
 
 def _min_requests(topology: Topology) -> int:
-    """Returns how many requests a forward pass waits for, for a limited time.
+    """Returns how many requests a policy worker waits for, within its time limit, before a forward pass.
 
-    Half of all splits can have requests open, while the other half is being stepped.
+    It is the worker's share of half the splits, since the other half is being stepped meanwhile.
     """
     num_requests = topology.num_workers * topology.num_splits // (2 * topology.policy_workers_per_policy)
     return max(1, min(MAX_MIN_REQUESTS, num_requests))
