@@ -86,7 +86,7 @@ def check_env(env: str | Callable[..., Any] | Any, **flags: Any) -> CheckReport:
 
 
 def run_check(config: Config) -> int:
-    """The command: prints the report; returns 1 if it has a fault."""
+    """Runs the command `check`: prints the report. Returns the exit code: 1 for a report with faults."""
     report = check(config, resolve_family(config.env_name))
     print(report)
     return FAILED if report.faults else DONE
@@ -113,9 +113,10 @@ main = main_of(COMMAND)
 
 
 def check(config: Config, family: EnvFamily, is_made: bool = False) -> CheckReport:
-    """Plays an env of the family, and makes the plan of a training with it.
+    """Plays an env of the family and plans a training in it; returns what both have shown.
 
-    is_made: the family returns one and the same env, which is played in this process and left open.
+    is_made: whether the family always returns the same env, which is then played in this process and stays
+        open. Otherwise a new env is played in a child.
     """
     # Not at the top of the file: --help needs none of it.
     from sample_factory.envs.env_info import make_adapted_env
@@ -147,7 +148,8 @@ def check(config: Config, family: EnvFamily, is_made: bool = False) -> CheckRepo
 
 
 def measure(spec: "PolicySpec") -> str:
-    """In the child: returns a text with the number of a network's parameters, and its cost on one core."""
+    """In the child: returns a text with a network's number of parameters and the time of its forward pass on
+    one core."""
     import torch
 
     from sample_factory.models.network_checks import made_up_observations

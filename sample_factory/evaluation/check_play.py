@@ -27,9 +27,11 @@ MAX_SECONDS = 10.0  # no further step after this
 
 
 class Play:
-    """What the steps of an env have shown; as far as it came, if the env has a fault.
+    """Collects what the steps of an env have shown, up to the first exception.
 
-    lines: title -> text, for the report. faults: cause -> one line. info: None if the env cannot be made.
+    lines: title -> text of a line in the report.
+    faults: cause -> text of one line.
+    info: properties of the env; None if the env cannot be made.
     """
 
     def __init__(self) -> None:
@@ -39,9 +41,13 @@ class Play:
 
 
 def play(env_name: str, make: Callable[[], MultiAgentEnv], cfg: Any, closes: bool = True) -> Play:
-    """Makes an env and steps it, twice from the same seed. The env may end this process.
+    """Makes an env, steps it with random actions, and repeats the first steps in a second env with the same
+    seed.
 
-    make: returns the adapted env. cfg: all flags as attributes. closes: whether to close what `make` returns.
+    An env that ends its process ends the caller too, so run this in a child if the env is not trusted.
+    make: returns the adapted env.
+    cfg: all flags as attributes.
+    closes: whether to close the env afterwards.
     """
     seen = Play()
     try:
@@ -71,7 +77,7 @@ def _made(env_name: str, make: Callable[[], MultiAgentEnv], closes: bool) -> Ite
 
 
 def _describe(seen: Play, env: MultiAgentEnv, env_name: str, cfg: Any) -> None:
-    """Adds what is known before the first step."""
+    """Adds report lines about what is known before the first step: adapter, conventions, agents, spaces."""
     with named_faults(env_name, "make"):
         info = seen.info = env_info(env, cfg)
         adapter, row = adapter_of(env), convention_of(env.env)
@@ -94,7 +100,8 @@ def _describe(seen: Play, env: MultiAgentEnv, env_name: str, cfg: Any) -> None:
 
 
 def _play_once(seen: Play, env: MultiAgentEnv, env_name: str, cfg: Any) -> list[tuple[int, int]]:
-    """Adds what the steps show. Returns `_checksums` of the reset and the first steps."""
+    """Steps the env with random actions, and adds report lines and faults about observations, ends, rewards,
+    infos and speed. Returns `_checksums` of the reset and of the first REPEATED_STEPS steps."""
     watch, infos = _Watch(), dict[str, set[str]]()
     sums, rewards, allowed, seconds, ends = [], [], list[float](), list[float](), np.zeros(2, int)
     for number, step in enumerate(random_steps(env, env_name)):
@@ -132,7 +139,7 @@ def _play_once(seen: Play, env: MultiAgentEnv, env_name: str, cfg: Any) -> list[
 
 
 def _checksums(step: RandomStep) -> tuple[int, int]:
-    """Returns a checksum of the observations, and one of the rewards."""
+    """Returns a CRC-32 of the observations and a CRC-32 of the rewards of a step."""
     rows = step.rows
     arrays = [array for own in rows.arrays_of_agent or [rows.arrays] for array in own.values()]
     rewards = np.asarray(step.result.rewards, float)
@@ -140,8 +147,11 @@ def _checksums(step: RandomStep) -> tuple[int, int]:
 
 
 def _look_at_observations(seen: Play, env: MultiAgentEnv, step: RandomStep) -> list[float]:
-    """Adds a fault for observations outside of their space. Returns what share of the choices the action
-    masks allow, for each kind of agents that has one."""
+    """Adds a fault if observations are outside of their space.
+
+    Returns the share of the choices, 0..1, that the action masks allow: an entry for each kind of agents with
+    a mask.
+    """
     active = np.ones(env.num_agents, bool) if step.result.active is None else step.result.active
     shares = []
     for kind, spaces in enumerate(env.kinds.spaces):
@@ -158,8 +168,11 @@ def _look_at_observations(seen: Play, env: MultiAgentEnv, step: RandomStep) -> l
 
 
 def _look_at_info(seen: Play, info: Mapping[str, Any], infos: dict[str, set[str]]) -> None:
-    """Adds the names of what the info of an episode's end reports, and a fault for each entry that is no
-    number."""
+    """Collects which entries of an episode's last info are reported, and adds a fault for each entry that
+    should be a number and is none.
+
+    infos: "statistics", "objective" or "level" -> names of entries; extended in place.
+    """
     numbers, left_out = extra_stats(info)
     objectives = {key for key in OBJECTIVES if key in info}
     for what, names in (
@@ -179,9 +192,9 @@ def _look_at_info(seen: Play, info: Mapping[str, Any], infos: dict[str, set[str]
 
 
 class _Watch:
-    """Looks at what the `step` of a user's env returns, before an adapter converts it.
+    """Wraps the `step` of a user's env, to look at its returned values before an adapter converts them.
 
-    num_both: ends that were reported as terminated and truncated at once.
+    num_both: number of ends that were reported as terminated and truncated at once.
     """
 
     def __init__(self) -> None:
@@ -192,9 +205,11 @@ class _Watch:
         self._overwrites: bool | None = None  # None: it is not known
 
     def follow(self, env: Any, keeps_arrays: bool) -> None:
-        """Replaces `env.step` by a function that also looks at what is returned, if the class allows it.
+        """Replaces `env.step` by a function that also looks at the returned values; does nothing if the class
+        has `__slots__`.
 
-        keeps_arrays: compares the arrays of each step with their contents after the next one.
+        keeps_arrays: whether to compare the arrays of each step with a copy of their contents after the next
+            step, to see whether the env reuses them.
         """
         self._keeps_arrays = keeps_arrays
         if env is self._env:
@@ -225,7 +240,7 @@ class _Watch:
             self.num_both += int((are_terminated & are_truncated).sum())
 
     def describe(self) -> str:
-        """Returns whether the env has overwritten the arrays of a step in the next one."""
+        """Returns a text that says whether a step of the env overwrites the arrays of the step before."""
         texts = {
             None: "not seen",
             True: "a step overwrites the arrays of the one before",
@@ -235,7 +250,7 @@ class _Watch:
 
 
 def _contents(value: Any) -> list[bytes]:
-    """Returns the contents of the arrays in mappings, tuples and lists."""
+    """Returns the bytes of an array, or of all arrays in nested mappings, tuples and lists."""
     value = to_host(value)
     if isinstance(value, np.ndarray):
         return [value.tobytes()]

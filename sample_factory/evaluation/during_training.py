@@ -39,10 +39,10 @@ POLL_SECONDS = 0.2
 
 
 class Evaluations(Subscriber):
-    """In the main process: starts a process to evaluate a policy whenever it is due.
+    """In the main process: evaluates each policy every --eval_every_env_steps frames, in a child process.
 
-    1. One evaluation runs at a time; the others wait. A policy that is due while its last evaluation waits or
-       runs is skipped.
+    1. One evaluation runs at a time; further ones wait. A policy that is due while its last evaluation waits
+       or runs is skipped.
     2. The summaries are written at the env frames of the weights that were evaluated.
     3. With --save_best_metric=eval_NAME, the weights with the best mean so far are kept as the best
        checkpoint, also over several runs.
@@ -54,7 +54,7 @@ class Evaluations(Subscriber):
     def __init__(
         self, plan: RunPlan, monitor: Monitor, channels: Channels, publish: Callable[[Report], None]
     ):
-        """plan: plan of the training. publish: hands a report to all subscribers."""
+        """Prepares the evaluations of a training. `publish` hands a report to all subscribers."""
         self._plan = plan.evaluation
         self._config = config = plan.config
         self._monitor = monitor
@@ -105,16 +105,16 @@ class Evaluations(Subscriber):
             self._end(self._child)
 
     def close(self) -> None:
-        """Kills an evaluation that still runs, and deletes the snapshots."""
+        """Kills the evaluation that runs, if any, and deletes the snapshots of all policies."""
         if self._child is not None:
             self._child.kill()
         delete_snapshots(self._config.experiment_dir)
 
     def finish(self, may_wait: Callable[[], bool]) -> None:
-        """Called after the workers have stopped: finishes the evaluations while `may_wait`.
+        """Completes all due evaluations while `may_wait()` is true; called after the workers have stopped.
 
-        A policy that was skipped the last time is evaluated with its last checkpoint. So is a policy if its
-        learner stopped before it wrote a snapshot.
+        A policy is evaluated with its last checkpoint if its last evaluation was skipped, or if its learner
+        stopped before it wrote the snapshot.
         """
         if not may_wait():
             return
@@ -168,7 +168,8 @@ class Evaluations(Subscriber):
         return child
 
     def _has_ended(self, child: Child) -> bool:
-        """Returns whether an evaluation is done or has failed; kills one that is stuck or takes too long."""
+        """Returns whether the evaluation in `child` is done or has failed; kills a child that is stuck or
+        takes too long."""
         if child.finished or child.failure is not None:
             return True
         reason = self._limits.why_stuck(child)
@@ -194,7 +195,11 @@ class Evaluations(Subscriber):
         self._report(snapshot, child.result, time.monotonic() - self._began)
 
     def _report(self, snapshot: Snapshot, statistics: Mapping[str, MeanAndStd], seconds: float) -> None:
-        """Writes the summaries of an evaluation, and keeps its weights if they are the best so far."""
+        """Writes the summaries of an evaluation, logs its mean reward, and keeps the weights if they are the
+        best so far.
+
+        statistics: name, e.g. "reward" -> mean over the episodes. seconds: duration.
+        """
         statistics = self._names.of(statistics)
         policy_id = snapshot.policy_id
         reward = statistics["reward"]
@@ -213,7 +218,7 @@ class Evaluations(Subscriber):
             self._keep_if_best(snapshot, metric, statistics)
 
     def _keep_if_best(self, snapshot: Snapshot, metric: str, statistics: Mapping[str, MeanAndStd]) -> None:
-        """Makes the snapshot the best checkpoint if its mean is the best so far."""
+        """Makes the snapshot the best checkpoint if its mean of `metric` ("eval_NAME") is the best so far."""
         found = statistics.get(metric.removeprefix(EVALUATED))
         if found is None:
             self._best.warn_of_missing_metric(

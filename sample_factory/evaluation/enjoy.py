@@ -34,9 +34,9 @@ MIN_VIDEO_SECONDS = 10.0  # a single episode may be too short to see anything
 
 
 def play(config: Config, family: EnvFamily) -> Evaluation:
-    """Plays until a limit, a closed window or a signal; prints each episode and a summary.
+    """Runs `enjoy`: plays until a limit, a closed window or a signal; prints each episode and a summary.
 
-    Raises ConfigError, CheckpointError, VideoError, and what the env raises.
+    Raises ConfigError, CheckpointError, VideoError, and any exception of the env.
     """
     flags = config.evaluation
     if flags.render_action_repeat is not None:
@@ -105,10 +105,10 @@ def _make_session(
 
 
 def _cast(config: Config, choices: Sequence[PolicyChoice], kinds: AgentKinds) -> Cast:
-    """Returns who plays. choices: the policy of each agent.
+    """Returns which policy plays which agent of the env. choices: the policy of each agent.
 
-    With K kinds of agents, policy id p plays kind p % K. Where a kind has fewer policies than another one,
-    its last policy has several ids.
+    With K kinds of agents, policy id p plays kind p % K. A kind with fewer policies than another kind fills
+    its further ids with its last policy.
     """
     num_kinds = len(kinds.spaces)
     of_kind: list[list[PolicyChoice]] = [[] for _ in range(num_kinds)]
@@ -127,7 +127,7 @@ class _Show:
     """Shows and prints the episodes of `enjoy`, and decides when to stop.
 
     episodes: the episodes that count, in the order in which they ended.
-    num_wanted: number of episodes that are to be played; None: another limit ends it.
+    num_wanted: number of episodes to play; None if only another limit ends the playing.
     """
 
     def __init__(self, flags: EvaluationFlags, watch: Watch, screen: Screen, info: EnvInfo):
@@ -155,14 +155,14 @@ class _Show:
 
     @property
     def num_frames(self) -> int:
-        """Env frames so far; what all agents of a copy play together counts once."""
+        """Env frames played so far; frames that several agents of a copy play together count once."""
         num_copies = len(set(self._info.copy_of_agent))
         left_out = int(self._watch.frames_left_out.sum()) * num_copies // self._info.num_agents
         return self._watch.num_steps * self._info.frameskip * num_copies - left_out
 
     @property
     def events(self) -> Events:
-        """The callbacks of the session."""
+        """The callbacks that show and count episodes, for the session."""
         return Events(
             on_end=lambda episode, number: self._ended.append(episode),
             is_over=self._is_over,

@@ -25,9 +25,10 @@ EVERY_FRAME = "rgb_array_list"  # Gymnasium's name for a render() that returns a
 
 
 def with_eval_frameskip(config: Config, family: EnvFamily) -> tuple[Config, EnvFamily]:
-    """Applies --eval_env_frameskip: another frameskip than in training, with as many frames per action.
+    """Applies --eval_env_frameskip: the env skips fewer frames than in training, and each action is repeated,
+    so that an action still lasts as many frames.
 
-    Raises ConfigError unless it divides the frameskip of the training.
+    Raises ConfigError unless the flag divides --env_frameskip.
     """
     own = config.evaluation.eval_env_frameskip
     trained = config.env.env_frameskip or 1
@@ -45,9 +46,9 @@ def with_eval_frameskip(config: Config, family: EnvFamily) -> tuple[Config, EnvF
 
 
 def with_other_envs(config: Config, family: EnvFamily) -> EnvFamily:
-    """Returns a family that can also make the envs that --levels names and that are of other families.
+    """Returns `family`, extended so that it can also make the envs of other families that --levels names.
 
-    Raises ConfigError for an unknown env, and for one with other flags of its own.
+    Raises ConfigError for an unknown env, and if one of the families has flags of its own.
     """
     envs = [item for item in config.env.levels if "=" not in item and item not in family.levels]
     if all(family.prefix and env.startswith(family.prefix) for env in envs):
@@ -75,10 +76,10 @@ def _make_one_of(
 
 @contextlib.contextmanager
 def explains_other_env(config: Config, warns: bool = True) -> Iterator[None]:
-    """Wraps the start of playing: if --env is not the env of the training, a failure names both envs.
+    """Wraps code that starts to play. If --env is not the env of the training, a failure names both envs.
 
-    If the start succeeds, because the spaces are equal, a warning names both, where `warns`.
-    Raises ConfigError in place of any exception of the wrapped code.
+    Any exception of the wrapped code becomes a ConfigError. If there is none, a warning names both envs,
+    unless `warns` is False. With the env of the training, this does nothing.
     """
     played = config.env_name
     folder = {name: vars(config.run)[name] for name in OWN_FOLDER}
@@ -103,8 +104,8 @@ def explains_other_env(config: Config, warns: bool = True) -> Iterator[None]:
 
 
 def _differences(config: Config, trained: str) -> str:
-    """Returns a text that says in which spaces the played env differs from the env of the training; makes
-    both envs."""
+    """Returns a text that names the spaces in which the played env differs from the `trained` one; "" if
+    there are none or one of both envs cannot be made. Makes both envs."""
     try:
         configs = config, with_flags(config, [f"--env={trained}"], resolve_family)
         here, there = (probe_own_spaces(resolve_family(own.env_name), own.namespace(), 0) for own in configs)
@@ -119,9 +120,11 @@ def _differences(config: Config, trained: str) -> str:
 
 
 def make_env(config: Config, family: EnvFamily, draws: bool, env_config: EnvConfig) -> MultiAgentEnv:
-    """Makes an env in this process. draws: whether it is to draw; in the render mode with most pictures.
+    """Makes an adapted env for playing in this process.
 
-    An env that was trained in many copies has one copy if it draws, otherwise no more than episodes.
+    draws: whether the env has to draw. If so, its render mode is "rgb_array_list" where the env has it, else
+        "rgb_array"; if it cannot draw at all, a warning is logged.
+    An env that was trained in many copies has one copy if it draws, otherwise at most one for each episode.
     """
     cfg = config.namespace()
     if "vector_env_copies" in cfg and "vector_env_copies" not in config.typed:
@@ -144,5 +147,5 @@ def make_env(config: Config, family: EnvFamily, draws: bool, env_config: EnvConf
 
 
 def draws_every_frame(env: MultiAgentEnv) -> bool:
-    """Returns whether the env can draw each of the frames that it skips."""
+    """Returns whether the env can draw each frame that it skips, by the render mode "rgb_array_list"."""
     return isinstance(env.env, gym.Env) and EVERY_FRAME in env.env.metadata.get("render_modes", ())

@@ -41,8 +41,8 @@ LOAD_POLICY = PLAYS.but(
 class LoadedPolicy:
     """A trained policy that acts with raw observations of its env, for one env, several envs or named agents.
 
-    It remembers the past of each episode, the recurrent state and the last images with --env_framestack,
-    until `reset`. Observations and actions have the form that the env of `make_env` gives them.
+    Until `reset`, it remembers the past of each episode: the recurrent state, and the last images with
+    --env_framestack. Observations and actions have the same form as in the env that `make_env` returns.
 
     For example, in a vector env that resets in the same step:
 
@@ -65,7 +65,8 @@ class LoadedPolicy:
         num_frames: int,
         make_env: Callable[[str | None], Any],
     ):
-        """num_frames: value of --env_framestack. make_env: makes an env as in training in a render mode."""
+        """Wraps a model. `num_frames` is the value of --env_framestack; `make_env` makes an env as in
+        training, with a render mode."""
         self.observation_space, self.action_space = spaces
         self._model = model.eval()
         self._choice = choice
@@ -82,16 +83,21 @@ class LoadedPolicy:
         num_envs: int | None = None,
         agents: Sequence[Hashable] | None = None,
     ) -> None:
-        """Forgets the past. Call it when an episode begins, with at most one argument; without any, which is
-        the state after loading, `act` takes a single observation.
+        """Forgets the past; call it whenever an episode begins.
+
+        Give at most one argument. Without any, which is the state after loading, `act` takes a single
+        observation.
 
         Args:
-            mask: Bool [num_envs], or one entry for each agent. Only the True ones forget, and the number of
-                envs or the names stay. E.g. `terminated | truncated` of a vector env.
+            mask: Bool [num_envs], or one entry for each agent. Only the True ones forget; the number of envs,
+                or the names of the agents, do not change. E.g. `terminated | truncated` of a vector env.
             num_envs: `act` takes a batch of observations with a first axis of this size, e.g. of a
                 gymnasium.vector.VectorEnv.
             agents: Names of agents, e.g. `env.possible_agents` of PettingZoo. `act` takes a dict by agent;
                 each of these agents acts with this policy, and has a memory of its own.
+
+        Raises:
+            ValueError: Several arguments were given, or the mask has another shape or dtype.
         """
         if sum(given is not None for given in (mask, num_envs, agents)) > 1:
             raise ValueError("reset: give mask, num_envs or agents, and only one of them")
@@ -128,11 +134,13 @@ class LoadedPolicy:
         Args:
             observation: A member of the env's observation space. After `reset(num_envs=n)`: a batch as a
                 vector env returns it (an array [n, ...]; for a Dict or Tuple space a dict or tuple of
-                arrays). After `reset(agents=...)`: a dict of observations by agent; absent agents forget.
+                arrays). After `reset(agents=...)`: a dict of observations by agent; agents that it does not
+                contain forget their past.
 
         Returns:
-            A member of `action_space`; a batch of actions as a vector env takes it, [n, ...] of the dtype of
-                its space, a Box clipped to its bounds; or a dict of actions by agent.
+            A member of `action_space`. After `reset(num_envs=n)`: a batch of actions as a vector env takes
+                it, [n, ...] with the dtype of `action_space`, clipped to the bounds of a Box. After
+                `reset(agents=...)`: a dict of actions by agent.
 
         Raises:
             ValueError: The observation is not of its space; the message says what is expected.
@@ -157,17 +165,21 @@ class LoadedPolicy:
         return decoded if self._has_names else decoded[SINGLE]
 
     def make_env(self, render_mode: str | None = None) -> Any:
-        """Returns a new env as in training, with the flags of the experiment, to `reset` and `step` it.
+        """Returns a new env with the flags of the experiment, as it was made in training.
 
-        It is what the env's family makes: for some families a vector env or an env of several agents.
+        Its class depends on the env's family: for some families a vector env or an env of several agents.
 
         Args:
             render_mode: Render mode of Gymnasium, such as "human" or "rgb_array"; None does not render.
+
+        Returns:
+            An env with `reset` and `step`, such as a gymnasium.Env.
         """
         return self._make_env(render_mode)
 
     def _write_agents(self, observations: Any, rows: ObservationRows) -> np.ndarray:
-        """Writes observations by agent; returns which agents are present, bool [count]."""
+        """Writes the observations, agent name -> observation, into `rows`, one row for each agent. Returns
+        which agents are present, bool [count]."""
         if not isinstance(observations, Mapping) or not set(observations) <= set(self._agents):
             given = list(observations) if isinstance(observations, Mapping) else type(observations).__name__
             raise ValueError(f"act: got {given}; expected a dict with observations of {self._agents}")
@@ -183,7 +195,8 @@ class LoadedPolicy:
         return np.array([agent in observations for agent in self._agents])
 
     def _infer(self) -> np.ndarray:
-        """Returns the actions for the observations that were written, [count, K] float32."""
+        """Runs the network on the rows that were written, and keeps its recurrent state. Returns actions,
+        [count, K] float32."""
         if self._is_first.any():
             self._rnn_state[self._is_first] = 0.0
             if self._frames is not None:
@@ -202,8 +215,12 @@ class LoadedPolicy:
 def _explains_misfit(
     space: gym.Space[Any], observation: Any, expected: str, reset: str = ""
 ) -> Iterator[None]:
-    """Turns errors about an observation that does not fit into a ValueError that says what is expected.
-    reset: arguments of `reset` that may help."""
+    """Converts an exception about an observation that does not fit into a ValueError that says what is
+    expected.
+
+    expected: what the observation should be, e.g. "one observation".
+    reset: arguments of `reset` that the message suggests; "" suggests nothing.
+    """
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, EnvContractError) as error:
@@ -290,7 +307,8 @@ def load_policy(
 
 
 def _family_or_none(env_name: str) -> EnvFamily:
-    """Returns the family of an env; if it is not registered, a family that refuses to make an env."""
+    """Returns the family of an env. If it is not registered or not installed, returns a family that raises
+    ConfigError when an env is to be made."""
     try:
         return resolve_family(env_name)
     except (UnknownEnvError, ImportError) as error:
@@ -303,7 +321,10 @@ def _family_or_none(env_name: str) -> EnvFamily:
 
 
 def probe_spaces(config: Config, policy_index: int, advice: str = "") -> OwnSpaces:
-    """Returns the spaces of the agents that a policy plays. Raises ConfigError, which ends with advice."""
+    """Makes an env in another process, and returns the spaces of the agents that a policy plays.
+
+    Raises ConfigError if the env cannot be made; the message ends with `advice`.
+    """
     family = resolve_family(config.env_name)
     try:
         return probe_own_spaces(family, config.namespace(), policy_index)

@@ -37,8 +37,8 @@ from sample_factory.runtime.supervisor import StopSignals
 class Contestant(NamedTuple):
     """One side of a match: a policy of an experiment, or a scripted player of the env.
 
-    config: configuration of the experiment, which describes the model. player: name of a scripted player,
-        e.g. of a bot; otherwise the policy.
+    config: configuration of the experiment, which describes the network.
+    player: the policy, or the name of a scripted player, e.g. of a bot.
     """
 
     config: Config
@@ -57,10 +57,10 @@ class Contestant(NamedTuple):
 
 
 class MatchResult(NamedTuple):
-    """The result of a match: the true objective of each contestant, the mean over its agents.
+    """The result of a match: for each contestant, the mean true objective of its agents.
 
-    has_first_half: whether the first contestant had agent 0: the first half of the env's agents or, with
-        PlaysInTeams, the team of agent 0.
+    has_first_half: whether the first contestant played the team of agent 0, which is the first half of the
+        env's agents unless the env names its teams.
     """
 
     objective: float
@@ -69,7 +69,7 @@ class MatchResult(NamedTuple):
 
 
 class MatchSeries(NamedTuple):
-    """All matches of two contestants, from the point of view of the first one.
+    """The results of all matches between two contestants; wins and losses are those of the first contestant.
 
     num_wanted: number of matches that were to be played.
     """
@@ -151,9 +151,10 @@ class MatchSeries(NamedTuple):
 
 
 def contestants_of(config: Config) -> tuple[Contestant, Contestant]:
-    """Returns the policy and its opponent. The config of the policy has the flags of the command.
+    """Returns the policy and the opponent that the flags of `match` choose.
 
-    Raises ConfigError.
+    The contestants' configurations are those of their experiments; the policy's also has the flags of the
+    command. Raises ConfigError.
     """
     flags: MatchFlags = config.extra["match"]
     opponent_config = config
@@ -203,7 +204,7 @@ def run_match(config: Config) -> MatchSeries:
 
     Matches are played in parallel, in as many envs as `eval` has. A worker or an env that fails is replaced,
     and its matches are played again. A signal ends the series after the last complete match. With
-    --serial_mode and --seed, it can be repeated if the env is deterministic.
+    --serial_mode and --seed, a series can be repeated if the env is deterministic.
 
     Raises ConfigError for wrong flags, a missing checkpoint, an env without two teams and a file that cannot
     be written, CheckpointError for an unusable checkpoint, and Failure when an env or a process fails for
@@ -228,7 +229,8 @@ def run_match(config: Config) -> MatchSeries:
 def _make_session(
     contestants: tuple[Contestant, Contestant], series: MatchSeries, flags: MatchFlags
 ) -> Session:
-    """Returns the session that plays the matches, and adds their results to a series as they end."""
+    """Returns the session that plays the matches. While it plays, each result is appended to
+    `series.results`."""
     own, opponent = contestants
     config, family = with_eval_frameskip(prepared(own.config), resolve_family(own.config.env_name))
     cfg = config.namespace()
@@ -262,7 +264,10 @@ def _make_session(
 
 
 def _check_teams(config: Config, info: EnvInfo, has_one_copy: bool) -> None:
-    """Raises ConfigError unless the env has two teams of equal agents."""
+    """Raises ConfigError unless the env has two teams of equally many agents with equal spaces.
+
+    has_one_copy: whether a vector env is limited to one copy, so that its agents meet.
+    """
     if info.are_copies and not has_one_copy:
         raise ConfigError(
             f"--env={config.env_name} is a VectorEnv; its {info.num_agents} agents are copies that never meet"
@@ -285,13 +290,15 @@ def _check_teams(config: Config, info: EnvInfo, has_one_copy: bool) -> None:
 
 
 def _teams(info: EnvInfo) -> list[int]:
-    """Returns the team of each agent in a match: those of PlaysInTeams, else the two halves of the agents."""
+    """Returns the team of each agent, [num_agents]: as the env declares its teams, else 0 for the first half
+    of the agents and 1 for the second half."""
     half = info.num_agents // 2
     return list(info.teams_that_meet) or [0] * half + [1] * half
 
 
 def _cast(contestants: tuple[Contestant, Contestant], info: EnvInfo) -> Cast:
-    """Returns who plays: at first, contestant 0 the team of agent 0; they swap after each match."""
+    """Returns who plays which agent: in the first match, contestant 0 plays the team of agent 0; after each
+    match, both swap teams. Raises ConfigError if the env has no scripted player of the given name."""
     scripts = [player for _, player in contestants if isinstance(player, str)]
     for player in scripts:
         known = info.scripted_players
@@ -306,8 +313,10 @@ def _cast(contestants: tuple[Contestant, Contestant], info: EnvInfo) -> Cast:
 
 
 def _result(ended: MatchEnded) -> MatchResult:
-    """Returns the result from the point of view of contestant 0. Raises ConfigError when the episodes of the
-    agents do not end together, and for an objective that is nan."""
+    """Converts a match to its result from the point of view of contestant 0.
+
+    Raises ConfigError if the episodes of the agents do not end together, or an objective is nan.
+    """
     if any(count != 1 for count in ended.num_episodes):
         raise ConfigError("the episodes of the env's agents do not end together, so they are no matches")
     objectives = [ended.objectives[agent] for agent in range(len(ended.num_episodes))]
@@ -324,5 +333,5 @@ def _result(ended: MatchEnded) -> MatchResult:
 
 
 def match(config: Config) -> None:
-    """The command: plays the matches, and prints and writes the results. Raises as `run_match`."""
+    """Runs the command `match`: plays the matches, prints and writes the results. Raises as `run_match`."""
     run_match(config)

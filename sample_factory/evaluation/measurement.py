@@ -45,10 +45,12 @@ from sample_factory.spaces.observations import without_entries
 
 
 class MeasurementPlan(NamedTuple):
-    """Says how one checkpoint, or one of each kind of agents, is evaluated.
+    """Describes the evaluation of one checkpoint, or of one checkpoint for each kind of agents.
 
-    choices: the policy of each agent. copy_of_agent: see EnvInfo.
-    repeats: whether the policy and the first states of each env are always the same, so that episodes repeat.
+    choices: the policy of each agent.
+    copy_of_agent: for each agent, the index of its copy of the env, see EnvInfo.
+    repeats: whether episodes may repeat exactly: the policy is deterministic, and each env always begins in
+        the same states.
     """
 
     session: SamplingPlan
@@ -61,19 +63,19 @@ class MeasurementPlan(NamedTuple):
 def measure_checkpoints(
     config: Config, family: EnvFamily, keeps_process: bool = False
 ) -> Iterator[Evaluation]:
-    """Plays --eval_episodes episodes, in each level, with every checkpoint of --checkpoint of every policy of
-    --policy_index.
+    """Evaluates every checkpoint of --checkpoint of every policy of --policy_index over --eval_episodes
+    episodes in each level.
 
-    One after another, each in all envs, with the same seeds. One policy plays all agents of an env. Each
-    agent of each env plays a number of episodes that is fixed in advance. A worker process that dies is
-    replaced, and plays its episodes again.
+    Checkpoints are played one after another, each in all envs, with the same seeds. One policy plays all
+    agents of an env, unless they are of several kinds. Each agent of each env plays a number of episodes that
+    is fixed in advance. A worker process that dies is replaced, and its episodes are played again.
 
     Yields each result when it is complete, in the order of `measured_policies`. Policies of several kinds
-    that play beside each other have one result together, `Evaluation.first_of`. A signal ends this early; the
-    last result then `is_partial`.
+    that play in the same envs have one result together, see `Evaluation.first_of`. A signal ends the
+    evaluation early; the last result then `is_partial`.
 
     keeps_process: see StopSignals.
-    Raises ConfigError when there is no such checkpoint or the env cannot be played, CheckpointError for an
+    Raises ConfigError if a checkpoint does not exist or the env cannot be played, CheckpointError for an
     unusable checkpoint, and Failure when an env or a process fails for good.
     """
     cpu.raise_open_files_limit()
@@ -103,9 +105,9 @@ def measure_checkpoints(
 
 
 def _without_repetitions(chosen: Sequence[PolicyChoice], num_kinds: int) -> list[PolicyChoice]:
-    """Returns the choices without those that would measure the same policies of a checkpoint again.
+    """Removes choices that would measure the same policies again; returns the remaining ones.
 
-    num_kinds: the policies k * num_kinds to k * num_kinds + num_kinds - 1 play together, for each k.
+    num_kinds: number of policies that play together: k * num_kinds to (k + 1) * num_kinds - 1, for each k.
     """
     first: dict[tuple[int, str], PolicyChoice] = {}
     for choice in chosen:
@@ -121,10 +123,13 @@ def plan_measurement(
     around: Sequence[AroundEnv] = (),
     state_size: int | None = None,
 ) -> MeasurementPlan:
-    """Returns the plan of --eval_episodes episodes in each level, with a policy for each kind of agents. In
-    levels, each agent of an env plays equally many.
+    """Plans --eval_episodes episodes in each level with a checkpoint of a policy, or with the policies of all
+    kinds of agents that were trained together with it.
 
-    around: see EnvPlan. state_size: see `plan_session`. Raises ConfigError and Failure.
+    In an env with levels, the number is rounded up so that each agent plays equally many episodes.
+    around: wrappers of the envs, see EnvPlan. state_size: floats in an agent's recurrent state, None if not
+        known.
+    Raises ConfigError and Failure.
     """
     check_names(config.model)
     config, _ = with_defaults_for(config, info.kinds, info.is_simulator)
@@ -157,8 +162,12 @@ class Measurement:
         on_end: Callable[[EpisodeResult, int], None] = lambda episode, number: None,
         context: ChildContext | None = None,
     ):
-        """Loads the checkpoint. on_end: called with each episode that counts, and its number. context: gets
-        the heartbeats in serial mode. Raises as `measure_checkpoints`."""
+        """Loads the checkpoint.
+
+        on_end: called with each episode that counts, and with its number.
+        context: receives heartbeats in serial mode, if given.
+        Raises as `measure_checkpoints`.
+        """
         self._plan = plan
         self._rewards: list[float] = []
         self._on_end = on_end
@@ -166,7 +175,7 @@ class Measurement:
         self.session = Session(plan.session, plan.cast, events, progress, context)
 
     def play(self, signals: StopSignals) -> Evaluation:
-        """Plays the episodes; returns the ones that count. Called once. Raises Failure."""
+        """Plays the episodes of the plan and returns their results. May be called once. Raises Failure."""
         played = self.session.play(signals)
         episodes = without_repeats(played) if self._plan.repeats else played
         num_repeats = len(played) - len(episodes)
@@ -188,13 +197,13 @@ class Measurement:
 
 
 def count_frames(episodes: Sequence[EpisodeResult], copy_of_agent: Sequence[int]) -> int:
-    """Returns the number of env frames in which the episodes were played. Frames that agents play together
-    count once: in each copy of each env, those of the agent with the most.
+    """Returns the number of env frames in which the episodes were played.
 
-    Frames in which an agent is inactive are not in the lengths of its episodes. So the number is too small
-    where even the agent that acts most is inactive for some frames.
+    Agents in the same copy of an env share its frames, so each copy counts the frames of its agent with the
+    most. Frames in which an agent is inactive are not in the lengths of its episodes, so the number is too
+    small where even the most active agent is inactive for some frames.
 
-    copy_of_agent: see EnvInfo.
+    copy_of_agent: for each agent, the index of its copy, see EnvInfo.
     """
     of_agent: collections.Counter[tuple[int, int]] = collections.Counter()  # by (env, agent)
     for episode in episodes:
@@ -207,8 +216,11 @@ def count_frames(episodes: Sequence[EpisodeResult], copy_of_agent: Sequence[int]
 
 
 def plan_evaluation(plan: RunPlan) -> MeasurementPlan | None:
-    """Returns the plan of the evaluations during a training; None without --eval_every_env_steps. plan: plan
-    of the training; --eval_flags changes its flags and its env. Raises ConfigError."""
+    """Plans the evaluations during a training, with the flags and the env that --eval_flags changes.
+
+    plan: plan of the training.
+    Returns None without --eval_every_env_steps. Raises ConfigError.
+    """
     monitoring = plan.config.monitoring
     if not monitoring.eval_every_env_steps:
         return None
@@ -249,12 +261,13 @@ def plan_evaluation(plan: RunPlan) -> MeasurementPlan | None:
 class SnapshotMeasurement:
     """In the child of an evaluation during training: plays episodes with a snapshot of a policy.
 
-    In one thread, in as many envs as a rollout worker has. It sends the heartbeats of a worker, so that an
-    env that hangs is noticed. When it is constructed, the envs have been reset.
+    The episodes are played in one thread, in as many envs as a rollout worker has. The constructor makes and
+    resets the envs. Heartbeats are sent as by a worker, so that the main process notices an env that hangs.
     """
 
     def __init__(self, plan: MeasurementPlan, snapshot: Snapshot, context: ChildContext):
-        """plan: result of `plan_evaluation`, for whatever checkpoint."""
+        """Loads the snapshot and resets the envs. plan: result of `plan_evaluation`; the snapshot replaces
+        its checkpoint."""
         log.setLevel(logging.WARNING)  # otherwise evaluations would fill most of the run's log
         context.beat()  # loading the libraries does not count as the start of the envs
         assert snapshot.path is not None, "without a file there is no evaluation"
@@ -265,8 +278,11 @@ class SnapshotMeasurement:
         self._measurement.session.make_envs()
 
     def run(self) -> dict[str, MeanAndStd]:
-        """Returns the statistics of the episodes by name, also of each level. Raises InterruptedError if a
-        signal ends it."""
+        """Plays the episodes. Returns statistics by name, e.g. "reward", and for each level as
+        "levels/LEVEL/NAME".
+
+        Raises InterruptedError if a signal ends the evaluation early, since the mean would be biased.
+        """
         with StopSignals() as signals:
             evaluation = self._measurement.play(signals)
         if evaluation.is_partial:

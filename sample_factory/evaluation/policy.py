@@ -18,9 +18,10 @@ from sample_factory.spaces.observations import observation_layout
 
 
 def load_weights(config: Config, choice: PolicyChoice, model: ActorCritic) -> Mapping[str, Any]:
-    """Loads the chosen checkpoint into a model; returns the contents of the checkpoint.
+    """Loads the chosen checkpoint into a model; returns the contents of the checkpoint file.
 
-    Raises ConfigError when there is no such checkpoint, CheckpointError when it cannot be used.
+    With "latest" or "best", a damaged file is replaced by the one before it.
+    Raises ConfigError if the checkpoint does not exist, CheckpointError if it cannot be used.
     """
     path = find_checkpoint(config, choice)
     if choice.checkpoint in PREFIXES:
@@ -45,9 +46,11 @@ def load_weights(config: Config, choice: PolicyChoice, model: ActorCritic) -> Ma
 def build_model(
     config: Config, policy_index: int, observation_space: gym.Space[Any], action_space: gym.Space[Any]
 ) -> ActorCritic:
-    """Builds the model that acts, in float32, on the CPU (faster for one env) unless --device=gpu is typed.
+    """Builds the network that acts, in float32, with random weights. It runs on the CPU, which is faster for
+    one env, unless --device=gpu is typed.
 
-    Raises ConfigError if the device is not available, and what `PolicySpec.build` raises.
+    observation_space, action_space: spaces of one agent.
+    Raises ConfigError if the device is not available, and the exceptions of `PolicySpec.build`.
     """
     device = "gpu" if "device" in config.typed and config.run.device == "gpu" else "cpu"
     stored = observation_layout(observation_space).space

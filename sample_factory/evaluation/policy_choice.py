@@ -42,12 +42,12 @@ def flags_of_call(
     checkpoint: str | os.PathLike[str],
     cfg: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """Returns the flags of the command line that arguments of a Python function stand for.
+    """Converts the arguments of a Python function, e.g. of `evaluate`, to flag name -> value.
 
     experiment, train_dir, cfg: see `find_experiment`. policy_index: None stands for the index in the name of
         the checkpoint file's folder, or 0.
 
-    Raises ConfigError for an unknown experiment, and for a checkpoint file if `checkpoint` names another one.
+    Raises ConfigError for an unknown experiment, and if `experiment` is a file and `checkpoint` is given too.
     """
     flags = find_experiment(experiment, train_dir, cfg)
     if "checkpoint" in flags and checkpoint != LATEST:
@@ -59,14 +59,14 @@ def flags_of_call(
 
 
 def chosen_policies(config: Config) -> list[PolicyChoice]:
-    """Returns every checkpoint of --checkpoint of every policy of --policy_index."""
+    """Returns a choice for every checkpoint of --checkpoint of every policy of --policy_index."""
     checkpoints = config.evaluation.checkpoint or (config.monitoring.load_checkpoint_kind,)
     return [PolicyChoice(*pair) for pair in itertools.product(config.evaluation.policy_index, checkpoints)]
 
 
 def measured_policies(config: Config) -> list[PolicyChoice]:
-    """Returns the chosen policies as `eval` measures them, with a choice for each milestone, by version,
-    where all milestones are chosen."""
+    """Returns the chosen policies as `chosen_policies`, but replaces the checkpoint "milestones" by a choice
+    for each milestone, by ascending version."""
     measured = []
     for choice in chosen_policies(config):
         found = []
@@ -79,10 +79,10 @@ def measured_policies(config: Config) -> list[PolicyChoice]:
 
 
 def choices_of_agents(config: Config, kinds: AgentKinds) -> list[PolicyChoice]:
-    """Returns the policy that each agent follows by --policy_index and --checkpoint. Raises ConfigError.
+    """Returns the policy of each agent by --policy_index and --checkpoint, [num_agents]. Raises ConfigError.
 
     With K kinds of agents, policy p plays kind p % K. If --policy_index is a single value p, the other kinds
-    are played by the policies next to it: p - p % K to p - p % K + K - 1.
+    are played by the policies that were trained with it: p - p % K to p - p % K + K - 1.
     """
     evaluation = config.evaluation
     num_agents = len(kinds.of_agent)
@@ -103,13 +103,15 @@ def choices_of_agents(config: Config, kinds: AgentKinds) -> list[PolicyChoice]:
 
 
 def names_file(checkpoint: str) -> bool:
-    """Returns whether a value of --checkpoint is the path of a file."""
+    """Returns whether a value of --checkpoint is a path, not "latest", "best", "milestones" or
+    "milestone:VERSION"."""
     return checkpoint not in (*PREFIXES, MILESTONES) and not checkpoint.startswith(MILESTONE)
 
 
 def refuse_file_for_all_kinds(checkpoint: str, num_kinds: int) -> None:
-    """Raises ConfigError for a file that agents of several kinds would share: it has one policy, and if their
-    networks had equal shapes, it would act for agents that it was not trained for."""
+    """Raises ConfigError if `checkpoint` is a file and the env has several kinds of agents: a file has one
+    policy, and if the networks of all kinds had equal shapes, it would act for agents that it was not trained
+    for."""
     if num_kinds > 1 and names_file(checkpoint):
         raise ConfigError(
             f"--checkpoint={checkpoint}: a file has one policy, and the {num_kinds} kinds of agents of this "
@@ -130,9 +132,9 @@ def _for_each_agent(flag: str, values: Sequence[Value], num_agents: int) -> Sequ
 
 
 def find_checkpoint(config: Config, choice: PolicyChoice) -> Path:
-    """Returns the file of a checkpoint; of several, the newest.
+    """Returns the path of a checkpoint's file; the newest if several match.
 
-    Raises ConfigError, which lists the checkpoints that exist.
+    Raises ConfigError if there is none; the message lists the checkpoints that exist.
     """
     policy, checkpoint = choice
     if checkpoint in PREFIXES:

@@ -28,7 +28,9 @@ def result_figures(
     config: Config, evaluations: Sequence[Evaluation], failure: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Returns the contents of a --json file. May contain NaN and infinity, which `write_json` replaces.
-    failure: which evaluation ended the command, and the reason."""
+
+    failure: identifies the checkpoint whose evaluation failed, with the reason; None if none has failed.
+    """
     return {
         "experiment": str(config.experiment_dir),
         "env": config.env_name,
@@ -40,7 +42,8 @@ def result_figures(
 
 
 def level_matrix(config: Config, evaluations: Sequence[Evaluation]) -> LevelMatrix | None:
-    """Returns the results of several checkpoints in levels; None for a single one, and without levels."""
+    """Returns the mean true objective of each checkpoint in each level; None for a single checkpoint, and for
+    an env without levels."""
     of_rows = [evaluation.by_level for evaluation in evaluations]
     levels = list(dict.fromkeys(level for of_levels in of_rows for level in of_levels))
     if len(evaluations) < 2 or not levels:
@@ -58,9 +61,10 @@ def level_matrix(config: Config, evaluations: Sequence[Evaluation]) -> LevelMatr
 def write_results(
     config: Config, evaluations: Sequence[Evaluation], failed: PolicyChoice | None = None, reason: str = ""
 ) -> None:
-    """Writes the files of --json and --csv, if the command has these flags. Raises ConfigError.
+    """Writes the files of --json and --csv, if the flags are set. Raises ConfigError for a file that cannot
+    be written.
 
-    failed, reason: the checkpoint with which the command ended early, and why.
+    failed, reason: the checkpoint whose evaluation failed and ended the command, and why.
     """
     flags = config.extra.get("results", ResultFlags())
     failure = None if failed is None else {**failed._asdict(), "reason": reason}
@@ -76,8 +80,8 @@ def write_results(
 
 
 def write_json(name: str | None, figures: Mapping[str, Any]) -> None:
-    """Writes a --json file, in which numbers that are not finite are null. Raises ConfigError. name: name of
-    the file; None writes none."""
+    """Writes the --json file `name`, with null in place of numbers that are not finite; does nothing if
+    `name` is None. Raises ConfigError."""
     _write_file("json", name, json.dumps(finite(figures), indent=4, allow_nan=False) + "\n")
 
 
@@ -91,7 +95,8 @@ def _write_file(flag_name: str, name: str | None, text: str) -> None:
 
 
 def finite(value: Any) -> Any:
-    """Returns a value for a JSON file, with None in place of numbers that JSON does not have."""
+    """Returns a copy of nested mappings, lists and numbers with None in place of NaN and infinity, which JSON
+    lacks."""
     if isinstance(value, Mapping):
         return {name: finite(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):

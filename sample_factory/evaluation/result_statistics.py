@@ -53,10 +53,11 @@ def mean_and_std(values: Sequence[float]) -> MeanAndStd:
 
 
 def t_quantile(degrees: int) -> float:
-    """Returns t so that 95 % of Student's t distribution lie between -t and t; the error is below 0.0002.
+    """Returns the 97.5 % quantile of Student's t distribution: 95 % of it lie between -t and t. The error is
+    below 0.0002.
 
     degrees: degrees of freedom, at least 1. Source of the series: Abramowitz and Stegun, Handbook of
-    Mathematical Functions, 1964, 26.7.5.
+        Mathematical Functions, 1964, 26.7.5.
     """
     if degrees <= len(T_QUANTILES):
         return T_QUANTILES[degrees - 1]
@@ -82,12 +83,12 @@ class WinRate(NamedTuple):
 
 
 def win_rate(wins: int, matches: int) -> WinRate:
-    """Returns the win rate p = wins / matches, matches >= 1, with Wilson's score interval.
+    """Returns the win rate p = wins / matches, matches >= 1, with Wilson's score interval for n = matches:
 
-    (p + z^2/2n +- z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)
+        (p + z^2/2n +- z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)
 
     Source: Wilson, Probable Inference, the Law of Succession, and Statistical Inference, 1927. The interval
-    stays within 0 and 1 and is accurate for a few matches too.
+        stays within 0 and 1 and is accurate for a few matches too.
     """
     p = wins / matches
     z_squared = NORMAL_QUANTILE**2

@@ -14,7 +14,8 @@ Values = Mapping[str, Sequence[float]]
 
 
 def result_lines(values: Values) -> list[str]:
-    """Returns a line for each statistic: mean, standard deviation, range, and the interval of the mean."""
+    """Returns a line of text for each statistic: mean, standard deviation, range, and the 95 % confidence
+    interval of the mean."""
     lines = []
     for name, found in values.items():
         mean = mean_and_std(found)
@@ -26,11 +27,11 @@ def result_lines(values: Values) -> list[str]:
 
 
 def level_table(of_levels: Mapping[str, Values]) -> list[str]:
-    """Returns the lines of a table with a row for each level and one for all of them: the number of episodes,
-    and the mean of each statistic with its 95 % confidence interval.
+    """Returns the lines of a table with a row for each level and a last row for all levels: the number of
+    episodes, and the mean of each statistic with its 95 % confidence interval.
 
-    of_levels: level -> statistic -> values, with the same statistics for each. In the last row, all episodes
-        are one sample, so its interval is wide where the levels differ much.
+    of_levels: level -> statistic -> values, with the same statistics for each level. In the last row, all
+        episodes are one sample, so its interval is wide where the levels differ much.
     """
     names = list(next(iter(of_levels.values())))
     pooled = {name: [value for values in of_levels.values() for value in values[name]] for name in names}
@@ -48,10 +49,11 @@ def _mean_text(values: Sequence[float]) -> str:
 
 
 class LevelMatrix(NamedTuple):
-    """The performance of several checkpoints in several levels.
+    """Holds the mean true objective of several checkpoints in several levels.
 
-    checkpoints: names of the rows. levels: names of the columns.
-    means: mean true objectives, [checkpoint][level]; nan for a level that was not played.
+    checkpoints: names of the rows.
+    levels: names of the columns.
+    means: [checkpoint][level]; nan for a level that was not played.
     is_sequence: whether checkpoint i was saved when the training on level i had ended.
     """
 
@@ -62,19 +64,19 @@ class LevelMatrix(NamedTuple):
 
     @property
     def forgetting(self) -> list[float] | None:
-        """How far the mean true objective of each level but the last has fallen since its training ended.
+        """How much of its mean true objective each level, except the last, has lost since its training ended.
 
-        It is means[i][i] - means[-1][i]; None unless the checkpoints belong to the levels. Source:
-        `calculate_forgetting` in results/common.py of the repository of COOM (Tomilin et al., COOM: A Game
-        Benchmark for Continual Reinforcement Learning, 2023), which takes the mean of the last ten
-        evaluations of each training in place of one.
+        The value of level i is means[i][i] - means[-1][i]; None in all unless there is a checkpoint for each
+        level. Source: `calculate_forgetting` in results/common.py of the repository of COOM (Tomilin et al.,
+        COOM: A Game Benchmark for Continual Reinforcement Learning, 2023), which averages the last ten
+        evaluations of each training instead of using one.
         """
         if not self.is_sequence or not 1 < len(self.levels) == len(self.means):
             return None
         return [own[i] - last for i, (own, last) in enumerate(zip(self.means[:-1], self.means[-1]))]
 
     def lines(self) -> list[str]:
-        """Returns the table as text; its last column has the means of the rows."""
+        """Returns the table as lines of text; the last column has the mean of each row."""
         rows = dict(zip(self.checkpoints, self.means))
         if self.forgetting is not None:
             rows["forgetting"] = self.forgetting
@@ -85,7 +87,7 @@ class LevelMatrix(NamedTuple):
         return ["mean true objective of each checkpoint in each level", *aligned(texts, "<")]
 
     def figures(self) -> dict[str, Any]:
-        """Returns the entry in a --json file. May contain NaN, which `write_json` replaces."""
+        """Returns the table for a --json file. May contain NaN, which `write_json` replaces."""
         forgetting = self.forgetting
         mean = None if forgetting is None else statistics.fmean(forgetting)
         return {

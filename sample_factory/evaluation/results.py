@@ -49,9 +49,12 @@ class EpisodeResult(NamedTuple):
 
 
 def without_repeats(episodes: Sequence[EpisodeResult]) -> tuple[EpisodeResult, ...]:
-    """Returns the episodes without those that have the reward, length and objective of an earlier one of the
-    same agent in the same level. Only for a deterministic policy in envs that restart from one cached state
-    each: elsewhere different episodes can have equal results."""
+    """Removes exact repeats: episodes with the reward, length and objective of an earlier episode of the same
+    agent, env and level.
+
+    Only for a deterministic policy in envs that always restart from one cached state: elsewhere, different
+    episodes can have equal results.
+    """
     first: dict[tuple[float | str, ...], EpisodeResult] = {}
     for episode in episodes:
         result = episode.reward, episode.length, episode.true_objective
@@ -60,14 +63,15 @@ def without_repeats(episodes: Sequence[EpisodeResult]) -> tuple[EpisodeResult, .
 
 
 class EpisodeCount:
-    """Collects the episodes that count: each agent plays a number of episodes that is fixed in advance.
+    """Collects the episodes that count: each agent plays a number of episodes that is fixed in advance, since
+    counting the first N episodes that end would favour short ones.
 
-    Counting the first N episodes that end would favour short ones. A match of all agents
-    counts as an episode of agent 0.
+    A match of all agents is added as an episode of agent 0.
     """
 
     def __init__(self, wanted: np.ndarray):
-        """wanted: number of episodes that each agent of each env plays, int64 [num_envs, num_agents]."""
+        """Starts an empty collection. wanted: number of episodes of each agent of each env, int64 [num_envs,
+        num_agents]."""
         self._wanted = wanted
         self._num_wanted = int(wanted.sum())
         self._num_ended = np.zeros_like(wanted)
@@ -78,8 +82,8 @@ class EpisodeCount:
 
     @property
     def ended(self) -> tuple[Any, ...]:
-        """The episodes that count: first ones of all agents, then second ones, and so on, in the same order
-        in each run."""
+        """The episodes that count, in an order that does not depend on time: the first ones of all agents,
+        the second ones, and so on."""
         return tuple(self._found[key] for key in sorted(self._found))
 
     @property
@@ -87,8 +91,8 @@ class EpisodeCount:
         return len(self._found) == self._num_wanted
 
     def add(self, ended: Any, env: int, agent: int) -> int | None:
-        """Adds an episode that has ended. Returns its number among the episodes of its agent; None if it does
-        not count."""
+        """Adds an episode that has ended. Returns its number among the episodes of its agent, from 0; None if
+        it does not count."""
         number = int(self._num_ended[env, agent])
         self._num_ended[env, agent] += 1
         key = (number, env, agent)
@@ -98,7 +102,8 @@ class EpisodeCount:
         return number
 
     def repeat(self, envs: slice) -> None:
-        """Expects the episodes of some envs once more, from the first one, with the same seeds.
+        """Prepares for a replaced worker, which plays all episodes of these envs again, from the first one,
+        with the same seeds.
 
         Of two episodes with the same number, the one that ended first counts.
         """
@@ -172,7 +177,7 @@ class Evaluation(NamedTuple):
 
     @property
     def statistics(self) -> dict[str, MeanAndStd]:
-        """Name -> statistics: reward, length, true_objective, and extra ones with other names."""
+        """Name -> statistics: reward, length, true_objective, and the extra statistics with further names."""
         own = {"reward": self.reward, "length": self.length, "true_objective": self.true_objective}
         return {**own, **self.extra_stats, **own}  # own first, for the order; own last, to have priority
 
@@ -182,22 +187,23 @@ class Evaluation(NamedTuple):
         return self.num_wanted is not None and len(self.episodes) < self.num_wanted
 
     def first_of(self, chosen: Iterable[PolicyChoice]) -> PolicyChoice:
-        """Returns the first of the chosen policies that has played; those of other kinds play beside it."""
+        """Returns the first of the chosen policies that plays in this evaluation, to identify it; policies of
+        other kinds of agents play in the same envs."""
         return next(choice for choice in chosen if choice in self.choices)
 
     def for_agent(self, agent: int) -> "Evaluation":
-        """Returns this evaluation with the episodes of one agent only."""
+        """Returns this evaluation restricted to the episodes of one agent."""
         return self._with(episode for episode in self.episodes if episode.agent == agent)
 
     @property
     def by_level(self) -> "dict[str, Evaluation]":
-        """Name of a level -> this evaluation with the episodes of that level only; empty without levels.
-        Frames and seconds are the sums over all levels."""
+        """Name of a level -> this evaluation restricted to the episodes in that level; empty for an env
+        without levels. `env_frames` and `seconds` remain those of all levels together."""
         found = _split_by_level(self.episodes)
         return {level: self._with(own) for level, own in found.items()} if any(found) else {}
 
     def _with(self, episodes: Iterable[EpisodeResult]) -> "Evaluation":
-        """Returns this evaluation with some of its episodes only."""
+        """Returns this evaluation restricted to some of its episodes."""
         own = tuple(episodes)
         if self.num_wanted is None or self.is_partial:  # it may have stopped while others played
             return self._replace(episodes=own)
@@ -227,7 +233,8 @@ class Evaluation(NamedTuple):
         return "\n".join([*lines, f"video: {self.video}"] if self.video else lines)
 
     def figures(self) -> dict[str, Any]:
-        """Returns the entry in a --json file. May contain NaN and infinity, which `write_json` replaces."""
+        """Returns this evaluation for a --json file. May contain NaN and infinity, which `write_json`
+        replaces."""
         return {
             "policies": [choice._asdict() for choice in self.choices],
             "versions": list(self.versions),
@@ -242,8 +249,8 @@ class Evaluation(NamedTuple):
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """Returns the rows of a --csv file: one for each episode. An extra statistic with the name of one of
-        the other columns is left out."""
+        """Returns the rows of a --csv file, column -> value, one for each episode. An extra statistic is left
+        out if its name is the name of a standard column."""
         rows = []
         for episode in self.episodes:
             choice = self.choices[episode.agent]
@@ -275,8 +282,8 @@ def _count(episodes: Sequence[EpisodeResult]) -> str:
 
 
 def _result_lines(episodes: Sequence[EpisodeResult]) -> list[str]:
-    """Returns a line for each statistic of the episodes; where they have levels, a table of the levels
-    instead."""
+    """Returns the results of episodes as lines of text: a line for each statistic, or a table of levels if
+    the env has levels."""
     values: dict[str, Callable[[EpisodeResult], float]] = {
         "reward": operator.attrgetter("reward"),
         "length": operator.attrgetter("length"),
@@ -295,7 +302,7 @@ def _result_lines(episodes: Sequence[EpisodeResult]) -> list[str]:
 
 
 def _split_by_level(episodes: Iterable[EpisodeResult]) -> dict[str, list[EpisodeResult]]:
-    """Returns the episodes of each level, in the order in which the levels come first."""
+    """Groups episodes by level; levels are ordered by their first episode."""
     found: dict[str, list[EpisodeResult]] = {}
     for episode in episodes:
         found.setdefault(episode.level, []).append(episode)
@@ -303,12 +310,13 @@ def _split_by_level(episodes: Iterable[EpisodeResult]) -> dict[str, list[Episode
 
 
 def _has_own_objective(episode: EpisodeResult) -> bool:
-    """Returns whether the env reports an objective that differs from the reward."""
+    """Returns whether the episode has a true objective that differs from its reward."""
     return episode.true_objective != episode.reward
 
 
 def episode_line(episodes: Sequence[EpisodeResult], num_agents: int) -> str:
-    """Returns a line about the last of the episodes: at most 80 columns for numbers of usual size."""
+    """Returns a line of text about the last of the episodes, in at most 80 columns for numbers of usual
+    size."""
     last = episodes[-1]
     agent = f"  agent {last.agent:>2}" if num_agents > 1 else ""
     mean_reward = number_text(float(np.mean([episode.reward for episode in episodes])))
@@ -321,11 +329,11 @@ def episode_line(episodes: Sequence[EpisodeResult], num_agents: int) -> str:
 class Progress:
     """Shows how many episodes or matches have ended, and how long the rest will take.
 
-    On a terminal a bar that is rewritten in place; elsewhere a line every PROGRESS_SECONDS.
+    On a terminal, a bar is redrawn in place; elsewhere, a line is printed every PROGRESS_SECONDS.
     """
 
     def __init__(self, total: int | None, now: Callable[[], float] = time.monotonic):
-        """total: number of episodes or matches; None: show nothing. The time starts now."""
+        """Starts the clock. total: number of episodes or matches to play; None shows nothing."""
         self._total = total
         self._is_bar = total is not None and sys.stdout.isatty()
         self._is_time = Every(BAR_SECONDS if self._is_bar else PROGRESS_SECONDS, now=now)
@@ -334,7 +342,9 @@ class Progress:
 
     def update(self, done: int, describe: Callable[[], str] = str) -> None:
         """Shows that `done` episodes or matches have ended, unless the progress was shown a moment ago.
-        describe: returns text to add."""
+
+        describe: returns text to append, e.g. the mean reward so far.
+        """
         if self._total is None or not self._is_time():
             return
         left = ""

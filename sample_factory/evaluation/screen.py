@@ -42,9 +42,9 @@ SHADE = 3  # the picture behind the text is this many times darker
 
 
 def find_drawing(config: Config) -> bool:
-    """Returns whether the env has to draw: for a window, which needs a display, or for a video.
+    """Returns whether the env has to draw: for a video, or for a window if there is a display.
 
-    Without a display, it prepares for drawing without one.
+    Without a display, this also sets up MuJoCo to draw without one, or warns that nothing is drawn.
     """
     evaluation = config.evaluation
     if has_display():
@@ -67,17 +67,18 @@ def _warn_that_nothing_is_drawn(evaluation: EvaluationFlags, reason: object) -> 
 
 
 def drawn_agents(env: MultiAgentEnv) -> range:
-    """Returns the agents that the pictures show: all of them, or the first copy of a vector env."""
+    """Returns the indices of the agents that the pictures show: all agents, or the first copy of a vector
+    env."""
     return range(1 if isinstance(env.env, gym.vector.VectorEnv) else env.num_agents)
 
 
 class Screen:
-    """Shows what an env draws, in a window or a video: a picture for each env step, or for each env frame
-    where the env draws them.
+    """Shows the pictures that an env draws in a window, writes them to a video, or both: a picture for each
+    env step, or for each env frame if the env can draw every frame.
 
     The last picture of an episode stays for half a second.
-    `has_pictures`: whether there is a window or a video. `video_is_complete`: nothing more will be added to
-    the video.
+    `has_pictures`: whether there is a window or a video.
+    `video_is_complete`: whether nothing more will be added to the video.
     """
 
     def __init__(
@@ -88,9 +89,9 @@ class Screen:
         info: EnvInfo,
         choices: Sequence[PolicyChoice],
     ):
-        """Opens the window and the video that the flags ask for.
+        """Opens the window and the video that the flags request.
 
-        watch: follows the env. choices: the policy of each agent.
+        watch: follows the env that is shown. choices: the policy of each agent.
         """
         self._watch = watch
         self._drawn = drawn_agents(watch.env)
@@ -131,12 +132,15 @@ class Screen:
 
     @property
     def video_seconds(self) -> float:
-        """Length of the video so far; 0 without one."""
+        """Length of the video so far in seconds; 0 without a video."""
         return 0.0 if self._video is None else self._video.seconds
 
     def show(self, finished: Sequence[EpisodeResult] = (), is_start: bool = False) -> None:
-        """Draws the env as it is now. Raises VideoError. finished: the episodes that ended in the last step.
-        is_start: whether there has been no step yet."""
+        """Draws the current state of the env; called after the reset and after each step. Raises VideoError.
+
+        finished: the episodes that ended in the last step. is_start: whether the env has not been stepped
+            yet.
+        """
         if self._overlay is not None and not is_start:
             self._overlay.update(finished)
         if not self._is_drawing:
@@ -157,7 +161,8 @@ class Screen:
                 self._add(self._last)
 
     def close(self) -> Path | None:
-        """Closes the window and finishes the video; returns its path, or None. Raises VideoError."""
+        """Closes the window and finishes the video. Returns the path of the video; None without one. Raises
+        VideoError."""
         self._close_window()
         return self._video.close() if self._video is not None else None
 
@@ -172,8 +177,8 @@ class Screen:
             self.video_is_complete = 0 <= self._video_pictures <= self._video.num_pictures
 
     def _render(self) -> list[np.ndarray]:
-        """Returns the pictures that the env has drawn since the last call; none where it has drawn none
-        yet."""
+        """Returns the pictures that the env has drawn since the last call, each [height, width, 3] uint8; may
+        be empty."""
         try:
             picture = self._watch.env.render()
             pictures = picture if isinstance(picture, list) else [picture]
@@ -194,13 +199,15 @@ class Screen:
 
 
 class Overlay:
-    """Draws text at the top left of pictures: who plays, the episode, its reward so far and the action.
+    """Draws text at the top left of pictures: the policy, the episode's number, its reward so far and the
+    action.
 
-    Small pictures are enlarged. In a split screen, the text of each agent is in its part.
+    Small pictures are enlarged. In a split screen, each agent's text is drawn in its part of the picture.
     """
 
     def __init__(self, experiment: str, watch: Watch, choices: Sequence[PolicyChoice], agents: Sequence[int]):
-        """choices: the policy of each agent. agents: the agents that are drawn."""
+        """Prepares texts for an env. choices: the policy of each agent. agents: indices of the agents that
+        are drawn."""
         env = watch.env
         self._watch = watch
         self._grid = find_ability(env.env, SplitsScreen).screen_grid()
@@ -216,7 +223,7 @@ class Overlay:
         self._texts = [[title, "episode 1  reward 0.00", ""] for title in self._titles]
 
     def update(self, finished: Sequence[EpisodeResult]) -> None:
-        """Updates the text after a step. finished: the episodes that ended in it."""
+        """Updates the text after a step of the env. finished: the episodes that ended in the step."""
         self._texts = []
         for agent, title, (decode, size) in zip(self._agents, self._titles, self._decoders):
             reward = self._watch.returns[agent]
@@ -227,7 +234,7 @@ class Overlay:
             self._num_ended[episode.agent] += 1
 
     def draw(self, picture: np.ndarray) -> np.ndarray:
-        """Returns a copy of the picture, at least 480 rows high, with the text."""
+        """Returns a copy of the picture with the text, scaled to at least 480 rows."""
         picture = resize(picture, video_size(*picture.shape[:2])).copy()
         columns, rows = self._grid
         height = picture.shape[0] // rows
@@ -240,7 +247,8 @@ class Overlay:
         return picture
 
     def _write(self, picture: np.ndarray, lines: Sequence[str]) -> None:
-        """Writes lines at the top left, in a darker box, which never gets narrower: it would flicker."""
+        """Writes lines at the top left of `picture`, in place, on a darkened box. The box never gets
+        narrower, since it would flicker."""
         import cv2
 
         scale = max(MIN_SCALE, picture.shape[0] / ROWS)
@@ -259,13 +267,13 @@ class Overlay:
 
 
 class WindowError(RuntimeError):
-    """Raised if no window can be opened; the message says why."""
+    """Raised if no window can be opened; the message gives the reason."""
 
 
 class Window:
-    """Shows RGB pictures at a steady rate, in a window that may be resized. Raises WindowError.
+    """Shows RGB pictures at a steady rate in a resizable window. The constructor raises WindowError.
 
-    `is_closed`: the user has pressed Esc or closed it.
+    `is_closed`: whether the user has pressed Esc or closed the window.
     """
 
     def __init__(self, title: str, pictures_per_second: float):
@@ -286,7 +294,8 @@ class Window:
             raise WindowError(f"no window can be opened: {error}") from None
 
     def show(self, picture: np.ndarray) -> None:
-        """Draws a picture, [height, width, 3] uint8, and waits until the next one is due."""
+        """Draws a picture, [height, width, 3] uint8, then sleeps so that pictures follow at the chosen
+        rate."""
         pygame = self._pygame
         if self._surface is None:
             size = video_size(picture.shape[0], picture.shape[1])

@@ -33,13 +33,13 @@ Ended = EpisodeResult | MatchEnded
 
 
 class Events(NamedTuple):
-    """Functions that a session calls in the main process.
+    """Callbacks of a session, called in the main process.
 
-    on_end: called with each episode that counts, or each match, and its number among those of its agent, or
-        env.
+    on_end: called with each episode, or match, that counts, and with its number among the episodes of its
+        agent, or the matches of its env.
     is_over: returns whether to stop before all episodes have ended.
     on_step: called in serial mode, after the first reset and after each step of the envs.
-    describe: returns a text about the results so far, for the progress.
+    describe: returns a text about the results so far, for the progress bar.
     """
 
     on_end: Callable[[Any, int], None] = lambda ended, number: None
@@ -52,8 +52,10 @@ NOTHING = Events()
 
 
 class Session:
-    """Plays the episodes of a plan in worker processes; in serial mode in this process, with one thread.
-    versions: policy id -> number of SGD steps of the weights that were loaded."""
+    """Plays the episodes of a plan, in worker processes or, in serial mode, in one thread of this process.
+
+    versions: policy id -> number of SGD steps of the loaded weights.
+    """
 
     def __init__(
         self,
@@ -63,9 +65,9 @@ class Session:
         progress: Progress | None = None,
         context: ChildContext | None = None,
     ):
-        """Loads the checkpoints. plan: result of `plan_session` for the cast.
+        """Allocates memory and loads the checkpoints of the players.
 
-        context: gets the heartbeats in serial mode.
+        plan: result of `plan_session` for the cast. context: receives heartbeats in serial mode, if given.
         Raises ConfigError for a missing checkpoint, CheckpointError for an unusable one, and Failure.
         """
         self._is_single = plan.envs.is_single
@@ -85,16 +87,17 @@ class Session:
             self._run = ProcessRun(plan, resources)
 
     def make_envs(self) -> None:
-        """In serial mode: makes the envs and resets them now; otherwise `play` makes them."""
+        """Makes the envs and resets them now, before `play`. Only in serial mode."""
         assert isinstance(self._run, SerialRun)
         self._run.make_envs()
 
     def play(self, signals: StopSignals) -> tuple[Any, ...]:
-        """Plays until all episodes have ended, a signal arrives, or `Events.is_over`. Called once.
+        """Plays until all episodes have ended, a signal arrives, or `Events.is_over` returns True. May be
+        called once.
 
-        Returns the episodes that count, or the matches, in the same order in each run.
+        Returns the episodes, or matches, that count, in the same order in each run.
 
-        Raises Failure, ConfigError from `on_end`, and in serial mode what an env or a network raises.
+        Raises Failure, ConfigError from `on_end`, and in serial mode any exception of an env or a network.
         """
         try:
             failures = self._run.run(self._loop, signals)
@@ -117,8 +120,8 @@ class Session:
 
 
 def _restorer_of_torch() -> Callable[[], None]:
-    """Returns a function that gives torch the number of threads and the random state that it has now: the
-    policy workers in this process change both, and a user's program may go on."""
+    """Returns a function that restores torch's current number of threads and random state. Policy workers in
+    this process change both, and the user's program may go on after the session."""
     import torch
 
     num_threads, state = torch.get_num_threads(), torch.get_rng_state()
@@ -131,7 +134,8 @@ def _restorer_of_torch() -> Callable[[], None]:
 
 
 def _publish(plan: SamplingPlan, cast: Cast, weights: Sequence[PolicyWeights]) -> None:
-    """Loads all checkpoints, and publishes their weights to the policy workers."""
+    """Loads the checkpoints of the cast and publishes their weights to the policy workers; except in serial
+    mode, a child loads them, so that this process does not import torch."""
     policies = cast.policies
     specs = [spec._replace(device="cpu", precision="fp32") for spec in plan.acting.policies.values()]
     args = (list(policies.values()), specs, [weights[policy_id] for policy_id in policies])
@@ -149,7 +153,7 @@ def _publish(plan: SamplingPlan, cast: Cast, weights: Sequence[PolicyWeights]) -
 def load_and_publish(
     policies: Sequence[SavedPolicy], specs: Sequence[PolicySpec], weights: Sequence[PolicyWeights]
 ) -> None:
-    """In a child, except in serial mode: loads each checkpoint and publishes its weights.
+    """Loads each checkpoint and publishes its weights. Runs in a child, except in serial mode.
 
     Raises ConfigError, CheckpointError.
     """
@@ -163,8 +167,10 @@ def load_and_publish(
 
 
 class SessionLoop(Loop):
-    """In the main process: collects the episodes, or matches, that count, and shows how many there are.
-    error: exception that `Events.on_end` has raised; it ends the session."""
+    """In the main process: collects the episodes, or matches, that count, and shows the progress.
+
+    error: exception that `Events.on_end` has raised; it ends the session.
+    """
 
     def __init__(self, plan: SamplingPlan, resources: Resources, events: Events, progress: Progress):
         topology = plan.topology
@@ -197,7 +203,7 @@ class SessionLoop(Loop):
         self._events.on_step()
 
     def receive(self, timeout: float) -> None:
-        """Counts the episodes that are reported within `timeout` seconds."""
+        """Receives reports for at most `timeout` seconds, and counts the episodes or matches in them."""
         for report in reports_in(self._reports.get_many(timeout)):
             match report:
                 case MatchEnded() if self._counts_matches:
@@ -233,14 +239,17 @@ class SessionLoop(Loop):
         self._progress.update(len(self._count), self._events.describe)
 
     def process_replaced(self, inbox: int, rollout_workers: Sequence[int], incident: Incident) -> None:
-        """Expects the episodes of a dead worker's envs once more: its successor plays them with the same
-        seeds."""
+        """Prepares to count the episodes of the dead workers' envs again: the replacements play them with the
+        same seeds.
+
+        rollout_workers: indices of the workers that were replaced.
+        """
         self._incidents.add_incident(incident)
         num_envs = self._topology.agents_per_worker // self._topology.agents_per_env  # in a worker
         for index in rollout_workers:
             self._count.repeat(slice(index * num_envs, (index + 1) * num_envs))
 
     def close(self, may_wait: Callable[[], bool]) -> None:
-        """Counts the episodes that ended last, and ends the progress."""
+        """Counts the episodes that were reported last, and removes the progress bar."""
         self.receive(0.0)
         self._progress.close()

@@ -26,7 +26,7 @@ MakeEnv = Callable[[EnvConfig], MultiAgentEnv]
 
 
 class SavedPolicy(NamedTuple):
-    """A checkpoint of an experiment. config: configuration of the experiment, which describes the network."""
+    """Identifies a checkpoint. config: configuration of its experiment, which describes the network."""
 
     config: Config
     choice: PolicyChoice
@@ -35,8 +35,9 @@ class SavedPolicy(NamedTuple):
 class Cast(NamedTuple):
     """Says who plays which agent.
 
-    players: by policy id, a checkpoint, or the name of a scripted player: one of the env's, or RANDOM_PLAYER.
-    seats: the policy id of each agent. swaps: whether policies 0 and 1 swap seats after each match.
+    players: by policy id, a checkpoint, or the name of a scripted player: of the env, or RANDOM_PLAYER.
+    seats: the policy id of each agent.
+    swaps: whether policies 0 and 1 swap their agents after each match.
     matchmaking: chooses players in place of `seats`, see `register_matchmaking`.
     """
 
@@ -47,14 +48,14 @@ class Cast(NamedTuple):
 
     @property
     def policies(self) -> dict[int, SavedPolicy]:
-        """Policy id -> checkpoint, for players that are no scripted ones."""
+        """Policy id -> checkpoint, without scripted players."""
         return {
             policy_id: player for policy_id, player in enumerate(self.players) if not isinstance(player, str)
         }
 
     @property
     def scripts(self) -> dict[int, str]:
-        """Policy id -> name of the scripted player."""
+        """Policy id -> name, for the scripted players."""
         return {policy_id: player for policy_id, player in enumerate(self.players) if isinstance(player, str)}
 
 
@@ -62,12 +63,14 @@ ONE_ENV = Size(num_workers=1, num_envs=1)
 
 
 def size_for(config: Config, info: EnvInfo, num_needed: int) -> Size:
-    """Returns as many workers and envs as the training has, but no more envs than are needed.
+    """Returns how many workers and envs play: as many as in the training, but no more envs than are needed.
 
-    The number of envs is a multiple of the number of levels, so that each env keeps one level and is never
-    made anew for another one; but not if that would be more envs than usual, and they can change their level.
+    In an env with levels, the number of envs is a multiple of the number of levels, so that each env keeps
+    one level and is never rebuilt for another. Not so if that would be more envs than usual and an env can
+    change its level.
 
-    num_needed: episodes or matches; a multiple of the number of levels where these are played equally often.
+    num_needed: number of episodes of each agent, or of matches; a multiple of the number of levels if all
+        levels are played equally often.
     """
     flags = config.sampling
     num_workers = min(flags.num_workers, num_needed)
@@ -98,13 +101,15 @@ def plan_session(
     is_single: bool = False,
     reports_matches: bool = False,
 ) -> SamplingPlan:
-    """Returns the plan of a session.
+    """Plans a session: which envs, checkpoints, workers and memory it needs.
 
-    config: its flags say how processes are started and actions are chosen. make_env, info: the env.
-    num_episodes: number of episodes that all agents together play. state_size: floats in the recurrent state
-        of an agent, if the caller knows it. around, is_single, reports_matches: see EnvPlan.
+    config: flags that say how processes are started and actions are chosen.
+    make_env, info: the env.
+    num_episodes: number of episodes of all agents together.
+    state_size: floats in an agent's recurrent state; None: it is determined here.
+    around, is_single, reports_matches: see EnvPlan.
 
-    Raises ConfigError or Failure if a network of the user's own cannot be made.
+    Raises ConfigError or Failure if a user's network cannot be made.
     """
     evaluation, sampling = config.evaluation, config.sampling
     config = prepared(config)
@@ -143,9 +148,11 @@ def plan_session(
 
 
 def _spec(config: Config, saved: SavedPolicy, info: EnvInfo, is_single: bool) -> PolicySpec:
-    """Returns the specification of a checkpoint's network. It plays in fp32, in whatever precision it was
-    trained, unless --precision was typed for many envs; in this process on the CPU, unless --device was
-    typed, since that is faster for small batches."""
+    """Returns the specification of a checkpoint's network, in the precision and on the device to play with.
+
+    The precision is fp32, whatever the training used, unless --precision was typed and there are many envs.
+    In serial mode the device is the CPU, which is faster for small batches, unless --device was typed.
+    """
     kind = saved.choice.policy_index % len(info.kinds.spaces)
     spec = make_policy_spec(saved.config, *info.kinds.spaces[kind]).to_act()
     device = config.run.device if "device" in config.typed or not config.sampling.serial_mode else "cpu"
@@ -160,8 +167,8 @@ def _state_size(saved: SavedPolicy, spec: PolicySpec, is_single: bool) -> int:
 
 
 def prepared(config: Config) -> Config:
-    """Returns the configuration for playing: with a random number in place of a --seed that was left out; and
-    with any device where the training had a GPU, unless --device was typed."""
+    """Returns the configuration for playing: a missing --seed becomes a random number, and --device=gpu of
+    the training becomes "auto", so that a machine without a GPU can play, unless --device was typed."""
     seed = random.SystemRandom().randrange(2**31) if config.run.seed is None else config.run.seed
     device = config.run.device
     if device == "gpu" and "device" not in config.typed:
@@ -177,18 +184,23 @@ def plan_single(
     around: Sequence[AroundEnv],
     num_episodes: int = NEVER,
 ) -> SamplingPlan:
-    """Returns the plan of a session with one env, in this process; by default without an end. Raises as
-    `plan_session`."""
+    """Plans a session with one env in this process. It has no end, unless `num_episodes` is given.
+
+    Raises as `plan_session`.
+    """
     config = replace(config, sampling=replace(config.sampling, serial_mode=True))
     return plan_session(config, env, info, cast, ONE_ENV, num_episodes, around=around, is_single=True)
 
 
 class FirstEnv:
-    """Makes the envs of sessions in this process. The first env is made at once, to learn its spaces. env:
-    the newest env. A session closes the env that it has played."""
+    """Makes the envs of a session in this process. The constructor already makes the first env, so that its
+    spaces can be read before the session starts.
+
+    env: the newest env. A session closes the envs that it has played.
+    """
 
     def __init__(self, make_env: MakeEnv):
-        """make_env: see EnvPlan."""
+        """Makes the first env. make_env: see EnvPlan."""
         self._make_env = make_env
         self.env = make_env(EnvConfig(0, 0, 0, levels_in_turn=1))
         self._is_taken = False

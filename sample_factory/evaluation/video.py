@@ -14,15 +14,15 @@ FLOAT_ERROR = 1e-3  # by which floats of a picture may be outside of 0 to 1, aft
 
 
 class VideoError(CommandFailed):
-    """Raised if a video could not be written; the message says why."""
+    """Raised if a video cannot be written; the message gives the reason."""
 
 
 class VideoWriter:
-    """Writes RGB pictures as an mp4. Promises:
+    """Writes RGB pictures to an mp4 file.
 
     1. A file at `path` is complete: it is written under another name, and renamed by `close`.
-    2. No file is overwritten: where `path` exists, a number is added to the name, e.g. replay_1.mp4.
-    3. Pictures of less than 480 rows are enlarged; all are brought to the size of the first.
+    2. No file is overwritten: if `path` exists, a number is added to the name, e.g. replay_1.mp4.
+    3. Pictures of less than 480 rows are enlarged; all pictures are scaled to the size of the first one.
     """
 
     def __init__(self, path: Path, pictures_per_second: float):
@@ -45,7 +45,7 @@ class VideoWriter:
 
     @property
     def seconds(self) -> float:
-        """Length of the video so far."""
+        """Length of the video so far in seconds."""
         return self.num_pictures / self._rate
 
     def close(self) -> Path | None:
@@ -66,7 +66,8 @@ class VideoWriter:
         return path
 
     def _open(self, size: tuple[int, int]) -> None:
-        """Creates the file: H.264 in an mp4, which players and browsers support. size: (width, height)."""
+        """Creates the file: H.264 in mp4, which all players and browsers support. size: (width, height) in
+        pixels."""
         import av
 
         try:
@@ -92,10 +93,10 @@ class VideoWriter:
 
 
 def to_rgb(picture: Any) -> np.ndarray:
-    """Returns what an env's render() has returned as a picture, [height, width, 3] uint8.
+    """Converts the value that an env's `render()` returned to a picture, [height, width, 3] uint8.
 
-    picture: [height, width], or with 1, 3 or 4 channels, of which the fourth is left out. Its numbers are
-    integers from 0 to 255 of any dtype, floats from 0 to 1, or bools. Raises ValueError for anything else.
+    picture: [height, width], or with 1, 3 or 4 channels; the fourth is dropped. Numbers are integers of any
+        dtype from 0 to 255, floats from 0 to 1, or bools. Raises ValueError for anything else.
     """
     array = np.asarray(picture)
     shape = array.shape
@@ -111,7 +112,8 @@ def to_rgb(picture: Any) -> np.ndarray:
 
 
 def _to_bytes(array: np.ndarray) -> np.ndarray:
-    """Returns the numbers of a picture as uint8. Raises ValueError if it is unclear which number is white."""
+    """Scales the numbers of a picture to uint8, 0 to 255. Raises ValueError if they are outside of the range
+    of their dtype, 0..1 or 0..255, so that it is unclear which number is white."""
     is_float = array.dtype.kind == "f"
     white = 1 if array.dtype.kind in "bf" else 255
     error = FLOAT_ERROR if is_float else 0.0
@@ -126,7 +128,8 @@ def _to_bytes(array: np.ndarray) -> np.ndarray:
 
 
 def video_size(height: int, width: int) -> tuple[int, int]:
-    """Returns (width, height) of the video: at least 480 rows, and even numbers, which H.264 requires."""
+    """Returns (width, height) of a video of pictures of this size: at least 480 rows, and even numbers, which
+    H.264 requires."""
     factor = max(1.0, MIN_HEIGHT / height)
     if factor >= 2:
         factor = float(int(-(-MIN_HEIGHT // height)))  # a whole factor makes all pixels equally large
@@ -134,7 +137,8 @@ def video_size(height: int, width: int) -> tuple[int, int]:
 
 
 def resize(picture: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Returns the picture scaled to (width, height). Enlarging by 2 or more keeps the pixels sharp."""
+    """Scales a picture to `size`, (width, height). If the height grows twofold or more, pixels keep sharp
+    edges."""
     import cv2
 
     height, width = picture.shape[:2]

@@ -18,16 +18,18 @@ from sample_factory.spaces.actions import action_layout
 
 
 class Watch:
-    """Is put around the env of a session, and keeps what its last step was.
+    """Records what happened in the last step of a session's env; called by the session to wrap the env.
 
-    env: as it is stepped. num_steps: how often it was stepped.
-    frames_left_out: sum over all steps, [num_agents], see FRAMES_LEFT_OUT.
-    actions: the last actions, [num_agents, K] float32. returns: sum of the rewards of each agent's episode,
-        [num_agents]; of an episode that ended in the last step, all of them.
+    env: the env as it is stepped.
+    num_steps: number of steps so far.
+    frames_left_out: number of frames that steps have skipped at ends of episodes, [num_agents] int64.
+    actions: the last actions, [num_agents, K] float32.
+    returns: sum of the rewards of each agent's current episode, [num_agents]; of the whole episode if it
+        ended in the last step.
     """
 
     def __init__(self, env: MultiAgentEnv):
-        """env: the first one, before anything is put around it."""
+        """Prepares to record. env: the env before it is wrapped."""
         self.env = env
         row_size = max(action_layout(spaces.action).num_action_values for spaces in env.kinds.spaces)
         self.num_steps = 0
@@ -36,19 +38,21 @@ class Watch:
         self.restart(None)
 
     def __call__(self, env: MultiAgentEnv, env_config: EnvConfig) -> MultiAgentEnv:
-        """Returns the env to step in place of `env`."""
+        """Wraps `env`; returns the env that the session steps instead."""
         self.env = _WatchedEnv(env, self)
         return self.env
 
     def restart(self, active: np.ndarray | None) -> None:
-        """Begins an episode of every agent. active: who acts in the first step, as StepResult.active."""
+        """Resets the sums when the env is reset. active: which agents act in the first step, as
+        StepResult.active."""
         self.returns = np.zeros(self.env.num_agents)
         self._lengths = np.zeros(self.env.num_agents, np.int64)
         self._ended = np.zeros(self.env.num_agents, bool)  # in the last step
         self._active = active
 
     def add(self, actions: np.ndarray, result: StepResult) -> None:
-        """Adds a step of the env. Rewards between two episodes of an agent do not count."""
+        """Records a step of the env. An agent's rewards between the end of an episode and its next action do
+        not count."""
         self.num_steps += 1
         self.actions = actions
         self.returns[self._ended] = 0.0
