@@ -83,7 +83,7 @@ __path__ = PathWithOldNames(__path__)
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a function or class when it is first used."""
+    """Imports a public function or class when it is first used. Raises AttributeError for other names."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module(_MODULES[name])

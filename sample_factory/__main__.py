@@ -91,9 +91,11 @@ FIRST_STEPS = ("train", "enjoy", "plot_curves")  # commands whose examples show 
 
 
 def dispatch(argv: Sequence[str], env: Callable[..., Any] | None = None) -> int:
-    """Runs the command that the first argument names; returns its exit code. Raises ConfigError.
+    """Runs the command that the first argument names; returns its exit code.
 
-    env: a class of envs or a function, in place of --env.
+    Without arguments, prints the list of commands. Raises ConfigError for an unknown command.
+
+    env: a class of envs or a function that makes one, in place of --env.
     """
     from sample_factory import __version__
     from sample_factory.config.flags import ConfigError
@@ -117,7 +119,7 @@ def dispatch(argv: Sequence[str], env: Callable[..., Any] | None = None) -> int:
 
 
 def declaration(name: str) -> Command:
-    """Returns the declaration of a command. Imports its module."""
+    """Imports the module of a command and returns the command's declaration: its texts and flags."""
     found = resolve(COMMANDS[name][0])
     return found if isinstance(found, Command) else vars(sys.modules[found.__module__])["COMMAND"]
 
@@ -129,9 +131,10 @@ def command(name: str) -> Callable[..., int]:
 
 
 def main(argv: Sequence[str] | None = None, env: Callable[..., Any] | None = None) -> int:
-    """Runs the command that the first argument names; returns its exit code, 2 if there is none.
+    """Runs the command that the first argument names; returns its exit code, 2 for an unknown command.
 
-    A script of your own gets all commands by `sys.exit(main(env=MyEnv))`.
+    argv: default: the arguments of this process. env: see `dispatch`. A script of your own gets all commands
+    by `sys.exit(main(env=MyEnv))`.
     """
     return run_command(functools.partial(dispatch, env=env), argv)
 

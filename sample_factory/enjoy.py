@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 def enjoy(config: "Config | FlagNamespace") -> "Evaluation | Played":
     """Plays the policy of an experiment until --max_num_episodes, --max_num_frames, or Ctrl+C.
 
-    With the cfg of version 2's `parse_full_cfg`, returns what version 2 does: a status, and the mean of the
-    true objectives; for sys.exit both are the exit code 0. Raises ConfigError when there is no checkpoint,
-    CheckpointError for an unusable one, VideoError.
+    Returns the results. For a FlagNamespace, the cfg of version 2's `parse_full_cfg`, returns what version 2
+    returns: a status, and the mean of the true objectives.
+
+    Raises ConfigError if there is no checkpoint, CheckpointError if it cannot be read, VideoError if no video
+    can be written.
     """
     from sample_factory.config.config import FlagNamespace
 

@@ -84,7 +84,7 @@ class Child:
         self._failed: Failure | None = None
 
     def make_successor(self) -> "Child":
-        """Returns a new child for the same object, not yet started."""
+        """Returns a new child with the same name, factory, arguments and options; it is not started yet."""
         return Child(self.name, self._factory, self._args, self.options)
 
     def start(self) -> None:
@@ -124,7 +124,7 @@ class Child:
 
     @property
     def ready(self) -> bool:
-        """Whether the object is built."""
+        """Whether the child has built its object."""
         self._read_messages()
         return self._ready_at is not None
 
@@ -170,18 +170,19 @@ class Child:
 
     @property
     def useful_seconds(self) -> float:
-        """Seconds from ready to the last heartbeat, or to now if there was no heartbeat."""
+        """Seconds from ready to the last heartbeat, or to now without heartbeats; 0 if never ready."""
         return 0.0 if self._ready_at is None else (self._last_beat or time.monotonic()) - self._ready_at
 
     @property
     def starting_seconds(self) -> float:
-        """Seconds since the start or, if later, the last heartbeat; 0 once it is ready or has ended."""
+        """Seconds since the start or, if later, the last heartbeat; 0 once the child is ready or ended."""
         if not self.is_alive or self.ready:
             return 0.0
         return time.monotonic() - (self._last_beat or self._started_at)
 
     def excuse(self, seconds: float) -> None:
-        """Does not count the last `seconds` in `silent_seconds` and `starting_seconds`."""
+        """Subtracts `seconds`, in which the machine was suspended, from `silent_seconds` and
+        `starting_seconds`."""
         self._read_messages()
         now = time.monotonic()
         self._started_at = min(now, self._started_at + seconds)
@@ -347,7 +348,7 @@ def call_in_child(
 
 
 class _Call:
-    """In the child: the object of call_in_child."""
+    """In the child: calls a function. The object that `call_in_child` builds in its child."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], context: ChildContext):
         self._function = function

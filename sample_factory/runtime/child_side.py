@@ -89,7 +89,7 @@ class StopFlag:
 
 
 class ChildContext:
-    """In the child: what the object knows about its process.
+    """In the child: tells the object when to stop, and sends heartbeats. Last argument of the factory.
 
     name: the child's name.
     stopping: set when the parent asks the child to stop, when the parent dies, when the child receives
@@ -100,7 +100,7 @@ class ChildContext:
     """
 
     def __init__(self, name: str, send: Callable[[Message], None] = lambda message: None):
-        """send: sends a message to the parent; by default there is no parent."""
+        """send: function that sends a message to the parent; the default discards messages."""
         self.name = name
         self.stopping = StopFlag()
         self.parent_alive = True
@@ -127,7 +127,8 @@ class ChildContext:
 def child_main(settings: Mapping[str, Any], payload: BinaryIO, connection_fd: int) -> None:
     """Builds the object, runs it, and sends the outcome to the parent. Does not return.
 
-    settings: see `launch`. payload: the pickled (factory, args); closed here.
+    settings: see `launch`. payload: file with the pickled (factory, args); closed here. connection_fd: file
+    descriptor of the connection to the parent.
     """
     global _link
     for fd in (payload.fileno(), connection_fd):
@@ -149,21 +150,22 @@ def child_main(settings: Mapping[str, Any], payload: BinaryIO, connection_fd: in
 
 
 def pass_on(error: BaseException) -> None:
-    """In the main process: raises an exception of user code again unless it is an Exception: Ctrl+C raises
-    KeyboardInterrupt, and `sys.exit` ends the program.
+    """Re-raises a KeyboardInterrupt or SystemExit that user code has raised in the main process, where Ctrl+C
+    and `sys.exit` must keep their effect.
 
-    In a child neither does, and both are errors of the user code like any other.
+    Returns for any other exception, and always in a child: there both are errors of user code.
     """
     if _link is None and not isinstance(error, Exception):
         raise error
 
 
 def end_forked_copy(pid: int, fault: Failure, error: BaseException | None = None) -> None:
-    """After a call of user code: does nothing in the process that has made the call. In a copy of it, which
-    the call has forked and has come back in, sends `fault` to the parent and ends the copy: it would write to
-    the same shared memory, and answer the same messages.
+    """Ends this process if user code has forked it by `os.fork`; to be called after each call of user code.
 
-    pid: of the process that has made the call. error: raised by the call. A SystemExit only ends the copy.
+    A forked copy in which the call returns would go on to write to the same shared memory and to answer the
+    same messages. Before it ends, the copy sends `fault` to the parent, unless `error` is a SystemExit.
+
+    pid: process id before the call; if it is still the same, nothing is done. error: raised by the call.
     """
     if os.getpid() == pid:
         return
@@ -234,7 +236,10 @@ def _prepare_process(settings: Mapping[str, Any], context: ChildContext, link: "
 
 
 def _pass_niceness() -> None:
-    """Runs in a thread, since it may take seconds."""
+    """Sets the nice value of this process's session; logs a warning if that is not permitted.
+
+    Runs in a thread, since it may take seconds.
+    """
     try:
         cpu.pass_niceness_to_session()
     except OSError as error:
@@ -242,7 +247,8 @@ def _pass_niceness() -> None:
 
 
 def _watch_parent(settings: Mapping[str, Any], context: ChildContext, link: "_ParentLink") -> None:
-    """Runs in a thread: waits for the request to stop, and for the death of the parent."""
+    """Runs in a thread: sets `context.stopping` when the parent asks for it or dies. `grace_seconds` after a
+    death, kills this process and what it has started."""
     try:
         while True:
             link.connection.recv()  # always Notice.STOP
@@ -275,7 +281,7 @@ class _ParentLink:
     """The connection to the parent. Several threads send; one receives."""
 
     def __init__(self, connection: "Connection[Any, Any]", name: str):
-        """name: of this child."""
+        """name: name of this child, for failures that it sends."""
         self.connection = connection
         self.name = name
         self._lock = threading.Lock()
@@ -292,6 +298,7 @@ class _ParentLink:
                 log.error("The main process has died, so this message does not reach it: %s", text)
 
     def send_from_copy(self, message: Message) -> None:
-        """In a copy of this process, where another thread may have held the lock: sends without it."""
+        """Sends a message from a forked copy of this process, without the lock: a thread that does not exist
+        in the copy may have held it during the fork."""
         with contextlib.suppress(OSError):
             self.connection.send(message)

@@ -27,9 +27,9 @@ class Clock:
         self._last = now
 
     def take_shares(self) -> dict[str, float]:
-        """Resets, and returns each name's fraction of the total time (they sum to 1; empty without laps).
+        """Returns each name's fraction of the total time, then resets `totals`.
 
-        The next lap starts at the last one.
+        The fractions sum to 1; empty without laps. The time since the last lap counts to the next lap.
         """
         whole = sum(self.totals.values())
         shares = {name: seconds / whole for name, seconds in self.totals.items() if whole > 0}
@@ -55,10 +55,10 @@ class Every:
 
 
 class RateWindow:
-    """Computes events per second over windows of the last seconds, from a growing total."""
+    """Computes events per second, e.g. over the last 10 and over the last 60 s, from a growing total."""
 
     def __init__(self, windows: Sequence[float] = (10, 60, 300)):
-        """windows: their lengths in seconds."""
+        """windows: how many of the last seconds each rate covers."""
         self._windows = tuple(windows)
         self._samples: collections.deque[tuple[float, float]] = collections.deque()
 

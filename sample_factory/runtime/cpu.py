@@ -27,7 +27,8 @@ def available_cores() -> list[int]:
 def cpu_limit(file: str = "/sys/fs/cgroup/cpu.max") -> float:
     """Returns the CPU limit of this process's container, in cores; infinity without a limit.
 
-    file: of cgroup v2, "<microseconds of CPU time> <microseconds of a period>", or "max <period>".
+    file: file of cgroup v2 that contains "<microseconds of CPU time> <microseconds of a period>", or
+        "max <period>".
     """
     try:
         quota, period = Path(file).read_text().split()
@@ -90,17 +91,17 @@ def rss_mb() -> float:
     return float(psutil.Process().memory_info().rss) / 2**20
 
 
-def memory_limit_mb(of_machine: float, file: str = "/sys/fs/cgroup/memory.max") -> float:
-    """Returns the memory that this process may use, in MB: the smaller of `of_machine` and its container's
-    limit.
+def memory_limit_mb(machine_bytes: float, file: str = "/sys/fs/cgroup/memory.max") -> float:
+    """Returns the memory that this process may use, in MB: the smaller of `machine_bytes` and the limit of
+    its container.
 
-    of_machine: in bytes. file: of cgroup v2; contains the limit in bytes, or "max".
+    file: file of cgroup v2 that contains the limit in bytes, or "max".
     """
     try:
         limit = Path(file).read_text().strip()
     except OSError:
         limit = ""
-    return min(of_machine, float(limit) if limit.isdigit() else math.inf) / 2**20
+    return min(machine_bytes, float(limit) if limit.isdigit() else math.inf) / 2**20
 
 
 def private_mb() -> float:
@@ -126,7 +127,7 @@ def raise_open_files_limit() -> int:
 
 
 def keep_freed_memory() -> None:
-    """Makes this process keep freed memory for its next allocations. With glibc only.
+    """Makes this process keep freed memory for its next allocations. Does nothing without glibc.
 
     A training step allocates and frees hundreds of megabytes. By default glibc returns large blocks to the
     kernel at once; the page faults of the next allocation took 30 % of a learner's time. All threads share

@@ -27,7 +27,7 @@ class Explained(Exception):
     """An exception with a complete message: what is wrong, and what would be right.
 
     Users see only the message, in one line, without a traceback.
-    permanent: whether a process that raises it would raise it again if it were started again.
+    permanent: whether a process that raises the exception would raise it again after a restart.
     """
 
     permanent = True
@@ -46,28 +46,32 @@ class ConfigError(Explained, ValueError):
 
 
 class CommandFailed(Explained, RuntimeError):
-    """A command cannot do its work. Bad input is a ConfigError instead."""
+    """Raised by a command that cannot do its work for a reason outside its input, e.g. too little memory.
+
+    Bad input is a ConfigError instead.
+    """
 
     permanent = False
 
 
 class PeerLost(Explained, RuntimeError):
-    """Raised in a child when another child has broken off the connection between them.
+    """Raised in a child whose connection to another child is lost.
 
-    If that child has failed, its failure is the reason, see `Supervisor.check`.
+    If the other child has failed, `Supervisor.check` reports its failure instead.
     """
 
 
 class Failure(Explained):
-    """Why an env, a process or the main loop has failed; `str(failure)` is one line.
+    """Describes why an env, a process or the main loop has failed; `str(failure)` is one line.
 
-    It passes from a child to its parent as it is. It holds only text, so that the parent needs no module of
-    the exception behind it.
+    A child sends its failure to its parent. It holds only text, so that the parent need not be able to import
+    the class of the exception that caused it.
 
     where: what has failed, e.g. "env 'my_maze'", or the name of a child; empty if the message says it.
-    message: one line.
-    text: `str()` of the exception that has caused it; the message if no exception has.
-    traceback: of that exception, in full; empty without one. short_traceback: see `short_traceback`.
+    message: what happened, in one line.
+    text: `str()` of the exception that caused the failure; equal to `message` if there was no exception.
+    traceback: full traceback of this exception; empty without an exception.
+    short_traceback: the frames of user code in it, see the function `short_traceback`.
     """
 
     def __init__(self, where: str, message: str, permanent: bool = False):
@@ -87,10 +91,15 @@ class Failure(Explained):
 
     @classmethod
     def of(cls, error: BaseException, where: str, message: str = "", permanent: bool | None = None) -> Self:
-        """Returns the failure that an exception means; a Failure as it is, if there is no other message.
+        """Returns a Failure that describes an exception.
 
-        where: not used without a message if the exception is an Explained, which is complete in itself.
-        message: in place of the exception's. permanent: by default, as the exception says.
+        If the exception is a Failure already, returns it unchanged, or, if there is a `message`, a copy with
+        the other arguments as attributes.
+
+        where: see the class; left out if there is no `message` and the exception is an Explained, since the
+            message of an Explained is complete.
+        message: replaces the message of the exception.
+        permanent: see Explained; default: the exception's attribute, False if it is not an Explained.
         """
         is_explained = isinstance(error, Explained)
         if permanent is None:
@@ -112,19 +121,24 @@ class Failure(Explained):
         return failure
 
     def is_a(self, exception: type[BaseException]) -> bool:
-        """Returns whether the exception behind the failure is an instance of this class."""
+        """Returns whether the exception that caused the failure is an instance of `exception`."""
         return qualified_name(exception) in self._types
 
     def caused_by(self, name: str) -> bool:
-        """Returns whether the exception behind the failure, or one that it was raised from or while it was
-        handled, is an instance of a class. name: "module.QualName"; the module need not be imported."""
+        """Returns whether the exception that caused the failure, or any exception that its traceback shows
+        as the cause, is an instance of a class.
+
+        name: "module.QualName" of the class; the module need not be imported.
+        """
         return name in self._types_of_causes
 
 
 @contextlib.contextmanager
 def collected(failures: list[Failure]) -> Iterator[None]:
-    """Returns a block that adds an exception to `failures` instead of raising it: what follows must still be
-    done, since workers must stop and learners must save."""
+    """Returns a block that appends a Failure to `failures` for an exception within it, and does not raise.
+
+    For the end of a run: workers must stop and learners must save even if an earlier step has failed.
+    """
     try:
         yield
     except Exception as error:  # any error; the run ends with it
@@ -148,7 +162,8 @@ def exceeded_limit(error: BaseException) -> str:
 
 
 def address_space_limit() -> str:
-    """Returns a text about the limit of this process's address space (`ulimit -v`); empty without a limit."""
+    """Returns a sentence that states the limit of this process's address space (`ulimit -v`); "" without
+    limit."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return ""
@@ -156,10 +171,10 @@ def address_space_limit() -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Returns an exception in one line with the place in user code that raised it, and advice for a limit.
+    """Returns one line about an exception, e.g. "LookupError: no level 7 (my_env.py:34)": type, message, the
+    line of user code that raised it, and advice if it comes from a limit of this process.
 
-    E.g. "LookupError: no level 7 (my_env.py:34)". For an Explained: its message, with the place if it was
-    raised from an exception of user code.
+    For an Explained: its message only, with the line of user code if it was raised from an exception there.
     """
     if isinstance(error, Explained):
         text = " ".join(_message(error).split())
@@ -193,13 +208,14 @@ def short_traceback(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Returns file and line of the innermost frame of user code; of the innermost frame if there is none."""
+    """Returns "file:line" of the innermost frame of user code; without user code, of the innermost frame."""
     frames = _raised_in(error) or traceback.extract_tb(error.__traceback__)
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
 
 
 def ends_in_user_code(error: BaseException) -> bool:
-    """Returns whether user code has raised the exception itself, and not something that it has called."""
+    """Returns whether the line that raised the exception is outside of this package and the standard
+    library."""
     stack = traceback.extract_tb(error.__traceback__)
     return bool(stack) and not _is_internal(stack[-1].filename)
 
@@ -209,9 +225,11 @@ def _raised_in(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 def _user_frames(stack: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-    """Returns the frames of user code: outside of this package, its libraries and the standard library, and
-    without the script that called this package. If there are none, keeps the frames of libraries, unless
-    the innermost frame is of this package: then nothing outside of it is at fault."""
+    """Returns the frames of user code that this package has called, the innermost last.
+
+    Leaves out frames of this package, of LIBRARIES and of the standard library. If nothing is left, returns
+    the frames of LIBRARIES, or an empty list if this package has raised the exception.
+    """
     first = next((i for i, frame in enumerate(stack) if frame.filename.startswith(f"{PACKAGE}/")), 0)
     frames = [frame for frame in stack[first:] if not _is_internal(frame.filename)]
     own = [frame for frame in frames if not set(LIBRARIES) & set(Path(frame.filename).parts)]

@@ -14,11 +14,11 @@ NAME = ".lock"
 
 
 class FolderInUse(Exception):
-    """Another run holds the folder; the message names its process."""
+    """Raised if another run uses the folder; the message names its process."""
 
 
 class FolderLock:
-    """Holds a folder from its construction to `release` or the end of the process. Promises:
+    """Locks a folder for one run, from construction until `release` or the end of the process. Promises:
 
     1. One run holds a folder at a time. A child that receives the lock among its arguments holds it too: the
        folder is free once all holders have ended, even by kill -9.
@@ -26,7 +26,7 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path):
-        """Raises FolderInUse, or OSError if the folder cannot be written to."""
+        """Locks the folder. Raises FolderInUse if another run holds it, OSError if it is not writable."""
         # Another account that could open the file could hold the folder.
         self._fd = open_descriptor(folder / NAME, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -65,5 +65,5 @@ class FolderLock:
         return reduction.DupFd(self._fd)
 
     def __setstate__(self, passed_fd: Any) -> None:
-        """In the child: holds the parent's lock."""
+        """In the child: shares the parent's lock."""
         self._fd = passed_fd.detach()

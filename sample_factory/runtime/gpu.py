@@ -10,7 +10,7 @@ DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 
 
 def resolve_device(device: str, index: int = 0) -> str:
-    """Returns the torch device for --device=auto|gpu|cpu.
+    """Returns the torch device for --device=auto|gpu|cpu: "cpu", or e.g. "cuda:1".
 
     index: number of the process or policy that uses the device; they take the visible GPUs in turn.
     Raises RuntimeError if --device=gpu and there is no GPU, ValueError for an unknown device.
@@ -58,13 +58,13 @@ def name_of_gpu(index: int) -> str:
 
 
 def those_visible(indices: Sequence[int]) -> tuple[int, ...]:
-    """Drops the indices of GPUs that CUDA_VISIBLE_DEVICES hides; keeps all if it is not set."""
+    """Returns `indices` without the GPUs that CUDA_VISIBLE_DEVICES hides; all if the variable is not set."""
     names = _visible_names()
     return tuple(index for index in indices if names is None or index < len(names))
 
 
 def _visible_names() -> list[str] | None:
-    """Returns the GPUs in CUDA_VISIBLE_DEVICES; None without the variable, where all are visible."""
+    """Returns the GPUs listed in CUDA_VISIBLE_DEVICES; None if it is not set: all GPUs are visible."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return None if visible is None else [name.strip() for name in visible.split(",") if name.strip()]
 
@@ -86,7 +86,7 @@ def may_have_gpu(device: str) -> bool:
 def has_bf16(device: object) -> bool:
     """Returns whether the hardware multiplies bf16, so that bf16 autocast is faster than fp32.
 
-    device: a torch.device or its name. A CPU needs AMX or AVX512-BF16; False except on x86.
+    device: a torch.device or its name. A CPU needs AMX or AVX512-BF16; always False for a CPU other than x86.
     """
     if str(device) == "cpu":
         return bool(cpu_flags() & {"amx_bf16", "avx512_bf16"})
@@ -106,8 +106,8 @@ def cpu_flags() -> frozenset[str]:
 
 
 def gpu_busy() -> float | None:
-    """Returns the share of the last moments, 0..1, in which the busiest GPU ran kernels; None if nvidia-smi
-    does not know it."""
+    """Returns the utilisation of the busiest GPU: the share, 0..1, of nvidia-smi's last sample period with
+    running kernels. None if nvidia-smi is missing or reports no number."""
     command = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
     try:
         output = subprocess.run(command, capture_output=True, text=True, timeout=10).stdout

@@ -34,9 +34,10 @@ class Uploads:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def __call__(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-        """Copies arrays to the device, for use on the default stream. On a CPU they share the arrays' memory.
+        """Copies arrays to the device and waits for the copies; returns tensors for the default stream.
 
-        Large arrays should come from `host_array`: copies of other memory do not overlap.
+        On a CPU the tensors share the memory of the arrays. Large arrays should come from `host_array`:
+        copies of other memory do not overlap with other work.
         """
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         if self._stream is None:
@@ -58,9 +59,9 @@ class Downloads:
         self._host: dict[str, Tensor] = {}
 
     def __call__(self, tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-        """Copies tensors to contiguous arrays. On a CPU they share the memory of the tensors.
+        """Copies tensors to contiguous arrays. On a CPU the arrays share the memory of contiguous tensors.
 
-        On a GPU they are valid until the next call, and every call must have the same shapes.
+        On a GPU the arrays are overwritten by the next call, and every call must pass the same shapes.
         """
         if self._device.type == "cpu":
             return {name: tensor.detach().contiguous().numpy() for name, tensor in tensors.items()}

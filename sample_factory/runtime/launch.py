@@ -39,9 +39,10 @@ class ChildOptions(NamedTuple):
     environment: variables set before the child's interpreter starts, e.g. {"OMP_NUM_THREADS": "1"}.
     grace_seconds: how long the child may continue after the main process has died.
     one_shot: `run` may return before the child is asked to stop.
-    own_session: for a child that takes turns with processes it starts, such as simulators. Several such pairs
-        in one session kept the programs of other sessions from the cores for 17 s (Linux 6.18).
-    exit_hint: likely cause of an exit without an exception, such as an exit by a library; for the message.
+    own_session: whether the child leads a session; for a child that takes turns with processes it starts,
+        such as simulators. Several such pairs in one session kept the programs of other sessions from the
+        cores for 17 s (Linux 6.18).
+    exit_hint: likely cause of an exit without an exception, e.g. that a library exits; added to the message.
     from_template: fork the child from the template process if there is one, see template.py. `environment`
         is then set after the template's modules are imported.
     """
@@ -57,7 +58,7 @@ class ChildOptions(NamedTuple):
 
 
 class ExecutedProcess(subprocess.Popen[bytes]):
-    """In the parent: a process with an interpreter of its own."""
+    """In the parent: a child process with a new Python interpreter, in contrast to a ForkedProcess."""
 
     def has_ended(self) -> bool:
         """Returns whether the process has ended; its process id stays reserved until `wait`."""
@@ -117,7 +118,9 @@ def launch(
 def _write_payload(
     settings: Mapping[str, Any], factory: Factory, args: tuple[Any, ...]
 ) -> tuple[int, list[int]]:
-    """Writes all that the child needs to a file; returns (the file, the file descriptors to pass with it).
+    """Writes settings, factory and arguments to an unnamed file for the child.
+
+    Returns (descriptor of the file, descriptors that are pickled in it and must be passed to the child).
 
     A file rather than the connection: writing to the connection would wait for the child's interpreter.
     """

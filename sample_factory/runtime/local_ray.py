@@ -30,7 +30,10 @@ class Cluster(NamedTuple):
     source: str  # the flag or variable that names it, e.g. "--ray_address=auto"
 
     def check(self) -> None:
-        """Raises CommandFailed if nothing listens at "host:port": Ray itself would try for minutes."""
+        """Waits up to CONNECT_SECONDS for a connection to "host:port"; raises CommandFailed if there is none.
+
+        Ray itself would try for minutes. An address without a port, such as "auto", is not checked.
+        """
         host, _, port = self.address.removeprefix("ray://").rpartition(":")
         if not (host and port.isdecimal()) or "/" in host:
             return  # "auto", or an address that Ray rejects at once
@@ -49,7 +52,10 @@ class Cluster(NamedTuple):
             time.sleep(RETRY_SECONDS)
 
     def connect(self, options: Mapping[str, Any]) -> None:
-        """Connects this process. options: of ray.init. Raises CommandFailed if the cluster cannot be used."""
+        """Connects this process to the cluster. Raises CommandFailed if the cluster cannot be used.
+
+        options: keyword arguments of ray.init.
+        """
         import ray
 
         self.check()
@@ -70,7 +76,8 @@ def find_cluster(ray_address: str | None) -> Cluster | None:
 
 @contextlib.contextmanager
 def keeping_sigterm() -> Iterator[None]:
-    """In the main thread: restores the SIGTERM handler, since ray.init installs one that exits."""
+    """Returns a block after which SIGTERM has the handler that it had before: ray.init installs one that
+    exits. For the main thread."""
     handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -79,14 +86,15 @@ def keeping_sigterm() -> Iterator[None]:
 
 
 class LocalRay:
-    """An instance of Ray that belongs to this process, with its own folder; `close` ends it and removes the
-    folder."""
+    """Runs Ray on this machine for this process, with a new folder for its files, until `close`."""
 
     def __init__(self, flag: str, files: Path, options: dict[str, Any]):
         """Starts Ray. Raises CommandFailed if it does not start.
 
-        flag: for messages. files: an absolute path; Ray's folder is made in it if the path is short enough,
-            otherwise in the folder for temporary files. options: of ray.init.
+        flag: the flag that asks for Ray, for messages.
+        files: absolute path in which Ray's folder is made; a path that is too long for Ray is replaced by the
+            system's folder for temporary files.
+        options: keyword arguments of ray.init.
         """
         import ray
 
@@ -118,6 +126,6 @@ class LocalRay:
                     raise CommandFailed(f"{flag}: Ray does not start: {error}") from None
 
     def close(self) -> None:
-        """Ends Ray and removes its folder."""
+        """Ends Ray and deletes its folder."""
         self._ray.shutdown()
         shutil.rmtree(self._folder, ignore_errors=True)

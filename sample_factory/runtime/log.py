@@ -94,9 +94,9 @@ def _open_closed_streams() -> None:
 
 
 def current_settings() -> dict[str, Any]:
-    """In the parent: returns the settings for its children, picklable without this package.
+    """In the parent: returns the arguments with which its children set up logging, as plain Python values.
 
-    Children of a program that has not called setup_logging log from INFO on.
+    If this program has not called setup_logging, the level of the children is INFO.
     """
     return {
         "log_file": _log_file,
@@ -141,7 +141,10 @@ def escaped(text: str) -> str:
 
 
 def _escape_controls(record: logging.LogRecord) -> bool:
-    """A filter that keeps all records. Texts in them may come from files that other people wrote."""
+    """Escapes control characters in a record, whose text may come from files that other people wrote.
+
+    A logging filter that returns True for every record.
+    """
     text = record.getMessage()
     if CONTROLS.search(text):
         record.msg, record.args = escaped(text), ()
@@ -152,7 +155,7 @@ log.addFilter(_escape_controls)
 
 
 def details(text: str) -> Mapping[str, Sequence[str]]:
-    """Returns the `extra` of a log record that adds a text, e.g. a traceback, in the file only."""
+    """Returns the argument `extra` of a log call that writes a text, e.g. a traceback, to the file only."""
     return {DETAILS: [text.rstrip()] if text else []}
 
 
@@ -175,7 +178,7 @@ def log_python_warnings() -> None:
 
 
 def show_warning_of(process_name: str, text: str) -> None:
-    """In the parent: writes a child's warning to the console. The child has written it to the file."""
+    """In the parent: writes a child's warning to the console; the child itself writes it to the file."""
     record = log.makeRecord(
         log.name, logging.WARNING, __file__, 0, "%s", (text,), None, extra={"worker": process_name}
     )
@@ -187,7 +190,7 @@ def show_warning_of(process_name: str, text: str) -> None:
 
 
 class ConsoleHandler(logging.StreamHandler[TextIO]):
-    """Writes to the console; to a terminal or a notebook without the name of the process.
+    """Writes log records to the console; on a terminal or in a notebook, as TerminalFormatter formats them.
 
     A warning is shown once, however many processes of the run log it.
     """
@@ -239,7 +242,8 @@ class TerminalFormatter(logging.Formatter):
     """
 
     def __init__(self, stream: TextIO, worker: str = ""):
-        """worker: for records without that attribute; empty in the main process."""
+        """stream: where the lines are shown. worker: name of this process, for records without the attribute
+        `worker`; empty in the main process."""
         super().__init__()
         self._worker = worker
         self._stream = stream

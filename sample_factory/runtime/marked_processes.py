@@ -18,7 +18,7 @@ KTHREADD = 2  # process id of the parent of all kernel threads
 
 
 def new_mark() -> str:
-    """Returns a mark that no other child has."""
+    """Returns a unique mark: the value of VARIABLE for one child and all that it starts."""
     return uuid.uuid4().hex
 
 
@@ -28,11 +28,11 @@ def unmarked_environment() -> dict[str, str]:
 
 
 def kill_marked(*marks: str) -> None:
-    """Kills all processes with one of these marks, except this process. Takes about 0.1 ms per process of the
-    machine.
+    """Kills all processes with one of these marks, except this process.
 
-    Does not find processes of other users, processes started with an environment without VARIABLE, and copies
-    that a child forked from the template has made of itself: these are killed with its process group.
+    Takes about 0.1 ms per process of the machine. Does not find processes of other users, processes started
+    with an environment without VARIABLE, and forks of a child that is itself forked from the template: these
+    are killed with its process group.
     """
     killed: set[psutil.Process] = set()
     give_up = time.monotonic() + CERTAIN_SECONDS
@@ -48,7 +48,8 @@ def kill_marked(*marks: str) -> None:
 
 
 def _find(marks: tuple[str, ...]) -> tuple[set[psutil.Process], bool]:
-    """Returns the marked processes, and whether they are certainly all."""
+    """Returns the processes with one of these marks, except this one, and whether the set is certainly
+    complete: processes that start or end during the search may be missing."""
     marked = set()
     is_certain = True
     for process in psutil.process_iter():

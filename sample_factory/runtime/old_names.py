@@ -8,8 +8,11 @@ INSTALL = "sample_factory.version_2.finder:install"
 
 
 class PathWithOldNames(list[str]):
-    """A package's `__path__`: its folders. Nothing else is different until an import has searched all of them
-    without success: then `version_2.finder` is installed, and answers this import and later ones."""
+    """A package's `__path__` that makes the module names of versions 1 and 2 importable.
+
+    It lists the folders of the package. An import that has searched all of them without success reaches the
+    end of the list, which installs `version_2.finder` to answer this import and later ones.
+    """
 
     def __iter__(self) -> Iterator[str]:
         yield from super().__iter__()

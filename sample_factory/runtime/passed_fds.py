@@ -34,8 +34,8 @@ class PassedFd(NamedTuple):
     fd: int
 
     def detach(self) -> int:
-        """In the child: returns the descriptor, which programs that the child starts do not inherit: a
-        simulator would keep the file or socket open for as long as it lives."""
+        """In the child: returns the number of the descriptor here, and makes it non-inheritable: a simulator
+        that inherits it would keep the file or socket open for as long as it lives."""
         fd = numbers.get(self.fd, self.fd)
         os.set_inheritable(fd, False)
         return fd

@@ -15,8 +15,8 @@ PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
 class Program(subprocess.Popen[bytes]):
-    """In the parent: a command that runs. It gets SIGTERM when the parent ends, even by kill -9, so that a
-    training run saves and stops.
+    """In the parent: a running command. The system sends it SIGTERM when the parent ends, even by kill -9, so
+    that a training run saves and stops.
     """
 
     def __init__(
@@ -27,10 +27,11 @@ class Program(subprocess.Popen[bytes]):
         cwd: str | None = None,
         own_session: bool = True,
     ):
-        """Starts the command. Raises OSError.
+        """Starts the command. Raises OSError if that fails.
 
-        output: a file for stdout and stderr, or subprocess.DEVNULL; default: those of the parent.
-        own_session: Ctrl+C in the terminal does not reach the command, and `end` kills all of its group.
+        output: a file for stdout and stderr, or subprocess.DEVNULL; default: stdout and stderr of the parent.
+        own_session: start a session, so that Ctrl+C in the terminal does not reach the command, and `end` can
+            kill its whole process group.
         """
         prctl: Any = ctypes.CDLL(None).prctl  # looked up before the fork
         super().__init__(
@@ -47,7 +48,7 @@ class Program(subprocess.Popen[bytes]):
     def end(self, *requests: tuple[int, float | None]) -> None:
         """Sends signals in turn, and then kills the process group of a command that still runs.
 
-        requests: each a signal number, and how many seconds the command may take to end; None: no limit.
+        requests: pairs (signal number, seconds to wait for the end of the command; None: no limit).
         """
         try:
             for number, seconds in requests:

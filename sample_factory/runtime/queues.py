@@ -47,14 +47,14 @@ class Queue(Protocol):
         """
 
     def get_many(self, timeout: float, max_messages: int = 1000) -> list[Any]:
-        """Returns the messages in the queue, at most `max_messages`; fewer if it is then empty.
+        """Removes and returns the oldest messages, at most `max_messages`.
 
         Waits up to `timeout` seconds for the first message. Returns an empty list if none arrives.
         """
 
 
 class MessageTooLarge(ValueError):
-    """A message can never fit into a queue."""
+    """Raised for a message that is larger than its queue can ever take."""
 
     def __init__(self, num_bytes: int, max_bytes: int):
         super().__init__(
@@ -75,7 +75,7 @@ def make_queue(transport: str) -> Queue:
 
 
 def check_transport(transport: str) -> None:
-    """Raises ValueError for an unknown transport, ImportError for one whose package is not installed."""
+    """Checks a value of --queue. Raises ValueError if it is unknown, ImportError if a package is missing."""
     if transport not in TRANSPORTS:
         raise ValueError(f"queue transport {transport!r} is unknown; use one of {', '.join(TRANSPORTS)}")
     if transport == "faster_fifo" and importlib.util.find_spec("faster_fifo") is None:

@@ -9,7 +9,7 @@ from sample_factory.runtime.failures import ConfigError
 
 
 class WrongPath(ValueError):
-    """A string does not have the form "module:attribute", or the module has no such attribute."""
+    """Raised for a string not of the form "module:attribute", or if the module has no such attribute."""
 
 
 def import_attribute(path: str) -> Any:
@@ -37,7 +37,8 @@ def resolve(part: Any) -> Any:
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6, prefix: str = "") -> str:
     """Returns "; did you mean X?" with the nearest known word after the prefix, or "" if none is near.
 
-    Upper and lower case are the same. cutoff: similarity below which a word is no suggestion.
+    Ignores upper and lower case. cutoff: similarity, 0..1, that a suggestion must have at least. prefix: put
+    before the suggestion, e.g. "--".
     """
     by_lower = {other.lower(): other for other in known}
     close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
@@ -49,8 +50,8 @@ class Registry:
     finding it import nothing."""
 
     def __init__(self, flag: str, built_in: Mapping[str, Any], advice: str = ""):
-        """flag: name of the flag that selects a factory. advice: what to do about an unknown name, besides
-        using "module:attribute". Both are for messages."""
+        """flag: name of the flag that selects a factory. built_in: name -> factory. advice: what to do about
+        an unknown name, besides using "module:attribute". Flag and advice appear in error messages."""
         self._flag = flag
         self._advice = advice
         self._factories = dict(built_in)
@@ -72,9 +73,9 @@ class Registry:
         return name in self._factories
 
     def find(self, name: str) -> Any:
-        """Returns the factory of a name; a "module:attribute" that is no name is returned as it is.
+        """Returns the factory of a name; returns an unknown name of the form "module:attribute" unchanged.
 
-        Raises ConfigError, which names the nearest and all names.
+        Raises ConfigError for any other unknown name; the message suggests a similar name and lists all.
         """
         if name in self._factories or ":" in name:
             return self._factories.get(name, name)

@@ -16,12 +16,15 @@ KINDS = {
 
 
 def special_kind(mode: int) -> str | None:
-    """Returns in words what a file of this mode is (`st_mode`); None for a regular file, folder or link."""
+    """Returns "a named pipe", "a socket" or "a device" for the `st_mode` of such a file; otherwise None."""
     return KINDS.get(stat.S_IFMT(mode))
 
 
 def refuse_special(path: str | os.PathLike[str]) -> None:
-    """Raises OSError for a named pipe, a device or a socket. For files that a library opens by name."""
+    """Raises OSError if the path is a named pipe, a device or a socket; nothing need be there.
+
+    For files that a library opens by name. Files of this package are opened by `open_file`.
+    """
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -49,12 +52,12 @@ def open_descriptor(path: str | os.PathLike[str], flags: int, mode: int = 0o666)
 
 
 def open_file(path: str | os.PathLike[str], mode: str = "r", **options: Any) -> Any:
-    """Opens a file as `open` does. Raises OSError as `open_descriptor`."""
+    """Opens a file as `open` does, with the checks of `open_descriptor`."""
     return open(path, mode, opener=open_descriptor, **options)
 
 
 def new_file(path: str | os.PathLike[str], mode: str = "w", **options: Any) -> Any:
-    """Creates a file in place of whatever lies there; a link is replaced, not followed. Raises OSError.
+    """Creates a file and opens it for writing. Replaces a file of this name, and a link without following it.
 
     mode: "w" for text or "wb" for bytes.
     """

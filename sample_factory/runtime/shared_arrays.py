@@ -31,8 +31,8 @@ class ArraySpec(NamedTuple):
 
 
 def anonymous_file(nbytes: int) -> int:
-    """Returns the descriptor of a new file of zeros. It has no name, so the kernel frees it when the last
-    process that holds it ends."""
+    """Returns the descriptor of a new file of zeros in memory. The file has no name, so the kernel frees it
+    when the last process that holds the descriptor ends."""
     # Unlike /dev/shm, a memfd is not bounded by the 64 MB that a container gets there.
     fd = _memfd_create()
     resize(fd, nbytes)
@@ -40,8 +40,8 @@ def anonymous_file(nbytes: int) -> int:
 
 
 def resize(fd: int, nbytes: int) -> None:
-    """Sets the size of an `anonymous_file`. Raises CommandFailed where `ulimit -f`, which counts it as a
-    file, is smaller."""
+    """Sets the size of an `anonymous_file`. Raises CommandFailed if `ulimit -f`, which limits the size of
+    files, forbids it."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     if limit != resource.RLIM_INFINITY and nbytes > limit:
         raise CommandFailed(f"{nbytes / 1e6:.1f} MB of shared memory are needed: raise `ulimit -f`")
@@ -62,7 +62,7 @@ def _memfd_create() -> int:
 class SharedArrays:
     """Named arrays in one block of shared memory. Promises:
 
-    1. All processes that hold it share the same bytes; nothing is ever copied.
+    1. All processes that hold the object share the same bytes; nothing is ever copied.
     2. New arrays are all zeros and start at a multiple of 64 bytes.
     3. The memory has no name in any file system. It is released when the last process that maps it has ended,
        in whatever way. Programs that these processes start do not inherit it.
@@ -102,7 +102,7 @@ class SharedArrays:
 def layout(arrays: Mapping[str, Any]) -> tuple[dict[str, int], int]:
     """Returns (offset of each array, size of a block for all of them) in bytes; offsets are aligned.
 
-    arrays: by name, anything with `nbytes`.
+    arrays: name -> an array or ArraySpec; only `nbytes` is read.
     """
     offsets: dict[str, int] = {}
     end = 0

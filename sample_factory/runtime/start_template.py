@@ -18,9 +18,9 @@ MAX_FDS = 250  # with one message; Linux allows 253
 
 
 def main(socket_fd: int, modules: Sequence[str]) -> None:
-    """Imports the modules, sends whether it can fork, and serves requests until the parent ends.
+    """Imports the modules, tells the parent whether forking is safe, and serves its requests to fork.
 
-    In a forked child, returns after the work of the child.
+    Returns when the parent has ended; in a forked child, when the work of the child is done.
     """
     os.set_inheritable(socket_fd, False)
     parent = socket.socket(fileno=socket_fd)
@@ -57,7 +57,10 @@ def main(socket_fd: int, modules: Sequence[str]) -> None:
 
 
 def _receive(parent: socket.socket) -> tuple[bytes, list[int]]:
-    """Waits for a request and file descriptors; both are empty if the parent has closed its end or died."""
+    """Waits for the next request; returns (pickled request, file descriptors sent with it).
+
+    Both are empty if the parent has closed the connection or died.
+    """
     try:
         request, fds, _, _ = socket.recv_fds(parent, 65_536, MAX_FDS)
     except ConnectionError:  # an answer was not read
@@ -78,8 +81,10 @@ def _read_settings(payload_fd: int) -> Mapping[str, Any]:
 
 
 def _fork(own_session: bool) -> int:
-    """Forks a child, and returns its process id once it leads a process group, so that it can be killed; 0 in
-    the child."""
+    """Forks this process; returns the child's process id, or 0 in the child.
+
+    Returns only when the child leads a process group, so that the parent can kill it by its group.
+    """
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

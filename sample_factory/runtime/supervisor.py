@@ -29,9 +29,9 @@ class Limits(NamedTuple):
     """When a child counts as failed.
 
     deaths: more consecutive deaths of one restartable child than this end the run.
-    useful_seconds: a child that was at work for longer than this starts the count of its deaths anew.
-    start_seconds: a child that takes longer to become ready is stuck.
-    silent_seconds: a child that has sent heartbeats (`ChildContext.beat`), and none for longer, is stuck.
+    useful_seconds: the count of deaths starts anew for a child that was at work for longer than this.
+    start_seconds: a child that takes longer than this to become ready is stuck.
+    silent_seconds: a child that sends heartbeats (`ChildContext.beat`) is stuck after this time without one.
     """
 
     deaths: int = 5
@@ -40,7 +40,7 @@ class Limits(NamedTuple):
     silent_seconds: float = math.inf
 
     def why_stuck(self, child: Child) -> str:
-        """Returns why a child counts as stuck; empty if it does not."""
+        """Returns why a child counts as stuck, for a message; empty if it does not."""
         if child.silent_seconds > self.silent_seconds:
             limit = f"{self.silent_seconds:g} s (--heartbeat_reporting_interval)"
             return f"was stuck: no sign of life for {limit}"
@@ -50,14 +50,18 @@ class Limits(NamedTuple):
 
 
 class Suspensions:
-    """Finds out that this process did not run for a while, and its children probably neither."""
+    """Detects that this process, and so probably its children, was suspended for a while."""
 
     def __init__(self, limits: Limits):
         self._limit = min(GAP_SECONDS, limits.silent_seconds / 2)
         self._checked_at: float | None = None
 
     def check(self) -> float:
-        """Returns the seconds since the last call if they are too many; otherwise 0. Called in every turn."""
+        """Returns the seconds since the last call if they mean a suspension; otherwise 0.
+
+        Must be called in every turn of the main loop. Limit: GAP_SECONDS, or half of `silent_seconds` if that
+        is less.
+        """
         now = time.monotonic()
         gap = 0.0 if self._checked_at is None else now - self._checked_at
         self._checked_at = now
@@ -112,10 +116,11 @@ class Supervisor:
         """Kills children that are stuck. Returns the restartable children that have died, and why; the caller
         restarts them.
 
-        restarts: False: a child that has never been ready may not die, e.g. while the run starts.
+        restarts: False, e.g. while the run starts: a restartable child that dies before it was ever ready
+            counts like any other child.
 
-        Raises Failure for any other child that has failed. If that child has only lost the connection to
-        another child (PeerLost), raises the failure of the other child, unless there is none in PEER_SECONDS.
+        Raises the Failure of any other child that has failed. If this failure is a PeerLost, waits up to
+        PEER_SECONDS for the failure of the child behind it, and raises that one instead.
         """
         if gap := self._suspensions.check():
             for child in self.children:
@@ -140,7 +145,10 @@ class Supervisor:
         return dead
 
     def _reason(self, failure: Failure) -> Failure:
-        """Returns the failure that led to another one, see `check`."""
+        """Returns the failure that caused `failure`, if `failure` is a PeerLost; otherwise `failure`.
+
+        Waits up to PEER_SECONDS for the cause.
+        """
         deadline = time.monotonic() + PEER_SECONDS
         while failure.is_a(PeerLost) and time.monotonic() < deadline:
             lasting = (child.failure for child in self.children if child.name not in self._restartable)
@@ -177,10 +185,10 @@ def stop_all(
 ) -> tuple[list[str], dict[str, Failure]]:
     """Asks children to stop; kills those that run after `grace_seconds`.
 
-    A child that is not ready has nothing to save, and is killed at once. Returns the names of those that
-    did not stop in time, and by name the failures of those that raised while stopping.
+    A child that is not ready has nothing to save, and is killed at once. Returns (names of the children that
+    did not stop in time, name of a child -> its failure while it was stopping).
 
-    describe: returns the name of a child that does not stop, and what it is busy with, for the log.
+    describe: returns, for the log, the name of a child that does not stop and what it is busy with.
     dump_stacks: whether a child prints the stacks of its threads before it is killed.
     """
     deadline = time.monotonic() + grace_seconds
@@ -205,7 +213,7 @@ def stop_all(
 
 
 def _still_running(children: Sequence[Child], timeout: float) -> list[Child]:
-    """Waits until the children have ended, at most `timeout` seconds; returns those that have not."""
+    """Waits at most `timeout` seconds for the children to end; returns the children that still run."""
     deadline = time.monotonic() + timeout
     for child in children:
         child.join(max(0.0, deadline - time.monotonic()))
@@ -213,7 +221,7 @@ def _still_running(children: Sequence[Child], timeout: float) -> list[Child]:
 
 
 class StopRequested(BaseException):
-    """A signal arrived before or within a `StopSignals.interrupting` block.
+    """Raised by a `StopSignals.interrupting` block when a signal arrives before or within it.
 
     Like KeyboardInterrupt, it is not caught where an exception of a user's code is.
     """
@@ -233,9 +241,8 @@ class StopSignals:
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def __init__(self, describe_loss: Callable[[], str] = lambda: "", keeps_process: bool = False):
-        """describe_loss: returns what is lost if the run ends at once, for a message.
-
-        keeps_process: the process has other work than the run, e.g. in a notebook.
+        """describe_loss: returns a sentence that says what is lost if the run ends at once.
+        keeps_process: whether the process has work besides the run, e.g. in a notebook.
         """
         self.requested: int | None = None
         self._describe_loss = describe_loss
@@ -257,7 +264,8 @@ class StopSignals:
 
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Returns a block in which the first signal raises StopRequested; so does entering it after a signal.
+        """Returns a block in which the first signal raises StopRequested. Entering the block after a signal
+        raises StopRequested too.
 
         For waits that do not look at `requested`.
         """

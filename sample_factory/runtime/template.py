@@ -39,8 +39,8 @@ class Template:
     """
 
     def __init__(self, modules: Sequence[str], environment: Mapping[str, str]):
-        """environment: variables for the process, e.g. for libraries that read them when they are imported.
-        Forked children get the environment of their `ChildOptions` instead."""
+        """modules: names of the modules to import. environment: variables of the template, e.g. for libraries
+        that read them when they are imported; forked children get the environment of their `ChildOptions`."""
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._is_ready = False
         self._is_useless = False
@@ -85,8 +85,8 @@ class Template:
         return ForkedProcess(pid, self)
 
     def exit_code(self, pid: int) -> int:
-        """Releases the process id of a child that has ended; returns its exit code, or LOST if the template
-        has ended before."""
+        """Returns the exit code of a child that has ended, and lets the system reuse its process id. Returns
+        LOST if the template has ended before the child."""
         with self._lock:
             code = self._receive(ANSWER_SECONDS) if not self._is_useless and self._send(pid) else None
         return LOST if code is None else code
@@ -113,7 +113,7 @@ class Template:
         return pickle.loads(answer)
 
     def _give_up(self, reason: str = "") -> None:
-        """Ends the process and logs why. reason: "" if it has ended by itself."""
+        """Ends the template for good and logs the reason; "" if the process has ended by itself."""
         self._is_useless = True
         self.close()
         text = "The template process is not used any more, processes start without it: %s"
@@ -142,11 +142,8 @@ class ForkedProcess:
             return True
 
     def wait(self) -> int:
-        """Releases the id of the process, which has ended, and returns its exit code; minus the number of a
-        signal that ended it.
-
-        Called once.
-        """
+        """Returns the exit code of the process, which must have ended, and lets the system reuse its id. The
+        code is minus the number of a signal that ended the process. To be called once."""
         os.close(self._state)
         return self._template.exit_code(self.pid)
 
@@ -155,7 +152,7 @@ class ForkedProcess:
 def template(modules: Sequence[str], environment: Mapping[str, str]) -> Iterator[None]:
     """Returns a block in which children with `ChildOptions.from_template` are forked from a Template.
 
-    Within another such block, they are forked from the Template of that block.
+    Within another such block, the Template of the outer block is used. modules, environment: see Template.
     """
     global _current
     if _current is not None:

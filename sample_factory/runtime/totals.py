@@ -9,5 +9,5 @@ Total = Callable[[T], T]
 
 
 def of_one_process(value: T) -> T:
-    """A `Total` where nothing is shared: returns the value."""
+    """A `Total` for a computation within one process: returns the value unchanged."""
     return value
