@@ -1,13 +1,10 @@
 """The trial of an env: a reset and a few random steps show most mistakes of an env before a run starts."""
 
-import contextlib
-import os
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import psutil
 
 from sample_factory.envs.protocol import (
     NO_END_INFOS,
@@ -24,7 +21,6 @@ MAX_STEPS = 100
 MAX_SECONDS = 2.0  # no further step after this
 FEW_STEPS = 4
 ENOUGH_SECONDS = 0.03  # no further step after this and FEW_STEPS
-COPY_SECONDS = 1.0
 
 
 class RandomStep(NamedTuple):
@@ -68,28 +64,7 @@ def try_out(env: MultiAgentEnv, env_name: str) -> float:
         is_enough = passed > MAX_SECONDS or (number >= FEW_STEPS and passed > ENOUGH_SECONDS)
         if number == MAX_STEPS or (number and is_enough):
             break
-    _await_copies()
     return sorted(seconds)[len(seconds) // 4]
-
-
-def _await_copies() -> None:
-    """Waits until no process that the env has forked computes, at most COPY_SECONDS: a copy that comes back
-    from a call of the env reports that, and the end of this process would kill it before."""
-    give_up = time.monotonic() + COPY_SECONDS
-    with contextlib.suppress(ChildProcessError):  # there is no child, or none any more
-        while time.monotonic() < give_up:
-            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if not any(_is_busy_copy(child) for child in psutil.Process().children()):
-                return
-            time.sleep(0.01)
-
-
-def _is_busy_copy(child: psutil.Process) -> bool:
-    try:
-        is_copy: bool = child.cmdline() == psutil.Process().cmdline()
-        return is_copy and bool(child.status() == psutil.STATUS_RUNNING)
-    except psutil.Error:  # it has ended
-        return False
 
 
 def check_numbers(env: MultiAgentEnv, rows: ObservationRows, result: StepResult) -> None:

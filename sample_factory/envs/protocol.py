@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -11,7 +10,7 @@ import numpy as np
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.abilities import TrainingInfo, find_abilities
-from sample_factory.runtime.child_side import end_forked_copy, pass_on
+from sample_factory.runtime.child_side import pass_on
 from sample_factory.runtime.failures import Explained, Failure, one_line
 from sample_factory.spaces.agent_kinds import AgentKinds
 
@@ -43,28 +42,18 @@ class EnvContractError(Explained, ValueError):
 @contextlib.contextmanager
 def named_faults(env_name: str, call: str) -> Iterator[None]:
     """Turns every exception of an env's code but ConfigError into a Failure that names the env and the call;
-    in the main process, KeyboardInterrupt and SystemExit pass through, see `pass_on`. Ends copies of the
-    process that the env has forked.
+    in the main process, KeyboardInterrupt and SystemExit pass through, see `pass_on`.
 
     call: "make", "reset", "step" or "close".
     """
-    pid, where = os.getpid(), f"env {env_name!r}"
-    forked = Failure(
-        where,
-        f"has forked its process in {call}, and both processes go on; the new one should end by os._exit, or "
-        "be started by subprocess or multiprocessing",
-        permanent=True,
-    )
     try:
         yield
     except BaseException as error:  # any error of a user's env
-        end_forked_copy(pid, forked, error)
         if isinstance(error, (Failure, ConfigError)):
             raise
         pass_on(error)
         text = one_line(error) if isinstance(error, Explained) else f"{call} raised {one_line(error)}"
-        raise Failure.of(error, where, text) from error
-    end_forked_copy(pid, forked)
+        raise Failure.of(error, f"env {env_name!r}", text) from error
 
 
 @dataclasses.dataclass(slots=True, eq=False)

@@ -159,26 +159,6 @@ def pass_on(error: BaseException) -> None:
         raise error
 
 
-def end_forked_copy(pid: int, fault: Failure, error: BaseException | None = None) -> None:
-    """Ends this process if user code has forked it by `os.fork`; to be called after each call of user code.
-
-    A forked copy in which the call returns would go on to write to the same shared memory and to answer the
-    same messages. Before it ends, the copy sends `fault` to the parent, unless `error` is a SystemExit.
-
-    pid: process id before the call; if it is still the same, nothing is done. error: raised by the call.
-    """
-    if os.getpid() == pid:
-        return
-    code = 1
-    if isinstance(error, SystemExit):
-        code = error.code if isinstance(error.code, int) else 0
-    elif _link is not None:
-        _link.send_from_copy(fault)
-    else:
-        print(fault, file=sys.stderr)
-    os._exit(code)  # without atexit functions, which would end what the other process has started
-
-
 def _attempt(link: "_ParentLink", call: Callable[..., None], *args: Any) -> int:
     """Calls a function and returns 0. If it raises, sends the exception to the parent and returns 1."""
     try:
@@ -296,9 +276,3 @@ class _ParentLink:
             if not isinstance(message, Notice):
                 text = f"{message}\n{message.traceback}" if isinstance(message, Failure) else message
                 log.error("The main process has died, so this message does not reach it: %s", text)
-
-    def send_from_copy(self, message: Message) -> None:
-        """Sends a message from a forked copy of this process, without the lock: a thread that does not exist
-        in the copy may have held it during the fork."""
-        with contextlib.suppress(OSError):
-            self.connection.send(message)

@@ -2,7 +2,6 @@
 
 import inspect
 import itertools
-import os
 import time
 from types import SimpleNamespace
 
@@ -14,7 +13,7 @@ from gymnasium import spaces
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.abilities import OwnsProcess
 from sample_factory.envs.env_family import EnvFamily
-from sample_factory.envs.env_info import EnvProbe, env_info, probe_env_info
+from sample_factory.envs.env_info import EnvProbe, env_info
 from sample_factory.envs.protocol import EnvContractError
 from sample_factory.runtime.child import call_in_child
 from sample_factory.runtime.child_side import ChildContext
@@ -225,32 +224,6 @@ def test_one_line_refuses_an_env_that_raises_whatever_class_and_names_the_call_a
         assert said.startswith(start) and type(error).__name__ in said[len(start) :]
         assert "\n" not in said and "(test_env_trial.py:" in said
         assert not isinstance(error, LookupError) or "LookupError: no level 7 (" in said
-
-
-class Forks(Raises):
-    """Forks its process in the first step; the copy comes back later than the last step of the trial."""
-
-    def __init__(self):
-        super().__init__("")
-        self.has_forked = False
-
-    def step(self, action):
-        if not self.has_forked:
-            self.has_forked = True
-            if os.fork() == 0:
-                busy_until = time.monotonic() + 0.2
-                while time.monotonic() < busy_until:
-                    pass
-        return super().step(action)
-
-
-def test_an_env_that_forks_its_process_is_named_within_seconds():
-    family = EnvFamily("my_env", lambda name: Forks(), None, {})
-    cfg = SimpleNamespace(**vars(CFG), reset_timeout_seconds=20.0)
-    message = "env 'my_env': has forked its process in step, and both processes go on"
-    with pytest.raises(Failure, match=message) as caught:
-        probe_env_info(family, cfg)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_wrong_flag_is_not_a_fault_of_the_env():

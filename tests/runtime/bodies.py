@@ -15,7 +15,7 @@ import numpy as np
 
 from sample_factory.runtime import child_side, cpu
 from sample_factory.runtime.child import ChildContext
-from sample_factory.runtime.failures import Explained, Failure, PeerLost
+from sample_factory.runtime.failures import Explained, PeerLost
 from sample_factory.runtime.queues import Queue
 from sample_factory.runtime.shared_arrays import SharedArrays
 from tests.waiting import eventually
@@ -66,21 +66,6 @@ class ExitsWith(Idle):
 
     def run(self) -> None:
         os._exit(self.code)
-
-
-class Forks(Idle):
-    """Forks in a call of user code; error: raised in the copy."""
-
-    def __init__(self, error: BaseException | None, context: ChildContext):
-        super().__init__(context)
-        self.error = error
-
-    def run(self) -> str:
-        pid = os.getpid()
-        copy = os.fork()
-        child_side.end_forked_copy(pid, Failure("child", "it has forked", permanent=True), self.error)
-        os.waitpid(copy, 0)
-        return super().run()
 
 
 class LosesPeer(Idle):

@@ -31,7 +31,6 @@ from tests.runtime.bodies import (
     ExitsWith,
     FailsInFactory,
     FailsInThread,
-    Forks,
     Idle,
     Returns,
     Stubborn,
@@ -172,20 +171,6 @@ def test_a_silent_end_is_reported_with_its_likely_cause(start):
     child = start(ExitsWith, 1, exit_hint="the head has died")
     assert child.join(15)
     assert child.failure.message == "ended with exit code 1 without a request to stop; the head has died"
-
-
-def test_a_copy_of_a_child_ends_where_user_code_returns_and_is_a_permanent_failure(start):
-    child = start(Forks, None)
-    assert eventually(lambda: child.failure is not None)
-    assert str(child.failure) == "child: it has forked" and child.failure.permanent and child.is_alive
-
-
-def test_a_copy_of_a_child_that_exits_by_itself_is_no_failure(start):
-    child = start(Forks, SystemExit(3))
-    wait_ready(child, 15)
-    child.stop()
-    assert child.join(15)
-    assert (child.exit_code, child.failure, child.result) == (0, None, "stopped")
 
 
 def test_an_exit_without_a_reason_names_the_limit_of_the_address_space(start):
