@@ -30,10 +30,13 @@ LOG_SECONDS = 60.0  # between lines about better policies: early in a training, 
 
 class BestCheckpoints:
     """In the main process: keeps the best checkpoint of each policy by one metric, also over several runs.
-    The checkpoint is a renamed snapshot, with the value of the metric in its file name."""
+
+    A best checkpoint is a snapshot, renamed so that its file name contains the value of the metric.
+    """
 
     def __init__(self, experiment_dir: Path, metric: str, log_seconds: float = 0.0):
-        """log_seconds: time between lines in the log about a policy; 0: a line for each checkpoint."""
+        """Prepares to compare values of `metric`. log_seconds: least time between lines in the log about a
+        policy; 0 logs each best checkpoint."""
         self._experiment_dir = experiment_dir
         self._metric = metric
         self._log_seconds = log_seconds
@@ -42,13 +45,16 @@ class BestCheckpoints:
         self._warned: set[str] = set()
 
     def is_better(self, policy_id: int, value: float, margin: float) -> bool:
-        """Returns whether a value is finite, and exceeds the policy's best so far by more than `margin`, or
-        by more than this share of the best if that is less."""
+        """Returns whether `value` is finite and exceeds the policy's best value so far.
+
+        margin: the least improvement, as a share of the best value if its size is below 1, else absolute.
+        """
         best = self._best_of(policy_id)
         return math.isfinite(value) and value > best + margin * min(1.0, abs(best))
 
     def _best_of(self, policy_id: int) -> float:
-        """Returns the policy's best value of the metric so far, in earlier runs too."""
+        """Returns the policy's best value of the metric so far, also of earlier runs; -inf if there is
+        none."""
         if policy_id not in self._values:
             found = find_checkpoints(self._experiment_dir, policy_id, "best")
             values = [best_value(path, self._metric) for path in found]
@@ -58,7 +64,7 @@ class BestCheckpoints:
     def keep(self, snapshot: Snapshot, value: float) -> bool:
         """Makes a snapshot the best checkpoint of its policy. Returns False if that failed, which is logged.
 
-        An older best checkpoint is deleted, unless its name has no value: it could be better.
+        The old best checkpoint is deleted, unless its file name contains no value: it could be better.
         """
         assert snapshot.path is not None, "it has been written"
         file = Path(snapshot.path)
@@ -81,8 +87,11 @@ class BestCheckpoints:
         return True
 
     def warn_of_missing_metric(self, source: str, known: Iterable[str]) -> None:
-        """Warns, once for each source, that the metric is not reported. source: what should report it. known:
-        names of the metrics that it reports."""
+        """Warns, once for each source, that the metric is not reported.
+
+        source: what should report it, in plural, e.g. "the evaluations". known: names of the metrics that the
+            source reports.
+        """
         if source not in self._warned:
             self._warned.add(source)
             log.warning(
@@ -94,13 +103,14 @@ class BestCheckpoints:
 
 
 class BestPolicies(Subscriber):
-    """In the main process: asks a learner for a snapshot whenever the mean of its policy's last episodes is
-    the best so far. Promises:
+    """In the main process: requests a snapshot from a learner whenever the mean of its policy's last episodes
+    is the best so far, and keeps it as the best checkpoint.
 
     1. Only means over a full window of episodes count, after the first ones of all agents. A mean over fewer
-       episodes varies more, and the best of many such means would be luck; the first to end are short.
+       episodes varies more, and the best of many such means would be luck; the first episodes to end are
+       short.
     2. A mean has to exceed the value of the last best checkpoint, also in a resumed run.
-    3. A request without a result, for example because the disk is full, is repeated after RETRY_SECONDS.
+    3. A request that fails, for example because the disk is full, is repeated after RETRY_SECONDS.
     """
 
     def __init__(
@@ -133,7 +143,7 @@ class BestPolicies(Subscriber):
                 self._test(policy_id)
 
     def close(self) -> None:
-        """Deletes snapshots that were written too late."""
+        """Deletes snapshots that were written after the last report was handled."""
         try:
             delete_snapshots(self._experiment_dir)
         except OSError as error:

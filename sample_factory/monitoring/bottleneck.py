@@ -19,10 +19,11 @@ MUCH_WAIT = 0.3  # share of the time of a part that could do more
 
 
 def bottlenecks(waits: Mapping[str, float]) -> list[str]:
-    """Returns the busiest component and any that is about as busy; none if all wait for most of their time.
+    """Returns the busiest component and all components that are about as busy; empty if all wait for most of
+    their time.
 
-    waits: component -> share of its time, 0..1, in which it waits for others. Every part of a run waits for
-        the slowest, which does not wait.
+    waits: component -> share of its time, 0..1, in which it waits for other components. All wait for the
+        slowest one, which hardly waits.
     """
     if not waits:
         return []
@@ -33,9 +34,10 @@ def bottlenecks(waits: Mapping[str, float]) -> list[str]:
 
 
 def describe_bottleneck(waits: Mapping[str, float]) -> str:
-    """Returns a text such as "bottleneck: learner (busy 98 %; rollout workers wait 61 %)".
+    """Returns a text such as "bottleneck: learner (busy 98 %; rollout workers wait 61 %)"; empty while fewer
+    than two components have reported.
 
-    waits: see `bottlenecks`. The text is empty while fewer than two components have reported.
+    waits: see `bottlenecks`.
     """
     known = {component: waits[component] for component in PARTS if component in waits}
     if len(known) < 2:
@@ -64,9 +66,9 @@ def better_num_envs(
 ) -> int | None:
     """Returns a value of --num_envs_per_worker that most likely makes the run faster; None if there is none.
 
-    waits: see `bottlenecks`. More envs per worker make requests for actions larger, which helps while rollout
-        workers wait for actions and the learner waits for samples. With --async_rl=False they wait for each
-        other anyway: do not ask.
+    More envs per worker make requests for actions larger. That helps if rollout workers wait for actions
+    while the learner waits for samples. Not to be used with --async_rl=False, where both always wait.
+    waits: see `bottlenecks`.
     """
     if envs_per_split * agents_per_env >= FEW_AGENTS:
         return None
@@ -84,7 +86,11 @@ class BottleneckWatch:
         self._last: list[str] = []  # in the last call
 
     def news(self, waits: Mapping[str, float]) -> str:
-        """Returns a short text if the bottleneck has changed and was the same in the last two calls."""
+        """Returns a short text if the bottleneck has changed and was the same in the last two calls;
+        otherwise "".
+
+        waits: see `bottlenecks`.
+        """
         if len(waits.keys() & PARTS.keys()) < 2:
             return ""
         few_envs = self._few_envs(waits)

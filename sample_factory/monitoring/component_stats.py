@@ -26,8 +26,12 @@ V1_TAGS = {
 
 
 class ComponentStats:
-    """Keeps the reports of all components of the last KEEP_SECONDS, or the last report of a component that
-    reports less often. incidents: kind -> number of incidents."""
+    """Keeps statistics that components report, for their means over the last KEEP_SECONDS, and counts
+    incidents.
+
+    The last report of a component is kept even if it is older.
+    incidents: kind -> number of incidents.
+    """
 
     def __init__(self, now: Callable[[], float]):
         self._now = now
@@ -36,8 +40,11 @@ class ComponentStats:
         self._logged: set[str] = set()  # texts about numbers, without the numbers in them
 
     def add_incident(self, incident: Incident) -> None:
-        """Counts an incident and logs its text, if any. Of incidents with bad numbers, logs only the first of
-        each cause, since each split of each worker sends one."""
+        """Counts an incident and logs its text, if any.
+
+        Incidents about bad numbers are logged once for each cause, since every split of every worker sends
+        one.
+        """
         cause = NUMBER.sub("", incident.text)
         is_repeated = cause in self._logged
         if incident.kind in OF_NUMBERS:
@@ -56,20 +63,20 @@ class ComponentStats:
             reports.popleft()
 
     def waits(self) -> dict[str, float]:
-        """Returns component -> mean share of its time, 0..1, in which it waits for others."""
+        """Returns component -> mean share of its time, 0..1, in which it waits for other components."""
         return {component: stats["wait"] for component, stats in self.means().items() if "wait" in stats}
 
     def means(self) -> dict[str, dict[str, float]]:
-        """Returns component -> stat -> mean over all processes of the component."""
+        """Returns component -> name of a statistic -> mean over all processes of the component."""
         reports: dict[str, list[tuple[float, StatsReport]]] = {}
         for (component, _), of_policy in self._reports.items():
             reports.setdefault(component, []).extend(of_policy)
         return {component: _means(of_component) for component, of_component in reports.items()}
 
     def summaries(self, policy_id: int) -> dict[str, float]:
-        """Returns TensorBoard tag -> mean over the components of a policy.
+        """Returns the statistics of a policy's learner and policy workers for TensorBoard: tag -> mean.
 
-        Policy 0 also has the values of the whole run: of rollout workers, and the counts of incidents.
+        Policy 0 also gets statistics of the whole run: of rollout workers, and the counts of incidents.
         """
         scalars: dict[str, float] = {}
         if policy_id == 0:
@@ -81,7 +88,7 @@ class ComponentStats:
 
 
 def _means(reports: Iterable[tuple[float, StatsReport]]) -> dict[str, float]:
-    """Returns stat -> mean over the reports that have it."""
+    """Returns name of a statistic -> mean over the reports that contain it."""
     found: dict[str, list[float]] = {}
     for _, report in reports:
         for name, value in report.stats.items():

@@ -20,7 +20,7 @@ DROP_ORDER = ("lag", "objective", "eval", "cost", "progress", "left")
 
 
 def first_batch_text(progress: RunProgress) -> str:
-    """Returns a text that says how much of the first batch has been sampled."""
+    """Returns a text that says how many samples of the first batch have been collected."""
     if progress.has_batch:  # counts of samples arrive later than batches
         return "learning from the first batch"
     samples, needed = progress.num_sampled, progress.first_batch
@@ -49,14 +49,15 @@ def duration_text(seconds: float) -> str:
 
 
 class StatusLine:
-    """Formats the status of a run as a line; a column is as wide as its widest cell so far."""
+    """Formats the status of a run as one line of text; columns stay aligned from line to line."""
 
     def __init__(self) -> None:
         self._widths = dict(MIN_WIDTHS)
         self._separator = SEPARATORS[0]
 
     def text(self, progress: RunProgress) -> str:
-        """Returns the state of a run in one line."""
+        """Returns the status of a run as one line, e.g. "1.2M / 5M   24 %   4:52 left   1,224 FPS   reward
+        12.3"."""
         policies = progress.policies
         if not progress.new_frames and len(policies) == 1:
             return first_batch_text(progress)
@@ -83,7 +84,8 @@ class StatusLine:
         return self._aligned(cells)
 
     def _aligned(self, cells: dict[str, str]) -> str:
-        """Returns the cells as one line, without as many columns of DROP_ORDER as make it fit."""
+        """Joins cells (column -> text) to one line, and drops columns in DROP_ORDER until the line fits
+        MAX_WIDTH."""
         for dropped in range(len(DROP_ORDER) + 1):
             kept = {name: text for name, text in cells.items() if name not in DROP_ORDER[:dropped]}
             padded = [self._padded(name, text) for name, text in kept.items()]
@@ -103,7 +105,8 @@ class StatusLine:
 
 
 def reward_text(episodes: EpisodeStats) -> str:
-    """Returns the mean reward, marked while only the first episodes have ended; empty if none has ended."""
+    """Returns a text with the mean reward, marked "(first N)" while only the first episodes have ended; empty
+    if none has ended."""
     spread = episodes.spread("reward")
     if spread is None:
         return ""
@@ -112,7 +115,8 @@ def reward_text(episodes: EpisodeStats) -> str:
 
 
 def policy_rows(policies: Sequence[PolicyProgress]) -> list[str]:
-    """Returns at most MAX_POLICIES rows, one for each policy; the last row sums up the remaining policies."""
+    """Returns at most MAX_POLICIES lines of text, one for each policy; with more policies, the last line sums
+    up the remaining ones."""
     shown = policies if len(policies) <= MAX_POLICIES else policies[: MAX_POLICIES - 1]
     rows = [
         [f"policy {policy_id}", short_count(policy.env_frames), *_policy_cells(policy).values()]
@@ -128,8 +132,11 @@ def policy_rows(policies: Sequence[PolicyProgress]) -> list[str]:
 
 
 def level_lines(episodes: EpisodeStats, whose: str = "") -> list[str]:
-    """Returns lines with the mean reward in each level; of many levels, the best and the worst. Empty for an
-    env without levels. whose: begins the first line."""
+    """Returns lines of text with the mean reward in each level, or in the best and worst of many levels;
+    empty for an env without levels.
+
+    whose: beginning of the first line, e.g. "policy 1: ".
+    """
     means = {level: spread.mean for level, spread in episodes.by_level("reward").items()}
     if not means:
         return []
@@ -148,8 +155,11 @@ def level_lines(episodes: EpisodeStats, whose: str = "") -> list[str]:
 
 
 def aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
-    """Returns the lines of a table with aligned columns. sides: alignment of each column, "<" for words, ">"
-    for numbers; the last one also holds for further columns."""
+    """Returns the lines of a table with aligned columns.
+
+    sides: alignment of each column, "<" (left, for words) or ">" (right, for numbers); the last one also
+        applies to further columns.
+    """
     sides = sides.ljust(len(rows[0]), sides[-1])
     widths = [max(map(len, column)) for column in zip(*rows)]
     return [
@@ -211,13 +221,16 @@ def best_policy(policies: Sequence[PolicyProgress]) -> int | None:
 
 
 def _mean_rewards(policies: Sequence[PolicyProgress]) -> dict[int, float]:
-    """Returns policy -> mean reward of its last episodes, without policies that have not ended any."""
+    """Returns policy id -> mean reward of its last episodes, for policies that have ended at least one."""
     spreads = [policy.episodes.spread("reward") for policy in policies]
     return {policy_id: spread.mean for policy_id, spread in enumerate(spreads) if spread is not None}
 
 
 def summary_lines(progress: RunProgress, outcome: str) -> list[str]:
-    """Returns lines with the results of a run. outcome: "stopped", "failed", or begins with "finished"."""
+    """Returns lines of text with the results of a run.
+
+    outcome: "stopped", "failed", or a text that begins with "finished".
+    """
     total = progress.total_frames
     resumed = f" ({total:,} in all)" if total > progress.new_frames else ""
     lines = [

@@ -33,7 +33,8 @@ from sample_factory.runtime.clock import Every
 
 
 class PolicyCounters(NamedTuple):
-    """Training counts of one policy in this run, and the time (seconds since 1970) when they were reached."""
+    """Counts what one policy was trained on in this run. time: when the counts were reached, in seconds since
+    1970."""
 
     env_frames: int
     samples: int
@@ -55,12 +56,14 @@ class Figures(NamedTuple):
 
 
 def new_figures_file(path: str) -> PendingFile:
-    """Returns the file for `write_figures`; the first line replaces an existing file."""
+    """Opens a --figures_file for `write_figures`; the first line that is written replaces an existing
+    file."""
     return PendingFile(Path(path).expanduser(), replaces=True)
 
 
 def write_figures(file: PendingFile, figures: Figures) -> None:
-    """Appends a line to the file. While it is being written, a reader may see a part of it."""
+    """Appends the figures to the file as one line of JSON. A reader may see a part of the line while it is
+    written."""
     fields = figures._asdict()
     for name in ("policies", "learners"):
         fields[name] = [item._asdict() for item in fields[name]]
@@ -69,7 +72,7 @@ def write_figures(file: PendingFile, figures: Figures) -> None:
 
 
 def read_figures(path: Path) -> list[Figures]:
-    """Reads the figures in a file, in the order of time; none if there is no such file."""
+    """Reads the complete lines of a --figures_file, oldest first; empty if there is no such file."""
     if not path.exists():
         return []
     found = []
@@ -82,7 +85,7 @@ def read_figures(path: Path) -> list[Figures]:
 
 
 class FiguresWriter(Subscriber):
-    """In the main process: follows a run and writes its --figures_file."""
+    """In the main process: writes the --figures_file of a run."""
 
     def __init__(
         self,
@@ -91,7 +94,8 @@ class FiguresWriter(Subscriber):
         monitor: Monitor,
         now: Callable[[], float] = time.time,
     ):
-        """status_interval: seconds between lines. monitor: must get each report before this object does."""
+        """Opens the file. status_interval: seconds between lines. monitor: must handle each report before
+        this subscriber does."""
         self._file = new_figures_file(path)
         self._monitor = monitor
         self._now = now
@@ -110,7 +114,8 @@ class FiguresWriter(Subscriber):
                 self._learners[report.policy_id] = report
 
     def tick(self) -> None:
-        """Writes a line at the start, when there are frames for the first time, and whenever one is due."""
+        """Writes a line at the start, when the first frames are counted, and every `status_interval`
+        seconds."""
         if self._started is None:
             self._started = self._now()
             self._write()

@@ -31,14 +31,15 @@ LEVELS_SECONDS = 60.0  # between lines about levels
 
 
 class Monitor(Subscriber):
-    """In the main process: logs the status of the run and writes TensorBoard files. Promises:
+    """In the main process: logs the status of the run and writes TensorBoard files.
 
     1. Rates, the time left and the final means refer to this run; `env_frames` and the progress include the
        runs that it resumes.
-    2. The time of the run starts with the first `tick`: when all workers are ready, or something is learned.
-    3. It never loads torch or TensorFlow.
+    2. The clock of the run starts with the first `tick`: when all workers are ready, or something is learned.
+    3. Neither torch nor TensorFlow is loaded.
 
-    progress: counters and rates of the run. policies: counters and last episodes of each policy.
+    progress: counters and rates of the run.
+    policies: counters and last episodes of each policy.
     components: statistics that components have reported.
     """
 
@@ -52,8 +53,12 @@ class Monitor(Subscriber):
         now: Callable[[], float] = time.monotonic,
         writers: Sequence[SummaryWriter] = (),
     ):
-        """max_episode_steps: steps after which an episode ends; None if not known. texts: tag -> text about
-        the run, in Markdown, for TensorBoard. writers: receive the same summaries as TensorBoard."""
+        """Prepares the log and the summary files.
+
+        max_episode_steps: steps after which an episode ends at the latest; None if not known.
+        texts: tag -> text about the run, in Markdown, for TensorBoard.
+        writers: receive the same summaries as TensorBoard.
+        """
         self._status_interval = flags.status_interval
         self._now = now
         self.components = ComponentStats(now)
@@ -76,7 +81,7 @@ class Monitor(Subscriber):
         self._summaries.start_timers()
 
     def handle(self, report: Report) -> None:
-        """Updates the state of the run with a report."""
+        """Updates counters and statistics with a report; logs incidents, and components that are ready."""
         match report:
             case EpisodeReport():
                 self.policies[report.policy_id].episodes.add(report)
@@ -96,7 +101,7 @@ class Monitor(Subscriber):
                 self.policies[report.policy_id].episodes.clear()
 
     def tick(self) -> None:
-        """Logs and writes what is due. To be called several times a second."""
+        """Logs the status and writes summaries when they are due; to be called several times a second."""
         if self.progress.started is None:
             self.progress.started = self._now()
             # Workers may have started so slowly that all timers are due before there is anything to log.
@@ -112,7 +117,7 @@ class Monitor(Subscriber):
         self._summaries.tick(self.progress, self.components)
 
     def stopping(self) -> None:
-        """Stops the clock of the run: saving and stopping do not count."""
+        """Stops the clock of the run, so that rates do not include saving and stopping."""
         self.progress.stopped = self._now()
 
     def close(self) -> None:
@@ -121,11 +126,11 @@ class Monitor(Subscriber):
         self._summaries.flush()
 
     def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int | None = None) -> None:
-        """Adds a point to each of a policy's curves. scalars: tag -> value.
+        """Adds a point to a policy's TensorBoard curves. scalars: tag -> value.
 
-        env_frames: x of the point; default: the policy's current frames. Nothing is written before the
-            learner has reported where it resumes: a point at 0 frames would replace the curves of all earlier
-            runs.
+        env_frames: x of the point; default: the policy's current frames. With the default, nothing is written
+            before the learner has reported where it resumes: a point at 0 frames would replace the curves of
+            all earlier runs.
         """
         policy = self.policies[policy_id]
         if env_frames is None and not policy.has_started:
@@ -160,8 +165,8 @@ class Monitor(Subscriber):
                 log.info(news)
 
     def _note_on_episodes(self) -> str:
-        """Returns a text about the length of the first episode so far, each time that it has doubled;
-        otherwise empty."""
+        """Returns a text about how long the first episode already takes, each time that its length has
+        doubled; empty at other times, and once an episode has ended."""
         longest = self.progress.longest_episode
         if any(len(policy.episodes) for policy in self.policies) or longest < max(1, 2 * self._noted_length):
             return ""

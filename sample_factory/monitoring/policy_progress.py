@@ -22,7 +22,7 @@ V1_NAMES = {"true_reward": "true_objective"}  # v1's name of a metric -> name he
 
 
 class Spread(NamedTuple):
-    """Mean and range of one metric over the `num_episodes` episodes that report it."""
+    """Mean, lowest and highest value of one metric over the `num_episodes` episodes that report it."""
 
     mean: float
     low: float
@@ -31,20 +31,21 @@ class Spread(NamedTuple):
 
 
 class PolicyProgress:
-    """Counts what one policy has trained on, and keeps statistics of its last episodes.
+    """Counts what one policy was trained on, and keeps statistics of its last episodes.
 
+    episodes: statistics of the last episodes.
     env_frames: frames trained on in all runs of the experiment.
     new_frames, new_samples: frames and samples trained on in this run.
-    lag: SGD steps between acting and training, the mean over the last minibatch for which the learner
+    lag: SGD steps between acting and training, averaged over the last minibatch for which the learner has
         reported them; None before the first report.
-    eval_reward: the mean of the last evaluation during training; None before the first.
+    eval_reward: the mean reward of the last evaluation during training; None before the first.
     best_reward, best_at: the largest mean reward over a full window of episodes in this run, and the
         env_frames at which it was reached; None before the first full window.
     """
 
     def __init__(self, stats_avg: int, num_agents: int = 1):
-        """stats_avg: episodes in a mean. num_agents: about how many agents the policy plays at the same
-        time."""
+        """Starts with no frames. stats_avg: episodes in a mean. num_agents: about how many agents the policy
+        plays at the same time."""
         self.episodes = EpisodeStats(stats_avg, num_agents)
         self.env_frames = 0
         self.new_frames = 0
@@ -61,7 +62,8 @@ class PolicyProgress:
         return self._first is not None
 
     def trained(self, report: TrainReport) -> None:
-        """Updates the counters. The first report of a run has the counters that the learner has restored."""
+        """Updates the counters. The first report of a run contains the counters that the learner has
+        restored, from which the counts of this run start."""
         if self._first is None:
             self._first = report
         self.env_frames = report.env_frames
@@ -71,16 +73,17 @@ class PolicyProgress:
         self.lag = stats.get("version_diff_avg", self.lag)
 
     def episode_summaries(self) -> dict[str, float]:
-        """Returns TensorBoard tag -> value of the last episodes.
+        """Returns statistics of the last episodes for TensorBoard: tag -> value.
 
-        Nothing while fewer episodes of a policy that was resumed have ended than agents play: these are
-        short, and the last point of a curve may count as the result of the whole training.
+        Empty for a resumed policy while fewer episodes have ended than it plays agents: the first to end are
+        short, and the last point of a curve may be taken for the result of the whole training.
         """
         is_resumed = self._first is not None and self._first.env_frames > 0
         return {} if is_resumed and self.episodes.are_short else self.episodes.summaries()
 
     def update_best(self) -> None:
-        """Compares the mean reward of the last episodes with the best so far. To be called repeatedly."""
+        """Updates `best_reward` if the mean reward of the last episodes is larger; to be called
+        repeatedly."""
         mean = None if self.episodes.are_first else self.episodes.mean("reward", self.episodes.window)
         if mean is None or not math.isfinite(mean):
             return
@@ -89,15 +92,16 @@ class PolicyProgress:
 
 
 class FirstNames:
-    """Admits the first MAX_STATS names of an env's statistics, or of its levels: names that are new in every
-    episode would slow down the run, and TensorBoard."""
+    """Limits the names of an env's statistics, or of its levels, to the first MAX_STATS: names that are new
+    in every episode would slow down the run and TensorBoard."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
         self._has_logged = False
 
     def of(self, values: Mapping[str, T]) -> Mapping[str, T]:
-        """Returns the values whose names are admitted. Logs the first name that is left out."""
+        """Returns the values without those whose names exceed the limit. Logs the first name that is left
+        out."""
         new = [name for name in values if name not in self._names]
         self._names.update(new[: MAX_STATS - len(self._names)])
         left_out = [name for name in new if name not in self._names]
@@ -110,7 +114,8 @@ class FirstNames:
 
 
 class EpisodeStats:
-    """Computes statistics of the last `window` episodes, and of those of each level.
+    """Computes statistics of the last `window` episodes of a policy, and of the last `window` episodes in
+    each level.
 
     A metric is "reward", "true_objective" (v1: "true_reward"), "len" (env frames), or the name of an extra
     stat or of a metric of the env's family.
@@ -144,7 +149,8 @@ class EpisodeStats:
                 episodes.append(episode)
 
     def update_family_metrics(self, values: Mapping[str, float]) -> None:
-        """Updates metrics that the env's family has computed from many episodes; see envs.FamilyMetrics."""
+        """Updates metrics, name -> value, that the env's family has computed from many episodes; see
+        FamilyMetrics."""
         self._family_metrics.update(values)
 
     def clear_family_metrics(self) -> None:
@@ -168,20 +174,19 @@ class EpisodeStats:
 
     @property
     def metrics(self) -> list[str]:
-        """The three metrics of every episode, then the extra stats that at least one episode reports."""
+        """The three metrics that every episode has, then the extra stats that at least one of the episodes
+        reports."""
         extra = {name: None for episode in self._episodes for name in episode.extra_stats}
         return [*TAGS, *(name for name in extra if name not in TAGS)]
 
     @property
     def has_own_objective(self) -> bool:
-        """Whether the true objective differs from the reward."""
+        """Whether the true objective differs from the reward in at least one of the episodes."""
         return any(episode.true_objective != episode.reward for episode in self._episodes)
 
     def mean(self, metric: str, at_least: int) -> float | None:
-        """Returns the mean of a metric; None if fewer than `at_least` episodes report it.
-
-        A full window is always enough.
-        """
+        """Returns the mean of a metric; None if fewer than `at_least` episodes report it, or fewer than a
+        full window if that is less."""
         spread = self.spread(metric)
         if spread is None or spread.num_episodes < min(at_least, self.window):
             return None
@@ -195,13 +200,13 @@ class EpisodeStats:
         return _spread(self._episodes, metric)
 
     def by_level(self, metric: str) -> dict[str, Spread]:
-        """Returns level -> mean and range of a metric in the last episodes of that level."""
+        """Returns level -> mean and range of a metric over the last episodes in the level, sorted by name."""
         found = {level: _spread(episodes, metric) for level, episodes in self._of_level.items()}
         return {level: spread for level, spread in sorted(found.items()) if spread is not None}
 
     def summaries(self) -> dict[str, float]:
-        """Returns TensorBoard tag -> value of the last episodes; empty before MIN_EPISODES episodes or a full
-        window. The true objective is left out where it equals the reward."""
+        """Returns TensorBoard tag -> statistic of the last episodes; empty before MIN_EPISODES episodes or a
+        full window. The true objective is left out if it always equals the reward."""
         least = min(MIN_EPISODES, self.window)
         if len(self) < least:
             return {}

@@ -15,17 +15,17 @@ STEADY_SECONDS = 60.0
 
 
 class RunProgress:
-    """Counts what this run has sampled and trained on, and measures rates; frames and progress include the
-    runs that it resumes.
+    """Counts what a run has sampled and trained on, and measures rates. Frames and progress include the runs
+    that it resumes.
 
     policies: counters of each policy, updated by the caller.
     incidents: counts of handled failures by kind, updated by the caller.
     num_agents: number of agents in all envs.
-    started, stopped: when all workers were ready, and when the run began to save and stop; None before.
+    started, stopped: times when all workers were ready, and when the run began to save and stop; None before.
     first_batch: about how many samples are taken before every policy can have its first batch.
     has_batch: whether a learner has its first batch.
     num_sampled: samples (agent steps) that rollout workers have reported.
-    longest_episode: steps of the longest episode that has been reported so far while it was being played.
+    longest_episode: steps of the longest episode, among all that were reported while they were played.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class RunProgress:
 
     @property
     def seconds(self) -> float:
-        """Seconds since this run has started."""
+        """Duration of this run so far in seconds; 0 before it has started."""
         if self.started is None:
             return 0.0
         return (self._now() if self.stopped is None else self.stopped) - self.started
@@ -75,13 +75,15 @@ class RunProgress:
 
     @property
     def target(self) -> int | None:
-        """Env frames of all policies at which the run is done; None without --train_for_env_steps."""
+        """Env frames of all policies together at which the run is done; None without
+        --train_for_env_steps."""
         limit = self._flags.train_for_env_steps
         return None if limit >= NEVER else limit * len(self.policies)
 
     @property
     def frames_to_target(self) -> int:
-        """Env frames that count towards the target: of each policy, those up to --train_for_env_steps."""
+        """Env frames that count towards the target: those of all policies, each limited to
+        --train_for_env_steps."""
         limit = self._flags.train_for_env_steps
         return sum(min(policy.env_frames, limit) for policy in self.policies)
 
@@ -103,7 +105,8 @@ class RunProgress:
         self.longest_episode = max(self.longest_episode, report.longest_episode)
 
     def measure(self) -> None:
-        """Adds a point to all rates; to be called about every second, and before rates are shown."""
+        """Records the current counts as a point of all rates; to be called about every second, and before
+        rates are read."""
         now = self._now()
         self._frame_rates.add(now, self.new_frames)
         for rates, policy in zip(self._sample_rates, self.policies):
@@ -115,27 +118,31 @@ class RunProgress:
                 rates.add(now, policy.new_frames)
 
     def fps(self) -> Mapping[float, float]:
-        """Returns length of a window in seconds -> env frames per second; NaN where they are not known."""
+        """Returns length of a window in seconds -> env frames per second in the window; NaN if not known."""
         return self._frame_rates.rates()
 
     def steady_fps(self) -> float:
-        """Returns the FPS over the last minute, or the whole run if it is shorter, up to the last batch: a
-        batch may take many seconds. NaN before the first batch is trained on."""
+        """Returns the env frames per second over the last minute, or over the whole run if it is shorter; NaN
+        before the first batch is trained on.
+
+        The window ends at the last batch that was counted, since a batch may take many seconds.
+        """
         return sum(self._fps_of_policies()) if self.new_frames else math.nan
 
     def _fps_of_policies(self) -> list[float]:
         return [rates.rates()[STEADY_SECONDS] for rates in self._steady_rates]
 
     def mean_fps(self) -> float:
-        """Returns the env frames per second of this run."""
+        """Returns the env frames per second over the whole of this run."""
         return self.new_frames / self.seconds if self.seconds else 0.0
 
     def samples_per_second(self, policy_id: int) -> float:
-        """Returns the samples per second that a policy was trained on, the mean over the last minute."""
+        """Returns the samples per second that a policy was trained on over the last minute."""
         return self._sample_rates[policy_id].rates()[STEADY_SECONDS]
 
     def seconds_left(self) -> float | None:
-        """Returns the seconds to the first limit, at the speed of the last minute; None if not known."""
+        """Returns the estimated seconds until the run reaches its first limit, at the speed of the last
+        minute; None if not known."""
         estimates: list[float] = []
         limit = self._flags.train_for_env_steps
         # A run is done when its slowest policy is.

@@ -6,20 +6,22 @@ from sample_factory.exchange.messages import Report
 
 
 class Subscriber:
-    """In the main process: follows a run by its reports. A subclass overrides what it needs.
+    """Interface of objects in the main process that follow a run by its reports; a subclass overrides what it
+    needs.
 
-    All methods are called from the main thread. None may block: while it does, reports pile up and dead
-    workers are not replaced.
+    All methods are called from the main thread. None may block: meanwhile, reports pile up and dead workers
+    are not replaced.
     """
 
     def handle(self, report: Report) -> None:
-        """Called with every report of every component; ignores reports that do not concern it.
+        """Called with every report of every component; an implementation ignores reports that do not concern
+        it.
 
         Also called while the workers start, before the first `tick`.
         """
 
     def tick(self) -> None:
-        """Called several times a second while the run trains: does what is due."""
+        """Called several times a second while the run trains, to do periodic work."""
 
     @property
     def is_busy(self) -> bool:
@@ -27,7 +29,8 @@ class Subscriber:
         return False
 
     def finish(self, may_wait: Callable[[], bool]) -> None:
-        """Called after the workers have stopped: finishes work that has begun, while `may_wait()` is True."""
+        """Called after the workers have stopped: completes work that has begun, as long as `may_wait()`
+        returns True."""
 
     def close(self) -> None:
-        """Called once, after the last report."""
+        """Called once, after the last report, to release resources."""

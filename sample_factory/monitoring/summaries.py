@@ -28,24 +28,26 @@ _file_numbers = itertools.count()  # TensorBoard reads files of the same second 
 
 
 class PendingFile:
-    """Keeps records in memory and appends them to a file. Promises:
+    """Keeps records in memory and appends them to a file when flushed.
 
     1. The file on disk always consists of whole records: a write that fails is undone.
     2. A full disk is logged once and does not end the run; the records are kept and written later.
 
-    records: where new records are added.
+    records: stream to which the caller writes new records.
     """
 
     def __init__(self, path: Path, replaces: bool = False):
-        """path: file to create, with its folder, if missing. replaces: whether the first flush empties the
-        file."""
+        """Prepares a file, which is created with its folder by the first flush with records.
+
+        replaces: whether the first flush replaces an existing file.
+        """
         self.records = io.BytesIO()
         self._path = path
         self._replaces = replaces
         self._is_failing = False
 
     def flush(self) -> None:
-        """Appends the records to the file."""
+        """Appends the pending records to the file; if that fails, keeps them for the next flush."""
         data = self.records.getvalue()
         if not data:
             return
@@ -64,25 +66,25 @@ class PendingFile:
 
 
 class SummaryWriter(Protocol):
-    """Receives every summary that TensorBoard receives."""
+    """Interface of an object that receives every summary that TensorBoard receives."""
 
     def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int) -> None:
-        """Adds a point at env_frames to curves of a policy. scalars: tag -> value; at least one."""
+        """Adds a point at x = env_frames to curves of a policy. scalars: tag -> value; not empty."""
 
     def flush(self) -> None:
-        """Writes what is kept in memory."""
+        """Writes all points that are still in memory."""
 
 
 class JsonlWriter:
-    """Appends lines to summaries.jsonl, each a JSON object with policy, env_frames, time (seconds since
-    1970), and the summaries by tag. A value that is not finite is null."""
+    """Writes summaries to summaries.jsonl. Each line is a JSON object with policy, env_frames, time (seconds
+    since 1970), and tag -> value; null stands for a value that is not finite."""
 
     def __init__(self, experiment_dir: Path, now: Callable[[], float] = time.time):
         self._now = now
         self._file = PendingFile(experiment_dir / "summaries.jsonl")
 
     def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int) -> None:
-        """Adds a line about a policy. scalars: tag -> value. Kept in memory until the next `flush`."""
+        """Adds a line about a policy. scalars: tag -> value. It is kept in memory until the next `flush`."""
         values = {tag: float(value) if math.isfinite(value) else None for tag, value in scalars.items()}
         line = {"policy": policy_id, "env_frames": env_frames, "time": self._now(), **values}
         self._file.records.write(f"{json.dumps(line)}\n".encode())
@@ -92,8 +94,11 @@ class JsonlWriter:
 
 
 class TensorboardWriter:
-    """Writes scalars and texts for TensorBoard, without TensorFlow and without torch, into one event file in
-    `folder`, which is created with the first scalars. Keeps the promises of a PendingFile."""
+    """Writes scalars and texts for TensorBoard into one event file in `folder`, without TensorFlow and torch.
+
+    The folder is created by the first flush. Records are kept in memory until they are flushed, and survive a
+    full disk, see PendingFile.
+    """
 
     def __init__(self, folder: Path):
         self._folder = Path(folder)
@@ -101,10 +106,10 @@ class TensorboardWriter:
         self._records: Any = None
 
     def begin(self, x: int) -> None:
-        """Marks the start of a run at position `x`, 0 if it resumes none: scalars of earlier runs beyond it
-        are no longer valid.
+        """Marks the start of a run at position `x` of the axis, 0 if it resumes no other run: scalars of
+        earlier runs beyond `x` are no longer valid.
 
-        TensorBoard 2.21 hides them from the second mark on, if it is started with --load_fast=false. Its
+        TensorBoard 2.21 hides these from the second mark on, if it is started with --load_fast=false. Its
         default reader, the data server, ignores marks: a point hides only later points of its own tag.
         """
         from tensorboard.compat.proto.event_pb2 import SessionLog
@@ -112,7 +117,8 @@ class TensorboardWriter:
         self._add(step=x + 1 if x else 0, session_log=SessionLog(status=SessionLog.START))
 
     def write(self, scalars: Mapping[str, float], x: int) -> None:
-        """Adds tag -> value at position `x` of the axis. Kept in memory until the next `flush`."""
+        """Adds scalars, tag -> value, at position `x` of the axis. They are kept in memory until the next
+        `flush`."""
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         if not scalars:
@@ -121,18 +127,18 @@ class TensorboardWriter:
         self._add(step=x, summary=Summary(value=values))
 
     def write_texts(self, texts: Mapping[str, str], x: int) -> None:
-        """Adds tag -> text (Markdown) at position `x`."""
+        """Adds texts, tag -> Markdown, at position `x` of the axis."""
         for tag, text in texts.items():
             self._add_bytes("text", tag, text.encode(), x)
 
     def write_first_page(self, x: int) -> None:
-        """Writes the page of charts that TensorBoard shows under Custom Scalars."""
+        """Adds the page of charts that TensorBoard shows under Custom Scalars. x: position on the axis."""
         from tensorboard.plugins.custom_scalar import metadata
 
         self._add_bytes(metadata.PLUGIN_NAME, metadata.CONFIG_SUMMARY_TAG, first_page(), x)
 
     def _add_bytes(self, plugin: str, tag: str, content: bytes, x: int) -> None:
-        """Adds content that a plugin of TensorBoard shows under a tag. x: position on the axis."""
+        """Adds content for one of TensorBoard's plugins under a tag. x: position on the axis."""
         from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
         from tensorboard.compat.proto.tensor_pb2 import TensorProto
         from tensorboard.compat.proto.types_pb2 import DT_STRING
@@ -142,7 +148,7 @@ class TensorboardWriter:
         self._add(step=x, summary=Summary(value=[Summary.Value(tag=tag, metadata=metadata, tensor=tensor)]))
 
     def flush(self) -> None:
-        """Appends the pending scalars to the file."""
+        """Appends the pending records to the event file."""
         if self._file is not None:
             self._file.flush()
 
@@ -160,7 +166,7 @@ class TensorboardWriter:
 
 
 class Summaries:
-    """Writes one event file per policy, and the same summaries to other writers.
+    """Writes the summaries of a run: an event file for each policy, and the same values to other writers.
 
     Tags begin with a group: 0_aux for what people look at first, such as reward, length, FPS and lag (the
     name and most tags are v1's); len for the range of lengths; train for summaries of the learner; stats for
@@ -176,8 +182,12 @@ class Summaries:
         now: Callable[[], float],
         others: Sequence[SummaryWriter] = (),
     ):
-        """frames_per_x: env frames in a unit of the horizontal axis. texts: tag -> text in Markdown.
-        others: writers beside TensorBoard's."""
+        """Prepares the writers.
+
+        frames_per_x: env frames in a unit of the horizontal axis.
+        texts: tag -> text in Markdown.
+        others: writers beside TensorBoard's.
+        """
         self._flags = flags
         self._frames_per_x = frames_per_x
         self._texts = {"run/legend": legend_text(), **texts}
@@ -189,14 +199,14 @@ class Summaries:
         self.start_timers()
 
     def start_timers(self) -> None:
-        """Starts all intervals anew, so that nothing is due yet."""
+        """Restarts all intervals now, so that nothing is due yet."""
         interval = self._flags.experiment_summaries_interval
         self._time_to_write_early = Every(min(EARLY_INTERVAL, interval), now=self._now)
         self._time_to_write = Every(interval, now=self._now)
         self._time_to_flush = Every(self._flags.flush_summaries_interval, now=self._now)
 
     def tick(self, progress: RunProgress, components: ComponentStats) -> None:
-        """Writes the summaries that are due."""
+        """Writes and flushes summaries if they are due; to be called often."""
         is_early = progress.seconds <= EARLY_SECONDS
         early_is_due, is_due = self._time_to_write_early(), self._time_to_write()
         if (early_is_due and progress.new_frames > 0) if is_early else is_due:
@@ -207,11 +217,11 @@ class Summaries:
             self.flush()
 
     def begin(self, policy_id: int, env_frames: int) -> None:
-        """Marks the start of a run of a policy, see `TensorboardWriter.begin`."""
+        """Marks the start of a policy's training in this run, see `TensorboardWriter.begin`."""
         self._writer(policy_id).begin(env_frames // self._frames_per_x)
 
     def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int) -> None:
-        """Adds tag -> value to the curves of a policy, at this number of env frames."""
+        """Adds a point at `env_frames` to a policy's curves. scalars: tag -> value."""
         if not scalars:
             return
         self._writer(policy_id).write(scalars, env_frames // self._frames_per_x)
@@ -219,7 +229,7 @@ class Summaries:
             other.write(policy_id, scalars, env_frames)
 
     def write_all(self, progress: RunProgress, components: ComponentStats) -> None:
-        """Adds the current values of all policies that have started."""
+        """Adds a point to all curves of each policy that has started, with its current values."""
         for policy_id, policy in enumerate(progress.policies):
             if not policy.has_started:
                 continue
@@ -239,14 +249,14 @@ class Summaries:
             self.write(policy_id, finite, policy.env_frames)
 
     def _write_pages(self, x: int) -> None:
-        """Writes the texts and the page of charts; once, with the first summaries."""
+        """Writes the texts and the page of charts with the first summaries; does nothing in later calls."""
         if not self._has_pages:
             self._has_pages = True
             self._writer(0).write_texts(self._texts, x)
             self._writer(0).write_first_page(x)
 
     def flush(self) -> None:
-        """Appends pending summaries to the files of all writers."""
+        """Writes all pending summaries to disk, or to the service of a writer."""
         for writer in self._writers.values():
             writer.flush()
         for other in self._others:

@@ -71,7 +71,7 @@ LEGEND: Mapping[str, str] = {
 
 
 def legend_text() -> str:
-    """Returns a table in Markdown that explains all tags."""
+    """Returns a Markdown table that explains all TensorBoard tags."""
     rows = [
         f"| {', '.join(f'`{tag}`' for tag in tags.split(', '))} | {text} |" for tags, text in LEGEND.items()
     ]
@@ -79,8 +79,8 @@ def legend_text() -> str:
 
 
 def first_page() -> bytes:
-    """Returns the layout of the first page of charts, as TensorBoard's plugin for custom scalars stores
-    it."""
+    """Returns the layout of the first page of charts, serialised for TensorBoard's plugin for custom
+    scalars."""
     from tensorboard.plugins.custom_scalar.layout_pb2 import Category, Chart, Layout, MultilineChartContent
 
     charts = [Chart(title=title, multiline=MultilineChartContent(tag=tags)) for title, tags in CHARTS.items()]

@@ -34,9 +34,10 @@ GRACE_SECONDS = 10.0  # beyond finish_timeout, before the service process is kil
 
 
 def start_wandb(config: Config) -> tuple[Config, "WandbWriter | None"]:
-    """Starts or resumes a run of W&B with --with_wandb; returns the flags with its id, which cfg.json keeps.
+    """Starts or resumes a run of W&B if --with_wandb is set. Returns the flags, extended by the id of W&B's
+    run, which cfg.json stores, and the writer; None without the flag.
 
-    Raises ConfigError if W&B refuses it or cannot be reached, or wandb is not installed.
+    Raises ConfigError if W&B refuses the run or cannot be reached, or wandb is not installed.
     """
     if not config.monitoring.with_wandb:
         return config, None
@@ -48,20 +49,20 @@ def start_wandb(config: Config) -> tuple[Config, "WandbWriter | None"]:
 
 
 class WandbWriter:
-    """In the main process: writes all summaries of an experiment into one run of W&B. Promises:
+    """In the main process: writes all summaries of an experiment into one run of W&B.
 
     1. A failure after the start is logged once, and training continues.
     2. `write` and `flush` never wait for wandb's service process, and `close` for a limited time only (unless
        WANDB_FINISH_TIMEOUT=0): a thread sends the records and finishes the run.
-    3. It changes no signal handler, no hook of `sys`, and no stream of this process.
-    4. wandb's service process ends with `close`, and with this process, however it ends.
+    3. Signal handlers, hooks of `sys` and streams of this process stay unchanged.
+    4. wandb's service process ends with `close`, and with this process, however that ends.
 
     The x axis of all charts is env_frames. With several policies, tags begin with policy_N/.
     """
 
     def __init__(self, config: Config):
-        """config: flags with the id of the run. Raises ConfigError if W&B refuses the run or cannot be
-        reached."""
+        """Starts or resumes the run of W&B; `config` contains its id. Raises ConfigError if W&B refuses the
+        run or cannot be reached."""
         # Otherwise other code of this process uses wandb's service process.
         self._owns_service = "WANDB_SERVICE" not in os.environ
         self._run = _start(config, self._owns_service)
@@ -79,8 +80,8 @@ class WandbWriter:
         self._thread.start()
 
     def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int) -> None:
-        """Queues a point of a policy at env_frames; drops it if MAX_PENDING records wait. scalars: tag ->
-        value."""
+        """Queues a point of a policy at env_frames; drops it if MAX_PENDING points already wait. scalars: tag
+        -> value."""
         if self._is_failing:
             return
         if self._records.qsize() >= MAX_PENDING:
@@ -93,10 +94,10 @@ class WandbWriter:
         self._records.put({**record, f"{prefix}env_frames": env_frames})
 
     def flush(self) -> None:
-        """Does nothing: the thread sends summaries at once."""
+        """Does nothing: the thread sends each point as soon as it is queued."""
 
     def close(self, has_failed: bool) -> None:
-        """Uploads what is left, within a time limit, and ends the service process."""
+        """Uploads the remaining summaries, within a time limit, and ends wandb's service process."""
         if not self._run.offline and not self._run.disabled:
             log.info("Uploading the last summaries to W&B ...")
         self._exit_code = int(has_failed)
@@ -110,7 +111,7 @@ class WandbWriter:
             _end_service(hangs=self._is_given_up)
 
     def _send(self) -> None:
-        """In the thread: sends the records, then finishes the run."""
+        """In the thread: sends the queued records, then finishes the run of W&B."""
         try:
             for prefix in self._prefixes:
                 self._run.define_metric(f"{prefix}env_frames")
@@ -131,8 +132,10 @@ class WandbWriter:
 
 
 def _start(config: Config, owns_service: bool) -> Any:
-    """Starts or resumes the run of W&B and returns it. owns_service: start a service process of wandb that no
-    other program uses. Raises ConfigError."""
+    """Starts or resumes W&B's run and returns it. Raises ConfigError.
+
+    owns_service: whether to start a service process of wandb that no other program uses.
+    """
     flags = config.monitoring
     hooks = sys.exit, sys.excepthook
     try:

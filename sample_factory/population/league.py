@@ -35,44 +35,48 @@ WINDOW = 100  # matches over which a win rate is averaged
 
 
 def expected_score(own_elo: float, other_elo: float) -> float:
-    """Returns the score that ratings predict: 1 / (1 + 10^((R_other - R_own) / 400)) (Elo 1978). A win scores
-    1, a draw 0.5."""
+    """Returns the score that Elo ratings predict: 1 / (1 + 10^((R_other - R_own) / 400)) (Elo 1978). A win
+    scores 1, a draw 0.5."""
     odds: float = 10.0 ** ((other_elo - own_elo) / ELO_SCALE)
     return 1.0 / (1.0 + odds)
 
 
 def elo_gain(own_elo: float, other_elo: float, score: float) -> float:
-    """Returns how much a match adds to a player's rating `own_elo`, and takes from the opponent's. score: 1
-    (won), 0.5 (drawn) or 0 (lost)."""
+    """Returns the change of a player's rating after a match; the opponent's rating changes by the negative of
+    it.
+
+    score: 1 (won), 0.5 (drawn) or 0 (lost).
+    """
     return ELO_STEP * (score - expected_score(own_elo, other_elo))
 
 
 class Record(NamedTuple):
-    """Results of a live policy against one past self.
+    """Results of the matches of a live policy against one past self.
 
     win_rate: the mean score over the first WINDOW matches, then an exponential moving average, because the
-    live policy changes. It starts as if one match had been drawn.
+        live policy changes. It starts as if one match had been drawn.
     """
 
     matches: int = 0
     win_rate: float = 0.5
 
     def with_result(self, score: float) -> "Record":
-        """Returns the record after one more match with a score of 1 (won), 0.5 (drawn) or 0 (lost)."""
+        """Returns a new record with one more match. score: 1 (won), 0.5 (drawn) or 0 (lost)."""
         matches = self.matches + 1
         return Record(matches, self.win_rate + (score - self.win_rate) / min(matches + 1, WINDOW))
 
 
 class League:
-    """In the main process: keeps the past selves of all policies, ratings and win rates. Promises:
+    """In the main process: keeps the past selves of all policies, their ratings and win rates.
 
     1. Every milestone in the experiment folder is a past self, also those of earlier runs. At most
        --selfplay_max_opponents of each policy are in use.
-    2. Results and ratings are kept in league.json.
+    2. Results and ratings are stored in league.json.
     """
 
     def __init__(self, flags: SelfplayFlags, folder: Path, num_policies: int):
-        """Raises ConfigError if league.json cannot be read."""
+        """Loads milestones and league.json from the experiment folder. Raises ConfigError if league.json is
+        damaged."""
         self._flags = flags
         self._folder = folder
         self._num_policies = num_policies
@@ -97,13 +101,15 @@ class League:
                 self._copy_results(donor, policy_id)
 
     def take_changed(self) -> set[int]:
-        """Returns the policies whose past selves or weights have changed since the last call."""
+        """Returns the ids of policies whose past selves, or the weights to draw them, have changed since the
+        last call."""
         changed = self._changed
         self._changed = set()
         return changed
 
     def opponents(self, policy: int) -> Opponents:
-        """Returns the past selves of a policy that are in use now, and the weights to draw them with."""
+        """Returns the past selves of a policy that are in use now, and weights, float32 [num_policies,
+        num_past_selves], to draw them with: a row for each live policy."""
         used = self._in_use(policy)
         weights = [
             [self._weight(live, past_self) for past_self in used] for live in range(self._num_policies)
@@ -111,8 +117,11 @@ class League:
         return Opponents(policy, tuple(used), np.array(weights, np.float32))
 
     def summaries(self, policy_id: int) -> dict[str, float]:
-        """Returns TensorBoard tag -> value for a live policy, over the past selves in use that it has met: a
-        matchmaking may keep it from meeting past selves of some policies."""
+        """Returns Elo rating and win rates of a live policy for TensorBoard: tag -> value.
+
+        The win rates are over the past selves in use that the policy has met; a matchmaking may keep it from
+        meeting past selves of some policies.
+        """
         used = [past_self for policy in range(self._num_policies) for past_self in self._in_use(policy)]
         records = [self._record(policy_id, past_self) for past_self in used]
         rates = [record.win_rate for record in records if record.matches]
@@ -149,14 +158,16 @@ class League:
             self._changed.update(range(self._num_policies))
 
     def _copy_results(self, donor: int, receiver: int) -> None:
-        """Gives a policy the rating and the results of the donor whose weights it has taken over."""
+        """Copies rating and results of policy `donor` to policy `receiver`, which has taken over its
+        weights."""
         self._live_elo[receiver] = self._live_elo[donor]
         for past_self in self._past_elo:
             self._records[receiver, past_self] = self._record(donor, past_self)
         self._changed.update(range(self._num_policies))
 
     def _weight(self, live: int, past_self: Milestone) -> float:
-        """Returns the relative frequency with which a live policy draws a past self: (1 - win rate)^p."""
+        """Returns the relative frequency with which a live policy meets a past self: (1 - win rate)^p, or 1
+        with --selfplay_sampling=uniform."""
         if self._flags.selfplay_sampling == "uniform":
             return 1.0
         difficulty = 1.0 - self._record(live, past_self).win_rate
@@ -204,9 +215,9 @@ class League:
 def thinned(milestones: Sequence[Milestone], limit: int) -> list[Milestone]:
     """Returns at most `limit` of a policy's milestones, spread evenly over its env frames.
 
-    milestones: sorted by env frames. They are added in turn; when there are too many, the one
-    between the two closest neighbours is removed. So a new milestone replaces at most one, and the first is
-    always kept. With a limit of 1, only the newest is kept.
+    milestones: sorted by env frames. They are added one by one; when there are too many, the milestone
+        between the two closest neighbours is removed. So a new milestone replaces at most one old milestone,
+        and the first is always kept. With a limit of 1, only the newest is kept.
     """
     kept: list[Milestone] = []
     for milestone in milestones:
@@ -220,5 +231,6 @@ def thinned(milestones: Sequence[Milestone], limit: int) -> list[Milestone]:
 
 
 def _name(past_self: Milestone) -> str:
-    """Returns the key in league.json: the file's path in the experiment folder, which may be moved."""
+    """Returns the key of a past self in league.json: the path of its file, relative to the experiment folder,
+    so that the folder may be moved."""
     return str(past_self.path(Path()))

@@ -29,15 +29,19 @@ BATCH_FACTOR = 1.2
 
 
 class Member(NamedTuple):
-    """The evolving settings of one policy. shaping: reward shaping of the env, {} if the env has none."""
+    """The hyperparameters and the reward shaping of one policy, which evolve. shaping: {} if the env has
+    none."""
 
     hyperparameters: Mapping[str, Any]
     shaping: Mapping[str, Any]
 
 
 class Decision(NamedTuple):
-    """Says how a policy continues: with the settings `member`, and with the weights of `donor`, or with its
-    present weights if that is None."""
+    """Says how a policy continues.
+
+    member: its new settings.
+    donor: id of the policy whose weights it takes over; None if it keeps its weights.
+    """
 
     policy_id: int
     donor: int | None
@@ -45,11 +49,12 @@ class Decision(NamedTuple):
 
 
 class Mutation:
-    """Mutates settings. A number changes with a probability of --pbt_mutation_rate: it is multiplied or
+    """Mutates settings at random. A number changes with probability --pbt_mutation_rate: it is multiplied or
     divided by a factor between --pbt_perturb_min and --pbt_perturb_max."""
 
     def __init__(self, flags: PbtFlags, rollout: int, batch_size: int, rng: np.random.Generator):
-        """rollout: steps of a trajectory. batch_size: --batch_size, in samples."""
+        """Prepares mutations that draw from `rng`. rollout: steps of a trajectory. batch_size: --batch_size,
+        in samples."""
         self._flags = flags
         self._rollout = rollout
         self._max_batch = MAX_BATCH_GROWTH * batch_size
@@ -62,15 +67,18 @@ class Mutation:
         }
 
     def mutated(self, values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns a copy in which each number, also in nested mappings and tuples, mutates independently.
-        defaults: to which a value may be reset; of the same form as `values`."""
+        """Returns a copy in which each number, also in nested mappings and tuples, is mutated independently.
+
+        defaults: values to which a number may be reset; of the same form as `values`.
+        """
         return {
             name: self._mutate(value, defaults[name], self._special.get(name, self._mutate_number))
             for name, value in values.items()
         }
 
     def fitting_batch(self, size: float) -> int:
-        """Returns the largest batch size up to `size` that has whole rollouts and fits the buffers."""
+        """Returns the largest batch size up to `size`, in samples, that consists of whole rollouts and fits
+        the buffers."""
         whole_rollouts = int(min(size, self._max_batch)) // self._rollout
         return max(1, whole_rollouts) * self._rollout
 
@@ -92,21 +100,23 @@ class Mutation:
         return self._scaled(value, factor)
 
     def _mutate_near_one(self, value: float) -> float:
-        """Mutates a discount factor by mutating 1 - value: 0.99 has a horizon of 1 / 0.01 steps."""
+        """Mutates a discount factor by scaling 1 - value, since 0.99 has a horizon of 1 / 0.01 steps."""
         difference = self._scaled(1.0 - value, self._rng.uniform(*NEAR_ONE_FACTORS))
         return 1.0 - min(1.0, max(TINY, difference))
 
     def _scaled(self, value: float, factor: float) -> float:
-        """Returns the value multiplied or divided by the factor, with equal probability."""
+        """Returns the value multiplied or divided by the factor, each with probability 1/2."""
         return value * factor if self._rng.random() < 0.5 else value / factor
 
 
 class Population:
-    """In the main process: keeps the settings of all policies, and decides how they change. It guarantees:
+    """In the main process: keeps the settings of all policies, and decides how they change.
 
     1. `due`, `decide` and `accept` are called in turn for one policy at a time. No settings change, in memory
        or on disk, before `accept`: a run that is stopped in between decides again.
-    2. Settings, and the env frames at the last decisions, are kept in the experiment folder.
+    2. Settings, and the env frames at the last decisions, are stored in the experiment folder.
+
+    members: settings of each policy.
     """
 
     def __init__(
@@ -118,8 +128,9 @@ class Population:
         num_policies: int,
         seed: int,
     ):
-        """default: the settings on the command line, to which a mutation may reset a value.
+        """Loads the settings in the folder; policies without saved settings get mutations of `default`.
 
+        default: the settings on the command line, to which a mutation may reset a value.
         Raises ConfigError if the settings in the folder cannot be read.
         """
         self._flags = flags
@@ -141,8 +152,11 @@ class Population:
         self._save()
 
     def due(self, env_frames: Sequence[int]) -> int | None:
-        """Returns the policy to decide on: the one with the most env frames since its last decision; or None.
-        env_frames: number trained on so far by each policy; 0 for one whose learner has not reported yet."""
+        """Returns the policy to decide on now: of all that are due, the one with the most env frames since
+        its last decision; None if none is due.
+
+        env_frames: frames that each policy was trained on so far; 0 if its learner has not reported yet.
+        """
         self._follow_earlier_checkpoints(env_frames)
         flags = self._flags
         waited = {
@@ -154,8 +168,8 @@ class Population:
         return max(waited, key=lambda policy: waited[policy], default=None)
 
     def _follow_earlier_checkpoints(self, env_frames: Sequence[int]) -> None:
-        """Moves a policy's last decision back if its learner has resumed from before it, e.g. with
-        --load_checkpoint_kind=best: otherwise nothing is decided until the policy has caught up."""
+        """Moves a policy's last decision back if its learner has resumed from an earlier checkpoint, e.g.
+        with --load_checkpoint_kind=best: otherwise nothing is decided until the policy has caught up."""
         for policy_id, frames in enumerate(env_frames):
             if 0 < frames < self._decided_at[policy_id]:
                 log.warning(
@@ -167,8 +181,12 @@ class Population:
                 self._decided_at[policy_id] = frames
 
     def decide(self, policy_id: int, objectives: Sequence[float | None]) -> Decision | None:
-        """Returns how a policy continues; None if an objective is not known yet, or not finite. objectives:
-        mean of --pbt_target_objective of each policy."""
+        """Decides how a policy continues; returns None if an objective is not known yet, or not finite.
+
+        One of the best policies keeps its settings. One of the worst takes over the weights and settings of a
+        random best policy, if that is much better. All but the best mutate their settings, except policy 0.
+        objectives: mean of --pbt_target_objective of each policy.
+        """
         known = [value for value in objectives if value is not None and math.isfinite(value)]
         if len(known) < len(objectives):
             return None
@@ -188,14 +206,19 @@ class Population:
         return Decision(policy_id, donor, member)
 
     def accept(self, decision: Decision, env_frames: int) -> None:
-        """Stores a decision that was carried out. env_frames: frames of its policy when it was made."""
+        """Stores a decision that was carried out, in memory and on disk. env_frames: frames of its policy
+        when it was made."""
         self.members[decision.policy_id] = decision.member
         self._decided_at[decision.policy_id] = env_frames
         self._save()
 
     def _is_much_better(self, other: float, own: float) -> bool:
-        """Returns whether the objective `other` exceeds `own` by enough to take over its weights. Unlike the
-        original, compares the gap with the larger objective: `other` alone may be near 0."""
+        """Returns whether the objective `other` exceeds `own` by enough to take over the weights of its
+        policy.
+
+        Unlike in the original, the gap is relative to the larger objective in size: `other` alone may be near
+        0.
+        """
         relative = self._flags.pbt_replace_reward_gap * max(abs(other), abs(own))
         return other - own > max(relative, self._flags.pbt_replace_reward_gap_absolute)
 
@@ -210,8 +233,8 @@ class Population:
         return self._folder / "pbt_progress.json"
 
     def _load(self) -> None:
-        """Loads the settings in the folder. Raises ValueError if a file cannot be used: guessed values would
-        change the experiment without notice."""
+        """Loads saved settings from the folder. Raises ValueError if a file cannot be used: guessed values
+        would change the experiment without notice."""
         for policy_id, member in enumerate(self.members):
             settings, shaping = settings_files(self._folder, policy_id)
             if settings.exists():
@@ -245,13 +268,13 @@ class Population:
 
 
 def settings_files(folder: Path, policy_id: int) -> tuple[Path, Path]:
-    """Returns the files of the hyperparameters and of the reward shaping; the names are v1's."""
+    """Returns the paths of a policy's files of hyperparameters and of reward shaping; the names are v1's."""
     prefix = f"policy_{policy_id:02d}"
     return folder / f"{prefix}_cfg.json", folder / f"{prefix}_reward_shaping.json"
 
 
 def tuned_hyperparameters(flags: PbtFlags, algo: str) -> tuple[str, ...]:
-    """Returns the names of the flags that evolve with --algo=algo."""
+    """Returns the names of the flags that PBT evolves with --algo=algo."""
     names = [*EVOLVED, *algorithm_info(algo).evolves]
     names += ["gamma"] if flags.pbt_optimize_gamma else []
     names += ["batch_size"] if flags.pbt_optimize_batch_size else []
@@ -259,8 +282,12 @@ def tuned_hyperparameters(flags: PbtFlags, algo: str) -> tuple[str, ...]:
 
 
 def numbers_of(shaping: Any, name: str = "it") -> Any:
-    """Returns the reward shaping of an env with Python's numbers in place of NumPy's, which JSON cannot hold.
-    name: what a message calls this part of the shaping. Raises ConfigError for a value that cannot evolve."""
+    """Converts the numbers in an env's reward shaping from NumPy's types to Python's, since JSON cannot hold
+    NumPy's.
+
+    name: name of this part of the shaping, for an error message. Raises ConfigError for a value that is no
+        finite number, and so cannot evolve.
+    """
     if isinstance(shaping, Mapping):
         return {key: numbers_of(value, str(key)) for key, value in shaping.items()}
     if isinstance(shaping, (tuple, list)):
@@ -274,7 +301,11 @@ def numbers_of(shaping: Any, name: str = "it") -> Any:
 
 
 def _known(default: Mapping[str, Any], saved: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Returns the values of the settings in `default`: saved, or by default. path: for error messages."""
+    """Returns a value for each name in `default`: the saved one, or the default if none is saved.
+
+    path: the saved file, for error messages. Raises ConfigError for a saved value of another form than the
+        default.
+    """
     known = {}
     for name, value in default.items():
         found = saved.get(name, value)
@@ -285,7 +316,8 @@ def _known(default: Mapping[str, Any], saved: Mapping[str, Any], path: Path) -> 
 
 
 def _has_form(found: Any, value: Any) -> bool:
-    """Returns whether `found`, like `value`, is a group, a tuple of that length or a finite number."""
+    """Returns whether `found` has the form of `value`: a mapping, a sequence of the same length, or a finite
+    number."""
     if isinstance(value, Mapping):
         return isinstance(found, Mapping)
     if isinstance(value, (tuple, list)):
