@@ -14,7 +14,8 @@ from torch import Tensor
 
 
 def discounted_sums(terms: Tensor, decays: Tensor) -> Tensor:
-    """Returns y [T, B] with y_t = terms_t + decays_t * y_{t+1} and y_T = 0, for terms and decays [T, B]."""
+    """Computes the backward recursion y_t = terms_t + decays_t * y_{t+1} with y_T = 0. Returns y, [T, B], for
+    terms and decays [T, B]."""
     sums = []
     y_tp1 = torch.zeros_like(terms[0])
     for term_t, decay_t in zip(reversed(terms.unbind()), reversed(decays.unbind())):
@@ -52,7 +53,8 @@ def vtrace(
 
     Espeholt et al. 2018 (IMPALA), https://arxiv.org/abs/1802.01561: eq. (1), by remark 1, and section 4.2.
 
-    log_ratios: log pi(a_t|x_t) - log mu(a_t|x_t); plus or minus infinity is fine.
+    log_ratios: log pi(a_t|x_t) - log mu(a_t|x_t); may be plus or minus infinity.
+    rho_clip, c_clip: upper limits of the importance ratios, in the paper rho-bar and c-bar.
     lam: number in [0, 1]; trace coefficients are lam * min(c_clip, ratio), as in remark 2.
     """
     ratios = log_ratios.exp()

@@ -17,7 +17,8 @@ MAX_LOG_RATIO = math.log(20.0)
 
 
 def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
-    """Returns the mean of x where `valid`, bool of the same shape, is True; 0 if it never is."""
+    """Returns the mean of x over the entries where `valid`, bool of the same shape, is True; 0 if there are
+    none."""
     total = torch.where(valid, x, 0.0).sum()
     return total / valid.sum().clamp(min=1)
 
@@ -29,11 +30,11 @@ def normalize_advantages(
     min_std: float = 1e-3,
     total: Total[Tensor] = of_one_process,
 ) -> Tensor:
-    """Returns advantages shifted and scaled to mean 0 and deviation 1 over the valid rows, 0 in the others.
+    """Shifts and scales advantages to mean 0 and standard deviation 1 over the valid rows; others become 0.
 
-    advantages: float32 of any shape; valid: bool of the same shape. min_std: the least divisor. Where nothing
-    distinguishes the actions (constant rewards), rounding noise of the critic must not be scaled up to a
-    policy gradient of full size.
+    advantages: float32 of any shape. valid: bool of the same shape.
+    min_std: smallest divisor. If all actions are equally good (constant rewards), rounding noise of the
+        critic must not be scaled up to a policy gradient of full size.
     total: sums a tensor over all learners of the policy, each of which has a share of the rows.
     """
     count = total(valid.sum()).clamp(min=1)
@@ -47,8 +48,8 @@ def policy_loss(log_ratios: Tensor, advantages: Tensor, clip_ratio: float, valid
     """Returns the clipped surrogate of PPO, eq. (7), with the interval [1/(1+e), 1+e] instead of [1-e, 1+e].
 
     log_ratios: log pi - log mu, differentiable; advantages: no gradient; valid: bool. All of one shape.
-    The ratio is clamped to [1/20, 20] first, and a sample beyond has no gradient; so an infinite
-    log-probability gives a finite loss.
+    The ratio is first clamped to [1/20, 20], so that an infinite log-probability gives a finite loss; a
+    sample with a ratio outside of this interval has no gradient.
     """
     log_ratios = torch.where(valid, log_ratios, 0.0).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     ratios = log_ratios.exp()
@@ -60,10 +61,11 @@ def policy_loss(log_ratios: Tensor, advantages: Tensor, clip_ratio: float, valid
 def value_loss(
     values: Tensor, old_values: Tensor, targets: Tensor, clip_value: float, valid: Tensor
 ) -> Tensor:
-    """Returns the mean of max((V - target)^2, (V_old + clamp(V - V_old, +-clip_value) - target)^2).
+    """Returns the clipped value loss of PPO: the mean over the valid rows of
+    max((V - target)^2, (V_old + clamp(V - V_old, +-clip_value) - target)^2).
 
-    values: differentiable; old_values: predictions of the policy that acted; targets: no gradient; valid:
-    bool. All of one shape; values, targets and clip_value on one scale (of normalised returns, if any).
+    values: V, differentiable; old_values: V_old, predictions of the policy that acted; targets: no gradient;
+    valid: bool. All of one shape, and all on the same scale as clip_value.
     """
     clipped_values = old_values + (values - old_values).clamp(-clip_value, clip_value)
     errors = torch.where(valid, values - targets, 0.0)
@@ -72,7 +74,7 @@ def value_loss(
 
 
 def policy_gradient_loss(log_probs: Tensor, advantages: Tensor, valid: Tensor) -> Tensor:
-    """Returns minus the mean of log pi(a|x) A: its gradient is the policy gradient of actor-critic methods.
+    """Returns minus the mean of log pi(a|x) A, with which gradient descent follows the policy gradient.
 
     Espeholt et al. 2018 (IMPALA), https://arxiv.org/abs/1802.01561, section 4.2.
     log_probs: differentiable; advantages: no gradient; valid: bool. All of one shape.
@@ -86,13 +88,13 @@ def truncated_log_ratios(
 ) -> Tensor:
     """Returns log of min(mu / pi_target, rho) * pi / mu, which equals pi / max(pi_target, mu / rho).
 
-    The importance ratio of IMPACT (Luo et al. 2020, https://arxiv.org/abs/1912.00167, section 3.1) compares
-    pi with the target network, which moves slowly, rather than with mu, which may be of any age. Only where
-    pi_target is less than mu / rho does it compare pi with mu / rho.
+    This is the importance ratio of IMPACT (Luo et al. 2020, https://arxiv.org/abs/1912.00167, section 3.1).
+    It compares pi with the target network, which moves slowly, rather than with mu, which may be of any age;
+    but where pi_target is less than mu / rho, it compares pi with mu / rho.
 
-    log_probs: log-probabilities of the actions under pi, differentiable. target_log_probs,
-        behavior_log_probs: under the target network and under the policy that acted (mu). All of one shape.
-        rho: above 0.
+    log_probs, target_log_probs, behavior_log_probs: log-probabilities of the actions under pi
+        (differentiable), under the target network, and under the policy mu that acted. All of one shape.
+    rho: limit of mu / pi_target, above 0.
     """
     return log_probs - torch.maximum(target_log_probs, behavior_log_probs - math.log(rho))
 

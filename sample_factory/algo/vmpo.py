@@ -14,8 +14,11 @@ from sample_factory.algo.losses import masked_mean
 
 @torch.no_grad()
 def top_half(advantages: Tensor, valid: Tensor) -> Tensor:
-    """Returns a mask, bool, of the larger half of the valid advantages; rounded down, but at least one. Of
-    equal advantages the first ones count. advantages: float32; valid: bool of the same shape."""
+    """Returns a mask, bool, of the half of the valid advantages that are largest. Their number is rounded
+    down, but is at least 1 if any is valid; among equal advantages, the first ones are selected.
+
+    advantages: float32 of any shape. valid: bool of the same shape.
+    """
     ranked = torch.where(valid, advantages, -torch.inf).flatten()
     order = ranked.argsort(descending=True, stable=True)
     places = torch.arange(len(order), device=order.device)
@@ -26,7 +29,8 @@ def top_half(advantages: Tensor, valid: Tensor) -> Tensor:
 
 
 def _log_mean_exp(x: Tensor, where: Tensor) -> Tensor:
-    """Returns log of the mean of exp(x) where `where` is True; 0 without a gradient if it never is."""
+    """Returns the log of the mean of exp(x) over the entries where `where`, bool, is True; 0 without a
+    gradient if there are none."""
     largest = torch.where(where, x, -torch.inf).max().detach()
     largest = torch.where(where.any(), largest, 0.0)
     exponentials = torch.where(where, x - largest, 0.0).exp()
@@ -36,10 +40,8 @@ def _log_mean_exp(x: Tensor, where: Tensor) -> Tensor:
 
 @torch.no_grad()
 def sample_weights(advantages: Tensor, temperature: Tensor, top: Tensor) -> Tensor:
-    """Returns psi: weights proportional to exp(A / temperature) of the samples `top` (bool), 0 elsewhere.
-
-    They sum to 1.
-    """
+    """Returns psi, the weights of samples in the policy loss: proportional to exp(A / temperature) where
+    `top`, bool, is True, 0 elsewhere. They sum to 1."""
     scaled = advantages / temperature
     log_weights = torch.where(top, scaled - _log_mean_exp(scaled, top), 0.0)
     return torch.where(top, log_weights.exp(), 0.0) / top.sum().clamp(min=1)
@@ -55,8 +57,8 @@ def temperature_loss(advantages: Tensor, temperature: Tensor, limit: float, top:
     """Returns the temperature loss L_eta of V-MPO, eq. (4): eta (epsilon + log mean exp(A / eta)) over the
     samples where `top`, bool, is True.
 
-    temperature: eta, a scalar; limit: epsilon. Where the loss is least over eta, KL(psi || uniform over these
-        samples) is epsilon.
+    temperature: eta, a scalar; limit: epsilon. At the eta that minimises the loss, the KL divergence of psi
+        from the uniform distribution over these samples is epsilon.
     """
     loss = temperature * (limit + _log_mean_exp(advantages / temperature, top))
     return torch.where(top.any(), loss, 0.0)
@@ -66,8 +68,9 @@ def trust_region_loss(kl: Tensor, multiplier: Tensor, limit: float, valid: Tenso
     """Returns the trust-region loss L_alpha, eq. (5): the mean of alpha (epsilon - sg[KL]) + sg[alpha] KL
     over the valid rows, where sg stops the gradient.
 
-    All valid rows count, not only the better half. kl: KL(pi_target || pi), differentiable; multiplier:
-    alpha, which grows while the divergence is above epsilon (limit), and falls otherwise.
+    All valid rows count, not only the half with the largest advantages. kl: KL(pi_target || pi),
+    differentiable. multiplier: alpha, a scalar; minimising the loss increases alpha while the divergence is
+    above epsilon (limit), and decreases alpha otherwise.
     """
     kl = torch.where(valid, kl, 0.0)
     return masked_mean(multiplier * (limit - kl.detach()) + multiplier.detach() * kl, valid)

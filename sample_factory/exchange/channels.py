@@ -39,7 +39,7 @@ class Channels(NamedTuple):
 
 
 def make_progress(topology: Topology) -> SharedArrays:
-    """Returns small arrays by which processes observe each other, int64.
+    """Creates the shared int64 arrays by which processes observe the progress of other processes.
 
     iterations [num_policies]: iterations of training in this run; written by the learners.
     rollouts [num_workers, num_splits]: rollouts that each split has handed over with their tickets; written
@@ -68,13 +68,14 @@ def make_progress(topology: Topology) -> SharedArrays:
 
 
 def in_close(env_index: int) -> int:
-    """Returns the value of `stepping` while an env is being closed. The function is its own inverse."""
+    """Returns the value of `stepping` (see `make_progress`) while the env with this index is being closed.
+    The function is its own inverse."""
     return NO_ENV - 1 - env_index
 
 
 def send(inbox: Queue, message: LearnerMessage) -> bool:
-    """In the main process: sends a learner a message. Returns False if its inbox stays full for
-    WAIT_SECONDS."""
+    """In the main process: sends a message to a learner. Returns False, and logs an error, if the learner's
+    inbox stays full for WAIT_SECONDS."""
     deadline = time.monotonic() + WAIT_SECONDS
     is_sent = inbox.put(message, keep_waiting=lambda: time.monotonic() < deadline)
     if not is_sent:
@@ -83,8 +84,8 @@ def send(inbox: Queue, message: LearnerMessage) -> bool:
 
 
 class LatestMessages:
-    """Keeps the newest message of each type about each policy, and sends it to all rollout workers and inline
-    samplers. The main process has one, and so has the process that supervises a node on another machine.
+    """Sends the newest message of each type about each policy to all rollout workers and inline samplers.
+    Used in the main process, and in the process that supervises a node on another machine.
 
     A message replaces earlier messages of its type about its policy. `send` never waits for a full inbox: a
     message for which there is no room is sent by a later call.
@@ -104,11 +105,11 @@ class LatestMessages:
             unsent[key] = None
 
     def send_again(self, index: int) -> None:
-        """Makes all messages unsent for inbox `index`: its process is about to be replaced."""
+        """Marks all messages as unsent for the inbox `index`, whose process is about to be replaced."""
         self._unsent[index] = dict.fromkeys(self._latest)
 
     def send(self) -> None:
-        """Sends the unsent messages, as many as there is room for."""
+        """Sends the unsent messages, as many as fit into each inbox."""
         for inbox, unsent in zip(self._inboxes, self._unsent):
             for key in list(unsent):
                 if not inbox.put(self._latest[key], keep_waiting=lambda: False):

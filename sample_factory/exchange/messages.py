@@ -56,7 +56,8 @@ class JoinGroup(NamedTuple):
 
 
 def rows_of_messages(buffer_indices: np.ndarray) -> Sequence[np.ndarray]:
-    """Splits buffers into the parts that PolicyRequest and Trajectories messages may name."""
+    """Splits indices of buffers, [n], into parts of at most MAX_ROWS, the most that one PolicyRequest or
+    Trajectories message may name."""
     if len(buffer_indices) <= MAX_ROWS:
         return (buffer_indices,)
     return [buffer_indices[first : first + MAX_ROWS] for first in range(0, len(buffer_indices), MAX_ROWS)]
@@ -82,13 +83,13 @@ class NewTrainingInfo(NamedTuple):
 
     @property
     def training_info(self) -> Mapping[str, Any]:
-        """All values; they replace the values of earlier messages about the policy."""
+        """The unpickled values by name; they replace all values of earlier messages about the policy."""
         values: Mapping[str, Any] = pickle.loads(self.pickled)
         return values
 
 
 class Opponents(NamedTuple):
-    """Main process -> rollout workers: all past selves of a policy that are in use now."""
+    """Main process -> rollout workers: all past selves of a policy that may be drawn as opponents now."""
 
     policy_id: int
     past_selves: tuple[Milestone, ...]
@@ -99,14 +100,14 @@ class Opponents(NamedTuple):
 
 
 class SnapshotRequest(NamedTuple):
-    """Main process -> learner: write the policy's current state to the file `name`. The file is evaluated,
-    becomes the best checkpoint, or is loaded by another policy."""
+    """Main process -> learner: write the policy's current state to the file `name`, in order to evaluate it,
+    to keep it as the best checkpoint, or to load it into another policy."""
 
     name: str
 
 
 class MilestoneRequest(NamedTuple):
-    """Main process -> learner: save a milestone now; MilestoneSaved is the answer."""
+    """Main process -> learner: save a milestone now; the learner answers by MilestoneSaved."""
 
 
 class Snapshot(NamedTuple):
@@ -121,9 +122,9 @@ class Snapshot(NamedTuple):
 
 
 class NewSettings(NamedTuple):
-    """Main process -> learner: continue with these flags, and with the weights of a donor.
+    """Main process -> learner (PBT): continue with these hyperparameters, and with another policy's weights.
 
-    donation: path of the donor's snapshot; None: keep the weights.
+    hyperparameters: flag -> new value. donation: path of the other policy's snapshot; None keeps the weights.
     """
 
     hyperparameters: Mapping[str, Any]
@@ -131,14 +132,13 @@ class NewSettings(NamedTuple):
 
 
 class SettingsTaken(NamedTuple):
-    """Learner -> main process: the answer to NewSettings. error: why they were not taken; empty if they
-    were."""
+    """Learner -> main process: the answer to NewSettings."""
 
-    error: str  # why they are not in effect; empty if they are
+    error: str  # why the settings are not in effect; empty if they are
 
 
 class PolicyReplaced(NamedTuple):
-    """Main process -> its own subscribers: a policy has taken over the weights of another policy."""
+    """Main process -> subscribers in the main process: a policy has loaded the weights of `donor` (PBT)."""
 
     policy_id: int
     donor: int
@@ -148,7 +148,7 @@ class PolicyReplaced(NamedTuple):
 
 
 class ComponentReady(NamedTuple):
-    """Any component -> main process: the component has started. text: a line for the log."""
+    """Any component -> main process: the component has started."""
 
     component: str
     text: str  # for the log
@@ -156,7 +156,7 @@ class ComponentReady(NamedTuple):
 
 
 class StatsReport(NamedTuple):
-    """Any component -> main process: means since the last report, by name."""
+    """Any component -> main process: statistics by name, each a mean since the component's last report."""
 
     component: str  # "rollout_worker", "policy_worker" or "learner"
     policy_id: int
@@ -180,7 +180,7 @@ INCIDENTS = (
 
 
 class Incident(NamedTuple):
-    """Any component -> main process: a failure that was handled, or that does no harm."""
+    """Any component -> main process: a failure that was handled or is harmless, to be counted and logged."""
 
     kind: str  # one of INCIDENTS; counted in TensorBoard
     text: str  # one line for the log; empty: only counted
@@ -214,7 +214,7 @@ class MatchEnded(NamedTuple):
 
     env: number of the env in the run. policies, objectives: agent -> policy id and agent -> score, for agents
         that have ended an episode.
-    num_episodes: how many each agent has begun in this match: 1 if their episodes end together.
+    num_episodes: number of episodes that each agent has begun in this match: 1 if episodes end together.
     """
 
     env: int
@@ -250,7 +250,7 @@ class LearnerReady(NamedTuple):
 
 
 class TrainReport(NamedTuple):
-    """Learner -> main process, after every iteration of training."""
+    """Learner -> main process: progress of the training, sent after every iteration."""
 
     policy_id: int
     version: int  # number of SGD steps
@@ -260,7 +260,8 @@ class TrainReport(NamedTuple):
 
 
 class MilestoneSaved(NamedTuple):
-    """Learner -> main process: a checkpoint was saved that is kept, so policies can play against it."""
+    """Learner -> main process: a milestone was saved, a checkpoint that is kept, so that policies can play
+    against it."""
 
     milestone: Milestone
 

@@ -60,7 +60,8 @@ class PolicyWeights:
         return Stamp(int(self._header[3 + slot]), int(self._header[5 + slot]))
 
     def wait_published(self, keep_waiting: Callable[[], bool]) -> bool:
-        """Blocks until the first publication. Returns False if `keep_waiting` returns False before."""
+        """Blocks until weights are published for the first time. Returns False if `keep_waiting`, which is
+        called regularly, returns False before."""
         while self.newest.version == NOTHING_PUBLISHED:
             if not keep_waiting():
                 return False

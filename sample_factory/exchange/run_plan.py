@@ -81,10 +81,10 @@ class EnvPlan(NamedTuple):
 
 
 class ActionChoice(NamedTuple):
-    """Says how an action follows from the policy's distribution. In a training, it is drawn.
+    """Says how actions are chosen from the policy's distribution; in a training, all are drawn at random.
 
-    deterministic: whether to take the most likely action. samples_continuous: False takes the mean of
-        continuous actions, while all others are drawn.
+    deterministic: whether to take the most likely action instead. samples_continuous: whether continuous
+        actions are drawn; otherwise their mean is taken, while discrete actions are still drawn.
     """
 
     deterministic: bool = False
@@ -118,8 +118,8 @@ class SamplingPlan(NamedTuple):
     info: spaces, agents and other properties of an env.
     topology: all counts of processes, envs, agents and buffers.
     state_size: number of floats in the recurrent state of an agent.
-    flags: how the processes are started; the counts that were chosen are in the topology.
-    niceness: niceness of all processes, to which that of their role is added.
+    flags: say how the processes are started; use the topology for counts, which may differ from the flags.
+    niceness: niceness of all processes, to which the niceness of their role is added.
     silent_seconds: value of --heartbeat_reporting_interval.
     """
 

@@ -86,8 +86,8 @@ class Topology:
         return range(sampler_index, self.num_workers, self.num_inline_samplers)
 
     def buffers_of(self, worker_index: int) -> range:
-        """Returns the indices of a worker's buffers; for worker_index == num_workers, of those for other
-        machines."""
+        """Returns the indices of the buffers that a worker fills; for worker_index == num_workers, of the
+        buffers for trajectories from other machines."""
         begin = worker_index * self.buffers_per_worker
         size = self.buffers_for_nodes if worker_index == self.num_workers else self.buffers_per_worker
         return range(begin, begin + size)
@@ -108,8 +108,10 @@ def episode_shares(num_episodes: int, num_agents: int) -> np.ndarray:
 
 
 class Size(NamedTuple):
-    """Size of an evaluation or of a series of matches. num_envs: envs of each worker, a multiple of
-    num_splits."""
+    """Numbers of workers and envs of an evaluation or of a series of matches.
+
+    num_envs: envs of each worker, a multiple of num_splits.
+    """
 
     num_workers: int
     num_envs: int
@@ -121,7 +123,7 @@ def playing_topology(
     info: "EnvInfo", config: Config, num_policies: int, size: Size, num_episodes: int
 ) -> Topology:
     """Returns the topology of an evaluation or of matches: no learner, and full buffers become free at once.
-    num_episodes: number of episodes that each agent plays."""
+    num_episodes: number of episodes that all agents together play."""
     sampling = config.sampling
     envs_per_split = size.num_envs // size.num_splits
     agents_per_split = envs_per_split * info.num_agents
@@ -199,7 +201,7 @@ def _buffers_per_worker(
     A worker waits when a split finds fewer than agents_per_split free buffers. If all workers wait, each of
     them has at least buffers_per_worker - agents_per_worker - agents_per_split + 1 buffers at the learners.
     With P learners and P * (batch - 1) + 1 such buffers in total, at least one learner has a full batch, and
-    releases it. The excess ratio lets sampling continue while a batch is being copied.
+    releases it. --traj_buffers_excess_ratio adds buffers, so that sampling goes on while batches are copied.
     """
     at_learners = config.sampling.num_policies * (trajectories_per_batch - 1) + 1
     needed = math.ceil(at_learners / num_workers) + agents_per_split - 1

@@ -29,8 +29,8 @@ class NotOwned(RuntimeError):
 
 
 class KindLayout(NamedTuple):
-    """Says how agents of one kind use a buffer: their observations, and the columns of a packed row of policy
-    outputs, float32."""
+    """Says how agents of one kind use a buffer: their observation space, and which columns of a packed row of
+    policy outputs, [size] float32, hold actions, log-probability, value and logits."""
 
     observation_space: gym.spaces.Dict  # of Box
     num_action_values: int
@@ -59,7 +59,7 @@ class KindLayout(NamedTuple):
 
 
 def kind_layouts(kinds: AgentKinds) -> list[KindLayout]:
-    """Returns the layout of each kind. Raises UnsupportedSpace for an unsupported action space."""
+    """Returns the layout of each kind of agents. Raises UnsupportedSpace for an unsupported action space."""
     layouts = [(space.observation, action_layout(space.action)) for space in kinds.spaces]
     return [KindLayout(space, own.num_action_values, own.num_logits) for space, own in layouts]
 
@@ -90,7 +90,7 @@ class KindStorage:
 
         buffer_indices, steps: int arrays of shape S, or broadcast to S. into[key]: [*S, *shape].
 
-        Raises IndexError, before anything is copied, if there is no such buffer or step.
+        Raises IndexError, before anything is copied, if an index or a step is out of range.
         """
         num_buffers = len(self.outputs)
         num_steps = self.outputs.shape[1] + 1
@@ -115,8 +115,8 @@ class TrajectoryBuffers:
        pending release it. Each mark has one writer, so no lock is needed.
     3. Ownership is in shared memory. After a worker has died, `reclaim` frees the buffers that it owned, and
        `release_lost` the buffers that it handed over without sending a ticket. A pending buffer is marked
-       with the incarnation of its worker, so the successor may start at once: a learner that looks for lost
-       buffers later can tell them from the successor's.
+       with the incarnation of its worker, so the worker may be restarted at once: learners can still tell
+       which pending buffers are from the dead worker.
 
     Arrays (N buffers, T steps, H floats of recurrent state, K floats of outputs of the widest kind of
     agents):
@@ -185,7 +185,7 @@ class TrajectoryBuffers:
         return self.kinds[0].obs
 
     def storage_of_policy(self, policy_id: int) -> KindStorage:
-        """Returns the buffers as agents of this policy use them."""
+        """Returns the views of all buffers for the kind of agents that this policy plays."""
         return self.kinds[self.topology.kind_of_policy(policy_id)]
 
     @property
@@ -194,7 +194,7 @@ class TrajectoryBuffers:
         return self._memory.nbytes
 
     def acquire(self, worker_index: int, agent_ids: np.ndarray) -> np.ndarray | None:
-        """In the rollout worker: acquires a free buffer for each agent, [n] int64.
+        """In the rollout worker: acquires a free buffer for each agent, and returns their indices, [n] int64.
 
         Returns None, and acquires nothing, if there are too few free buffers.
         """
@@ -214,8 +214,8 @@ class TrajectoryBuffers:
         """In the rollout worker: hands buffers over to learners.
 
         buffer_indices, agent_ids: [n] int, the buffers and their agents.
-        acted: [n, num_policies] bool, the policies at which each buffer becomes pending; if there are none,
-            it becomes free.
+        acted: [n, num_policies] bool, the policies at whose learners each buffer becomes pending. A buffer
+            without any becomes free.
 
         Raises NotOwned, and changes nothing, unless these agents own the buffers.
         """
@@ -231,9 +231,9 @@ class TrajectoryBuffers:
         self._pending[buffer_indices] = np.where(acted, self.incarnations[worker_index], NOT_PENDING)
 
     def release(self, buffer_indices: np.ndarray, policy_id: int) -> None:
-        """In a learner: frees buffers, [n] int, that it has copied.
+        """In a learner: releases buffers, [n] int, after copying them.
 
-        Raises NotOwned, and changes nothing, unless they are pending at this policy.
+        Raises NotOwned, and changes nothing, unless they are pending at the learner of this policy.
         """
         is_pending = self._pending[buffer_indices, policy_id] != NOT_PENDING
         if not is_pending.all():
@@ -244,7 +244,7 @@ class TrajectoryBuffers:
     def reclaim(self, worker_index: int) -> int:
         """In the main process: frees the buffers that a dead worker's agents owned, and returns their number.
 
-        Call it before the successor starts: it begins the next incarnation.
+        Must be called before the worker is restarted, since this call begins the worker's next incarnation.
         """
         own = self.topology.buffers_of(worker_index)
         owner = self._owner[own.start : own.stop]
@@ -257,8 +257,8 @@ class TrajectoryBuffers:
         """In a learner: frees the buffers that dead workers handed over without sending a ticket, and returns
         their indices, [n] int64.
 
-        incarnations: a copy, made before the learner last emptied its inbox. Earlier incarnations had ended
-            by then, so all tickets that they sent have been received.
+        incarnations: copy of `self.incarnations`, made before the learner last emptied its inbox. Workers of
+            earlier incarnations were dead by then, so all tickets that they sent have been received.
         tickets: the buffers of all tickets that the learner holds.
         """
         if (incarnations == FIRST_INCARNATION).all():  # nearly always
@@ -303,9 +303,10 @@ def _specs(topology: Topology, layouts: Sequence[KindLayout], rnn_state_size: in
 def zero_non_finite(obs: Mapping[str, np.ndarray], num_axes: int) -> np.ndarray:
     """Sets NaN and inf in observations to 0, in place.
 
-    Policy workers and learners both call it: otherwise their recurrent states would differ.
+    Both policy workers and learners call this function, so that their recurrent states agree.
 
-    Returns bool over the first `num_axes` axes: True where all numbers were finite.
+    obs: arrays by key, equal in their first `num_axes` axes. Returns a bool array over these axes: True where
+    all numbers were finite.
     """
     shape = next(iter(obs.values())).shape[:num_axes]
     finite = np.ones(shape, bool)

@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 
 class AlgorithmError(Explained):
-    """A fault of a user's algorithm, found before training starts."""
+    """Raised before training starts if a user's algorithm raises or breaks the contract of `Algorithm`."""
 
 
 def probe_algorithm(
@@ -36,11 +36,11 @@ def probe_algorithm(
     flags: LearningFlags,
     needs_costs: bool = False,
 ) -> None:
-    """In a child, because it loads torch: makes the algorithm, and calls its methods with a made-up batch.
+    """In a child, because it loads torch: checks an algorithm by calling its methods with a made-up batch.
 
-    name: --algo. needs_costs: see AlgorithmInfo. Raises ConfigError if there is no such factory. Raises
-    AlgorithmError, whose message says what would be right, if the algorithm raises, lacks a method, or breaks
-    the contract of `Algorithm`.
+    name: value of --algo. factory, needs_costs: see AlgorithmInfo. spec: network to check it with. Raises
+    ConfigError if there is no such factory. Raises AlgorithmError, with advice, if the algorithm raises,
+    lacks a method, or breaks the contract of `Algorithm`.
     """
     try:
         resolved = resolve(factory)
@@ -110,7 +110,8 @@ def _expect(name: str, method: str, is_right: bool, result: Any, wanted: str) ->
 
 
 def _made_up_batch(policy: BuiltPolicy, spec: PolicySpec, num_steps: int) -> Batch:
-    """Returns trajectories of the policy with made-up observations and rewards."""
+    """Returns a batch [num_steps, COLUMNS] with random observations and rewards, and the actions that the
+    policy draws for them."""
     model = policy.model
     obs = made_up_observations(spec.observation_space, num_steps + 1, COLUMNS, policy.device)
     first = torch.zeros(COLUMNS, model.state_size)

@@ -21,7 +21,8 @@ from sample_factory.runtime.child_side import ChildContext
 
 
 class LearnerWorker:
-    """In the child: the main thread makes batches (Receiver), another thread trains on them (Trainer, Saver).
+    """In the child: the process of a policy's first learner. The main thread makes batches (Receiver), and
+    the trainer thread trains on them (Trainer, Saver).
 
     `_is_ending` is written by the main thread and read by the trainer thread. No other field changes after
     the construction.
@@ -68,7 +69,8 @@ class LearnerWorker:
         self._channels.reports.put(report, self._context.keep_going)
 
     def run(self) -> None:
-        """Makes batches here and trains in another thread until asked to stop. Saves if it has trained."""
+        """Makes batches in this thread and trains in another until the process is asked to stop; then saves a
+        checkpoint if an SGD step was made. Raises CheckpointError if it cannot be written."""
         training = self._executor.submit(self._train_until_stopped)
         try:
             while not self._context.stopping.is_set() and not training.done():
@@ -84,17 +86,17 @@ class LearnerWorker:
             )
 
     def _train_until_stopped(self) -> None:
-        """In the trainer thread: trains until asked to stop."""
+        """In the trainer thread: trains until the process is asked to stop."""
         while not self._context.stopping.is_set() and not self._is_ending:
             self._context.beat()
             self._trainer.train_once(timeout=0.1)
         self._trainer.end()
 
     def step(self, timeout: float) -> bool:
-        """In the batching thread: receives messages and makes a batch as `Receiver.step`; with
-        --sampler_only, discards what is received.
+        """In the batching thread: receives messages and makes a batch, as `Receiver.step` does; with
+        --sampler_only, discards all trajectories. Returns whether anything was done within `timeout` seconds.
 
-        Also reports, when that is due, what the trainer thread spends its time on.
+        Also reports regularly what the trainer thread spends its time on.
         """
         self._trainer.report_time()
         if self._learns:
@@ -107,11 +109,12 @@ class LearnerWorker:
         return True
 
     def train_once(self, timeout: float) -> bool:
-        """In serial mode: trains on a batch if one is ready, as `Trainer.train_once`."""
+        """In serial mode: trains on a batch if one is ready within `timeout` seconds; returns whether it
+        has trained."""
         return self._trainer.train_once(timeout)
 
     def save(self) -> bool:
-        """After the last step: saves a checkpoint, and the snapshots that the main process has asked for.
+        """After the last step: writes a checkpoint, and the snapshots that the main process has requested.
 
         Returns False if the checkpoint could not be written.
         """
@@ -122,8 +125,8 @@ class LearnerWorker:
 
 
 def _trainer_thread(num_threads: int) -> ThreadPoolExecutor:
-    """Makes an executor with a single thread, the trainer thread. There, torch computes with `num_threads`
-    threads; in the calling thread, with one.
+    """Makes an executor with a single thread, the trainer thread, in which torch uses `num_threads` threads.
+    In the calling thread, torch then uses only one thread.
 
     OpenMP has a pool of threads for each thread that computes with several. If all pools together have more
     threads than there are cores, the threads sleep at every barrier. Measured with doom_battle on two cores:
@@ -134,7 +137,8 @@ def _trainer_thread(num_threads: int) -> ThreadPoolExecutor:
 
 
 def _announce(group: LearnerGroup, channels: Channels, policy_id: int) -> JoinGroup | None:
-    """Sends the policy's other learners the address of this one, and returns it; None if there are none."""
+    """Sends the address of this learner to the policy's other learners, and returns it; does nothing and
+    returns None if the group has no other learner."""
     if group.size == 1:
         return None
     place = group.listen()
@@ -144,17 +148,19 @@ def _announce(group: LearnerGroup, channels: Channels, policy_id: int) -> JoinGr
 
 
 class OtherLearner:
-    """In the child, with --learners_per_policy: trains on a share of every batch, whenever the first learner
-    of the policy does.
+    """In the child, with --learners_per_policy: the process of any learner of a policy but the first. It
+    trains on its share of every batch whenever the first learner orders it.
 
-    The main thread copies shares out of the trajectory buffers, another thread trains. Nothing is saved,
-    published or reported: the first learner has the same weights. No field changes after the construction.
+    The main thread copies shares out of the trajectory buffers; another thread trains. Nothing is saved,
+    published or reported, since the first learner has the same weights. No field changes after the
+    construction.
     """
 
     def __init__(
         self, args: LearnerArgs, buffers: TrajectoryBuffers, channels: Channels, context: ChildContext
     ):
-        """Connects to all other learners of the policy, and waits for them. Raises LearnerLost."""
+        """Connects to all other learners of the policy, and waits until they are connected too. Raises
+        LearnerLost if one of them cannot be reached."""
         cpu.keep_freed_memory()
         self._executor = _trainer_thread(args.num_threads)
         self._context = context
@@ -176,7 +182,8 @@ class OtherLearner:
                 return message
 
     def run(self) -> None:
-        """Trains until the first learner orders the end. Raises LearnerLost and as `Learner.train`."""
+        """Trains until the first learner sends the order to end. Raises LearnerLost if another learner is
+        lost, and any exception of the training."""
         training = self._executor.submit(self._train_until_ended)
         while not training.done():
             self._receive(timeout=0.05)

@@ -15,7 +15,7 @@ LR_FACTOR = 1.5
 
 
 def make_optimizer(flags: LearningFlags, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """Returns the optimizer that --optimizer names."""
+    """Makes the optimizer that --optimizer names, with its settings from the flags."""
     betas = (flags.adam_beta1, flags.adam_beta2)
     if flags.optimizer == "lamb":
         return Lamb(parameters, flags.learning_rate, betas, flags.adam_eps)
@@ -25,8 +25,8 @@ def make_optimizer(flags: LearningFlags, parameters: Iterable[torch.nn.Parameter
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Loads the moments of a saved state, which `check_optimizer` accepts; betas, epsilon and the like keep
-    the values of the current flags."""
+    """Loads moments from a saved state that `check_optimizer` has accepted. Betas, epsilon and other settings
+    keep the values of the current flags."""
     flags = [{key: group[key] for key in group if key != "params"} for group in optimizer.param_groups]
     optimizer.load_state_dict(dict(state))
     for group, own in zip(optimizer.param_groups, flags):
@@ -34,10 +34,10 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
-    """Raises ValueError unless a saved state has moments of the optimizer's parameters, in their shapes, all
-    of them finite, and none below 0 but the mean of gradients.
+    """Checks that a saved state fits an optimizer, before it is loaded. Raises ValueError if moments have the
+    wrong shape, are not finite, or are negative (except for the mean of gradients, which may be).
 
-    Fused kernels do not check the shapes, and would read other memory.
+    Fused kernels do not check shapes: with wrong ones they would read memory beyond the arrays.
     """
     try:
         fits = _moments_fit(optimizer, state)
@@ -66,8 +66,8 @@ def _moments_fit(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> 
 class Adam(torch.optim.Adam):
     """PyTorch's Adam with the fused kernel, without the overhead of torch's methods.
 
-    Their decorators, which only compiled functions need, load torch._dynamo: over a second. torch's `step`
-    takes 0.2 ms besides the kernel, as long as the forward pass of a small network.
+    The decorators of torch's methods, which only compiled functions need, load torch._dynamo, which takes
+    over a second. torch's `step` takes 0.2 ms besides the kernel, as long as a small network's forward pass.
     """
 
     add_param_group = inspect.unwrap(torch.optim.Adam.add_param_group)
@@ -115,8 +115,8 @@ class Adam(torch.optim.Adam):
 class Lamb(torch.optim.Optimizer):
     """LAMB without weight decay (You et al. 2020, https://arxiv.org/abs/1904.00962, algorithm 2).
 
-    Adam, with the step of each matrix scaled to the norm of its weights. Steps of biases and other vectors
-    are not scaled: biases start at 0, and a step scaled to that norm would keep them there.
+    It is Adam, but the step of each matrix is scaled to the norm of the matrix. Steps of biases and other
+    vectors are not scaled: biases start at 0, and steps scaled to a norm of 0 would keep them there.
     """
 
     def __init__(
@@ -154,9 +154,9 @@ class Lamb(torch.optim.Optimizer):
 
 
 class RMSprop(torch.optim.Optimizer):
-    """RMSprop without momentum (Tieleman and Hinton 2012), as in torch: p -= lr g / (sqrt(v) + eps).
+    """RMSprop without momentum (Tieleman and Hinton 2012): p -= lr g / (sqrt(v) + eps), as in torch.optim.
 
-    v is the running mean of g^2. Like `Adam`, this class does not load torch's compiler.
+    v is the running mean of the squared gradient g^2. Like `Adam`, this class does not load torch._dynamo.
     """
 
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
@@ -202,17 +202,20 @@ class LearningRate:
         self._end = train_for_env_frames
 
     def after_minibatch(self, kl: float) -> None:
-        """Adapts the rate of kl_adaptive_minibatch. kl: the minibatch's mean KL(behaviour || new), nats."""
+        """Adapts the rate if the schedule is kl_adaptive_minibatch. kl: mean KL(behaviour || new) of the
+        minibatch, in nats."""
         if self._flags.lr_schedule == "kl_adaptive_minibatch":
             self._adapt(kl)
 
     def after_epoch(self, mean_kl: float) -> None:
-        """Adapts the rate of kl_adaptive_epoch. mean_kl: mean over the epoch's minibatches, in nats."""
+        """Adapts the rate if the schedule is kl_adaptive_epoch. mean_kl: mean over the epoch's minibatches,
+        in nats."""
         if self._flags.lr_schedule == "kl_adaptive_epoch":
             self._adapt(mean_kl)
 
     def at_frame(self, env_frames: int) -> None:
-        """Sets the rate of linear_decay, which depends on env frames alone, so that a run can resume."""
+        """Sets the rate if the schedule is linear_decay. The rate is a function of env frames alone, so that
+        a resumed run continues with the same rate."""
         if self._flags.lr_schedule == "linear_decay":
             self.value = self._flags.learning_rate * max(0.0, 1.0 - env_frames / self._end)
 

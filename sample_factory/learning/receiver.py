@@ -54,7 +54,7 @@ class Handover:
         self._batches.put(batch)
 
     def put_request(self, request: Request) -> None:
-        """Adds a request of the main process."""
+        """Adds a request from the main process."""
         self._requests.put(request)
 
     # Called by the trainer thread
@@ -74,7 +74,7 @@ class Handover:
 
 
 class Receiver:
-    """Receives the messages of one learner and makes batches.
+    """Receives the messages that are sent to one learner, and makes batches for its trainer thread.
 
     All fields belong to the batching thread; `handover` is shared with the trainer thread.
     """
@@ -88,7 +88,7 @@ class Receiver:
         handover: Handover,
         announce: Callable[[ComponentReady], None],
     ):
-        """announce: called once, when the first batch is ready."""
+        """announce: called once with a message for the log, when the first batch is ready."""
         self._policy_id = policy_id
         self._buffers = buffers
         self._batcher = batcher
@@ -126,7 +126,8 @@ class Receiver:
         return True
 
     def _share(self, tickets: list[int]) -> list[int]:
-        """Sends the policy's other learners their shares of a batch's tickets, and returns this one's."""
+        """Splits the tickets of a batch among all learners of the policy: sends the shares of the other
+        learners, and returns this learner's share."""
         if not self._other_inboxes:
             return tickets
         num_learners = 1 + len(self._other_inboxes)
@@ -138,7 +139,7 @@ class Receiver:
         return own
 
     def _forget_copied(self) -> None:
-        """Forgets the batches that all other learners have copied."""
+        """Removes from `_shared` the batches that all other learners have copied."""
         while self._shared and self._num_forgotten < self._num_copied.min():
             self._shared.popleft()
             self._num_forgotten += 1
@@ -159,15 +160,15 @@ class Receiver:
         return bool(messages)
 
     def _release_lost(self, incarnations: np.ndarray) -> None:
-        """Frees the buffers of dead workers whose tickets were never sent. incarnations: of each rollout
-        worker, how often it has been started."""
+        """Frees the buffers that dead workers handed over without sending a ticket. incarnations: see
+        `TrajectoryBuffers.release_lost`."""
         held = itertools.chain(self._tickets, *self._shared)
         self._buffers.release_lost(self._policy_id, incarnations, held)
 
     def discard(self) -> int | None:
-        """Releases all buffers received, for --sampler_only.
+        """With --sampler_only: releases all received buffers without training on them.
 
-        Returns the env frames of this policy in them, or None if there were no buffers.
+        Returns how many env frames of this policy they had, or None if there were no buffers.
         """
         tickets = np.array(self._tickets, np.int64)
         self._tickets = []

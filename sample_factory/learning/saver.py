@@ -24,15 +24,15 @@ from sample_factory.runtime.log import log
 
 
 class Saver:
-    """Saves the checkpoints of a learner, regular ones and milestones, resumes from them, and writes
+    """Saves a learner's regular checkpoints and milestones, resumes the learner from them, and writes
     snapshots for other policies.
 
-    With population-based training, it also takes over the weights of another policy; between two batches, so
-    that neither weights nor flags change within a batch.
+    With population-based training, also loads the weights of another policy into the learner, between two
+    batches, so that neither weights nor flags change within a batch.
 
     Nothing is written while the newest SGD step was not finite, or after a NumericalError: the cause may be
-    in the state, such as a buffer of a user's network that no check knows. Then the last good checkpoint
-    stays the newest.
+    in the learner's state, for example in a buffer of a user's network that no check covers. The last good
+    checkpoint then stays the newest.
 
     All fields belong to the trainer thread (to the main thread before it starts and after it ends).
     """
@@ -82,13 +82,13 @@ class Saver:
         return self._learner.policy_id, self._learner.version, self._learner.env_frames
 
     def _state(self) -> tuple[dict[str, Any], int, int]:
-        """Returns the first arguments of `Checkpoints.save`, `save_milestone` and `save_snapshot`: state,
-        version, env frames."""
+        """Returns (state, version, env frames) of the learner, the arguments of `Checkpoints.save` and
+        `save_milestone`."""
         return self._learner.state_dict(), self._learner.version, self._learner.env_frames
 
     def save(self) -> bool:
-        """Saves a checkpoint, unless nothing is learned (--sampler_only) or the newest step was not finite.
-        Returns False if the file could not be written."""
+        """Saves a checkpoint, unless nothing is learned (--sampler_only) or the newest SGD step was not
+        finite. Returns False only if the file could not be written."""
         if not self._is_enabled or self._is_broken("a checkpoint"):
             return True
         deletes_old = bool(self._learner.descent.newest_is_finite)
@@ -102,8 +102,8 @@ class Saver:
         return is_broken
 
     def save_when_due(self, send: Callable[[Report], None]) -> None:
-        """Saves a regular checkpoint and a milestone, each if it is due and the newest step was finite. send:
-        sends a report to the main process."""
+        """Saves a regular checkpoint if it is due, and likewise a milestone; neither unless the newest SGD
+        step was finite. send: sends the report about the milestone to the main process."""
         if not self._learner.descent.newest_is_finite:
             return
         if self._time_to_save():
@@ -116,8 +116,11 @@ class Saver:
             send(MilestoneSaved(Milestone(*self._counts())))
 
     def answer(self, request: Request) -> Snapshot | SettingsTaken | None:
-        """Carries out a request, and returns the answer; None if `save_when_due` will send it later. A
-        failure is described in the answer; the learner then stays unchanged."""
+        """Carries out a request of the main process and returns the answer. Returns None for a
+        MilestoneRequest, which `save_when_due` answers later.
+
+        The answer describes a failure, if any; the learner then stays unchanged.
+        """
         match request:
             case MilestoneRequest():
                 self._milestones.request()

@@ -23,12 +23,12 @@ SUMMARY_SECONDS = (2.0, 60.0, 120.0)
 
 
 class Trainer:
-    """Trains a learner, publishes its weights, reports, and saves.
+    """Trains a learner, publishes its weights, reports its progress, and saves checkpoints.
 
-    All fields belong to the trainer thread (to the main thread before it starts and after it ends), except
-    for `handover`, which both threads use, and for what `report_time` uses: the batching thread calls it, so
-    that an SGD step that takes minutes is reported while it goes on. With --sampler_only nothing is trained:
-    only the batching thread calls methods, `count_frames` and `report_time`.
+    All fields belong to the trainer thread (to the main thread before it starts and after it ends), with two
+    exceptions: both threads use `handover`, and the batching thread calls `report_time`, so that time spent
+    is reported even during an SGD step that takes minutes. With --sampler_only nothing is trained: the
+    batching thread calls `count_frames` and `report_time`, and no other method is called.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class Trainer:
         self._weights.publish(*self._late_weights.newest_to_act(self._learner.weights()))
 
     def train_once(self, timeout: float) -> bool:
-        """Trains on a batch if one arrives within `timeout` seconds; then publishes, reports and saves.
-        Returns whether it has trained."""
+        """Trains on a batch if one arrives within `timeout` seconds; then publishes weights, reports, and
+        saves a checkpoint if it is due. Returns whether it has trained."""
         self._answer_requests()
         self._begin("wait")
         batch = self._handover.take_batch(timeout)
@@ -87,8 +87,8 @@ class Trainer:
             self._activity = activity
 
     def _give_order(self, trains: bool) -> None:
-        """Orders the other learners of the policy to train (or only to stay in step), and sends them this
-        learner's state if they need it."""
+        """Orders the other learners of the policy to train, or (trains=False) to wait for the next order.
+        Sends this learner's state along if the others need it."""
         group = self._learner.group
         if group.size == 1:
             return
@@ -101,7 +101,7 @@ class Trainer:
         self._learner.group.give_order(Order(trains=False, ends=True))
 
     def _answer_requests(self) -> None:
-        """Carries out the requests of the main process that have arrived since the last iteration."""
+        """Carries out and answers the requests of the main process that have arrived since the last call."""
         while (request := self._handover.take_request()) is not None:
             answer = self._saver.answer(request)
             if isinstance(answer, SettingsTaken):
@@ -111,7 +111,7 @@ class Trainer:
                 self._send(answer)
 
     def write_last_snapshots(self) -> None:
-        """After the last iteration: writes the snapshots that the main process has asked for, and drops all
+        """After the last iteration: writes the snapshots that the main process has requested, and drops all
         other requests, for which it is too late."""
         while (request := self._handover.take_request()) is not None:
             if isinstance(request, SnapshotRequest) and request.name != DONATION:
@@ -120,7 +120,7 @@ class Trainer:
                 self._send(answer)
 
     def count_frames(self, env_frames: int) -> None:
-        """Counts and reports frames as if they had been trained on, for --sampler_only."""
+        """With --sampler_only: counts and reports env frames as if they had been trained on."""
         self._learner.env_frames += env_frames
         self.report({})
 
@@ -140,7 +140,8 @@ class Trainer:
             self._time_to_summarise = Every(float(seconds))
 
     def report_time(self) -> None:
-        """In the batching thread: reports every REPORT_SECONDS what the trainer thread spends time on."""
+        """In the batching thread: reports the shares of time that the trainer thread spends on each activity,
+        every REPORT_SECONDS; call it often."""
         if not self._time_to_report():
             return
         with self._clock_lock:
@@ -151,15 +152,15 @@ class Trainer:
 
 
 class LateWeights:
-    """Holds weights back until they are `lag` SGD steps old, for --forced_policy_lag; 0 holds nothing."""
+    """Delays the publication of weights by `lag` SGD steps, for --forced_policy_lag; 0 for no delay."""
 
     def __init__(self, lag: int):
         self._lag = lag
         self._held: deque[Weights] = deque()  # the oldest, which act now, first
 
     def newest_to_act(self, learned: Weights) -> Weights:
-        """Holds weights back; returns the newest that are at least `lag` SGD steps old, or the oldest until
-        there are any.
+        """Stores the learner's present weights, and returns the weights to act with: the newest that are at
+        least `lag` SGD steps old, or the oldest if all are newer.
 
         learned: the learner's present weights. Must be called after each iteration of training.
         """

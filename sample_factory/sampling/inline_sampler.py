@@ -17,10 +17,11 @@ IDLE_SECONDS = 0.001  # pause while all splits wait for free buffers
 
 
 class InlineSampler:
-    """In the child: each turn steps all envs that have their actions, then answers all requests.
+    """In the child: runs rollout workers and policy workers in one process. Each turn steps all envs that
+    have their actions, then answers all requests.
 
     Sampler `index` of n holds the rollout workers index, index + n, ..., and one policy worker per policy.
-    Faster than separate processes if the step of an env takes less time than a message between processes.
+    This is faster than separate processes if an env step takes less time than a message between processes.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class InlineSampler:
         ]
 
     def run(self) -> None:
-        """Takes turns until asked to stop, then closes the envs."""
+        """Takes turns until the process is asked to stop, then closes the envs."""
         for worker in self._rollout_workers:
             worker.watch_process()
         try:
@@ -86,7 +87,7 @@ class InlineSampler:
         return any(has_sampled) or any(has_answered)
 
     def _pause(self) -> None:
-        """Waits for a moment, which counts as waiting for all workers of this process."""
+        """Sleeps for IDLE_SECONDS, which the clocks of all workers in this process count as waiting."""
         clocks = [worker.clock for worker in self._rollout_workers]
         clocks += [worker.clock for worker in self._policy_workers]
         for clock in clocks:

@@ -51,10 +51,11 @@ def evaluate(policy: BuiltPolicy, batch: Batch) -> Evaluation:
 
 
 def recorded(policy: BuiltPolicy, batch: Batch) -> Evaluation:
-    """Returns the evaluation, without a gradient, of a batch in which only the current weights acted.
+    """Returns the evaluation of a batch in which only the current weights acted, without a gradient.
 
-    Takes values and logits from the batch instead of computing them. Only V(x_T) is computed, from the last
-    observation alone, so the network must have no recurrent state. Encodings and beliefs are of x_T only.
+    Takes values and logits from the batch, where they were recorded, instead of computing them. Only V(x_T)
+    is computed, from the last observation alone, so the network must have no recurrent state. Encodings and
+    beliefs in the output are those of x_T only.
     """
     last = {key: tensor[-1:] for key, tensor in batch.obs.items()}
     with torch.no_grad(), torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.autocast):
@@ -86,7 +87,7 @@ class Losses(NamedTuple):
 
 
 class SGDStep(NamedTuple):
-    """One step of gradient descent, with the data for its summaries."""
+    """A step of gradient descent that was made, with the data for its summaries."""
 
     minibatch: Batch
     evaluation: Evaluation
@@ -185,8 +186,8 @@ class Algorithm(Protocol):
 def evaluation_summaries(
     minibatch: Batch, evaluation: Evaluation, numbers: Mapping[str, Tensor] | None = None
 ) -> dict[str, float]:
-    """Returns summaries of policy and critic that suit any algorithm, with the tags of v1. numbers: further
-    summaries to add, tag -> scalar."""
+    """Returns summaries of policy and critic over the valid steps of a minibatch, by tag under train/: those
+    of any algorithm, with the tags of version 1. numbers: summaries to add, tag -> scalar tensor."""
     valid = minibatch.own
     values = evaluation.unrolled.values[:-1]
     ratio = evaluation.log_ratios.exp()[valid]

@@ -27,7 +27,8 @@ CPC_COEFF = 0.1
 
 
 class ActionEmbedding(nn.Module):
-    """Embeds actions: concatenates a table lookup per discrete component and a linear layer of all boxes."""
+    """Embeds actions: concatenates an embedding table's row for each discrete component and a linear layer
+    over all continuous components."""
 
     def __init__(self, layout: ActionLayout):
         super().__init__()
@@ -48,7 +49,8 @@ class ActionEmbedding(nn.Module):
 
 
 class ActionConditionalCPC(nn.Module):
-    """Predicts from a belief and the actions after it, and scores how well observations match predictions.
+    """Networks of CPC|A: predict future observations from a belief and the actions that follow, and score how
+    well an observation matches a prediction.
 
     belief_size, encoding_size: sizes of the outputs of the core and of the encoder. All tensors are float32.
     """
@@ -66,7 +68,7 @@ class ActionConditionalCPC(nn.Module):
         )
 
     def predict(self, beliefs: Tensor, actions: Tensor) -> Tensor:
-        """Returns a prediction after each of k actions, [k, ..., belief_size].
+        """Returns predictions of the observations after each of k successive actions, [k, ..., belief_size].
 
         beliefs: [..., belief_size], before the first action. actions: [k, ..., K].
         """
@@ -97,10 +99,11 @@ def make_cpc(model: ActorCritic) -> ActionConditionalCPC:
 
 
 class Comparisons(NamedTuple):
-    """Steps of a minibatch [T, B] to compare: S start steps, K horizons for each, N wrong observations.
+    """Drawn indices, int64, of what the classifier compares in a minibatch [T, B]: S start steps, K horizons
+    for each start, and N wrong observations for each horizon.
 
-    In every column, the observation at end[s, k] is to be recognised from the belief at start[s]. `wrong` are
-    observations to reject, as indices into the flattened observations [T+1, B]. All int64.
+    In every column, the classifier has to recognise the observation at step end[s, k] from the belief at step
+    start[s], and to reject the observations `wrong`, which index the flattened observations [(T+1) * B].
     """
 
     start: Tensor  # [S, 1]
@@ -113,8 +116,8 @@ def draw_comparisons(
 ) -> Comparisons:
     """Draws start steps, horizons and wrong observations at random.
 
-    shape: T, B. Horizons are 1 to --cpc_forward_steps, which is at most T; start steps leave room for the
-    longest. Fewer start steps or horizons are drawn if there are fewer than the flags ask for.
+    shape: (T, B). Horizons are 1 to --cpc_forward_steps, which is at most T; start steps leave room for the
+    longest horizon. If T allows fewer start steps or horizons than the flags ask for, draws all of them.
     """
     num_steps, num_columns = shape
     longest = flags.cpc_forward_steps
@@ -126,12 +129,14 @@ def draw_comparisons(
 
 
 def usable_comparisons(comparisons: Comparisons, valid: Tensor, ended: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns which comparisons count, bool: with right observations [S, K, B], with wrong ones [S, K, B, N].
+    """Returns masks, bool, of the comparisons that count: [S, K, B] for the observations to recognise, and
+    [S, K, B, N] for the wrong observations.
 
-    All steps from the start to the right observation have to be valid and of one episode. Wrong observations
-    have to be of valid steps other than the right one.
-    valid, ended: bool [T, B]; ended: the episode ends with this step. The last observation, at T, counts as
-        valid: no agent has acted on it yet.
+    All steps from the start to the observation to recognise must be valid and in one episode. Wrong
+    observations must belong to valid steps, and must not be the observation to recognise.
+
+    valid: [T, B] bool; the last observation, at step T, counts as valid, since no agent has acted on it yet.
+    ended: [T, B] bool, whether the episode ends with this step.
     """
     num_columns = valid.shape[1]
     valid_observation = torch.cat([valid, torch.ones_like(valid[:1])])
@@ -144,10 +149,11 @@ def usable_comparisons(comparisons: Comparisons, valid: Tensor, ended: Tensor) -
 
 
 def contrastive_loss(right_logits: Tensor, wrong_logits: Tensor, usable: tuple[Tensor, Tensor]) -> Tensor:
-    """Returns the binary cross-entropy, averaged over right observations plus averaged over wrong ones.
+    """Returns the classifier's binary cross-entropy, a scalar: the mean over observations to recognise plus
+    the mean over wrong observations.
 
-    Guessing gives 2 log 2; the loss is 0 where no comparison is usable.
-    right_logits [S, K, B], wrong_logits [S, K, B, N]: log-odds that the observation is the right one.
+    Guessing gives 2 log 2; the loss is 0 if no comparison is usable.
+    right_logits [S, K, B], wrong_logits [S, K, B, N]: log-odds that the observation is the one to recognise.
     usable: from `usable_comparisons`.
     """
     usable_right, usable_wrong = usable
@@ -183,5 +189,6 @@ def cpc_loss(
 
 
 def _rows(tensor: Tensor, index: Tensor) -> Tensor:
-    """Returns tensor[index], with a gradient that is summed in the same order every time (and faster)."""
+    """Returns tensor[index], [*index.shape, ...]. Unlike indexing, its backward pass is deterministic, and
+    faster."""
     return tensor.index_select(0, index.flatten()).view(*index.shape, *tensor.shape[1:])

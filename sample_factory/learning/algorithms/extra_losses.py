@@ -20,9 +20,11 @@ MAX_SYMMETRIC_KL = 30.0
 def exploration_loss(name: str, distribution: ActionDistribution, valid: Tensor) -> Tensor:
     """Returns the --exploration_loss `name`, which keeps a policy from becoming deterministic too early.
 
-    "entropy" is minus the mean entropy over the valid rows (bool, of the batch shape). "symmetric_kl" is the
-    mean of (KL(pi || u) + KL(u || pi)) / 2 with the uniform distribution u, for discrete actions; it is at
-    most MAX_SYMMETRIC_KL, since it is unbounded as the probability of any action goes to 0.
+    "entropy" is minus the mean entropy. "symmetric_kl" is the mean of (KL(pi || u) + KL(u || pi)) / 2 with
+    the uniform distribution u, for discrete actions; it is limited to MAX_SYMMETRIC_KL, since it grows
+    without bound as the probability of any action goes to 0.
+
+    distribution: pi, with a batch shape such as [T, B]. valid: bool of that shape, the rows in the mean.
     """
     if name == "entropy":
         return -masked_mean(distribution.entropy(), valid)
@@ -30,8 +32,8 @@ def exploration_loss(name: str, distribution: ActionDistribution, valid: Tensor)
 
 
 class BuiltInAlgorithm:
-    """Base of the built-in algorithms: adds the losses of --exploration_loss_coeff, --kl_loss_coeff and
-    --use_cpc, and uses each batch once by default."""
+    """Base class of the built-in algorithms: computes the losses of --exploration_loss_coeff, --kl_loss_coeff
+    and --use_cpc, and trains on each batch only when it arrives (`earlier_batches` is empty)."""
 
     def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
         self._flags = flags
@@ -51,7 +53,8 @@ class BuiltInAlgorithm:
         return ()
 
     def extra_losses(self, minibatch: Batch, evaluation: Evaluation) -> dict[str, Tensor]:
-        """Returns the weighted losses that all algorithms have, by name; a loss that is turned off is 0."""
+        """Returns the weighted losses that every algorithm adds to its loss, by name: scalars; 0 for a loss
+        that is turned off."""
         flags, valid = self._flags, minibatch.own
         zero = torch.zeros((), device=self._model.device)
         terms = {"exploration": zero, "kl": zero, "auxiliary": zero}
@@ -66,7 +69,7 @@ class BuiltInAlgorithm:
         return terms
 
     def after_step(self, version: int) -> None:
-        """Does nothing; for subclasses."""
+        """Does nothing; subclasses may override it."""
 
     @torch.no_grad()
     def summaries(self, step: SGDStep) -> dict[str, float]:
@@ -80,5 +83,5 @@ class BuiltInAlgorithm:
         return evaluation_summaries(step.minibatch, step.evaluation, numbers)
 
     def own_summaries(self, step: SGDStep) -> dict[str, Tensor]:
-        """Returns further summaries of a subclass: tag -> scalar, without a gradient."""
+        """To be overridden: returns summaries specific to the algorithm, tag -> scalar without a gradient."""
         raise NotImplementedError

@@ -29,34 +29,36 @@ TARGET_LOG_PROBS = "target_log_probs"
 
 
 class CircularBuffer:
-    """Keeps up to N batches on the device, so that each is used K times (section 3.2).
+    """Keeps up to N batches on the device, so that each is trained on K times (section 3.2).
 
-    A batch is used when it arrives, and K - 1 times more, spread evenly over the next N - 1 batches. In the
-    paper, the learner uses a batch of the buffer whenever there is no new batch; here, each batch is used
-    exactly K times, however fast sampling and learning are. With K = 1, no batch is kept.
+    A batch is trained on when it arrives, and K - 1 times more, spread evenly over the arrivals of the next
+    N - 1 batches. In the paper, the learner takes a batch from the buffer whenever there is no new batch;
+    here, each batch is used exactly K times, however fast sampling and learning are. With K = 1, no batch is
+    kept.
     """
 
     def __init__(self, num_batches: int, num_uses: int):
-        """num_batches: N, the batches to keep. num_uses: K, how often each batch is used."""
+        """num_batches: N, maximum number of batches kept. num_uses: K, how often each batch is trained on."""
         later = range(num_uses - 1, 0, -1)
         self._ages = [round(use * (num_batches - 1) / (num_uses - 1)) for use in later]  # in batches
         self._batches: deque[Batch] = deque(maxlen=max(self._ages, default=-1) + 1)  # the newest one first
 
     def add(self, batch: Batch) -> list[Batch]:
-        """Adds a new batch. Returns the batches to train on before it, the oldest one first."""
+        """Adds a new batch. Returns the earlier batches to train on again before it, the oldest one first."""
         self._batches.appendleft(batch)
         return [self._batches[age] for age in self._ages if age < len(self._batches)]
 
 
 class IMPACT(BuiltInAlgorithm):
-    """Trains on each batch several times, corrected towards a slow target network (IMPACT). The buffer of
-    batches is not saved.
+    """IMPACT: trains on each batch several times, with a surrogate clipped against a slow target network.
 
     V-trace corrects from the policy that acted to the target network, with the values of the current network
-    (section 3.1; so does RLlib, rllib/algorithms/appo/torch/appo_torch_learner.py). The surrogate is the
-    surrogate of our PPO, with its symmetric interval and normalised advantages, on the ratio of section 3.1.
-    The value loss is 1/2 (v - V)^2. --vtrace_lambda is 1 by default, as in RLlib. The paper's loss of the KL
-    divergence from the target network, for continuous actions, is missing, as in RLlib's defaults.
+    (section 3.1), as in RLlib (rllib/algorithms/appo/torch/appo_torch_learner.py). The surrogate is that of
+    `PPO`, with its symmetric interval and normalised advantages, but with the ratio of section 3.1. The value
+    loss is 1/2 (v - V)^2. --vtrace_lambda is 1 by default, as in RLlib. The paper's loss on the KL divergence
+    from the target network, for continuous actions, is left out, as in RLlib's defaults.
+
+    The buffer of batches is not saved in checkpoints.
     """
 
     fixes_targets = False  # every SGD step changes the values, and some update the target network
@@ -71,7 +73,8 @@ class IMPACT(BuiltInAlgorithm):
         return {"target": self._target.module, **super().modules}
 
     def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
-        """Returns batches of the circular buffer, so that each is used --impact_uses times."""
+        """Adds the batch to the circular buffer, and returns the batches of the buffer to train on again, so
+        that each batch is used --impact_uses times."""
         return self._buffer.add(batch)
 
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:
@@ -100,7 +103,7 @@ class IMPACT(BuiltInAlgorithm):
         return Losses(terms, {"advantages": advantages, "log_ratios": log_ratios.detach()})
 
     def after_step(self, version: int) -> None:
-        """Updates the target network every `target_period` steps."""
+        """Updates the target network every `target_period(flags)` SGD steps."""
         self._target.after_step(version, target_period(self._flags))
 
     def own_summaries(self, step: SGDStep) -> dict[str, Tensor]:
@@ -116,8 +119,8 @@ class IMPACT(BuiltInAlgorithm):
 def target_period(flags: LearningFlags) -> int:
     """Returns the number of SGD steps between updates of the target network.
 
-    If --impact_target_period is 0, it is the unit of the paper (section 4.1.1): the SGD steps on N * K
-    batches, one pass through the circular buffer. Periods of 1/8 to 4 units gave similar results there.
+    If --impact_target_period is 0, this is the paper's unit (section 4.1.1): the SGD steps on N * K batches,
+    one pass through the circular buffer. In the paper, periods of 1/8 to 4 units gave similar results.
     """
     if flags.impact_target_period:
         return flags.impact_target_period

@@ -17,8 +17,9 @@ from sample_factory.learning.batch import Batch
 class IMPALA(BuiltInAlgorithm):
     """IMPALA, with the gradient of section 4.2: rho_t (r_t + gamma v_{t+1} - V(x_t)) grad log pi(a_t|x_t).
 
-    As in the paper and in TorchBeast, losses are sums over a minibatch. They are computed as --batch_size
-    times the mean, so that masked steps do not change the step size. The value loss is 1/2 (v_t - V(x_t))^2.
+    As in the paper and in TorchBeast, losses are sums over a minibatch, not means. Each is computed as
+    --batch_size times the mean over valid steps, so that masked steps do not make the SGD step smaller. The
+    value loss is 1/2 (v_t - V(x_t))^2.
     """
 
     fixes_targets = False  # V-trace depends on the importance ratios, which every SGD step changes

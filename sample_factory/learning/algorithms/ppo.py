@@ -16,7 +16,7 @@ from sample_factory.learning.batch import Batch
 
 
 class PPO(BuiltInAlgorithm):
-    """PPO with targets by GAE or V-trace, known as --algo=APPO."""
+    """PPO's losses with targets by GAE or V-trace; selected by --algo=APPO."""
 
     @property
     def fixes_targets(self) -> bool:
@@ -29,9 +29,10 @@ class PPO(BuiltInAlgorithm):
         )
 
     def targets_of(self, batch: Batch, values: Tensor, evaluation: Evaluation) -> Targets:
-        """Returns targets by V-trace or GAE, as the flags say.
+        """Computes targets from given values, by V-trace if --with_vtrace is set, otherwise by GAE.
 
-        values: [T+1, B], on the scale of the rewards of `batch`, which need not be those of the env.
+        values: [T+1, B], on the scale of `batch.rewards`. A subclass may pass other rewards and values than
+        those of the env, for example costs.
         """
         if self._flags.with_vtrace:
             return vtrace_targets(self._flags, batch, values, evaluation.log_ratios.detach())

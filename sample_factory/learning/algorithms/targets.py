@@ -43,7 +43,8 @@ class Targets(NamedTuple):
 
 
 def unnormalized_values(model: ActorCritic, values: Tensor) -> Tensor:
-    """Returns predictions of the critic on the scale of rewards, without a gradient."""
+    """Converts predictions of the critic from its normalised scale to the scale of rewards. values: float32,
+    any shape. The result has the same shape and no gradient."""
     values = values.detach()
     return values if model.returns_normalizer is None else model.returns_normalizer.denormalize(values)
 
@@ -55,8 +56,8 @@ def normalized_returns(model: ActorCritic, targets: Targets) -> Tensor:
 
 
 def vtrace_targets(flags: LearningFlags, batch: Batch, values: Tensor, log_ratios: Tensor) -> Targets:
-    """Returns advantages and returns by V-trace. values: [T+1, B], on the scale of rewards; the last one is
-    bootstrapped from. log_ratios: [T, B]."""
+    """Computes advantages and returns by V-trace. values: [T+1, B], on the scale of rewards; the last row is
+    for bootstrapping. log_ratios: [T, B], log pi - log mu of the actions."""
     log_ratios = torch.where(batch.own, log_ratios, 0.0)
     result = vtrace(
         log_ratios,
@@ -69,17 +70,19 @@ def vtrace_targets(flags: LearningFlags, batch: Batch, values: Tensor, log_ratio
 
 
 def gae_targets(flags: LearningFlags, batch: Batch, values: Tensor) -> Targets:
-    """Returns advantages by GAE and TD(lambda) returns. values: [T+1, B], on the scale of rewards."""
+    """Computes advantages by GAE, and TD(lambda) returns. values: [T+1, B], on the scale of rewards; the last
+    row is for bootstrapping."""
     return Targets(*gae(*transitions(flags, batch, values), flags.gae_lambda))
 
 
 def transitions(
     flags: LearningFlags, batch: Batch, values: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Returns values, next_values, rewards, discounts and continues, each [T, B], for the functions of
-    algo/advantages.py.
+    """Returns the arguments of `gae` and `vtrace` in algo/advantages.py, each [T, B]: values, next_values,
+    rewards, discounts, continues.
 
-    Masked steps get finite numbers, and sums end before them. values: [T+1, B], on the scale of rewards.
+    Masked steps get finite numbers, and sums over later steps end before a masked step. values: [T+1, B], on
+    the scale of rewards.
     """
     v_t = values[:-1]
     v_tp1 = values[1:]
@@ -100,7 +103,8 @@ def transitions(
 
 
 class TargetNetwork:
-    """A copy of a policy's network as it was after an earlier SGD step; `module` has to be saved."""
+    """Keeps a copy of a policy's network as it was after an earlier SGD step. module: the copy; an algorithm
+    must list it in its `modules`, so that it is saved."""
 
     def __init__(self, policy: BuiltPolicy):
         self._online = policy.model
@@ -109,10 +113,12 @@ class TargetNetwork:
 
     @torch.no_grad()
     def logits(self, batch: Batch) -> Tensor:
-        """Returns the logits of the distributions over actions, [T, B, L], masked, without a gradient."""
+        """Returns the target network's logits for a batch, [T, B, L], without a gradient; action masks are
+        applied."""
         return unroll(self._policy, batch).logits[:-1]
 
     def after_step(self, version: int, period: int) -> None:
-        """Copies the policy's weights and normalisers every `period` SGD steps. version: SGD steps so far."""
+        """Copies the policy's weights and normalisers if `version` is a multiple of `period`; call it after
+        each SGD step. version: number of SGD steps so far."""
         if version % period == 0:
             self.module.load_state_dict(self._online.state_dict())

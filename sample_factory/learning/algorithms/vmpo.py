@@ -44,8 +44,11 @@ DUAL_SPEED = 10.0
 
 
 class Duals(nn.Module):
-    """The temperature and the multipliers of V-MPO: positive scalars, trained by their own optimizer. A step
-    of Adam moves a parameter by about the learning rate, and a dual by DUAL_SPEED times as much."""
+    """The dual variables of V-MPO: the temperature and the multipliers of the KL limits, positive scalars.
+
+    Each dual is DUAL_SPEED times a parameter. A step of Adam moves a parameter by about the learning rate, so
+    it moves a dual DUAL_SPEED times as far.
+    """
 
     def __init__(self, first: Mapping[str, float]):
         """first: name -> initial value of each dual."""
@@ -60,7 +63,7 @@ class Duals(nn.Module):
 
     @torch.no_grad()
     def project(self) -> None:
-        """Keeps all duals above 0."""
+        """Clamps all duals to at least LEAST, so that they stay above 0; called after each SGD step."""
         for parameter in self.parameters():
             parameter.clamp_(min=LEAST / DUAL_SPEED)
 
@@ -68,11 +71,11 @@ class Duals(nn.Module):
 class VMPO(BuiltInAlgorithm):
     """V-MPO, with the losses of sections 4.1 and 4.2, bootstrapped returns and no importance weights.
 
-    It uses the better half of each minibatch. Limits hold for whole actions: for the sum over all discrete
-    components, and for the sum over all continuous dimensions.
+    The policy is fitted to the half of each minibatch with the larger advantages. KL limits hold for whole
+    actions: for the sum over all discrete components, and for the sum over all continuous dimensions.
 
     Differences from the paper: the newest policy acts, not the target network. Advantages are on the scale of
-    normalised returns, not of rewards, so that temperatures suit any reward (as in rlpyt's V-MPO). Running
+    normalised returns, so that the same temperatures suit any scale of rewards (as in rlpyt's V-MPO). Running
     statistics of returns replace PopArt.
     """
 
@@ -133,7 +136,7 @@ class VMPO(BuiltInAlgorithm):
         return trust_region_loss(kl, self._duals.value(part), limits[part], valid)
 
     def after_step(self, version: int) -> None:
-        """Keeps the duals positive, and updates the target network every --vmpo_target_period steps."""
+        """Keeps the duals positive, and updates the target network every --vmpo_target_period SGD steps."""
         self._duals.project()
         self._target.after_step(version, self._flags.vmpo_target_period)
 
@@ -146,10 +149,11 @@ class VMPO(BuiltInAlgorithm):
 
 
 def kl_parts(old: Any, new: Any) -> dict[str, Tensor]:
-    """Splits KL(old || new) of two distributions over the same actions into its parts, by name, each [...].
+    """Splits KL(old || new) of two action distributions into parts by name, each of the batch shape [...].
 
-    "discrete" is the divergence of the discrete choices. "mean" and "covariance" are for Boxes: KL(old || q),
-    where q is `old` with only the mean, or only the covariance, of `new` (Song et al. 2020, section 4.2.2).
+    "discrete" is the divergence of all discrete actions. "mean" and "covariance" are for continuous actions:
+    KL(old || q), where q is `old` with only the mean, or only the covariance, of `new` (Song et al. 2020,
+    section 4.2.2). old, new: distributions of the same class over the same actions.
     """
     if isinstance(old, MixedActions):
         return {**kl_parts(old.discrete, new.discrete), **kl_parts(old.box, new.box)}

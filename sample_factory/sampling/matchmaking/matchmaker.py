@@ -31,7 +31,8 @@ class Matchmaker:
         self._drawn: list[Player] = []
 
     def next_match(self) -> Sequence[Player]:
-        """Returns the player of each agent; the same object as before if nothing is drawn."""
+        """Returns the player of each agent in the next match; the same list as before if players are not
+        drawn again."""
         is_due = self._num_matches % MATCHES_PER_DRAW == 0
         self._num_matches += 1
         has_first_opponents = self._past_selves.exist and not self._had_opponents
@@ -54,11 +55,11 @@ class Matchmaker:
 
 
 class PlayerAssignment:
-    """Knows which player plays each agent of E envs in its current episode, as chosen by the matchmaking of
-    each env.
+    """Keeps track of which player plays each agent of E envs in its current episode. The matchmaking of each
+    env chooses the players.
 
-    policies: [agents] int16, policy ids. is_live: [agents] bool; only the steps of live policies are trained
-        on.
+    policies: [agents] int16, policy ids. is_live: [agents] bool, False for past selves, whose steps are not
+        trained on.
     """
 
     def __init__(self, matchmakings: Sequence[CheckedMatchmaking], agents_per_env: int):
@@ -79,7 +80,7 @@ class PlayerAssignment:
         self._assign(np.arange(num_agents))
 
     def players_of(self, agents: Sequence[int]) -> list[Player]:
-        """Returns the players of some agents' current episodes."""
+        """Returns the player of each of the given agents in its current episode."""
         return [self._players[player_id] for player_id in self._player_ids[agents].tolist()]
 
     def next_policy(self, env: int) -> int:
@@ -87,10 +88,10 @@ class PlayerAssignment:
         return self._matchmakings[env].next_policy(0)
 
     def next_episodes(self, ended: Sequence[int], over: Sequence[int], begun: np.ndarray) -> np.ndarray:
-        """Assigns players to the agents that begin an episode, and returns these agents, [n] int64.
+        """Assigns players to the agents that may begin an episode, and returns these agents, [n] int64.
 
-        They are the agents in `ended` and, in envs in `over`, agents between two episodes. No player changes
-        within an episode.
+        These are the agents in `ended`, and all agents between two episodes in the envs `over`. No player
+        changes within an episode.
 
         ended: agents whose episode ended in this step. over: envs whose match ended in this step.
         begun: [agents] bool, agents within an episode.
@@ -104,9 +105,8 @@ class PlayerAssignment:
         return starting
 
     def groups(self, active: np.ndarray) -> Iterator[tuple[Player, np.ndarray]]:
-        """Yields (player, [agents] bool: the active agents that it plays), the players sorted by policy, the
-        live policy before its past selves. active: [agents] bool.
-        """
+        """Yields (player, mask of the active agents that it plays, [agents] bool), sorted by policy, the live
+        policy before its past selves. active: [agents] bool."""
         # Several times as fast as numpy.unique for these short arrays of small numbers.
         present = np.flatnonzero(np.bincount(self._player_ids[active])).tolist()
 
@@ -118,7 +118,7 @@ class PlayerAssignment:
             yield self._players[player_id], (self._player_ids == player_id) & active
 
     def _begin_matches(self, envs: Iterable[int]) -> None:
-        """Gets the players of the next match of some envs from their matchmaking."""
+        """Asks the matchmaking of each given env for the players of its next match."""
         for env in envs:
             players = self._matchmakings[env].next_match()
             if players is not self._matches[env]:

@@ -18,8 +18,8 @@ _REGISTRY = Registry("matchmaking", {RANDOM: "sample_factory.sampling.matchmakin
 
 
 class Player(NamedTuple):
-    """Identifies who plays an agent: a policy with its current weights ("live"), or with the weights of a
-    past self."""
+    """Identifies who plays an agent: a policy with its current weights ("live"), or one of the policy's past
+    selves."""
 
     policy_id: int
     past_self: Milestone | None = None  # None: live
@@ -47,16 +47,17 @@ class PastSelves:
         return any(opponents.past_selves for opponents in self._opponents.values())
 
     def of(self, policy: int) -> tuple[Milestone, ...]:
-        """Returns the past selves of a policy that are in use now, the oldest first."""
+        """Returns the past selves of a policy that may be drawn at present, the oldest first."""
         opponents = self._opponents.get(policy)
         return () if opponents is None else opponents.past_selves
 
     def wants_match(self, rng: np.random.Generator) -> bool:
-        """Draws whether the next matches are against past selves; False if there are none."""
+        """Draws whether the next matches are against past selves; False if no policy has any."""
         return self.exist and rng.random() < self._share
 
     def draw(self, policy: int, live_policy: int, rng: np.random.Generator) -> Player:
-        """Draws a past self of `policy` as opponent of the live policy; `policy` itself if it has none."""
+        """Draws a past self of `policy` as an opponent for `live_policy`; returns `policy` with its current
+        weights if it has no past self."""
         opponents = self._opponents.get(policy)
         if opponents is None or not opponents.past_selves:
             return Player(policy)
@@ -65,7 +66,8 @@ class PastSelves:
         return Player(policy, opponents.past_selves[index])
 
     def has(self, player: Player) -> bool:
-        """Returns whether the player can still play: a live policy, or a past self that is in use."""
+        """Returns whether the player can still play: True for a live policy, and for a past self that may be
+        drawn at present."""
         return player.past_self is None or player.past_self in self.of(player.policy_id)
 
 
@@ -75,7 +77,8 @@ class MatchSetup(NamedTuple):
     kind_of_agent: kind of each agent; agents of one kind have the same spaces.
     mix_policies: value of --pbt_mix_policies_in_one_env.
     rng: random generator with a seed that follows from --seed.
-    past_selves: the past selves in use now; none without --selfplay_past_share.
+    past_selves: the past selves that may be drawn, which change during the run; none without
+        --selfplay_past_share.
     env_id: number of the env among all envs of the run, see EnvConfig.
     cfg: all flags, as attributes.
     """
@@ -93,7 +96,8 @@ class MatchSetup(NamedTuple):
         return len(self.kind_of_agent)
 
     def policies_of(self, agent: int) -> range:
-        """Returns the policies that can play an agent: policy p plays kind p % number of kinds."""
+        """Returns the ids of the policies that can play an agent: policy p plays agents of kind p modulo the
+        number of kinds."""
         return range(self.kind_of_agent[agent], self.num_policies, max(self.kind_of_agent) + 1)
 
 
@@ -103,9 +107,9 @@ class Matchmaking(Protocol):
     ended an episode; with one agent, every episode is a match."""
 
     def next_match(self) -> Sequence[Player | int]:
-        """Returns the player of each agent in the next match: the number of a policy, or a `Player`, which
-        may be a past self. Called before the first match and after each match; where envs have the ability
-        TrainingInfo, one match ahead."""
+        """Returns the player of each agent in the next match: a policy id, or a `Player`, which may be a past
+        self. Called before the first match and after each match; one match ahead if envs receive training
+        info, see envs.abilities.TrainingInfo."""
 
 
 class MatchmakingError(Explained):
@@ -138,7 +142,7 @@ def register_matchmaking(name: str, factory: MatchmakingFactory | str) -> None:
 
 
 def registered_matchmaking(name: str) -> MatchmakingFactory | str:
-    """Returns the factory that was registered under a name; returns a "module:attribute" string as it is.
+    """Returns the factory that was registered under a name; a name "module:attribute" is returned unchanged.
 
     Raises ConfigError, which lists the known names, for an unknown name.
     """
@@ -147,10 +151,10 @@ def registered_matchmaking(name: str) -> MatchmakingFactory | str:
 
 
 class CheckedMatchmaking:
-    """The matchmaking of an env, with checks: raises MatchmakingError if it cannot be made, if it raises, and
-    if it returns anything but one player per agent.
+    """Makes the matchmaking of an env, and checks what it returns: raises MatchmakingError if it cannot be
+    made, if it raises, or if it returns anything but one player per agent.
 
-    Turns policy numbers into players, and replaces a past self that is no longer in use by its live policy.
+    Converts policy ids to players, and replaces a past self that is no longer available by its live policy.
     """
 
     def __init__(self, name: str, factory: Any, setup: MatchSetup):
@@ -173,7 +177,7 @@ class CheckedMatchmaking:
         self._players: list[Player] = []
 
     def next_match(self) -> Sequence[Player]:
-        """Returns the player of each agent; the same object as before if no player changes."""
+        """Returns the player of each agent in the next match; the same list as before if none changes."""
         returned = self._draw()
         self._drawn = None
         if list(returned) != self._returned or not all(map(self._setup.past_selves.has, self._players)):
@@ -187,7 +191,8 @@ class CheckedMatchmaking:
         return self._player(agent, returned[agent], returned).policy_id
 
     def _draw(self) -> Any:
-        """Returns what the rule returns for the next match; asks it once for each match."""
+        """Returns what the user's rule returns for the next match, unconverted; calls the rule once per
+        match."""
         if self._drawn is not None:
             return self._drawn
         try:

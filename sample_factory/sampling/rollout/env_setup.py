@@ -26,7 +26,7 @@ ONE_PER_PROCESS = (
 
 
 class EnvSetup:
-    """Makes the EnvVectors of one rollout worker; all seeds are drawn from one random generator."""
+    """Makes the EnvVectors of one rollout worker, with their envs, seeds and matchmaking, and resets them."""
 
     def __init__(
         self,
@@ -38,8 +38,9 @@ class EnvSetup:
         report: Callable[[Incident], None],
         beat: Callable[[], None],
     ):
-        """stepping: [1] int, set to the index of the env that is being called. report: sends an incident.
-        beat: called between calls on envs: making and resetting all of them can take long."""
+        """stepping: [1] int, set to the index of the env that is being called. report: sends an incident to
+        the main process. beat: signals that this process is alive; called between calls on envs, since making
+        and resetting all of them can take long."""
         self._plan = plan
         self._worker_index = worker_index
         self._buffers = buffers
@@ -54,8 +55,8 @@ class EnvSetup:
         self._rng = np.random.default_rng([plan.seed, worker_index, self._num_replaced])
 
     def make_vector(self, split: int, values: Iterable[NewShaping | NewTrainingInfo] = ()) -> EnvVector:
-        """Makes and resets the envs of a split, and returns their EnvVector. Call it once for each split.
-        values: messages whose values the envs receive before the first reset."""
+        """Makes and resets the envs of a split, and returns their EnvVector. Must be called once per split.
+        values: messages with reward shaping and training info for the envs, sent before the first reset."""
         configs = self._env_configs(split)
         envs = [self._make_env(config) for config in configs]
         matchmakings = [self._make_matchmaking(config) for config in configs]
@@ -118,7 +119,8 @@ class EnvSetup:
         return GuardedEnv(make, name, config.vector_index, self._stepping, report_rebuild, heals)
 
     def _check_kinds(self, kinds: AgentKinds) -> None:
-        """Raises EnvContractError for an env whose spaces or agents do not fit the buffers and networks."""
+        """Raises EnvContractError if spaces or agents of an env differ from those of the trial before the
+        run, for which buffers and networks were made."""
         planned = self._plan.kinds or kinds
         if not same_layout(kinds, planned):
             raise EnvContractError(
@@ -140,8 +142,11 @@ class EnvSetup:
         return made
 
     def _env_seed(self, config: EnvConfig) -> int:
-        """Returns the seed of an env, below 2**31, which every env accepts. In an evaluation it differs from
-        the training's with the same --seed, whose levels the policy has learned."""
+        """Returns the seed of an env's first reset, below 2**31, since every env accepts such a seed.
+
+        An evaluation has other seeds than a training with the same --seed, so that a policy is not evaluated
+        in the levels that it was trained in.
+        """
         if self._plan.is_single:
             return self._plan.seed % SEED_LIMIT
         stream = () if self._topology.num_episodes is None else EVALUATION

@@ -102,11 +102,11 @@ class EnvVector:
         beat: Callable[[], None] = lambda: None,
         max_seconds: float = math.inf,
     ) -> int:
-        """Resets env i with seeds[i], then takes random_steps[i] random steps in it, without which episodes
-        of all envs would end together. Returns the number of random steps taken.
+        """Resets env i with seeds[i], then takes random_steps[i] random steps in it, so that the episodes of
+        different envs end at different times. Returns the number of random steps taken, over all envs.
 
         random_actions: maps the observations of an env's agents to actions, [agents_per_env, K] float32.
-        beat: called before each reset and each random step.
+        beat: called before each reset and each random step, to signal that the process is alive.
         max_seconds: limit for all random steps; each env gets a share in proportion to its number of steps.
         """
         active = {}
@@ -134,24 +134,25 @@ class EnvVector:
         return taken
 
     def checksum_of_starts(self) -> int:
-        """Returns a checksum of the first observations of the first two agents; 0 if these are equal, as they
-        are where all episodes begin alike."""
+        """Returns a checksum of the first observations of agents 0 and 1, to find workers with equal random
+        numbers. Returns 0 if the two observations are equal: then all episodes may begin alike."""
         rows = self.memory.rows(self._agents_of[0], step=0)
         first, second = (b"".join(array.tobytes() for array in rows.view(agent).values()) for agent in (0, 1))
         return 0 if first == second else zlib.crc32(first + second)
 
     @property
     def is_done(self) -> bool:
-        """Whether all agents have played the episodes of an evaluation."""
+        """Whether this is an evaluation, and all agents have played their share of its episodes."""
         return not self._stepped
 
     @property
     def is_stepping(self) -> bool:
-        """Whether the envs are in the middle of a step, which `send` has started."""
+        """Whether the envs are in the middle of a step: `send` was called, and `step` not yet."""
         return self._has_sent
 
     def requests(self, incarnation: int = 0) -> list[tuple[int, PolicyRequest]]:
-        """Returns (policy id, request) for each player with active agents; several for very many agents."""
+        """Returns the action requests of the current step as (policy id, request): one for each player with
+        active agents, or more if a message cannot name all its agents."""
         memory = self.memory
         requests = []
         for player, agents in self._players.groups(self._active):
@@ -165,7 +166,7 @@ class EnvVector:
         return requests
 
     def send(self) -> None:
-        """Starts the current step in background threads of the envs; `step` then waits for its end."""
+        """Starts the current step in background threads of the envs; `step` then waits until it has ended."""
         actions = self._actions()
         for _, env, own in self._stepped:
             env.send(actions[own])
@@ -250,8 +251,11 @@ class EnvVector:
         truncated: np.ndarray,
         costs: np.ndarray | float = 0.0,
     ) -> None:
-        """Writes the results of the current step to the buffers. In `rewards`, sets non-finite ones to 0, so
-        that the episode's return stays finite."""
+        """Scales, shares and clips the rewards, and writes the results of the current step to the buffers.
+
+        All are [agents]. Changes non-finite `rewards` to 0 in place, so that the episode's return stays
+        finite; the buffers get NaN, which marks the step as not to be trained on.
+        """
         scaled = rewards * self._reward_scale
         if self._sharing is not None:
             members = self._active | self.log.begun if self._takes_turns else self._active
@@ -267,7 +271,8 @@ class EnvVector:
         self.memory.store(clipped, terminated, truncated, policy_ids, costs)
 
     def _check_costs(self, costs: np.ndarray) -> None:
-        """Raises EnvContractError, which names the env and the agent, unless all costs are finite."""
+        """Raises EnvContractError, which names the env and the agent, if a cost is not finite. costs:
+        [agents]."""
         broken = np.flatnonzero(~np.isfinite(costs))
         if len(broken):
             env, agent = divmod(int(broken[0]), self._agents_per_env)
@@ -277,7 +282,8 @@ class EnvVector:
             )
 
     def _report_rewards(self, rewards: np.ndarray) -> None:
-        """Reports non-finite and unexpectedly large rewards, and sets the non-finite ones to 0."""
+        """Reports non-finite and unexpectedly large rewards, and changes the non-finite ones to 0, in place.
+        rewards: [agents], before scaling."""
         finite = np.isfinite(rewards)
         broken = np.flatnonzero(~finite)
         large = np.flatnonzero(finite & (np.abs(rewards * self._reward_scale) > self._largest_reward))
@@ -330,8 +336,8 @@ class EnvVector:
         self._stepped = [stepped for stepped in self._stepped if stepped[0] not in self._resting]
 
     def _check_missing(self, env: int) -> None:
-        """In an evaluation, after a match: raises EnvContractError if the agents of an env that still have
-        episodes to play never take part."""
+        """In an evaluation, after a match: raises EnvContractError if all agents of the env that still have
+        episodes to play have missed more than MAX_MATCHES_MISSED matches in a row."""
         assert self._missing is not None
         own = self._agents_of[env]
         self._num_missed[own] += 1
@@ -344,14 +350,14 @@ class EnvVector:
             )
 
     def _begin_episodes(self, ended: Sequence[int], over: Sequence[int]) -> None:
-        """Draws players for the agents that begin an episode, and sends their envs new values. ended: agents
-        whose episode ended in this step. over: envs whose match ended in this step."""
+        """Draws players for the agents that begin an episode, and sends their envs reward shaping and
+        training info. ended: agents whose episode ended in this step. over: envs whose match ended."""
         starting = self._players.next_episodes(ended, over, self.log.begun)
         self.values.begin_episodes(starting, over)
 
     def _discard_step(self, env: int) -> None:
-        """Discards the step in which an env was rebuilt: it is not trained on, and the interrupted episodes
-        are not reported."""
+        """Discards the step in which an env was rebuilt: the step is not trained on, and the interrupted
+        episodes are not reported."""
         agents = self._agents_of[env]
         self.memory.discard_step(agents)
         self.log.discard(env)

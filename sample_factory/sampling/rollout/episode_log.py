@@ -32,11 +32,12 @@ MAX_NAMES = 5  # of statistics, in a line of the log
 
 
 class EpisodeLog:
-    """Adds up the episodes of the agents of one split, and collects reports for the main process.
+    """Sums up rewards, costs and lengths of the episodes of one split's agents, and collects reports about
+    episodes and matches for the main process.
 
     reports_infos: whether the report of an episode contains the info of its last step.
     reports_matches: whether the result of each match is reported too.
-    has_costs: whether a step has had a cost.
+    has_costs: whether any step so far had a cost.
     """
 
     def __init__(
@@ -47,8 +48,7 @@ class EpisodeLog:
         first_id: int = 0,
         teams: Sequence[int] = (),
     ):
-        """first_id: id in the run of the first agent, see Topology.agent_id. teams: team of each agent, see
-        MatchLog."""
+        """first_id: id of the split's first agent, see Topology.agent_id. teams: see MatchLog."""
         num_agents = len(env_names) * agents_per_env
         self.reports_infos = False
         self.reports_matches = False
@@ -65,7 +65,7 @@ class EpisodeLog:
         self._logged: set[str] = set()  # kinds of faults
 
     def take_reports(self) -> list[Report]:
-        """Returns the reports since the last call, and forgets them."""
+        """Returns the reports collected since the last call."""
         reports, self._reports = self._reports, []
         return reports
 
@@ -82,8 +82,8 @@ class EpisodeLog:
             self.has_costs = True
 
     def add_random_step(self, env: int, result: StepResult, active: np.ndarray | None) -> None:
-        """Adds a step of an env before the first action of its policies. An episode that began with random
-        actions is reported as a whole, with their rewards; one that also ended with them is not reported.
+        """Adds a random step of an env, taken before its policies act for the first time. An episode that
+        begins with random steps is reported as a whole; an episode that also ends with one is not reported.
 
         active: [agents_per_env] bool, which agents acted in the step; None: all of them.
         """
@@ -110,10 +110,10 @@ class EpisodeLog:
         return int(self._lengths.max())
 
     def end(self, agents: Sequence[int], players: Sequence[Player], infos: Sequence[Info]) -> None:
-        """Ends the episodes of some agents. infos: the entry of each of these agents in StepResult.end_infos.
+        """Ends the episodes of some agents, and collects a report about each, except for past selves.
 
-        Episodes of past selves are not reported: `end_matches` reports the results of live policies against
-        them.
+        agents: indices in the split. players: player of each of these agents. infos: its entry in
+        StepResult.end_infos.
         """
         rewards = self._returns[agents].tolist()
         not_played = [info.get(FRAMES_LEFT_OUT, 0) for info in infos]
@@ -138,10 +138,8 @@ class EpisodeLog:
         self._clear(agents)
 
     def end_matches(self, agents: Sequence[int]) -> list[int]:
-        """Reports the results of the matches that have ended, and returns their envs.
-
-        agents: all agents whose episode ended in this step.
-        """
+        """Reports the results of the matches that have ended with this step, and returns the indices of their
+        envs. agents: all agents whose episode ended in this step."""
         over = []
         begun = self.begun
         for env in sorted({agent // self._agents_per_env for agent in agents}):
@@ -154,16 +152,16 @@ class EpisodeLog:
         return over
 
     def discard(self, env: int) -> None:
-        """Discards the current episodes and the match of an env."""
+        """Discards the current episodes and the current match of an env, without a report."""
         self._clear(self._agents_of(env))
         self._matches[env].abandon()
 
     def report_rewards(self, kind: str, rewards: np.ndarray, agents: np.ndarray, consequence: str) -> None:
-        """Counts the faulty rewards of `agents`, and logs the first of each kind only, since every step may
-        have some.
+        """Reports an incident that counts the faulty rewards of `agents`; its text is logged only for the
+        first incident of a kind, since every step may have some.
 
-        kind: kind of the incident. rewards: of all agents, [agents]. consequence: how such rewards are
-            treated, for the log.
+        kind: kind of the incident. rewards: [agents], of all agents of the split. consequence: how such
+            rewards are treated, for the log.
         """
         text = ""
         if self._is_first(kind):
@@ -175,7 +173,8 @@ class EpisodeLog:
         self._reports.append(Incident(kind, text, len(agents)))
 
     def _log_left_out(self, agent: int, left_out: Mapping[str, Any]) -> None:
-        """Logs once which statistics of an episode are not reported. left_out: see extra_stats."""
+        """Logs once which statistics of an episode are not reported. left_out: name -> value, from
+        `extra_stats`."""
         if not self._is_first("left_out"):
             return
         env, _ = divmod(agent, self._agents_per_env)
@@ -192,7 +191,7 @@ class EpisodeLog:
         )
 
     def _is_first(self, kind: str) -> bool:
-        """Returns whether a kind of fault has not been logged yet; only the first is logged."""
+        """Returns whether this is the first call with this kind of fault, which is then logged."""
         is_first = kind not in self._logged
         self._logged.add(kind)
         return is_first
@@ -209,8 +208,8 @@ class EpisodeLog:
 class MatchLog:
     """Collects the results of matches in one env between live policies and past selves.
 
-    A match is over when every agent that is within an episode has ended an episode since the match began; it
-    does not wait for agents that take no part. The last episode of each agent counts.
+    A match is over when every agent that is within an episode has ended an episode since the match began;
+    agents that take no part are not waited for. The last episode of each agent counts.
     """
 
     def __init__(self, num_agents: int, teams: Sequence[int] = ()):
@@ -220,7 +219,7 @@ class MatchLog:
         self._num_ended = np.zeros(num_agents, np.int64)  # in this match
 
     def end(self, agent: int, player: Player, objective: float) -> None:
-        """Adds the result of an agent's episode that has ended. objective: the env's score of the episode."""
+        """Adds the result of an agent's episode. objective: the env's score of the episode."""
         self._ended[agent] = player, objective
         self._num_ended[agent] += 1
 
@@ -229,15 +228,15 @@ class MatchLog:
         return not (begun & (self._num_ended == 0)).any()
 
     def whole_result(self, env: int, begun: np.ndarray) -> MatchEnded:
-        """Returns the result of all agents for `match`. env: number of the env in the run. begun:
-        [num_agents] bool, agents within an episode."""
+        """Returns the results of all agents in the match, for the command `match`. env: number of the env in
+        the run. begun: [num_agents] bool, agents within an episode."""
         policies = {agent: player.policy_id for agent, (player, _) in self._ended.items()}
         objectives = {agent: objective for agent, (_, objective) in self._ended.items()}
         return MatchEnded(env, policies, objectives, tuple((self._num_ended + begun).tolist()))
 
     def take_results(self) -> list[MatchReport]:
-        """Returns the result of each live policy against each past self, and begins a new match. Team mates,
-        who win and lose together, have no result against each other, nor has a pair with a NaN objective."""
+        """Returns the results of each live policy against each past self, and begins a new match. Leaves out
+        pairs in the same team, who win and lose together, and pairs in which an objective is NaN."""
         ended = [(self._teams[agent], *episode) for agent, episode in self._ended.items()]
         self.abandon()
         past_selves = [

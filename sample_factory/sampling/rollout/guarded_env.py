@@ -39,11 +39,11 @@ EXIT_CODE = 1
 
 
 class GuardedEnv:
-    """A MultiAgentEnv that is replaced by a new one when it raises. Promises:
+    """Wraps a MultiAgentEnv, and replaces it by a new env when it raises. Promises:
 
     1. If `step` returns None, the env has been rebuilt and its episodes are lost. The rows then hold the
-       first observations of new episodes, and `active_after_reset` tells which agents act.
-    2. It raises a permanent Failure instead of more than MAX_REBUILDS rebuilds within REBUILD_SECONDS, and
+       first observations of new episodes, and `active_after_reset` says which agents act.
+    2. A permanent Failure is raised instead of more than MAX_REBUILDS rebuilds within REBUILD_SECONDS, and
        when the env violates the contract of envs.
     """
 
@@ -59,8 +59,8 @@ class GuardedEnv:
         """name: e.g. "worker 1: env 3 (doom_basic)".
         stepping: [1] int in shared memory, see make_progress; set before each call, so that the main process
             can tell in which call this process is stuck or has died.
-        report_rebuild: called with a line and a traceback for each rebuild.
-        heals: False: what the env raises propagates, and nothing is rebuilt.
+        report_rebuild: called with a line and a traceback for each exception that led to a rebuild.
+        heals: whether the env is rebuilt; otherwise its exceptions propagate.
         """
         self._make = make
         self.name = name
@@ -82,7 +82,8 @@ class GuardedEnv:
         self._rebuilds: list[float] = []  # their times
 
     def reset(self, seed: int | None, into: ObservationRows) -> None:
-        """Starts the first episode of every agent, and sets `active_after_reset`."""
+        """Starts the first episode of every agent, and sets `active_after_reset`. seed: of this env; None for
+        a random one. into: receives the first observations."""
         self._seed = seed
         self._stepping[0] = self._env_index
         try:
@@ -92,7 +93,8 @@ class GuardedEnv:
             self._rebuild("reset", error, into)
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult | None:
-        """Steps the env. Returns None if it raised and has been rebuilt."""
+        """Steps the env. Returns None if the env raised and has been rebuilt. actions: [agents, K] float32.
+        into: receives the next observations."""
         self._stepping[0] = self._env_index
         try:
             self._raise_early_error()
@@ -105,12 +107,13 @@ class GuardedEnv:
 
     @functools.cached_property
     def _encoders_of_scripts(self) -> list[Callable[[Any], np.ndarray]]:
-        """By kind of agents: from an action of a scripted player to its row."""
+        """Functions, one per kind of agents, that encode an action of the env's action space as a row of
+        numbers, [K] float32."""
         return [action_encoder(spaces.action) for spaces in self.kinds.spaces]
 
     def scripted_action(self, player: str, agent: int) -> np.ndarray:
-        """Returns the action that a scripted player chooses for an agent now, [K] float32. If it raises, the
-        coming step does, and there is no action, [0]."""
+        """Returns the action that a scripted player chooses for an agent now, [K] float32. If the player
+        raises, returns an empty array, and the next `step` handles the exception by a rebuild."""
         encode = self._encoders_of_scripts[self.kinds.of_agent[agent]]
         self._stepping[0] = self._env_index
         try:
@@ -126,11 +129,12 @@ class GuardedEnv:
 
     @property
     def resets_itself(self) -> bool:
-        """Whether the env begins episodes without a call, and so gets values of the run at once."""
+        """Whether the env begins episodes without a call of `reset`, so that training info is sent to it at
+        once, not with the next reset."""
         return self._env.training_info.resets_itself
 
     def send(self, actions: np.ndarray) -> None:
-        """Starts a step of an env that `steps_in_background`. `receive` handles an exception."""
+        """Starts a step of an env that `steps_in_background`. An exception is kept until `receive`."""
         self._stepping[0] = self._env_index
         try:
             self._env.send(actions)
@@ -138,7 +142,7 @@ class GuardedEnv:
             self._early_error = self._early_error or error
 
     def receive(self, into: ObservationRows) -> StepResult | None:
-        """Waits for the end of the step that `send` has started. Returns what `step` returns."""
+        """Waits until the step that `send` has started ends. Returns what `step` returns."""
         self._stepping[0] = self._env_index
         try:
             self._raise_early_error()
@@ -153,7 +157,8 @@ class GuardedEnv:
             raise error
 
     def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
-        """Sets the reward shaping of an agent, also in rebuilt envs; see RewardShaping."""
+        """Sets the reward shaping of an agent; a rebuilt env gets it too. See envs.abilities.RewardShaping.
+        Raises a permanent Failure if the env rejects the shaping."""
         self._shaping[agent] = shaping
         try:
             self._reward_shaping.set_reward_shaping(shaping, agent)
@@ -163,7 +168,7 @@ class GuardedEnv:
             raise Failure.of(error, self.name, text, permanent=True) from error
 
     def set_training_info(self, training_info: Mapping[str, Any]) -> None:
-        """Sends values of the run to the env, also to rebuilt envs; see TrainingInfo."""
+        """Sends values of the run to the env, also after a rebuild; see envs.abilities.TrainingInfo."""
         self._training_info = training_info
         try:
             self._env.training_info.put(training_info)
@@ -171,7 +176,7 @@ class GuardedEnv:
             raise Failure.of(error, self.name, one_line(error)) from error
 
     def spread_episodes(self, seed: int) -> bool:
-        """Before the first reset: lets the first episodes of a batched simulator end at different times.
+        """Before the first reset: makes the first episodes of a batched simulator end at different times.
         Returns False, and does nothing, for any other env."""
         find_ability(self._env.env, SpreadsEpisodes).spread_episodes(seed)
         return self.is_simulator
@@ -182,11 +187,12 @@ class GuardedEnv:
         return type(find_ability(self._env.env, SpreadsEpisodes)) is not SpreadsEpisodes
 
     def process_is_gone(self) -> bool:
-        """Returns whether the env's simulator has died; see OwnsProcess."""
+        """Returns whether the process of the env's simulator has died; see envs.abilities.OwnsProcess."""
         return self._process.process_is_gone()
 
     def close(self) -> None:
-        """Closes the env. An error is only logged: the end of this process frees what remains."""
+        """Closes the env. An exception is only logged: when this process ends, its resources are freed
+        anyway."""
         self._stepping[0] = in_close(self._env_index)
         try:
             self._env.close()
@@ -203,7 +209,8 @@ class GuardedEnv:
         self._scripted = find_ability(env.env, ScriptedPlayers)
 
     def _use_replaced(self) -> None:
-        """Uses the env that was made for an episode of another level, if one was."""
+        """If a reset has replaced the inner env to play another level, switches to the new env, and sends it
+        the reward shaping."""
         if self._env.env is not self._own:
             self._use(self._env)
             self._send_shaping()
@@ -213,9 +220,10 @@ class GuardedEnv:
             self._reward_shaping.set_reward_shaping(shaping, agent)
 
     def _rebuild(self, call: str, error: BaseException, into: ObservationRows) -> None:
-        """Makes a new env and resets it, until that works; then reports all attempts.
+        """Makes a new env and resets it, again and again until neither raises; then reports all exceptions.
 
-        call: name of the call that raised, e.g. "step".
+        call: name of the call that raised `error`, e.g. "step". into: receives the first observations. Raises
+        as `_count` does.
         """
         raised: list[tuple[str, BaseException]] = []
         while True:
@@ -241,7 +249,8 @@ class GuardedEnv:
             self._report_rebuild(text + one_line(error), "".join(traceback.format_exception(error)))
 
     def _count(self, call: str, error: BaseException) -> None:
-        """Counts a rebuild. Raises a permanent Failure if there are too many."""
+        """Counts a rebuild. Raises a permanent Failure if there were too many lately or if the error is
+        permanent, and the error itself if envs are not to be rebuilt."""
         pass_on(error)
         if not self._heals:
             raise error
@@ -258,12 +267,13 @@ class GuardedEnv:
 class SimulatorWatch(threading.Thread):
     """In a rollout worker: ends the process when a call on an env waits for a simulator that has died.
 
-    The call cannot be interrupted, but the supervisor replaces a dead rollout worker. (ViZDoom 1.3 waits
-    forever if its engine dies while it holds the lock of the message queue: 1 of 30 engines killed at work.)
+    The call cannot be interrupted, but the supervisor replaces a dead rollout worker. ViZDoom 1.3 waits
+    forever if its engine dies while it holds the lock of the message queue (1 of 30 engines killed at work).
     """
 
     def __init__(self, envs: Sequence[GuardedEnv], stepping: np.ndarray, stopping: StopFlag):
-        """stepping: [1] int, i while envs[i] is being called."""
+        """stepping: [1] int in shared memory, equal to i while envs[i] is being called. stopping: set when
+        the worker stops."""
         super().__init__(name="simulator_watch", daemon=True)
         self._envs = envs
         self._stepping = stepping

@@ -9,8 +9,10 @@ from sample_factory.exchange.trajectory_buffers import INACTIVE, WAITING, NotOwn
 
 
 class RolloutMemory:
-    """Keeps one trajectory buffer for each agent of a split, all at the same step. step: the current step, 0
-    .. rollout. buffer_indices: [agents] int64, the buffer of each agent."""
+    """Writes the steps of a split's agents to trajectory buffers: one buffer per agent, all at the same step.
+
+    step: the current step, 0 .. rollout. buffer_indices: [agents] int64, the buffer of each agent.
+    """
 
     def __init__(self, buffers: TrajectoryBuffers, worker_index: int, split: int):
         """Acquires the first buffers. Raises NotOwned if too few are free."""
@@ -47,7 +49,8 @@ class RolloutMemory:
         return self.step == self._rollout
 
     def rows(self, agents: slice, step: int) -> ObservationRows:
-        """Returns where the observations of the agents of one env are to be written."""
+        """Returns views into the buffers, to which an env writes the observations of its agents at `step`.
+        agents: the env's agents in the split."""
         return ObservationRows(self._obs, self.buffer_indices[agents], step, self._obs_of_agent)
 
     def actions(self) -> np.ndarray:
@@ -65,9 +68,11 @@ class RolloutMemory:
         policy_ids: np.ndarray,
         costs: np.ndarray | float = 0.0,
     ) -> None:
-        """Writes the results of the current step, each [agents]. The reward of an agent that waits for its
-        turn is added to its last turn, if that is in this rollout. costs: unused unless
-        topology.has_costs."""
+        """Writes the results of the current step, each [agents], to the buffers.
+
+        Rewards, costs and ends of an agent that waits for its turn are added to its last turn, if that turn
+        is in this rollout. costs: ignored unless topology.has_costs.
+        """
         at = (self.buffer_indices, self.step)
         if self._has_costs:
             self._buffers.costs[at] = costs
@@ -90,13 +95,13 @@ class RolloutMemory:
         self._buffers.policy_ids[self.buffer_indices[agents], self.step] = INACTIVE
 
     def reset_rnn_state(self, agents: np.ndarray | Sequence[int]) -> None:
-        """Sets the recurrent state of some agents to zero. agents: their indices, or [agents] bool."""
+        """Sets the recurrent state of some agents to zero. agents: indices, or a mask [agents] bool."""
         self._buffers.rnn_state[self.buffer_indices[agents]] = 0.0
 
     def finish_rollout(
         self, active: np.ndarray, policies: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Hands full buffers to learners and acquires free ones, as `EnvVector.finish_rollout`.
+        """Hands full buffers to learners and acquires free ones; returns as `EnvVector.finish_rollout`.
 
         active: [agents] bool, whether each agent acts in the coming step. policies: [agents] int, policy of
             each agent.
@@ -118,7 +123,8 @@ class RolloutMemory:
         return full, acted
 
     def _acted(self, full: np.ndarray, policies: np.ndarray) -> np.ndarray:
-        """Returns whether the learner of each policy gets each buffer, [agents, num_policies] bool."""
+        """Returns which learners get which buffers, [agents, num_policies] bool: those of the policies that
+        acted in the buffer. full: [agents] int64, the buffers. policies: present policy of each agent."""
         topology = self._buffers.topology
         if topology.num_episodes is not None:  # no learner: the buffers become free at once
             return np.zeros((len(full), topology.num_policies), bool)

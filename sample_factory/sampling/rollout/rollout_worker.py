@@ -42,7 +42,7 @@ LEAK_MB = 200.0  # a doubled memory is reported if it has grown by more than thi
 
 @dataclass
 class Split:
-    """An EnvVector of a rollout worker, and what it waits for."""
+    """State of one split of a rollout worker: the EnvVector, and what it waits for before its next step."""
 
     vector: EnvVector
     index: int  # in the worker
@@ -53,8 +53,8 @@ class Split:
 
 
 class RolloutWorker:
-    """In the child: steps the envs of one worker. `run` loops `step` until asked to stop. clock: measures
-    what the worker spends its time on; an inline sampler adds its pauses."""
+    """In the child: steps the envs of one rollout worker; `run` calls `step` until the process is asked to
+    stop. clock: measures what the worker spends its time on; an inline sampler adds its pauses."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class RolloutWorker:
                 )
 
     def run(self) -> None:
-        """Steps the envs until asked to stop, then closes them."""
+        """Steps the envs until the process is asked to stop, then closes them."""
         self.watch_process()
         try:
             while not self._stopping.is_set():
@@ -128,10 +128,10 @@ class RolloutWorker:
             self.close()
 
     def watch_process(self) -> None:
-        """Starts to watch this process: ends it when it waits for a simulator that has died, and reports when
-        its memory doubles.
+        """Starts to watch this process: ends the process when it waits for a simulator that has died, and
+        reports when its memory doubles.
 
-        Not for a process that also learns (--serial_mode), where SGD steps take memory.
+        Not called in a process that also learns (--serial_mode), where SGD steps take memory.
         """
         self._reference_mb = private_mb()
         envs = [env for split in self._splits for env in split.vector.envs]
@@ -140,8 +140,8 @@ class RolloutWorker:
     def step(self, timeout: float) -> bool:
         """Handles the messages that arrive within `timeout` seconds, and continues parked splits if possible.
 
-        Ends the step of at most one split that steps in the background since a former call. Meanwhile other
-        splits can start their steps, and an inline sampler can compute actions.
+        If splits step in background threads, completes the step of only one of them per call, so that
+        meanwhile other splits can start their steps, and an inline sampler can compute actions.
 
         Returns whether there was anything to do.
         """
@@ -160,8 +160,8 @@ class RolloutWorker:
         return bool(messages) or in_background is not None or has_resumed
 
     def close(self) -> None:
-        """Closes and drops all envs. They are part of a reference cycle, which a child does not collect when
-        it ends, so that libraries such as nanobind would report their objects as leaked."""
+        """Closes all envs, and drops the references to them. Envs are part of a reference cycle, which Python
+        does not collect at exit, so libraries such as nanobind would report their objects as leaked."""
         for split in self._splits:
             split.vector.close()
         self._stepping[0] = NO_ENV
@@ -189,7 +189,8 @@ class RolloutWorker:
                 self._past_selves.update(message)
 
     def _deliver(self, split: Split) -> None:
-        """Hands values of the run to the envs of a split, unless they are in the middle of a step."""
+        """Sends undelivered values of the run to the envs of a split, unless they are in the middle of a
+        step."""
         if split.vector.is_stepping:
             return
         for message in split.undelivered:
@@ -208,10 +209,8 @@ class RolloutWorker:
             self._continue(split)
 
     def _continue(self, split: Split) -> None:
-        """Requests the actions of the coming step; takes a step in which no agent is active at once.
-
-        Parks the split if it must wait, see `_can_step`.
-        """
+        """Requests the actions of a split's next step. A step without active agents is taken at once, and
+        followed by the next one. Parks the split if it must wait, see `_can_step`."""
         while self._keep_going():
             split.is_parked = not self._can_step(split)
             if split.is_parked:
@@ -232,7 +231,8 @@ class RolloutWorker:
                 return
 
     def _can_step(self, split: Split) -> bool:
-        """Finishes the rollout if it is full. Returns whether the split can take its next step."""
+        """Finishes the split's rollout if it is full. Returns whether the split can take its next step; False
+        while it waits for free buffers, for the learner (--async_rl=False), or for the end of a pause."""
         if split.vector.memory.is_full and not self._finish_rollout(split):
             return False
         if time.monotonic() < self._not_before:
@@ -251,7 +251,8 @@ class RolloutWorker:
             self._report_all(reports[first : first + MAX_REPORTS])
 
     def _report_all(self, reports: list[Report]) -> None:
-        """Sends reports in one message; in several if episodes with many statistics make it too large."""
+        """Sends reports to the main process in one message; in several if one would be too large, since
+        episodes may have many statistics."""
         try:
             self._report(reports)
         except MessageTooLarge:
@@ -262,8 +263,8 @@ class RolloutWorker:
             self._report_all(reports[half:])
 
     def _finish_rollout(self, split: Split) -> bool:
-        """Sends tickets for the full buffers to the learners. Returns False while there are too few free
-        buffers."""
+        """Sends tickets for the split's full buffers to the learners, and begins the next rollout. Returns
+        False, and does nothing, while there are too few free buffers."""
         full = split.vector.finish_rollout()
         if full is None:
             return False
@@ -279,8 +280,8 @@ class RolloutWorker:
         return True
 
     def _pause_once(self) -> None:
-        """Begins a pause after the first rollout, longer in workers with a higher index, which decorrelates
-        them. It does not sleep, since an inline sampler has other workers and answers their requests."""
+        """After the worker's first rollout: begins a pause, longer in workers with a higher index, to
+        decorrelate the workers. Does not sleep, since an inline sampler has other workers to serve."""
         if self._pause_seconds > 0:
             self._not_before = time.monotonic() + self._pause_seconds
             self._pause_seconds = 0.0
@@ -298,7 +299,7 @@ class RolloutWorker:
             self._report_memory_growth(self._reference_mb)
 
     def _report_memory_growth(self, before: float) -> None:
-        """Reports if the memory of this process is more than twice `before`, in MB."""
+        """Reports an incident if the memory of this process has grown to more than twice `before`, in MB."""
         now = private_mb()
         if now > 2 * before + LEAK_MB:
             self._reference_mb = now
@@ -306,8 +307,7 @@ class RolloutWorker:
             self._report(Incident("memory_growth", text))
 
     def _num_samples(self) -> int:
-        """Returns a counter of agent steps so far; in a worker that replaces a dead one it need not start
-        at 0."""
+        """Returns the number of agent steps so far, including those of dead workers that it replaces."""
         topology = self._topology
         rollouts = int(self._num_rollouts.sum())
         steps = rollouts * topology.rollout + sum(split.vector.memory.step for split in self._splits)

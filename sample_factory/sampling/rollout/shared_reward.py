@@ -6,8 +6,11 @@ from sample_factory.exchange.run_plan import EnvPlan
 
 
 class SharedReward:
-    """Mixes the reward of each agent of a split with the mean of its team: (1 - share) * reward + share *
-    mean. num_envs: number of envs of the split; each has the teams in `plan.sharers`."""
+    """Mixes the reward of each agent of a split with the mean reward of its team: (1 - share) * reward +
+    share * mean, where share is --shared_reward.
+
+    num_envs: number of envs of the split; each has the teams in `plan.sharers`.
+    """
 
     def __init__(self, plan: EnvPlan, num_envs: int):
         self._share = plan.shared_reward
@@ -15,11 +18,11 @@ class SharedReward:
         self._teams = (np.arange(num_envs)[:, None] * len(names) + team_of_agent).reshape(-1)
 
     def mix(self, rewards: np.ndarray, members: np.ndarray) -> np.ndarray:
-        """Returns the mixed rewards, [agents]. The sum of each team stays the same; one NaN makes the rewards
-        of its whole team NaN.
+        """Returns the mixed rewards, [agents]. The sum over each team does not change; a NaN makes the
+        rewards of the whole team NaN.
 
-        rewards: [agents]. members: [agents] bool, the agents whose rewards make the mean and who get it; the
-            rewards of others do not change.
+        rewards: [agents]. members: [agents] bool, the agents that take part: the mean is over their rewards,
+            and the rewards of all other agents do not change.
         """
         sums = np.bincount(self._teams, np.where(members, rewards, 0.0))
         counts = np.bincount(self._teams, members)

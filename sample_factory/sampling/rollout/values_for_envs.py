@@ -12,8 +12,8 @@ class ValuesForEnvs:
     """Sends each env the reward shaping of its agents' policies, and the training info of its first agent's
     policy. Keeps both by policy, since another policy may play an agent from its next episode on.
 
-    An env is reset within a step, before its next match begins. So during a match, it gets the training info
-    for the next one; an env that resets itself gets what is for the current match.
+    An env is reset at the end of the step that ends a match. So it receives the training info for the next
+    match during the current match; only an env that resets itself receives the info for the current match.
     """
 
     def __init__(self, envs: Sequence[GuardedEnv], players: PlayerAssignment, agents_per_env: int):
@@ -26,8 +26,8 @@ class ValuesForEnvs:
         self._are_reset = False  # all envs, for their first matches
 
     def update(self, message: NewShaping | NewTrainingInfo) -> None:
-        """Stores the values of a message and sends them to envs; not while the envs are in the middle of a
-        step."""
+        """Stores the values of a message and sends them to envs. Must not be called while the envs are in the
+        middle of a step."""
         match message:
             case NewShaping(policy_id, shaping):
                 self.set_shaping(policy_id, shaping)
@@ -35,13 +35,14 @@ class ValuesForEnvs:
                 self.set_training_info(policy_id, message.training_info)
 
     def set_shaping(self, policy_id: int, shaping: Mapping[str, Any]) -> None:
-        """Sets the reward shaping of the agents that a policy plays now or later, from their next episode."""
+        """Sets the reward shaping of all agents that a policy plays, now or later. Takes effect in their next
+        episode."""
         self._shaping[policy_id] = shaping
         agents = range(len(self._players.policies))
         self._send_shaping(agent for agent in agents if self._players.policies[agent] == policy_id)
 
     def set_training_info(self, policy_id: int, training_info: Mapping[str, Any]) -> None:
-        """Sets the training info of the envs in which a policy plays the first agent now or later."""
+        """Sets the training info of all envs in which a policy plays the first agent, now or later."""
         self._training_info[policy_id] = training_info
         self._send_training_info(range(len(self._envs)))
 
@@ -52,8 +53,8 @@ class ValuesForEnvs:
             self._send_training_info(range(len(self._envs)))
 
     def begin_episodes(self, agents: Iterable[int], envs: Iterable[int]) -> None:
-        """Sends the shaping of the agents that begin an episode, and the training info of envs that begin a
-        match."""
+        """Sends reward shaping for `agents`, which begin an episode, and training info to `envs`, which begin
+        a match."""
         if self._shaping:
             self._send_shaping(agents)
         if self._training_info:
