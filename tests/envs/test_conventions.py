@@ -27,7 +27,7 @@ from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.protocol import EnvConfig, EnvContractError
 from sample_factory.runtime.log import log
 from tests.envs.adapters.countdown import Countdown, drive
-from tests.envs.made import cfg_of, make_env
+from tests.envs.made import cfg_of
 from tests.envs.parallel_envs import Scripted, Turn
 from tests.envs.simulators import TorchCrowd
 
@@ -244,10 +244,3 @@ def test_the_flag_reaches_the_env_of_a_run():
     cfg = cfg_of("gym_CartPole-v1", env_both_ends="truncated")
     env = make_adapted_env(family, cfg, EnvConfig(0, 0, 0))
     assert any(result.truncated[0] for result in drive(env, [0] * 4)[1])
-
-
-def test_the_time_limit_of_vizdooms_own_ids_is_a_truncation():
-    env = adapt(make_env("gym_VizdoomBasic-v1", env_kwargs='{"frame_skip": 100}'))
-    _, results = drive(env, [0] * 3)
-    env.close()
-    assert [*results[2].truncated, *results[2].terminated] == [True, False]

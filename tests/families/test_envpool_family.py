@@ -74,15 +74,6 @@ def test_arguments_reach_envpool():
     assert env.single_observation_space.shape == (2, 84, 84)
 
 
-def test_each_player_of_a_copy_is_an_agent():
-    env = make("intersection-multi-agent-v0", copies=2)
-    assert (env.num_players, env.num_envs) == (2, 4)
-    _, results = play(env, 20)
-    for result in results:
-        np.testing.assert_equal(result.terminated[::2], result.terminated[1::2])
-        assert result.rewards.shape == (4,)
-
-
 @pytest.mark.parametrize(
     ("task_id", "teams"),
     [("CartPole-v1", (0, 1)), ("TicTacToe-v1", (0, 0, 1, 1)), ("intersection-multi-agent-v0", (0, 0, 1, 1))],
@@ -203,12 +194,6 @@ def test_a_game_that_ends_after_a_lost_life_before_the_next_action_is_an_episode
             assert before.end_infos[agent]["true_objective"] == result.end_infos[agent]["true_objective"]
             assert result.active is None or result.active[agent], "the next game has begun"
     assert unseen
-
-
-def test_only_atari_and_doom_skip_frames():
-    assert make("Pong-v5", env_frameskip=2).max_episode_steps() > 0
-    with pytest.raises(ConfigError, match="--env_frameskip=2"):
-        make("CartPole-v1", env_frameskip=2)
 
 
 OF_FAMILY = {

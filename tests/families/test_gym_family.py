@@ -37,34 +37,11 @@ def make(name: str, copies: int, frameskip: int | None = None, env_kwargs: str =
     return make_env(name, vector_env_copies=copies, env_frameskip=frameskip, env_kwargs=env_kwargs)
 
 
-def test_one_copy_is_a_plain_env():
-    assert isinstance(make("gym_CartPole-v1", 1), gym.Env)
-
-
 def test_copies_use_the_env_s_own_vectorised_implementation_where_there_is_one():
     from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
     assert isinstance(make("gym_CartPole-v1", NUM_COPIES).unwrapped, CartPoleVectorEnv)
     assert isinstance(make("gym_Pendulum-v1", NUM_COPIES), gym.vector.SyncVectorEnv)
-
-
-@pytest.mark.parametrize("name", ["gym_ALE/SpaceInvaders-v5", "gym_FrozenLake-v1"])
-def test_copies_have_the_observations_and_rewards_of_the_single_env(name):
-    single, copies = make(name, 1), make(name, NUM_COPIES)
-    assert copies.single_observation_space == single.observation_space
-    first, _ = single.reset(seed=7)
-    firsts, _ = copies.reset(seed=[7] * NUM_COPIES)
-    np.testing.assert_array_equal(firsts[0], first)
-    for step in range(150):
-        action = step % single.action_space.n
-        observation, reward, terminated, *_ = single.step(action)
-        observations, rewards, *_ = copies.step(np.full(NUM_COPIES, action))
-        if terminated:
-            break
-        np.testing.assert_allclose(observations[0], observation, rtol=1e-5)
-        assert rewards[0] == reward
-    single.close()
-    copies.close()
 
 
 def test_copies_spend_no_step_on_a_reset():
@@ -74,22 +51,6 @@ def test_copies_spend_no_step_on_a_reset():
     results = [env.step(np.zeros((NUM_COPIES, 1), np.float32), rows) for _ in range(6)]
     assert [result.truncated.all() for result in results] == [False, True] * 3
     assert all(result.active is None for result in results)
-
-
-@pytest.mark.parametrize("name", ["gym_CartPole-v1", "gym_Pendulum-v1", "gym_Acrobot-v1"])
-def test_every_copy_is_an_agent_with_episodes_of_its_own(name):
-    env = adapt(make(name, NUM_COPIES))
-    assert env.num_agents == NUM_COPIES
-    shape = env.kinds.spaces[0].observation["obs"].shape
-    observations = {"obs": np.zeros((NUM_COPIES, 2, *shape), np.float32)}
-    rows = ObservationRows(observations, np.arange(NUM_COPIES), 0)
-    env.reset(7, rows)
-    first = observations["obs"][:, 0].copy()
-    assert len(np.unique(first, axis=0)) == NUM_COPIES
-    result = env.step(np.zeros((NUM_COPIES, 1), np.float32), ObservationRows(observations, rows.buffers, 1))
-    assert result.rewards.shape == (NUM_COPIES,)
-    assert not np.array_equal(observations["obs"][:, 1], first)
-    env.close()
 
 
 def test_copies_of_an_env_whose_module_is_named(tmp_path, monkeypatch):

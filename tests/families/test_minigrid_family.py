@@ -99,13 +99,6 @@ def test_both_engines_play_the_same_game():
     assert our_results[-1].terminated[0] and our_results[-1].rewards[0] > 0.9
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_copies_are_agents_of_one_env(engine):
-    env = adapt(make("minigrid_GoToDoor-5x5-v0", env_engine=engine, vector_env_copies=3))
-    (observation,), _ = drive(env, [])
-    assert env.num_agents == 3 and observation["obs"].shape == (3, 7, 7, 3)
-
-
 def test_the_tokens_of_a_batch_are_those_of_its_texts_after_every_step():
     pool = make("envpool_MiniGrid-GoToDoor-5x5-v0", vector_env_copies=4)
     texts = []

@@ -7,26 +7,9 @@ import pytest
 pytest.importorskip("envpool")
 pytest.importorskip("mujoco")
 
-from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.protocol import ObservationRows
 from sample_factory.families.envpool_vector_env import EnvPoolVectorEnv
 from sample_factory.families.mujoco_family import IDS
 from tests.envs.made import cfg_of, make_env
-
-# Names in version 2 of Sample Factory, and what they are there, with the newest version of the task.
-NAMES_OF_V2 = {
-    "mujoco_hopper": "Hopper-v5",
-    "mujoco_halfcheetah": "HalfCheetah-v5",
-    "mujoco_humanoid": "Humanoid-v5",
-    "mujoco_ant": "Ant-v5",
-    "mujoco_standup": "HumanoidStandup-v5",
-    "mujoco_doublependulum": "InvertedDoublePendulum-v5",
-    "mujoco_pendulum": "InvertedPendulum-v5",
-    "mujoco_reacher": "Reacher-v5",
-    "mujoco_walker": "Walker2d-v5",
-    "mujoco_pusher": "Pusher-v5",
-    "mujoco_swimmer": "Swimmer-v5",
-}
 
 
 def make(name, engine="envpool", copies=2, **flags):
@@ -43,17 +26,6 @@ def test_both_engines_have_the_same_task(name):
     np.testing.assert_allclose(pool.single_action_space.low, env.action_space.low)
     np.testing.assert_allclose(pool.single_action_space.high, env.action_space.high)
     assert pool.max_episode_steps() == env.spec.max_episode_steps
-    env.close()
-
-
-@pytest.mark.parametrize("engine", ["envpool", "gymnasium"])
-def test_every_copy_is_an_agent(engine):
-    env = adapt(make("mujoco_halfcheetah", engine, copies=3))
-    rows = ObservationRows.allocate(env.kinds)
-    env.reset(1, rows)
-    result = env.step(np.ones((3, 6), np.float32), rows)
-    assert result.rewards.shape == (3,)
-    assert len(np.unique(rows.arrays["obs"], axis=0)) == 3
     env.close()
 
 

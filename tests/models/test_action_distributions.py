@@ -1,7 +1,6 @@
 import math
 
 import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 from torch.distributions import Categorical, Normal, kl_divergence
@@ -83,19 +82,6 @@ def random_logits(name, *batch, seed=0):
     return torch.randn(*batch, action_layout(SPACES[name]).num_logits, generator=generator)
 
 
-@pytest.mark.parametrize("name", SPACES)
-def test_sizes_of_logits_and_actions(name):
-    layout = action_layout(SPACES[name])
-    assert layout.num_logits == sum(int(p) * (2 if isinstance(p, float) else 1) for p in PARTS[name])
-    assert layout.num_action_values == sum(int(p) if isinstance(p, float) else 1 for p in PARTS[name])
-
-
-@pytest.mark.parametrize("space", [S.Text(3), S.Dict(a=S.Sequence(S.Discrete(2)))])
-def test_other_spaces_are_refused(space):
-    with pytest.raises(ValueError, match="Discrete, MultiDiscrete"):
-        action_layout(space)
-
-
 @pytest.mark.parametrize("batch", [(), (6,), (4, 6)])
 @pytest.mark.parametrize("name", SPACES)
 def test_quantities_are_sums_over_independent_parts(name, batch):
@@ -155,12 +141,6 @@ def test_gaussian_samples_have_mean_and_deviation():
     samples = distribution_over(S.Box(-1, 1, (1,)), logits.expand(40_000, -1)).sample()
     assert float(samples.mean()) == pytest.approx(3.0, abs=0.02)
     assert float(samples.std()) == pytest.approx(0.5, abs=0.02)
-
-
-def test_mixed_actions_keep_the_order_of_the_space():
-    # Discrete(3) prefers 2; means 10, 11; MultiDiscrete([2, 4]) prefers 1, 3; mean 12.
-    logits = torch.tensor([0, 0, 9, 10, 11, -9, -9, 0, 9, 0, 0, 0, 9, 12, -9], dtype=torch.float32)
-    assert distribution_over(MIXED, logits).mode().tolist() == [2, 10, 11, 1, 3, 12]
 
 
 @pytest.mark.parametrize("log_std", [-1e6, 1e6, -float("inf")])
@@ -236,10 +216,3 @@ def test_a_distribution_made_in_inference_mode_does_not_spoil_training():
     logits = torch.zeros(2, 15, requires_grad=True)
     distribution_over(space, logits).entropy().sum().backward()
     assert logits.grad is not None
-
-
-def test_actions_survive_a_round_trip_through_numpy():
-    distribution = distribution_over(MIXED, random_logits("mixed", 8))
-    actions = distribution.sample()
-    again = torch.from_numpy(np.array(actions.numpy()))
-    assert torch.equal(distribution.log_prob(again), distribution.log_prob(actions))

@@ -175,13 +175,6 @@ def test_doom_battle_has_the_size_of_the_paper():
     assert sum(p.numel() for p in model.parameters()) == 3_096_438
 
 
-def test_doom_without_measurements():
-    space = S.Dict(obs=DOOM_OBSERVATIONS["obs"])
-    model = make_actor_critic(ModelFlags(encoder_custom="vizdoom"), space, DOOM_ACTIONS)
-    out = model.act(random_observations(space, 2), torch.zeros(2, model.state_size))
-    assert out.actions.shape == (2, 5)
-
-
 def test_doom_encodes_every_further_observation():
     picture, place = S.Box(0, 255, (1, 3, 72, 128), np.uint8), S.Box(-9, 9, (2,), np.float32)
     space = S.Dict({**DOOM_OBSERVATIONS.spaces, "others/obs": picture, "place": place})
@@ -305,12 +298,6 @@ def test_state_dict_round_trip_with_weights_only(variant):
     unrolls = [some.unroll(observations, state) for some in (again, model)]
     torch.testing.assert_close(*unrolls, rtol=0, atol=0)
     assert again.returns_normalizer.count == 10
-
-
-def test_parameters_can_be_viewed_as_one_vector():
-    model = make_model(IMAGE)
-    vector = nn.utils.parameters_to_vector(model.parameters())
-    nn.utils.vector_to_parameters(vector, model.parameters())
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

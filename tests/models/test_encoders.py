@@ -61,11 +61,6 @@ def test_the_cost_of_a_preset_is_what_torch_counts(preset, widths):
     assert mflop(flags, preset, size) == pytest.approx(counter.get_total_flops() / 1e6)
 
 
-def test_a_layout_is_recognised_by_its_channels():
-    assert flat_size("convnet_simple", (72, 128, 3)) == flat_size("convnet_simple", (3, 72, 128))
-    assert flat_size("convnet_simple", (72, 128)) == flat_size("convnet_simple", (1, 72, 128))
-
-
 def test_both_layouts_of_a_picture_give_the_same_features():
     chw = make_observation_encoder(ModelFlags(), "obs", image(3, 72, 128))
     hwc = make_observation_encoder(ModelFlags(), "obs", image(72, 128, 3))

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from sample_factory import read_metrics
 from sample_factory.version_2 import running
 
 
@@ -25,22 +24,6 @@ def script(monkeypatch):
         return importlib.import_module(name)
 
     return load
-
-
-def test_a_script_with_a_nested_description_trains_and_its_folder_is_played_by_config_json(script, tmp_path):
-    follower = script("grid_follower")
-    settings = {**follower.SETTINGS, "train_dir": str(tmp_path)}
-    cfg, status = follower.train(settings)
-    assert status == 0
-    assert (cfg.environment, cfg.decoder_mlp_layers, cfg.rnn_size) == (settings["environment"], [], 16)
-    folder = tmp_path / "exp"
-    throughput = read_metrics(str(folder), tags="grid/avg_throughput")["value"]
-    assert len(throughput) and 0 <= throughput.iloc[-1] <= 2
-
-    played = script("grid_follower").Inference(str(folder))
-    assert any(isinstance(part, torch.nn.Conv2d) for part in played.net.modules())
-    actions = played.act([{"obs": np.zeros((2, 5, 5), np.float32)}] * 6)
-    assert actions.shape == (6,) and set(actions) <= {0, 1, 2}
 
 
 def test_a_swarm_with_arguments_of_its_own_trains_and_shows_its_values_while_it_is_played(script, tmp_path):

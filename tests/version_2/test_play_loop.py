@@ -215,7 +215,7 @@ def test_an_encoder_of_the_script_gets_the_same_in_the_loop_as_in_training(monke
 def test_code_that_a_cfg_from_cfg_json_names_is_not_imported(cartpole, tmp_path, monkeypatch):
     Path(tmp_path, "evil_code.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(tmp_path)
-    saved = json.loads((cartpole[1] / "cfg.json").read_text())
+    saved = json.loads((cartpole[1] / "config.json").read_text())
     assert AttrDict(saved).gamma == saved["gamma"] and not hasattr(AttrDict(saved), "gama")
     spaces = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
     for name, value in {"encoder_custom": "evil_code:E", "env": "gym_evil_code:E-v0"}.items():
@@ -228,7 +228,7 @@ def test_code_that_a_cfg_from_cfg_json_names_is_not_imported(cartpole, tmp_path,
         cfg = AttrDict({**saved, **changed})
         with pytest.raises(ConfigError, match=r"^the cfg is not signed.*(evil_code|getoutput.*evil)"):
             create_env(cfg.env, cfg)
-    create_env("gym_CartPole-v1", AttrDict(saved)).close()
+    create_env("gym_CartPole-v1", AttrDict(saved, **{"of a script": [1], "lambda": 2})).close()
 
 
 class _Code:

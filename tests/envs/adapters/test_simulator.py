@@ -18,7 +18,6 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.adapters.simulator import SimulatorVectorEnv, _note_once, is_simulator
-from sample_factory.envs.adapters.tensors import device_of, to_env, to_host
 from sample_factory.envs.env_info import FEW_COPIES, env_info, probe_env_info
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.envs.family_flags import device_of_env
@@ -98,17 +97,6 @@ def test_arrays_of_other_libraries_are_read_and_actions_are_arrays_of_numpy():
     assert result.truncated.tolist() == [True, False, True]
     assert result.terminated.tolist() == [False, True, False]
     assert result.end_infos[1] == {"truncation": 0.0, "score": 1.0}
-
-
-def test_tensors_are_found_in_mappings_and_tuples():
-    values = {"a": torch.ones(2), "b": (np.zeros(1), torch.arange(2).bfloat16()), "c": "text"}
-    host = to_host(values)
-    assert type(host["a"]) is np.ndarray and host["b"][1].tolist() == [0, 1] and host["c"] == "text"
-    assert device_of({"x": (np.zeros(1), torch.zeros(1, device="meta"), torch.zeros(1))}).type == "meta"
-    actions = {"x": np.ones(2, np.float32), "y": (np.zeros(1, np.int64),)}
-    assert to_env(actions, device_of(np.zeros(1))) is actions
-    on_device = to_env(actions, device_of(values))
-    assert on_device["x"].dtype == torch.float32 and on_device["y"][0].dtype == torch.int64
 
 
 def test_the_example_of_the_contract_is_a_simulator():
@@ -313,18 +301,6 @@ def test_an_action_space_that_could_be_that_of_all_envs_is_refused(single):
     assert SimulatorVectorEnv(own).single_action_space == single
 
 
-def test_the_table_says_that_brax_batches_its_action_space_and_cannot_be_closed():
-    def close(env):
-        raise AttributeError("closed")
-
-    brax = known("brax.envs.wrappers.gym", close=close)
-    env = adapt(brax(single_action_space=None, action_space=gym.vector.utils.batch_space(BOX, 3)))
-    assert env.kinds.spaces[0].action == BOX
-    env.close()
-    with pytest.raises(AttributeError):
-        adapt(Plain(close=lambda: close(None))).close()
-
-
 def test_the_table_says_that_indices_of_actions_are_a_column_in_isaac_lab():
     for make, shape in ((known("isaaclab.envs.direct"), (3, 1)), (Plain, (3,))):
         own = make(single_action_space=spaces.Discrete(3))
@@ -400,39 +376,6 @@ def test_agents_are_inactive_where_the_infos_say_so_in_any_step():
     infos = {"is_active": torch.tensor([[1], [0], [1]])}
     _, (result,) = drive(adapt(Plain(returned={"done": torch.zeros(3), "infos": infos})), [0])
     assert result.active.tolist() == [True, False, True] and not result.terminated.any()
-
-
-class OfTorch(gym.vector.VectorEnv):
-    """A VectorEnv of torch, with the infos of ended episodes in tensors."""
-
-    metadata = SAME_STEP
-    num_envs = 2
-    single_observation_space = spaces.Box(-np.inf, np.inf, (2,))
-    observation_space = spaces.Box(-np.inf, np.inf, (2, 2))
-    single_action_space = BOX
-    action_space = spaces.Box(-1, 1, (2, 1))
-    device = torch.device("cpu")
-
-    def reset(self, *, seed=None, options=None):
-        return torch.zeros(2, 2), {}
-
-    def step(self, actions):
-        assert isinstance(actions, torch.Tensor)
-        ended = torch.tensor([True, False])
-        infos = {"final_info": {"true_objective": torch.tensor([61.0, 5])}, "_final_info": ended}
-        return (
-            torch.ones(2, 2),
-            torch.ones(2),
-            ended,
-            ~ended & False,
-            {"true_objective": -ended.float(), **infos},
-        )
-
-
-def test_tensors_in_the_infos_of_a_vector_env_are_split():
-    env = adapt(OfTorch())
-    _, (result,) = drive(env, [0])
-    assert result.end_infos == {0: {"true_objective": 61.0}} and is_simulator(env.env)
 
 
 def test_time_limits_of_a_task_with_a_finite_horizon_terminate():

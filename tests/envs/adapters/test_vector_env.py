@@ -16,6 +16,7 @@ from gymnasium.wrappers.vector import TransformReward as TransformVectorReward
 
 from sample_factory.envs.abilities import RewardShaping, find_reward_shaping
 from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.adapters.simulator import is_simulator
 from sample_factory.envs.adapters.vector_env import autoreset_mode
 from sample_factory.envs.end_infos import extra_stats, true_objective
 from sample_factory.envs.protocol import EMPTY_INFO, EnvContractError, ObservationRows
@@ -165,21 +166,6 @@ def test_returns_recorded_around_the_whole_vector_env_are_the_true_objective(mod
             assert true_objective(info, episode_return) == length
 
 
-def test_cartpoles_own_vector_env_with_recorded_statistics():
-    vector = RecordVectorEpisodeStatistics(gym.make_vec("CartPole-v1", num_envs=3))
-    episodes = episodes_of(adapt(vector), 60, range(3))
-    for ended in episodes.values():
-        assert len(ended) >= 2
-        for info, episode_return in ended:
-            assert true_objective(info, -1.0) == info["episode"]["l"] == episode_return
-
-
-def test_a_vector_env_without_infos_reports_the_sum_of_rewards():
-    episodes = episodes_of(adapt(gym.make_vec("CartPole-v1", num_envs=3)), 40, range(3))
-    info, episode_return = episodes[0][0]
-    assert info == {} and true_objective(info, episode_return) == episode_return > 0
-
-
 class Native(gym.vector.VectorEnv):
     """Three agents whose infos are given; in each step, the agents in `ends` end their episodes."""
 
@@ -207,34 +193,31 @@ def end_infos(infos):
     return result.end_infos
 
 
-def test_arrays_without_masks_have_an_entry_for_each_agent():
-    infos = end_infos({"true_objective": np.array([1.0, 2.0, 3.0]), "lives": np.array([[1], [2], [3]])})
-    assert infos == {0: {"true_objective": 1.0, "lives": 1}, 2: {"true_objective": 3.0, "lives": 3}}
+FINAL_INFOS = np.array([{"true_objective": 5.0}, None, {}], dtype=object)
 
 
-def test_an_agent_without_an_entry_by_the_mask_has_none():
-    mask = np.array([True, True, False])
-    infos = end_infos({"true_objective": np.array([1.0, 2.0, 0.0]), "_true_objective": mask})
-    assert infos == {0: {"true_objective": 1.0}, 2: {}}
-
-
-def test_an_entry_that_begins_with_an_underscore_and_is_no_mask_stays():
-    infos = end_infos({"time": np.array([1, 2, 3]), "_time": True, "seed": 5, "_seed": np.array([0.5, 0, 0])})
-    assert infos[2] == {"time": 3, "_time": True, "seed": 5, "_seed": 0.0}
-
-
-def test_values_that_are_no_arrays_of_all_agents_belong_to_each():
-    infos = end_infos({"map": "e1m1", "version": np.array(7), "pair": np.array([1, 2])})
-    assert infos[0]["map"] == infos[2]["map"] == "e1m1" and infos[2]["version"] == 7
-    assert infos[2]["pair"].tolist() == [1, 2]
-
-
-def test_final_info_may_be_an_array_of_dicts():
-    final = np.array([{"true_objective": 5.0}, None, {}], dtype=object)
-    assert end_infos({"final_info": final, "_final_info": np.array([True, False, True])}) == {
-        0: {"true_objective": 5.0},
-        2: {},
-    }
+@pytest.mark.parametrize(
+    ("infos", "first", "last"),
+    [
+        ({"lives": np.array([[1], [2], [3]])}, {"lives": 1}, {"lives": 3}),
+        ({"score": np.array([1.0, 2.0, 0.0]), "_score": np.array([True, True, False])}, {"score": 1.0}, {}),
+        # Begins with an underscore, but is no mask.
+        (
+            {"time": np.array([1, 2, 3]), "_time": True},
+            {"time": 1, "_time": True},
+            {"time": 3, "_time": True},
+        ),
+        ({"map": "e1m1", "version": np.array(7)}, *[{"map": "e1m1", "version": 7}] * 2),
+        ({"final_info": FINAL_INFOS, "_final_info": np.array([True, False, True])}, FINAL_INFOS[0], {}),
+        ({"pair": np.array([1, 2])}, *[{"pair": [1, 2]}] * 2),
+    ],
+    ids=["no mask", "mask", "underscore", "of all", "array of dicts", "array of another length"],
+)
+def test_each_ended_agent_gets_its_entry_of_the_infos_and_what_belongs_to_all(infos, first, last):
+    found = end_infos(infos)
+    as_lists = {key: value.tolist() for key, value in found[2].items() if isinstance(value, np.ndarray)}
+    assert found.keys() == {0, 2} and {**found[2], **as_lists} == last
+    assert {**found[0], **as_lists} == first
 
 
 def costs(infos, ends=()):
@@ -270,6 +253,7 @@ def test_infos_of_the_reset_are_not_those_of_the_end():
         (of_reset | recorded, {"episode": {"r": 4.0}}),
         (of_reset | {"true_objective": np.arange(3)}, {"true_objective": 0}),
         (of_reset | final, {"time": 9}),
+        (of_reset | {"final_info": {"time": torch.tensor([9, 0, 7])}}, {"time": 9}),
         (of_reset | final | recorded, {"time": 9, "episode": {"r": 4.0}}),
     ):
         _, (result,) = drive(adapt(SameStep(infos)), [0])
@@ -284,17 +268,6 @@ def ale_py():
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     yield ale_py
     gym.vector.VectorEnv.metadata.clear()
-
-
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_infos_of_ale_pys_vector_env_are_those_of_the_ended_game_or_none(mode, ale_py):
-    env = gym.make_vec(
-        "ALE/Breakout-v5", num_envs=2, autoreset_mode=mode, max_num_frames_per_episode=80, noop_max=0
-    )
-    infos = [info for result in drive(adapt(env), [0] * 50)[1] for info in result.end_infos.values()]
-    env.close()
-    frames = {info.get("episode_frame_number") for info in infos}
-    assert len(infos) >= 4 and frames == ({None} if mode == AutoresetMode.SAME_STEP else {81})
 
 
 class Undeclared(Native):
@@ -333,6 +306,7 @@ class OfTorch(SameStep):
     """A vector env in which everything is a tensor, also the reset mask; the agents count their steps."""
 
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}
+    device = torch.device("cpu")
 
     def __init__(self):
         super().__init__({})
@@ -352,7 +326,9 @@ class OfTorch(SameStep):
 
 
 def test_an_env_of_torch_that_is_reset_from_outside_gets_its_mask_as_a_tensor():
-    observations, results = drive(adapt(OfTorch()), [0] * 3)
+    env = adapt(OfTorch())
+    assert is_simulator(env.env)
+    observations, results = drive(env, [0] * 3)
     assert [observed["obs"][:, 0].tolist() for observed in observations[1:]] == [
         [0, 1, 1],
         [0, 0, 2],

@@ -41,55 +41,6 @@ class RandomMDP(gym.Env):
         return self.state, self.rewards[before, action, self.state], terminated, truncated, {}
 
 
-def optimal_values(mdp, rewards):
-    """Returns Q* by value iteration, [state, action]."""
-    values = np.zeros(NUM_STATES)
-    for _ in range(400):
-        action_values = (mdp.transitions * (rewards + GAMMA * values)).sum(axis=-1)
-        values[:-1] = action_values.max(axis=-1)
-    return action_values
-
-
-def shaped_rewards(mdp, potentials):
-    """Returns the reward of each transition as the wrapper gives it, [state, action, next state]."""
-
-    class Fixed(RandomMDP):
-        """Every transition in turn, whatever its probability."""
-
-        def step(self, action):
-            before = self.state
-            self.state = self.next_state
-            return (
-                self.state,
-                mdp.rewards[before, action, self.state],
-                self.state == NUM_STATES - 1,
-                False,
-                {},
-            )
-
-    inner = Fixed(0)
-    env = PotentialShaping(inner, lambda observation, info: potentials[observation], GAMMA)
-    rewards = np.zeros_like(mdp.rewards)
-    for state, action, next_state in np.ndindex(*rewards.shape):
-        env.reset(options={"state": state})
-        inner.next_state = next_state
-        rewards[state, action, next_state] = env.step(action)[1]
-    return rewards
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_random_potentials_leave_the_optimal_policy_unchanged(seed):
-    mdp = RandomMDP(seed)
-    potentials = np.random.default_rng(100 + seed).normal(
-        scale=5, size=NUM_STATES
-    )  # also of the terminal one
-    plain = optimal_values(mdp, mdp.rewards)
-    shaped = optimal_values(mdp, shaped_rewards(mdp, potentials))
-    np.testing.assert_array_equal(plain.argmax(axis=-1), shaped.argmax(axis=-1))
-    # Ng et al. 1999, equation 3: Q* falls by the potential of the state.
-    np.testing.assert_allclose(shaped, plain - potentials[:-1, None], atol=1e-9)
-
-
 @pytest.mark.parametrize("max_steps", [None, 4])
 def test_the_shaped_return_differs_from_the_plain_one_by_the_potentials_of_the_ends_only(max_steps):
     potentials = np.random.default_rng(3).normal(size=NUM_STATES)

@@ -15,7 +15,6 @@ from sample_factory.families.dmlab.dmlab_env import (
     shaped_reward,
 )
 from sample_factory.families.dmlab.levels import DMLAB_30, WITH_GENERATED_MAPS, find_spec
-from tests.envs.adapters.countdown import drive
 
 FORWARD, BACKWARD = 0, 1
 WATERMAZE = "dmlab_rooms_watermaze"
@@ -180,10 +179,3 @@ def test_the_level_cache_env_has_the_15_levels_that_generate_maps():
     assert len(find_spec("dmlab_level_cache").levels) == len(WITH_GENERATED_MAPS) == 15
     assert len(find_spec("dmlab_30").levels) == 30
     assert find_spec("dmlab_very_sparse").settings == {"minGoalDistance": "10"}
-
-
-def test_the_framework_steps_it(make):
-    seen, results = drive(adapt(make(WATERMAZE)), [0] * 6)
-    assert [result.terminated[0] for result in results] == [False, False, False, False, True, False]
-    assert results[4].end_infos[0]["true_objective"] == 10
-    assert seen[5]["obs"][0, 1, 0, 0] == 0, "the first picture of the next episode"
