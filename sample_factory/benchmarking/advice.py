@@ -17,12 +17,12 @@ def advice(
     cores: int,
     busy_cores: float | None,
 ) -> list[str]:
-    """Returns a line for each part that limits the run, and one for the cores if all are busy.
+    """Returns advice on which flags to change: a line for each component that limits the speed of the run,
+    and a line about the cores if all are busy. If workers have too few envs, there is only a line about that.
 
-    If there are so few envs per worker that other parts wait for their messages, that is the only line.
-
-    waits: component -> share of its time, 0..1, in which it waits for others. flags: flag -> value of the
-        run. on_gpu: whether learner and inference are on a GPU.
+    waits: component -> share of its time, 0..1, in which it waits for others. flags: flag -> value.
+    on_gpu: whether learner and inference run on a GPU. cores: number of usable cores. busy_cores: mean number
+        of cores that the run keeps busy; None if unknown.
     """
     num_splits = flags["worker_num_splits"]
     envs_per_split = flags["num_envs_per_worker"] // num_splits
@@ -50,7 +50,7 @@ def advice(
 
 
 def _remedies(flags: Mapping[str, Any], on_gpu: bool, is_saturated: bool) -> dict[str, list[str]]:
-    """Returns component -> what to try if it limits the run."""
+    """Returns component -> phrases that say what to try if this component limits the run's speed."""
     gpu = [] if on_gpu else ["a GPU (--device=gpu)"]
     images = []
     if "res_w" in flags and "res_h" in flags:
@@ -73,7 +73,8 @@ def _remedies(flags: Mapping[str, Any], on_gpu: bool, is_saturated: bool) -> dic
 
 
 def _more_processes(flag: str, flags: Mapping[str, Any]) -> str:
-    """Returns the flag to type for more processes that simulate or infer; inline samplers do both."""
+    """Returns a phrase that says how to get more processes of the kind that `flag` counts. With inline
+    samplers, which both simulate and infer, the phrase names their flag instead."""
     if flags["serial_mode"]:
         return "--serial_mode=False: now all parts share one process"
     if flags["inline_samplers"] == 0:
@@ -88,9 +89,9 @@ def _more(flag: str, flags: Mapping[str, Any]) -> str:
 
 
 def advice_for_fast_env(flags: Mapping[str, Any], step_microseconds: float) -> list[str]:
-    """Returns a line if messages and Python take longer than the env.
+    """Returns a line of advice for an env so fast that messages and Python take longer; otherwise no line.
 
-    step_microseconds: time of one core for a step of one agent.
+    flags: flag -> value in the run. step_microseconds: time that one core needs for a step of one agent.
     """
     is_fast = step_microseconds <= FAST_MICROSECONDS and (flags["env_frameskip"] or 1) == 1
     if not is_fast or "vector_env_copies" not in flags:  # the env cannot be copied

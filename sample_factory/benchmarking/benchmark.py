@@ -37,9 +37,9 @@ ROLES = {
 
 
 def benchmark(config: Config) -> None:
-    """Measures, prints the report and writes the files that the flags name.
+    """Runs the command `benchmark`: measures the stages, prints the report and writes the --json file.
 
-    Raises StageFailed, KeyboardInterrupt, and ConfigError for a file that cannot be written.
+    Raises StageFailed, KeyboardInterrupt on a signal, and ConfigError if a file cannot be written.
     """
     flags: BenchmarkFlags = config.extra["benchmark"]
     config = plan_of(config).config
@@ -54,7 +54,8 @@ def benchmark(config: Config) -> None:
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-    """Makes SIGTERM and SIGHUP, unless ignored, raise KeyboardInterrupt, and an OSError a ConfigError."""
+    """Returns a block in which SIGTERM and SIGHUP, unless ignored, act like Ctrl+C, and an OSError becomes a
+    ConfigError."""
     former = {}
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):
@@ -70,7 +71,7 @@ def guarded() -> Iterator[None]:
 
 
 def plan_of(config: Config) -> "RunPlan":
-    """Returns the plan of a run, whose configuration has the values that the run would choose itself."""
+    """Returns the plan of a training run; in its Config, values that a run chooses itself are filled in."""
     # Not at the top of the file: these load gymnasium, which --help does not need.
     from sample_factory.envs.env_registry import resolve_family
     from sample_factory.launch.plan import plan_run
@@ -83,17 +84,19 @@ def plan_of(config: Config) -> "RunPlan":
 
 
 def _duration(seconds: Sequence[float], runs: int = 1) -> str:
-    """Returns a text such as "81 s, until about 12:34:56". seconds: lengths of the parts of a run after its
-    start."""
+    """Returns e.g. "81 s, until about 12:34:56" for `runs` measurements that begin now.
+
+    seconds: lengths of the phases of a measurement after its start.
+    """
     each = sum(seconds) + USUAL_START_SECONDS
     clock = time.strftime("%H:%M:%S", time.localtime(time.time() + runs * each))
     return f"{each:.0f} s each, until about {clock}" if runs > 1 else f"{each:.0f} s, until about {clock}"
 
 
 def run_stages(config: Config, folder: str) -> dict[str, list[Stage]]:
-    """Runs the stages one after another, --repeats times; returns the runs of each.
+    """Measures the stages one after another, --repeats times; returns stage -> its measurements.
 
-    Prints what is measured and how long it takes, and the speed of each run.
+    Prints what is measured and how long it takes, then the speed. folder: for temporary files.
     """
     flags: BenchmarkFlags = config.extra["benchmark"]
     seconds = (flags.warmup_seconds, flags.seconds)
@@ -114,12 +117,12 @@ def run_stages(config: Config, folder: str) -> dict[str, list[Stage]]:
 
 
 def median_run(runs: Sequence[Stage]) -> Stage:
-    """Returns the run of median speed; of an even number, the slower one of the two in the middle."""
+    """Returns the measurement of median speed; of an even number, the slower of the two in the middle."""
     return sorted(runs, key=lambda run: run.fps)[(len(runs) - 1) // 2]
 
 
 def _headings(config: Config, hardware: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Returns three texts: about the run, its length, and the machine."""
+    """Returns the phrases that begin a report: (env and sizes, number and length of runs, machine)."""
     flags: BenchmarkFlags = config.extra["benchmark"]
     envs = f"{config.sampling.num_workers} workers x {config.sampling.envs_per_worker} envs"
     number = "1 run" if flags.repeats == 1 else f"median of {flags.repeats} runs"
@@ -133,7 +136,7 @@ def _headings(config: Config, hardware: Mapping[str, Any]) -> tuple[str, str, st
 
 
 def report(config: Config, runs: Mapping[str, Sequence[Stage]], hardware: Mapping[str, Any]) -> list[str]:
-    """Returns the lines of the final report. runs: stage -> its repetitions."""
+    """Returns the lines of the final report. runs: stage -> its measurements. hardware: see `machine`."""
     stages = {name: median_run(several) for name, several in runs.items()}
     simulation, training = stages["simulation"], stages["training"]
     what, length, machine = _headings(config, hardware)
@@ -173,7 +176,7 @@ def _wrapped(line: str) -> list[str]:
 
 
 def table(config: Config, runs: Mapping[str, Sequence[Stage]]) -> list[str]:
-    """Returns a table with a column for each stage: its speed, where its time goes, and its memory."""
+    """Returns the lines of a table with a column for each stage: speed, shares of time, and memory."""
     stages = {name: median_run(several) for name, several in runs.items()}
     rows = [["", *stages]]
 
@@ -228,7 +231,7 @@ def _part_text(part: Mapping[str, Any] | None) -> str:
 def figures(
     config: Config, runs: Mapping[str, Sequence[Stage]], hardware: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the contents of the --json file. runs: stage -> its repetitions."""
+    """Returns the contents of the --json file. runs, hardware: see `report`."""
     flags: BenchmarkFlags = config.extra["benchmark"]
     stages = {name: median_run(several) for name, several in runs.items()}
     return {

@@ -50,13 +50,13 @@ BENCHMARK = TRAIN.but(
 
 
 def training_flags(config: Config) -> list[str]:
-    """Returns the typed arguments without the flags of the benchmark."""
+    """Returns the typed flags for `train`, as arguments: all but the benchmark's own flags."""
     own = vars(config.extra["benchmark"])
     return as_arguments({name: value for name, value in _typed(config).items() if name not in own})
 
 
 def simulation_flags(config: Config) -> list[str]:
-    """Returns the typed arguments that `dummy_sampler` reads."""
+    """Returns the typed flags that `dummy_sampler` reads, as arguments."""
     used = {name: value for name, value in _typed(config).items() if _is_of_simulation(config, name)}
     return as_arguments(used)
 

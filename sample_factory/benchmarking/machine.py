@@ -15,7 +15,10 @@ STOLEN_CORES = 0.05  # on an idle host, nothing is stolen
 
 
 def describe_hardware() -> dict[str, Any]:
-    """Describes the part of the machine that this process may use. Imports torch, which knows the GPUs."""
+    """Returns "cpu" (name), "cores" (usable number), "memory_gb" and "gpus" (names) of this machine.
+
+    Imports torch, which knows the GPUs.
+    """
     import torch
 
     lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -29,7 +32,8 @@ def describe_hardware() -> dict[str, Any]:
 
 
 def used_by_others(stages: Iterable[Stage]) -> str:
-    """Returns a text about cores that other programs and other virtual machines used; empty if few."""
+    """Returns a sentence about the cores that other programs and virtual machines have used during the
+    measurements; "" if they have used hardly any."""
     measured = [stage.cores for stage in stages if stage.cores is not None]
     others = max((cores["of_others"] for cores in measured), default=0.0)
     stolen = max((cores["stolen"] for cores in measured), default=0.0)

@@ -43,10 +43,10 @@ class RandomSamplerFlags:
 
 
 class RandomSampler:
-    """In the child: steps its envs with random actions, one after another, and counts in shared memory.
+    """In the child: steps the envs of a worker with random actions, one after another, and counts the frames.
 
     progress: int64 arrays, of which only the first number of a row is used. "go" [8]: nonzero once all
-        workers are to begin. "env_frames" and "microseconds" [workers, 8]: counted by each worker.
+        workers are to begin. "env_frames" and "microseconds" [workers, 8]: frames and time of each worker.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class RandomSampler:
         self._microseconds = progress["microseconds"][index]
 
     def run(self) -> None:
-        """Samples until it has its share of env frames, or is asked to stop."""
+        """Waits for "go", then samples until --sample_env_frames_per_worker or the request to stop."""
         try:
             while not self._progress["go"][0]:
                 if self._stopping.wait(0.001):
@@ -108,7 +108,7 @@ class RandomSampler:
 
 
 def run_sampler(config: Config) -> None:
-    """The command: samples with random actions, and prints the speed. Raises as `sample`."""
+    """Runs the command `dummy_sampler`: samples with random actions and prints the speed, see `sample`."""
     print("\n".join(sample(config)))
 
 
@@ -141,11 +141,10 @@ DUMMY_SAMPLER = NEW.but(
 
 
 def sample(config: Config) -> list[str]:
-    """In the parent: samples until a limit or a signal, printing the speed every --status_interval, and
-    writing it to --figures_file.
+    """In the parent: samples until a limit or a signal, and reports the speed every --status_interval.
 
-    Returns lines with the frames and the speed of each worker and of all, since every env was ready. A frame
-    counts once for each agent. Raises ConfigError and Failure.
+    Returns lines with the frames and the speed of each worker and of all workers, counted from when all envs
+    are ready. A frame counts once for each agent. Raises ConfigError, or the Failure of a worker.
     """
     # Imported here: launch.checks loads Gymnasium, which takes time, and the help does not need it.
     from sample_factory.launch.checks import check_workers
@@ -187,7 +186,7 @@ def sample(config: Config) -> list[str]:
 
 
 def _make_worker(config: Config, family: EnvFamily, progress: SharedArrays, index: int) -> Child:
-    """Makes a worker that is pinned, and limited in its threads, like the rollout workers of training."""
+    """Makes worker `index`, with cores, threads and priority like those of a rollout worker in training."""
     sampling = config.sampling
     gpus = config.extra["random_sampler"].sampler_worker_gpus
     environment = dict(cpu.ONE_THREAD) if sampling.force_envs_single_thread else {}
@@ -223,7 +222,10 @@ def _watch(
     config: Config,
     write: Callable[[float, int, float | None], None],
 ) -> None:
-    """Starts the measurement, and returns when it is over. Raises Failure."""
+    """Starts the sampling, and reports the speed until a limit or a signal. write: see `_figures_writer`.
+
+    Raises the Failure of a worker.
+    """
     flags: RandomSamplerFlags = config.extra["random_sampler"]
     is_due = Every(config.monitoring.status_interval)
     started = reported_at = time.monotonic()

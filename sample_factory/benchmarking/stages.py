@@ -50,7 +50,7 @@ OTHERS = "others"  # role of the processes that the run's own processes have sta
 
 
 class StageFailed(CommandFailed):
-    """A stage that failed, or ran without anything to measure; the message has the end of its output."""
+    """Raised if a stage fails, or nothing could be measured; the message has the end of its output."""
 
     def __init__(self, stage: str, reason: str, output: str = ""):
         lines = output.rstrip().splitlines()[-NUM_LAST_LINES:]
@@ -59,7 +59,7 @@ class StageFailed(CommandFailed):
 
 
 class Usage(NamedTuple):
-    """A program and all processes that it has started, at one moment."""
+    """CPU time and memory of a program and of all processes that it has started, at one moment."""
 
     time: float  # seconds since 1970
     cpu_seconds: float  # used so far by the processes that are alive
@@ -70,19 +70,21 @@ class Usage(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """The measurement of a stage.
+    """Results of measuring a stage.
 
     fps: env frames per second, frameskip counted.
-    cores: busy ones, "ours" and "of_others"; and "stolen" by the host of a virtual machine. None if unknown.
-    ready_seconds, first_fps_seconds: from the command until all processes were up, and had made frames.
+    cores: mean numbers of cores that this run ("ours") and other programs ("of_others") kept busy, and that
+        the host of a virtual machine took away ("stolen"). None if unknown.
+    ready_seconds, first_fps_seconds: time from the command until all processes were ready, and had frames.
     memory: role of processes -> their number ("processes") and resident memory ("total_mb").
-    parts: component -> name -> "share" of a process's time, 0..1, and "milliseconds" of one step of an agent
-        (rollout worker), one batch (policy worker) or one iteration (learner), None if none was counted.
-        Empty when the run was too short for a report of its processes.
-    rows_per_batch: observations in one forward pass of a policy worker.
-    learner: device and precision, e.g. "on cpu in fp32". device: as torch prints it. agents: in all envs.
-    num_parameters: of the network. gpu_busy: share of the time in which a GPU ran kernels, if there is one.
-    warnings: in the log of the run.
+    parts: component -> kind of work -> "share" of a process's time, 0..1, and "milliseconds" per step of an
+        agent (rollout worker), batch (policy worker) or iteration (learner), None if unknown. Empty if the
+        run was too short for a report of its processes.
+    rows_per_batch: mean number of observations in one forward pass of a policy worker.
+    learner: device and precision, e.g. "on cpu in fp32". device: name of the learner's torch device.
+    agents: number of agents in all envs. num_parameters: size of the network.
+    gpu_busy: share of the time, 0..1, in which a GPU ran kernels; None without a GPU.
+    warnings: texts of the warnings in the log of the run.
     """
 
     fps: float
@@ -102,15 +104,15 @@ class Stage(NamedTuple):
 
     @property
     def waits(self) -> dict[str, float]:
-        """Component -> share of its time that it waits for others, as for `describe_bottleneck`."""
+        """Component -> share of its time, 0..1, in which it waits for other components."""
         return {name: parts["wait"]["share"] or 0.0 for name, parts in self.parts.items() if "wait" in parts}
 
 
 def run_stage(config: Config, stage: str, seconds: tuple[float, float], folder: Path) -> Stage:
-    """Runs a stage and returns what was measured. Raises StageFailed.
+    """Runs a stage as a command in a process of its own, and returns what was measured. Raises StageFailed.
 
-    config: of `benchmark.plan_of`. seconds: of warm-up and measurement. folder: for the files that the run
-    writes.
+    config: of `benchmark.plan_of`. stage: a key of STAGES. seconds: lengths of warm-up and measurement.
+    folder: for the files that the run writes.
     """
     total = math.ceil(sum(seconds)) + STATUS_SECONDS
     file = folder / f"{stage}.jsonl"
@@ -130,7 +132,8 @@ def run_stage(config: Config, stage: str, seconds: tuple[float, float], folder: 
 
 
 def _command(config: Config, stage: str, seconds: int, folder: Path) -> list[str]:
-    """Returns the package, the command and its flags. Where a flag is given twice, the last value counts."""
+    """Returns the arguments after `python -m` that run a stage for `seconds`, with its files in `folder`.
+    Where a flag is given twice, the last value counts."""
     sampling = config.sampling
     chosen = [f"--num_envs_per_worker={sampling.num_envs_per_worker}"]
     if stage == "simulation":
@@ -160,9 +163,9 @@ def _command(config: Config, stage: str, seconds: int, folder: Path) -> list[str
 def run_program(
     command: Sequence[str], output_file: Path, limit_seconds: float
 ) -> tuple[int | None, str, list[Usage]]:
-    """Runs a command to its end. An exception, such as KeyboardInterrupt, also ends the command.
+    """Runs a command to its end, or for `limit_seconds`. An exception in this process also ends the command.
 
-    Returns its exit code (None if it took too long), its output, and its use of CPU and memory.
+    Returns the exit code (None if the limit was reached), the output, and a Usage every USAGE_SECONDS.
     """
     usages: list[Usage] = []
     end = time.monotonic() + limit_seconds
@@ -182,7 +185,7 @@ def run_program(
 
 
 def usage_of(pid: int) -> Usage | None:
-    """Returns the usage of a program; None if there is no such process."""
+    """Returns what a program and its descendants use now; None if there is no process `pid`."""
     cpu_seconds = 0.0
     memory = collections.defaultdict(list)
     try:
@@ -223,9 +226,10 @@ def measure(
     seconds: tuple[float, float],
     began: float,
 ) -> Stage:
-    """Returns the measurement of a stage by the figures that it wrote. Raises StageFailed.
+    """Computes the results of a stage. Raises StageFailed if nothing was measured.
 
-    seconds: of warm-up and measurement. began: time of the command, in seconds since 1970.
+    figures: lines that the command has written. usages: see `run_program`. seconds: lengths of warm-up and
+    measurement. began: when the command was started, in seconds since 1970.
     """
     if not figures:
         raise StageFailed(stage, "it wrote no figures")
@@ -262,11 +266,11 @@ def measure(
 def frame_rate(figures: Sequence[Figures], policy_id: int | None, window: tuple[float, float]) -> float:
     """Returns env frames per second within a window of time; 0 if fewer than two measurements lie in it.
 
-    figures: what the command has written: a line of measurements about every second.
-    policy_id: None for `dummy_sampler`, which has no policies. window: start and end, seconds of the clock.
+    figures: lines that the command has written about every second.
+    policy_id: None for `dummy_sampler`, which has no policies. window: start and end, in seconds since 1970.
 
     The frames of a policy grow by whole iterations of training, which may take seconds. So the rate is taken
-    between the ends of two iterations; if fewer than two end within the window, between two lines.
+    between the ends of two iterations, or between two lines if fewer than two iterations end in the window.
     """
     if policy_id is None:
         ends = lines = [(figures[0].time + line.seconds, line.env_frames) for line in figures]
@@ -296,7 +300,10 @@ def num_processes(config: Config) -> dict[str, int]:
 def parts_of_work(
     stats: Mapping[str, Mapping[str, float]], fps: float, config: Config
 ) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Returns component -> name -> share and milliseconds of one process, see Stage."""
+    """Computes `parts` of Stage: component -> kind of work -> share and milliseconds of one process.
+
+    stats: component -> kind of work -> share of the time. fps: env frames per second.
+    """
     steps = fps / (config.env.env_frameskip or 1)  # of agents, per second
     rows = stats.get("policy_worker", {}).get("avg_batch_size", 0.0)
     samples_per_iteration = config.learning.batch_size * config.learning.num_batches_per_iteration
@@ -313,13 +320,13 @@ def parts_of_work(
 
 
 def mean_gpu_busy(usages: Sequence[Usage]) -> float | None:
-    """Returns the mean share of the time in which the GPU ran kernels; None without a GPU."""
+    """Returns the mean of the known `gpu_busy`; None if none is known."""
     shares = [usage.gpu_busy for usage in usages if usage.gpu_busy is not None]
     return sum(shares) / len(shares) if shares else None
 
 
 def busy_cores(usages: Sequence[Usage]) -> dict[str, float] | None:
-    """Returns mean numbers of cores, see Stage; None for fewer than two usages."""
+    """Computes `cores` of Stage from the first and last usage; None for fewer than two usages."""
     if len(usages) < 2:
         return None
     first, last = usages[0], usages[-1]
@@ -331,7 +338,7 @@ def busy_cores(usages: Sequence[Usage]) -> dict[str, float] | None:
 
 
 def memory_by_role(usages: Sequence[Usage]) -> dict[str, dict[str, float]]:
-    """Returns role -> number of processes and memory, at the moment when the program used most memory."""
+    """Returns role -> {"processes": number, "total_mb": memory} at the moment of the largest total memory."""
     memories = (usage.memory_mb for usage in usages)
     most = max(memories, key=lambda memory: sum(map(sum, memory.values())), default={})
     return {role: {"processes": len(each), "total_mb": sum(each)} for role, each in most.items()}

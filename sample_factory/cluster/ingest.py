@@ -39,12 +39,13 @@ STOP_SECONDS = 25.0
 
 
 class Place:
-    """A place for one of the --num_nodes nodes. link: the node; None while the place waits for a free
-    machine."""
+    """Keeps, for one of the --num_nodes nodes, the connection and the messages to send; it outlives the node.
+
+    link: connection to the node; None while no machine is free for a node.
+    """
 
     def __init__(self, number: int, inbox: Queue):
-        """number: 1 for the first node. inbox: messages of the main process for the rollout workers of the
-        node."""
+        """number: number of the node, from 1. inbox: messages from the main process to rollout workers."""
         self.number = number
         self.link: NodeLink | None = None
         self._inbox = inbox
@@ -52,28 +53,31 @@ class Place:
         self._messages = LatestMessages([self._outbox])
 
     def connect(self, link: NodeLink) -> None:
-        """Gives the place a new node."""
+        """Assigns a new node to this place; all last messages are to be sent to it."""
         self.link = link
         self.send_again()
 
     def send_again(self) -> None:
-        """Makes the last message of each type about each policy unsent, for a node that may not have it."""
+        """Marks the last message of each type and policy as not sent, for a node that may lack them."""
         self._messages.send_again(0)
 
     def take_messages(self) -> list[RolloutMessage]:
-        """Returns the messages that the node has not been sent yet, and counts them as sent."""
+        """Returns the messages that were not sent to the node yet, and marks them as sent."""
         self._messages.send()
         return self._outbox.get_many(0.0)
 
     def receive(self) -> None:
-        """Reads the inbox, also while there is no node, so that it never becomes full."""
+        """Reads the messages in the inbox; also called without a node, so that the inbox is never full."""
         for message in self._inbox.get_many(timeout=0.0):
             self._messages.update(message)
 
 
 class Ingest:
-    """In the child: starts a node on each free machine, pulls trajectories from it, and stores them in
-    buffers. Back-pressure: a node is called again only when its last trajectories have found free buffers."""
+    """In a child on the learner's machine: starts a node on each free machine, pulls trajectories from the
+    nodes and stores them in buffers.
+
+    Back-pressure: a node is called again only after its last trajectories were stored in free buffers.
+    """
 
     def __init__(
         self,
@@ -84,7 +88,7 @@ class Ingest:
         channels: Channels,
         context: ChildContext,
     ):
-        """plan: plan of the samplers on the learner's machine."""
+        """plan: plan of the samplers on the learner's machine, from which the plans of the nodes are made."""
         self._plan = plan
         self._flags = flags
         self._buffers = buffers
@@ -116,7 +120,7 @@ class Ingest:
             self._stop()
 
     def step(self) -> None:
-        """Starts the next calls of nodes, and handles the answers that arrive within WAIT_SECONDS."""
+        """Starts the next calls of nodes, and handles the results that arrive within WAIT_SECONDS."""
         if self._time_to_search():
             self._search_machines()
             self._warn_of_silence()
@@ -137,7 +141,7 @@ class Ingest:
             self._report([self._traffic.take_report()])
 
     def _search_machines(self) -> None:
-        """Starts nodes on machines that have none, as long as there are free places."""
+        """Starts nodes on machines without a node, as long as there are places without a node."""
         free_places = [place for place in self._places if place.link is None]
         in_use = {place.link.machine.ray_id for place in self._places if place.link is not None}
         machines = self._cluster.free_machines(in_use) if free_places else []
@@ -181,7 +185,7 @@ class Ingest:
                 link.update(weights)
 
     def _due_weights(self, link: NodeLink) -> dict[int, tuple[Stamp, Any]]:
-        """Returns the weights to send to a node now: policy id -> (stamp, Ray's reference to them)."""
+        """Returns the weights to send to a node now: policy id -> (stamp, reference in Ray's store)."""
         max_policy_lag = self._plan.flags.max_policy_lag
         due = {}
         for policy_id, channel in enumerate(self._channels.weights):
@@ -199,8 +203,10 @@ class Ingest:
         return due
 
     def _put(self, policy_id: int) -> tuple[Stamp, Any]:
-        """Puts a policy's newest weights into Ray's object store, once for all nodes; returns their stamp and
-        reference."""
+        """Puts a policy's newest weights into Ray's object store, once for all nodes.
+
+        Returns the stamp of the weights and the reference in the object store.
+        """
         channel = self._channels.weights[policy_id]
         if policy_id not in self._newest or self._newest[policy_id][0] != channel.newest:
             slot = np.empty(channel.slot_bytes, np.uint8)
@@ -209,10 +215,11 @@ class Ingest:
         return self._newest[policy_id]
 
     def _receive(self, place: Place, link: NodeLink, ended: list[Any]) -> None:
-        """Takes the results of calls that have ended. A node that has died or failed leaves its place.
+        """Handles the results of calls that have ended; disconnects a node that has died or failed, so that
+        another node can take its place.
 
         Raises NodeFailed if a node has failed before any node has delivered trajectories: most likely, every
-        node would. Later, the failure of one node does not end the run.
+        node would fail. Later, the failure of one node does not end the run.
         """
         lost: NodeDied | NodeFailed | None = None
         for call in ended:
@@ -250,8 +257,8 @@ class Ingest:
             self._channels.reports.put(report, self._context.keep_going)
 
     def _store(self, link: NodeLink) -> None:
-        """Writes trajectories of a node to free buffers, as many parts as there is room for, and tells the
-        learners."""
+        """Writes trajectories of a node to free buffers, and sends tickets for them to the learners.
+        Trajectories without free buffers stay in `link.unstored`."""
         parts: list[tuple[Packed, np.ndarray]] = []
         while link.unstored:
             indices = self._buffers.acquire(self._partition, self._owners(link.unstored[0]))
@@ -268,7 +275,7 @@ class Ingest:
             self._channels.learners[packed.policy_id].put(tickets, self._context.keep_going)
 
     def _owners(self, packed: Packed) -> np.ndarray:
-        """Returns for each trajectory an id that no agent of this machine has."""
+        """Returns the owners of n trajectories, [n] int64: an id that no agent of this machine has."""
         return np.full(packed.num_trajectories, self._buffers.topology.num_agents)
 
     def _stop(self) -> None:

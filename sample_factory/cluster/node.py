@@ -43,11 +43,11 @@ MAX_MESSAGES = 1000  # of a policy, received in one turn
 
 
 class NodeFailed(Explained, RuntimeError):
-    """The workers of a node have failed for good."""
+    """Raised if the workers of a node cannot start, or have failed and are not restarted."""
 
 
 class Pulled(NamedTuple):
-    """Answer of a node: what its workers have produced since the previous answer."""
+    """Result of `Node.pull`: trajectories and reports of the node's workers since the previous call."""
 
     packed: list[Packed]
     reports: list[Report]
@@ -61,10 +61,10 @@ class Node:
     """
 
     def __init__(self, number: int, plan: SamplingPlan, flags: ClusterFlags, package_version: str):
-        """number: 1 for the first node beside the learner's machine.
-        plan, package_version: the plan of the samplers, and the version of this package, on that machine.
+        """Starts the workers. Raises NodeFailed if another version of this package is installed here.
 
-        Raises NodeFailed if another version of this package is installed here.
+        number: number of the node, from 1. plan: plan of the samplers on the learner's machine.
+        package_version: version of this package on the learner's machine.
         """
         if package_version != VERSION:
             raise NodeFailed(
@@ -94,17 +94,19 @@ class Node:
             log.error("%s\n%s", failure, failure.traceback)
 
     def update(self, weights: Mapping[int, tuple[Stamp, Any]]) -> None:
-        """Publishes new weights to the policy workers of this node, as soon as they have arrived. Meanwhile,
+        """Waits for new weights to arrive, and publishes them to the policy workers of this node. Meanwhile,
         the node samples with its present weights.
 
-        weights: policy id -> (stamp, Ray's reference of the weights, uint8).
+        weights: policy id -> (stamp, Ray's reference to an array uint8).
         """
         for policy_id, (stamp, reference) in weights.items():
             self._resources.channels.weights[policy_id].publish({"slot": ray.get(reference)}, stamp)
 
     def pull(self, messages: Sequence[Any]) -> Pulled:
-        """Returns trajectories and reports, as soon as there are enough trajectories or after a short wait.
-        messages: messages for the rollout workers. Raises NodeFailed."""
+        """Returns trajectories and reports, as soon as there are enough trajectories or after PULL_SECONDS.
+
+        messages: forwarded to the rollout workers. Raises NodeFailed if the workers have failed for good.
+        """
         self._raise_failure()
         self._loop.forward(messages)
         self._wait_for_trajectories()
@@ -112,7 +114,7 @@ class Node:
         return Pulled(packed, [self._named(report) for report in self._loop.take_reports()])
 
     def _named(self, report: Report) -> Report:
-        """Returns the report; with the name of this node if it has a text for the log."""
+        """Returns the report, with the node's name before the text of an Incident."""
         if isinstance(report, Incident) and report.text:
             return report._replace(text=f"{self._name}: {report.text}")
         return report
@@ -122,8 +124,8 @@ class Node:
             raise NodeFailed(str(self._failures[0])) from self._failures[0]
 
     def _wait_for_trajectories(self) -> None:
-        """Waits until there are enough trajectories for a message: for GATHER_SECONDS at most if there is at
-        least one, and for PULL_SECONDS in any case."""
+        """Waits until a whole part, TRAJECTORIES_IN_A_PART, is ready; at most GATHER_SECONDS if at least one
+        trajectory is ready, else at most PULL_SECONDS."""
         began = time.monotonic()
         while (count := self._receive_tickets()) < TRAJECTORIES_IN_A_PART:
             seconds = time.monotonic() - began
@@ -166,7 +168,7 @@ class Node:
 
 
 def plan_of_node(number: int, plan: SamplingPlan, flags: ClusterFlags) -> SamplingPlan:
-    """Returns the plan of the workers of this node. number, plan: see Node."""
+    """Makes the plan of a node's workers from the plan of the learner's machine. number, plan: see Node."""
     policies = {
         policy_id: policy._replace(device=_device(policy.device))
         for policy_id, policy in plan.acting.policies.items()
@@ -204,13 +206,13 @@ def plan_of_node(number: int, plan: SamplingPlan, flags: ClusterFlags) -> Sampli
 
 
 def _device(device: str) -> str:
-    """Returns --device for a node: its machine may have no GPU although the learner's machine has one."""
+    """Returns the device for a node: "auto" for "gpu", since the machine of a node may have no GPU."""
     return "auto" if device == "gpu" else device
 
 
 class NodeLoop(Loop):
-    """In the process of a node: keeps the reports of the workers for `Node.pull`, and passes the messages
-    from the learner's machine to the workers."""
+    """In the process of a node: keeps the reports of the workers for `Node.pull`, and forwards messages from
+    the learner's machine to the workers."""
 
     def __init__(self, resources: Resources):
         self._is_done = False
@@ -229,7 +231,7 @@ class NodeLoop(Loop):
         self._is_done = True
 
     def forward(self, messages: Sequence[Any]) -> None:
-        """Sends messages to all rollout workers, and earlier messages that found their inboxes full."""
+        """Sends messages to all rollout workers, also earlier ones for which an inbox had no room."""
         with self._lock:
             for message in messages:
                 self._to_workers.update(message)
@@ -248,7 +250,7 @@ class NodeLoop(Loop):
             self._reports.extend(report for report in reports if not isinstance(report, ComponentReady))
 
     def process_replaced(self, inbox: int, rollout_workers: Sequence[int], incident: Incident) -> None:
-        """Reports the death of the process, and sends the last messages to its successor."""
+        """Reports the death of a process, and sends the last messages to its successor's inbox."""
         with self._lock:
             self._reports.append(incident)
             self._to_workers.send_again(inbox)

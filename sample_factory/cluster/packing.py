@@ -13,7 +13,7 @@ THREADS = 4  # to pack on each node, and to unpack on the learner's machine
 
 
 class Packed(NamedTuple):
-    """Trajectories of one policy, packed into one array to be sent."""
+    """Trajectories of one policy, compressed into one array to be sent to the learner's machine."""
 
     policy_id: int
     num_trajectories: int
@@ -21,7 +21,7 @@ class Packed(NamedTuple):
 
 
 def _arrays(buffers: TrajectoryBuffers, policy_id: int) -> list[np.ndarray]:
-    """Returns views of all arrays of a policy's trajectories, [N buffers, ...], that `Batcher` reads."""
+    """Returns views of the arrays, [N buffers, ...], that make up a policy's trajectories for training."""
     storage = buffers.storage_of_policy(policy_id)
     return [
         *(storage.obs[key] for key in sorted(storage.obs)),
@@ -39,7 +39,7 @@ def _arrays(buffers: TrajectoryBuffers, policy_id: int) -> list[np.ndarray]:
 
 
 def pack(buffers: TrajectoryBuffers, policy_id: int, buffer_indices: np.ndarray) -> Packed:
-    """Copies the trajectories in the buffers with these indices, [n] int64, into one array."""
+    """Compresses the trajectories in some buffers into one array. buffer_indices: [n] int64."""
     arrays = _arrays(buffers, policy_id)
     count = len(buffer_indices)
     raw = np.empty(sum(count * array[0].nbytes for array in arrays), np.uint8)
@@ -54,10 +54,10 @@ def pack(buffers: TrajectoryBuffers, policy_id: int, buffer_indices: np.ndarray)
 
 
 def unpack(buffers: TrajectoryBuffers, packed: Packed, buffer_indices: np.ndarray) -> int:
-    """Writes the trajectories that a node has packed to these buffers, [n] int64. Returns their size in
-    bytes.
+    """Decompresses trajectories of a node into buffers. Returns their uncompressed size in bytes.
 
-    Raises ValueError, before anything is written, if the node has packed other arrays.
+    buffer_indices: [n] int64, a buffer for each trajectory.
+    Raises ValueError, before anything is written, if the arrays of the node have another size.
     """
     arrays = _arrays(buffers, packed.policy_id)
     size = packed.num_trajectories * sum(int(array[0].nbytes) for array in arrays)

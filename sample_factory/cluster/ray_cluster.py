@@ -27,7 +27,10 @@ RETRY_SECONDS = 1.0  # between calls to a node that cannot be reached
 
 
 class Machine(NamedTuple):
-    """A machine of the cluster; Ray calls it a node. resources: Ray's name -> amount, e.g. {"CPU": 8.0}."""
+    """A machine of the cluster, which Ray calls a node.
+
+    ray_id: Ray's id of the machine. resources: all resources by Ray's names, e.g. {"CPU": 8.0}.
+    """
 
     ray_id: str
     address: str
@@ -51,10 +54,10 @@ class RayCluster:
         self._own_id = ray.get_runtime_context().get_node_id()
 
     def free_machines(self, in_use: Collection[str]) -> list[Machine]:
-        """Returns the machines on which a node can be started. in_use: ids of the machines that have one.
+        """Returns the machines on which a node can be started. in_use: Ray's ids of the machines with a node.
 
-        The learner's machine is not among them, except if Ray was started for this run alone: then it is the
-        only machine, and can have any number of nodes.
+        The learner's machine is left out, unless Ray was started for this run alone: then the learner's
+        machine is the only one, and may have any number of nodes.
         """
         list_nodes: Any = ray.nodes
         machines = [
@@ -67,7 +70,7 @@ class RayCluster:
         return [machine for machine in machines if machine.ray_id not in {*in_use, self._own_id}]
 
     def resources_in_use(self, machine: Machine) -> str:
-        """Returns how many CPUs and GPUs of a machine other jobs of Ray use, e.g. "3 of 8 CPUs"; empty if
+        """Returns how many CPUs and GPUs of a machine Ray has given to jobs, e.g. "3 of 8 CPUs"; "" if
         none."""
         free_by_machine: Any = available_resources_per_node
         return describe_use(machine.resources, free_by_machine().get(machine.ray_id, {}))
@@ -78,7 +81,7 @@ class RayCluster:
         return self._local_ray is not None
 
     def close(self) -> None:
-        """Disconnects, or ends the Ray that was started for this run."""
+        """Disconnects from the cluster, or ends Ray if it was started for this run alone."""
         if self._local_ray is None:
             ray.shutdown()
         else:
@@ -86,16 +89,16 @@ class RayCluster:
 
 
 def describe_use(resources: Mapping[str, float], free: Mapping[str, float]) -> str:
-    """Returns how many CPUs and GPUs of a machine are in use, e.g. "3 of 8 CPUs"; empty if none.
+    """Returns how many CPUs and GPUs of a machine are in use, e.g. "3 of 8 CPUs"; "" if none.
 
-    resources, free: amounts by Ray's names; a resource of which nothing is left is missing in `free`.
+    resources, free: all and free resources, Ray's name -> amount; `free` may lack a resource that is used up.
     """
     used = {name: resources.get(name, 0) - free.get(name, 0) for name in ("CPU", "GPU")}
     return " and ".join(f"{used[name]:g} of {resources[name]:g} {name}s" for name in used if used[name] > 0)
 
 
 class NodeDied(Exception):
-    """Raised if the process of a node or its machine has ended, or Ray regards it as lost."""
+    """Raised if the process or machine of a node has ended, or Ray regards the node as lost."""
 
 
 class NodeUnavailable(Exception):
@@ -103,11 +106,12 @@ class NodeUnavailable(Exception):
 
 
 class NodeLink:
-    """Starts a Node as a Ray actor, and calls it. The actor is not restarted: a new link replaces a dead one.
+    """Starts a Node as a Ray actor, and calls its methods. The actor is never restarted: when a node dies, a
+    new NodeLink takes the place of this one.
 
     held: policy id -> stamp of the weights that the node has.
     offered: policy id -> stamp of the newest weights when they were last compared with `held`.
-    unstored: trajectories that the node has returned, and that are in no buffer yet.
+    unstored: trajectories that the node has returned and that are not in buffers yet.
     has_answered: whether the node has returned trajectories.
     silent_since: time.monotonic() of the node's last answer, of its start, or of the last warning about it.
     """
@@ -115,9 +119,8 @@ class NodeLink:
     def __init__(
         self, number: int, plan: SamplingPlan, flags: ClusterFlags, machine: Machine, has_machine: bool
     ):
-        """number: 1 for the first node beside the learner's machine. plan: plan of the samplers on that
-        machine.
-        has_machine: whether the node reserves the whole machine, or shares it with other nodes."""
+        """Starts the node. number: number of the node, from 1. plan: plan of the samplers on the learner's
+        machine. has_machine: whether the node reserves the whole machine, or shares it with other nodes."""
         self.machine = machine
         self.name = f"node {number} ({machine.address})"
         self.held: dict[int, Stamp] = {}
@@ -143,18 +146,19 @@ class NodeLink:
 
     @property
     def calls(self) -> list[Any]:
-        """References of all running calls."""
+        """Ray's references to the calls that have not been passed to `take` yet."""
         return self._pulls if self._update is None else [*self._pulls, self._update]
 
     @property
     def may_pull(self) -> bool:
-        """Whether `pull` may be called: all received trajectories are stored, and few calls are running."""
+        """Whether `pull` may be called: all received trajectories are stored, few calls run, and the last
+        failed call is RETRY_SECONDS ago."""
         limit = PULLS_IN_FLIGHT if self.is_reachable else 1
         return len(self._pulls) < limit and not self.unstored and time.monotonic() >= self._next_pull
 
     @property
     def may_update(self) -> bool:
-        """Whether `update` may be called: not before the previous weights have arrived."""
+        """Whether `update` may be called: the previous weights have arrived, and the node is reachable."""
         return self._update is None and self.is_reachable
 
     def pull(self, messages: list[RolloutMessage]) -> None:
@@ -162,15 +166,15 @@ class NodeLink:
         self._pulls.append(self._actor.pull.remote(messages))
 
     def update(self, weights: Mapping[int, tuple[Stamp, Any]]) -> None:
-        """Starts a call of `Node.update`. weights: policy id -> (stamp, Ray's reference of the weights)."""
+        """Starts a call of `Node.update`. weights: policy id -> (stamp, Ray's reference to the weights)."""
         # Ray replaces references by their values, except in a dict: Node.update itself waits for the values.
         self._update = self._actor.update.options(concurrency_group="weights").remote(weights)
         self._on_the_way = {policy_id: stamp for policy_id, (stamp, _) in weights.items()}
 
     def take(self, call: Any) -> Pulled | None:
-        """Returns the result of a call that has ended; None if it was an `update`.
+        """Returns the result of a call that has ended; None if it was an `update`. call: one of `calls`.
 
-        Raises NodeUnavailable, NodeDied, or NodeFailed if the workers of the node have failed for good.
+        Raises NodeUnavailable or NodeDied if the call is lost, NodeFailed if the node's workers have failed.
         """
         is_update = call == self._update
         if is_update:
@@ -205,11 +209,11 @@ class NodeLink:
 
     @property
     def is_running(self) -> bool:
-        """Whether, as far as is known, the workers of the node run and it can be reached."""
+        """Whether the node has returned trajectories, and its last call has reached it."""
         return self.has_answered and self.is_reachable
 
     def ask_to_stop(self) -> Any:
-        """Starts a call of `Node.stop`; returns its reference."""
+        """Starts a call of `Node.stop`; returns Ray's reference to the call."""
         return self._actor.stop.options(concurrency_group="control").remote()
 
     def close(self) -> None:

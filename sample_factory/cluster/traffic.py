@@ -14,11 +14,12 @@ MB = 1e6
 def are_weights_due(
     flags: ClusterFlags, max_policy_lag: int, held: Stamp | None, newest: Stamp, diverged: int
 ) -> bool:
-    """Returns whether a node is to be sent the newest weights of a policy.
+    """Returns whether to send the newest weights of a policy to a node now, by --weights_sync.
 
-    held: stamp of the weights with which the node acts; None before the first.
-    max_policy_lag: SGD steps; older samples are not trained on.
-    diverged: the newest version from which the learner's policy has diverged, see
+    max_policy_lag: lag in SGD steps beyond which samples are not trained on.
+    held: stamp of the weights with which the node acts; None if it has received none.
+    newest: stamp of the learner's weights.
+    diverged: newest version from which the learner's policy has diverged, see
         learning.learner.newest_diverged.
     """
     if held is None or held.generation != newest.generation:
@@ -33,8 +34,7 @@ def are_weights_due(
 
 
 class Traffic:
-    """Counts trajectories and weights that are exchanged with nodes. Rates are means since the last
-    report."""
+    """Counts trajectories received from nodes and weights sent to them, for summaries."""
 
     def __init__(self) -> None:
         self._since = time.monotonic()
@@ -43,20 +43,24 @@ class Traffic:
         self._weights: Counter[str] = Counter()  # since the start of the run
 
     def received(self, packed: Packed, raw_bytes: int) -> None:
-        """Counts trajectories of an answer. raw_bytes: their size, unpacked."""
+        """Counts received trajectories. raw_bytes: their size after unpacking."""
         self._received["trajectories"] += packed.num_trajectories
         self._received["bytes"] += packed.data.nbytes
         self._received["raw_bytes"] += raw_bytes
 
     def offered(self, num_bytes: int, newest: Stamp, held: Stamp | None, is_sent: bool) -> None:
-        """Counts new weights, once for each node. is_sent: whether the node gets them."""
+        """Counts a decision whether to send new weights to a node.
+
+        num_bytes: size of the weights. newest: their stamp. held: stamp of the weights that the node has.
+        is_sent: whether the new weights are sent.
+        """
         if held is not None:
             self._lags.append(newest.version - held.version)
         self._weights["fetches" if is_sent else "fetches_saved"] += 1
         self._weights["fetched_bytes" if is_sent else "saved_bytes"] += num_bytes
 
     def take_report(self) -> StatsReport:
-        """Returns the counts, and the means since the last call."""
+        """Returns rates and lags since the last call, and counts of weights since the start of the run."""
         seconds = time.monotonic() - self._since
         received = self._received
         stats = {

@@ -18,7 +18,7 @@ GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 class CannotStart(Exception):
-    """A backend has refused a job; the message says why, in one line. The other jobs are still tried."""
+    """Raised by a backend that cannot start a job; the message says why. Other jobs may still be started."""
 
 
 class Backend(Protocol):
@@ -30,22 +30,23 @@ class Backend(Protocol):
     outlives_runner: bool
 
     def adopt(self, job: Job) -> bool:
-        """Takes over a job that still runs, or is queued, since an earlier start; else returns False."""
+        """Returns whether an earlier runner has queued or started the job and it has not ended; if so, treats
+        the job like those that were given to `start`."""
 
     def has_room(self) -> bool:
         """Returns whether another job may be started now."""
 
     def start(self, job: Job) -> None:
-        """Starts or queues the job, whose order file has been written. Raises CannotStart."""
+        """Starts or queues a job. Its order file has been written. Raises CannotStart if that fails."""
 
     def unfinished(self) -> Collection[str]:
         """Returns the names of the jobs that are queued or running."""
 
     def stop(self, names: Collection[str]) -> None:
-        """Asks these jobs to save and stop; discards queued ones. Returns at once."""
+        """Asks running jobs to save and stop, and removes queued jobs from the queue. Returns at once."""
 
     def close(self) -> None:
-        """Ends the processes that the backend has started, and removes its temporary files."""
+        """Ends the processes that the backend has started, and deletes the backend's temporary files."""
 
 
 # arguments: of the command. files: folder for the files of the runner. Raises ConfigError, or ImportError.
@@ -58,7 +59,7 @@ BACKENDS: Mapping[str, str] = {
 
 
 def find_backend(name: str) -> BackendFactory:
-    """Returns the class of a backend: one of BACKENDS, or "module:attribute". Raises ConfigError."""
+    """Returns the class of a backend. name: a key of BACKENDS, or "module:attribute". Raises ConfigError."""
     try:
         factory: BackendFactory = import_attribute(Registry("runner", BACKENDS).find(name))
     except (WrongPath, ModuleNotFoundError) as error:
@@ -67,12 +68,15 @@ def find_backend(name: str) -> BackendFactory:
 
 
 class ProcessBackend:
-    """Runs at most --max_parallel jobs here at a time; with --experiments_per_gpu, each has one GPU."""
+    """Runs jobs as processes on this machine, at most --max_parallel at a time.
+
+    With --experiments_per_gpu, each job sees one GPU.
+    """
 
     outlives_runner = False
 
     def __init__(self, flags: RunnerFlags, files: Path):
-        """Raises ConfigError if fewer GPUs are visible than --num_gpus."""
+        """files: not used. Raises ConfigError if fewer than --num_gpus GPUs are visible."""
         self._max_parallel: int = flags.max_parallel
         self._per_gpu: int = flags.experiments_per_gpu  # not positive: each run sees all GPUs
         visible = os.environ.get(GPUS)

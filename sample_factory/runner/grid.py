@@ -32,11 +32,12 @@ POLL_SECONDS = 0.5
 
 
 class Row:
-    """A job as a row of the table, with the latest figures of its policy 0.
+    """Keeps the state of a job and its latest figures, for a row of the printed table.
 
-    note: e.g. why the job has failed. is_cancelled: whether it was asked to stop. seconds: duration of all
-        its attempts.
-    figures: tag -> value; nan if not known. target: value of --train_for_env_steps; None without a limit.
+    note: text beside the state, e.g. why the job has failed. is_cancelled: whether the job was asked to stop.
+    seconds: duration of all attempts of the job.
+    figures: TensorBoard tag -> latest value of policy 0; nan if not known.
+    target: value of --train_for_env_steps; None without a limit.
     """
 
     def __init__(self, job: Job):
@@ -51,7 +52,7 @@ class Row:
         self._loaders: dict[Path, EventFile] = {}
 
     def change(self, state: str, note: str = "") -> None:
-        """Sets the state, and updates figures and seconds from the files of the job."""
+        """Sets the state and the note, and updates `figures` and `seconds` from the files of the job."""
         self.state = state
         self.note = note
         if state in (RUNNING, *ENDS):
@@ -114,7 +115,7 @@ class Board:
         self._states: dict[str, str] = {}
 
     def show(self) -> None:
-        """Prints the changes of state since the last call, and the table if it is due."""
+        """Prints the changes of state since the last call, and the table if TABLE_SECONDS are over."""
         for row in self._rows:
             if row.state != QUEUED and self._states.get(row.job.name, WAITING) != row.state:
                 self._states[row.job.name] = row.state
@@ -143,11 +144,13 @@ class Board:
 
 
 class Grid:
-    """Runs jobs on a backend. rows: a row for each job, in the order in which they were added. board: prints
-    them."""
+    """Runs jobs on a backend and prints their progress.
+
+    rows: a Row for each job, in the order in which the jobs were added. board: prints the rows.
+    """
 
     def __init__(self, backend: Backend, pause: float):
-        """Makes an empty grid. pause: seconds between two starts."""
+        """Makes a grid without jobs. pause: least number of seconds between the starts of two jobs."""
         self.rows: list[Row] = []
         self.board = Board(self.rows)
         self._backend = backend
@@ -164,9 +167,9 @@ class Grid:
         return [row for row in self.rows if row.state in ACTIVE]
 
     def run(self, rows: Sequence[Row], more: Callable[[], Sequence[Row]] = tuple) -> bool:
-        """Runs the jobs. Returns False if a signal has stopped the grid.
+        """Runs the jobs of these rows to their end. Returns False if a signal has stopped the grid.
 
-        more: called several times a second; returns rows to add. The grid ends when there are none.
+        more: called every POLL_SECONDS; returns rows to add. Without more rows, the grid ends after the jobs.
         """
         self._add(rows)
         self._report_resumed()
@@ -182,8 +185,7 @@ class Grid:
         return signals.requested is None
 
     def cancel(self, rows: Collection[Row]) -> None:
-        """Asks jobs to save and stop, and discards those that wait; does nothing about those that have ended.
-        Returns at once."""
+        """Asks running jobs to save and stop, and drops waiting jobs. Ignores ended jobs. Returns at once."""
         active = [row for row in rows if row.state in ACTIVE]
         for row in rows:
             row.is_cancelled = True
@@ -193,8 +195,11 @@ class Grid:
             self._backend.stop([row.job.name for row in active])
 
     def _add(self, rows: Sequence[Row]) -> bool:
-        """Adds rows: skips finished jobs, adopts jobs that still run, lets the others wait; returns whether
-        there are any."""
+        """Adds rows to the grid; returns whether `rows` is not empty.
+
+        A job that has finished earlier is not run again; a job that an earlier runner has left queued or
+        running is adopted; any other job waits for its start.
+        """
         for row in rows:
             self.rows.append(row)
             if row.job.is_finished():
@@ -204,7 +209,7 @@ class Grid:
         return bool(rows)
 
     def _report_resumed(self) -> None:
-        """Prints how many jobs an earlier start has finished or begun; nothing if there are none."""
+        """Prints how many jobs an earlier runner has finished or begun; nothing if all jobs are new."""
         waiting = [row for row in self.rows if row.state == WAITING]
         states = [state for row in waiting if (state := row.job.read_state()) is not None]
         resumed = len(states)
@@ -235,7 +240,7 @@ class Grid:
         return True
 
     def _follow(self) -> None:
-        """Updates the rows of the queued and running jobs, and marks those that have ended."""
+        """Updates the rows of the queued and running jobs, ended jobs included, and prints the changes."""
         alive = set(self._backend.unfinished())  # before the states: a job writes its last one, then ends
         for row in self._active:
             state = row.job.read_current()
@@ -252,7 +257,7 @@ class Grid:
         self.board.show()
 
     def _stop(self) -> None:
-        """Asks all jobs to stop and waits for them; a backend that outlives the runner keeps them."""
+        """Stops all jobs and waits for their ends; leaves them running if the backend outlives the runner."""
         if self._backend.outlives_runner:
             self.board.print("Stopped watching: the jobs stay in the queue; the same command follows them")
             return

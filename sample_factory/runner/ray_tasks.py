@@ -30,8 +30,8 @@ class RayBackend:
     outlives_runner = False
 
     def __init__(self, flags: RunnerFlags, files: Path):
-        """Raises CommandFailed if the cluster cannot be reached or Ray does not start here, ImportError if
-        Ray is not installed."""
+        """Connects to the cluster, or starts Ray with its files in `files`. Raises CommandFailed if that
+        fails, ImportError if Ray is not installed."""
         try:
             import ray
         except ImportError as error:
@@ -85,8 +85,9 @@ class RayBackend:
 def _run_on_worker(order: str, values: Mapping[str, str | None]) -> None:
     """In a worker of Ray: runs a job; stops it if the task is cancelled.
 
-    order: path of the order file. values: the runner's environment variables THREADS and GPUS, in place of
-        Ray's, since Ray before version 2.60 hides all GPUs from a task that asks for none.
+    order: path of the order file.
+    values: THREADS and GPUS in the runner's environment, which replace the values that Ray sets: Ray before
+        version 2.60 hides all GPUs from a task that asks for none. None: the variable is not set.
     """
     env = {**os.environ, THREADS: values[THREADS]}
     if env.get(GPUS) == "":

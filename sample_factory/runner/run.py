@@ -46,7 +46,10 @@ def run_grid(flags: GridFlags) -> int:
 
 @contextlib.contextmanager
 def open_backend(flags: RunnerFlags, folder: Path) -> Iterator[Backend]:
-    """Makes the backend of --runner for a block; until the block ends, no other runner can use the folder."""
+    """Returns a block with the backend of --runner, during which no other runner can use the folder.
+
+    Raises ConfigError if another runner uses the folder, or it is not writable.
+    """
     # Before anything is written: its constructor finds what is missing on this machine.
     backend = find_backend(flags.runner)(flags, folder / FOLDER)
     with contextlib.closing(backend), contextlib.ExitStack() as at_end:
@@ -61,8 +64,10 @@ def open_backend(flags: RunnerFlags, folder: Path) -> Iterator[Backend]:
 
 
 def check_params(job: Job) -> None:
-    """Raises ConfigError if the job's experiment was begun with other parameters than the grid now has for
-    its name: it would continue with the old ones."""
+    """Checks that the job has the parameters with which its experiment was begun, if it was begun.
+
+    Raises ConfigError otherwise: the experiment would continue with the old parameters.
+    """
     if not (job.folder.is_dir() and job.order.exists()):
         return
     try:
@@ -105,8 +110,10 @@ def _run(jobs: Sequence[Job], backend: Backend, folder: Path, flags: GridFlags) 
 
 
 def write_table(path: Path, rows: Sequence[Row]) -> None:
-    """Writes a CSV with a line for each run: COLUMNS, and the parameters of the grid. The reward is the mean
-    of the last episodes."""
+    """Writes a CSV file with a line for each run and the columns COLUMNS, then the grid's parameters.
+
+    The reward is the mean of the last episodes.
+    """
     params = [name for row in rows for name in row.job.params]
     with new_file(path, newline="") as file:
         writer = csv.DictWriter(file, list(dict.fromkeys([*COLUMNS, *params])))
@@ -129,7 +136,7 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
 
 
 def typed_params(params: Mapping[str, Any]) -> list[str]:
-    """Returns parameters as texts, e.g. ["learning_rate=0.001"]."""
+    """Formats parameters as strings "name=value", e.g. ["learning_rate=0.001"]."""
     return [f"{name}={as_typed(value)}" for name, value in params.items()]
 
 

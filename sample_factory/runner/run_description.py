@@ -29,22 +29,28 @@ Params = Mapping[str, Any]
 
 
 class ParamList:
-    """Iterates over given combinations of parameters."""
+    """Holds combinations of parameters, each a dict of parameter -> value, for an Experiment."""
 
     def __init__(self, combinations: Iterable[Params]):
         self.combinations = list(combinations)
 
     def generate_params(self, randomize: bool = True) -> Iterator[Params]:
-        """Yields parameter -> value. randomize: in a random order, which is the same in every start."""
+        """Yields the combinations: dicts of parameter -> value.
+
+        randomize: whether to shuffle them; the order is the same in every start.
+        """
         yield from _in_order(self.combinations, randomize)
 
 
 class ParamGrid:
-    """Iterates over all combinations of the values of several parameters."""
+    """Holds all combinations of the values of several parameters, for an Experiment."""
 
     def __init__(self, grid_tuples: Iterable[tuple[Any, Sequence[Any]]]):
-        """Makes the combinations. grid_tuples: (parameter, values) for each parameter; or (several
-        parameters, tuples of their values) for parameters that vary together. The last one varies fastest."""
+        """Makes the combinations; the last parameter varies fastest.
+
+        grid_tuples: a pair (parameter, list of values) for each parameter. Parameters that vary together form
+            one pair (tuple of parameters, list of tuples of values).
+        """
         axes = [
             [{names: value} if isinstance(names, str) else dict(zip(names, value)) for value in values]
             for names, values in dict(grid_tuples).items()
@@ -53,7 +59,7 @@ class ParamGrid:
         self.combinations = [{name: part[name] for part in parts for name in part} for parts in products]
 
     def generate_params(self, randomize: bool = False) -> Iterator[Params]:
-        """Yields parameter -> value. randomize: in a random order, which is the same in every start."""
+        """Yields the combinations, see ParamList."""
         yield from _in_order(self.combinations, randomize)
 
 
@@ -71,9 +77,9 @@ class Experiment:
         param_generator: Iterable[Params] = (),
         env_vars: Mapping[str, Any] | None = None,
     ):
-        """Describes a command's runs. cmd: the command without the parameters; quoted as in a shell.
-        param_generator: parameter -> value of each run; one run if it is empty. env_vars: environment
-        variables of the runs."""
+        """name: begins the names of the runs. cmd: the command without the parameters, quoted as in a shell.
+        param_generator: a dict of parameter -> value for each run; if empty, there is one run without
+        parameters. env_vars: environment variables of the runs."""
         self.base_name = name
         self.cmd = cmd
         self.params = [dict(params) for params in param_generator]
@@ -85,11 +91,11 @@ class RunDescription:
     """Describes a grid of experiments.
 
     run_name: folder in train_dir that holds all runs.
-    experiment_arg_name: the command's argument for the name of the run.
-    experiment_dir_arg_name: the command's argument for the folder of its files.
+    experiment_arg_name: argument by which the command receives the name of the run.
+    experiment_dir_arg_name: argument by which the command receives the folder for the run.
     customize_experiment_name: whether the names of runs contain their parameters.
     param_prefix: text before the name of each parameter on the command line, e.g. "" for Hydra.
-    experiment_dirs_sf_format: the folder is split into --train_dir and --experiments_root.
+    experiment_dirs_sf_format: whether the folder is passed as --train_dir and --experiments_root.
     """
 
     run_name: str
@@ -101,7 +107,7 @@ class RunDescription:
     experiment_dirs_sf_format: bool = False
 
     def plan(self, train_dir: Path, suffix: str = "") -> list[Job]:
-        """Returns the jobs of all runs. suffix: appended to the folder of each Experiment.
+        """Returns the jobs of all runs. suffix: appended to the name of each Experiment's folder.
 
         Raises ConfigError if a command cannot be parsed, or two runs have the same name.
         """
@@ -138,8 +144,8 @@ class RunDescription:
             yield Job(command, folder / name, files, experiment.env_vars, params)
 
     def _name(self, base_name: str, index: int, params: Params) -> str:
-        """Returns the name of a run, e.g. "03_battle_see_1111_l.rat_0.001". Raises ConfigError if it is too
-        long."""
+        """Returns the name of run `index`, e.g. "03_battle_see_1111_l.rat_0.001". Raises ConfigError if the
+        name is too long for a file."""
         parts = [f"{index:02d}", base_name]
         if self.customize_experiment_name:
             parts += [f"{short}_{as_typed(params[key])}" for key, short in short_names(params).items()]
@@ -153,7 +159,8 @@ class RunDescription:
 
 
 def short_names(params: Iterable[str]) -> dict[str, str]:
-    """Returns parameter -> abbreviation: initials, and as much of the last word as makes it unique.
+    """Returns parameter -> abbreviation: initials of all words but the last, which is cut to three letters,
+    or more where needed to be unique.
 
     E.g. "seed" -> "see", "learning_rate" -> "l.rat".
     """
@@ -171,8 +178,10 @@ def short_names(params: Iterable[str]) -> dict[str, str]:
 
 
 def as_words(flag: str, value: Any) -> list[str]:
-    """Returns a parameter as words of a command line. flag: name of the parameter, with dashes if the command
-    has them."""
+    """Returns the words of a command line that set a parameter, e.g. ["--seed=1"] or ["--gpus", "0", "1"].
+
+    flag: name of the parameter, with dashes if it is a flag.
+    """
     if isinstance(value, list | tuple) and flag.startswith("-"):  # a flag takes its values one by one
         return [flag, *map(str, value)]
     return [f"{flag}={as_typed(value)}"]
@@ -186,7 +195,7 @@ def as_typed(value: Any) -> str:
 
 
 def load_description(run: str) -> RunDescription:
-    """Loads RUN_DESCRIPTION of a module or a file. Raises what `load_variable` raises."""
+    """Returns RUN_DESCRIPTION of a module or file. Raises ConfigError, or CommandFailed if it raises."""
     described: RunDescription = load_variable(
         run, "RUN_DESCRIPTION", RunDescription, "'my_grid', experiments=[...]"
     )
@@ -199,8 +208,9 @@ def load_description(run: str) -> RunDescription:
 def load_variable(run: str, variable: str, kind: type, arguments: str) -> Any:
     """Imports a module, or runs a file whose name ends in .py, and returns one of its variables.
 
-    kind: class of the variable. arguments: of the class's constructor, as an example for the error message.
-    Raises ConfigError if there is no such module or variable; CommandFailed if its import raises.
+    run: name of the module, or path of the file. kind: class of the variable's value. arguments: constructor
+        arguments of this class, for an example in the error message.
+    Raises ConfigError if there is no such module or variable, CommandFailed if the import raises.
     """
     is_file = run.endswith(".py")
     if is_file and not Path(run).is_file():

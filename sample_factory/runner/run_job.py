@@ -45,9 +45,9 @@ PYTHON = ("python", "python3")
 class JobState(NamedTuple):
     """Describes the progress of a job, as stored in its state file.
 
-    attempt, command: of the Job. reason: one line about a job that failed, else empty. exit_code: negative:
-        the signal that ended the command. began: seconds since 1970 at which the attempt began. seconds: time
-        of all attempts that have ended. host, pid: the process that runs the command.
+    attempt, command: as in Job. state: RUNNING, or one of ENDS. reason: why the job failed, in one line.
+    exit_code: of the command; minus the number of a signal that ended it. began: start of the attempt, in
+    seconds since 1970. seconds: duration of all ended attempts. host, pid: of the process of the command.
     """
 
     attempt: int
@@ -65,7 +65,7 @@ class JobState(NamedTuple):
 
     @staticmethod
     def of_values(values: Mapping[str, Any], path: Path) -> "JobState":
-        """Parses what `write` wrote. path: of the state file, for the message. Raises ConfigError."""
+        """Makes a state of the values in a state file. path: the file, for messages. Raises ConfigError."""
         try:
             state = JobState(**values)
             float(state.attempt + state.began + state.seconds)
@@ -78,10 +78,10 @@ class JobState(NamedTuple):
 class Job(NamedTuple):
     """Describes a run of the grid, and the next attempt to run it.
 
-    command: a first word "python" is the interpreter of the job's process. folder: of the experiment, within
-        one for all runs of its Experiment. files: folder of the runner's files. env_vars: added to the
-        environment. params: parameter -> value, beside what is in the base command. cwd: working directory.
-        attempt: 1 at the first start of the job.
+    command: words; "python" as the first word means the interpreter that runs the job. folder: folder of the
+        experiment, within a folder for all runs of one Experiment. files: folder of the runner's files.
+        env_vars: added to the environment. params: the run's parameters, which are part of `command` too.
+        cwd: working directory. attempt: number of the attempt, from 1.
     """
 
     command: Sequence[str]
@@ -94,7 +94,7 @@ class Job(NamedTuple):
 
     @staticmethod
     def read(order: Path) -> "Job":
-        """Reads an order file that `write_order` wrote. Raises ConfigError."""
+        """Reads a file that `write_order` wrote. order: path of the file. Raises ConfigError if damaged."""
         values = read_json(order)
         try:
             job = Job(**{**values, "folder": Path(values["folder"]), "files": order.parent})
@@ -129,8 +129,10 @@ class Job(NamedTuple):
         return _read(self.result) or _read(self.folder / RESULT_FILE) or {}
 
     def read_state(self) -> JobState | None:
-        """Returns the state of the last attempt that has begun; None if there was none. If the file is
-        damaged, the state is FAILED, of attempt 0, with the reason: the run is started again."""
+        """Returns the state of the last attempt that has begun; None if no attempt has begun.
+
+        For a damaged file, returns a state FAILED of attempt 0, with the reason: the run is started again.
+        """
         try:
             values = _read(self.state)
             return None if values is None else JobState.of_values(values, self.state)
@@ -138,12 +140,12 @@ class Job(NamedTuple):
             return JobState(0, [], FAILED, str(error))
 
     def read_current(self) -> JobState | None:
-        """Returns the state of the last order; None if it has not begun."""
+        """Returns the state of the attempt that was ordered last; None if it has not begun."""
         state = self.read_state()
         return state if state and state.attempt == self._last_attempt() else None
 
     def is_finished(self) -> bool:
-        """Returns whether an earlier attempt has finished with exactly this command."""
+        """Returns whether the last attempt has finished with exactly this command."""
         state = self.read_state()
         return state is not None and (state.state, state.command) == (FINISHED, list(self.command))
 
@@ -156,23 +158,23 @@ class Job(NamedTuple):
         return next((line.strip() for line in reversed(output) if line.strip()), "")
 
     def write_order(self) -> None:
-        """Writes the order file for the next attempt. Raises ConfigError if the last order is damaged."""
+        """Writes the order file for the next attempt. Raises ConfigError if the present file is damaged."""
         self.files.mkdir(parents=True, exist_ok=True)
         order = self._replace(cwd=str(Path.cwd()), attempt=self._last_attempt() + 1)
         write_atomically(self.order, json.dumps(order._asdict(), indent=1, default=str))
 
     def _last_attempt(self) -> int:
-        """Returns the number of the last attempt that was ordered; 0 without an order. Raises ConfigError."""
+        """Returns the attempt in the order file; 0 without a file. Raises ConfigError if it is damaged."""
         return Job.read(self.order).attempt if os.path.lexists(self.order) else 0
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Returns the contents of a JSON file; None if there is no file. Raises ConfigError."""
+    """Returns the contents of a JSON file; None if there is no file. Raises ConfigError if it is damaged."""
     return read_json(path) if os.path.lexists(path) else None
 
 
 def run_job(job: Job) -> JobState:
-    """Runs a job's command to its end. Returns the last state, as written to the state file."""
+    """Runs a job's command to its end, and keeps the state file up to date. Returns the last state."""
     began = time.time()
     process: Program | None = None
     is_stopped = False
@@ -221,8 +223,10 @@ def run_job(job: Job) -> JobState:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the job of an order file. Returns 0 if the run is finished or was stopped, 2 if there is no such
-    order, otherwise 1."""
+    """Runs the job of an order file, whose path is the only argument.
+
+    Returns the exit code: 0 if the run has finished or was stopped, 1 if it failed, 2 for a bad order file.
+    """
     (path,) = sys.argv[1:] if argv is None else argv
     try:
         job = Job.read(Path(path))

@@ -52,7 +52,7 @@ class RunnerFlags:
 
     @property
     def module(self) -> str:
-        """Returns --run, the module that describes the runs. Raises ConfigError if the flag is missing."""
+        """Value of --run: the module that describes the runs. Raises ConfigError if the flag is missing."""
         if not self.run:
             raise ConfigError(
                 "--run is missing: name a module that describes the runs, like --run=my_grid.py"

@@ -66,8 +66,11 @@ def run_search(flags: RunnerFlags) -> int:
 
 
 def write_results(study: "Study", description: SearchDescription, train_dir: Path) -> bool:
-    """Writes the CSV file of all trials, and the recipe of the best one and the pictures once a trial is
-    complete; prints the best trials, and what was written. Returns whether a trial is complete."""
+    """Writes the results of a search; returns whether any trial is complete.
+
+    Writes a CSV file of all trials and, if a trial is complete, the flags of the best trial as a --cfg file,
+    and pictures. Prints the best trials and the paths of the files.
+    """
     folder = train_dir / description.search_name
     rows = [_row(trial) for trial in study.trials if trial.state.name != "WAITING"]
     columns = [*dict.fromkeys(name for row in rows for name in row if name != NOTE), NOTE]
@@ -90,7 +93,8 @@ def write_results(study: "Study", description: SearchDescription, train_dir: Pat
 
 
 def _row(trial: "FrozenTrial") -> dict[str, Any]:
-    """Returns column -> value of a trial. The value of an env is the mean of the tag over the seeds."""
+    """Returns a trial's line of the CSV file as column -> value. The column of an env is the mean of the
+    tag's values over the seeds."""
     return {
         "trial": trial.number,
         "state": trial.state.name.lower(),
@@ -102,8 +106,8 @@ def _row(trial: "FrozenTrial") -> dict[str, Any]:
 
 
 def recipe_of(trial: "FrozenTrial", description: SearchDescription, train_dir: Path) -> dict[str, Any]:
-    """Returns the flags of a complete trial as contents of a --cfg file, without env and seed, and what they
-    have reached."""
+    """Returns the contents of a --cfg file with the flags of a complete trial, without env and seed, and a
+    sentence about the reached values under EXPECT."""
     run = description.rounds(trial.number, {}, train_dir)[0][0]
     typed = read_json(run.folder / "cfg.json")["cli_args"]
     flags = {**(read_file_of_flags(typed["cfg"]).values if "cfg" in typed else {}), **typed}
@@ -114,7 +118,7 @@ def recipe_of(trial: "FrozenTrial", description: SearchDescription, train_dir: P
 
 
 def draw(study: "Study", folder: Path) -> list[str]:
-    """Draws the pictures of a search; returns lines of text about what is written, or why it is not."""
+    """Draws PICTURES of a search into files; returns a line about each: its path, or why it is missing."""
     import optuna
 
     try:

@@ -32,15 +32,15 @@ class SearchDescription:
 
     search_name: folder in train_dir that holds all runs.
     cmd: the command without the flags that are searched; quoted as in a shell.
-    space: returns flag -> value for an optuna.Trial, which draws values: `trial.suggest_float` and the like.
+    space: function of an optuna.Trial that draws values by e.g. `trial.suggest_float`; returns flag -> value.
     envs: env -> (low, high), the values of `tag` that count as scores of 0 and 1 in this env.
-    frames, seconds: length of each run; one of them is 0.
-    seeds: a trial has a run with each seed in each env. A seed starts when the one before has ended.
+    frames, seconds: length of each run in env frames or in seconds; one of them must be 0.
+    seeds: a trial has a run with each seed in each env, one seed after another.
     tag: TensorBoard tag, or name of a metric, e.g. "true_objective".
-    num_trials: number of trials. For those that have failed, a second start tries others.
+    num_trials: number of trials. A second start replaces failed trials by new ones.
     num_reports: number of points in each run at which the trial may be pruned.
-    first: trials to begin with, e.g. the present flags; name -> value, with the names that `space` suggests.
-    sampler, pruner: Optuna's objects; by default TPE, and the median of the trials before.
+    first: trials to begin with, e.g. the present flags: dicts of name -> value, with the names in `space`.
+    sampler, pruner: objects of Optuna; by default a TPESampler and a MedianPruner.
     env_vars: environment variables of the runs.
     """
 
@@ -61,7 +61,7 @@ class SearchDescription:
 
     @property
     def budget(self) -> int:
-        """Returns the length of each run, in the unit `unit`: env frames or seconds."""
+        """Length of each run, in env frames or seconds, see `unit`."""
         return self.frames or self.seconds
 
     @property
@@ -70,17 +70,20 @@ class SearchDescription:
 
     @property
     def objective(self) -> dict[str, Any]:
-        """Properties that two searches must share for their scores to be comparable, of JSON's types."""
+        """The fields that define the score, as JSON values; they must not change between two starts."""
         ranges = {env: list(map(float, scores)) for env, scores in self.envs.items()}
         return {"envs": ranges, "seeds": list(self.seeds), self.unit: self.budget, "tag": self.tag}
 
     def score(self, env: str, value: float) -> float:
-        """Converts a value of `tag` to a score, linearly: the env's low value is 0, the high one 1."""
+        """Converts a value of `tag` to a score, linearly: low -> 0, high -> 1, see `envs`."""
         low, high = self.envs[env]
         return (value - low) / (high - low)
 
     def rounds(self, number: int, flags: Params, train_dir: Path) -> list[list[Job]]:
-        """Returns a trial's runs: for each seed, a list with a run in each env. Raises ConfigError."""
+        """Returns the jobs of a trial: for each seed, a list with a job for each env.
+
+        number: of the trial. flags: flag -> value, as drawn. Raises ConfigError for a faulty command.
+        """
         limit = "train_for_env_steps" if self.frames else "train_for_seconds"
         named = {f"--{name}": value for name, value in {**flags, limit: self.budget}.items()}
         words = [word for flag, value in named.items() for word in as_words(flag, value)]
@@ -91,7 +94,7 @@ class SearchDescription:
         return [jobs[start : start + len(self.envs)] for start in range(0, len(jobs), len(self.envs))]
 
     def check(self) -> None:
-        """Raises ConfigError for values that do not describe a search, and for a faulty command."""
+        """Checks the fields. Raises ConfigError for fields that contradict each other or a faulty command."""
         ranges = self.envs.values()
         faults = {
             "give either frames=... or seconds=...": (self.frames > 0) == (self.seconds > 0),
@@ -108,12 +111,12 @@ class SearchDescription:
 
 
 def short(value: Any) -> str:
-    """Formats a value for people: a float with four digits."""
+    """Formats a value for a table: a float with four significant digits, anything else by `str`."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def load_search(run: str) -> SearchDescription:
-    """Loads and checks SEARCH of a module or file. Raises as `load_variable`, and ConfigError."""
+    """Returns SEARCH of a module or file, checked. Raises ConfigError, or CommandFailed if it raises."""
     described: SearchDescription = load_variable(run, "SEARCH", SearchDescription, "'name', cmd, space, envs")
     described.check()
     return described

@@ -23,9 +23,10 @@ OBJECTIVE = "objective"  # user attribute of the study
 
 
 def open_study(description: SearchDescription, folder: Path) -> optuna.Study:
-    """Opens the journal of a search, or begins it; no other process may write to it.
+    """Opens or creates the Optuna study of a search, which is stored in a journal in `folder`.
 
-    Raises ConfigError if it belongs to a search with another objective, or cannot be read.
+    No other process may use the journal. Raises ConfigError if the journal cannot be read, or belongs to a
+    search with another objective.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     path = folder / JOURNAL
@@ -71,7 +72,7 @@ class Search:
         grid: Grid,
         max_parallel: int,
     ):
-        """Prepares a search. max_parallel: a trial is proposed while fewer runs than this are unfinished."""
+        """grid: runs the jobs. max_parallel: new trials are proposed while fewer runs are unfinished."""
         self._description = description
         self._study = study
         self._train_dir = train_dir
@@ -106,8 +107,7 @@ class Search:
         return rows
 
     def _play(self, trial: optuna.Trial) -> Iterator[Sequence[Row]]:
-        """Yields runs to start, none while nothing is to be done, until the trial has ended; then stops the
-        runs that are left."""
+        """Runs a trial to its end, then cancels the runs that are left. Yields rows to start, often none."""
         d = self._description
         try:
             jobs = d.rounds(trial.number, d.space(trial), self._train_dir)
@@ -122,8 +122,11 @@ class Search:
         self._grid.cancel([row for rows in rounds for row in rows])
 
     def _judge(self, trial: optuna.Trial, rounds: Sequence[Sequence[Row]]) -> Iterator[Sequence[Row]]:
-        """Starts one round after the other and reports the scores that they reach; ends the trial after the
-        last one, or if it is hopeless. Raises CommandFailed for a run that has failed."""
+        """Yields the runs of one round after another, empty sequences meanwhile, and reports the scores to
+        Optuna. Ends the trial after the last round, or when Optuna prunes it.
+
+        rounds: for each seed, a row for each env. Raises CommandFailed for a run that has failed.
+        """
         d = self._description
         values: dict[str, list[Any]] = {env: [] for env in d.envs}
         for index, rows in enumerate(rounds):
@@ -148,11 +151,11 @@ class Search:
         self._end(trial, TrialState.COMPLETE, "", score)
 
     def _value(self, row: Row, point: int) -> float | None:
-        """Returns the value of the tag in a run: the first value at or after the point, or the last value if
-        the run is finished; None if the run has not reached the point yet.
+        """Returns the tag's value in a run at a point: the first value at or after it, or the last value of a
+        finished run; None if the run has not reached the point yet.
 
-        point: 1 to num_reports, in equal parts of the run.
-        Raises CommandFailed if the run has failed, or has no values under the tag.
+        point: 1 to num_reports; the points divide the run into equal parts.
+        Raises CommandFailed if the run has failed, or has finished without a value of the tag.
         """
         d = self._description
         job = row.job
@@ -174,7 +177,10 @@ class Search:
         return None
 
     def _end(self, trial: optuna.Trial, state: TrialState, note: str, score: float | None = None) -> None:
-        """Ends a trial in Optuna's study, and prints a line about it. score: score of a complete trial."""
+        """Reports to Optuna that a trial has ended, and prints a line about the trial.
+
+        note: why the trial was pruned or has failed. score: score of a complete trial, otherwise None.
+        """
         self._num_open -= 1
         trial.set_user_attr(NOTE, note)
         self._study.tell(trial, score, state)

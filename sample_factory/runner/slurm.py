@@ -38,12 +38,12 @@ CALL_SECONDS = 60.0  # limit for a call of squeue or sbatch
 
 
 class SlurmBackend:
-    """Submits all jobs to Slurm at once; its queue decides when each one starts."""
+    """Submits all jobs to Slurm at once; Slurm's queue decides when each job starts."""
 
     outlives_runner = True
 
     def __init__(self, flags: RunnerFlags, files: Path):
-        """Raises ConfigError if Slurm is not installed, or the template cannot be read.
+        """Reads the template of the batch script. Raises ConfigError if that fails or Slurm is not installed.
 
         files: not used, since each Job knows its folder.
         """
@@ -114,9 +114,9 @@ class SlurmBackend:
         return [name for name, seen in self._seen.items() if now - seen < GONE_SECONDS]
 
     def _ask(self) -> Collection[str]:
-        """Returns the ids of the user's waiting and running jobs; an answer is reused for POLL_SECONDS.
+        """Returns the ids of this user's waiting and running jobs, as squeue lists them.
 
-        Raises CommandFailed.
+        Calls squeue at most every POLL_SECONDS. Raises CommandFailed if the call fails.
         """
         now = time.monotonic()
         if now - self._asked_at >= POLL_SECONDS:
@@ -147,7 +147,8 @@ class SlurmBackend:
         return ["sbatch", *words, "--output", f"{script}-slurm-%j.out", script]
 
     def script_text(self, job: Job) -> str:
-        """Returns a job's batch script: the template with its values, or followed by the command."""
+        """Returns the text of a job's batch script: the template with its variables replaced; a template
+        without $CMD is followed by the command."""
         python = sys.executable if self._template is None else "python"  # a template may activate another one
         command = shlex.join([python, "-m", "sample_factory.runner.run_job", str(job.order)])
         cwd = shlex.quote(str(Path.cwd())).replace("$", "$$")
@@ -171,7 +172,7 @@ class SlurmBackend:
         self._seen[job.name] = time.monotonic()
 
     def _file(self, job: Job, ending: str) -> Path:
-        """Returns the path of a job's file. ending: "sh": the script; "id": the id in Slurm's queue."""
+        """Returns the path of a job's batch script (ending "sh") or of the file with its Slurm id ("id")."""
         # The folder's name has the --experiment_suffix.
         return (self._workdir or job.files) / f"sbatch_{job.folder.parent.name}_{job.name}.{ending}"
 
@@ -186,5 +187,5 @@ class SlurmBackend:
 
 
 def _call(command: Sequence[str]) -> str:
-    """Runs a command of Slurm and returns its output. Raises subprocess.SubprocessError."""
+    """Runs a command of Slurm and returns its output. Raises SubprocessError if it fails or is too slow."""
     return subprocess.run(command, capture_output=True, text=True, timeout=CALL_SECONDS, check=True).stdout

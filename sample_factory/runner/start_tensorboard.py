@@ -39,10 +39,10 @@ class TensorBoardFlags:
 
 
 def find_experiments(folder: Path, masks: Sequence[str]) -> list[Path]:
-    """Returns the folders of experiments, at any depth below `folder`, that match a mask; all without masks.
+    """Returns the experiment folders, at any depth below `folder`, that match a mask; all without masks.
 
-    A mask is compared with the name, or path below `folder`, of an experiment or of a folder around it.
-    Raises ConfigError if there are none.
+    A mask with * and ? is compared with the name and the path below `folder` of the experiment, and of each
+    folder around it. Raises ConfigError if nothing matches.
     """
     places = {place.parent.relative_to(folder) for place in folder.rglob(".summary")}
     everything = sorted(path for path in places if places.isdisjoint(path.parents))  # none within another

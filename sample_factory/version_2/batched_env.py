@@ -11,8 +11,8 @@ from sample_factory.envs.protocol import EMPTY_INFO, MultiAgentEnv, ObservationR
 
 
 class BatchedVecEnv:
-    """Steps one env whose A agents are a batch of tensors. At the end of its episode, an agent is reset at
-    once. Other attributes, such as `unwrapped`, are looked up in the env."""
+    """Wraps an env so that its A agents are a batch of tensors, as version 2 does. An agent whose episode has
+    ended is reset in the same step. Other attributes, such as `unwrapped`, are looked up in the env."""
 
     def __init__(self, env: MultiAgentEnv):
         if len(env.kinds.spaces) > 1:

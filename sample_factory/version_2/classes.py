@@ -19,7 +19,7 @@ from sample_factory.models.normalizers import RunningNormalizer
 
 
 class Encoder(nn.Module):
-    """Base class of version 2's encoders, which give their output's width by `get_out_size`."""
+    """Base class of version 2's encoders: a subclass implements `forward` and `get_out_size`."""
 
     def __init__(self, cfg: Any):
         super().__init__()
@@ -31,7 +31,7 @@ class Encoder(nn.Module):
 
     @property
     def out_size(self) -> int:
-        """Returns `get_out_size()`, under the name that this version reads."""
+        """Width of the output, by the name that networks of this version have."""
         return self.get_out_size()
 
 
@@ -41,27 +41,26 @@ def nonlinearity(cfg: Any, inplace: bool = False) -> nn.Module:
 
 
 def fc_layer(in_features: int, out_features: int, bias: bool = True, spec_norm: bool = False) -> nn.Module:
-    """Makes a fully connected layer. spec_norm: with spectral normalisation."""
+    """Makes a fully connected layer. spec_norm: whether to apply spectral normalisation."""
     layer = nn.Linear(in_features, out_features, bias)
     return nn.utils.spectral_norm(layer) if spec_norm else layer
 
 
 def create_mlp(layer_sizes: Sequence[int], input_size: int, activation: nn.Module) -> nn.Module:
-    """Makes a fully connected layer and an activation for each of `layer_sizes`; nn.Identity for no sizes."""
+    """Makes fully connected layers of these sizes, each followed by `activation`; nn.Identity if none."""
     pairs = itertools.pairwise([input_size, *layer_sizes])
     layers = [layer for pair in pairs for layer in (nn.Linear(*pair), activation)]
     return nn.Sequential(*layers) if layers else nn.Identity()
 
 
 def calc_num_elements(module: nn.Module, shape: Sequence[int]) -> int:
-    """Returns the number of outputs of a module for one input; shape: without the batch dimension."""
+    """Returns the number of outputs of a module for one input. shape: of the input, without batch axis."""
     with torch.no_grad():
         return int(module(torch.zeros(1, *shape)).numel())
 
 
 def make_dones(terminated: Any, truncated: Any) -> Any:
-    """Returns whether each episode has ended: a bool, an array or a tensor as both arguments are; for other
-    sequences, a list."""
+    """Returns `terminated or truncated` of each agent: a bool, array, tensor or list, like both arguments."""
     if isinstance(terminated, Sequence):
         return [a | b for a, b in zip(terminated, truncated)]
     return terminated | truncated
@@ -73,7 +72,7 @@ def unsqueeze_tensor(t: Any, dim: int) -> Any:
 
 
 class TensorDict(dict[str, Any]):
-    """Maps keys to tensors, arrays or nested dicts. An index that is not a text is applied to each tensor."""
+    """Maps keys to tensors, arrays or nested dicts. An index such as [:, 0] is applied to all of them."""
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, str):
@@ -91,7 +90,7 @@ class TensorDict(dict[str, Any]):
 
 
 class RunningMeanStdInPlace(RunningNormalizer):
-    """Normalises tensors [B, *shape] float32 in place; in training mode, adds them to the statistics."""
+    """Normalises tensors [B, *shape] float32 in place; updates the statistics before, in training mode."""
 
     def forward(self, x: Tensor, denormalize: bool = False) -> None:
         if self.training and not denormalize:
@@ -114,8 +113,8 @@ class ContinuousActionDistribution(GaussianActions):
 
 
 class Timing(AttrDict):
-    """Measures blocks of code, `with timing.timeit(name): ...`, and stores seconds under the name: `timeit`
-    the last measurement, `add_time` the sum of all, `time_avg` the mean of the last ones."""
+    """Measures how long blocks of code take, `with timing.timeit(key): ...`, and stores the seconds by key:
+    `timeit` the last measurement, `add_time` the sum of all, `time_avg` the mean of the last `average`."""
 
     def __init__(self, name: str = "Profile"):
         super().__init__()

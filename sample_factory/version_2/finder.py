@@ -16,10 +16,10 @@ EXAMPLES = ("sf_examples", "sample_factory_examples")  # the other packages of v
 
 
 class _OldModule(types.ModuleType):
-    """Stands for an old module that this version lacks; `names.py` lists the counterparts of its names."""
+    """Takes the place of a module of version 1 or 2; `names.py` lists the counterparts of its names."""
 
     def __getattr__(self, name: str) -> Any:
-        """Returns the counterpart of a name. Raises ImportError, in one line, if there is none."""
+        """Returns the counterpart of an old name, or raises an ImportError that says what to write."""
         path = self.__name__.removeprefix(PACKAGE)
         if name == "__all__":  # `import *`
             return [known for known, target in NAMES.get(path, {}).items() if " " not in target]
@@ -29,10 +29,11 @@ class _OldModule(types.ModuleType):
 
 
 def find_old_name(path: str, name: str, advice: str = "") -> Any:
-    """Returns the counterpart of a name of the old module `sample_factory.<path>`.
+    """Returns the counterpart in this version of a name of the old module `sample_factory.<path>`.
 
-    advice: text of the error for a name that `names.py` does not list. Raises ImportError, in one line, for a
-        name without a counterpart, and AttributeError for a name that is not listed, if there is no advice.
+    advice: what to write in place of a name that `names.py` does not list.
+    Raises ImportError, with what to write, for a name without a counterpart, and AttributeError, without
+    advice, for a name that is not listed.
     """
     target = NAMES.get(path, {}).get(name, advice)
     if not target:
@@ -48,13 +49,16 @@ def full_name(path: str) -> str:
 
 
 class OldModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds and makes the modules that `names.py` lists. It is the last of sys.meta_path, so it is asked only
-    about modules for which there is no file."""
+    """Import hook that makes the old modules that `names.py` lists. As the last entry of sys.meta_path, the
+    hook is called only for modules without a file."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Returns the spec of an old module. Raises ModuleNotFoundError if this version lacks it."""
+        """Returns the spec of an old module; None for a module that versions 1 and 2 do not have either.
+
+        Raises ModuleNotFoundError, with what to write, for an old module without a counterpart.
+        """
         own = fullname.removeprefix(PACKAGE)
         if own == fullname and own.partition(".")[0] not in EXAMPLES:
             return None
@@ -71,7 +75,7 @@ class OldModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return _OldModule(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Does nothing: names are looked up when they are used."""
+        """Does nothing: `_OldModule` looks up names when they are used."""
 
     def get_code(self, fullname: str) -> types.CodeType | None:
         """Returns code for `python -m`, which calls the module's function `main`; None without `main`."""
@@ -83,12 +87,13 @@ class OldModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def _is_listed(path: str) -> bool:
-    """Returns whether `names.py` lists a module, or one below it. path: without `sample_factory.`."""
+    """Returns whether `names.py` lists a module or one of its submodules. path: without "sample_factory."."""
     return any(name == path or name.startswith(f"{path}.") for name in NAMES)
 
 
 def _advice(path: str) -> str:
-    """Returns the sentence in MODULES about a module or the nearest package above it, else PAGE."""
+    """Returns what to write in place of a module: the sentence in MODULES about the module or the nearest
+    package that contains it, else PAGE."""
     while path:
         if path in MODULES:
             return MODULES[path]
@@ -98,5 +103,5 @@ def _advice(path: str) -> str:
 
 @functools.cache
 def install() -> None:
-    """Lets `import` find the modules and names of versions 1 and 2 in this process."""
+    """Installs the import hook for modules of versions 1 and 2 in this process; repeated calls do nothing."""
     sys.meta_path.append(OldModuleFinder())

@@ -36,7 +36,7 @@ from sample_factory.version_2.running import config_of_values, experiment_dir, v
 
 
 class PlayedActorCritic(nn.Module):
-    """Wraps a network, `model`, and adds the methods of version 2's ActorCritic that playing needs."""
+    """Wraps a network of this version, `model`, with the methods of version 2's ActorCritic for playing."""
 
     def __init__(self, model: ActorCritic):
         super().__init__()
@@ -51,7 +51,8 @@ class PlayedActorCritic(nn.Module):
         self.to(device)
 
     def normalize_obs(self, obs: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Converts observations of an env to the input of `forward`; an action mask is kept.
+        """Converts observations of an env to the input of `forward`: normalised tensors [B, ...] by key, and
+        the action mask, if there is one, unchanged.
 
         obs: key -> tensor, array or list [B, ...].
         """
@@ -68,11 +69,11 @@ class PlayedActorCritic(nn.Module):
         values_only: bool = False,
         action_mask: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """Runs the network and samples actions: returns actions [B] (one discrete choice) or [B, K],
-        action_logits [B, L], log_prob_actions [B], values [B], on the scale of normalised returns, and
-        new_rnn_states [B, H].
+        """Runs the network and samples actions.
 
-        rnn_states: [B, H], zeros at the start of an episode; without a memory, of any width, or None.
+        Returns actions [B] (one discrete choice) or [B, K], action_logits [B, L], log_prob_actions [B],
+        values [B] on the scale of normalised returns, and new_rnn_states [B, H]; with values_only, the last
+        two. rnn_states: [B, H], zeros at the start of an episode; not read by a network without a memory.
         """
         own = dict(normalized_obs_dict)
         mask = own.pop(ACTION_MASK, None) if action_mask is None else action_mask
@@ -103,7 +104,7 @@ class PlayedActorCritic(nn.Module):
         return self.model.state_dict(*args, **kwargs)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Loads weights. Raises CheckpointError, in one line, for those of another network or version."""
+        """Loads weights. Raises CheckpointError if they are of another network or of version 1 or 2."""
         state_dict = self.model.own_weights(state_dict)
         try:
             check_fits(state_dict, self.model)
@@ -124,7 +125,8 @@ prepare_and_normalize_obs = PlayedActorCritic.normalize_obs  # (network, observa
 def create_actor_critic(
     cfg: Any, obs_space: gym.Space[Any], action_space: gym.Space[Any]
 ) -> PlayedActorCritic:
-    """Builds the network of the flags in `cfg`, with initial weights, on the CPU. Raises ConfigError."""
+    """Builds the network that the flags in `cfg` describe, with initial weights, on the CPU. Raises
+    ConfigError for a bad flag."""
     return PlayedActorCritic(build_model(config_of_values(cfg), 0, obs_space, action_space))
 
 
@@ -135,7 +137,8 @@ def get_rnn_size(cfg: Any) -> int:
 
 
 def argmax_actions(distribution: ActionDistribution) -> Tensor:
-    """Returns the most likely choices, or the means: [B] for one discrete choice, else [B, K]."""
+    """Returns the most likely actions, for continuous ones the means: [B] for one discrete choice, otherwise
+    [B, K]."""
     return _squeezed(distribution, distribution.mode())
 
 
@@ -164,8 +167,10 @@ class Learner:
 
     @staticmethod
     def load_checkpoint(checkpoints: Sequence[str], device: Any = None) -> dict[str, Any] | None:
-        """Reads the last of these files, on the CPU; returns None for no files. Raises CheckpointError for a
-        damaged file, and for one with more than tensors and numbers."""
+        """Returns the contents of the last file, with tensors on the CPU; None if there are no files.
+
+        device: ignored. Raises CheckpointError for a damaged file, or one with more than tensors and numbers.
+        """
         return read_checkpoint(Path(checkpoints[-1])) if checkpoints else None
 
 
@@ -173,15 +178,17 @@ EnvInfo = types.SimpleNamespace  # version 2's description of an env, of which `
 
 
 def extract_env_info(env: Any, cfg: Any) -> EnvInfo:
-    """Returns obs_space, action_space, num_agents and frameskip of an env of `make_env_func_batched`."""
+    """Describes an env that `make_env_func_batched` made: obs_space, action_space, num_agents, frameskip."""
     spaces = {"obs_space": env.observation_space, "action_space": env.action_space}
     return EnvInfo(**spaces, num_agents=env.num_agents, frameskip=cfg.env_frameskip)
 
 
 def preprocess_actions(env_info: EnvInfo, actions: Tensor, to_numpy: bool = True) -> Any:
-    """Converts actions [B, K] to the form in which envs of version 2 take them: an array [B] (one discrete
-    choice) or [B, K]; for a Tuple or Dict with a Box, a list with an array for each component. They stay
-    tensors if `to_numpy` is False or the env takes gpu_actions."""
+    """Converts actions [B, K] to the form that envs of version 2 expect.
+
+    Returns an array [B] (one discrete choice) or [B, K]; for a Tuple or Dict space with a Box, a list with an
+    array for each component. With `to_numpy=False` or env_info.gpu_actions, tensors in place of arrays.
+    """
     to_numpy = to_numpy and not vars(env_info).get("gpu_actions", False)
 
     def convert(part: Tensor, space: gym.Space[Any]) -> Any:
@@ -200,10 +207,11 @@ def preprocess_actions(env_info: EnvInfo, actions: Tensor, to_numpy: bool = True
 def create_env(
     full_env_name: str, cfg: Any = None, env_config: Any = None, render_mode: str | None = None
 ) -> Any:
-    """Makes an env by its name, as its author wrote it: without the adapters of this version.
+    """Makes an env by its name, as its author wrote it, without the adapters of this version.
 
-    Raises UnknownEnvError for a name that is not registered, and ConfigError if `cfg` is neither a
-    FlagNamespace nor signed, and its `env` or `env_kwargs` name code to import.
+    env_config: maps worker_index, vector_index and env_id. Raises UnknownEnvError for a name that is not
+    registered, and ConfigError if `env` or `env_kwargs` in `cfg` name code to import, unless `cfg` is a
+    FlagNamespace or signed.
     """
     values = {} if cfg is None or isinstance(cfg, FlagNamespace) else values_of_cfg(cfg)
     used = {name: values[name] for name in ("env", ENV_KWARGS) if name in values}
@@ -218,7 +226,7 @@ def _place_of(env_config: Mapping[str, int] | None) -> EnvConfig:
 
 
 def make_env_func_batched(cfg: Any, env_config: Any = None, render_mode: str | None = None) -> BatchedVecEnv:
-    """Makes the env of the flags in `cfg`. env_config: maps worker_index, vector_index and env_id."""
+    """Makes the env that the flags in `cfg` describe, as a BatchedVecEnv. env_config: see `create_env`."""
     config = config_of_values(cfg)
     values = cfg if isinstance(cfg, FlagNamespace) else config.namespace()
     family = resolve_family(config.env_name)

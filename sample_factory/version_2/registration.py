@@ -22,9 +22,11 @@ POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR
 
 
 def register_env(env_name: str, make_env_func: MakeEnv) -> None:
-    """Registers make_env_func(full_env_name, cfg, env_config, render_mode) for an env; it may have fewer
-    parameters, with other names. The Doom envs of version 2's examples are built in and not registered
-    again."""
+    """Registers an env of version 2.
+
+    make_env_func: called with full_env_name, cfg, env_config, render_mode by position, as many of them as the
+        function has parameters. Doom envs of version 2's examples are built in and not registered again.
+    """
     if isinstance(make_env_func, functools.partial) and DOOM_SPECS.get(env_name) in make_env_func.args:
         return
     kinds = [parameter.kind for parameter in inspect.signature(make_env_func).parameters.values()]
@@ -47,10 +49,10 @@ def register_env(env_name: str, make_env_func: MakeEnv) -> None:
 def add_to_family(
     env_name: str, parser: ParserRecorder, others: Collection[str], more: Mapping[str, Any]
 ) -> None:
-    """Adds the arguments and defaults of a script's parser to the family of an env, registered or not.
+    """Adds the arguments and defaults of a script's parser to the flags of an env, registered or not.
 
-    As in version 2, values whose name is no flag are kept on the cfg. others: names of flags that all envs
-    have. more: further defaults.
+    As in version 2, default values with names that are no flags are kept on the cfg.
+    others: names of flags that all envs have. more: further defaults, flag -> value.
     """
     extend_family(env_name, parser.flags_type(), {})
     own = family_of_script(env_name).without_flags(parser.recorded_defaults, others)
@@ -59,7 +61,7 @@ def add_to_family(
 
 
 def family_of_script(env_name: str) -> EnvFamily:
-    """Returns the family of an env; if the env is not registered yet, one with the script's flags."""
+    """Returns the family of an env; for an env not registered yet, a family with only the script's flags."""
     try:
         return resolve_trained_family(env_name)
     except UnknownEnvError:
@@ -69,19 +71,20 @@ def family_of_script(env_name: str) -> EnvFamily:
 
 
 class AgentsOfVersion2(gym.Wrapper[Any, Any, Any, Any]):
-    """Adapts a multi-agent env of version 2, whose agents have the same spaces, to lists of one entry per
+    """Adapts a multi-agent env of version 2, whose agents have the same spaces, to lists with one entry per
     agent.
 
-    With --batched_sampling, the env takes an array of actions [A] or [A, K]; for a Tuple with a Box, a list
-    with an array [A, ...] for each component; with --env_gpu_actions, torch tensors in place of arrays.
-    Observations, and infos, may be lists, arrays, tensors, or dicts of arrays or tensors [A, ...].
+    With --batched_sampling, `step` of the env gets an array of actions [A] or [A, K], or, for a Tuple with a
+    Box, a list with an array [A, ...] for each component; with --env_gpu_actions, tensors in place of arrays.
+    The env may return observations and infos as lists, arrays, tensors, or dicts of such arrays.
     """
 
     is_multiagent = True
     observation_spaces = action_spaces = None  # hides attributes that a simulator uses for itself
 
     def __init__(self, env: gym.Env[Any, Any], takes_batches: bool, device: str | Literal[False] = False):
-        """Wraps an env. device: --device if it takes tensors of actions; False if it takes arrays."""
+        """takes_batches: value of --batched_sampling. device: value of --device if the env takes tensors of
+        actions; False if it takes arrays."""
         super().__init__(env)
         space = env.action_space
         self._takes_batches = takes_batches
@@ -114,14 +117,14 @@ class AgentsOfVersion2(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def _infos_by_agent(infos: Any, num_agents: int) -> Any:
-    """Splits a dict of arrays [A, ...] into an info for each agent; other forms are returned as they are."""
+    """Splits a dict of arrays [A, ...] into a list of A infos; returns any other value unchanged."""
     if not isinstance(infos, Mapping):
         return infos
     return split_infos(infos, np.arange(num_agents), num_agents)
 
 
 def _by_agent(observations: Any) -> Sequence[Any]:
-    """Splits observations, a sequence or a dict of arrays [A, ...], into one observation for each agent."""
+    """Returns a list of A observations. observations: a sequence, or a dict of arrays [A, ...]."""
     if not isinstance(observations, Mapping):
         return list(observations)
     return [dict(zip(observations, values)) for values in zip(*observations.values())]

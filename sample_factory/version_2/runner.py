@@ -10,8 +10,10 @@ from sample_factory.version_2.running import ExperimentStatus, run_rl
 
 
 class AlgoObserver:
-    """Base class of version 2's observers of a run; its methods have the arguments of version 2.1.1. The
-    `writer` that `extra_summaries` gets is a `ScalarWriter`."""
+    """Base class of version 2's observers of a run, whose methods have the arguments of version 2.1.1.
+
+    writer: a `ScalarWriter`.
+    """
 
     def on_init(self, runner: "Runner") -> None: ...
     def on_connect_components(self, runner: "Runner") -> None: ...
@@ -22,10 +24,10 @@ class AlgoObserver:
 
 
 class Runner(Observer):
-    """Trains with observers.
+    """Trains with observers, with the interface of version 2's Runner.
 
-    env_steps: policy id -> env frames. policy_avg_stats: metric -> lists, by policy, of the values of the
-        last --stats_avg episodes. iterations: iterations of training since the start of this run.
+    env_steps: policy id -> env frames. policy_avg_stats: metric -> for each policy, its values in the last
+        --stats_avg episodes. iterations: number of training iterations since the start of this run.
     """
 
     def __init__(self, cfg: Any):
@@ -51,7 +53,7 @@ class Runner(Observer):
         return ExperimentStatus.SUCCESS
 
     def run(self) -> int:
-        """Trains by `run_rl`, and returns its exit code."""
+        """Trains, and returns the exit code of `run_rl`."""
         for name, follower in self._followers.items():
             register_observer(name, follower)
         try:
@@ -75,14 +77,17 @@ class Runner(Observer):
 
 
 class ScalarWriter:
-    """Takes the place of TensorBoard's SummaryWriter. scalars: tag -> the last value that was added."""
+    """Collects the numbers that an observer writes, with the interface of TensorBoard's SummaryWriter.
+
+    scalars: tag -> the last value that was added.
+    """
 
     def __init__(self) -> None:
         self.scalars: dict[str, float] = {}
         self._ignored: set[str] = set()
 
     def add_scalar(self, tag: str, scalar_value: Any, *args: Any, **kwargs: Any) -> None:
-        """Stores a number, to be written at the env frames of the policy, whatever global_step is."""
+        """Stores a number, to be written at the present env frames of the policy; global_step is ignored."""
         self.scalars[tag] = float(scalar_value)
 
     def flush(self) -> None: ...
@@ -97,7 +102,7 @@ class ScalarWriter:
 
 
 class _Follower(Observer):
-    """Passes the calls of an Observer on to an AlgoObserver."""
+    """Calls the methods of an AlgoObserver when those of this Observer are called."""
 
     def __init__(self, runner: Runner, observer: Any):
         self._runner = runner
@@ -125,7 +130,7 @@ class _Follower(Observer):
 
 
 class _EpisodeFollower(Observer):
-    """Passes the end of each episode on to a handler that a script has registered."""
+    """Calls a handler that a script has registered at the end of each episode."""
 
     def __init__(self, runner: Runner, handler: Callable[..., object]):
         self._runner = runner
@@ -141,5 +146,5 @@ def _results_of(episode: Any) -> dict[str, float]:
 
 
 def make_runner(cfg: Any) -> tuple[Any, Runner]:
-    """Returns the cfg, and a Runner that trains with it."""
+    """Returns (cfg, a Runner that trains with this cfg)."""
     return cfg, Runner(cfg)

@@ -53,16 +53,19 @@ SILENT = TRAIN._replace(reads=None)  # reports no flags without effect: they are
 
 
 class ModelFactory:
-    """Registers networks as version 2's class does. Only encoders have the same form here as in version 2.
+    """Registers the encoder of a script, with the interface of version 2's class.
 
-    encoder: the value of --encoder_custom for the encoder of the script; None if it has none.
+    Other networks have another interface here than in version 2, and are refused.
+    encoder: the value of --encoder_custom that selects the registered encoder; None without one.
     """
 
     encoder: str | None = None
 
     def register_encoder_factory(self, make_encoder: Callable[[Any, Any], Any]) -> None:
-        """Registers make_encoder(cfg, observation_space), which returns an `Encoder`; cfg has the flags of
-        model and env."""
+        """Registers a function make_encoder(cfg, observation_space) that returns an `Encoder`.
+
+        cfg: flags of the model and the env, as attributes.
+        """
 
         def factory(flags: Any, observation_space: Any) -> Any:
             return make_encoder(FlagNamespace(**with_lists(vars(flags))), observation_space)
@@ -78,7 +81,7 @@ class ModelFactory:
             self.register_encoder_factory(value)
 
     def __getattr__(self, name: str) -> Any:
-        """Raises ConfigError, with what to write, for methods that register other parts of a network."""
+        """Raises ConfigError, with what to write, for methods that register a core, a decoder and so on."""
         part = re.sub("^(register|make)_(model_)?|_(factory|func)$", "", name)
         raise ConfigError(
             f"{name} is not in this version: write sample_factory.register_{part}(name, factory), and "
@@ -87,8 +90,7 @@ class ModelFactory:
 
 
 def make_vizdoom_encoder(cfg: Any, obs_space: Any) -> Any:
-    """Returns the built-in encoder of Doom. A script that registers this function gets
-    --encoder_custom=vizdoom."""
+    """Returns the built-in encoder of Doom. To register this function sets --encoder_custom=vizdoom."""
     return resolve(BUILT_IN_ENCODERS[VIZDOOM])(cfg, obs_space)
 
 
@@ -105,7 +107,10 @@ _NOTES = {*PROVENANCE_KEYS, "git_hash", "git_repo_name"}
 
 
 def _others(evaluation: bool) -> set[str]:
-    """Returns the names on a cfg that are neither flags of the env nor arguments of the script."""
+    """Returns the names on a cfg that are neither flags of the env nor arguments of the script.
+
+    evaluation: whether the cfg is of a script that plays.
+    """
     hub = {field.name for field in dataclasses.fields(EnjoyHubFlags)} if evaluation else set()
     return _NOTES | FLAG_NAMES | RETIRED_FLAGS.keys() | hub
 
@@ -124,9 +129,9 @@ class ScriptParser(ParserRecorder):
 def parse_sf_args(
     argv: Sequence[str] | None = None, evaluation: bool = False
 ) -> tuple[ScriptParser, FlagNamespace]:
-    """Returns a parser for the script's own arguments, and the flags so far, without those of the env.
+    """Returns (parser to which the script adds its arguments, flags that all envs have).
 
-    argv: the arguments; None: the arguments of this process.
+    argv: the arguments; None: the arguments of this process. evaluation: whether the script plays.
     """
     parser = make_parser()
     values: dict[str, Any] = {}
@@ -145,11 +150,11 @@ def parse_sf_args(
 
 
 def parse_full_cfg(parser: ScriptParser, argv: Sequence[str] | None = None) -> FlagNamespace:
-    """Reads all flags, for `run_rl` and `enjoy`; `cfg.cli_args` has the typed ones.
+    """Parses the command line, and returns all flags as the cfg for `run_rl` and `enjoy`.
 
-    The env family of --env gets the arguments and defaults that the script has added to the parser. Envs and
-    encoders may be registered later. An error is printed in one line, and ends the process with exit code 2,
-    as argparse does.
+    `cfg.cli_args` has only the typed flags. Arguments and defaults that the script has added to the parser
+    become flags of the env. Envs and encoders may be registered later. An error is printed in one line, and
+    ends the process with exit code 2, as argparse does.
     """
     if not isinstance(parser, ScriptParser):
         raise TypeError(f"parse_full_cfg: got a {type(parser).__name__}; give the parser of parse_sf_args")
@@ -171,7 +176,10 @@ def parse_full_cfg(parser: ScriptParser, argv: Sequence[str] | None = None) -> F
 
 
 def _parse(argv: Sequence[str], evaluation: bool) -> Config:
-    """Parses a script's flags. Reads no cfg.json, since the script may name its experiment later."""
+    """Parses the arguments of a script. Reads no cfg.json, since the script may set the experiment later.
+
+    evaluation: whether the script plays.
+    """
     own = EnjoyHubFlags if evaluation else values_of_script({})
     return parse_config(argv, family_of_script, SILENT._replace(experiment="new", sections={"script": own}))
 
@@ -186,13 +194,13 @@ def _git(*words: str) -> str:
 
 
 def ended_by(error: Exception) -> SystemExit:
-    """Prints an error to stderr, and returns a SystemExit with code 2, for the caller to raise."""
+    """Prints an error to stderr, and returns a SystemExit with code 2 that the caller raises."""
     print(f"error: {error}", file=sys.stderr)
     return SystemExit(2)
 
 
 class ExperimentStatus(enum.IntEnum):
-    """What `run_rl` returns. An interrupted run returns SUCCESS, since it has saved a checkpoint."""
+    """Version 2's names of exit codes. An interrupted run is a SUCCESS, since it has saved a checkpoint."""
 
     SUCCESS = 0
     FAILURE = 1
@@ -200,7 +208,10 @@ class ExperimentStatus(enum.IntEnum):
 
 
 def run_rl(cfg: Any) -> int:
-    """Trains. Returns the exit code: 0 done or stopped, 1 failed, 2 bad input. Prints expected errors."""
+    """Trains with a cfg of `parse_full_cfg`. Prints expected errors.
+
+    Returns the exit code: 0 if the run is done or was stopped, 1 if it failed, 2 for bad input.
+    """
 
     def train(_: Any) -> int:
         with restored_logging():
@@ -224,7 +235,7 @@ class Played(int):
 
 
 def enjoy(cfg: Any) -> Played:
-    """Plays the experiment that `cfg` names. Raises the exceptions of `play_and_push`."""
+    """Plays the experiment of a cfg of `parse_full_cfg`. Raises the exceptions of `play_and_push`."""
     from sample_factory.hub.push_to_hub import play_and_push
 
     with restored_logging():
@@ -237,7 +248,7 @@ def enjoy(cfg: Any) -> Played:
 
 
 def load_from_checkpoint(cfg: Any) -> FlagNamespace:
-    """Returns the saved flags of the cfg's experiment, with the typed flags on top. Raises ConfigError."""
+    """Returns the saved flags of the cfg's experiment; typed flags replace saved ones. Raises ConfigError."""
     loaded = config_of(cfg, "load_from_checkpoint", evaluation=True).namespace()
     if loaded.device == "auto":  # scripts take every other value than cpu for a GPU
         loaded.device = "gpu" if gpu.resolve_device("auto") != "cpu" else "cpu"
@@ -247,8 +258,11 @@ def load_from_checkpoint(cfg: Any) -> FlagNamespace:
 
 
 def config_of(cfg: Any, function: str, evaluation: bool) -> Config:
-    """Returns the Config of a cfg, which the script may have changed since. Raises ConfigError. function:
-    name of the function that was called with the cfg."""
+    """Converts a cfg of `parse_full_cfg`, which the script may have changed, to a Config.
+
+    function: name of the function that the script has called, for messages. evaluation: whether it plays.
+    Raises ConfigError for another kind of cfg, and for bad flags.
+    """
     if not isinstance(cfg, FlagNamespace) or "cli_args" not in cfg:
         raise ConfigError(
             f"{function}(cfg): cfg is a {type(cfg).__name__}; it should be the result of parse_full_cfg, or "
@@ -273,10 +287,10 @@ def config_of(cfg: Any, function: str, evaluation: bool) -> Config:
 
 
 def config_of_values(cfg: Any) -> Config:
-    """Converts a FlagNamespace, or flag -> value as read from a cfg.json, to a Config.
+    """Converts a FlagNamespace, or a dict of flag -> value as read from a cfg.json, to a Config.
 
-    Code that the values of a FlagNamespace name may be imported. Other values are treated as the cfg.json of
-    another account, unless they are signed. Raises ConfigError.
+    A FlagNamespace or a signed dict may name code to import; any other dict is treated as the cfg.json of
+    another account. Raises ConfigError for bad flags.
     """
     values = values_of_cfg(cfg)
 
@@ -314,7 +328,7 @@ def ensure_dir_exists(path: str) -> str:
 
 
 def seeds(num_seeds: int) -> list[int]:
-    """Draws `num_seeds` different numbers of seven digits."""
+    """Returns `num_seeds` different random seeds of seven digits."""
     return random.sample(range(1_000_000, 10_000_000), num_seeds)
 
 
@@ -330,14 +344,14 @@ DOOM_ENVS = tuple(DOOM_SPECS.values())
 def make_doom_env_from_spec(
     spec: DoomSpec, full_env_name: str, cfg: Any, env_config: Any, render_mode: str | None = None
 ) -> Any:
-    """Makes one Doom env that a spec describes."""
+    """Makes the Doom env that `spec` describes. Other arguments: as of `make_env_func` in `register_env`."""
     from sample_factory.families.doom.make_doom_env import make_doom_env  # loads the engine
 
     return make_doom_env(full_env_name, cfg, env_config, render_mode, spec)
 
 
 def is_built_in(*arguments: Any) -> None:
-    """Does nothing, in place of version 2's functions that register a family, which is not needed here."""
+    """Does nothing, in place of functions that register Doom, MuJoCo and Atari: these are built in here."""
 
 
 add_doom_env_args = add_doom_env_eval_args = doom_override_defaults = is_built_in
@@ -345,8 +359,7 @@ register_vizdoom_components = register_mujoco_components = register_atari_compon
 
 
 def parse_cfg(argv: list[str] | None = None, evaluation: bool = False) -> FlagNamespace:
-    """Reads the command line and returns all flags, as `parse_sf_args` and `parse_full_cfg` do for
-    scripts."""
+    """Calls `parse_sf_args` and `parse_full_cfg`; returns the cfg."""
     return parse_full_cfg(parse_sf_args(argv, evaluation)[0], argv)
 
 
