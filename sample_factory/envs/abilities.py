@@ -14,55 +14,58 @@ Ability = TypeVar("Ability")
 
 
 class RewardShaping:
-    """An env whose reward is shaped by numbers that population-based training may change."""
+    """Ability of an env whose rewards are shaped by coefficients, which population-based training may
+    change."""
 
     def get_default_reward_shaping(self) -> dict[str, Any]:
-        """Returns the initial shaping, a (nested) dict of floats."""
+        """Returns the initial coefficients, a (nested) dict of floats."""
         return {}
 
     def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
-        """Sets the shaping of an agent's rewards from its next episode on, or from the current one if that
-        has had no step yet."""
+        """Sets the coefficients that shape the rewards of an agent, from its next episode on; from the
+        current episode on if that episode has had no step yet."""
 
 
 class TrainingInfo:
-    """An env that receives values of the training run, e.g. for a curriculum. Version 2 calls this class
-    TrainingInfoInterface.
+    """Ability of an env that receives values of the training run, e.g. for a curriculum. Version 2 calls this
+    class TrainingInfoInterface.
 
     training_info: the last values: `approx_total_training_steps`, the env frames that the policy was trained
         on so far; `policy_id`, the policy that plays the env's first agent in the episode; and whatever
-        observers send. Empty where the env is not trained in, e.g. in `enjoy`.
+        observers send. Empty where no training runs, e.g. in `enjoy`.
     """
 
     training_info: Mapping[str, Any] = types.MappingProxyType({})
 
     def set_training_info(self, training_info: Mapping[str, Any]) -> None:
-        """Called with all values before the first reset, and again when some have changed, before the reset
-        that begins the next episode.
+        """Receives all values before the first reset; later, if a value has changed, before the reset that
+        begins the next episode.
 
-        An env that resets itself (a multi-agent env with lists, a VectorEnv or an env in a SyncVectorEnv) is
-        called between two steps instead: the values are for its next reset, and with several policies they
-        are those of the policy that plays the first agent in the current match.
+        An env that resets itself (a multi-agent env with lists, a VectorEnv or an env in a SyncVectorEnv)
+        gets changed values between two steps, and should use them from its next reset on. With several
+        policies, it gets the values of the policy that plays its first agent in the current match.
         """
         self.training_info = training_info
 
 
 class ChangesLevel:
-    """An env that can play another level without being made anew, see --levels."""
+    """Ability of an env that can switch to another level without being made anew, see --levels."""
 
     def change_level(self, values: Mapping[str, Any]) -> bool:
-        """Called before a reset that begins an episode of another level, also before the first one.
+        """Switches to another level; called before the reset that begins the level's first episode, also
+        before the first reset of all.
 
         values: flag of the family -> value, for all flags in which levels differ; as in `cfg` of make_env.
 
-        Returns whether the reset will begin that level. False: nothing has changed, and the env is closed and
-        made anew with these values.
+        Returns True if the next reset begins the new level. If it returns False, the env should have changed
+        nothing: the env is closed, and another one is made with these values.
         """
         return False
 
 
 class StepsInBackground:
-    """A Gymnasium VectorEnv whose `step` has two halves, between which it computes in threads of its own.
+    """Ability of a Gymnasium VectorEnv that computes steps in its own threads: `send` starts a step, and
+    `receive` waits for its end.
 
     The outermost wrapper of an env has to have the ability. Inherit from this class before VectorEnv, whose
     `step` it replaces.
@@ -73,7 +76,7 @@ class StepsInBackground:
         raise NotImplementedError
 
     def receive(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Waits for the end of the step, and returns what `step` would."""
+        """Waits for the end of the step that `send` has started, and returns what `step` would."""
         raise NotImplementedError
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -82,7 +85,7 @@ class StepsInBackground:
 
 
 class OwnsProcess:
-    """An env that runs simulators in processes of their own."""
+    """Ability of an env that runs simulators in separate processes."""
 
     @property
     def num_processes(self) -> int:
@@ -95,7 +98,7 @@ class OwnsProcess:
 
 
 class NamesActions:
-    """An env that describes actions in words, for the pictures of a policy."""
+    """Ability of an env that describes actions in words, which are shown in pictures of a policy."""
 
     def action_text(self, action: Any) -> str:
         """Returns a short text about an action of the env's space; by default its numbers."""
@@ -112,7 +115,8 @@ def _numbers(action: Any) -> Iterator[float]:
 
 
 class ScriptedPlayers:
-    """An env whose package has scripted players, e.g. bots, which can play in place of a policy."""
+    """Ability of an env with scripted players, e.g. the bots of a game, which can play in place of a
+    policy."""
 
     def scripted_players(self) -> tuple[str, ...]:
         """Returns the names of the scripted players."""
@@ -128,15 +132,16 @@ class ScriptedPlayers:
 
 
 class SpreadsEpisodes:
-    """A VectorEnv whose copies begin together, and can let their first episodes end at different times."""
+    """Ability of a VectorEnv whose copies begin together, and can let their first episodes end at different
+    times."""
 
     def spread_episodes(self, seed: int) -> None:
-        """Lets the first episodes of the copies end at different times. Called before the first reset of a
-        training, in place of random first steps."""
+        """Makes the first episodes of the copies end at different times, drawn from `seed`. Called before the
+        first reset of a training, which then needs no random first steps."""
 
 
 class LimitsEpisodes:
-    """An env whose episodes end after a known number of steps at the latest."""
+    """Ability of an env whose episodes have a known maximum length."""
 
     def max_episode_steps(self) -> int | None:
         """Returns the maximum number of steps of an episode, or None if not known. Called before the first
@@ -145,9 +150,12 @@ class LimitsEpisodes:
 
 
 class PlaysInTeams:
-    """A multi-agent env with several teams. Without it, all agents of an env are one team; only the agents of
-    a VectorEnv, which are copies, play alone. A VectorEnv of copies with several players each has a team for
-    each copy."""
+    """Ability of a multi-agent env with several teams.
+
+    Without this ability, all agents of an env are one team, except in a VectorEnv: there, each agent is a
+    copy and plays alone. A VectorEnv whose copies have several players each needs this ability, and returns
+    the index of its copy as the team of each agent.
+    """
 
     def teams(self) -> Sequence[int] | None:
         """Returns the team number of each agent; None if all are one team. Called before the first reset."""
@@ -155,7 +163,7 @@ class PlaysInTeams:
 
 
 class SplitsScreen:
-    """A multi-agent env whose picture is a grid with a part for each agent, row by row."""
+    """Ability of a multi-agent env whose picture is a grid with a part for each agent, row by row."""
 
     def screen_grid(self) -> tuple[int, int]:
         """Returns the numbers of columns and rows of the grid."""
@@ -163,12 +171,13 @@ class SplitsScreen:
 
 
 class HoldsEnv:
-    """An object that holds an env in its attribute `env`, and is no wrapper of a library."""
+    """Marks a class whose attribute `env` is an env, and which is no wrapper class of Gymnasium, gym or
+    PettingZoo: abilities are also looked for in that env."""
 
 
 def find_ability(env: Any, ability: type[Ability]) -> Ability:
-    """Returns the object that has an ability: the env, or the outermost of what its wrappers contain. If none
-    has the ability, returns an instance of the ability itself, whose methods are defaults."""
+    """Returns the outermost object that inherits from an ability: the env itself, or an env inside its
+    wrappers. If there is none, returns an instance of the ability, whose methods return defaults."""
     wrappers = wrapper_classes()
     found: Any = env
     while isinstance(found, wrappers) and not isinstance(found, ability):
@@ -181,8 +190,8 @@ def find_ability(env: Any, ability: type[Ability]) -> Ability:
 
 
 def find_abilities(env: Any, ability: type[Ability]) -> list[Ability]:
-    """Returns all objects that have an ability: the one that `find_ability` finds in an env, or else one for
-    each env of a SyncVectorEnv, in their order; empty if none has it."""
+    """Returns the objects of an env that have an ability: usually one, by `find_ability`; for a SyncVectorEnv
+    without the ability, one for each of its envs, in order. Empty if no object has the ability."""
     import gymnasium as gym  # here, see wrapper_classes
 
     found = [find_ability(env, ability)]
@@ -194,7 +203,8 @@ def find_abilities(env: Any, ability: type[Ability]) -> list[Ability]:
 
 
 def max_episode_steps(env: Any) -> int | None:
-    """Returns the steps after which an episode of a user's env ends at the latest; None if not known."""
+    """Returns the maximum number of steps of an episode of a user's env, by its ability LimitsEpisodes or its
+    Gymnasium spec; None if neither says so."""
     import gymnasium as gym  # here, see wrapper_classes
 
     limit = find_ability(env, LimitsEpisodes).max_episode_steps()
@@ -210,7 +220,8 @@ def find_reward_shaping(env: Any) -> RewardShaping:
 
 
 class _ShapedCopies(RewardShaping):
-    """Shapes the rewards of several copies of an env, each of which is an agent; without copies, of none."""
+    """Shapes the rewards of a vector env whose agent i is played in copy i. With no copies, there are no
+    coefficients, and new ones are ignored."""
 
     def __init__(self, copies: Sequence[RewardShaping]):
         self._copies = copies
@@ -224,7 +235,8 @@ class _ShapedCopies(RewardShaping):
 
 
 def wrapper_classes() -> tuple[type, ...]:
-    """Returns the classes whose instances have an env in their attribute `env`."""
+    """Returns the wrapper classes: instances have the wrapped env in their attribute `env`. Classes of gym
+    and PettingZoo are included if these packages are imported."""
     import gymnasium as gym  # here, since the commands import this module and have to start quickly
 
     classes: tuple[type, ...] = (HoldsEnv, gym.Wrapper, gym.vector.VectorWrapper)

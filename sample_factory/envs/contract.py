@@ -22,10 +22,9 @@ COST_ENTRY = f"info[{COST!r}]"
 
 
 def check_reset_parameters(env: Any) -> None:
-    """Raises EnvContractError if the `reset` of an env or of a wrapper around it has no parameter `seed`.
-
-    A user's wrapper that has it may call an env without it, such as one of the old API.
-    """
+    """Raises EnvContractError if the `reset` of an env, or of a wrapper around it, has no parameter
+    `seed`. The inside of a user's wrapper that accepts `seed` is not checked, since it may be an env of
+    the old API."""
     layers = [env]
     while isinstance(layers[-1], (gym.Wrapper, gym.vector.VectorWrapper)) and not _takes_seed_itself(
         layers[-1]
@@ -45,19 +44,21 @@ def check_reset_parameters(env: Any) -> None:
 
 
 def _takes_seed_itself(wrapper: Any) -> bool:
-    """Returns whether a user's wrapper has a `reset` of its own with a parameter `seed`."""
+    """Returns whether a user's wrapper overrides `reset` with a method that has a parameter `seed`."""
     is_own = not type(wrapper).reset.__module__.startswith("gymnasium.")
     return is_own and "seed" in inspect.signature(wrapper.reset).parameters
 
 
 def refuse(call: str, value: Any, name: str, wanted: str) -> NoReturn:
-    """Raises EnvContractError: `call` returned `value` for what `name` says, in place of what is `wanted`."""
+    """Raises EnvContractError: the env's `call`, e.g. "step", returned `value` for `name`, e.g. "the reward",
+    but it should be `wanted`. An empty name is left out of the message."""
     what = f" for {name}" if name else ""
     raise EnvContractError(f"{call} returned {describe(value)}{what}; it should be {wanted}")
 
 
 def unpack_reset(returned: Any) -> tuple[Any, Any]:
-    """Returns (observations, infos). Raises EnvContractError unless a user's `reset` returned these two."""
+    """Splits what a user's `reset` returned into (observation, info). Raises EnvContractError unless it is a
+    pair."""
     if isinstance(returned, tuple) and len(returned) == 2 and not isinstance(returned[1], np.ndarray):
         return returned
     refuse("reset", returned, "", "two values, (observation, info)")
@@ -84,10 +85,8 @@ def check_info(info: Any, call: str) -> None:
 
 
 def to_bool(name: str, value: Any) -> bool:
-    """Returns a flag that a user's `step` returned. Raises EnvContractError unless it is true or false.
-
-    name: "terminated" or "truncated".
-    """
+    """Converts a flag that a user's `step` returned to bool. Raises EnvContractError unless it is a single
+    bool or integer. name: "terminated" or "truncated"."""
     array = np.asarray(value)
     if array.size == 1 and array.dtype.kind in "biu":
         return bool(array.item())
@@ -95,10 +94,8 @@ def to_bool(name: str, value: Any) -> bool:
 
 
 def to_number(reward: Any, name: str = "the reward") -> float:
-    """Returns the reward as a number, also if it is an array of one. Raises EnvContractError otherwise.
-
-    name: what an error calls the number.
-    """
+    """Converts a number that a user's `step` returned, or an array of one number, to float. Raises
+    EnvContractError for anything else. name: what an error calls the number."""
     if isinstance(reward, NUMBERS):
         return float(reward)
     array = np.asarray(reward)
@@ -108,21 +105,24 @@ def to_number(reward: Any, name: str = "the reward") -> float:
 
 
 def to_numbers(rewards: Any) -> Sequence[float] | np.ndarray:
-    """Returns a copy of the agents' rewards, also of arrays of one number each. Raises as `to_number`."""
+    """Copies the agents' rewards to an array or list of floats, [num_agents]; each may be an array of one
+    number. Raises EnvContractError as `to_number`."""
     if isinstance(rewards, np.ndarray) and rewards.ndim == 1 and rewards.dtype.kind in "biuf":
         return rewards.copy()
     return list(map(to_number, rewards))
 
 
 def costs_in(infos: Sequence[Info]) -> list[float] | None:
-    """Returns `StepResult.costs` of a step with these infos, one per agent. Raises as `to_number`."""
+    """Returns the cost of a step for each agent, by COST in the agents' infos; 0 for an agent without it, and
+    None if no info has it. Raises EnvContractError as `to_number`."""
     if not any(COST in info for info in infos):
         return None
     return [to_number(info.get(COST, 0.0), COST_ENTRY) for info in infos]
 
 
 def check_entries(num_agents: int, entries: Mapping[str, Any]) -> None:
-    """Raises EnvContractError unless each value is a list, tuple or array with an entry per agent."""
+    """Raises EnvContractError unless each value is a list, tuple or array with an entry per agent. entries:
+    name for the message, e.g. "rewards" -> value."""
     for name, value in entries.items():
         if not isinstance(value, (list, tuple, np.ndarray)) or len(value) != num_agents:
             refuse(
@@ -131,10 +131,8 @@ def check_entries(num_agents: int, entries: Mapping[str, Any]) -> None:
 
 
 def check_observation(space: spaces.Space[Any], observation: Any, key: str = "") -> None:
-    """Raises EnvContractError unless an observation fits its space.
-
-    key: where it is in the agent's observation, as in the stored keys; empty for all of it.
-    """
+    """Raises EnvContractError unless an observation fits its space. key: key of a part of the agent's
+    observation, as it is stored; empty for the whole observation."""
     name = f"observation {key!r}" if key else "the observation"
     if isinstance(space, spaces.Dict):
         keys = ", ".join(map(str, space))
@@ -172,8 +170,8 @@ def _check_leaf(space: spaces.Space[Any], value: Any, key: str) -> None:
 
 
 def _check_indices(space: Indices, indices: np.ndarray, key: str) -> None:
-    """Raises EnvContractError for an index that is too large: a network has one table for all components of
-    an observation, and would look up an entry of another component."""
+    """Raises EnvContractError for an index that is too large for its component: a network has one table for
+    all components of an observation, and would look up an entry of another component."""
     is_outside = (indices < 0) | (indices > space.high)
     if is_outside.any():
         raise EnvContractError(
@@ -183,7 +181,7 @@ def _check_indices(space: Indices, indices: np.ndarray, key: str) -> None:
 
 
 def describe(value: Any) -> str:
-    """Returns a few words about a value of a user's env."""
+    """Returns a few words about a value that a user's env returned, for an error message."""
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape}" if value.ndim else str(value)
     if isinstance(value, Mapping):
@@ -195,7 +193,8 @@ def describe(value: Any) -> str:
 
 
 def check_agent_results(terminated: Sequence[Any], truncated: Sequence[Any], infos: Sequence[Any]) -> None:
-    """Raises EnvContractError unless each agent has two flags and a dict."""
+    """Raises EnvContractError unless all flags are single bools or integers, and all infos are dicts. Each
+    argument has an entry per agent."""
     for name, flags in (("terminated", terminated), ("truncated", truncated)):
         for flag in flags:
             to_bool(name, flag)
@@ -204,8 +203,7 @@ def check_agent_results(terminated: Sequence[Any], truncated: Sequence[Any], inf
 
 
 def same_layout(first: AgentKinds, second: AgentKinds) -> bool:
-    """Returns whether two envs fit the same buffers and networks: these do not depend on the bounds of a
-    Box."""
+    """Returns whether two envs fit the same buffers and networks: equal except for the bounds of a Box."""
     return _layout(first) == _layout(second)
 
 

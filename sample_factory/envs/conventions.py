@@ -21,16 +21,19 @@ UNLESS_DEAD = "truncated unless the player is dead"  # a ViZDoom game in the att
 
 
 class Convention(NamedTuple):
-    """A row of the table; the defaults are those of an env without one.
+    """A row of the table: what a package does where Gymnasium leaves a choice. The defaults hold for an env
+    without a row.
 
     package: the distribution, and the version in which this was seen.
-    classes: beginnings of full names of classes, up to a dot; an instance of a subclass belongs to the row.
+    classes: dotted beginnings of full class names; an instance of a subclass belongs to the row, too.
     autoreset: the mode of a vector env or simulator that does not declare it.
     both_ends: how an end counts that a step reports as terminated and truncated at once.
     repeats_first_states: whether a copy begins all of its episodes in the same state.
-    stands_still: whether a step that resets one copy leaves the states of the others as they are.
-    is_functional: whether an env is a function of a state, which has to be made a batched simulator.
-    batches_action_space: whether a simulator's `action_space` is that of all of its envs, [N, ...].
+    stands_still: whether a step that resets one copy leaves the states of all other copies unchanged.
+    is_functional: whether `step` is a function that takes a state; then the user has to make a batched
+        simulator of it.
+    batches_action_space: whether a simulator's `action_space` is the space of all its envs together, [N,
+        ...].
     has_index_columns: whether a simulator takes indices of actions as a column, [N, 1].
     cannot_close: whether `close` of a simulator always fails.
     remarks: what else differs, for readers.
@@ -173,10 +176,8 @@ CONVENTIONS = (
 
 
 def convention_of(env: Any) -> Convention:
-    """Returns the row of an env, in whatever wrappers, or of its copies; UNKNOWN without one.
-
-    env: or its class.
-    """
+    """Returns the row of the table for an env, or for its class; UNKNOWN if there is none. Also looks inside
+    wrappers and at the copies of a vector env."""
     layers = [*_layers(env)]
     for name in (name for layer in layers for name in _names(layer)):
         for row in CONVENTIONS:
@@ -186,18 +187,20 @@ def convention_of(env: Any) -> Convention:
 
 
 def name_of(env: Any) -> str:
-    """Returns the name of the class of an env, or of its copies, in whatever wrappers."""
+    """Returns the class name of an env without its wrappers; for a SyncVectorEnv, the class name of its
+    copies."""
     *_, inner = _layers(env)
     return type(inner).__name__
 
 
 def is_vec_env(env: Any) -> bool:
-    """Returns whether an object is a VecEnv of rsl_rl, which need not inherit from it."""
+    """Returns whether an object is a VecEnv of rsl_rl, by its attributes: inheritance is not required."""
     return hasattr(env, "get_observations") and getattr(env, AGES, None) is not None
 
 
 def _layers(env: Any) -> Iterator[Any]:
-    """Yields an env and what is in it, from the outside."""
+    """Yields an env, then the envs inside its wrappers, from the outside to the inside; of a SyncVectorEnv,
+    its first copy."""
     yield env
     if isinstance(env, wrapper_classes()):
         yield from _layers(vars(env)["env"])

@@ -22,10 +22,8 @@ UNCHANGING = (str, bytes, int, float, np.generic, type(None))
 
 
 def copy_info(info: Info, max_depth: int = MAX_DEPTH) -> dict[str, Any]:
-    """Returns the numbers, texts and dicts of an info by value; arrays and tensors of one number as a number.
-
-    An env may return the same dict or array from every step, and clear it in the next `reset`.
-    """
+    """Copies the numbers, texts, arrays and dicts of an info; arrays and tensors of one number become a
+    number. An env may return the same dict or array from every step, and clear it in the next `reset`."""
     return {key: _copy_value(value, max_depth) for key, value in info.items()}
 
 
@@ -56,20 +54,20 @@ def true_objective(end_info: Info, episode_return: float) -> float:
 
 
 def level_of(end_info: Info) -> str:
-    """Returns the name of the level that an ended episode was played in; empty if its info has none, or one
-    that is no printable text of at most MAX_STAT_NAME characters."""
+    """Returns the name of the level in which an ended episode was played; empty if the info has none, or has
+    a value that is no printable text of at most MAX_STAT_NAME characters."""
     name = end_info.get(LEVEL, "")
     is_name = isinstance(name, str) and len(name) <= MAX_STAT_NAME and name.isprintable()
     return str(name) if is_name else ""
 
 
 def extra_stats(end_info: Info) -> tuple[dict[str, float], dict[str, Any]]:
-    """Returns `episode_extra_stats` in the info of an episode's end, and what the env has reported beside
-    them, both by name; entries of a dict within them are named "outer/inner".
+    """Splits what an env reports of an ended episode into its statistics and what cannot be used, for a
+    warning.
 
-    Left out of the first is what is no number, has a name that is too long or not printable, or comes after
-    MAX_STATS others, of which only one is in the second; an objective that is no number, and a level
-    that is no name.
+    Returns two dicts by name. The first has the numbers of `episode_extra_stats`; an entry of a dict in it is
+    named "outer/inner". The second has values that are no numbers, names that are too long or not printable,
+    the first entry beyond MAX_STATS, an objective that is no number, and a level that is no name.
     """
     numbers: dict[str, float] = {}
     left_out = {
@@ -92,7 +90,8 @@ def extra_stats(end_info: Info) -> tuple[dict[str, float], dict[str, Any]]:
 
 
 def to_float(value: Any) -> float | None:
-    """Returns a number, a bool, or an array or tensor with one number, as float; None for anything else."""
+    """Converts a number, a bool, or an array or tensor with one number to float; returns None for anything
+    else."""
     if isinstance(value, (str, bytes)):
         return None
     try:
@@ -102,9 +101,11 @@ def to_float(value: Any) -> float | None:
 
 
 def portable_info(end_info: Info) -> dict[str, Any]:
-    """Returns the numbers and short texts of an info, also those in dicts within it.
+    """Returns the numbers and short texts of an end info, including entries of dicts in it, to be sent in a
+    report.
 
-    At most MAX_INFO_ENTRIES, so that they fit into a message. What `extra_stats` returns is left out.
+    At most MAX_INFO_ENTRIES are returned, so that they fit into a message. EXTRA_STATS is left out: see
+    `extra_stats`.
     """
     found: dict[str, Any] = {}
     num_found = 0
@@ -130,7 +131,8 @@ def _is_short_text(value: Any) -> bool:
 
 
 def leaves(values: Mapping[Any, Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Yields (the keys that lead to a value, the value)."""
+    """Yields the values of a nested dict as pairs (path, value): path is the tuple of keys that lead to the
+    value. Dicts at MAX_DEPTH are yielded whole."""
     for key, value in values.items():
         if isinstance(value, Mapping) and len(path) + 1 < MAX_DEPTH:
             yield from leaves(value, (*path, key))

@@ -24,33 +24,36 @@ Defaults = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
 class FamilyMetrics(Protocol):
     """In the main process: computes metrics of a family from the episodes of one policy.
 
-    Its class is registered with the family, and called with the name of the env. If a method raises, one line
-    is logged, the metrics are computed no more, and training continues.
+    The class is registered with the family, and called with the name of the env. If a method raises, the
+    error is logged in one line, the metrics are not computed any more, and training continues.
     """
 
     def __init__(self, env_name: str): ...
 
     def add(self, extra_stats: Mapping[str, float]) -> Mapping[str, float]:
-        """Called with the `episode_extra_stats` of every episode; returns new values by metric, if any.
+        """Adds an episode, and returns the new values by metric; empty if none changes.
 
-        They are written to TensorBoard, and can be the target of population-based training. A metric that is
-        left out keeps its value.
+        extra_stats: the `episode_extra_stats` of the episode.
+
+        The values are written to TensorBoard, and can be the target of population-based training. A metric
+        that is left out keeps its value.
         """
 
     def clear(self) -> None:
-        """Called when the policy has taken over other weights: discards what has been collected."""
+        """Discards what has been collected. Called when the policy has taken over the weights of another
+        policy."""
 
 
 class UnknownEnvError(ConfigError):
-    """The env's name begins with no registered prefix, or the family has no env of that name."""
+    """Raised if the env's name begins with no registered prefix, or the family has no env of that name."""
 
 
 class FamilyParts(NamedTuple):
     """The parts of a family, as `register_env` describes them. Each of make_env, flags, defaults, names and
     metrics may be a "module:attribute" string.
 
-    follows_observation: whether flags without a default of the family get one that suits the observation, see
-        config/observation_defaults.py; or a function that says so for an env's name.
+    follows_observation: whether flags for which the family has no default get one that suits the observation,
+        see config/observation_defaults.py; or a function of the env's name that returns this.
     """
 
     make_env: MakeEnv | str
@@ -65,15 +68,15 @@ class FamilyParts(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class EnvFamily:
-    """A resolved family for one env: how to make it, its flags, its defaults. Sent to child processes.
+    """The resolved family of one env: how to make it, its flags, its defaults. Sent to child processes.
 
-    metrics: further statistics of episodes.
-    follows_observation: flags that nothing sets have defaults by what the env observes.
+    metrics: class that computes further metrics from episodes.
+    follows_observation: whether flags that nothing else sets get defaults that suit the observation.
     registrations: sends what the main process has registered with Gymnasium to the children.
     action_repeat: how often an env steps with each action; above 1 with --eval_env_frameskip only.
-    render_mode: of Gymnasium, for envs that are made without one.
-    wrap: called with each env, once it is adapted, and its EnvConfig; returns the env to step in its place.
-    levels: name -> values of flags, of the levels that the family names.
+    render_mode: Gymnasium's render mode of envs for which `make` is given none.
+    wrap: called with each adapted env and its EnvConfig; returns the env to step instead.
+    levels: the levels that the family names: name -> values of flags.
     prefix: what the names of the family's envs begin with; empty for a single env.
     """
 
@@ -91,16 +94,14 @@ class EnvFamily:
     prefix: str = ""
 
     def extended(self, flags: type | None, defaults: Mapping[str, Any]) -> "EnvFamily":
-        """Returns the family with the flags and defaults of a script, which replace those of the same name.
-
-        flags: a dataclass of fields from `flag` or `script_flag`; None: no further ones.
-        """
+        """Returns the family with the flags and defaults of a script added; they replace those of the same
+        name. flags: a dataclass of fields from `flag` or `script_flag`; None: no further ones."""
         all_defaults = {**self.defaults, **defaults}
         return dataclasses.replace(self, flags=joined(flags, self.flags), defaults=all_defaults)
 
     def without_flags(self, values: Mapping[str, Any], others: Collection[str]) -> dict[str, Any]:
-        """Returns the values whose names are neither flags of the family nor in `others`, and can be
-        attributes."""
+        """Returns the entries of `values` that a script has added: names that are neither flags of the family
+        nor in `others`. Names that cannot be attributes are left out."""
         own = set() if self.flags is None else {field.name for field in dataclasses.fields(self.flags)}
         names = [name for name in values if name.isidentifier() and not keyword.iskeyword(name)]
         return {name: values[name] for name in names if name not in own and name not in others}
@@ -108,14 +109,14 @@ class EnvFamily:
     def make(self, cfg: Any, env_config: EnvConfig, render_mode: str | None = None) -> Any:
         """Makes the env as its author wrote it; `adapters.adapt` turns it into a MultiAgentEnv.
 
-        The first parameter of make_env gets the name of the env if it has no default, and is none of the
-        others, which are passed by name. A function with **kwargs gets all of them by name, unless it asks
-        for none of the name, cfg and env_config: like a class, it may hand them on to an env, and gets
+        Passes what the signature of make_env names: `cfg`, `env_config`, `render_mode`, `num_envs`
+        (--vector_env_copies) and `device` (--env_device, as torch names it); its first parameter gets the
+        name of the env, see `takes_name`. With **kwargs, a function that takes the name, cfg or env_config
+        gets all of the first three. Any other function, and a class, may pass **kwargs on to an env, and gets
         render_mode only.
-        `num_envs` is --vector_env_copies, `device` that of --env_device for torch.
 
-        Before a run has chosen --num_envs_per_worker, as in the trial of the env, cfg has the smallest number
-        that it can choose: make_env may compute with it.
+        While --num_envs_per_worker is not chosen yet, as in the trial of the env, cfg has the smallest number
+        that can be chosen, since make_env may compute with it.
         """
         prepare_sdl()
         if getattr(cfg, "num_envs_per_worker", 1) is None:
@@ -138,7 +139,8 @@ class EnvFamily:
         return self.make_env(*([self.env_name] if self.takes_name() else []), **kwargs)
 
     def takes(self, parameter: str) -> bool:
-        """Returns whether make_env has a parameter of that name, for which the family has a flag."""
+        """Returns whether make_env has the parameter "num_envs" or "device", and the family the flag that
+        sets it."""
         flag = FLAG_OF_PARAMETER[parameter]
         own = () if self.flags is None else dataclasses.fields(self.flags)
         is_parameter = parameter in inspect.signature(self.make_env).parameters
@@ -151,7 +153,8 @@ class EnvFamily:
         return inspect.isclass(make_env)
 
     def takes_name(self) -> bool:
-        """Returns whether the first parameter of make_env gets the name of the env."""
+        """Returns whether the first parameter of make_env gets the name of the env: if it has no default and
+        is not one of the parameters that are passed by name."""
         parameters = list(inspect.signature(self.make_env).parameters.values())
         if not parameters or parameters[0].name in ("cfg", "env_config", "render_mode", *FLAG_OF_PARAMETER):
             return False

@@ -49,7 +49,7 @@ FEW_COPIES = 7
 
 
 class OwnSpaces(NamedTuple):
-    """The spaces of one agent as its author wrote them, before they are converted for storage."""
+    """The spaces of one agent as the env's author wrote them, before they are converted for storage."""
 
     observation: gym.Space[Any]
     action: gym.Space[Any]
@@ -59,20 +59,20 @@ class EnvInfo(NamedTuple):
     """Properties that all envs of a run share.
 
     frameskip: number of env frames in an env step.
-    reward_shaping: the initial numbers, see RewardShaping.
+    reward_shaping: the initial coefficients, see RewardShaping.
     max_episode_steps: steps after which an episode ends at the latest; None if not known.
     receives_training_info: whether the env has the ability TrainingInfo.
     step_seconds: duration of one env step, with all agents; None if it was not measured.
     num_simulators: number of the env's simulator processes.
     teams: the team of each agent, [num_agents].
-    state_space: space of what a PettingZoo env's `state()` returns; None if it has none.
-    are_copies: whether it is a VectorEnv: its teams are copies of an env, which never meet.
-    is_simulator: whether it is a batched simulator, see adapters/simulator.py.
+    state_space: space of what a PettingZoo env's `state()` returns; None without this method.
+    are_copies: whether the env is a VectorEnv, whose teams are copies that never meet.
+    is_simulator: whether the env is a batched simulator, see adapters/simulator.py.
     repeats_first_states: see Convention.
     scripted_players: names of the scripted players, see ScriptedPlayers.
-    render_fps: pictures per second in its `metadata`; None without them.
-    levels: names of its levels, see --levels. keeps_level: whether it begins its episodes itself, so that it
-        cannot change its level.
+    render_fps: pictures per second in the env's `metadata`; None without them.
+    levels: names of the env's levels, see --levels. keeps_level: whether the env begins its episodes itself,
+        so that it cannot change its level.
     """
 
     kinds: AgentKinds
@@ -98,15 +98,14 @@ class EnvInfo(NamedTuple):
 
     @property
     def copy_of_agent(self) -> tuple[int, ...]:
-        """For each agent, the index of the copy of the env in which it plays, [num_agents].
-
-        The agents of a copy share its frames; an env without copies is copy 0.
-        """
+        """For each agent, the index of the copy of the env in which it plays, [num_agents]. An env frame of a
+        copy counts once for all of its agents; an env without copies is copy 0."""
         return self.teams if self.are_copies else (0,) * self.num_agents
 
     @property
     def teams_that_meet(self) -> tuple[int, ...]:
-        """The team of each agent, [num_agents], if several teams meet in an env; else empty."""
+        """The team of each agent, [num_agents], if an env has several teams that play each other; else
+        empty."""
         return () if self.are_copies or len(set(self.teams)) < 2 else self.teams
 
 
@@ -149,7 +148,8 @@ def _render_fps(env: Any) -> float | None:
 
 
 def _teams(env: MultiAgentEnv) -> tuple[int, ...]:
-    """Returns the team of each agent. Raises EnvContractError unless there is one for each agent."""
+    """Returns the team of each agent, [num_agents]. Raises EnvContractError unless the env names a team for
+    each agent."""
     num_agents = env.num_agents
     teams = find_ability(env.env, PlaysInTeams).teams()
     if teams is None:
@@ -165,10 +165,10 @@ def _teams(env: MultiAgentEnv) -> tuple[int, ...]:
 def make_adapted_env(
     family: EnvFamily, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> MultiAgentEnv:
-    """Makes an env of the family and adapts it; stacks its images if --env_framestack says so, and lets it
-    play the levels of --levels. Runs in the process that will step the env.
+    """Makes an env of the family, ready to be stepped: adapted, with images stacked as --env_framestack says,
+    and playing the levels of --levels. Runs in the process that will step the env.
 
-    Raises Failure if that is not possible, and ConfigError for wrong levels.
+    Raises Failure if the env cannot be made or adapted, and ConfigError for wrong levels.
     """
     levels = find_levels(family, cfg)
     if levels:
@@ -182,7 +182,7 @@ def make_adapted_env(
 def make_level(
     family: EnvFamily, cfg: Any, env_config: EnvConfig, render_mode: str | None, level: Level
 ) -> MultiAgentEnv:
-    """Makes an env of one level, adapted. Raises Failure and ConfigError, with the name of the level."""
+    """Makes the adapted env of one level. Raises Failure and ConfigError, both with the name of the level."""
     try:
         return _make_adapted(*at_level(family, cfg, level), env_config, render_mode)
     except Failure as failure:
@@ -223,7 +223,7 @@ class EnvProbe:
         context.cleanup.callback(self._close)
 
     def run(self) -> Any:
-        """Tries the env out, and returns its EnvInfo. Raises Failure for whatever is wrong with the env."""
+        """Tries the env out, and returns its EnvInfo. Raises Failure for any fault of the env."""
         env, name = self._env, self._family.env_name
         with named_faults(name, "make"):
             info = self._with_all_copies(env_info(env, self._cfg))
@@ -255,7 +255,8 @@ class EnvProbe:
         return info._replace(levels=tuple(level.name for level in levels))
 
     def _with_all_copies(self, info: EnvInfo) -> EnvInfo:
-        """Returns the EnvInfo for as many copies of the env as the run makes, after making them."""
+        """Returns the EnvInfo of the env with as many copies as the run will make, from the EnvInfo of few
+        copies. Raises EnvContractError unless make_env made as many copies as it was asked for."""
         if self._num_copies is None:
             return info
         few, count = min(FEW_COPIES, self._num_copies), self._num_copies
@@ -275,7 +276,7 @@ class EnvProbe:
 
 
 class _SpacesProbe(EnvProbe):
-    """In the child: makes an env, looks at it and closes it."""
+    """In the child: makes an env, returns its spaces and closes it."""
 
     def run(self) -> list[OwnSpaces]:
         """Returns the spaces of the first agent of each kind."""
@@ -294,10 +295,8 @@ def probe_env_info(family: EnvFamily, cfg: Any) -> EnvInfo:
 
 
 def probe_own_spaces(family: EnvFamily, cfg: Any, policy_id: int) -> OwnSpaces:
-    """In the parent: makes an env in a child process; returns the spaces of the agents that a policy plays.
-
-    With K kinds of agents, policy p plays kind p % K. Raises Failure.
-    """
+    """In the parent: makes an env in a child process, and returns the spaces of the agents that a policy
+    plays. With K kinds of agents, policy p plays kind p % K. Raises Failure with the child's traceback."""
     spaces: list[OwnSpaces] = _run_probe(_SpacesProbe, family, cfg)
     return spaces[policy_id % len(spaces)]
 
@@ -308,7 +307,7 @@ def _run_probe(probe: type[EnvProbe], family: EnvFamily, cfg: Any) -> Any:
 
 
 def own_spaces(env: MultiAgentEnv) -> list[OwnSpaces]:
-    """Returns the spaces of each agent of an adapted env."""
+    """Returns the spaces of each agent of an adapted env, as the env's author wrote them."""
     own = env.env
     if isinstance(own, gym.vector.VectorEnv):
         return [OwnSpaces(own.single_observation_space, own.single_action_space)] * env.num_agents

@@ -35,12 +35,12 @@ V1ParserFunction = Callable[[str, argparse.ArgumentParser], object]
 
 @dataclasses.dataclass(frozen=True)
 class FamilyEntry:
-    """A registered env or family.
+    """The registration of one env, or of a family of envs.
 
-    name: name of one env, or, with is_prefix, what the names of a family begin with.
+    name: name of the env, or, with is_prefix, what the names of the family begin with.
     parts: the parts of the family, or a "module:attribute" string of them.
     extra: the X in `pip install -e '.[X]'` that an error suggests when an import fails.
-    packages: one of these packages has to be installed; empty: none.
+    packages: packages of which at least one has to be installed; empty: none is needed.
     """
 
     name: str
@@ -131,18 +131,19 @@ def extend_family(env_name: str, flags: type | None, defaults: Mapping[str, Any]
     """Adds flags and defaults to the family of an env. The env may be registered later, as in scripts that
     were written for v2. A second call for the same env replaces what the first one has added.
 
-    flags: a dataclass of fields; one with the name of a flag of the family replaces it.
+    flags: a dataclass of fields; a field with the name of one of the family's flags replaces this flag.
     """
     _EXTENSIONS[env_name] = flags, defaults
 
 
 def extension_of(env_name: str) -> tuple[type | None, Mapping[str, Any]]:
-    """Returns the flags and defaults that a script has added to the family of an env."""
+    """Returns the flags and defaults that a script has added to the family of an env; (None, {}) if it added
+    none."""
     return _EXTENSIONS.get(env_name, (None, {}))
 
 
 def _find_entry(env_name: str) -> FamilyEntry | None:
-    """Returns the registration that an env belongs to, the longest name that fits; None if there is none."""
+    """Returns the registration for an env's name, the longest one that fits; None if none fits."""
     fitting = [entry for entry in _FAMILIES.values() if entry.fits(env_name)]
     return max(fitting, key=lambda entry: len(entry.name)) if fitting else None
 
@@ -195,8 +196,8 @@ def resolve_family(env_name: str) -> EnvFamily:
 
 
 def flags_of_families() -> dict[str, type]:
-    """Imports the families of this package, and returns the flags of each by the prefix of its envs; families
-    without flags are left out. Needs none of their packages."""
+    """Imports the families of this package, and returns their flags by the prefix of their envs; families
+    without flags are left out. The packages that simulate the envs need not be installed."""
     found = {
         name: resolve(entry.find_parts().flags) for name, entry in _FAMILIES.items() if entry.is_built_in
     }
@@ -204,7 +205,7 @@ def flags_of_families() -> dict[str, type]:
 
 
 def gym_name_of(env_name: str) -> str:
-    """Returns `gym_<id>` for an id of Gymnasium that no family has; any other name as it is."""
+    """Returns `gym_<id>` for an id of Gymnasium that belongs to no family; any other name unchanged."""
     if _find_entry(env_name) is not None or _is_prefix_alone(env_name):
         return env_name
     import gymnasium
@@ -213,7 +214,8 @@ def gym_name_of(env_name: str) -> str:
 
 
 def resolve_trained_family(env_name: str) -> EnvFamily:
-    """Returns the family of an env in which a policy was trained. Raises as `resolve_family`."""
+    """Returns the family of an env in which a policy was trained. Raises as `resolve_family`; for a name that
+    no family has, the error also says how to play envs that only a script registers."""
     try:
         return resolve_family(env_name)
     except UnknownEnvError as error:
@@ -228,10 +230,8 @@ def resolve_trained_family(env_name: str) -> EnvFamily:
 
 
 def is_found_by_all_commands(env_name: str) -> bool:
-    """Returns whether a process that runs no script of a user's own finds the env.
-
-    Not so for a family that a script has registered, or an id that it has registered with Gymnasium.
-    """
+    """Returns whether the env can be made in a process that runs no script of the user. False for a family
+    that a script has registered, and for an id that a script has registered with Gymnasium."""
     entry = _find_entry(env_name)
     if entry is None or not entry.is_built_in:
         return False
@@ -253,7 +253,8 @@ class V1Registry:
         add_extra_params_func: V1ParserFunction | None = None,
         override_default_params_func: V1ParserFunction | None = None,
     ) -> None:
-        """Registers a family with the parameters of v1; parser functions are called with (env, parser)."""
+        """Registers a family with the parameters of version 1; both parser functions are called with (env
+        name, parser)."""
         recorder = ParserRecorder(add_help=False)
         if add_extra_params_func is not None:
             add_extra_params_func(env_name_prefix, recorder)
@@ -298,10 +299,8 @@ def _unknown_env_message(env_name: str, names: Collection[str]) -> str:
 
 
 def _is_prefix_alone(env_name: str) -> bool:
-    """Returns whether a name is the prefix of a family, such as "doom_" or "doom", and of several envs.
-
-    A name that is registered itself is not.
-    """
+    """Returns whether a name is no env but the prefix of a family, with or without its separator, e.g.
+    "doom_" or "doom"."""
     separators = ("_", "-")
     if env_name in _FAMILIES and not env_name.endswith(separators):
         return False
@@ -311,7 +310,7 @@ def _is_prefix_alone(env_name: str) -> bool:
 
 
 def _completions(prefix: str) -> str:
-    """Returns the end of a sentence about names with a prefix: all names of the family, or an example."""
+    """Returns the end of an error message for a prefix alone: all names of the family, or an example."""
     entry = next(entry for entry in _FAMILIES.values() if entry.name.rstrip("_-") == prefix.rstrip("_-"))
     listed = entry.names()
     if listed:

@@ -24,8 +24,10 @@ ENOUGH_SECONDS = 0.03  # no further step after this and FEW_STEPS
 
 
 class RandomStep(NamedTuple):
-    """A reset or a random step of an env, and its duration; a reset has neither rewards nor ends. rows: hold
-    the observations until the next step."""
+    """The result of a reset or of a random step; a reset has neither rewards nor ends.
+
+    rows: hold the observations until the next step. seconds: duration; 0 for a reset.
+    """
 
     result: StepResult
     rows: ObservationRows
@@ -33,8 +35,8 @@ class RandomStep(NamedTuple):
 
 
 def random_steps(env: MultiAgentEnv, env_name: str) -> Iterator[RandomStep]:
-    """Yields the result of a reset, with the seed 0, and of random steps, without end. Raises Failure for
-    what an adapter or `check_numbers` finds wrong."""
+    """Resets an env with the seed 0, then takes random steps without end, and yields each result. Raises
+    Failure for what an adapter or `check_numbers` finds wrong."""
     rows = ObservationRows.allocate(env.kinds)
     draw_actions = RandomActions(env.kinds, seed=0)
     with named_faults(env_name, "reset"):
@@ -52,10 +54,8 @@ def random_steps(env: MultiAgentEnv, env_name: str) -> Iterator[RandomStep]:
 
 
 def try_out(env: MultiAgentEnv, env_name: str) -> float:
-    """Resets the env and takes at least one random step. Raises Failure for whatever is wrong.
-
-    Returns the seconds of a step, the first quartile: first steps, and steps on a busy machine, take longer.
-    """
+    """Resets the env and takes at least one random step. Raises Failure for any fault. Returns the seconds of
+    a step, the first quartile: first steps, and steps on a busy machine, take longer."""
     seconds: list[float] = []
     start = time.monotonic()
     for number, step in enumerate(random_steps(env, env_name)):
@@ -68,8 +68,8 @@ def try_out(env: MultiAgentEnv, env_name: str) -> float:
 
 
 def check_numbers(env: MultiAgentEnv, rows: ObservationRows, result: StepResult) -> None:
-    """Raises EnvContractError for rewards and observations that are not finite, and for an action mask that
-    allows nothing to an agent that acts."""
+    """Raises EnvContractError for rewards and observations that are not finite, and for an agent that acts
+    although its action mask allows no action."""
     active = result.active
     numbers = np.asarray(result.rewards, float)
     for reward in numbers[~np.isfinite(numbers)]:

@@ -40,7 +40,8 @@ class EnvKwargsFlags:
 
 
 def parse_env_kwargs(text: str) -> dict[str, Any]:
-    """Returns the arguments by name. Raises ConfigError if the text is not a JSON object."""
+    """Returns the arguments in the text of --env_kwargs by name. Raises ConfigError if the text is not a JSON
+    object, or sets render_mode."""
     try:
         kwargs = json.loads(text)
     except json.JSONDecodeError as error:
@@ -64,8 +65,8 @@ def parse_env_kwargs(text: str) -> dict[str, Any]:
 def check_env_kwargs(
     env_name: str, kwargs: Mapping[str, Any], function: Callable[..., Any], others: Collection[str] = ()
 ) -> None:
-    """Raises ConfigError if a function would refuse arguments, or needs more of them. others: further
-    arguments that the function is passed in any case."""
+    """Raises ConfigError if the function that makes an env has no parameter for one of the arguments in
+    --env_kwargs, or needs an argument that is missing. others: further arguments that are always passed."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some functions of C extensions have no signature
@@ -87,8 +88,8 @@ def check_env_kwargs(
 
 
 def vector_env_copies_flag(default: int | None, advice: str = "") -> Any:
-    """Returns the field --vector_env_copies for a family's flags. advice: the end of the help, e.g. when many
-    copies are faster. v2 calls the flag --env_agents."""
+    """Returns the field --vector_env_copies (in version 2: --env_agents) for a family's flags. advice: the
+    end of the help, e.g. when many copies are faster."""
     text = "make each env a batch of this many copies, each with an agent of its own, stepped in one call"
     return flag(
         default,
@@ -100,7 +101,8 @@ def vector_env_copies_flag(default: int | None, advice: str = "") -> Any:
 
 
 def flags_of_parameters(make_env: Callable[..., Any]) -> type | None:
-    """Returns the flags of a user's make_env that has the parameter num_envs, and of its parameter device."""
+    """Returns a section with --vector_env_copies, and with --env_device if a user's make_env also has the
+    parameter `device`; None if make_env has no parameter `num_envs`."""
     try:
         parameters = inspect.signature(make_env).parameters
     except (TypeError, ValueError):  # some functions of C extensions have no signature
@@ -127,10 +129,8 @@ def _flags_of(copies: int | None, has_device: bool) -> type:
 
 
 def device_of_env(cfg: Any, worker_index: int) -> str:
-    """Returns the device of --env_device for torch, e.g. "cuda:0". Raises ConfigError if there is none.
-
-    worker_index: workers take the GPUs in turn.
-    """
+    """Returns the env's device by --env_device as torch names it, e.g. "cuda:0"; workers take the GPUs in
+    turn. Raises ConfigError if a GPU is asked for and there is none."""
     device = cfg.env_device
     if device == "auto" and cfg.device == "cpu":
         device = "cpu"  # with --device=gpu it stays auto: the network of a node without a GPU is on its CPU
@@ -143,7 +143,8 @@ def device_of_env(cfg: Any, worker_index: int) -> str:
 
 
 def copies_in_turn(make: "Callable[[], gym.Env[Any, Any]]", num_copies: int) -> "gym.vector.SyncVectorEnv":
-    """Returns copies that are stepped one after another; a reset takes no step of its own."""
+    """Returns a SyncVectorEnv of copies, which steps one after another and resets a copy in the step that
+    ends its episode."""
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
     copies = SyncVectorEnv([make] * num_copies, autoreset_mode=AutoresetMode.SAME_STEP)
@@ -152,8 +153,8 @@ def copies_in_turn(make: "Callable[[], gym.Env[Any, Any]]", num_copies: int) -> 
 
 
 def env_engine_flag(package: str) -> Any:
-    """Returns the field --env_engine for a family's flags. package: the package that makes the envs of the
-    engine "gymnasium"."""
+    """Returns the field --env_engine for a family's flags. package: the package whose envs the engine
+    "gymnasium" makes."""
     return flag(
         ENVPOOL,
         f"the package that simulates: envpool, which steps many copies in threads of a worker process, or "
@@ -168,6 +169,7 @@ def default_engine() -> str:
 
 
 def refuse_frameskip(cfg: Any, why: str) -> None:
-    """Raises ConfigError with --env_frameskip above 1. why: what is so, and what to do instead."""
+    """Raises ConfigError if --env_frameskip is above 1. why: rest of the message: the reason, and what to do
+    instead."""
     if cfg.env_frameskip and cfg.env_frameskip > 1:
         raise ConfigError(f"--env_frameskip={cfg.env_frameskip}: {why}")

@@ -57,7 +57,8 @@ def _pickled(spec: Any) -> bytes | None:
 
 
 def _portable(entry_point: Any) -> Any:
-    """Returns an entry point that a child process can use; see GymRegistrations."""
+    """Returns an entry point in a form that a child process can use: a "module:attribute" text if it can be
+    imported there, else the class or function itself."""
     if isinstance(entry_point, str):
         module, _, attribute = entry_point.partition(":")
         return vars(sys.modules[MAIN])[attribute] if module == MAIN else entry_point

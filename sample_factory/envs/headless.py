@@ -17,7 +17,8 @@ def has_display() -> bool:
 
 
 def prepare_sdl() -> None:
-    """Makes SDL, the library of pygame, draw without a display if there is none. Call it before it starts."""
+    """Makes SDL, the library of pygame, draw without a display if there is none. To be called before SDL
+    starts."""
     if not has_display():
         os.environ[SDL_DRIVER] = "dummy"  # otherwise SDL reports a missing XDG_RUNTIME_DIR
 

@@ -40,10 +40,9 @@ class Level(NamedTuple):
 
 
 def find_levels(family: EnvFamily, cfg: Any) -> tuple[Level, ...]:
-    """Returns the levels of --levels, by default all levels of the family; none for an env without levels.
-
-    cfg: all flags, as attributes. Raises ConfigError for what is no level, and for two of one name.
-    """
+    """Returns the levels of --levels, by default all levels of the family; empty for an env without levels.
+    cfg: all flags, as attributes. Raises ConfigError for an entry that is no level, and for two levels of one
+    name."""
     named = family.levels
     for field in _fields(family):
         if field.metadata["levels"] and getattr(cfg, field.name):
@@ -65,7 +64,7 @@ def find_levels(family: EnvFamily, cfg: Any) -> tuple[Level, ...]:
 
 
 def at_level(family: EnvFamily, cfg: Any, level: Level) -> tuple[EnvFamily, Any]:
-    """Returns the family and the flags with which the env of a level is made."""
+    """Returns the family and a copy of the flags with which the env of a level is made."""
     own = copy.copy(cfg)
     for flag, value in level.flags.items():
         setattr(own, flag, value)
@@ -114,7 +113,7 @@ def _split(
 
 
 def _parameters(family: EnvFamily) -> tuple[Collection[str], bool]:
-    """Returns the parameters of make_env that a level may set, and whether there may be any others."""
+    """Returns the parameters of make_env that a level may set, and whether make_env accepts any others."""
     found = inspect.signature(family.make_env).parameters.values()
     named = [own.name for own in found if own.kind in (own.POSITIONAL_OR_KEYWORD, own.KEYWORD_ONLY)]
     takes_all = _has_kwargs(family) or any(own.kind is own.VAR_KEYWORD for own in found)
@@ -145,8 +144,8 @@ def _typed(name: str, section: type, values: Mapping[str, Any]) -> dict[str, Any
 
 
 def _literal(text: str) -> Any:
-    """Converts a text to the number, bool, list or the like that it spells; any other text is returned as
-    it is."""
+    """Converts a text to the Python literal that it spells (a number, bool, list, ...); returns any other
+    text unchanged."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:

@@ -13,8 +13,8 @@ CUTOFF = 0.75  # similarity below which a name is no suggestion
 def suggest_name(env_name: str, listed: Iterable[str]) -> str | None:
     """Returns the full name that was probably meant; None if no known name is similar.
 
-    listed: the full names of the families that list theirs. Gymnasium is imported only if none of them fits,
-    PettingZoo never.
+    listed: the names of all envs of families that can list them. Gymnasium is imported only if none of these
+        is similar, PettingZoo never.
     """
     found = _similar(env_name, listed)
     if found is None:
@@ -27,7 +27,8 @@ def suggest_name(env_name: str, listed: Iterable[str]) -> str | None:
 
 
 def _similar(env_name: str, names: Iterable[str]) -> str | None:
-    """Returns the name that is nearest, with or without prefix and version."""
+    """Returns the name most similar to `env_name`, compared with and without prefix and version; None below
+    CUTOFF."""
     by_key: dict[str, str] = {}
     # Of names with equal ends, the last one is taken: without a namespace, and of the latest version.
     for name in sorted(names, key=lambda name: ("/" not in name, [*map(int, VERSION.findall(name))])):

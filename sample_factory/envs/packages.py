@@ -7,11 +7,12 @@ from sample_factory.config.flags import ConfigError
 
 
 class MissingPackage(ConfigError, ImportError):
-    """An env needs a package that is not installed; the message is one line with the way to install it."""
+    """Raised if an env needs a package that is not installed; the message is one line with the way to install
+    it."""
 
 
 def is_installed(module: str) -> bool:
-    """Returns whether a module can be imported. Imports the packages around it, and not the module."""
+    """Returns whether a module can be imported. Imports its parent packages, but not the module itself."""
     if module in sys.modules:
         return sys.modules[module] is not None
     try:
@@ -30,9 +31,7 @@ def missing_package(user: str, package: str, extra: str, alternative: str = "") 
 
 
 def how_to_install(extra: str) -> str:
-    """Returns the command that installs an extra of this project, as the end of a sentence.
-
-    extra: may be several that are enough each, e.g. "envpool or atari".
-    """
+    """Returns the command that installs an extra of this project, as the end of a sentence. extra: one name,
+    or alternatives such as "envpool or atari"."""
     extras = " or ".join(f"'.[{name}]'" for name in extra.split(" or "))
     return f"pip install -e {extras} in the checkout"

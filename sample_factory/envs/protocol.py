@@ -33,7 +33,7 @@ SEED_LIMIT = 2**31  # every env accepts seeds below
 
 
 class EnvContractError(Explained, ValueError):
-    """An env returned something that contradicts its spaces or the API of envs.
+    """Raised if an env returned something that contradicts its spaces or the API of envs.
 
     The message says what was returned and what it should be; the Failure that is made of it names the env.
     """
@@ -74,7 +74,8 @@ class ObservationRows:
 
     @classmethod
     def allocate(cls, kinds: AgentKinds) -> "ObservationRows":
-        """Returns rows in memory of their own, to drive an env outside the training system."""
+        """Returns rows in new memory, one step for each agent, to drive an env outside the training
+        system."""
         num_agents = len(kinds.of_agent)
         of_kind = [
             {
@@ -97,7 +98,8 @@ class ObservationRows:
         return {key: array[buffer, self.step, ...] for key, array in self.arrays_of(agent).items()}
 
     def write(self, agent: int, observation: Mapping[str, np.ndarray]) -> None:
-        """Copies one agent's observation dict into its row. Raises EnvContractError if it does not fit."""
+        """Copies one agent's observation, by key, into its row. Raises EnvContractError if a shape or dtype
+        does not fit."""
         buffer = self.buffers[agent]
         for key, array in self.arrays_of(agent).items():
             value = observation[key]
@@ -111,10 +113,8 @@ class ObservationRows:
             array[buffer, self.step] = 0
 
     def write_all(self, observations: Mapping[str, np.ndarray]) -> None:
-        """Copies a batch, [num_agents, *shape] per key, at once; all agents are of one kind.
-
-        Raises EnvContractError if it does not fit.
-        """
+        """Copies the observations of all agents, [num_agents, *shape] per key, into their rows; all agents
+        are of one kind. Raises EnvContractError if a shape or dtype does not fit."""
         for key, array in self.arrays.items():
             value = observations[key]
             check_array(key, value, (len(self.buffers), *array.shape[2:]), array.dtype)
@@ -150,13 +150,13 @@ class StepResult(NamedTuple):
     rewards: raw rewards, float.
     terminated: the episode ended in a terminal state (its value is 0).
     truncated: the episode was cut (time limit); never True together with terminated.
-    end_infos: by agent, the infos of agents whose episode ended in this step; an agent that has none may be
+    end_infos: by agent, the infos of agents whose episode ended in this step; an agent without an info may be
         absent. Keys with a meaning: see end_infos.py.
     active: which agents act in the coming step, bool; None: all of them.
     costs: COST in the infos of this step, raw, 0 where an agent has none; None if no agent has one.
 
-    Its numbers, texts, arrays and dicts are no memory of the user's env, which may overwrite its own in any
-    later call.
+    Everything in it is a copy, because the user's env may overwrite its own arrays and dicts in any later
+    call.
     """
 
     rewards: Sequence[float] | np.ndarray
@@ -177,13 +177,15 @@ def active_agents(infos: Iterable[Info]) -> np.ndarray | None:
 
 
 class TrainingInfoBox:
-    """The newest values of the run for an env, until its adapter delivers them; see TrainingInfo.
+    """Holds the newest values of the training run for an env, until its adapter delivers them; see
+    TrainingInfo.
 
-    receivers: what they are delivered to. before_reset: called by `deliver`, after it has delivered them.
+    receivers: objects of the env that get the values. before_reset: functions that `deliver` calls last.
     """
 
     def __init__(self, env: Any, resets_itself: bool):
-        """resets_itself: whether the env begins episodes without a call: it gets values at once."""
+        """Finds the receivers in a user's env. resets_itself: whether the env begins episodes without a call,
+        so that it gets values at once."""
         self.receivers = find_abilities(env, TrainingInfo)
         self.before_reset: list[Callable[[], None]] = []
         self.resets_itself = resets_itself
@@ -191,7 +193,7 @@ class TrainingInfoBox:
 
     @property
     def has_receiver(self) -> bool:
-        """Whether the env does anything with the values."""
+        """Whether the env has the ability TrainingInfo, and so gets the values."""
         return bool(self.receivers)
 
     def put(self, training_info: Mapping[str, Any]) -> None:
@@ -201,10 +203,8 @@ class TrainingInfoBox:
             self.deliver()
 
     def deliver(self) -> None:
-        """Hands stored values to the env. To be called before each reset, unless the game continues.
-
-        Raises EnvContractError if the env rejects them.
-        """
+        """Passes stored values to the env. To be called before each reset, but not between two lives of one
+        game. Raises EnvContractError if the env rejects them."""
         if self._waiting is not None:
             training_info = self._waiting
             self._waiting = None
@@ -220,13 +220,14 @@ class TrainingInfoBox:
 
 
 class MultiAgentEnv(Protocol):
-    """The env inside the framework: what adapters make of an env, and what wrappers in this package get.
+    """Interface of envs inside the framework: adapters make one of each env, and the wrappers in this package
+    wrap it.
 
     - Every env has `num_agents` agents. Each step acts with all of them; `active` of a step says which agents
       act in the next one, and the actions of the others have no effect.
     - Observations are written into the rows of the caller, by key, in the shape and dtype of `kinds`; rewards
       are float and ends bool, one for each agent.
-    - It resets itself: where a step ends an agent's episode, the observation that the step writes is the
+    - The env resets itself: where a step ends an agent's episode, the observation that the step writes is the
       first one of the next episode. Only the first episodes begin with `reset`.
     - An end is either terminated, and no reward follows, or truncated, and the value of the state before the
       end stands for what would follow. Never both.
@@ -244,13 +245,15 @@ class MultiAgentEnv(Protocol):
     env: the env that is adapted, as its author wrote it.
     kinds: the spaces of the agents.
     training_info: passes values of the run on to the env.
-    next_seeds: a seed that is put here is for the reset after the next end of an episode. Only an env of one
-        agent uses it, and removes it then.
-    at_end: called by `step` while `render` still draws the last state of an episode, of all agents or of the
-        first copy; not by envs that begin the next one themselves, such as lists and SAME_STEP vector envs.
-    steps_in_background: whether `step` has two halves, between which the env computes in threads of its own.
-    takes_turns: whether an agent that is inactive within its episode waits for its turn: what it is rewarded
-        with meanwhile, and the end of its episode, count for its last action. Otherwise it is away.
+    next_seeds: seeds that the caller adds; an env of one agent removes the last one at the end of an episode,
+        and resets with it. Other envs ignore them.
+    at_end: functions that `step` calls at the end of an episode (of all agents, or of the first copy) while
+        `render` still draws its last state; not called in envs that begin the next episode themselves, such
+        as lists and SAME_STEP vector envs.
+    steps_in_background: whether `send` and `receive` can be called in place of `step`; between them, the env
+        computes in its own threads.
+    takes_turns: whether an agent that is inactive within its episode waits for its turn: rewards that it gets
+        meanwhile, and the end of its episode, count for its last action. Otherwise the agent is absent.
     """
 
     env: Any
@@ -263,7 +266,8 @@ class MultiAgentEnv(Protocol):
     takes_turns: bool = False
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
-        """Starts the first episode of every agent. Returns `active` as in StepResult."""
+        """Starts the first episode of every agent, and writes the first observations. Returns `active` as in
+        StepResult."""
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         """Acts once with every agent; the actions of inactive agents have no effect.
@@ -273,18 +277,16 @@ class MultiAgentEnv(Protocol):
         """
 
     def send(self, actions: np.ndarray) -> None:
-        """Starts a step of an env that `steps_in_background`. actions: as in `step`."""
+        """Starts a step in the background; `receive` ends it. actions: as in `step`."""
         raise TypeError(f"{type(self).__name__} does not step in the background")
 
     def receive(self, into: ObservationRows) -> StepResult:
-        """Waits for the end of the step that `send` has started; as `step`."""
+        """Waits for the end of the step that `send` has started, and returns its result as `step` does."""
         raise TypeError(f"{type(self).__name__} does not step in the background")
 
     def render(self) -> Picture | list[Picture] | None:
-        """Returns a picture, or all pictures since the last call (render mode "rgb_array_list").
-
-        Returns None when the env draws nothing or shows itself.
-        """
+        """Returns a picture, or all pictures since the last call (render mode "rgb_array_list"). Returns None
+        if the env draws nothing, or draws in a window."""
 
     def close(self) -> None: ...
 
@@ -344,10 +346,11 @@ class AttrDict(dict[str, Any]):
 
 
 class EnvConfig(AttrDict):
-    """Identifies one of the experiment's envs. env_id seeds the env.
+    """Identifies one of the experiment's envs: number `vector_index` of a rollout worker. env_id seeds the
+    env.
 
-    worker_index and env_id count on from machine to machine. With --num_nodes, they are unique in the run if
-    all nodes have as many workers and envs.
+    worker_index and env_id are numbered across machines: with --num_nodes, they are unique in the run if all
+    nodes have as many workers and envs.
     levels_in_turn: number of envs that play side by side, each all levels in turn, so that together they play
         each level equally often; 0: each plays levels as --level_choice says.
     """

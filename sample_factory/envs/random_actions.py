@@ -11,9 +11,10 @@ from sample_factory.spaces.agent_kinds import AgentKinds
 
 
 class RandomActions:
-    """Draws an action for each agent of an env; never one that its observation `action_mask` forbids.
+    """Draws a random action for each agent of an env; never one that the agent's `action_mask` forbids.
 
-    Numbers are uniform within bounds; without them, standard normal, cut at a single bound.
+    Numbers are uniform within bounds; without bounds, standard normal; with a single bound, normal and
+    clipped at it.
     """
 
     def __init__(self, kinds: AgentKinds, seed: int | None):
@@ -51,10 +52,8 @@ class RandomActions:
 
 
 def _bounds(space: gym.Space[Any]) -> np.ndarray:
-    """Returns the lower and upper bounds of the Box components of a space, in order, [2, box values].
-
-    Bounds of integers are half a number further apart: each integer is as likely after rounding.
-    """
+    """Returns the lower and upper bounds of the Box components of a space, in order, [2, box values]. Bounds
+    of integers are widened by 0.5, so that each integer is equally likely after rounding."""
     boxes = [leaf for _, leaf in action_leaves(space) if isinstance(leaf, gym.spaces.Box)]
     margins = [0.0 if box.dtype.kind == "f" else 0.5 for box in boxes]
     bounds = [

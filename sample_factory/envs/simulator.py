@@ -33,23 +33,22 @@ class Simulator(Protocol):
                 return self.ages[:, None], -actions, done, {"time_outs": time_outs}
 
     **The VecEnv of rsl_rl** is a simulator as well: an object with `get_observations` and
-    `episode_length_buf`, of which `metadata` need not say anything. `get_observations` returns the first
-    observations, after a call of `reset` if there is one. Steps return 4 values. Versions 1 and 2 have the
-    critic's observations beside the others: as infos["observations"]["critic"], or, if there is the method
+    `episode_length_buf`, which needs no `metadata`. `get_observations` returns the first observations, after
+    a call of `reset` if there is one. Steps return 4 values. Versions 1 and 2 of rsl_rl return the critic's
+    observations separately: as infos["observations"]["critic"], or, if there is the method
     `get_privileged_observations`, as the second of 5 values.
 
     num_envs: N.
     metadata: its entry "autoreset_mode" says when an env is reset. SAME_STEP: in the step that ends its
-        episode, whose observation is then the first of the next episode. NEXT_STEP: in the step after it,
-        whose action, reward and ends count for nothing. A package with a row in conventions.py declares it
-        there.
+        episode; the step returns the first observation of the next episode. NEXT_STEP: in the following step;
+        its action, reward and ends are ignored. Not needed for a package with a row in conventions.py.
     single_action_space: the actions of one env; a space of Gymnasium or gym, or an object with shape, low and
-        high. Else `action_space`, also of one env, or `num_actions`: so many numbers without bounds.
-    single_observation_space: optional, the observation of one env, as is `observation_space`. The first
-        observations decide: a declared space counts where it fits them. Others are numbers without bounds,
-        and bytes are pictures.
-    episode_length_buf: optional, the steps of each current episode, [N]. In a training, these begin at random
-        numbers below `max_episode_length`, so that episodes do not all end together.
+        high. Else `action_space`, also of one env, or `num_actions`, the number of actions without bounds.
+    single_observation_space: optional, the observation of one env, as is `observation_space`. Only its
+        Discrete and MultiDiscrete parts are used; otherwise the first observations decide: uint8 arrays are
+        pictures, 0 to 255, and all others numbers without bounds.
+    episode_length_buf: optional, the steps of each current episode, [N]. At the start of a training, it is
+        set to random numbers below `max_episode_length`, so that episodes do not all end together.
     cfg: optional. If `cfg.is_finite_horizon` is true, time limits terminate.
     """
 
@@ -71,7 +70,8 @@ class Simulator(Protocol):
         Returns (observations, rewards, done, infos) or, as Gymnasium, (observations, rewards, terminated,
         truncated, infos). Rewards and ends are numbers of any dtype, [N] or [N, 1]; ends are 0 or 1. `done`
         includes the episodes that a time limit has cut, which are also marked in the infos, under the key
-        "time_outs", "truncation" or "TimeLimit.truncated", [N]. Beside 5 values, these marks count, too.
-        Further entries of the infos with a number for each env, [N] or [N, 1], are statistics of the episodes
-        that end in the step; so are the means of what is in "log", "episode" or "episode_metrics".
+        "time_outs", "truncation" or "TimeLimit.truncated", [N]. The marks also count where 5 values are
+        returned. Further entries of the infos with a number for each env, [N] or [N, 1], are statistics of
+        the episodes that end in the step; so are the means of what is in "log", "episode" or
+        "episode_metrics".
         """

@@ -11,7 +11,8 @@ from sample_factory.config.flags import ConfigError, check_json, script_flag
 
 
 class ParserRecorder(FlagParser):
-    """A parser that turns its arguments and defaults into the fields of a dataclass."""
+    """An argparse parser that records the arguments and defaults a script adds, and makes dataclass fields of
+    them."""
 
     def __init__(self, **kwargs: Any):
         self._set: dict[str, Any] = {}
@@ -23,11 +24,13 @@ class ParserRecorder(FlagParser):
 
     @property
     def recorded_defaults(self) -> dict[str, Any]:
-        """Flag -> default, for flags that are no arguments of this parser."""
+        """The defaults that `set_defaults` has given to flags that are no arguments of this parser, by
+        flag."""
         return {name: value for name, value in self._set.items() if name not in self._arguments()}
 
     def argument_defaults(self) -> dict[str, Any]:
-        """Returns the defaults of the arguments. Raises ConfigError for one that cfg.json cannot hold."""
+        """Returns the defaults of the parser's arguments, by name. Raises ConfigError for a default that
+        cfg.json cannot hold."""
         defaults = {}
         for name, actions in self._arguments().items():
             no_value = (None, argparse.SUPPRESS)
@@ -50,11 +53,11 @@ class ParserRecorder(FlagParser):
         return flags_of(fields) if fields else None
 
     def check_groups(self, argv: Sequence[str]) -> None:
-        """Raises ConfigError for arguments that exclude each other, and for missing ones."""
+        """Raises ConfigError if typed arguments exclude each other, or a required one is missing."""
         self.parse_known_args(list(argv))
 
     def _arguments(self) -> dict[str, list[argparse.Action]]:
-        """Returns the name of each value -> the arguments of the parser that set it."""
+        """Returns the arguments of the parser by the name of the value that they set."""
         arguments: dict[str, list[argparse.Action]] = {}
         for action in self._actions:  # those of its groups too
             if action.dest != argparse.SUPPRESS:
@@ -63,8 +66,8 @@ class ParserRecorder(FlagParser):
 
 
 def _without_default(action: argparse.Action) -> argparse.Action:
-    """Returns an argument for another parser, which sets no value if it is not typed. A switch takes True or
-    False too, as other flags do."""
+    """Returns a copy of an argument for another parser, where it sets a value only if it is typed. A switch
+    also takes True or False, as other flags do."""
     suppressed = argparse.SUPPRESS
     if action.nargs == 0 and isinstance(action.const, bool):
         names, dest = action.option_strings, action.dest
@@ -91,7 +94,8 @@ def values_of_script(values: Mapping[str, Any]) -> type:
 
 
 def joined(first: type | None, second: type | None) -> type | None:
-    """Returns a dataclass with the fields of both; of two fields with the same name, that of the first."""
+    """Returns a dataclass with the fields of both; where both have a field of the same name, the field of the
+    first. None if both are None."""
     if first is None or second is None:
         return first or second
     return dataclasses.make_dataclass(first.__name__, [], bases=(first, second), frozen=True)

@@ -58,7 +58,8 @@ def _warn_of_buttons(full_env_name: str) -> None:
 
 
 def follows_observation(full_env_name: str) -> bool:
-    """Returns whether flag defaults depend on the observation: True for suites without a family here."""
+    """Returns whether an env's flag defaults depend on its observation: True for suites without a similar
+    family here."""
     task_id = full_env_name.removeprefix(PREFIX)
     suite = suite_of(task_id)
     has_family = suite in (*SKIPS_FRAMES, "gfootball", "procgen") or suite.startswith("mujoco.")

@@ -182,18 +182,19 @@ def _with_true_bounds(space: spaces.Space[Any]) -> spaces.Space[Any]:
 
 
 class EnvPoolInfos:
-    """Adds entries with a meaning for the framework to the infos of each step, see `true_objective`,
-    `extra_stats` and EPISODE_CONTINUES in protocol.py. All arrays have an entry for each agent.
+    """Adds the results of episodes to EnvPool's infos, under the keys of end_infos.py. All arrays have an
+    entry for each agent.
 
     Atari: `true_objective` is the score of the whole game before clipping, and an episode that ends with a
-    life continues. A game can also end in the frames without an action after a lost life: EnvPool then begins
-    the next one without reporting an end, which the number of lives shows.
+    life has EPISODE_CONTINUES. A game can also end in the frames without an action after a lost life: EnvPool
+    then begins the next game without reporting an end, which is recognised by the number of lives.
     Other envs: `episode_extra_stats` are the numbers at the end of the episode, and `success` is whether the
     task was solved at any time in it.
     """
 
     def __init__(self, states: Mapping[str, Any], num_copies: int, num_players: int):
-        """states: key -> shape of every array that EnvPool returns."""
+        """Allocates the counts of all agents. states: `state_array_spec` of EnvPool: key -> shape of each
+        array that it returns."""
         num_agents = num_copies * num_players
         self._num_copies = num_copies
         self._num_players = num_players

@@ -82,7 +82,7 @@ def football_defaults(env_name: str) -> Mapping[str, Any]:
     """Returns flags that follow the published PPO baseline (Kurach et al. 2020, `repro_checkpoint_easy.sh`).
 
     Where the baseline stacks four mini maps, a recurrent core remembers the directions of players and ball.
-    A pixel of the mini map is 255 or 0, and most are 0 most of the time: their statistics say nothing.
+    Inputs are not normalized by statistics: pixels of the mini map are 255 or 0, and nearly always 0.
     """
     return {
         "num_workers": 1,
@@ -107,9 +107,9 @@ def football_defaults(env_name: str) -> Mapping[str, Any]:
 class FootballMatches(StepsInBackground, gym.vector.VectorWrapper, NamesActions):
     """Matches of Google Research Football in EnvPool.
 
-    The observation is the mini map, [72, 96, 4] uint8: our team, the other team, the ball, the player who is
-    controlled. The reward is 1 for a goal of ours and -1 for one of the other team, plus
-    `Checkpoints` if there are any. The true objective of a match is its difference of goals.
+    The observation is the mini map, [72, 96, 4] uint8: our team, the other team, the ball, the controlled
+    player. The reward is 1 for a goal of ours and -1 for a goal of the other team, plus the rewards of
+    `Checkpoints` if they are on. The true objective of a match is its difference of goals.
     """
 
     env: Any

@@ -248,7 +248,7 @@ def parse_name(full_env_name: str) -> tuple[str | None, str]:
 
 def find_spec(full_env_name: str) -> EnvSpec:
     """Imports the env's module and returns the EnvSpec that the module has registered. Raises
-    UnknownEnvError, with the nearest id, and ImportError."""
+    UnknownEnvError, with the nearest id, and ImportError for a missing package."""
     module, env_id = parse_name(full_env_name)
     if module is not None:
         importlib.import_module(module)

@@ -174,10 +174,8 @@ def find_id(full_env_name: str) -> str:
 
 
 def minigrid_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Checks the name; returns flag defaults for small grids with a reward at the end of an episode.
-
-    The mission is not observed in envs in which it never changes.
-    """
+    """Returns flag defaults for small grids with a reward at the end of an episode. Raises UnknownEnvError
+    for an unknown name. The mission is not observed in envs in which it never changes."""
     env_id = find_id(full_env_name)
     spec = gym.registry.get(env_id)
     is_own = spec is not None and not str(spec.entry_point).startswith("minigrid.")
@@ -221,10 +219,8 @@ def mission_tokens(mission: str, num_words: int) -> np.ndarray:
 
 
 def encoded_space(space: Any, is_symbolic: bool, num_words: int) -> gym.spaces.Dict:
-    """Returns the space of the observations that `EncodedObservations` makes.
-
-    space: a Dict with `image`, the grid of cells or the picture. num_words: of the mission; 0 leaves it out.
-    """
+    """Returns the space of the observations that `EncodedObservations` makes. space: a Dict with `image`: the
+    grid of cells if `is_symbolic`, else a picture. num_words: length of the mission; 0 leaves it out."""
     image = space["image"]
     cells = Indices(np.broadcast_to(CELL_SIZES, (*image.shape[:2], len(CELL_SIZES))))
     encoded: dict[str, gym.Space[Any]] = {"obs": cells if is_symbolic else image}
@@ -235,7 +231,8 @@ def encoded_space(space: Any, is_symbolic: bool, num_words: int) -> gym.spaces.D
 
 
 class EncodedObservations(gym.ObservationWrapper):
-    """Encodes the observations of one MiniGrid env: `obs`, `direction` and, as tokens, `mission`."""
+    """Encodes the observations of one MiniGrid env: `obs`, cells as int32 if `is_symbolic`, else a picture;
+    `direction`; and `mission`, `num_words` tokens, left out for 0."""
 
     def __init__(self, env: "gym.Env[Any, Any]", is_symbolic: bool, num_words: int):
         super().__init__(env)

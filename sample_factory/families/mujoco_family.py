@@ -58,10 +58,10 @@ class MujocoFlags(EnvPoolFlags, family_flags.EnvKwargsFlags):
 def make_mujoco_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> gym.Env | gym.vector.VectorEnv:
-    """Makes a vector env of --vector_env_copies copies of a task; for one copy, Gymnasium's plain env.
+    """Makes a vector env of --vector_env_copies copies of a task; for one copy in Gymnasium, a plain env.
 
-    With a render_mode, it makes a single env of Gymnasium, which has the same tasks: EnvPool's pictures need
-    a display, and a vector env would draw all copies.
+    With a render_mode, always makes a single env of Gymnasium, which has the same tasks: EnvPool's pictures
+    need a display, and a vector env would draw all copies.
     """
     env_id = IDS[full_env_name]
     if render_mode is not None:

@@ -17,9 +17,13 @@ from sample_factory.envs.protocol import EnvAround, MultiAgentEnv
 
 
 def adapt(env: Any, both_ends: str = AUTO) -> MultiAgentEnv:
-    """Returns the env as a MultiAgentEnv. Raises TypeError for an object that is no env.
+    """Wraps an env in the adapter for its kind (Gymnasium, PettingZoo, simulator, ...), which makes it a
+    MultiAgentEnv.
 
-    both_ends: --env_both_ends, see EpisodeEnds.
+    both_ends: value of --env_both_ends: how an end counts that is both terminated and truncated, see
+        EpisodeEnds.
+
+    Raises TypeError for an object that is no env.
     """
     if convention_of(env).both_ends == UNLESS_DEAD and both_ends == AUTO:
         env = _with_deaths(env)
@@ -70,8 +74,8 @@ def _adapter_of(env: Any) -> Adapter:
 
 
 class _DeathTerminates(gym.Wrapper[Any, Any, Any, Any]):
-    """Wraps a ViZDoom env that does not say why an episode ended: it terminates if the player is dead, and is
-    truncated otherwise."""
+    """Wraps a ViZDoom env that reports every end as terminated and truncated: the episode terminates if the
+    player is dead, and is truncated otherwise."""
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
@@ -83,8 +87,8 @@ class _DeathTerminates(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def _with_deaths(env: Any) -> Any:
-    """Returns an env whose ends say whether the player died: wrapped, or a SyncVectorEnv with wrapped
-    copies."""
+    """Wraps a ViZDoom env, or each copy in a SyncVectorEnv, in _DeathTerminates, and returns it. Other vector
+    envs are returned unchanged."""
     if isinstance(env, gym.Env):
         return _DeathTerminates(env)
     if isinstance(env.unwrapped, gym.vector.SyncVectorEnv):
@@ -93,11 +97,8 @@ def _with_deaths(env: Any) -> Any:
 
 
 def is_pettingzoo(env: Any, class_name: str = "") -> bool:
-    """Returns whether the env is an instance of a class of PettingZoo, without importing PettingZoo. An env
-    can be one only if its author has imported PettingZoo.
-
-    class_name: name of the class; by default, either kind of envs counts.
-    """
+    """Returns whether an env is an instance of a class of PettingZoo, without importing PettingZoo.
+    class_name: dotted name of the class below `pettingzoo`; by default, ParallelEnv and AECEnv both count."""
     if not class_name:
         return is_pettingzoo(env, "ParallelEnv") or is_pettingzoo(env, "AECEnv")
     module, _, name = f"pettingzoo.{class_name}".rpartition(".")

@@ -24,8 +24,9 @@ NUM_SUSPICIOUS = 3  # ends that are both terminated and truncated, before any th
 class EpisodeEnds:
     """Decides how an episode ended that an env reports as both terminated and truncated.
 
-    both: TERMINATED, TRUNCATED, or AUTO: as the table of conventions says, and TERMINATED for an env without
-        a row. Such an env is warned of once if all of its truncated episodes are also terminated.
+    both: TERMINATED, TRUNCATED, or AUTO: by the env's row in the table of conventions. An env without a row
+        counts as TERMINATED, and a warning is logged once if all of its truncated episodes are also
+        terminated.
     """
 
     def __init__(self, env: Any):
@@ -36,10 +37,9 @@ class EpisodeEnds:
         self._is_settled = self._by_package != TERMINATED
 
     def are_cut(self, terminated: Any, truncated: Any) -> np.ndarray:
-        """Returns which episodes count as truncated, [num_agents] bool; the other ended ones are terminated.
-
-        terminated, truncated: [num_agents] bool, as the env returned them from a step that ended episodes.
-        """
+        """Returns which episodes count as truncated, [num_agents] bool; all other ended episodes are
+        terminated. terminated, truncated: [num_agents] bool, as the env returned them from a step that ended
+        episodes."""
         truncated = np.asarray(truncated, bool)
         alone: np.ndarray = truncated & ~np.asarray(terminated, bool)
         if self.both == AUTO and not self._is_settled:
@@ -61,13 +61,16 @@ def _warn_of_both_ends(env_name: str) -> None:
 
 
 class Adapter(MultiAgentEnv):
-    """Base of the adapters that make a MultiAgentEnv of an env of any kind. recognised_as: the kind of envs,
-    and what they are recognised by, for the report of `check_env`."""
+    """Base class of the adapters, each of which turns one kind of env into a MultiAgentEnv.
+
+    recognised_as: text for the report of `check_env`: the kind of env, and by what it is recognised.
+    """
 
     recognised_as: str
 
     def __init__(self, env: Any, resets_itself: bool = False):
-        """resets_itself: whether the env begins episodes without a call."""
+        """Adapts a user's env. resets_itself: whether the env begins new episodes in `step`, without a call
+        of `reset`."""
         self.env = env
         self.ends = EpisodeEnds(env)
         self.training_info = TrainingInfoBox(env, resets_itself)
@@ -76,7 +79,8 @@ class Adapter(MultiAgentEnv):
         self._num_unchecked = NUM_CHECKED
 
     def _see_end(self) -> None:
-        """Calls the functions in `at_end`; before a reset, while `render` still draws the last state."""
+        """Calls the functions in `at_end`. To be called before the reset, while `render` still draws the last
+        state of the episode."""
         for call in self.at_end:
             call()
 
@@ -89,7 +93,8 @@ class Adapter(MultiAgentEnv):
 
 
 def copied(rendered: Any) -> Picture | list[Picture] | None:
-    """Returns copies of pictures: the env may draw the next one into the same array."""
+    """Copies a picture or a list of pictures, because the env may draw the next one into the same array;
+    returns None for None."""
     if isinstance(rendered, list):
         return [np.array(picture) for picture in rendered]
     return None if rendered is None else np.array(rendered)
@@ -99,7 +104,8 @@ class AgentCodecs:
     """Converts observations and actions of each agent of an env; agents may have different spaces."""
 
     def __init__(self, observation_spaces: Sequence[Space], action_spaces: Sequence[Space]):
-        """Takes the spaces of each agent as the env has them. Raises ValueError for unsupported ones."""
+        """Takes the observation space and the action space of each agent, as the env declares them. Raises
+        ValueError for an unsupported space."""
         self._observation_spaces = observation_spaces
         self._num_unchecked = [NUM_CHECKED] * len(observation_spaces)
         distinct: list[tuple[Space, Space]] = []
@@ -119,9 +125,11 @@ class AgentCodecs:
         self._decode = [(decoders[kind], sizes[kind]) for kind in of_agent]
 
     def flatten(self, agent: int, observation: Any) -> Mapping[str, np.ndarray]:
-        """Returns an agent's observation by the keys of its kind.
+        """Converts an agent's observation to a flat dict of arrays, with the keys under which the agent's
+        kind stores it.
 
-        Raises EnvContractError if it does not fit its space; the first ones are checked in full.
+        Raises EnvContractError if the observation does not fit its space. The first NUM_CHECKED are checked
+        in full.
         """
         if self._num_unchecked[agent]:
             self._num_unchecked[agent] -= 1
@@ -140,7 +148,7 @@ class AgentCodecs:
             raise EnvContractError(f"{agent_name}{error}") from None
 
     def decode(self, agent: int, row: np.ndarray) -> Any:
-        """Converts a row of numbers to an agent's action. The row may be longer than needed: all rows are as
-        wide as the widest."""
+        """Converts a row of numbers to an action of the agent's space. The row may be longer than needed: all
+        agents have rows as wide as the widest action."""
         decode, size = self._decode[agent]
         return decode(row[:size])

@@ -105,9 +105,8 @@ def v1_attribute(env: Any, name: str, default: Any) -> Any:
 
 def spaces_by_agent(env: Any, name: str, num_agents: int) -> Sequence[gym.Space[Any]]:
     """Returns the space of each agent: the env's list `<name>s` if it has one, else `<name>` for all agents.
-
-    Raises ValueError when the list does not have an entry per agent.
-    """
+    name: "observation_space" or "action_space". Raises ValueError if the list does not have an entry per
+    agent."""
     spaces = v1_attribute(env, f"{name}s", None)
     if not isinstance(spaces, (list, tuple)):
         return [to_gymnasium(v1_attribute(env, name, None))] * num_agents

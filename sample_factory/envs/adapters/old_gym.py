@@ -45,7 +45,8 @@ def accepts_seed(env: Any) -> bool:
 
 
 def is_observation_alone(space: spaces.Space[Any], returned: Any) -> bool:
-    """Returns whether `reset` returned an observation, as in the old API, and not a pair with a dict."""
+    """Returns whether `reset` returned only an observation of `space`, as in the old API, and not
+    (observation, info)."""
     if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping):
         return False
     try:
@@ -56,11 +57,11 @@ def is_observation_alone(space: spaces.Space[Any], returned: Any) -> bool:
 
 
 class OldGymEnv(gym.Env[Any, Any], HoldsEnv, LimitsEpisodes):
-    """Makes a Gymnasium env of an env with one agent and the old API of gym. Works with later versions of gym
-    too, in which `reset` returns an info already."""
+    """Wraps a single-agent env with the old API of gym as a Gymnasium env. Also takes envs of later versions
+    of gym, in which `reset` returns an info already."""
 
     def __init__(self, env: Any, has_old_reset: bool = False):
-        """has_old_reset: whether `reset` is known to return the observation alone."""
+        """Wraps `env`. has_old_reset: whether its `reset` is known to return the observation alone."""
         if isinstance(env, gym.Wrapper):
             check_reset_parameters(env)  # Gymnasium's wrappers always pass a seed on
         self.env = env
@@ -103,13 +104,13 @@ class OldGymEnv(gym.Env[Any, Any], HoldsEnv, LimitsEpisodes):
 
 
 def are_infos(value: Any) -> bool:
-    """Returns whether a value can only be infos, one per agent."""
+    """Returns whether a value is a list or tuple of dicts, so that it can only be the infos of the agents."""
     return isinstance(value, (list, tuple)) and all(isinstance(info, Mapping) for info in value)
 
 
 def with_both_ends(observations: Any, rewards: Any, dones: Any, infos: Any) -> tuple[Any, ...]:
-    """Converts the 4 values that `step` of a multi-agent env of version 1 returned to the 5 values of
-    Gymnasium."""
+    """Converts the 4 lists that `step` of a multi-agent env of version 1 returned to the 5 of Gymnasium:
+    `dones` become terminated and truncated. Raises EnvContractError if `dones` or `infos` is no list."""
     if not isinstance(dones, (list, tuple, np.ndarray)) or not are_infos(infos):
         raise EnvContractError(
             f"step returned 4 values, {describe(dones)} for done and {describe(infos)} for the info; each "
@@ -122,13 +123,18 @@ def with_both_ends(observations: Any, rewards: Any, dones: Any, infos: Any) -> t
 
 
 def takes_seed(env: Any) -> bool:
-    """Returns whether a seed makes a difference to `reset_with_seed`."""
+    """Returns whether `reset_with_seed` can pass a seed on: the env accepts it in `reset`, or has a method
+    `seed`."""
     return accepts_seed(env) or callable(getattr(env, "seed", None))
 
 
 def reset_with_seed(env: Any, seed: int | None) -> Any:
-    """Resets an env, with the seed in whichever way it accepts one, and returns the result; of a batched
-    simulator without `reset`, returns the result of `get_observations`."""
+    """Resets an env and returns what its `reset` returned; for a simulator without `reset`, calls and returns
+    `get_observations`.
+
+    The seed is passed as `reset(seed=...)`, else by calling `seed(...)` first. An env that accepts it in
+    neither way is reset without it.
+    """
     if accepts_seed(env):
         return env.reset(seed=seed)
     if seed is not None and takes_seed(env):  # a batched simulator may have a number of this name
@@ -137,7 +143,8 @@ def reset_with_seed(env: Any, seed: int | None) -> Any:
 
 
 def render_old(env: Any, has_mode: bool) -> Any:
-    """Returns a picture of an env of gym. has_mode: whether its `render` takes the mode as an argument."""
+    """Returns a picture of an env of gym. has_mode: whether the env has a `render_mode`, so that `render`
+    takes no argument."""
     unwrapped = env
     while _is_old_wrapper(unwrapped):
         unwrapped = unwrapped.env
@@ -145,8 +152,7 @@ def render_old(env: Any, has_mode: bool) -> Any:
 
 
 def drawing(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the entries about pictures in the metadata of an env of gym, under the names that Gymnasium has
-    for them."""
+    """Returns the render modes and the frame rate from the metadata of a gym env, under Gymnasium's keys."""
     return {
         "render_modes": metadata.get("render_modes") or metadata.get("render.modes") or [],
         "render_fps": metadata.get("render_fps") or metadata.get("video.frames_per_second"),
@@ -154,7 +160,8 @@ def drawing(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_old_step(returned: Any) -> None:
-    """Raises EnvContractError unless `step` returned 4 values, as an env with the old `reset` does."""
+    """Raises EnvContractError unless `step` returned 4 values, as it should in an env whose `reset` returns
+    the observation alone."""
     if isinstance(returned, (tuple, list)) and len(returned) == 4:
         return
     check_step(returned)  # raises unless there are 5
@@ -165,11 +172,11 @@ def check_old_step(returned: Any) -> None:
 
 
 def to_gymnasium(space: Any) -> spaces.Space[Any]:
-    """Returns a space of the old gym package as one of Gymnasium; a space of Gymnasium is returned unchanged.
-    Any other object with shape, low and high, as mjlab has them, is a Box.
+    """Converts a space of the old gym package to Gymnasium. A space of Gymnasium is returned unchanged; any
+    other object with shape, low and high, as mjlab has them, becomes a Box.
 
-    Spaces of gym are recognised by the names of their classes, so that it is not imported. Raises
-    UnsupportedSpace.
+    Spaces of gym are recognised by the names of their classes, so that gym is not imported. Raises
+    UnsupportedSpace for anything else.
     """
     if isinstance(space, spaces.Space):
         return space
@@ -197,13 +204,13 @@ _CONVERSIONS: Mapping[str, Callable[[Any], spaces.Space[Any]]] = {
 
 
 def _is_old_wrapper(env: Any) -> bool:
-    """Returns whether the env is a Wrapper of gym, which only its author can have imported."""
+    """Returns whether the env is a Wrapper of the old gym package, without importing gym."""
     old_gym = sys.modules.get("gym")
     return old_gym is not None and isinstance(env, vars(old_gym)["Wrapper"])
 
 
 def _takes(function: Any, parameter: str, or_any: bool = False) -> bool:
-    """Returns whether the function has that parameter. or_any: or accepts parameters of any name."""
+    """Returns whether a function has a parameter of this name. or_any: whether **kwargs counts as well."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # some functions of C extensions have no signature

@@ -14,10 +14,10 @@ InfosByName = Mapping[Any, Info]
 
 
 class Turns:
-    """Steps a turn-based AECEnv like a ParallelEnv: a step is the turn of one agent.
+    """Steps a turn-based AECEnv through the interface of a ParallelEnv: each step is the turn of one agent.
 
     `is_active` in the infos says whose turn is next. As PettingZoo 1.27 prescribes, agents that have ended
-    are stepped with None until they are gone, and `rewards` are those of the last turn, of all agents.
+    are stepped with None until they are removed, and `rewards` has what the last turn paid to each agent.
     """
 
     def __init__(self, env: Any):
@@ -33,8 +33,8 @@ class Turns:
         return self._observe(), self._infos()
 
     def step(self, actions: Mapping[Any, Any]) -> tuple[Any, ...]:
-        """Plays one turn and returns the 5 values of a ParallelEnv, dicts by agent. actions: agent -> action,
-        of which only that of the agent whose turn it is has an effect."""
+        """Plays one turn and returns the 5 values of a ParallelEnv, dicts by agent. actions: agent -> action;
+        only the action of the agent whose turn it is has an effect."""
         env = self._env
         env.step(actions[env.agent_selection])
         results = dict(env.rewards), dict(env.terminations), dict(env.truncations)
@@ -59,13 +59,13 @@ class ParallelEnvAdapter(Adapter):
     1. An agent that is not in `env.agents` is inactive and observes zeros; it may join later.
     2. An agent that has terminated or was truncated stays inactive until the episode of the env is over.
     3. The env is reset when no agent is left; the observations are then the first ones of the new episode.
-       An agent that took part in the old one without an end of its own is truncated there.
+       Agents that took part in the old episode, and did not end before, are truncated in its last step.
     """
 
     recognised_as = "an env of PettingZoo: a ParallelEnv or AECEnv"
 
     def __init__(self, env: Any, turns: Turns | None = None):
-        """turns: steps the env in place of the env's own methods."""
+        """Adapts a ParallelEnv, or an AECEnv together with the `turns` that step it."""
         super().__init__(env)
         self.takes_turns = turns is not None
         self._stepped = turns or env
@@ -164,10 +164,9 @@ class ParallelEnvAdapter(Adapter):
                 )
 
     def _active(self, infos: InfosByName) -> np.ndarray | None:
-        """Returns which agents act in the coming step; `is_active` in the infos may exclude a live one.
-
-        infos: returned with the same observations, by a step or by the reset that followed it.
-        """
+        """Returns which agents act in the coming step, [num_agents] bool; None: all. A live agent may be
+        excluded by `is_active` in its info. infos: by agent, from the step or reset that returned the current
+        observations."""
         active = [
             agent in self._live and infos.get(agent, EMPTY_INFO).get("is_active", True)
             for agent in self._agents

@@ -42,11 +42,11 @@ TIME_OUTS = ("time_outs", "truncation", CUT_BY_TIME)
 
 
 def is_simulator(env: Any) -> bool:
-    """Returns whether an env follows the contract of `Simulator`. Of VectorEnvs, these are the ones that say
-    on which device they run, as ManiSkill's does.
+    """Returns whether an env is a batched simulator, see `Simulator`. A VectorEnv is one if it has an
+    attribute `device`, as ManiSkill's does.
 
-    One env alone is a simulator only if it is known when it resets itself: ManiSkill's single env has
-    `num_envs`, too.
+    An object that steps only one env, or is a gym.Env, must declare when it resets itself, because
+    ManiSkill's single env also has `num_envs`.
     """
     if isinstance(env, gym.vector.VectorEnv):
         return isinstance(env, SimulatorVectorEnv) or find(env, "device") is not None
@@ -58,13 +58,14 @@ def is_simulator(env: Any) -> bool:
 
 
 def _declared_mode(env: Any) -> Any:
-    """Returns when a simulator resets its envs: as its metadata say, else by the table; None if neither."""
+    """Returns the autoreset mode of a simulator: from its metadata, else from the table of conventions; None
+    if neither has it."""
     declared = (find(env, "metadata") or {}).get("autoreset_mode")
     return convention_of(env).autoreset if declared is None else declared
 
 
 class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEpisodes, SpreadsEpisodes):
-    """A Simulator as a Gymnasium VectorEnv with arrays of NumPy."""
+    """Wraps a Simulator as a Gymnasium VectorEnv that returns NumPy arrays."""
 
     def __init__(self, env: Simulator):
         self.env = env
@@ -90,7 +91,7 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         self.action_space = gym.vector.utils.batch_space(self.single_action_space, self.num_envs)
 
     def _begin(self, seed: int | None) -> Any:
-        """Resets the simulator; returns its observations on the host."""
+        """Resets the simulator, and returns the first observations of all envs in host memory."""
         env: Any = self.env
         with no_grad():
             returned = reset_with_seed(env, seed)
@@ -113,8 +114,8 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         self._spread_seed = seed
 
     def _spread(self) -> None:
-        """Lets each env start at a random step of its first episode, as rsl_rl does, if that is wanted and
-        the simulator counts the steps of episodes."""
+        """Lets each env start at a random step of its first episode, as rsl_rl does, if `spread_episodes` was
+        called and the simulator counts the steps of episodes."""
         ages, limit = find(self.env, AGES), self.max_episode_steps()
         if self._spread_seed is not None and ages is not None and limit is not None:
             fill(ages, np.random.default_rng(self._spread_seed).integers(limit, size=self.num_envs))
@@ -157,9 +158,7 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
 
     def _time_outs(self, infos: Mapping[str, Any], ended: np.ndarray) -> np.ndarray | None:
         """Returns which envs the infos of a step mark as cut by a time limit, [N] bool; None without marks.
-
-        ended: [N] bool.
-        """
+        ended: [N] bool, which envs' episodes ended in the step."""
         key = next((key for key in TIME_OUTS if infos.get(key) is not None), None)
         if key is None:
             return None
@@ -170,7 +169,8 @@ class SimulatorVectorEnv(gym.vector.VectorEnv[Any, Any, Any], HoldsEnv, LimitsEp
         return are_cut
 
     def render(self) -> Any:
-        """Returns pictures of envs, or one of all, [1 or N, height, width, 3]; None if it draws none."""
+        """Returns pictures, [N, height, width, 3] with one for each env or [1, ...] with one of all; None if
+        the simulator draws nothing."""
         if not hasattr(self.env, "render"):
             return None
         drawn = render_old(self.env, has_mode=self.render_mode is not None)
@@ -187,9 +187,11 @@ def _note_once(text: str, level: int = logging.INFO) -> None:
 
 
 def _with_critic(observations: Any, beside: Any) -> Any:
-    """Returns observations as a dict of groups if the critic has others.
+    """Adds the critic's observations, if there are any: returns {"policy": observations, "critic": ...}.
+    Observations that are a dict already are returned unchanged.
 
-    beside: these, None, or the infos, with all groups under "observations".
+    beside: the critic's observations; None; or the infos of a step, which may have them as
+        infos["observations"]["critic"].
     """
     if isinstance(beside, Mapping):
         groups = beside.get("observations")

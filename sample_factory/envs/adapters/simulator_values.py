@@ -21,22 +21,28 @@ SUMS = ("r", "l", "t")  # of an episode, by Gymnasium's RecordEpisodeStatistics
 
 
 def find(env: Any, name: str) -> Any:
-    """Returns an attribute of an env, or of the env in its wrappers; None if neither has it."""
+    """Returns an attribute of an env, or of the env inside its wrappers; None if neither has the
+    attribute."""
     found = v1_attribute(env, name, None)
     return v1_attribute(v1_attribute(env, "unwrapped", env), name, None) if found is None else found
 
 
 def observation_space(env: Any, observations: Any, num_envs: int) -> spaces.Space[Any]:
-    """Returns the space of the observation of one env. observations: the first ones of all, on the host."""
+    """Returns the space of the observation of one env. Raises EnvContractError if the observations do not
+    have an entry for each env.
+
+    observations: the first observations of all envs, arrays [N, ...] or a dict of arrays, in host memory.
+    """
     declared = find(env, "single_observation_space")
     declared = find(env, "observation_space") if declared is None else declared
     return _space_of(observations, declared, num_envs, "obs")
 
 
 def _space_of(observations: Any, declared: Any, num_envs: int, key: str) -> spaces.Space[Any]:
-    """Returns the space of one env by the observations of all of them.
+    """Returns the observation space of one env, inferred from the observations of all envs.
 
-    declared: the space by the simulator, used where it fits; None without one. key: for an error.
+    declared: space that the simulator declares, or None; only its discrete parts are used, as other bounds
+        follow from the dtype. key: name of the observation in an error.
     """
     if isinstance(observations, Mapping):
         known = declared.spaces if isinstance(declared, spaces.Dict) else {}
@@ -65,7 +71,8 @@ def _space_of(observations: Any, declared: Any, num_envs: int, key: str) -> spac
 
 
 def action_space(env: Any, num_envs: int) -> spaces.Space[Any]:
-    """Returns the space of an action of one env. Raises UnsupportedSpace if it is not known."""
+    """Returns the space of an action of one env, by single_action_space, action_space or num_actions. Raises
+    UnsupportedSpace without any of these, or if action_space may be for all envs together."""
     single, declared = find(env, "single_action_space"), find(env, "action_space")
     if single is not None:
         return to_gymnasium(single)
@@ -88,11 +95,8 @@ def action_space(env: Any, num_envs: int) -> spaces.Space[Any]:
 
 
 def numbers_by_env(name: str, values: Any, num_envs: int) -> np.ndarray:
-    """Returns an array [N] of values [N] or [N, 1]. Raises EnvContractError unless there is a number for each
-    env.
-
-    name: says which values these are, for the error.
-    """
+    """Converts one number for each env, [N] or [N, 1] on any device, to a NumPy array [N]. Raises
+    EnvContractError for any other shape or dtype. name: what an error calls the values."""
     array = np.asarray(to_host(values))
     if array.shape not in ((num_envs,), (num_envs, 1)) or array.dtype.kind not in "biuf":
         raise EnvContractError(
@@ -102,7 +106,8 @@ def numbers_by_env(name: str, values: Any, num_envs: int) -> np.ndarray:
 
 
 def flags_by_env(name: str, values: Any, num_envs: int) -> np.ndarray:
-    """Returns an array [N] bool of numbers 0 and 1, [N] or [N, 1]. Raises EnvContractError for others."""
+    """Converts one flag for each env, numbers 0 and 1 of shape [N] or [N, 1], to an array [N] bool. Raises
+    EnvContractError for other numbers or shapes. name: what an error calls the values."""
     array: np.ndarray = numbers_by_env(name, values, num_envs)
     if array.dtype == bool:
         return array
@@ -116,9 +121,13 @@ def flags_by_env(name: str, values: Any, num_envs: int) -> np.ndarray:
 
 
 def infos_of_end(infos: Mapping[str, Any], num_envs: int) -> dict[str, Any]:
-    """Returns entries of the infos of a step on the host: a text or a number for all envs, an array [N], or a
-    dict of these. What is in LOGS, where the mean of an array counts as in rsl_rl's log, or has a name with
-    a slash as craftax's achievements, becomes further statistics of episodes."""
+    """Returns the small entries of a step's infos in host memory: texts, numbers, arrays [N], and dicts of
+    these. Large arrays, such as observations, are left out.
+
+    Entries of the dicts LOGS, and entries with a slash in their name (craftax's achievements), become
+    statistics of episodes under EXTRA_STATS. An array of another shape than [N] counts as its mean, as in
+    rsl_rl's log.
+    """
     shapes = ((), (1,), (num_envs,), (num_envs, 1))  # others, as observations, would take long to the host
     small = {
         path: value
@@ -143,7 +152,8 @@ def infos_of_end(infos: Mapping[str, Any], num_envs: int) -> dict[str, Any]:
 
 
 def _number_by_env(value: Any, num_envs: int) -> Any:
-    """Returns an array [N] of a value for each env, or the mean of others; None if they are no numbers."""
+    """Returns an array [N] of a value of shape [N] or [N, 1], and the mean, a float, of any other; None if it
+    is empty or not numeric."""
     array = np.asarray(value)
     if not array.size or array.dtype.kind not in "biuf":
         return None

@@ -22,7 +22,7 @@ from sample_factory.runtime.log import log
 
 
 class SingleAgentAdapter(Adapter):
-    """Adapts a Gymnasium env, or one with the API of the old gym, as a multi-agent env of one agent."""
+    """Adapts a Gymnasium env, or an env with the API of the old gym, as a multi-agent env of one agent."""
 
     recognised_as = "a single env: a gymnasium.Env, or an object with reset, step and spaces"
     num_agents = 1
@@ -75,8 +75,7 @@ class SingleAgentAdapter(Adapter):
         return StepResult((reward,), (terminated,), (truncated,), end_infos, active, costs)
 
     def _look_at_actions(self) -> None:
-        """Warns once if the env has changed its action space. (Observations that leave their space are
-        refused.)"""
+        """Logs a warning, once, if the env has changed its action space: the agent keeps the first one."""
         before, now = self._action_space, self.env.action_space
         if now is before or self._has_warned or now == before:
             return

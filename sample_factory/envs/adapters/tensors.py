@@ -9,10 +9,11 @@ import numpy as np
 
 
 def to_host(value: Any) -> Any:
-    """Returns a value with arrays of NumPy in place of tensors, also within mappings and tuples.
+    """Converts all torch tensors and JAX arrays in a value to NumPy, also within mappings and tuples.
+    Anything else is returned unchanged.
 
-    Arrays may share the memory of tensors of the host. Tensors on a GPU are copied to pinned memory, with one
-    wait for all of them. Anything that is no array is returned as it is.
+    Arrays may share the memory of tensors on the CPU. Tensors on a GPU are copied to pinned memory, with one
+    synchronization for all of them.
     """
     devices: set[Any] = set()  # GPUs whose tensors are on their way
     host = _changed(value, lambda leaf: _array(leaf, devices))
@@ -25,8 +26,11 @@ def to_host(value: Any) -> Any:
 
 
 def _array(value: Any, devices: set[Any]) -> Any:
-    """Returns an array of NumPy that holds the values of an array once its device, which is added to
-    `devices` if it is a GPU, has caught up."""
+    """Converts one tensor or JAX array to NumPy; returns anything else unchanged.
+
+    The copy from a torch GPU is asynchronous: its device is added to `devices`, and the array holds the
+    values once the caller has synchronized with that device.
+    """
     if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
         return value
     if not is_tensor(value):
@@ -42,15 +46,16 @@ def _array(value: Any, devices: set[Any]) -> Any:
 
 
 def device_of(value: Any) -> Any:
-    """Returns the device of the first tensor of torch in a value; None if it has none."""
+    """Returns the device of the first torch tensor in a value, also within mappings and tuples; None without
+    tensors."""
     devices: list[Any] = []
     _changed(value, lambda leaf: devices.append(leaf.device) if is_tensor(leaf) else None)
     return devices[0] if devices else None
 
 
 def to_env(actions: Any, device: Any) -> Any:
-    """Returns actions as an env takes them: tensors on a device of torch, or arrays as they are if it is
-    None."""
+    """Converts actions, an array or mappings and tuples of arrays, to torch tensors on a device; returns them
+    unchanged if `device` is None."""
     if device is None:
         return actions
     import torch
@@ -59,18 +64,16 @@ def to_env(actions: Any, device: Any) -> Any:
 
 
 def no_grad() -> contextlib.AbstractContextManager[Any]:
-    """Returns a context in which torch, if it is imported, records no graph. A simulator with a network would
-    keep the graph of all its steps."""
+    """Returns a context in which torch, if imported, records no graph: a simulator that contains a network
+    would keep the graph of all its steps."""
     torch = sys.modules.get("torch")
     context = vars(torch).get("no_grad", contextlib.nullcontext) if torch else contextlib.nullcontext
     return context()
 
 
 def fill(target: Any, values: np.ndarray) -> None:
-    """Overwrites a tensor of torch or an array of NumPy in place; other arrays cannot be written.
-
-    values: as many as the target has, in any shape.
-    """
+    """Overwrites a torch tensor or a NumPy array in place. Does nothing to arrays of JAX, which are
+    immutable. values: as many numbers as the target has, in any shape."""
     if is_tensor(target):
         import torch
 

@@ -30,7 +30,8 @@ from sample_factory.spaces.observations import batch_layout
 
 
 def _with_masks(keys: Collection[str]) -> set[str]:
-    """Returns keys of infos together with the keys of their masks."""
+    """Returns keys of a vector env's infos together with the keys of their masks, which have an underscore
+    before."""
     return {*keys, *(f"_{key}" for key in keys)}
 
 
@@ -52,8 +53,8 @@ class VectorEnvAdapter(Adapter):
     """Adapts a Gymnasium VectorEnv as one env with an agent for each of its sub-envs.
 
     A step runs Python code per agent only where an episode ended, to take the agent's infos out of the arrays
-    of the vector env. NEXT_STEP autoreset spends a step without meaning after each episode: the agent is
-    inactive in it. SAME_STEP and DISABLED have no such step.
+    of the vector env. With NEXT_STEP autoreset, the step after an episode's end only resets, and the agent is
+    inactive in it; SAME_STEP and DISABLED have no such step.
     """
 
     recognised_as = "a vector env: a gymnasium.vector.VectorEnv, or a batched simulator with num_envs"
@@ -95,12 +96,13 @@ class VectorEnvAdapter(Adapter):
         return self._store(self.env.receive(), into)
 
     def _to_env(self, actions: np.ndarray) -> Any:
-        """Returns actions as the env takes them. actions: as in `step`."""
+        """Converts actions, [num_agents, num_action_values], to a batch of the env's action space, on the
+        env's device."""
         return to_env(self._decode(actions), self._device)
 
     def _store(self, returned: Any, into: ObservationRows) -> StepResult:
         """Writes the observations of a step to the rows, and returns its other results. returned: the 5
-        values of the env's `step`."""
+        values that the env's `step` or `receive` returned."""
         contract.check_step(returned, "each an array with an entry per sub-env")
         *arrays, infos = returned
         observations, *results = to_host(tuple(arrays))
@@ -145,13 +147,13 @@ class VectorEnvAdapter(Adapter):
             raise
 
     def render(self) -> Picture | None:
-        """Returns a copy of the picture of the first sub-env."""
+        """Returns a copy of the picture of the first sub-env; None if the env draws nothing."""
         pictures = self.env.render()
         return None if pictures is None else np.array(to_host(pictures[0]))
 
 
 class _KeptOptions(dict[str, Any]):
-    """Options from which `pop` removes nothing.
+    """Options of `reset` from which `pop` removes nothing.
 
     SyncVectorEnv pops the reset mask; RecordEpisodeStatistics around it, which reads the options afterwards,
     would then reset the statistics of all sub-envs.
@@ -162,8 +164,8 @@ class _KeptOptions(dict[str, Any]):
 
 
 def _keep_numbers(env: "gym.vector.VectorEnv[Any, Any, Any]") -> None:
-    """Makes the arrays of infos wide enough for the number of each copy. Gymnasium gives an array the type of
-    the first copy's number: after a 1, it would store 0.5 as 0."""
+    """Makes a vector env widen the dtype of an array in its infos where a copy's number needs it. Gymnasium
+    keeps the dtype of the first copy's number: after a 1, it would store 0.5 as 0."""
     add_info = env._add_info
 
     def add_wide(vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int) -> dict[str, Any]:
@@ -179,8 +181,8 @@ def _keep_numbers(env: "gym.vector.VectorEnv[Any, Any, Any]") -> None:
 
 
 def autoreset_mode(env: "gym.vector.VectorEnv[Any, Any, Any]") -> AutoresetMode:
-    """Returns when a vector env resets its sub-envs: as it declares, else by the table of conventions. Raises
-    EnvContractError if neither says so."""
+    """Returns the autoreset mode of a vector env: the one it declares, else the one in the table of
+    conventions. Raises EnvContractError if there is neither."""
     declared = None
     # All classes without metadata share those of VectorEnv, into which ale-py writes the mode of any env.
     if env.metadata is not gym.vector.VectorEnv.metadata:
@@ -191,10 +193,10 @@ def autoreset_mode(env: "gym.vector.VectorEnv[Any, Any, Any]") -> AutoresetMode:
 
 
 def checked_mode(env_name: str, declared: Any, modes: str) -> AutoresetMode:
-    """Returns the mode that an env declares, or that the table of conventions has.
+    """Converts an autoreset mode, as declared by an env or the table of conventions, to an AutoresetMode.
 
-    Raises EnvContractError if there is none (None): a wrong guess would lose the first step of each episode.
-    modes: says what to declare.
+    Raises EnvContractError if it is None or no mode: a wrong guess would lose the first step of each episode.
+    modes: end of the message, which says what to declare.
     """
     if declared is None:
         raise EnvContractError(
@@ -208,7 +210,8 @@ def checked_mode(env_name: str, declared: Any, modes: str) -> AutoresetMode:
 
 
 def _check_result(num_agents: int, rewards: Any, terminated: Any, truncated: Any, infos: Any) -> None:
-    """Raises EnvContractError unless there are arrays with an entry per agent, and a dict."""
+    """Raises EnvContractError unless rewards (numeric), terminated and truncated (bool) are arrays
+    [num_agents], and infos is a dict."""
     arrays = {"rewards": (rewards, "biuf"), "terminated": (terminated, "b"), "truncated": (truncated, "b")}
     for name, (array, kinds) in arrays.items():
         if array.shape != (num_agents,) or array.dtype.kind not in kinds:
@@ -218,7 +221,8 @@ def _check_result(num_agents: int, rewards: Any, terminated: Any, truncated: Any
 
 
 def _costs(infos: Mapping[str, Any], end_infos: EndInfos, num_agents: int) -> np.ndarray | None:
-    """Returns `StepResult.costs`, a copy. The cost of a last step is in the info of the episode's end."""
+    """Returns the cost of a step for each agent, [num_agents], copied from the infos; None if they have none.
+    Where an episode ended, the cost in the agent's end info counts."""
     final = infos.get(FINAL_INFO)
     if COST not in infos and isinstance(final, Mapping):
         infos = final  # ManiSkill's has the infos of all agents, and `infos` those of the reset
@@ -235,7 +239,8 @@ def _costs(infos: Mapping[str, Any], end_infos: EndInfos, num_agents: int) -> np
 
 
 def _active_agents(infos: Mapping[str, Any]) -> np.ndarray | None:
-    """Returns a copy of `is_active` in the infos, [num_agents] bool, True where it is masked; or None."""
+    """Returns a copy of `is_active` in the infos, [num_agents] bool, with True where its mask `_is_active` is
+    False; None without this entry."""
     if "is_active" not in infos:
         return None
     active = np.array(to_host(infos["is_active"]), bool).reshape(-1)
@@ -246,7 +251,8 @@ def _active_agents(infos: Mapping[str, Any]) -> np.ndarray | None:
 
 
 def _end_infos(infos: Mapping[str, Any], ended: np.ndarray, mode: AutoresetMode) -> EndInfos:
-    """Returns the infos of ended episodes by agent. ended: [num_agents] bool."""
+    """Returns the infos of the episodes that ended in a step, by agent. ended: [num_agents] bool. mode: says
+    whether the step's infos, beside FINAL_INFO, belong to the ended episode."""
     if not infos:
         return NO_END_INFOS
     final = to_host(infos.get(FINAL_INFO))
@@ -262,10 +268,9 @@ def _end_infos(infos: Mapping[str, Any], ended: np.ndarray, mode: AutoresetMode)
 
 
 def split_infos(infos: Mapping[str, Any], agents: np.ndarray, num_agents: int) -> list[dict[str, Any]]:
-    """Returns the entries of each of `agents` in a (nested) dict of arrays.
-
-    `_key`, if it is an array [num_agents] bool, is the mask of `key`: whether an agent has that entry.
-    """
+    """Splits the infos of a vector env, a (nested) dict of arrays, into a dict for each of `agents`
+    (indices). `_key`, if it is an array [num_agents] bool, is the mask of `key`: whether an agent has that
+    entry."""
     split: list[dict[str, Any]] = [{} for _ in agents]
     masks = {name for name in (f"_{key}" for key in infos) if _is_mask(infos.get(name), num_agents)}
     for key, value in infos.items():
@@ -283,10 +288,10 @@ def _is_mask(value: Any, num_agents: int) -> bool:
 
 
 def _entries(value: Any, agents: np.ndarray, num_agents: int) -> Sequence[Any]:
-    """Returns the part of each of `agents` of a value: its row of an array, or a dict with its rows of the
-    arrays in it.
+    """Splits one value of a vector env's infos among `agents` (indices). Returns for each agent its row of an
+    array, or, if the value is a dict, a dict with the agent's rows.
 
-    A value of any other kind, or with another length, belongs to all agents.
+    A value of any other kind, or of another length, belongs to all agents.
     """
     if isinstance(value, Mapping):
         return split_infos(value, agents, num_agents)

@@ -27,13 +27,14 @@ ALL = slice(None)
 
 
 def stack_frames(env: MultiAgentEnv, num_frames: int) -> MultiAgentEnv:
-    """Returns the env with its last `num_frames` images in each observation; the env itself for 1."""
+    """Wraps an env so that each observation has the last `num_frames` images; returns the env itself for
+    1."""
     return env if num_frames == 1 else FrameStack(env, num_frames)
 
 
 def stacked_space(space: gym.spaces.Dict, num_frames: int) -> gym.spaces.Dict:
-    """Returns the space of an observation with stacks in place of its images; other entries stay, and so does
-    the space for one frame.
+    """Returns the observation space with stacks in place of single images; other entries stay. For one frame,
+    returns the space unchanged.
 
     [channels, height, width] becomes [num_frames * channels, height, width], with the oldest image first.
     Images without channels, or with the channels last, get a first axis: [num_frames, ...].
@@ -58,17 +59,18 @@ class _Kind(NamedTuple):
 
 
 class FrameHistory:
-    """Keeps the last observations of the agents of an env.
+    """Keeps the last images of each agent of an env, to stack them.
 
-    Each step: `advance`, the env writes to `newest`, `restart` for the agents that began an episode with what
-    was written, `write_stacks`.
+    In each step: call `advance`; let the env write to `newest`; call `restart` for agents that began an
+    episode in this step, and `write_stacks`.
 
     kinds: the agents' kinds, with stacks in place of images.
     newest: rows for the newest observation of each agent.
     """
 
     def __init__(self, kinds: AgentKinds, num_frames: int):
-        """kinds: kinds of agents of the env, whose spaces have no stacks."""
+        """Allocates stacks of `num_frames` images. kinds: the env's kinds of agents, whose spaces have single
+        images."""
         self.kinds = AgentKinds(
             tuple(
                 KindSpaces(stacked_space(spaces.observation, num_frames), spaces.action)
@@ -103,7 +105,8 @@ class FrameHistory:
                 by_key[key][agents] = by_key[key][agents, -1:]
 
     def write_stacks(self, into: ObservationRows) -> None:
-        """Writes the stack of each agent, with the oldest image first, and the newest other observations."""
+        """Writes each agent's observation: images as stacks, the oldest image first, and other entries as the
+        newest."""
         for agents, by_key, images in self._kinds:
             buffers = into.buffers[agents]
             arrays = into.arrays if into.arrays_of_agent is None else into.arrays_of(agents[0])
@@ -115,7 +118,7 @@ class FrameHistory:
 
 class FrameStack(EnvAround):
     """Wraps a MultiAgentEnv: each observation has a stack of the last images of the episode. At the start of
-    an episode, and of an agent that was away, a stack consists of the first image."""
+    an episode, and when an absent agent returns, a stack repeats the first image."""
 
     def __init__(self, env: MultiAgentEnv, num_frames: int):
         super().__init__(env)
@@ -141,7 +144,8 @@ class FrameStack(EnvAround):
         return self._write(self._env.receive(self._history.advance()), into)
 
     def _write(self, result: StepResult, into: ObservationRows) -> StepResult:
-        """Writes the stacks after a step that has written its observations to the history."""
+        """Writes the stacks of a step whose observations are in the history. Returns the step's result
+        unchanged."""
         begins = np.logical_or(result.terminated, result.truncated)
         if self._inactive is not None and not self.takes_turns:
             begins |= self._inactive
@@ -195,7 +199,7 @@ class ActionRepeat(EnvAround):
     """
 
     def __init__(self, env: MultiAgentEnv, times: int, frameskip: int = 1):
-        """frameskip: number of env frames in a step of `env`."""
+        """Repeats each action `times` times. frameskip: number of env frames in a step of `env`."""
         super().__init__(env)
         self._times = times
         self._frameskip = frameskip

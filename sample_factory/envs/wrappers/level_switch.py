@@ -26,9 +26,9 @@ class LevelSwitch(EnvAround):
     """Wraps a MultiAgentEnv, and chooses the level of each episode. Promises:
 
     1. The end info of each episode has the name of the level in which it was played.
-    2. An env begins with the level that its number says, if that is drawn at all. The level changes only
-       between episodes of all agents. Then the env changes it (ChangesLevel), or is closed and another one
-       is made: at most one is open at a time.
+    2. The first level is number env_id modulo the number of levels, unless its weight is 0. The level changes
+       only between episodes of all agents. Then the env changes it (ChangesLevel), or is closed and another
+       one is made: at most one is open at a time.
     3. The levels that are drawn, and the seeds of envs that are made, follow from the first seed.
     """
 
@@ -39,8 +39,8 @@ class LevelSwitch(EnvAround):
         choice: str,
         env_config: EnvConfig,
     ):
-        """choice: value of --level_choice. Raises ConfigError if the env would have to change its level
-        between two episodes and cannot."""
+        """Makes the env of the first level. choice: value of --level_choice. Raises ConfigError if the env
+        would have to change its level between two episodes and cannot."""
         self._levels = levels
         self._make = make
         self._in_turn: int = env_config.levels_in_turn
@@ -89,8 +89,11 @@ class LevelSwitch(EnvAround):
     def _complete(
         self, level: str, seeds: Sequence[int], result: StepResult, into: ObservationRows
     ) -> StepResult:
-        """Adds the name of the level to the end infos of a step, and begins an episode in another env if the
-        next level needs one. level: level that was played. seeds: `next_seeds` before the step."""
+        """Adds the name of the played level to the end infos of a step. If the next level needs another env,
+        makes it and begins its first episode.
+
+        level: name of the level that was played. seeds: `next_seeds` before the step.
+        """
         ended = np.flatnonzero(np.logical_or(result.terminated, result.truncated)).tolist()
         if not ended:
             return result
@@ -103,7 +106,7 @@ class LevelSwitch(EnvAround):
         return result._replace(active=self._begin(seed, into))
 
     def _choose(self) -> None:
-        """Draws the next level and goes to it; called before each reset of the env inside."""
+        """Draws the next level and switches to it; called before each reset of the env inside."""
         if self._is_begun:
             self._go_to(self._draw())
 
@@ -115,11 +118,12 @@ class LevelSwitch(EnvAround):
         return int(self._rng.choice(len(weights), p=weights / weights.sum()))
 
     def _weights(self) -> np.ndarray:
-        """Returns the weight with which each level is drawn."""
+        """Returns the relative weight with which each level is drawn, [number of levels]."""
         return np.array(self._run.training_info.get(LEVEL_WEIGHTS, [1.0] * len(self._levels)))
 
     def _go_to(self, number: int) -> None:
-        """Changes the level, or remembers that another env has to be made for it."""
+        """Switches the env to a level, by its index; if the env cannot, stores the index in `_next`, and
+        `_begin` makes another env."""
         now, then = self._levels[self._now], self._levels[number]
         if number == self._now:
             return
@@ -130,7 +134,8 @@ class LevelSwitch(EnvAround):
             self._next = number
 
     def _begin(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
-        """Resets the env, or another one that it makes for the next level."""
+        """Starts an episode, after making another env if the next level needs one. Returns `active` of the
+        reset."""
         self._is_begun = False
         if self._next is not None:
             former = self._env

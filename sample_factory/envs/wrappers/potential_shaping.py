@@ -29,7 +29,8 @@ class ShapedEpisode:
     def __init__(
         self, potential: Potential, gamma: float, weight: float, observation: Any, info: Mapping[str, Any]
     ):
-        """observation, info: observation and info of the episode's first state."""
+        """Begins an episode in the state that `observation` and `info` describe. The others: see
+        PotentialShaping."""
         self._potential = potential
         self._gamma = gamma
         self._weight = weight
@@ -37,8 +38,8 @@ class ShapedEpisode:
         self.unshaped_return = 0.0
 
     def shape(self, observation: Any, reward: float, terminated: bool, info: Mapping[str, Any]) -> float:
-        """Returns the shaped reward of a step that led to an observation. Without one (None), the state keeps
-        the last potential unless it is terminal."""
+        """Returns the shaped reward of a step that led to an observation. If the observation is None, the
+        state has the potential of the state before; a terminal state has 0."""
         self.unshaped_return += reward
         phi = self._phi
         if terminated:
@@ -58,14 +59,14 @@ class ShapedEpisode:
 class PotentialShaping(gym.Wrapper):
     """Adds gamma * phi(s') - phi(s) to the reward of a single-agent env; optimal policies stay optimal.
 
-    Both ends at once are what the table of conventions says. The env's unshaped return is reported as the
-    true objective unless the env reports one itself. Where lost lives end episodes (EPISODE_CONTINUES), it is
-    the return of the whole game.
+    An end that is both terminated and truncated counts as the table of conventions says. The unshaped return
+    is reported as the true objective unless the env reports one itself; where lost lives end episodes
+    (EPISODE_CONTINUES), it is the return of the whole game.
     """
 
     def __init__(self, env: "gym.Env[Any, Any]", potential: Potential, gamma: float, weight: float = 1.0):
-        """potential: function of (observation, info) that returns phi of their state. gamma: discount, as in
-        training. weight: factor of phi."""
+        """Wraps `env`. potential: function of (observation, info) that returns phi of the state. gamma:
+        discount, as in training. weight: factor of phi."""
         super().__init__(env)
         self._both_are_a_limit = convention_of(env).both_ends == TRUNCATED
         self._shaping = (potential, gamma, weight)

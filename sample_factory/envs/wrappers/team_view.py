@@ -33,10 +33,10 @@ class _Group(NamedTuple):
     """The agents of one kind, and their team mates of one kind.
 
     agents: [n] int. mates: [n, m] int, in the order of the env; an agent with fewer than m mates sees zeros
-    for the rest, where `exists`, [n, m] bool, is False.
+        for the rest, where `exists`, [n, m] bool, is False.
     prefix: beginning of the keys that show the mates.
     observed: keys of the mates' observations.
-    actions: columns of the mates' last actions, by key; empty: these are not shown.
+    actions: columns of the mates' last actions, by key; empty if actions are not shown.
     """
 
     agents: np.ndarray
@@ -68,8 +68,8 @@ class TeamView(NamedTuple):
     groups: tuple[_Group, ...]
 
     def wrap(self, env: MultiAgentEnv, env_config: EnvConfig) -> MultiAgentEnv:
-        """Returns the env, wrapped, with these entries. It must have the agents from which the view was
-        made."""
+        """Wraps an env so that its observations have the view's entries. The env must have the agents for
+        which the view was made."""
         return TeamViewEnv(env, self)
 
 
@@ -96,10 +96,8 @@ def view_of_team(kinds: AgentKinds, teams: Sequence[int], with_actions: bool = F
 
 
 def view_of_state(kinds: AgentKinds, space: gym.Space[Any] | None) -> TeamView:
-    """Returns the view in which each agent sees the env's state. space: space of the state.
-
-    Raises ConfigError if the env reports no state as an array, or has an observation of that name.
-    """
+    """Returns the view in which each agent sees the env's state. space: space of the state. Raises
+    ConfigError unless the state is an array, or if the env has an observation of that name."""
     if not isinstance(space, gym.spaces.Box):
         raise ConfigError(
             "--centralized_critic_sees=state needs a PettingZoo env with state(), and a Box as its "
@@ -134,7 +132,7 @@ class TeamViewEnv(EnvAround):
         return result
 
     def _own_entries(self, into: ObservationRows) -> ObservationRows:
-        """Returns the rows without the added entries."""
+        """Returns the rows with the env's own observation keys only, for the env to write to."""
         added = self._view.keys
         arrays, of_agent = (
             [{key: array for key, array in one.items() if key not in added} for one in several]
@@ -162,7 +160,8 @@ class TeamViewEnv(EnvAround):
             rows[f"{group.prefix}{PRESENT}"][buffers, into.step] = is_present
 
     def _shown(self, group: _Group, into: ObservationRows) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields the entries of a group by key without prefix, as copies [n, m, *shape]."""
+        """Yields (key without prefix, values [n, m, *shape]) for each entry that shows the mates of a group;
+        the values are copies."""
         observed = into.arrays_of(int(group.mates.flat[0]))
         buffers = into.buffers[group.mates]
         for key in group.observed:
@@ -196,7 +195,7 @@ def _group(
 
 
 def _entries(group: _Group, mates: KindSpaces) -> dict[str, gym.spaces.Box]:
-    """Returns the spaces of the entries that show a group's mates."""
+    """Returns the space of each entry that shows a group's mates, by key."""
     num_mates = group.mates.shape[1]
     entries = {key: _joined(mates.observation[key], num_mates) for key in group.observed}
     for key, columns in group.actions.items():
@@ -208,7 +207,8 @@ def _entries(group: _Group, mates: KindSpaces) -> dict[str, gym.spaces.Box]:
 
 
 def _action_columns(space: gym.Space[Any]) -> dict[str, tuple[int, ...]]:
-    """Returns entry -> columns of an action: its discrete and its continuous part, as far as it has them."""
+    """Returns the columns of the discrete part and of the continuous part of an action, by entry; a part that
+    the space does not have is left out."""
     layout = action_layout(space)
     parts = {CHOICES: layout.discrete_actions, VALUES: layout.box_actions}
     return {key: columns for key, columns in parts.items() if columns}
@@ -233,8 +233,11 @@ def _joined(box: gym.spaces.Box, num: int) -> gym.spaces.Box:
 def _with_entries(
     kinds: AgentKinds, added: Sequence[dict[str, gym.spaces.Box]]
 ) -> tuple[AgentKinds, tuple[str, ...]]:
-    """Returns the kinds with further entries in their observations, and the keys of all entries. added:
-    entries of each kind. Raises ConfigError if the env has an entry of the same name already."""
+    """Adds entries to the observation spaces of the agents' kinds. Returns the new kinds, and the keys of all
+    added entries.
+
+    added: entries for each kind, by key. Raises ConfigError if the env already has an entry of that name.
+    """
     keys = tuple(dict.fromkeys(key for entries in added for key in entries))
     taken = [key for key in keys if any(key in kind.observation.spaces for kind in kinds.spaces)]
     if taken:

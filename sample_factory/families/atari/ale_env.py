@@ -69,7 +69,8 @@ class BeginWithNoops(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class LivesAsEpisodes(gym.Wrapper[Any, Any, Any, Any]):
-    """Ends an episode with each life, for the learner. The info EPISODE_CONTINUES: the game is not over."""
+    """Ends an episode of the learner with each lost life. The info of such an end has EPISODE_CONTINUES: the
+    game is not over."""
 
     def __init__(self, env: gym.Env[Any, Any]):
         super().__init__(env)

@@ -128,7 +128,8 @@ class DmlabEnv(gym.Env[Any, Any], NamesActions):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Starts an episode. A level cache chooses its map whatever the seed is, unused cached maps first."""
+        """Starts an episode. The map depends on the seed; with a level cache, the cache chooses it, unused
+        cached maps first."""
         if self._is_benchmark and seed is not None:
             seed = BENCHMARK_SEED
         super().reset(seed=seed)

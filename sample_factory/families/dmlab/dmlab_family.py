@@ -76,7 +76,8 @@ class DmlabFlags:
 
 
 def dmlab_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns version 1's values of other flags for these envs. Raises UnknownEnvError."""
+    """Returns the flag defaults of `dmlab_` envs, as in version 1. Raises UnknownEnvError for an unknown
+    name."""
     find_spec(full_env_name)
     return {
         "encoder_custom": "dmlab_instructions",

@@ -103,10 +103,11 @@ NAMES = (*SPECS, *DMLAB_30, *HELD_OUT, *OTHERS)
 
 
 def find_spec(full_env_name: str) -> DmlabSpec:
-    """Returns the levels of an env: of version 1, of DMLab-30, or the level with the path after `dmlab_`.
+    """Returns the levels of an env by its name after `dmlab_`: a name of version 1, a level of DMLab-30, or
+    any other level's path.
 
-    Raises UnknownEnvError for a name that is probably a misspelt one. A level with a folder in its name is
-    not checked: only the engine knows its levels.
+    Raises UnknownEnvError for a name that is probably misspelt. A path with a folder is not checked: only the
+    engine knows its levels.
     """
     name = full_env_name.removeprefix(PREFIX)
     if name in SPECS:

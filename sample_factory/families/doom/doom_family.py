@@ -66,11 +66,12 @@ class MatchSpec(NamedTuple):
 
     @property
     def rules(self) -> Mapping[str, float]:
-        """Returns the values of the engine's variables sv_..., by name: `settings` over MATCH_SETTINGS."""
+        """The values of the engine's variables sv_..., by name: `settings` over MATCH_SETTINGS."""
         return {**MATCH_SETTINGS, **self.settings}
 
     def can_respawn(self, has_use: bool) -> bool:
-        """Returns whether a dead player comes back. has_use: whether players have the button USE."""
+        """Returns whether a dead player can respawn under the rules. has_use: whether players have the button
+        USE."""
         return not self.rules.get("sv_norespawn") and bool(self.rules["sv_forcerespawn"] or has_use)
 
     @property
@@ -79,7 +80,7 @@ class MatchSpec(NamedTuple):
 
     @property
     def tics(self) -> int:
-        """Returns the length of a match in tics, which are env frames."""
+        """The length of a match in tics, which are env frames."""
         return round(self.minutes * TICS_PER_MINUTE)
 
     @property
@@ -89,7 +90,7 @@ class MatchSpec(NamedTuple):
 
 @dataclass(frozen=True)
 class DoomSpec:
-    """Describes one env.
+    """Describes one env: its scenario, actions, rewards, match rules and observations.
 
     scenario: the .cfg file; a relative path is relative to this package's scenarios folder. Its .wad is
         searched for in --doom_scenarios_dir, then in the folder that the .cfg names, then in the installed

@@ -56,7 +56,7 @@ class DoomMatchEnv(
 
     @property
     def num_processes(self) -> int:
-        """Returns the number of engine processes, one for each agent."""
+        """The number of engine processes, one for each agent."""
         return self.num_agents
 
     def __init__(

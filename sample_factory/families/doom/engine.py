@@ -67,8 +67,8 @@ class BotDifficulty:
         return [f"BOT_{level}_{index}" for index, level in enumerate(levels.tolist())]
 
     def update(self, stats: dict[str, float]) -> None:
-        """Adds the difficulty to the `match_stats` of a match that has ended, then adapts it to the
-        result."""
+        """Adapts the difficulty to the result of a match, after adding it to the match's results as
+        "bot_difficulty". stats: result of `match_stats`; changed in place."""
         stats["bot_difficulty"] = float(self.difficulty)
         if not self._adapts:
             return
@@ -85,7 +85,8 @@ class DoomEngine:
     each call of `start` waits for the other engines. The same holds for `new_episode`.
 
     index: number of the engine in its match; 0 is the host.
-    game: for the hot path; it has the buttons and variables of the scenario.
+    game: the DoomGame, which an env calls directly in each step; has the buttons and variables of the
+        scenario.
     bot_difficulty: chooses the bots of the next match; the env must call its `update` after each match.
 
     Raises as `configured_game`.
@@ -117,7 +118,7 @@ class DoomEngine:
         return self.game.get_game_variable(PLAYER_COUNT) < match.num_engines + match.num_bots
 
     def variable_places(self) -> dict[str, int]:
-        """Returns variable -> its index in the lists of values, such as `variable_values`."""
+        """Returns the index of each game variable in lists of values such as `variable_values`, by name."""
         return {variable.name: place for place, variable in enumerate(self._variables)}
 
     def variable_values(self) -> list[float]:
@@ -129,7 +130,8 @@ class DoomEngine:
         return self.game.get_screen_height(), self.game.get_screen_width()
 
     def new_episode(self, seed: int) -> None:
-        """Begins an episode. It depends on the seed only; in a match, only if the process is new."""
+        """Begins an episode, after starting the process if necessary. The seed alone determines the episode;
+        in a match, only the first one of a process."""
         match = self.settings.match
         if not self._is_started:
             self._start_alone(seed)

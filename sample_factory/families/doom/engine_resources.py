@@ -101,11 +101,8 @@ class EngineFolder:
 
 
 class _Reaper:
-    """Runs a shell that outlives this process and then removes the engines' folders; it ends with the last
-    one.
-
-    Thread-safe.
-    """
+    """Runs a shell that ends the engines of this process, and removes their folders, if this process is
+    killed. The shell ends when the last folder is removed. Thread-safe."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()

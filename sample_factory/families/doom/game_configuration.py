@@ -54,10 +54,11 @@ CONTENTS = (
 
 
 class EngineSettings(NamedTuple):
-    """Scenario and match of an engine.
+    """Settings of an engine: scenario, match, maps and pictures.
 
     wad_folders: searched first for the scenario's .wad.
-    variables: names of game variables that are read; those that the .cfg does not list are added after them.
+    variables: names of game variables that are read; names that the .cfg does not list are added after the
+        .cfg's.
     wad, doom_map, doom_skill, iwad: values in place of the .cfg's, see DoomSpec.
     buffers: names of the further pictures that are observed, see doom_family.BUFFERS.
     is_grey: draws grey pictures.

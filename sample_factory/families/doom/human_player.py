@@ -89,7 +89,7 @@ def _game_of(env: Any) -> tuple[DoomSpec, EngineSettings]:
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """Parses an address host:port. Raises ValueError for any other text."""
+    """Converts an address "host:port" to (host, port). Raises ValueError for any other text."""
     host, _, port = text.rpartition(":")
     if host.split() != [host] or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise ValueError(f"{text!r} is not host:port; write it like 127.0.0.1:5029")
@@ -118,7 +118,8 @@ def play(
 
     Ends when the window is closed or the other players have left.
 
-    settings: for one human, who joins the match at the endpoint, or plays alone (None).
+    settings: settings of the human's engine. endpoint: address of the match to join; None: the human plays
+        alone.
     frameskip: tics in a step of the agents; rewards are added up step by step.
     Raises NotPlayed, and FileNotFoundError for a missing map.
     """
@@ -164,8 +165,8 @@ class HumanEngine:
         """Joins the match, if there is one, and begins the first episode. Raises NotPlayed.
 
         In a match, the host changes the map after TICS_BEFORE_MATCH tics. ViZDoom detects the new map by a
-        tic number that is not above the last one that this process has played; so this engine plays until the
-        change. If it is too slow for that, its first match is the next one.
+        tic number that does not exceed the last tic that this process has played, so this engine plays until
+        the change. If the engine is too slow for that, the human plays from the next match on.
         """
         engine = self.engine
         progress = ""  # how far the human came, for the error
@@ -229,7 +230,8 @@ def _exit_at_once() -> None:
 
 
 def _play_episode(human: HumanEngine, spec: DoomSpec, score: PlayerScore, frameskip: int) -> dict[str, float]:
-    """Plays an episode; returns what `enjoy` prints for an agent: training reward, length and objective."""
+    """Plays an episode; returns its results by name: training reward, length in tics, objective, and match
+    statistics."""
     engine = human.engine
     game = engine.game
     limit = spec.time_limit_frames or float("inf")

@@ -30,7 +30,7 @@ class MatchBroken(CommandFailed):
 class EngineThread:
     """Makes the calls on one engine in a thread, one at a time: each call waits for the other engines.
 
-    It uses locks because a condition or a pool of futures would cost a third of the time of a tic.
+    Locks are used because a condition or a pool of futures would cost a third of the time of a tic.
     """
 
     def __init__(self, engine_index: int):
@@ -196,8 +196,8 @@ class Lockstep:
             self._await(self._threads[:1], ANSWER_SECONDS)
 
     def _play(self, num_tics: int, after_tic: Callable[[], None] | None) -> None:
-        """Plays tics, see `play`, in the first engine's thread: saves a switch to the main thread in each
-        tic."""
+        """Plays tics, see `play`, in the first engine's thread, which saves a switch to the main thread in
+        each tic."""
         first = self._engines[0].game
         other_games = [engine.game for engine in self._engines[1:]]
         other_threads = self._threads[1:]

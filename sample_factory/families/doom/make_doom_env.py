@@ -48,7 +48,8 @@ def make_doom_env(
 
 
 def engine_settings(env_name: str, spec: DoomSpec, cfg: Any) -> EngineSettings:
-    """Returns the settings of an env's engines: the spec's, overridden by flags. Raises ValueError."""
+    """Returns the settings of an env's engines: the spec's, overridden by flags. Raises ValueError for flags
+    that do not fit the spec."""
     match = spec.match
     if match is None and cfg.num_humans > 0:
         raise ValueError(
@@ -88,7 +89,7 @@ def engine_settings(env_name: str, spec: DoomSpec, cfg: Any) -> EngineSettings:
 
 
 def _with_flags(spec: DoomSpec, cfg: Any) -> DoomSpec:
-    """Returns the spec with the rewards, costs and observations that flags set replaced."""
+    """Returns the spec with its rewards, costs and observations replaced where flags set them."""
     chosen = {
         "shaping": parse_shaping(cfg.doom_shaping),
         "cost": parse_shaping(cfg.doom_cost, "doom_cost"),

@@ -76,8 +76,8 @@ def match_stats(
 
     variables: name of a game variable -> its index in `values` and `at_start`.
 
-    Deaths, hits, damage, and the number of players; in a deathmatch also frags, frags per death, the final
-    place and the gap to the leader, in cooperation also kills.
+    The results are deaths, hits, damage and the number of players; in a deathmatch also frags, frags per
+    death, the final place and the gap to the leader; in cooperation also kills.
 
     The values at the start are needed: the engine does not reset deaths, hits and damage between episodes.
     """
@@ -111,11 +111,10 @@ class VariableShaping:
     scheme: a nested dict of floats, which population-based training may change; each part may be left out:
         `{"delta": {variable: {"gain": w, "loss": w}}, "selected_weapon": {"SELECTED<slot>": bonus},
         "first_visit": bonus}`. If a variable rises by d, the reward is d * gain; if it falls by d, d * loss.
-        The bonus of a weapon is paid for each step with a loaded weapon of that slot in hand, that of a first
-        visit for each square of CELL x CELL map units that the player enters for the first time in the
-        episode.
-    variables: maps the names of the engine's variables, those of `scored_variables` among them, to their
-        places in the lists of values.
+        The bonus of a weapon slot is paid for each step with a loaded weapon of this slot in hand. The bonus
+        of a first visit is paid for each square of CELL x CELL map units that the player enters for the first
+        time in the episode.
+    variables: index of each engine variable in the lists of values, by name; has all `scored_variables`.
     The first step of the episode and of each new life has no shaping reward.
     """
 
@@ -175,8 +174,7 @@ class PlayerScore:
     """Computes rewards, costs and results of one player from the engine's rewards and variables.
 
     costs: entries for the info of the last step, {COST: cost}; empty if the spec has no cost.
-    variables: maps the names of the engine's variables, including all `scored_variables`, to their places in
-        the lists of values.
+    variables: index of each engine variable in the lists of values, by name; has all `scored_variables`.
     Raises ValueError if the objective is the result of a deathmatch and the spec has none.
     """
 

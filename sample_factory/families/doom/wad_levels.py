@@ -16,8 +16,9 @@ WITH_MAP = re.compile(r"(.+\.wad):(\w+)", re.IGNORECASE)
 
 
 def wad_levels(cfg: Any) -> Mapping[str, Mapping[str, Any]]:
-    """Returns level -> values of flags for each map that --doom_levels lists. A level's name is the file's,
-    followed by the map if the file has several, and after the folder if two files have the same name.
+    """Returns the levels that --doom_levels lists, one for each map: level -> values of flags. A level is
+    named after its .wad file, as in "file", or "file:map" if the file has several maps; where two files have
+    the same name, the folder comes first.
 
     Raises ConfigError for a file or a map that does not exist, and for two levels of one name.
     """

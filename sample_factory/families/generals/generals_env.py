@@ -49,8 +49,8 @@ class LeanGame(Game):  # type: ignore[misc]
 
 
 class GeneralsEnv(pettingzoo.ParallelEnv, ScriptedPlayers, NamesActions, LimitsEpisodes):  # type: ignore[misc]
-    """A game of two players, each of whom observes a dict of `obs`, planes [C, side, side] float32, and
-    `action_mask`.
+    """A game of two players, as a ParallelEnv: each observes a dict of `obs`, planes [C, side, side] float32,
+    and `action_mask`.
 
     The reward is 1 for a win and -1 for a loss; the true objective is 1, 0, or 0.5 for a draw. Infos have
     `assets`: for land, army and castles (cities and the general), the counts of the player and of its enemy.
@@ -176,7 +176,8 @@ def _assets(game: Game, stats: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def assets_potential(observation: Any, info: Info) -> float:
-    """Returns how far ahead a player is, -1 to 1, by the ratios of land, army and castles.
+    """Returns the potential of a player for reward shaping: how far ahead it is, -1 to 1, by the ratios of
+    land, army and castles.
 
     Logarithms of ratios as of Straka and Schmid 2025 (arXiv:2507.06825), with a lower limit, since games on
     small maps are decided by smaller ratios.
@@ -189,8 +190,8 @@ def assets_potential(observation: Any, info: Info) -> float:
 
 
 class AgainstBot(gym.Env[Any, int], HoldsEnv, ScriptedPlayers):
-    """Turns a duel into a single-agent env, in which a bot plays the other side. The sides are drawn for each
-    game."""
+    """Turns a duel into a single-agent env, in which a bot plays the second side. Which side the agent plays
+    is drawn for each game."""
 
     metadata = GeneralsEnv.metadata
 

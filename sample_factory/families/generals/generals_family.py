@@ -73,10 +73,8 @@ class GeneralsFlags:
 def make_generals_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> Any:
-    """Makes a PettingZoo ParallelEnv; with --generals_opponent, a Gymnasium env of one agent.
-
-    Raises ConfigError for flags that do not fit the name.
-    """
+    """Makes a duel in Generals as a PettingZoo ParallelEnv; with --generals_opponent, a Gymnasium env of one
+    agent. Raises ConfigError for flags that do not fit the name."""
     refuse_frameskip(cfg, "Generals skips no turns; leave it at 1")
     side = SIDES[full_env_name]
     is_online = full_env_name == ONLINE

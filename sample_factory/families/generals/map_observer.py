@@ -91,7 +91,7 @@ def to_action(move: "np.ndarray | Move", side: int) -> int:
 class MapObserver:
     """Makes the observations of one player, and remembers what the player has seen.
 
-    with_memory: adds MEMORY_PLANES to VISIBLE_PLANES.
+    side: height and width of the planes. with_memory: adds MEMORY_PLANES to VISIBLE_PLANES.
     """
 
     def __init__(self, side: int, with_memory: bool, time_limit: int):
@@ -108,10 +108,11 @@ class MapObserver:
         self._enemy_army = 1
 
     def observe(self, game: Game, player: str, enemy: str, last_move: Move) -> tuple[np.ndarray, np.ndarray]:
-        """Returns planes, [num_planes, side, side] float32, and the action mask, [num_actions] int8.
+        """Returns planes, [num_planes, side, side] float32, and the action mask, [num_actions] int8. To be
+        called once a turn.
 
         A field with at least two armies can be left in each direction that leads neither into a mountain nor
-        off the map. Passing is always allowed. Call it once a turn. last_move: the last move of `player`.
+        off the map. Passing is always allowed. last_move: the last move of `player`.
         """
         side = self._side
         planes = np.zeros((self.num_planes, side, side), np.float32)
