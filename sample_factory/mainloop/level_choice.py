@@ -18,7 +18,7 @@ class LevelChoice:
     """Decides in the main process how often the envs of one policy play each level; a subclass overrides the
     methods it needs.
 
-    For example, to play the last level twice as often as each other one:
+    For example, to play the last level twice as often as each other level:
 
         class LastMost(sample_factory.LevelChoice):
             def weights(self, env_frames):
@@ -26,7 +26,7 @@ class LevelChoice:
 
         sample_factory.register_level_choice("last_most", LastMost)  # --level_choice=last_most
 
-    examples/levels.py goes by the results of the levels, and keeps them when a run is resumed.
+    examples/levels.py chooses by the results in the levels, and keeps these results when a run is resumed.
 
     Args:
         levels: Names of the levels.
@@ -46,31 +46,43 @@ class LevelChoice:
         """
 
     def weights(self, env_frames: int) -> Sequence[float]:
-        """Returns a weight for each level: how often it is drawn, relative to the others. Each env draws a
-        level by these weights before each of its episodes.
+        """Returns how often each level is played; the default plays all levels equally often.
+
+        Each env draws a level by these weights before each of its episodes.
 
         Args:
             env_frames: Number of env frames that the policy was trained on so far.
+
+        Returns:
+            A number for each level: its frequency relative to the other levels. None may be negative, and not
+                all may be 0.
         """
         return [1.0] * len(self.levels)
 
     def stage(self, env_frames: int) -> int:
-        """Returns the number of the current stage of a curriculum. Whenever it changes, a milestone is kept.
+        """Returns the number of the current stage of a curriculum. Whenever it grows, a milestone is kept.
 
         Args:
             env_frames: Number of env frames that the policy was trained on so far.
+
+        Returns:
+            An index that counts from 0; the default has one stage only.
         """
         return 0
 
     def state(self) -> Any:
-        """Returns the state of this object, of types that JSON has, for `load` in a resumed run."""
+        """Returns the state to save, from which `load` restores this object when the run is resumed.
+
+        Returns:
+            A value of types that JSON has; the default has no state and returns None.
+        """
         return None
 
     def load(self, state: Any) -> None:
-        """Restores a state; called before all other methods when a run is resumed.
+        """Restores a saved state; called before all other methods when a run is resumed.
 
         Args:
-            state: What `state` returned in the earlier run.
+            state: The value that `state` returned in the earlier run.
         """
 
 
@@ -87,14 +99,14 @@ class InSequence(LevelChoice):
 
 
 class Progress(LevelChoice):
-    """Plays each level in proportion to how fast its mean reward changes, up or down, except for a share
-    UNIFORM_SHARE of the episodes, in which all levels are equally frequent.
+    """Plays each level in proportion to how fast its mean reward changes, up or down. In a share
+    UNIFORM_SHARE of the episodes, all levels are equally likely.
 
-    This is the absolute learning progress of Matiisen et al. (2017), "Teacher-Student Curriculum Learning",
-    section 3, and of Portelas et al. (2019), "Teacher algorithms for curriculum learning of deep RL in
-    continuously parameterized environments", equation 1: the difference between the mean rewards of the newer
-    and the older half of the last WINDOW episodes. A level without enough episodes counts as the most
-    progressing.
+    The rate of change is the absolute learning progress of Matiisen et al. (2017), "Teacher-Student
+    Curriculum Learning", section 3, and of Portelas et al. (2019), "Teacher algorithms for curriculum
+    learning of deep RL in continuously parameterized environments", equation 1: the difference between the
+    mean rewards of the newer and the older half of the last WINDOW episodes. A level without enough episodes
+    gets the largest rate of all levels.
     """
 
     def __init__(self, levels: Sequence[str], cfg: Any):
@@ -124,8 +136,11 @@ class Progress(LevelChoice):
 
 
 def _progress(rewards: Sequence[float]) -> float | None:
-    """Returns the absolute difference between the means of the newer and the older half of the rewards of a
-    level's last episodes; None for fewer than half a window of rewards."""
+    """Returns how far the mean reward of a level's newer episodes is from the mean reward of the older ones.
+
+    rewards: rewards of the level's last episodes, oldest first; the first half are the older ones. Returns
+        None for fewer than WINDOW / 2 rewards.
+    """
     if len(rewards) < WINDOW // 2:
         return None
     middle = len(rewards) // 2
@@ -156,7 +171,10 @@ def register_level_choice(name: str, factory: LevelChoiceFactory | str) -> None:
 
 
 def registered_level_choice(name: str) -> LevelChoiceFactory | str:
-    """Returns the factory that was registered under a name; a "module:attribute" string is returned as it is.
-    Raises ConfigError, with all names, for an unknown name."""
+    """Returns the factory registered under a name, or the registered "module:attribute" string without
+    importing it.
+
+    Raises ConfigError for an unknown name; the message lists all names.
+    """
     found: LevelChoiceFactory | str = _REGISTRY.find(name)
     return found

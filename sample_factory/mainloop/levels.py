@@ -24,11 +24,12 @@ SAVE_SECONDS = 30.0
 
 
 class LevelsObserver(Observer):
-    """Sends the envs that each policy plays the weights of the policy's LevelChoice, keeps a milestone at the
-    end of each stage of a choice, and saves the choices' states in the experiment folder."""
+    """Connects each policy's LevelChoice with the run: sends its weights to the envs that the policy plays,
+    keeps a milestone at the end of each stage, and saves its state in the experiment folder."""
 
     def __init__(self, levels: Sequence[str], config: Config):
-        """Makes a LevelChoice for each policy; raises ConfigError if one cannot be made."""
+        """Makes a LevelChoice for each policy. levels: names of the levels. Raises ConfigError if one cannot
+        be made."""
         self._levels = list(levels)
         self._name = config.env.level_choice
         self._choices = [self._make(config) for _ in range(config.sampling.num_policies)]
@@ -71,8 +72,8 @@ class LevelsObserver(Observer):
         self._save(run)
 
     def _send(self, run: ObservedRun, policy_id: int, env_frames: int) -> None:
-        """Sends a policy's envs the weights of the levels if they have changed. Raises ValueError if the
-        LevelChoice has returned no valid weights."""
+        """Sends the weights of the levels to a policy's envs if they have changed. Raises ValueError if the
+        LevelChoice has returned invalid weights."""
         returned = self._choices[policy_id].weights(env_frames)
         weights = np.array(returned, float)
         is_right = weights.shape == (len(self._levels),) and np.isfinite(weights).all()

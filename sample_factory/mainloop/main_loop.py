@@ -48,17 +48,18 @@ class Loop:
 
     @property
     def is_done(self) -> bool:
-        """Whether the run is complete, so that the workers are stopped."""
+        """Whether the run is complete and the workers can be stopped."""
         raise NotImplementedError
 
     @property
     def has_begun(self) -> bool:
-        """Whether some workers have begun, so that `turn` must be called before all are ready."""
+        """Whether work has begun although some workers are still starting, so that `turn` must be called
+        already."""
         return False
 
     @property
     def is_busy(self) -> bool:
-        """Whether a run in serial mode has to wait, e.g. for an evaluation."""
+        """Whether a run in serial mode has to pause, e.g. until an evaluation has ended."""
         return False
 
     def receive(self, timeout: float) -> None:
@@ -66,38 +67,42 @@ class Loop:
         raise NotImplementedError
 
     def started(self) -> None:
-        """Called once: when all workers are ready, or as soon as the loop `has_begun` or `is_done`."""
+        """Called once, before the first `turn`: when all workers are ready, or as soon as the loop
+        `has_begun` or `is_done`."""
 
     def turn(self, timeout: float) -> None:
-        """Called repeatedly after `started`: receives reports for `timeout` seconds, and does what is due."""
+        """Called repeatedly after `started`: receives reports for at most `timeout` seconds, then does
+        periodic work."""
         self.receive(timeout)
 
     def stepped(self) -> None:
         """In serial mode: called after each step of the envs, before the policies choose the next actions."""
 
     def process_replaced(self, inbox: int, rollout_workers: Sequence[int], incident: Incident) -> None:
-        """Called when a rollout worker or an inline sampler has died, before its successor starts.
+        """Called when a rollout worker or an inline sampler has died, before its replacement starts.
 
-        inbox: index in Channels.inboxes of the dead process's queue. rollout_workers: indices of the rollout
-            workers that ran in the process. incident: describes its death, for the log and the summaries.
+        inbox: index of the dead process's queue in Channels.inboxes.
+        rollout_workers: indices of the rollout workers that ran in the process.
+        incident: describes the death, for the log and the summaries.
         """
         raise NotImplementedError
 
     def stopping(self) -> None:
-        """Called when the workers are about to be stopped."""
+        """Called just before the workers are stopped."""
 
     def close(self, may_wait: Callable[[], bool]) -> None:
-        """Called when the workers have stopped.
+        """Called when the workers have stopped, to handle the last reports.
 
-        may_wait: returns whether work that has begun may be finished; False after a failure or a signal.
+        may_wait: returns whether work that has begun may be completed; False after a failure or a signal.
         """
 
 
 class Resources(NamedTuple):
-    """What the main process owns while a run goes on, beside the workers; see `allocate`.
+    """Memory, queues and shared state of a run that the main process owns, made by `allocate`.
 
-    lock: lock on the experiment folder. population: present with population-based training. league: present
-        with self-play against past selves.
+    lock: lock on the experiment folder; None if there is no folder.
+    population: only with population-based training.
+    league: only with self-play against past selves.
     """
 
     buffers: TrajectoryBuffers
@@ -108,7 +113,8 @@ class Resources(NamedTuple):
 
 
 class MainLoop(Loop):
-    """In the main process of a training: hands every report to all subscribers, and lets them take turns."""
+    """In the main process of a training: hands every report to all subscribers, and calls each of them
+    periodically."""
 
     def __init__(
         self,
@@ -116,7 +122,11 @@ class MainLoop(Loop):
         resources: Resources,
         make_evaluations: MakeSubscriber | None = None,
     ):
-        """make_evaluations: makes the subscriber for evaluations, which are above this package."""
+        """Makes the subscribers of a training and sends the workers their first messages.
+
+        make_evaluations: makes the subscriber that evaluates policies, if the plan has evaluations. An
+            argument, since this package must not import that class.
+        """
         self._config = plan.config
         channels = resources.channels
         self._reports = channels.reports
@@ -138,9 +148,9 @@ class MainLoop(Loop):
         self._time_to_look = Every(LOOK_SECONDS)
 
     def _make_subscribers(self, plan: RunPlan, resources: Resources) -> list[Subscriber]:
-        """Returns the subscribers in the order in which they get reports and take turns.
+        """Returns the subscribers in the order in which they receive reports and are called.
 
-        The monitor is first, so that its counters include a report when the other subscribers get it.
+        The monitor is first, so that its counters include a report when the other subscribers receive it.
         """
         config = plan.config
         flags = config.monitoring
@@ -175,17 +185,18 @@ class MainLoop(Loop):
 
     @property
     def is_done(self) -> bool:
-        """Whether the run has trained for as long as the flags say, or an observer has ended it."""
+        """Whether the run has reached a limit of the flags, or an observer has ended it."""
         return self._monitor.progress.is_done or bool(self.stop_reason)
 
     @property
     def has_begun(self) -> bool:
-        """Whether this run has learned something, or sampled with --sampler_only."""
+        """Whether frames of this run were trained on, or with --sampler_only sampled."""
         return self._monitor.progress.new_frames > 0
 
     @property
     def is_busy(self) -> bool:
-        """Whether an evaluation is played, for which a serial run waits, so as not to depend on time."""
+        """Whether an evaluation waits or runs. A serial run pauses meanwhile, so that its course does not
+        depend on time."""
         return any(subscriber.is_busy for subscriber in self._subscribers)
 
     @property
@@ -194,7 +205,8 @@ class MainLoop(Loop):
         return self._observed_run.stop_reason
 
     def receive(self, timeout: float) -> None:
-        """Hands the reports that arrive within `timeout` seconds to the subscribers.
+        """Hands the reports that arrive within `timeout` seconds to the subscribers, then sends their
+        messages to the workers.
 
         Also called while workers start, before the first `turn`.
         """
@@ -203,12 +215,13 @@ class MainLoop(Loop):
         self._to_workers.send()
 
     def started(self) -> None:
-        """Saves the flags; not earlier, since only now is it known that workers can be built with them."""
+        """Saves cfg.json. Not earlier: only now it is known that workers can be started with these flags."""
         self._config.save()
         self._has_started = True
 
     def turn(self, timeout: float) -> None:
-        """Receives reports and lets every subscriber take its turn. The clock of the run starts here."""
+        """Receives reports for at most `timeout` seconds and calls every subscriber. The first call starts
+        the clock of the run."""
         self.receive(timeout)
         for subscriber in self._subscribers:
             subscriber.tick()
@@ -233,14 +246,17 @@ class MainLoop(Loop):
             subscriber.handle(report)
 
     def process_replaced(self, inbox: int, rollout_workers: Sequence[int], incident: Incident) -> None:
-        """Reports the death of the process, and sends the messages that it had received to its successor."""
+        """Publishes the incident, and queues the messages that the dead process had received for its
+        replacement."""
         self.publish(incident)
         self._to_workers.send_again(inbox)
         self._to_workers.send()
 
     def check_result(self, stuck: str) -> None:
-        """Raises CommandFailed if the time of the run is over and nothing was learned. stuck: names of the
-        workers that were stuck at the end; empty if none was."""
+        """Raises CommandFailed if --train_for_seconds have passed and nothing was learned.
+
+        stuck: names of the workers that were stuck at the end; empty if none was.
+        """
         progress = self._monitor.progress
         has_time = progress.seconds < self._config.monitoring.train_for_seconds
         if self.has_begun or self.stop_reason or has_time:
@@ -252,12 +268,12 @@ class MainLoop(Loop):
         )
 
     def stopping(self) -> None:
-        """Stops the clock of the run: its mean FPS does not include saving and stopping."""
+        """Stops the clock of the run, so that its mean FPS does not include saving and stopping."""
         self._monitor.stopping()
 
     def close(self, may_wait: Callable[[], bool] = lambda: False) -> None:
-        """Handles the last reports, lets the subscribers finish what they have begun while `may_wait()` is
-        True, then closes all of them, the monitor last, even if one raises."""
+        """Handles the last reports, lets the subscribers complete their work while `may_wait()` is True, then
+        closes all subscribers, the monitor last, even if one raises."""
         with contextlib.ExitStack() as closing:
             for subscriber in self._subscribers:
                 closing.callback(subscriber.close)
@@ -273,7 +289,8 @@ class MainLoop(Loop):
         return self._monitor.summary()
 
     def log_summary(self, has_failed: bool = False) -> None:
-        """Logs the results of a run that has started, and commands to watch, continue and plot it."""
+        """Logs the results of a run that has started, and commands to watch its policy, continue it and plot
+        its curves."""
         if not self._has_started:
             return
         outcome = "failed" if has_failed else "finished" if self.is_done else "stopped"
@@ -293,8 +310,11 @@ class MainLoop(Loop):
 
 
 def footer(table: Sequence[tuple[str, str]], columns: int) -> list[str]:
-    """Returns lines that list (purpose, command) pairs; a command gets a line of its own if it would not fit
-    beside its purpose. columns: width of the terminal."""
+    """Returns lines of text that list (purpose, command) pairs. If one line is too long for the terminal,
+    every command gets a line below its purpose.
+
+    columns: width of the terminal.
+    """
     lines = [f"  {purpose:<11} {text}" for purpose, text in table]
     if max(map(len, lines)) <= columns - CLOCK_COLUMNS:
         return lines
@@ -302,7 +322,7 @@ def footer(table: Sequence[tuple[str, str]], columns: int) -> list[str]:
 
 
 def _frames_before(plan: RunPlan) -> list[int]:
-    """Returns the env frames of each policy in earlier runs of the experiment."""
+    """Returns the number of env frames that each policy was trained on in earlier runs of the experiment."""
     folder, kind = plan.config.experiment_dir, plan.config.monitoring.load_checkpoint_kind
     policies = range(plan.sampling.topology.num_policies)
     return [resumed_env_frames(folder, policy_id, kind) or 0 for policy_id in policies]

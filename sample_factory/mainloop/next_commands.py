@@ -22,12 +22,13 @@ def next_commands(
     least_frames: int = 0,
     environment: Mapping[str, str] = os.environ,
 ) -> list[tuple[str, str]]:
-    """Returns (purpose, command) pairs to log at the end of a run. Leaves out a command that may not work
-    after a user's own script, and the one that draws curves if the package that it needs is missing.
+    """Returns (purpose, command) pairs to log at the end of a run, such as ("watch", "python -m ...").
+
+    Leaves out commands that may not work after a user's own script, and plots if matplotlib is missing.
 
     command_line: the command line of this process, with the interpreter (`sys.orig_argv`).
-    is_done: whether the run has reached the limit of its flags.
-    least_frames: env frames of the policy that has the fewest; a whole iteration may go far beyond the limit.
+    is_done: whether the run has reached a limit of its flags.
+    least_frames: env frames of the policy with the fewest; a whole iteration may go far beyond the limit.
     """
     if config.sampling.sampler_only or config.sampling.benchmark:
         return []
@@ -56,8 +57,8 @@ def next_commands(
 
 
 def _program(command_line: Sequence[str]) -> tuple[int, str]:
-    """Returns which module or script a command line makes the interpreter run: the index of that argument,
-    and the name; 0 and "" if there is none."""
+    """Returns the index and the name of the module or script that a command line runs; 0 and "" if it runs
+    none."""
     place = 1
     while place < len(command_line):
         argument = command_line[place]
@@ -72,7 +73,8 @@ def _program(command_line: Sequence[str]) -> tuple[int, str]:
 
 
 def _mentions_enjoy(script: str) -> bool:
-    """Returns whether a script that takes the word `train` is likely to take `enjoy`, as our examples do."""
+    """Returns whether the text of a script contains "enjoy": if it takes the argument `train`, it probably
+    takes `enjoy` too, as our examples do."""
     try:
         return "enjoy" in Path(script).read_text(errors="replace")
     except OSError:  # e.g. the program has changed its working directory
@@ -93,10 +95,10 @@ def _flags_to_watch(config: Config, environment: Mapping[str, str]) -> list[str]
 
 
 def _continue(config: Config, command_line: Sequence[str], is_done: bool, least_frames: int) -> str | None:
-    """Returns the command that continues this run: without --restart_behavior, and with a larger limit if the
-    present one is reached.
+    """Returns the command that continues this run: the same command line without --restart_behavior, and with
+    a larger --train_for_env_steps if the limit is reached.
 
-    None if the command would have to change flags which the user's script sets itself.
+    None if the command would have to change flags that the user's script sets itself.
     """
     arguments = list(command_line[1:])
     limit = config.monitoring.train_for_env_steps
@@ -112,7 +114,7 @@ def _continue(config: Config, command_line: Sequence[str], is_done: bool, least_
 
 
 def _without(arguments: Sequence[str], flag: str) -> list[str]:
-    """Returns the arguments without `flag`, which may have its value behind "=" or in the next argument."""
+    """Returns the arguments without a flag and its value, given as "--flag=value" or as two arguments."""
     kept = []
     is_value = False
     for argument in arguments:
@@ -123,7 +125,7 @@ def _without(arguments: Sequence[str], flag: str) -> list[str]:
 
 
 def relative_path(folder: Path) -> str:
-    """Returns the path relative to the working directory if the folder is inside it, else the whole path."""
+    """Returns the path relative to the working directory if the folder is inside, else the absolute path."""
     try:
         return str(folder.relative_to(Path.cwd()))
     except (ValueError, FileNotFoundError):  # not inside; the working directory was deleted during the run

@@ -22,13 +22,16 @@ MAX_INFO_BYTES = 100_000  # pickled; half of what a message may have
 
 
 class TrainingInfoSubscriber(Subscriber):
-    """In the main process: sends the envs with the ability TrainingInfo the number of env frames so far,
-    under the name that version 2 uses, and the values that observers have sent."""
+    """In the main process: sends values to the envs with the ability TrainingInfo: the number of env frames
+    so far, under the name that version 2 uses, and the values that observers have set."""
 
     def __init__(self, env_frames: list[int], to_workers: LatestMessages, is_serial: bool):
-        """env_frames: of each policy, the frames trained on in earlier runs of the experiment.
+        """Queues the first values for all envs.
+
+        env_frames: frames that each policy was trained on in earlier runs of the experiment.
         is_serial: whether to send env frames whenever they change, rather than from time to time: the
-            messages of a serial run must not depend on time, since the run must be repeatable."""
+            messages of a serial run must not depend on time, since the run must be repeatable.
+        """
         self._values: list[dict[str, Any]] = [{} for _ in env_frames]
         self._env_frames = env_frames
         self._to_workers = to_workers
@@ -39,9 +42,10 @@ class TrainingInfoSubscriber(Subscriber):
             self._send(policy_id)
 
     def update(self, values: Mapping[str, Any], policy_id: int | None = None) -> None:
-        """Adds values for the envs of a policy (None: of all policies), or replaces those of the same names.
+        """Sends values to the envs of a policy, or of all policies if that is None. Earlier values under
+        other names stay.
 
-        Raises TypeError or ValueError if they cannot be sent; then nothing changes.
+        Raises TypeError or ValueError if the values cannot be sent; then nothing changes.
         """
         policies = range(len(self._values)) if policy_id is None else [policy_id]
         merged = {policy: _copied({**self._values[policy], **values}) for policy in policies}
@@ -70,8 +74,10 @@ class TrainingInfoSubscriber(Subscriber):
 
 
 def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a deep copy of values that an observer sends, since it may change its objects later. Raises
-    TypeError or ValueError for values that cannot be sent to another process."""
+    """Returns a deep copy of the values, since the observer may change its objects later.
+
+    Raises TypeError if they cannot be pickled, ValueError if they are too large.
+    """
     try:
         pickled = cloudpickle.dumps(values)
         copied: dict[str, Any] = pickle.loads(pickled)
@@ -97,7 +103,7 @@ class ObservedRun:
         cfg: All flags, as attributes.
         folder: Folder of the experiment; observers may write files there.
         policies: A PolicyProgress for each policy, with counters, e.g. `env_frames`, and the last episodes.
-        stop_reason: Text that was given to `stop`; empty before.
+        stop_reason: The reason that was given to `stop`; empty if it was not called.
     """
 
     def __init__(
@@ -107,7 +113,11 @@ class ObservedRun:
         training_info: TrainingInfoSubscriber | None,
         learners: Sequence[Queue],
     ):
-        """training_info: sends values to envs; None if no env receives any. learners: inboxes, by policy."""
+        """Shows the run of `config`.
+
+        training_info: subscriber that sends values to envs; None if no env receives any. learners: inboxes of
+            the learners, by policy.
+        """
         self.cfg = config.namespace()
         self.folder = config.experiment_dir
         self.policies = policies
@@ -127,7 +137,8 @@ class ObservedRun:
         return sum(policy.env_frames for policy in self.policies)
 
     def stop(self, reason: str) -> None:
-        """Ends the run as done: saves checkpoints, and logs the reason. Of several calls, the first counts.
+        """Ends the run as done: checkpoints are saved, and the reason is logged. Only the first call has an
+        effect.
 
         Args:
             reason: One line that says why.
@@ -142,8 +153,16 @@ class ObservedRun:
             log.info("Stopping early: %s", self.stop_reason)
 
     def keep_milestone(self, policy_id: int = 0) -> bool:
-        """Asks the learner of a policy to save a milestone, a checkpoint that is never deleted, after its
-        next iteration. Returns False, and logs it, if the learner does not read its messages."""
+        """Requests a milestone, a checkpoint that is never deleted; the learner saves it after its next
+        iteration.
+
+        Args:
+            policy_id: Index of the policy.
+
+        Returns:
+            Whether the request was sent. False, with a line in the log, if the learner does not read its
+                messages.
+        """
         return send(self._learners[policy_id], MilestoneRequest())
 
     def send_to_envs(self, values: Mapping[str, Any], policy_id: int | None = None) -> None:
@@ -155,8 +174,8 @@ class ObservedRun:
             policy_id: Index of the policy whose envs receive the values; None: all envs.
 
         Raises:
-            TypeError: A value cannot be sent; some raise ValueError.
-            ValueError: There is no such policy.
+            TypeError: `values` is not a mapping from texts, or a value cannot be pickled.
+            ValueError: The values are too large, or there is no such policy.
         """
         if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
             raise TypeError(f"send_to_envs({values!r}): the values should be a mapping, e.g. {{'level': 2}}")

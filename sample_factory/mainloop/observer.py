@@ -32,10 +32,19 @@ class Observer:
     """
 
     def on_init(self, run: "ObservedRun") -> None:
-        """Called before the envs are made: what `run.send_to_envs` sends now reaches their first reset."""
+        """Called before the envs are made. Values sent by `run.send_to_envs` now reach the envs before their
+        first reset.
+
+        Args:
+            run: The run.
+        """
 
     def on_start(self, run: "ObservedRun") -> None:
-        """Called when all workers are ready, or after the first iteration of training if that is earlier."""
+        """Called when all workers are ready, or after the first iteration of training if that is earlier.
+
+        Args:
+            run: The run.
+        """
 
     def on_episode(self, run: "ObservedRun", episode: "EpisodeReport") -> None:
         """Called when the episode of an agent has ended; also before `on_start`, while some workers start.
@@ -70,7 +79,11 @@ class Observer:
         return {}
 
     def on_stop(self, run: "ObservedRun") -> None:
-        """Called at the end of the run, when all workers have stopped and the checkpoints are saved."""
+        """Called at the end of the run, when all workers have stopped and the checkpoints are saved.
+
+        Args:
+            run: The run.
+        """
 
 
 ObserverFactory = Callable[[], Observer]
@@ -86,8 +99,8 @@ def register_observer(name: str, factory: ObserverFactory | Observer | str, alwa
     For example `register_observer("until_solved", UntilSolved)`, with the class of `Observer`'s example.
 
     Args:
-        name: Name of the observer for --observers, which lists the active ones, or is "none". Registering a
-            name again replaces the observer.
+        name: Name of the observer for --observers, a flag that lists the active observers, or is "none".
+            Registering a name again replaces the observer.
         factory: A class derived from Observer, or another function without parameters that returns an
             Observer; or an Observer, which then follows all runs; or any of these as "module:attribute",
             which is imported when a run starts.
@@ -100,13 +113,14 @@ def register_observer(name: str, factory: ObserverFactory | Observer | str, alwa
 
 
 def unregister_observer(name: str) -> None:
-    """Removes an observer: it follows no further runs."""
+    """Removes a registered observer, so that it follows no further runs."""
     _REGISTRY.remove(name)
     _ONLY_NAMED.discard(name)
 
 
 def selected_observers(names: tuple[str, ...]) -> dict[str, ObserverFactory | Observer | str]:
-    """Returns name -> factory of the observers that --observers selects; all registered ones if it is empty.
+    """Returns name -> factory of the observers that --observers selects; if the flag is empty, all registered
+    ones that need not be named.
 
     names: registered names, or "module:attribute". Raises ConfigError for an unknown name.
     """

@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 
 def make_observers(config: Config) -> dict[str, Observer]:
-    """Returns the observers that --observers selects, by name.
+    """Makes the observers that --observers selects; returns name -> observer.
 
     Raises ConfigError for an unknown name, and for an observer that cannot be made, or cannot be called
     because a method has other parameters than in Observer.
@@ -37,8 +37,8 @@ def make_observers(config: Config) -> dict[str, Observer]:
 
 
 def follows_episodes(observers: Mapping[str, Observer]) -> bool:
-    """Returns whether an observer, or its class, defines `on_episode`: only then the infos of episodes are
-    reported."""
+    """Returns whether at least one observer overrides `on_episode`. Workers send the infos of episodes only
+    if so."""
     return any(
         observer.on_episode != types.MethodType(Observer.on_episode, observer)
         for observer in observers.values()
@@ -61,7 +61,7 @@ def _make(name: str, factory: ObserverFactory | Observer | str) -> Observer:
 
 
 def _check_parameters(name: str, observer: Observer) -> None:
-    """Raises ConfigError if a method has other parameters than in Observer."""
+    """Raises ConfigError if a method of the observer has other parameters than in class Observer."""
     for method, expected in inspect.getmembers(Observer, inspect.isfunction):
         parameters = list(inspect.signature(expected).parameters)
         own = inspect.signature(getattr(observer, method))
@@ -75,10 +75,11 @@ def _check_parameters(name: str, observer: Observer) -> None:
 
 
 class _UserCode:
-    """Calls methods of a user's object, and never again after one has raised: then `call` does nothing."""
+    """Calls methods of a user's object until one raises; from then on, `call` does nothing."""
 
     def __init__(self, name: str, verb: str, publish: Callable[[Report], None]):
-        """name, verb: begin a sentence for the log, e.g. "observer 'mine'", "is"."""
+        """Sets the beginning of log lines, e.g. name "observer 'mine'" and verb "is". `publish` hands an
+        Incident to all subscribers."""
         self._name = name
         self._verb = verb
         self._publish = publish
@@ -86,7 +87,11 @@ class _UserCode:
         self.is_on = True
 
     def call(self, method: str, function: Callable[..., Result], *args: Any) -> Result | None:
-        """Calls function(*args) and returns its result; None if it raises, or is switched off."""
+        """Calls function(*args) and returns its result; None if it raises, which is published as an incident,
+        or if the object is switched off.
+
+        method: name of the function, for the log.
+        """
         if not self.is_on:
             return None
         try:
@@ -100,8 +105,8 @@ class _UserCode:
             return None
 
     def numbers(self, method: str, values: Any) -> dict[str, float]:
-        """Returns the finite numbers, by name, among the values that a method has returned. Logs values of
-        other kinds, once for each name."""
+        """Returns the finite numbers among the values that a method has returned, name -> number. Logs other
+        values, once for each name."""
         source = f"{self._name}: {method} returned"
         if not isinstance(values, Mapping):
             self._log_once(method, f"{source} {reprlib.repr(values)}; it should be a dict")
@@ -124,8 +129,8 @@ class _UserCode:
 
 
 class ObserversSubscriber(Subscriber):
-    """In the main process: calls the observers, in the order of their registration. Switches off an observer
-    that raises."""
+    """In the main process: calls the methods of all observers, in the order in which they were registered. An
+    observer that raises is switched off."""
 
     def __init__(
         self,
@@ -135,9 +140,9 @@ class ObserversSubscriber(Subscriber):
         publish: Callable[[Report], None],
         summaries_interval: float,
     ):
-        """publish: hands a report to all subscribers. summaries_interval: seconds.
+        """Calls `on_init` of all observers. Raises ConfigError if one raises, since nothing has started yet.
 
-        Raises ConfigError if an observer raises in on_init: nothing has started yet.
+        publish: hands a report to all subscribers. summaries_interval: seconds between `extra_summaries`.
         """
         self._observers = [
             (observer, _UserCode(f"observer {name!r}", "is", publish)) for name, observer in observers.items()
@@ -188,8 +193,8 @@ class ObserversSubscriber(Subscriber):
 
 
 class FamilyMetricsSubscriber(Subscriber):
-    """In the main process: computes the metrics of the env's family from the episodes of each policy, and
-    writes them. Switches them off if they raise."""
+    """In the main process: computes the metrics that the env's family defines, from the episodes of each
+    policy, and writes them as summaries. Metrics that raise are switched off."""
 
     def __init__(
         self,
@@ -198,7 +203,8 @@ class FamilyMetricsSubscriber(Subscriber):
         monitor: Monitor,
         publish: Callable[[Report], None],
     ):
-        """publish: hands a report to all subscribers. Raises ConfigError if make_metrics raises."""
+        """Makes the metrics of each policy. publish: hands a report to all subscribers. Raises ConfigError if
+        `make_metrics` raises."""
         name = f"the metrics of env {env_name!r}"
         self._code = _UserCode(name, "are", publish)
         self._monitor = monitor

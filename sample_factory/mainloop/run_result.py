@@ -107,7 +107,7 @@ class TrainingFailed(CommandFailed):
 
 
 def result_of(status: str, reason: str, experiment_dir: Path, progress: RunProgress) -> RunResult:
-    """Returns the result of a run whose workers had been started. status, reason: as in RunResult."""
+    """Returns the result of a run that had started its workers. status, reason: as in RunResult."""
     policies = tuple(map(_policy_result, progress.policies))
     return RunResult(
         status, reason, experiment_dir, progress.total_frames, progress.mean_fps(), progress.seconds, policies
@@ -115,10 +115,11 @@ def result_of(status: str, reason: str, experiment_dir: Path, progress: RunProgr
 
 
 def write_result(result: RunResult) -> None:
-    """Writes status, reason and env_frames to RESULT_FILE, for the program that has started the run.
+    """Writes status, reason and env_frames to RESULT_FILE in the experiment folder, as JSON, for the program
+    that has started the run.
 
-    If the run has left no folder, writes the file that RESULT_WITHOUT_FOLDER names instead, if it is set. An
-    OSError is logged.
+    If the run has left no folder, the file is the one in the environment variable RESULT_WITHOUT_FOLDER, if
+    it is set. An OSError is logged.
     """
     folder = result.experiment_dir
     path = folder / RESULT_FILE if folder.is_dir() else os.environ.get(RESULT_WITHOUT_FOLDER)

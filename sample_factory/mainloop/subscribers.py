@@ -35,16 +35,17 @@ OPPONENTS_SECONDS = 2.0  # between messages about changes of the league
 
 
 class Evolution(Subscriber):
-    """In the main process: carries out the decisions of a Population, one at a time; no process waits for it.
+    """In the main process: carries out the decisions of a Population, one at a time, without blocking other
+    processes.
 
     A policy takes over the weights of a donor in these steps:
 
-    1. `tick` sends SnapshotRequest to the donor's learner. It writes a file and answers with Snapshot.
-    2. `handle` sends NewSettings with that file to the learner of the policy. It loads the file and the new
-       hyperparameters, and answers with SettingsTaken.
+    1. `tick` sends SnapshotRequest to the donor's learner, which writes a file and answers with Snapshot.
+    2. `handle` sends NewSettings with the path of the file to the policy's learner, which loads the file and
+       the new hyperparameters, and answers with SettingsTaken.
     3. `handle` stores the decision in the Population and sends NewShaping to the rollout workers.
 
-    A policy that keeps its weights starts at step 2, and one that keeps its settings too at step 3.
+    A policy that keeps its weights starts at step 2; a policy that keeps its settings too, at step 3.
     """
 
     def __init__(
@@ -57,7 +58,11 @@ class Evolution(Subscriber):
         publish: Callable[[Report], None],
         now: Callable[[], float] = time.monotonic,
     ):
-        """metric: --pbt_target_objective. publish: hands a report to all subscribers."""
+        """Sends the reward shaping of each policy to the workers, which only know the one of the command
+        line.
+
+        metric: --pbt_target_objective. publish: hands a report to all subscribers.
+        """
         self._population = population
         self._metric = metric
         self._monitor = monitor
@@ -74,7 +79,7 @@ class Evolution(Subscriber):
             self._send_shaping(policy_id)  # workers know only the shaping of the command line
 
     def tick(self) -> None:
-        """Starts to carry out a decision if one is due and none is pending; writes summaries."""
+        """Makes a decision if one is due and none is pending, and writes summaries."""
         if not self._metric_is_checked:
             self._check_metric()
         if self._pending is None and self._now() >= self._retry_at:
@@ -84,7 +89,7 @@ class Evolution(Subscriber):
                 self._monitor.write(policy_id, self._summaries(policy_id))
 
     def _check_metric(self) -> None:
-        """Warns, once there are enough episodes, if none of them has reported the metric."""
+        """Warns if none of the first episodes has reported the metric; to be called until they have ended."""
         policies = [policy.episodes for policy in self._monitor.policies]
         if sum(map(len, policies)) < MIN_EPISODES:
             return
@@ -120,13 +125,15 @@ class Evolution(Subscriber):
             self._send_settings(decision, None)
 
     def _objective(self, episodes: EpisodeStats) -> float | None:
-        """Returns a policy's mean of the metric over its last episodes; None if there are none yet. It does
-        not wait for a full window: no policy is decided on until the last one that has replaced its
-        weights has an objective."""
+        """Returns the mean of the metric over a policy's last episodes; None before MIN_EPISODES.
+
+        A full window is not required: no decision is made while the policy whose weights were replaced last
+        has no objective.
+        """
         return None if episodes.are_short else episodes.mean(self._metric, MIN_EPISODES)
 
     def handle(self, report: Report) -> None:
-        """Handles the answers of learners to the pending decision; ignores all other reports."""
+        """Handles the learners' answers to the pending decision; ignores all other reports."""
         decision = self._pending
         if decision is None:
             return
@@ -168,20 +175,21 @@ class Evolution(Subscriber):
         log.info("PBT: policy %d continues with %s", policy_id, text)
 
     def _give_up(self, decision: Decision, reason: str) -> None:
-        """Drops the pending decision; the population decides again after RETRY_SECONDS."""
+        """Drops the pending decision and logs the reason. The population decides again after
+        RETRY_SECONDS."""
         log.error("PBT: policy %d keeps its weights and settings: %s", decision.policy_id, reason)
         self._pending = None
         self._retry_at = self._now() + RETRY_SECONDS
 
     def _summaries(self, policy_id: int) -> dict[str, float]:
-        """Returns TensorBoard tag -> value for the settings of a policy."""
+        """Returns the settings of a policy for TensorBoard: tag -> value."""
         member = self._population.members[policy_id]
         return _flat(member.hyperparameters, FLAG_TAG) | _flat(member.shaping, SHAPING_TAG)
 
 
 def _flat(values: Mapping[str, Any], prefix: str) -> dict[str, float]:
-    """Returns nested settings as name -> number; as in v1's tags, the names on the way are joined by '_', and
-    items of a tuple are counted."""
+    """Returns nested settings as name -> number. As in v1's tags, the names of all levels are joined by '_',
+    and an item of a tuple is named by its index."""
     flat: dict[str, float] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
@@ -194,8 +202,8 @@ def _flat(values: Mapping[str, Any], prefix: str) -> dict[str, float]:
 
 
 class LeagueSubscriber(Subscriber):
-    """In the main process: updates the league, sends its past selves to rollout workers, saves it and writes
-    its summaries."""
+    """In the main process: updates the League with reports, sends its past selves to the rollout workers,
+    saves it and writes its summaries."""
 
     def __init__(self, league: League, config: Config, monitor: Monitor, to_workers: LatestMessages):
         self._league = league
