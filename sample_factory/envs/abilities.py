@@ -1,6 +1,6 @@
 """Abilities beyond the Gymnasium API. An env declares one by inheriting; attributes are never probed.
 
-An instance of an ability itself represents an env that does not have it.
+`find_ability` returns an instance of the ability class itself, with default methods, for an env without it.
 """
 
 import sys
@@ -89,7 +89,8 @@ class OwnsProcess:
 
     @property
     def num_processes(self) -> int:
-        """Number of simulator processes, for the limit of the machine's memory."""
+        """Number of simulator processes of the env, by which the need for memory is estimated before a
+        run."""
         return 1
 
     def process_is_gone(self) -> bool:

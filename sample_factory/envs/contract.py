@@ -22,9 +22,8 @@ COST_ENTRY = f"info[{COST!r}]"
 
 
 def check_reset_parameters(env: Any) -> None:
-    """Raises EnvContractError if the `reset` of an env, or of a wrapper around it, has no parameter
-    `seed`. The inside of a user's wrapper that accepts `seed` is not checked, since it may be an env of
-    the old API."""
+    """Raises EnvContractError if the `reset` of an env, or of a wrapper around it, has no parameter `seed`.
+    The inside of a user's wrapper that accepts `seed` is not checked: an env of the old API may be there."""
     layers = [env]
     while isinstance(layers[-1], (gym.Wrapper, gym.vector.VectorWrapper)) and not _takes_seed_itself(
         layers[-1]
@@ -65,10 +64,8 @@ def unpack_reset(returned: Any) -> tuple[Any, Any]:
 
 
 def check_step(returned: Any, each: str = "") -> None:
-    """Raises EnvContractError unless a user's `step` returned five values.
-
-    each: describes each of them in the message, e.g. "each a list with an entry per agent".
-    """
+    """Raises EnvContractError unless a user's `step` returned five values. each: describes each of the five
+    in the message, e.g. "each a list with an entry per agent"."""
     if isinstance(returned, (tuple, list)) and len(returned) == 5:
         return
     has_many = isinstance(returned, (tuple, list))

@@ -94,8 +94,8 @@ class EnvFamily:
     prefix: str = ""
 
     def extended(self, flags: type | None, defaults: Mapping[str, Any]) -> "EnvFamily":
-        """Returns the family with the flags and defaults of a script added; they replace those of the same
-        name. flags: a dataclass of fields from `flag` or `script_flag`; None: no further ones."""
+        """Returns the family with the flags and defaults of a script added, which replace any of the same
+        name. flags: a dataclass of fields from `flag` or `script_flag`; None: no further flags."""
         all_defaults = {**self.defaults, **defaults}
         return dataclasses.replace(self, flags=joined(flags, self.flags), defaults=all_defaults)
 
@@ -139,8 +139,8 @@ class EnvFamily:
         return self.make_env(*([self.env_name] if self.takes_name() else []), **kwargs)
 
     def takes(self, parameter: str) -> bool:
-        """Returns whether make_env has the parameter "num_envs" or "device", and the family the flag that
-        sets it."""
+        """Returns whether make_env has this parameter, "num_envs" or "device", and the family has the flag
+        that sets it."""
         flag = FLAG_OF_PARAMETER[parameter]
         own = () if self.flags is None else dataclasses.fields(self.flags)
         is_parameter = parameter in inspect.signature(self.make_env).parameters

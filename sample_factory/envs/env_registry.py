@@ -275,8 +275,8 @@ def global_env_registry() -> V1Registry:
 
 
 def _unknown_env_message(env_name: str, names: Collection[str]) -> str:
-    """Returns the error for an unknown env. names: all envs of the family with its prefix; empty if no prefix
-    fits, or the family lists no names."""
+    """Returns the error for an unknown env. names: names of all envs of the family that `env_name` belongs
+    to; empty if there is no such family, or it cannot list names."""
     if _is_prefix_alone(env_name):
         return f"--env={env_name} is the beginning of a name; complete it{_completions(env_name)}"
     if names:
@@ -299,8 +299,8 @@ def _unknown_env_message(env_name: str, names: Collection[str]) -> str:
 
 
 def _is_prefix_alone(env_name: str) -> bool:
-    """Returns whether a name is no env but the prefix of a family, with or without its separator, e.g.
-    "doom_" or "doom"."""
+    """Returns whether a name is only the prefix of a family, with or without its separator, e.g. "doom_" or
+    "doom", and not the name of an env."""
     separators = ("_", "-")
     if env_name in _FAMILIES and not env_name.endswith(separators):
         return False
@@ -328,7 +328,7 @@ def _built_in(name: str, module: str, about: str, extra: str = "", packages: Seq
     module: module below `sample_factory.families`; its FAMILY, a FamilyParts, is imported when the family is
         used.
     about: one phrase for the help; "" hides the family there.
-    packages: one of these has to be installed; by default those that `extra` names.
+    packages: packages of which one has to be installed; by default the ones that `extra` names.
     """
     prefix = name.rstrip(string.ascii_uppercase)
     needed = packages or [package for package in extra.split(",") if package]

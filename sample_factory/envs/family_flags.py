@@ -143,7 +143,7 @@ def device_of_env(cfg: Any, worker_index: int) -> str:
 
 
 def copies_in_turn(make: "Callable[[], gym.Env[Any, Any]]", num_copies: int) -> "gym.vector.SyncVectorEnv":
-    """Returns a SyncVectorEnv of copies, which steps one after another and resets a copy in the step that
+    """Returns a SyncVectorEnv that steps its copies one after another, and resets a copy in the step that
     ends its episode."""
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 

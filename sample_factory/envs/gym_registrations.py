@@ -31,7 +31,7 @@ class GymRegistrations:
 
 
 def _register(specs: Mapping[str, bytes]) -> GymRegistrations:
-    """In the child: registers the ids. specs: id -> pickled EnvSpec."""
+    """In the child: registers ids with Gymnasium. specs: id -> pickled EnvSpec."""
     if specs:
         import gymnasium
 

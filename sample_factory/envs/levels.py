@@ -28,7 +28,8 @@ NOT_OF_LEVELS = ("cfg", "env_config", "render_mode", *FLAG_OF_PARAMETER)  # para
 class Level(NamedTuple):
     """A variant of the env that an episode can play.
 
-    name: short and unique; a slash in it groups its tags in TensorBoard.
+    name: short and unique; a slash in the name groups the level's tags in TensorBoard.
+    env_name: full name of the env that plays the level.
     flags: flag of the family -> value, for all flags in which the levels of the run differ.
     arguments: further arguments of make_env, or of --env_kwargs.
     """

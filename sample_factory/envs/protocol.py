@@ -122,8 +122,12 @@ class ObservationRows:
 
 
 def check_array(key: str, value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Raises EnvContractError where NumPy would silently broadcast a smaller array, truncate fractions, or
-    wrap integers around: 300 as uint8 is 44."""
+    """Raises EnvContractError unless an observation entry has this shape, and values that this dtype can
+    hold.
+
+    NumPy would silently broadcast a smaller array, truncate fractions, or wrap integers around: 300 as uint8
+    is 44. key: name of the entry in the message.
+    """
     if value.shape != shape:
         raise EnvContractError(
             f"observation {key!r} has shape {value.shape}, but its observation space says {shape}"
@@ -153,10 +157,9 @@ class StepResult(NamedTuple):
     end_infos: by agent, the infos of agents whose episode ended in this step; an agent without an info may be
         absent. Keys with a meaning: see end_infos.py.
     active: which agents act in the coming step, bool; None: all of them.
-    costs: COST in the infos of this step, raw, 0 where an agent has none; None if no agent has one.
+    costs: COST in the infos of this step, raw, 0 for an agent without a cost; None if no agent has one.
 
-    Everything in it is a copy, because the user's env may overwrite its own arrays and dicts in any later
-    call.
+    All contents are copies, because the user's env may overwrite its own arrays and dicts in any later call.
     """
 
     rewards: Sequence[float] | np.ndarray
@@ -168,10 +171,8 @@ class StepResult(NamedTuple):
 
 
 def active_agents(infos: Iterable[Info]) -> np.ndarray | None:
-    """Returns which agents act in the coming step, by `is_active` (default: True) in the info of each.
-
-    Returns [num_agents] bool, or None when all of them act.
-    """
+    """Returns which agents act in the coming step, [num_agents] bool, by `is_active` (default: True) in each
+    agent's info; None if all of them act."""
     active = [info.get("is_active", True) for info in infos]
     return None if all(active) else np.array(active, bool)
 
@@ -350,7 +351,7 @@ class EnvConfig(AttrDict):
     env.
 
     worker_index and env_id are numbered across machines: with --num_nodes, they are unique in the run if all
-    nodes have as many workers and envs.
+    nodes have equally many workers and envs.
     levels_in_turn: number of envs that play side by side, each all levels in turn, so that together they play
         each level equally often; 0: each plays levels as --level_choice says.
     """

@@ -44,7 +44,8 @@ class EnvPoolVectorEnv(StepsInBackground, gym.vector.VectorEnv, LimitsEpisodes, 
     metadata = {"render_modes": ["rgb_array"], "autoreset_mode": AutoresetMode.NEXT_STEP}
 
     def __init__(self, task_id: str, options: dict[str, Any], render_mode: str | None = None):
-        """Reads the spaces. options: arguments of envpool.make_gymnasium besides the seed.
+        """Reads the spaces of the env; `reset` makes the EnvPool. options: arguments of
+        envpool.make_gymnasium besides the seed.
 
         Raises EnvPool's exceptions for an unknown id or option.
         """

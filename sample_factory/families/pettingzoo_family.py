@@ -55,7 +55,7 @@ def make_pettingzoo_env(
 
 
 def find_function(full_env_name: str) -> tuple[str, str]:
-    """Returns (module, function) of an env's name.
+    """Returns the names of the module and of the function that make an env.
 
     Raises UnknownEnvError with the nearest name if there is no such module.
     """

@@ -71,7 +71,8 @@ def find_task_id(game: str, mode: str) -> str:
 
 
 def procgen_defaults(env_name: str) -> Mapping[str, Any]:
-    """Returns the published PPO agent's flags (Cobbe et al. 2020, appendix D), for 64 copies in all."""
+    """Returns flag defaults as of the published PPO agent (Cobbe et al. 2020, appendix D), for 64 copies in
+    all."""
     return {
         "num_workers": 1,
         "num_envs_per_worker": 2,

@@ -29,8 +29,8 @@ class ShapedEpisode:
     def __init__(
         self, potential: Potential, gamma: float, weight: float, observation: Any, info: Mapping[str, Any]
     ):
-        """Begins an episode in the state that `observation` and `info` describe. The others: see
-        PotentialShaping."""
+        """Begins an episode in the state that `observation` and `info` describe. potential, gamma, weight:
+        see PotentialShaping."""
         self._potential = potential
         self._gamma = gamma
         self._weight = weight

@@ -141,7 +141,8 @@ class TeamViewEnv(EnvAround):
         return ObservationRows(arrays[0], into.buffers, into.step, of_agent or None)
 
     def _write(self, active: np.ndarray | None, into: ObservationRows) -> None:
-        """Writes the added entries of all agents; the env has written their own observations."""
+        """Writes the added entries of all agents; the env has written its own entries before. active:
+        [num_agents] bool; None: all."""
         if not self._view.groups:
             state = np.asarray(self.env.state())
             for agent in range(self.num_agents):

@@ -102,7 +102,7 @@ class DmlabEnv(gym.Env[Any, Any], NamesActions):
     There is no picture at the end of an episode: `step` returns the last one again.
 
     lab: a deepmind_lab.Lab that has `observed(cfg)` as its observations.
-    stats_prefix: beginning of the names of its statistics.
+    stats_prefix: beginning of the names of the env's statistics.
     cfg: has the flags of DmlabFlags.
     cache: the level_cache of the lab, if it has one.
     """

@@ -70,12 +70,14 @@ class DoomAgent:
         return observation
 
     def step(self, engine_reward: float) -> tuple[Observation, float]:
-        """Scores a step that did not end the episode; returns the observation and the training reward."""
+        """Scores a step that did not end the episode; returns the observation and the training reward.
+        engine_reward: sum of the engine's rewards in the step."""
         observation, values = self._observe()
         return observation, self.score.step(engine_reward, values)
 
     def end(self, engine_reward: float, frameskip: int) -> tuple[float, dict[str, Any]]:
-        """Scores the step that ended the episode; returns its training reward and its info."""
+        """Scores the step that ended the episode; returns its training reward and its info. engine_reward: as
+        in `step`. frameskip: tics of a whole step."""
         reward, info = self.score.end(engine_reward, self.engine.variable_values())
         num_tics = self.engine.game.get_episode_time() - self._last_tic
         # Not known where the map itself has ended the episode, since the time is 0 then (vizdoom 1.3.2).

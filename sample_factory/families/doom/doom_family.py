@@ -48,11 +48,11 @@ class MatchSpec(NamedTuple):
     start_bot_difficulty: 0 to 150, see BotDifficulty; None: the assorted bots that come with the engine.
     deathmatch: False: the players cooperate. They start where the map has starts for players 1 to 8, and
         frags and places are not counted.
-    settings: values of the engine's variables sv_..., in place of those of MATCH_SETTINGS and in addition to
-        them. With sv_forcerespawn=0, a dead player respawns when it presses USE; if it has no such button, or
-        with sv_norespawn=1, its death ends its episode. In cooperation, players can always leave a level
-        that has an exit, which ends the episode of all of them. Set sv_noexit=0 for such a level: each tic is
-        drawn then; otherwise the engine loses the rewards of the tics before the exit.
+    settings: values of the engine's variables sv_..., which override or extend MATCH_SETTINGS. With
+        sv_forcerespawn=0, a dead player respawns when it presses USE; without this button, or with
+        sv_norespawn=1, a player's death ends its episode. In cooperation, players can always leave a level
+        that has an exit, which ends the episode of all players. Set sv_noexit=0 for such a level, so that
+        each tic is drawn: otherwise the engine loses the rewards of the tics before the exit.
     """
 
     num_agents: int

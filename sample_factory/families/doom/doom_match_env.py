@@ -89,7 +89,8 @@ class DoomMatchEnv(
     def reset(  # type: ignore[override]
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observations, Infos]:
-        """Starts a match, with a seed in new processes. Returns all agents' observations and infos."""
+        """Starts a match; if a seed is given, in new processes. Returns all agents' observations and
+        infos."""
         super().reset(seed=seed)
         if self._lockstep.is_running and seed is not None:
             self._lockstep.close()

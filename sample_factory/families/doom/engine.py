@@ -130,8 +130,8 @@ class DoomEngine:
         return self.game.get_screen_height(), self.game.get_screen_width()
 
     def new_episode(self, seed: int) -> None:
-        """Begins an episode, after starting the process if necessary. The seed alone determines the episode;
-        in a match, only the first one of a process."""
+        """Begins an episode, after starting the process if necessary. The episode depends on the seed alone;
+        in a match, this holds only for the first episode of a process."""
         match = self.settings.match
         if not self._is_started:
             self._start_alone(seed)

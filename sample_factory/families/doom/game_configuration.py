@@ -146,8 +146,8 @@ def _add_variables(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
 
 
 def scenario_game(scenario: Path) -> vizdoom.DoomGame:
-    """Returns a game with the settings of a .cfg. ViZDoom ignores lines that it does not understand, with a
-    warning on the error output each time, which is logged once per process."""
+    """Returns a game with the settings of a .cfg. ViZDoom ignores lines that it does not understand; its
+    warnings on the error output are logged, each once per process."""
     game = vizdoom.DoomGame()
     with _stderr_lock, tempfile.TemporaryFile() as output:
         stderr = os.dup(2)
@@ -225,7 +225,8 @@ def _switch_buffers(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
 
 
 def check_rules(env_name: str, match: MatchSpec) -> None:
-    """Raises ValueError for names in match.settings that the engine does not know: it would ignore them."""
+    """Raises ValueError for names in match.settings that the engine does not know, which it would ignore, and
+    for values that are no numbers."""
     program = ENGINE_PROGRAM.read_bytes() if match.settings else b""
     for name, value in match.settings.items():
         if not name.startswith("sv_") or name.encode() + b"\0" not in program:

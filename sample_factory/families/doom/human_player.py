@@ -204,7 +204,7 @@ class HumanEngine:
         self._thread.check()
 
     def is_left_alone(self) -> bool:
-        """Returns whether this is a match that all other players have left."""
+        """Returns whether all other players have left the match; False if no match was joined."""
         return self._endpoint is not None and self.engine.game.get_game_variable(PLAYER_COUNT) < 2
 
     def leave(self) -> None:

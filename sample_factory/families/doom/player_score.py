@@ -194,8 +194,8 @@ class PlayerScore:
         self.costs: dict[str, float] = {}
 
     def set_scheme(self, scheme: Mapping[str, Any]) -> None:
-        """Replaces the shaping scheme from the next episode on, or at once before the first step of an
-        episode.
+        """Replaces the shaping scheme from the next episode on; at once if the current episode has had no
+        step yet.
 
         scheme: may read only variables that the spec's scheme reads too.
         """
@@ -215,7 +215,8 @@ class PlayerScore:
         self._is_fresh = True
 
     def step(self, engine_reward: float, values: Sequence[float]) -> float:
-        """Scores a step that did not end the episode; returns its training reward."""
+        """Scores a step that did not end the episode; returns its training reward. engine_reward: sum of the
+        engine's rewards in the step. values: the engine's variables after the step."""
         self._is_fresh = False
         self._engine_return += engine_reward
         reward = engine_reward

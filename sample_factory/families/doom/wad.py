@@ -37,7 +37,8 @@ class Starts(NamedTuple):
 
 
 class _Lump(NamedTuple):
-    """Describes an entry of a .wad file. name: in upper case. offset, size: of its data, bytes."""
+    """An entry of a .wad file's directory: the name, in upper case, and the offset and size of the data in
+    bytes."""
 
     name: str
     offset: int

@@ -61,7 +61,8 @@ class GeneralsEnv(pettingzoo.ParallelEnv, ScriptedPlayers, NamesActions, LimitsE
     def __init__(
         self, side: int, factory: GridFactory, time_limit: int, with_memory: bool, render_mode: str | None
     ):
-        """Makes a duel. side: height and width of the observation; smaller maps are padded with mountains.
+        """Makes a game of two players. side: height and width of the observation; smaller maps are padded
+        with mountains.
 
         factory: generates the maps. time_limit: number of turns after which a game is drawn.
         """

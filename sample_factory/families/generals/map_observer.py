@@ -73,7 +73,7 @@ def num_actions(side: int) -> int:
 
 
 def to_move(action: int, side: int) -> Move:
-    """Returns the move of an action: index (2 * direction + is_split) * side^2 + row * side + column."""
+    """Converts an action, the index (2 * direction + is_split) * side^2 + row * side + column, to a move."""
     plane, field = divmod(action, side * side)
     if plane == MOVES_PER_FIELD:
         return PASS
@@ -218,8 +218,8 @@ def _remember(
 ) -> None:
     """Updates the memory from the visible planes, and draws MEMORY_PLANES into `planes`.
 
-    memory: [NUM_FIELD_MEMORIES, side, side]: the first MEMORY_PLANES; in the last, the turn of the last
-        sight.
+    memory: [NUM_FIELD_MEMORIES, side, side]: the first of MEMORY_PLANES, up to `time_since_seen`; in place of
+        this plane, the turn in which each field was last seen.
     is_pass to direction: the player's last move.
     """
     side = planes.shape[1]
