@@ -13,10 +13,8 @@ class CheckpointError(CommandFailed):
 
 
 def check_undamaged(file: IO[bytes]) -> None:
-    """Raises ValueError, or what `zipfile` raises, if a checkpoint file is damaged.
-
-    Reads the whole file, 0.2 s per GB: torch writes checksums, but does not verify them.
-    """
+    """Verifies the checksums of a checkpoint file, which torch writes but does not verify. Reads the whole
+    file, 0.2 s per GB. Raises ValueError, or what `zipfile` raises, if the file is damaged."""
     if not zipfile.is_zipfile(file):
         raise ValueError("the file is empty, cut off, or no checkpoint")
     with zipfile.ZipFile(file) as archive:
@@ -32,7 +30,7 @@ def check_undamaged(file: IO[bytes]) -> None:
 
 
 def is_damaged(path: Path) -> bool:
-    """Returns whether a checkpoint file is damaged: whether `check_undamaged` raises."""
+    """Returns whether a checkpoint file cannot be read or is damaged."""
     try:
         with open_file(path, "rb") as file:
             check_undamaged(file)

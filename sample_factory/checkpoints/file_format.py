@@ -32,7 +32,7 @@ STATISTICS = re.compile(r"(observation_normalizers|returns_normalizer)\.(.+\.)?(
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """Reads the contents of a checkpoint, on the CPU. Runs no code that the file contains.
+    """Reads the state in a checkpoint file, with tensors on the CPU. Runs no code that the file contains.
 
     Raises ValueError, OSError, or what torch raises, if the file is damaged or is no checkpoint.
     """
@@ -53,11 +53,11 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def check_values(state: Mapping[str, Any], file_size: float = math.inf) -> None:
-    """Raises ValueError for contents of a checkpoint that no training writes: tensors that are much larger
-    than the file, NaN, negative statistics, and impossible counts. file_size: bytes.
+    """Checks the state of a checkpoint for values that no training writes. Raises ValueError for tensors that
+    are much larger than the file, NaN, negative statistics, and impossible counts. file_size: in bytes.
 
-    Infinity is no fault here: a buffer of a user's network may be a bound or a mask. `check_fits` and
-    `check_optimizer` know the tensors that must be finite.
+    Infinity is allowed, since a buffer of a user's network may be a bound or a mask; `check_fits` and
+    `check_optimizer` check the tensors that must be finite.
     """
     pending: list[tuple[Any, Any]] = [("state", state)]
     free = MAX_EXPANSION * file_size + FREE_BYTES
@@ -92,8 +92,8 @@ def check_values(state: Mapping[str, Any], file_size: float = math.inf) -> None:
 
 
 def _check_tensor(name: str, tensor: torch.Tensor) -> None:
-    """Raises ValueError for a tensor that is sparse, quantised or without data, that has NaN, or that is a
-    negative variance or count."""
+    """Raises ValueError for a tensor that is sparse, quantised or without data, that contains NaN, or that is
+    a variance or count with a negative entry. name: of the tensor in its state_dict."""
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta or tensor.is_nested:
         raise ValueError(f"a {_kind_of(tensor)} in it is sparse, quantised or without data")
     if (tensor.is_floating_point() or tensor.is_complex()) and tensor.isnan().any():
@@ -107,12 +107,9 @@ def _kind_of(tensor: torch.Tensor) -> str:
 
 
 def check_fits(saved: Any, module: nn.Module) -> None:
-    """Raises ValueError, with the first difference, unless saved weights fit a module: the same tensors in
-    the same shapes, all parameters finite, and the same scale of the actions, without which the weights
-    would mean other actions.
-
-    saved: the weights of the module in a checkpoint.
-    """
+    """Checks that saved weights, a state_dict, fit a module. Raises ValueError, with the first difference, if
+    names or shapes of tensors differ, if a parameter is not finite, or if actions are scaled differently, so
+    that the weights would mean other actions."""
     if not isinstance(saved, Mapping):
         raise ValueError("it has no weights of a model")
     own = module.state_dict()
@@ -134,10 +131,11 @@ def check_fits(saved: Any, module: nn.Module) -> None:
 
 
 def write_state(state: Mapping[str, Any], path: Path, temporary: Path) -> None:
-    """Writes a state to `temporary`, then renames the file, so that a file named `path` is complete.
+    """Writes a state to the file `temporary`, then renames this file to `path`, which is therefore always
+    complete.
 
     Raises ValueError, and writes nothing, if `read_state` would refuse the file; OSError or RuntimeError if
-    it cannot be written, see `why_not_written`.
+    the file cannot be written, see `why_not_written`.
     """
     check_values(state)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -149,7 +147,8 @@ def write_state(state: Mapping[str, Any], path: Path, temporary: Path) -> None:
 
 
 def why_not_written(state: Mapping[str, Any], folder: Path, error: Exception) -> str:
-    """Returns the cause of an error of `write_state` in one line. folder: any folder on the same disk."""
+    """Returns a line that explains an error of `write_state`; for a full disk, with the bytes needed and
+    free. folder: any folder on the same disk."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__context__  # torch's own words for a full disk are "unexpected pos 768 vs 662"
@@ -170,7 +169,7 @@ def _size_text(num_bytes: int) -> str:
 
 
 def _num_bytes(value: Any) -> int:
-    """Returns the size of all tensors in nested mappings and sequences."""
+    """Returns the size in bytes of all tensors in nested mappings and sequences."""
     if isinstance(value, torch.Tensor):
         return value.nbytes
     if isinstance(value, Mapping):

@@ -39,14 +39,15 @@ def checkpoint_name(version: int, env_frames: int) -> str:
 
 
 def best_name(version: int, env_frames: int, metric: str, value: float) -> str:
-    """Returns the file name of the best checkpoint by a metric. It contains the value with at least three
-    digits, so that a resumed run can compare."""
+    """Returns the file name of the best checkpoint by a metric. It contains the value of the metric, with at
+    least three digits, so that a resumed run can compare new values with it."""
     zeros = 0 if value == 0 else min(MAX_ZEROS, max(0, -1 - math.floor(math.log10(abs(value)))))
     return f"best_{version:09d}_{env_frames}_{_in_file_name(metric)}_{value:.{3 + zeros}f}.pth"
 
 
 def best_value(path: Path, metric: str) -> float | None:
-    """Returns the value in the file name of a best checkpoint; None if it is the best by another metric."""
+    """Returns the value of the metric in the file name of a best checkpoint; None if the file is the best
+    checkpoint by another metric."""
     match = BEST_NAME.fullmatch(path.name)
     return float(match[2]) if match is not None and match[1] == _in_file_name(metric) else None
 
@@ -56,34 +57,37 @@ def _in_file_name(metric: str) -> str:
 
 
 def version_of(path: Path) -> int:
-    """Returns the number of SGD steps in the file name of a checkpoint of any sort."""
+    """Returns the number of SGD steps in the file name of a regular checkpoint, best checkpoint or
+    milestone."""
     return int(path.name.split("_")[1])
 
 
 def env_frames_of(path: Path) -> int:
-    """Returns the number of env frames in the file name of a checkpoint of any sort."""
+    """Returns the number of env frames in the file name of a regular checkpoint, best checkpoint or
+    milestone."""
     return int(path.name.split("_")[2].split(".")[0])
 
 
 def find_checkpoints(experiment_dir: Path, policy_id: int, kind: str) -> list[Path]:
-    """Returns the checkpoints of a policy that a run can resume from, by version.
+    """Returns the checkpoints of a policy from which a run can resume, the oldest version first.
 
-    kind: "latest" for the regular ones, "best" for the best one. A user's own files are ignored, also copies
-    such as checkpoint_000000001_4_good.pth, which would be deleted with the older checkpoints.
+    kind: "latest" for regular checkpoints, "best" for the best one. Files with other names are ignored, for
+    example a user's copy checkpoint_000000001_4_good.pth, which would be deleted with old checkpoints.
     """
     found = checkpoint_folder(experiment_dir, policy_id).glob("*")
     return sorted((path for path in found if NAMES[kind].fullmatch(path.name)), key=version_of)
 
 
 def resumed_env_frames(experiment_dir: Path, policy_id: int, kind: str) -> int | None:
-    """Returns the env frames of the checkpoint from which the learner of a policy resumes: the newest
-    undamaged one. None if there is none. kind: as in `find_checkpoints`."""
+    """Returns the env frames of the checkpoint from which the learner of a policy will resume, the newest
+    undamaged one; None if there is no such checkpoint. kind: as in `find_checkpoints`."""
     newest_first = reversed(find_checkpoints(experiment_dir, policy_id, kind))
     return next((env_frames_of(path) for path in newest_first if not is_damaged(path)), None)
 
 
 def delete_snapshots(experiment_dir: Path) -> None:
-    """Deletes the files of snapshots, which a killed run may have left. Raises OSError."""
+    """Deletes snapshots and unfinished files of all policies, which a killed run may have left. Raises
+    OSError."""
     for name in (f"*{SNAPSHOT}", DONATION, TEMPORARY_NAME):
         for file in Path(experiment_dir).glob(f"checkpoint_p*/{name}"):
             file.unlink(missing_ok=True)
@@ -103,15 +107,15 @@ class Milestone(NamedTuple):
 
 
 def find_milestones(experiment_dir: Path, policy_id: int) -> list[Milestone]:
-    """Returns the milestones of a policy on disk, by version. Ignores files with other names."""
+    """Returns the milestones of a policy on disk, the oldest first. Ignores files with other names."""
     files = (checkpoint_folder(experiment_dir, policy_id) / FOLDER).glob("*.milestone")
     names = (NAME.fullmatch(file.name) for file in files)
     return sorted(Milestone(policy_id, int(name[1]), int(name[2])) for name in names if name is not None)
 
 
 class MilestoneSchedule:
-    """Decides when a milestone is due: every `every_sec` seconds, and whenever the env frames pass a multiple
-    of `every_frames`. A milestone stays due until it has been saved."""
+    """Decides when to save a milestone: every `every_sec` seconds, and whenever the env frames pass a
+    multiple of `every_frames`. A milestone stays due until it has been saved."""
 
     def __init__(
         self,
@@ -122,8 +126,8 @@ class MilestoneSchedule:
         now: Now = time.monotonic,
     ):
         """every_sec: -1 for never. every_frames: 0 for never. env_frames: number at the start of this run.
-        has_milestone: whether the policy has a milestone. Otherwise the first is due at once, so that there
-            always is a past self."""
+        has_milestone: whether the policy already has a milestone. If not, and `every_frames` is set, the
+            first milestone is due at once, so that there always is a past self."""
         self._time_is_due = Every(every_sec if every_sec > 0 else float("inf"), now=now)
         self._is_overdue = False
         self._every_frames = every_frames
@@ -132,7 +136,7 @@ class MilestoneSchedule:
         self._not_before = now()
 
     def request(self) -> None:
-        """Makes a milestone due."""
+        """Makes a milestone due at once."""
         self._is_overdue = True
 
     def is_due(self, env_frames: int) -> bool:
@@ -142,7 +146,8 @@ class MilestoneSchedule:
         return is_wanted and self._now() >= self._not_before
 
     def record(self, env_frames: int, is_saved: bool) -> None:
-        """Called after the attempt to save a milestone. If it failed, the milestone is due again later."""
+        """Records an attempt to save a milestone. If it failed, the milestone is due again after
+        RETRY_SECONDS."""
         if is_saved:
             self._is_overdue = False
             self._multiple = self._multiple_of(env_frames)

@@ -25,8 +25,8 @@ class Checkpoints:
     """Writes, finds and loads the checkpoints of a policy, in the folder checkpoint_p<policy> of an
     experiment. Promises:
 
-    1. A file with the name of a checkpoint is complete: it was written under another name, synced, renamed.
-       Nothing is written that `load` would refuse.
+    1. A file with the name of a checkpoint is complete: it was written under another name, synced to disk,
+       then renamed. Nothing is written that `load` would refuse.
     2. The newest `keep` checkpoints and every milestone are kept.
     3. If there are checkpoints, `load` never returns None: it falls back to an older one, or raises.
     """
@@ -48,8 +48,9 @@ class Checkpoints:
     def save(
         self, state: Mapping[str, Any], version: int, env_frames: int, deletes_old: bool = True
     ) -> Path | None:
-        """Writes checkpoint_<version>_<env frames>.pth and deletes the oldest ones beyond `keep`. Returns its
-        path, or None, after logging the reason, if it cannot be written; so do all `save` methods.
+        """Writes checkpoint_<version>_<env frames>.pth and deletes the oldest checkpoints beyond `keep`.
+        Returns the path; None, after logging the reason, if the file cannot be written. All `save` methods
+        return in this way.
 
         deletes_old: False before the first finite SGD step of a run, so that restarts of a run that fails do
             not replace good checkpoints by broken ones.
@@ -60,17 +61,18 @@ class Checkpoints:
         return path
 
     def save_milestone(self, state: Mapping[str, Any], version: int, env_frames: int) -> Path | None:
-        """Writes a checkpoint that is never deleted. Returns its path, or None if it cannot be written."""
+        """Writes a milestone, which is never deleted. Returns its path, or None if it cannot be written."""
         milestone = Milestone(self._policy_id, version, env_frames)
         return self._write(state, milestone.path(self._experiment_dir))
 
     def save_snapshot(self, state: Mapping[str, Any], name: str) -> Path | None:
-        """Writes, or replaces, a file for the main process, from which no run resumes; returns its path."""
+        """Writes a snapshot for the main process, from which no run resumes. Replaces a file of this name.
+        Returns its path, or None if it cannot be written."""
         return self._write(state, self.folder / name, is_logged=False)
 
     def supersede(self, version: int) -> None:
-        """Moves all checkpoints later than `version`, where training continues, into superseded/, which is
-        never read; otherwise they would count as newer than the next checkpoints."""
+        """Moves all checkpoints later than `version`, from which training continues, into superseded/, which
+        is never read; otherwise they would count as newer than the checkpoints to come."""
         later = [path for path in self._sorted("latest") if version_of(path) > version]
         for path in later:
             (self.folder / "superseded").mkdir(exist_ok=True)
@@ -85,7 +87,7 @@ class Checkpoints:
     ) -> dict[str, Any] | None:
         """Loads the newest usable checkpoint of a kind ("latest" or "best"); None if there are no files.
 
-        check: called with the contents; raises if they do not fit.
+        check: called with the state; raises if the state does not fit, so that an older file is tried.
 
         Raises CheckpointError if there are files, but none is usable.
         """
@@ -115,7 +117,7 @@ class Checkpoints:
         return None
 
     def _all_unusable(self, failures: Mapping[str, Sequence[str]]) -> CheckpointError:
-        """Returns the error that says why no checkpoint can be used. failures: reason -> names of files."""
+        """Makes the exception that says why no checkpoint can be used. failures: reason -> names of files."""
         reasons = " | ".join(f"{', '.join(names)}: {reason}" for reason, names in failures.items())
         num_files = sum(len(names) for names in failures.values())
         return CheckpointError(
@@ -127,11 +129,11 @@ class Checkpoints:
         )
 
     def is_empty(self) -> bool:
-        """Whether nothing has been saved yet."""
+        """Returns whether there is neither a regular checkpoint nor a best one."""
         return not self._sorted("latest") and not self._sorted("best")
 
     def milestones(self) -> list[Path]:
-        """Returns the files of all milestones, by version."""
+        """Returns the paths of all milestones, the oldest first."""
         found = find_milestones(self._experiment_dir, self._policy_id)
         return [milestone.path(self._experiment_dir) for milestone in found]
 
@@ -160,7 +162,7 @@ class Checkpoints:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Returns the state in a checkpoint file of any name. Raises CheckpointError if it cannot be used."""
+    """Reads the state in a checkpoint file of any name. Raises CheckpointError if the file cannot be used."""
     try:
         state = read_state(path)
     except Exception as error:  # whatever a damaged file makes the reader raise

@@ -25,8 +25,8 @@ PADDING_LOGIT = -1e10
 
 
 def action_distribution(layout: ActionLayout, logits: Tensor) -> "ActionDistribution":
-    """Returns the distribution over actions that logits [..., L] float32, masked by `mask_logits`,
-    describe."""
+    """Returns the distribution over actions with the given logits, [..., L] float32; if there is an action
+    mask, the logits must have been masked by `mask_logits`."""
     if not layout.box_actions:
         return CategoricalActions(layout.discrete_sizes, logits)
     if layout.discrete_actions:
@@ -62,7 +62,8 @@ def constants(numbers: tuple[float, ...], device: torch.device) -> Tensor:
 
 
 def box_values(layout: ActionLayout, actions: Tensor) -> Tensor:
-    """Returns the elements of Boxes in actions [..., K], on the scale of the network's outputs, [..., D]."""
+    """Extracts the continuous components from actions [..., K], and converts them to the scale of the
+    network's outputs (see --scale_actions). Returns [..., D]."""
     values = actions.index_select(-1, columns(layout.box_actions, actions.device))
     if not layout.is_scaled:
         return values
@@ -84,8 +85,8 @@ def _gaussian(layout: ActionLayout, logits: Tensor) -> "GaussianActions":
 
 @functools.lru_cache(maxsize=256)
 def _padding(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns, for each entry of a table [K, max(sizes)], its column in a row of logits followed by one
-    padding."""
+    """Returns indices, flat, that arrange a row of logits as a table [K, max(sizes)], where K = len(sizes).
+    Index sum(sizes) stands for padding, which has to be appended to the row."""
     table = np.full((len(sizes), max(sizes)), sum(sizes))
     table[np.arange(max(sizes)) < np.array(sizes)[:, None]] = np.arange(sum(sizes))
     return tuple(table.flatten().tolist())
@@ -141,8 +142,8 @@ class CategoricalActions:
 class GaussianActions:
     """D independent normal variables, one for each element of a Box.
 
-    means, log_stds: [..., D] float32. Standard deviations are clipped to [1e-4, 1e4] units.
-    log_units: [D], logarithms of the units; None: the unit is 1.
+    means, log_stds: [..., D] float32. Standard deviations are clipped to [1e-4, 1e4] times a unit.
+    log_units: [D], logarithm of the unit of each variable; None for units of 1.
     """
 
     def __init__(self, means: Tensor, log_stds: Tensor, log_units: Tensor | None = None):
@@ -153,7 +154,8 @@ class GaussianActions:
             self.log_stds = log_stds.clamp(log_units + MIN_LOG_STD, log_units + MAX_LOG_STD)
 
     def sample(self) -> Tensor:
-        """Returns actions [..., D] float32, not clipped to the bounds of the space: the env does that."""
+        """Returns actions [..., D] float32, not clipped to the bounds of the space: that is done before they
+        are passed to the env."""
         return self.means + self.log_stds.exp() * torch.randn_like(self.means)
 
     def mode(self) -> Tensor:
@@ -170,22 +172,23 @@ class GaussianActions:
         return (self.log_stds + (0.5 + HALF_LOG_2PI)).sum(dim=-1)
 
     def kl(self, other: Any) -> Tensor:
-        """Returns KL(self || other), [...] in nats; `other` has as many variables."""
+        """Returns KL(self || other), [...] in nats; `other` has the same number of variables."""
         log_std_ratio: Tensor = self.log_stds - other.log_stds
         shift: Tensor = (self.means - other.means) * (-other.log_stds).exp()
         return (0.5 * ((2 * log_std_ratio).exp() + shift.square() - 1) - log_std_ratio).sum(dim=-1)
 
     def symmetric_kl_with_uniform(self) -> Tensor:
-        """Raises ValueError: there is no uniform distribution over the real numbers."""
+        """Always raises ValueError, since there is no uniform distribution over the real numbers."""
         raise ValueError(
             "--exploration_loss=symmetric_kl needs discrete actions; use --exploration_loss=entropy for a Box"
         )
 
 
 class MixedActions:
-    """Discrete and Box components side by side; log-probability, entropy and KL are sums over both parts.
+    """Distribution over actions with both discrete and continuous components, which are independent:
+    log-probability, entropy and KL are sums over both parts.
 
-    logits: [..., L] float32, in the layout of the space.
+    logits: [..., L] float32, in the order of `layout`.
     """
 
     def __init__(self, layout: ActionLayout, logits: Tensor):
@@ -195,7 +198,8 @@ class MixedActions:
         self.box = _gaussian(layout, logits)
 
     def _join(self, discrete: Tensor, box: Tensor) -> Tensor:
-        """Puts discrete [..., number of choices] and box [..., D] values into the order of the space."""
+        """Joins values of discrete components [..., number of components] and of continuous components
+        [..., D] to actions [..., K], in the order of the space."""
         joined = torch.cat((discrete, box), dim=-1)
         places = columns(self.layout.discrete_actions + self.layout.box_actions, joined.device)
         return torch.empty_like(joined).index_copy_(-1, places, joined)
@@ -205,7 +209,8 @@ class MixedActions:
         return self._join(self.discrete.sample(), self.box.sample())
 
     def mode(self) -> Tensor:
-        """Returns the most likely choices and the means, [..., K] float32."""
+        """Returns the most likely choices of discrete components and the means of continuous components,
+        [..., K] float32."""
         return self._join(self.discrete.mode(), self.box.mode())
 
     def log_prob(self, actions: Tensor) -> Tensor:
@@ -223,7 +228,7 @@ class MixedActions:
         return self.discrete.kl(other.discrete) + self.box.kl(other.box)
 
     def symmetric_kl_with_uniform(self) -> Tensor:
-        """Raises ValueError: there is no uniform distribution over the numbers of a Box."""
+        """Always raises ValueError, since there is no uniform distribution over continuous components."""
         return self.box.symmetric_kl_with_uniform()
 
 

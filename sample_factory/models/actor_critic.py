@@ -34,9 +34,9 @@ class PolicyOutput(NamedTuple):
 class NetworkOutput(NamedTuple):
     """Outputs of a network for T steps of B rows.
 
-    Of `ActorCritic.forward`: logits are not masked, and any float dtype will do. Of `ActorCritic.unroll`:
-    logits are masked, and logits and values are float32. Encodings and beliefs are outputs of the encoder and
-    the core of the actor's tower, in the dtype in which these ran; only --use_cpc needs them.
+    `ActorCritic.forward` returns logits before the action mask is applied, and any float dtype.
+    `ActorCritic.unroll` returns masked logits; logits and values are float32. Encodings and beliefs, which
+    only --use_cpc needs, are the outputs of the actor's encoder and core, in the dtype that these computed.
     """
 
     logits: Tensor  # [T, B, L]
@@ -103,7 +103,7 @@ class ActorCritic(nn.Module):
 
         observations: raw, [B, ...] by key. rnn_state: [B, state_size].
         deterministic: whether to take the mode of the distribution instead of a sample.
-        samples_continuous: False takes the means of the elements of Boxes instead of samples.
+        samples_continuous: whether continuous components are sampled; otherwise their means are taken.
         """
         logits, values, rnn_state, *_ = self.unroll(observations, rnn_state)
         distribution = self.distribution(logits[0])
@@ -136,7 +136,8 @@ class ActorCritic(nn.Module):
         return output._replace(logits=logits, values=output.values.float())
 
     def inputs(self, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Maps raw observations [N, ...] to the input of `forward`."""
+        """Normalises raw observations, [N, ...] by key, and converts images to [channels, height, width] if
+        `observation_space` has them so. Returns the observations for `forward`."""
         inputs: dict[str, Tensor] = self.observation_normalizers(rows)
         if self._network_space is None:
             return inputs
@@ -148,7 +149,7 @@ class ActorCritic(nn.Module):
         return inputs
 
     def distribution(self, logits: Tensor) -> ActionDistribution:
-        """Returns the action distribution of logits [..., L], which `act` and `unroll` have masked."""
+        """Returns the distribution over actions with logits [..., L] that `act` or `unroll` has returned."""
         return action_distribution(self.layout, logits)
 
     def eval(self) -> Self:
@@ -163,12 +164,13 @@ class ActorCritic(nn.Module):
         return next(self.parameters()).device
 
     def own_weights(self, saved: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns those of a checkpoint's weights that this network has: all, unless it lacks the critic."""
+        """Selects from a checkpoint's weights, by name, those that this network has: all of them, except in
+        a network without a critic."""
         return saved
 
     def prepare_to_act(self, dtype: torch.dtype) -> None:
-        """Called once for a model that only acts, under autocast to `dtype`.
+        """Prepares a network that will only act, under autocast to `dtype`; does nothing by default.
 
-        A subclass may convert weights to `dtype`, so that autocast need not do so in every call. Float32
+        A subclass may convert weights to `dtype` here, so that autocast need not do so in every call. Float32
         weights that are loaded later are then rounded once.
         """

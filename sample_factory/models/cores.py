@@ -13,8 +13,10 @@ from sample_factory.runtime.registry import import_attribute
 
 
 class Core(nn.Module):
-    """Base of the recurrent networks; each --rnn_type is a subclass. out_size: width of the output.
-    state_size: number of floats in a row of rnn_state."""
+    """Base class of the networks between encoder and decoder; a subclass implements each --rnn_type.
+
+    out_size: width of the output. state_size: number of floats in a row of rnn_state.
+    """
 
     out_size: int
     state_size: int
@@ -32,22 +34,22 @@ class Core(nn.Module):
         raise NotImplementedError
 
     def prepare_to_act(self, dtype: torch.dtype) -> None:
-        """Called once for a core that only acts, under autocast to `dtype`; does nothing by default.
+        """Prepares a core that will only act, under autocast to `dtype`; does nothing by default.
 
-        A subclass may convert weights that autocast would otherwise round in every call.
+        A subclass may convert weights to `dtype` here, which autocast would otherwise do in every call.
         """
 
 
 def keep_mask(resets: np.ndarray | None, device: torch.device) -> Tensor | None:
-    """Returns a factor for recurrent states, [T, B, 1] float32: 0 where `resets`, bool [T, B], is True, else
-    1. None if `resets` is nowhere True."""
+    """Converts `resets`, [T, B] bool in host memory, to a factor by which recurrent states are multiplied,
+    [T, B, 1] float32: 0 where `resets` is True, else 1. Returns None if there are no resets."""
     if resets is None or not resets.any():
         return None
     return torch.from_numpy(~resets).to(device, torch.float32, non_blocking=True).unsqueeze(-1)
 
 
 class NoCore(Core):
-    """A core without memory, which returns its input."""
+    """A core without memory (--use_rnn=False), which returns its input."""
 
     def __init__(self, in_size: int):
         super().__init__()
@@ -62,8 +64,8 @@ class NoCore(Core):
 
 
 class RecurrentCore(Core):
-    """A GRU or LSTM with any number of layers. A row of rnn_state holds the hidden state of layer after
-    layer; for an LSTM, h then c of each layer."""
+    """A GRU or LSTM with any number of layers. A row of rnn_state holds the hidden states of all layers, one
+    after another; for an LSTM, h and then c of each layer."""
 
     def __init__(self, flags: ModelFlags, in_size: int):
         super().__init__()
@@ -90,17 +92,18 @@ class RecurrentCore(Core):
         return outputs, hidden.permute(2, 0, 1, 3).flatten(1)
 
     def prepare_to_act(self, dtype: torch.dtype) -> None:
-        """Keeps the weights in `dtype`, to which `GRU.unroll` would round them. Elsewhere they stay float32,
-        see `_run`."""
+        """Converts the weights of a GRU on a CPU to `dtype`, to which `GRU.unroll` would round them anyway.
+        An LSTM, and any core on a GPU, keeps float32 weights, see `_run`."""
         if isinstance(self.rnn, GRU) and self.rnn.weight_ih_l0.is_cpu:
             self.rnn.to(dtype)
 
     def _run(self, x: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps x [T, B, in_size] and hidden [layers, parts, B, size] to the outputs and the next hidden.
+        """Runs torch's RNN in float32, without resets. Maps x [T, B, in_size] and hidden [layers, parts, B,
+        size] to outputs [T, B, size] and the last hidden state.
 
-        In float32: under autocast an LSTM would keep its cell in bfloat16 and lose increments below its
-        resolution, and cuDNN would compute in float16, whatever autocast's dtype is, where the gradients of
-        means over thousands of samples vanish.
+        Autocast is switched off because an LSTM would keep its cell state in bfloat16 and lose increments
+        below its resolution, and because cuDNN would compute in float16, whatever autocast's dtype is, where
+        the gradients of means over thousands of samples vanish.
         """
         with torch.autocast(x.device.type, enabled=False):
             if not self.is_lstm:
@@ -112,11 +115,10 @@ class RecurrentCore(Core):
     def _run_with_resets(
         self, x: Tensor, hidden: Tensor, resets: np.ndarray, keep: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Runs T steps with resets, in one call per segment of steps in which no row is reset.
+        """Does the same as `_run` for steps with resets, by one call per segment between two resets.
 
-        keep: from `keep_mask`. Measured (T 33, B 64, 640 to 512, one core,
-        forward and backward): 186 ms without resets, 217 ms with one at every step; packed sequences take
-        260-290 ms.
+        resets: [T, B] bool. keep: from `keep_mask`. Measured (T 33, B 64, 640 to 512, one core, forward and
+        backward): 186 ms without resets, 217 ms with one at every step; packed sequences take 260-290 ms.
         """
         starts = [0, *(1 + np.flatnonzero(resets[1:].any(axis=1))).tolist()]
         lengths = np.diff(starts, append=len(x)).tolist()
@@ -128,8 +130,10 @@ class RecurrentCore(Core):
 
 
 class CustomCore(Core):
-    """Adapts a user's core, which is called in float32, with `resets` as a tensor on its device. Under
-    autocast, a state in bfloat16 would lose increments below its resolution."""
+    """Wraps a user's core (--core_custom), whose `resets` argument is a tensor on the core's device.
+
+    The core runs in float32: under autocast, a state in bfloat16 would lose increments below its resolution.
+    """
 
     def __init__(self, core: nn.Module):
         """Raises NetworkError unless the core has int attributes out_size and state_size."""
@@ -153,8 +157,8 @@ class CustomCore(Core):
 
 
 def make_core(flags: ModelFlags, in_size: int) -> Core:
-    """Returns the core that the flags ask for. Raises what `make_custom_part` raises, and NetworkError for a
-    custom core without out_size or state_size."""
+    """Makes the core that the flags name. in_size: width of the encoder's output. Raises what
+    `make_custom_part` raises, and NetworkError for a user's core without out_size or state_size."""
     if flags.core_custom is not None:
         return CustomCore(make_custom_part(CORE, flags.core_custom, flags, in_size))
     if not flags.use_rnn:

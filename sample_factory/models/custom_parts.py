@@ -31,10 +31,11 @@ _EXPECTED = {
 def make_custom_part(
     part: str, name: str, flags: ModelFlags, *inputs: object, returns: type[nn.Module] = nn.Module
 ) -> nn.Module:
-    """Calls the factory of a part with the flags and `inputs`.
+    """Makes a user's part of a network: calls the factory that is registered for `part` (e.g. ENCODER) under
+    `name`, with the flags and `inputs`.
 
-    Raises ConfigError if there is no such factory, NetworkError if it raises or does not return an instance
-    of `returns`.
+    Raises ConfigError if there is no such factory; NetworkError if the factory raises or does not return an
+    instance of `returns`, or if a parameter is lazy.
     """
     try:
         factory = resolve_factory(part, name)
@@ -65,10 +66,11 @@ def make_custom_part(
 
 
 def fill_gaps(module: nn.Module) -> None:
-    """Copies parameters and buffers whose memory has gaps or overlaps, such as slices and expanded tensors.
+    """Replaces parameters and buffers that have gaps or overlaps in memory, such as slices and expanded
+    tensors, by contiguous copies, in place.
 
-    Fused optimizers take all elements of a parameter to lie beside each other, and would change other memory.
-    Nothing can be loaded into a tensor whose elements share memory.
+    Fused optimizers assume that the elements of a parameter are contiguous, and would otherwise overwrite
+    other memory. torch cannot load a state into a tensor with overlapping elements.
     """
     for tensor in (*module.parameters(), *module.buffers()):
         has_strides = tensor.layout == torch.strided and not is_lazy(tensor)
@@ -77,17 +79,19 @@ def fill_gaps(module: nn.Module) -> None:
 
 
 def describe(part: str, name: str) -> str:
-    """Returns a part as error messages name it, e.g. "core gated" or "actor-critic mine"."""
+    """Returns how error messages name a part, e.g. "core gated" or "actor-critic mine"."""
     return f"{part.replace('_', '-')} {name}"
 
 
 def out_size(module: nn.Module, part: str = ENCODER) -> int:
-    """Returns the number of features per row. Raises NetworkError without an int attribute out_size."""
+    """Returns the width of a part's output, its attribute `out_size`. Raises NetworkError if it is missing
+    or no int."""
     return int_attribute(module, "out_size", "the width of its output", part)
 
 
 def int_attribute(module: nn.Module, attribute: str, meaning: str, part: str) -> int:
-    """Returns an int attribute. Raises NetworkError, with its meaning, if it is missing or no int."""
+    """Returns an int attribute of a user's part. Raises NetworkError, with the meaning of the attribute, if
+    it is missing or no int. meaning: e.g. "the width of its output". part: e.g. ENCODER."""
     needs = f"{describe(part, type(module).__name__)} needs an int attribute {attribute}, {meaning}"
     try:
         size = operator.attrgetter(attribute)(module)

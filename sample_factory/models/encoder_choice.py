@@ -54,7 +54,8 @@ NUM_COPIES = 8  # of the weights: 4 in a learner (gradients, Adam's moments), 2 
 
 
 class EncoderChoice(NamedTuple):
-    """Describes the network that encodes one observation, and why it is not the one of the flags."""
+    """Describes the built-in network that encodes one observation, and why it is not the network that the
+    flags name."""
 
     preset: str  # MLP, TABLE, or a name in RESNETS or CONVNETS
     widths: tuple[int, ...] = ()  # of an MLP's layers; with TABLE, the first is the width of the table
@@ -71,14 +72,14 @@ class EncoderChoice(NamedTuple):
 
 
 def choose_encoder(flags: ModelFlags, key: str, space: gym.spaces.Box) -> EncoderChoice:
-    """Returns the network for one observation.
+    """Chooses the network that encodes one observation, by its space and the flags.
 
-    Discrete and MultiDiscrete observations get a table, vectors and scalars an MLP. Images get the preset of
-    the flags if they are large enough for it. Smaller images get an MLP if they are tiny or are tables, i.e.
-    2-dimensional floats, and small convolutions otherwise; with AUTO, the first of FOR_SMALL that takes at
-    most MAX_MFLOP.
+    Discrete and MultiDiscrete observations get a lookup table, vectors and scalars an MLP. Images get the
+    preset of the flags if they are large enough for it. Smaller images get an MLP if they are tiny or are
+    tables of numbers (2-dimensional floats). Otherwise they get small convolutions: boards, and all such
+    images if the flags name a preset, get SMALL; with AUTO, pictures get `affordable_preset`.
 
-    Raises ValueError for more than 4 dimensions, or a huge table.
+    Raises ValueError for more than 4 dimensions, or if the table would be huge.
     """
     if isinstance(space, Indices):
         return _table(flags, key, space)
@@ -108,14 +109,15 @@ def choose_encoder(flags: ModelFlags, key: str, space: gym.spaces.Box) -> Encode
 
 
 def _has_pixels(space: gym.spaces.Box, image: ImageLayout) -> bool:
-    """Returns whether an observation is a picture, by its channels or its range of numbers, unlike a
-    board."""
+    """Returns whether an observation is a picture rather than the planes of a board, judged by its number of
+    channels and its range of values."""
     has_bytes = space.dtype == np.uint8 and bool(space.high.max() > 1)
     return image.is_stack or image.size.channels in CHANNELS or has_bytes
 
 
 def affordable_preset(flags: ModelFlags, image: ImageShape) -> str:
-    """Returns the first of FOR_SMALL that fits an image and takes at most MAX_MFLOP, else the cheapest."""
+    """Returns the first preset of FOR_SMALL that accepts the image and takes at most MAX_MFLOP per sample; if
+    there is none, the cheapest preset of FOR_SMALL that accepts the image."""
     fitting = [preset for preset in FOR_SMALL if min(image[1:]) >= smallest_side(preset)]
     costs = {preset: mflop(flags, preset, image) for preset in fitting}
     cheap = [preset for preset in fitting if costs[preset] <= MAX_MFLOP]
@@ -140,7 +142,7 @@ def _table(flags: ModelFlags, key: str, space: Indices) -> EncoderChoice:
 
 
 def preset_of_flags(flags: ModelFlags) -> str:
-    """Returns the network for images that the flags name: AUTO, MLP, or a name in RESNETS or CONVNETS."""
+    """Returns the network for images that the flags name: AUTO, MLP, or a preset in RESNETS or CONVNETS."""
     if flags.encoder_type == "resnet":
         return V1_RESNET if flags.encoder_subtype == V1_RESNET else RESNET
     if flags.encoder_type == "mlp" or flags.encoder_subtype == "mlp_mujoco":
@@ -149,32 +151,32 @@ def preset_of_flags(flags: ModelFlags) -> str:
 
 
 def mlp_widths(flags: ModelFlags) -> tuple[int, ...]:
-    """Returns the widths of the layers for vectors, tables and flattened images."""
+    """Returns the widths of the fully connected layers that encode vectors, tables and flattened images."""
     is_mujoco = flags.encoder_type != "resnet" and flags.encoder_subtype == "mlp_mujoco"
     return (flags.hidden_size,) * 2 if is_mujoco else flags.encoder_mlp_layers
 
 
 def conv_mlp_widths(flags: ModelFlags) -> tuple[int, ...]:
-    """Returns the widths of the layers after convolutions."""
+    """Returns the widths of the fully connected layers after the convolutions of an image encoder."""
     return flags.encoder_conv_mlp_layers or (flags.hidden_size,) * flags.encoder_extra_fc_layers
 
 
 def convolved(preset: str, image: ImageShape) -> ImageShape:
-    """Returns the shape of the output of a preset's convolutions."""
+    """Returns the shape to which the convolutions of a preset map an image."""
     return [image, *(output for output, _ in _convolutions(preset, image))][-1]
 
 
 def mflop(flags: ModelFlags, preset: str, image: ImageShape) -> float:
-    """Returns the millions of operations in which a preset and the layers after it encode an image: two for
-    each multiplication. Training takes about three times as many."""
+    """Returns the cost of encoding one image with a preset and the fully connected layers after it, in MFLOP:
+    two operations per multiplication, forward pass only. Training takes about three times as many."""
     products = sum(math.prod(output) * inputs for output, inputs in _convolutions(preset, image))
     widths = (math.prod(convolved(preset, image)), *conv_mlp_widths(flags))
     return 2e-6 * (products + sum(n * width for n, width in itertools.pairwise(widths)))
 
 
 def _convolutions(preset: str, image: ImageShape) -> Iterator[tuple[ImageShape, int]]:
-    """Yields for each convolution of a preset the shape of its output, and from how many numbers each number
-    of the output is computed."""
+    """Yields (output shape, number of inputs of each output element) for each convolution of a preset that
+    encodes an image."""
     if preset in RESNETS:
         for channels in RESNET_IMPALA_CHANNELS:
             yield image._replace(channels=channels), image.channels * 9
@@ -188,8 +190,8 @@ def _convolutions(preset: str, image: ImageShape) -> Iterator[tuple[ImageShape, 
 
 
 def describe_large_layers(flags: ModelFlags, observation_space: gym.spaces.Dict) -> list[str]:
-    """Returns a line for each observation with so many numbers that its first fully connected layer has more
-    than LARGE_LAYER weights."""
+    """Returns warnings for the log, one for each observation so large that its first fully connected layer
+    has more than LARGE_LAYER weights."""
     lines = []
     for key, space in grouped_spaces(observation_space).items():
         choice = choose_encoder(flags, key, space)
@@ -210,8 +212,8 @@ def describe_large_layers(flags: ModelFlags, observation_space: gym.spaces.Dict)
 
 
 def describe_costs(flags: ModelFlags, observation_space: gym.spaces.Dict) -> list[str]:
-    """Returns a line for each image whose network takes more than MAX_MFLOP and was chosen by the rules of
-    this module, not named by a flag."""
+    """Returns warnings for the log, one for each image with a network that costs more than MAX_MFLOP and was
+    chosen by `choose_encoder`, not named by a flag."""
     lines = []
     for key, space in grouped_spaces(observation_space).items():
         choice = choose_encoder(flags, key, space)
@@ -236,7 +238,7 @@ def describe_costs(flags: ModelFlags, observation_space: gym.spaces.Dict) -> lis
 
 
 def smallest_side(preset: str) -> int:
-    """Returns the height and width in pixels of the smallest image that a network for images accepts."""
+    """Returns the side, in pixels, of the smallest square image that a preset accepts."""
     side = 1
     for conv in reversed(CONVNETS.get(preset, ())):
         side = max(1, (side - 1) * conv.stride + conv.kernel - 2 * conv.padding)
@@ -244,10 +246,8 @@ def smallest_side(preset: str) -> int:
 
 
 def encoded_spaces(observation_space: gym.spaces.Dict) -> dict[str, gym.spaces.Box]:
-    """Returns the observations that are encoded, in the order of sorted keys: all but the action mask.
-
-    Raises ValueError if there is none.
-    """
+    """Returns the spaces of the observations that are encoded, all but the action mask, in the order of
+    sorted keys. Raises ValueError if there are none."""
     encoded = {}
     for key in sorted(observation_space.spaces):
         space = observation_space[key]
@@ -260,7 +260,8 @@ def encoded_spaces(observation_space: gym.spaces.Dict) -> dict[str, gym.spaces.B
 
 
 def input_groups(spaces: Mapping[str, gym.spaces.Box]) -> list[tuple[str, ...]]:
-    """Returns the keys that share a network: all vectors and numbers share one, every other key has its own.
+    """Groups the keys of observations by the network that encodes them: one for all vectors and scalars
+    together, and one for each other observation.
 
     One MLP on all vectors can combine them, such as a position with a goal; separate MLPs could not.
     """
@@ -272,7 +273,8 @@ def input_groups(spaces: Mapping[str, gym.spaces.Box]) -> list[tuple[str, ...]]:
 
 
 def grouped_spaces(observation_space: gym.spaces.Dict) -> dict[str, gym.spaces.Box]:
-    """Returns the space that each network for observations encodes, by its keys, joined by commas."""
+    """Returns the input space of each network that encodes observations, by the keys of its observations,
+    e.g. "goal, position". Several vectors are concatenated to one."""
     each = encoded_spaces(observation_space)
     spaces = {}
     for keys in input_groups(each):
@@ -293,10 +295,10 @@ def describe_space(key: str, space: gym.spaces.Box) -> str:
 
 
 def describe_encoders(flags: ModelFlags, observation_space: gym.spaces.Dict, typed: Mapping[str, Any]) -> str:
-    """Returns a line with the network of each observation.
+    """Returns a line for the log that names the network of each observation.
 
-    typed: flags on the command line, by name. Raises ValueError if no observation is large enough for the
-    preset that was typed, or one has too many dimensions.
+    typed: flags that the user has set, by name. Raises ValueError if these name a preset for which no
+    observation is large enough, or if an observation has too many dimensions.
     """
     spaces = grouped_spaces(observation_space)
     choices = {key: choose_encoder(flags, key, space) for key, space in spaces.items()}
@@ -315,7 +317,8 @@ def describe_encoders(flags: ModelFlags, observation_space: gym.spaces.Dict, typ
 
 
 def _contradicts(choice: EncoderChoice, typed: Mapping[str, Any]) -> bool:
-    """Returns whether an encoder was typed as a flag, but another one was chosen."""
+    """Returns whether the user has set a flag that names another encoder than the chosen one. choice: one
+    with a reason. typed: flags that the user has set, by name."""
     return typed.get("encoder_subtype", AUTO) != AUTO or (
         typed.get("encoder_type") == "conv" and choice.preset == MLP
     )

@@ -32,7 +32,8 @@ MAX_SCALE = 5.0  # where normalised observations are clipped
 
 
 class ComputesLogits:
-    """Marks an encoder whose first outputs are the logits of the actions, e.g. by convolutions over a map.
+    """Marks an encoder that computes the logits of the actions itself, e.g. by convolutions over a map: they
+    are its first `num_logits` outputs.
 
     The network then has no core, no decoder and no action head; the value depends on the other outputs.
     """
@@ -41,7 +42,7 @@ class ComputesLogits:
 
 
 def make_encoder(flags: ModelFlags, observation_space: gym.spaces.Dict) -> nn.Module:
-    """Returns the encoder that the flags ask for: --encoder_custom, or a MultiInputEncoder.
+    """Makes the encoder that --encoder_custom names; without the flag, a MultiInputEncoder.
 
     Raises ValueError for an unknown name or an observation that no preset can encode, NetworkError for a
     custom encoder that cannot be made or has no out_size.
@@ -54,8 +55,8 @@ def make_encoder(flags: ModelFlags, observation_space: gym.spaces.Dict) -> nn.Mo
 
 
 def mlp(flags: ModelFlags, in_size: int, widths: tuple[int, ...]) -> nn.Sequential:
-    """Returns linear layers with an activation after each, from [B, in_size] to [B, widths[-1]]; the identity
-    if there are no widths."""
+    """Makes an MLP that maps [B, in_size] to [B, widths[-1]], with an activation after each linear layer;
+    the identity if `widths` is empty."""
     layers: list[nn.Module] = []
     for width in widths:
         layers += [Linear(in_size, width), ACTIVATIONS[flags.nonlinearity]()]
@@ -64,10 +65,8 @@ def mlp(flags: ModelFlags, in_size: int, widths: tuple[int, ...]) -> nn.Sequenti
 
 
 class MultiInputEncoder(nn.Module):
-    """One encoder for all vectors and one for each other observation; see `input_groups`.
-
-    Their outputs are concatenated, in the order of sorted keys.
-    """
+    """Encodes several observations: one encoder for all vectors together and one for each other observation
+    (see `input_groups`). Concatenates their outputs in the order of sorted keys."""
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
         super().__init__()
@@ -88,8 +87,8 @@ class MultiInputEncoder(nn.Module):
 
 
 def _joined(observations: Sequence[Tensor]) -> Tensor:
-    """Returns a single observation as it is, and concatenates vectors [B, n] and numbers [B] to [B,
-    total]."""
+    """Concatenates vectors [B, n] and scalars [B] to [B, total]; returns a single observation of any shape
+    unchanged."""
     if len(observations) == 1:
         return observations[0]
     return torch.cat([rows.reshape(rows.shape[0], -1) for rows in observations], dim=-1)
@@ -98,8 +97,8 @@ def _joined(observations: Sequence[Tensor]) -> Tensor:
 def make_observation_encoder(
     flags: ModelFlags, key: str, space: gym.spaces.Box
 ) -> "IndexEncoder | VectorEncoder | ImageEncoder":
-    """Returns the encoder, from [B, *shape] to [B, out_size], that `choose_encoder` chooses for one
-    observation. Raises ValueError for an observation that no built-in network can encode."""
+    """Makes the encoder of one observation, as chosen by `choose_encoder`; it maps [B, *shape] to [B,
+    out_size]. Raises ValueError for an observation that no built-in network can encode."""
     choice = choose_encoder(flags, key, space)
     if isinstance(space, Indices):
         return IndexEncoder(flags, space.sizes, choice.widths)
@@ -126,11 +125,11 @@ class VectorEncoder(nn.Module):
 class IndexLinear(nn.Module):
     """A linear layer on concatenated one-hot vectors, computed by looking up rows of its weight.
 
-    weight: [sum of sizes, out_features]. Unlike in nn.Linear a choice is a row, so that its numbers are
-    neighbours in memory: with 100,000 choices, forward and backward take a sixth of the time.
+    weight: [sum of sizes, out_features]. Unlike in nn.Linear, each choice has a row, which is contiguous in
+    memory: with 100,000 choices, forward and backward take a sixth of the time.
 
-    The hot entry of a one-hot vector of n entries is scaled to sqrt(n), at most 5: about its value in a
-    vector that is normalised as other observations are, if all choices are equally frequent.
+    The hot entry of a one-hot vector of n entries is scaled to sqrt(n), at most 5. Normalising the vector, as
+    other observations are, would give about this value if all choices were equally frequent.
     """
 
     offsets: Tensor  # [K] int64, first row of each component
@@ -158,7 +157,7 @@ class IndexLinear(nn.Module):
 
 
 class IndexEncoder(nn.Module):
-    """An MLP on the one-hot vectors of Discrete or MultiDiscrete observations: [B, K] to [B, widths[-1]].
+    """Encodes Discrete or MultiDiscrete observations by an MLP on one-hot vectors: [B, K] to [B, widths[-1]].
 
     sizes: number of choices of each component, [K].
     """
@@ -171,15 +170,15 @@ class IndexEncoder(nn.Module):
         self.out_size = widths[-1]
 
     def forward(self, indices: Tensor) -> Tensor:
-        """Maps [B, K], or K elements of any other shape, int64 to [B, out_size]."""
+        """Maps indices, int64 [B, K] or [B, ...] with K elements per row, to [B, out_size]."""
         features: Tensor = self.layers(self.activation(self.table(indices.flatten(1))))
         return features
 
 
 class ImageEncoder(nn.Module):
-    """Convolutions, then fully connected layers: [B, *shape] to [B, out_size].
+    """Encodes images by convolutions and fully connected layers: [B, *shape] to [B, out_size].
 
-    preset: a name in RESNETS or CONVNETS.
+    image: how an observation holds the image. preset: a name in RESNETS or CONVNETS.
     """
 
     def __init__(self, flags: ModelFlags, image: ImageLayout, preset: str):
@@ -211,9 +210,9 @@ class ImageEncoder(nn.Module):
 
 
 def convnet(flags: ModelFlags, preset: str, channels: int) -> nn.Sequential:
-    """Returns a plain stack of convolutions for images with so many channels.
+    """Makes a plain stack of convolutions, without the activation after the last one.
 
-    The activation after the last convolution is left to the caller. The image must be large enough, see
+    preset: a name in CONVNETS. channels: number of channels of the image, which must be large enough, see
     `smallest_side`.
     """
     layers: list[nn.Module] = []
@@ -245,8 +244,8 @@ class ResidualBlock(nn.Module):
 
 
 class InPlaceResidualBlock(ResidualBlock):
-    """Computes act(x) + conv3x3(act(conv3x3(act(x)))) for x [B, C, H, W]. The block of version 1, whose
-    activations changed x in place, so that the activated x was added."""
+    """Computes act(x) + conv3x3(act(conv3x3(act(x)))) for x [B, C, H, W], as version 1 did: its activations
+    changed x in place, so that the activated x was added."""
 
     def forward(self, x: Tensor) -> Tensor:
         activated: Tensor = self.layers[0](x)
@@ -257,8 +256,8 @@ class InPlaceResidualBlock(ResidualBlock):
 def resnet_impala(
     flags: ModelFlags, channels: int, block: type[ResidualBlock] = ResidualBlock
 ) -> nn.Sequential:
-    """Returns the residual network of IMPALA (Espeholt et al. 2018, figure 3), for images with so many
-    channels."""
+    """Makes the residual network of IMPALA (Espeholt et al. 2018, figure 3). channels: number of channels of
+    the image."""
     layers: list[nn.Module] = [ToChannelsLast()]
     for out_channels in RESNET_IMPALA_CHANNELS:
         layers += [

@@ -59,9 +59,9 @@ GLOBAL_WIDTH = 128
 
 
 class TextEncoder(nn.Module):
-    """A GRU or LSTM over the words of a text: tokens [B, L] int64 to its output after the last word.
+    """Encodes a text, tokens [B, L] int64, by the output of a GRU or LSTM after the last word.
 
-    Token 0 is padding, after the words.
+    Token 0 is padding, which may follow the words.
     """
 
     def __init__(self, space: Indices, word_width: int, out_size: int, cell: type[nn.GRU] | type[nn.LSTM]):
@@ -73,7 +73,8 @@ class TextEncoder(nn.Module):
         self.out_size = out_size
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Returns [B, out_size] float32; for a text without words, the output after one step of padding."""
+        """Maps tokens [B, L] int64 to [B, out_size] float32; a text without words gives the output after one
+        step of padding."""
         # Rows that pad a batch may hold any number.
         tokens = tokens.clamp(0, self.words.num_embeddings - 1)
         if not tokens.is_cpu:  # a GPU would have to wait until the host knows how many are different
@@ -83,8 +84,8 @@ class TextEncoder(nn.Module):
         return self.encode(different)[rows]
 
     def encode(self, tokens: Tensor) -> Tensor:
-        """Returns the same as `forward`, but encodes each of several equal rows once. tokens: within the
-        space."""
+        """Returns the same as `forward`, but encodes equal rows again instead of once. tokens: [B, L] int64,
+        all within the space."""
         with torch.autocast(tokens.device.type, enabled=False):  # not every CPU has an LSTM in bfloat16
             outputs, _ = self.rnn(self.words(tokens))
         last = (tokens > 0).sum(dim=1).sub(1).clamp(min=0)
@@ -95,8 +96,9 @@ class TextEncoder(nn.Module):
 class VizdoomEncoder(nn.Module):
     """Encoder of the VizDoom family, --encoder_custom=vizdoom.
 
-    Encodes the picture `obs` with the preset of the flags and, if the space has them, `measurements` with a
-    small MLP; other entries, such as a centralised critic's, as without an encoder_custom. Concatenates all.
+    Encodes the picture `obs` with the preset of the flags, the vector `measurements`, if the space has it,
+    with a small MLP, and all other entries, such as those of a centralised critic, with a MultiInputEncoder.
+    Concatenates the results.
     """
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
@@ -116,7 +118,7 @@ class VizdoomEncoder(nn.Module):
             self.out_size += self.other_encoder.out_size
 
     def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
-        """Maps obs [B, *shape] and measurements [B, M] to [B, out_size]."""
+        """Maps obs [B, *shape], measurements [B, M] and other entries to [B, out_size]."""
         features = [self.image_encoder(observations["obs"])]
         if self.measurements_encoder is not None:
             features.append(self.measurements_encoder(observations["measurements"]))
@@ -128,8 +130,8 @@ class VizdoomEncoder(nn.Module):
 class DmlabEncoder(nn.Module):
     """Encoder of the DeepMind Lab family, --encoder_custom=dmlab_instructions.
 
-    Encodes the picture `obs` with the preset of the flags and, if there is one, `INSTR` with an LSTM;
-    concatenates both. Sizes as in IMPALA (Espeholt et al. 2018, figure 3).
+    Encodes the picture `obs` with the preset of the flags and the instruction `INSTR`, if the space has it,
+    with an LSTM; concatenates both. Sizes as in IMPALA (Espeholt et al. 2018, figure 3).
     """
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
@@ -154,12 +156,12 @@ class DmlabEncoder(nn.Module):
 class MinigridEncoder(nn.Module):
     """Encoder of the MiniGrid family, --encoder_custom=minigrid.
 
-    Encodes `obs`, `direction` and `mission`, if there is one; concatenates the results.
+    Encodes `obs`, `direction` and, if the space has it, `mission`; concatenates the results.
 
-    obs: a picture; or a grid of cells, whose types, colours and states are looked up in tables before the
-        convolutions. The convolutions are the preset of the flags; for a large image, another preset
-        replaces minigrid_convnet_tiny.
-    mission: tokens of words, read by a GRU.
+    obs: a picture, or a grid of cells with type, colour and state, which are looked up in tables before the
+        convolutions. The convolutions are the preset of the flags, but another preset replaces
+        minigrid_convnet_tiny for a large image.
+    mission: tokens of words, encoded by a GRU.
     """
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
@@ -196,8 +198,8 @@ class MinigridEncoder(nn.Module):
 
 
 def _for_side(flags: ModelFlags, side: int, larger: str) -> ModelFlags:
-    """Returns the flags, with the preset `larger` in place of TINY if images of `side` pixels are too large
-    for TINY."""
+    """Returns the flags with the preset `larger` in place of TINY if an image with this side, in pixels, is
+    too large for TINY; otherwise returns them unchanged."""
     is_too_large = flags.encoder_subtype == TINY and side > MAX_TINY_SIDE
     return replace(flags, encoder_subtype=larger) if is_too_large else flags
 
@@ -208,8 +210,8 @@ def _indices(space: gym.spaces.Box) -> Indices:
 
 
 class CellsEncoder(nn.Module):
-    """Encodes a grid of cells: looks up each cell's numbers in tables that all cells share, then applies the
-    flags' network for images. A grid that is too small for the convolutions gets an MLP."""
+    """Encodes a grid of cells: looks up the numbers of each cell in tables that all cells share, then applies
+    the network for images that the flags name; an MLP if the grid is too small for its convolutions."""
 
     def __init__(self, flags: ModelFlags, space: Indices):
         """space: Indices of shape [H, W, C], with equal sizes in all cells."""
@@ -244,8 +246,9 @@ class MapEncoder(nn.Module, ComputesLogits):
 
     Its first outputs are the logits of the actions, the others are features of the whole map. The action
     space is Discrete(P * H * W + Q) with an action mask: the choices are P planes over the map, then
-    Q < H * W choices that belong to no field. A field's logits come from the fields around it by the same
-    weights everywhere (Huang et al. 2021, arXiv:2105.13807): what is learned in one place holds in all.
+    Q < H * W choices that belong to no field. The logits of a field are computed from the fields around it
+    with the same weights everywhere (Huang et al. 2021, arXiv:2105.13807), so that what is learned in one
+    place applies in all places.
 
     Residual blocks (He et al. 2016) of 3x3 convolutions without a stride see the 11 x 11 fields around a
     field; each block adds the mean and the maximum of each channel over the map.
@@ -275,7 +278,8 @@ class MapEncoder(nn.Module, ComputesLogits):
 
 
 def _map_of(observation_space: gym.spaces.Dict) -> tuple[str, tuple[int, int, int]]:
-    """Returns key and shape of the only observation besides the action mask; see MapEncoder.__init__."""
+    """Returns key and shape [C, H, W] of the only observation besides the action mask. Raises ValueError as
+    MapEncoder.__init__."""
     shapes = {key: space.shape for key, space in encoded_spaces(observation_space).items()}
     (key, shape), *others = shapes.items()
     if others or len(shape) != 3:
@@ -289,7 +293,7 @@ def _map_of(observation_space: gym.spaces.Dict) -> tuple[str, tuple[int, int, in
 
 
 def _pooled(x: Tensor) -> Tensor:
-    """Returns mean and maximum over the map: [B, C, H, W] to [B, 2 C]."""
+    """Pools over the map: [B, C, H, W] to the means and maxima of all channels, [B, 2 C]."""
     return torch.cat((x.mean(dim=(2, 3)), x.amax(dim=(2, 3))), dim=-1)
 
 

@@ -24,12 +24,13 @@ class _Weights(NamedTuple):
 
 
 class GRU(nn.GRU):
-    """nn.GRU without dropout, and `unroll`, which computes the same function in mixed precision.
+    """Extends nn.GRU, without dropout, by `unroll`, which computes the same function in mixed precision and
+    with resets.
 
-    In `unroll`, only the matrix products are in bfloat16, or in another `dtype`; torch under autocast also
-    rounds gates and states at every step, and has to interrupt the sequence at each reset. Measured (T 33,
-    B 64, 512 to 512, one core, forward and backward): in bfloat16 51 instead of 68 ms; in float32 with AVX2
-    and a few resets 386 instead of 412 ms.
+    In `unroll`, only the matrix products are in bfloat16 (or another `dtype`), whereas torch under autocast
+    also rounds gates and states at every step, and has to interrupt the sequence at each reset. Measured
+    (T 33, B 64, 512 to 512, one core, forward and backward): in bfloat16 51 instead of 68 ms; in float32 with
+    AVX2 and a few resets 386 instead of 412 ms.
     """
 
     def __init__(self, in_size: int, hidden_size: int, num_layers: int):
@@ -72,10 +73,11 @@ def _forward(
     weights: _Weights,
     packed: tuple[PackedWeight, PackedWeight],
 ) -> tuple[Tensor, list[_Step]]:
-    """Maps x [T, B, I] and state [B, H] through one layer to outputs [T, B, H]; the equations of nn.GRU.
+    """Runs one layer over x [T, B, I] from state [B, H], by the equations of nn.GRU. Returns the outputs,
+    [T, B, H], and what the backward pass needs of each step.
 
     r = sigmoid(W_ir x + b_ir + W_hr h + b_hr), z likewise; n = tanh(W_in x + b_in + r * (W_hn h + b_hn));
-    h' = (1 - z) * n + z * h. packed: copies of weights.input and weights.hidden.
+    h' = (1 - z) * n + z * h. keep: as in `GRU.unroll`. packed: for weights.input and weights.hidden.
     """
     packed_input, packed_hidden = packed
     size = state.shape[-1]
@@ -98,8 +100,8 @@ def _forward(
 
 
 class _Unroll(torch.autograd.Function):
-    """Runs one layer of a GRU over all steps: x [T, B, I], state [B, H], keep [T, B, 1] or None to [T, B,
-    H]."""
+    """Runs one layer of a GRU over all steps: maps x [T, B, I], state [B, H] and keep ([T, B, 1] or None) to
+    outputs [T, B, H]."""
 
     @staticmethod
     def forward(

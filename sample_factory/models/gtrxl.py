@@ -19,9 +19,9 @@ GATE_BIAS = 2.0
 class GTrXL(Core):
     """Gated Transformer-XL (Parisotto et al. 2019, "Stabilizing Transformers for Reinforcement Learning").
 
-    In each layer, a step attends to itself and to the steps of its episode among the M steps before it
-    (--gtrxl_memory); the same when acting and when learning. Gradients reach back to the start of a chunk;
-    earlier steps are read from the recurrent state.
+    In each layer, a step attends to itself and to those of the M steps before it (--gtrxl_memory) that belong
+    to its episode, both when acting and when learning. Gradients reach back to the start of a chunk; earlier
+    steps are read from the recurrent state.
 
     A row of rnn_state holds the number of remembered steps, at most M; then, for each layer, its normalised
     inputs of the last M steps, [M, D], the oldest first. All zeros: nothing is remembered.
@@ -41,14 +41,14 @@ class GTrXL(Core):
     def forward(
         self, x: Tensor, rnn_state: Tensor, resets: np.ndarray | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Runs T steps for B rows as `Core.forward`, in float32, also under autocast."""
+        """Runs T steps for B rows, see `Core.forward`. Computes in float32, also under autocast."""
         since_reset = None if resets is None or not resets.any() else _steps_since(resets)
         with torch.autocast(x.device.type, enabled=False):
             return self._run(x.float(), rnn_state, since_reset)
 
     def _run(self, x: Tensor, rnn_state: Tensor, since_reset: np.ndarray | None) -> tuple[Tensor, Tensor]:
-        """Returns outputs and the next rnn_state. since_reset: result of `_steps_since`; None without
-        resets."""
+        """Returns outputs [T, B, D] and the next rnn_state, for x [T, B, in_size]. since_reset: result of
+        `_steps_since`; None without resets."""
         num_steps = x.shape[0]
         ages = self._ages(rnn_state[:, 0], num_steps, since_reset)
         kept = self._kept(since_reset, x.device)
@@ -62,9 +62,9 @@ class GTrXL(Core):
         return embeddings.transpose(0, 1), torch.cat(parts, dim=1)
 
     def _ages(self, remembered: Tensor, num_steps: int, since_reset: np.ndarray | None) -> Tensor:
-        """Returns how many steps before each step are in its window, [B, T] float32, at most M.
+        """Returns the number of earlier steps that each step may attend to, [B, T] float32, at most M.
 
-        remembered: [B], steps before the first one.
+        remembered: [B], number of steps that are remembered from before the first step.
         """
         ages = remembered.clamp(min=0).unsqueeze(1) + torch.arange(num_steps, device=remembered.device)
         if since_reset is not None:
@@ -72,8 +72,8 @@ class GTrXL(Core):
         return ages.clamp(max=self.memory)
 
     def _kept(self, since_reset: np.ndarray | None, device: torch.device) -> Tensor | None:
-        """Returns which of the last M steps are remembered: 1 since the last reset, else 0, [B, M, 1]; None:
-        all."""
+        """Returns a mask of the last M steps, [B, M, 1] float32: 1 for steps since the last reset, which are
+        remembered, else 0. Returns None if all are remembered."""
         if since_reset is None:
             return None
         steps_ago = np.arange(self.memory, 0, -1) - 1
@@ -93,8 +93,8 @@ def _steps_since(resets: np.ndarray) -> np.ndarray:
 
 
 class _Layer(nn.Module):
-    """One layer: attention, then an MLP. Each normalises its input, and a gate combines its input and its
-    output."""
+    """One layer: an attention block, then an MLP block. Each block normalises its input, and a gate combines
+    the input and the output of the block."""
 
     def __init__(self, size: int, heads: int, memory: int):
         super().__init__()
@@ -106,9 +106,10 @@ class _Layer(nn.Module):
         self.mlp_gate = _Gate(size)
 
     def forward(self, x: Tensor, memory: Tensor, ages: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the outputs [B, T, D], and the memory followed by the normalised inputs, [B, M + T, D].
+        """Returns the outputs, [B, T, D], and the concatenation of memory and normalised inputs, [B, M + T,
+        D], whose end is the next memory.
 
-        x: [B, T, D]. memory: [B, M, D], normalised inputs of the steps before. ages: from `GTrXL._ages`.
+        x: [B, T, D]. memory: [B, M, D], normalised inputs of the M steps before. ages: from `GTrXL._ages`.
         """
         # Without weights: they would only scale the weights of the attention.
         normalised = nn.functional.layer_norm(x, x.shape[-1:])
@@ -138,11 +139,12 @@ class _Gate(nn.Module):
 
 
 class _WindowAttention(nn.Module):
-    """Multi-head attention of each step to a window of the steps before it, with relative positions.
+    """Multi-head attention of each step to a window of the steps before it, with the relative positions of
+    Dai et al. 2019, "Transformer-XL", section 3.3.
 
-    Positions as in Dai et al. 2019, "Transformer-XL", section 3.3. Keys and values are not computed: the
-    query is multiplied by the matrix of the keys, and the weighted sum of the context by the matrix of the
-    values. So acting costs two products with D x D matrices per step, not per step of the window.
+    Keys and values are not computed: the query is multiplied by the key matrix, and the weighted sum of the
+    context by the value matrix. So acting multiplies by two D x D matrices once per step, instead of once for
+    every step of the window.
     """
 
     table: Tensor
@@ -181,8 +183,8 @@ class _WindowAttention(nn.Module):
 
 
 def shifted(windows: Tensor) -> Tensor:
-    """Moves row t of [..., T, M + 1] by t columns to the right, and fills up with -inf to [..., T, M + T]. So
-    column m of the window of step t becomes column m + t of all M + T steps."""
+    """Converts scores over each step's window, [..., T, M + 1], to scores over all M + T steps, [..., T,
+    M + T]: moves row t by t columns to the right, and fills up with -inf."""
     num_steps, width = windows.shape[-2:]
     padded = nn.functional.pad(windows, (0, num_steps), value=-math.inf).flatten(-2)
     # With rows that are one number shorter, each row starts one number earlier: it moves by one column more.
@@ -192,13 +194,15 @@ def shifted(windows: Tensor) -> Tensor:
 
 
 def _matrices(heads: int, width: int, size: int) -> nn.Parameter:
-    """Returns one matrix [width, size] per head, initialised as in nn.Linear."""
+    """Returns a parameter with one matrix [width, size] per head, [heads, width, size], initialised as in
+    nn.Linear."""
     bound = 1 / math.sqrt(size)
     return nn.Parameter(torch.empty(heads, width, size).uniform_(-bound, bound))
 
 
 def _sinusoids(memory: int, size: int) -> Tensor:
-    """Returns a sinusoidal code of each distance in the past, from M steps down to 0, [M + 1, size]."""
+    """Returns sinusoidal position encodings of the distances into the past, from M steps down to 0,
+    [M + 1, size]."""
     distances = torch.arange(memory, -1.0, -1.0).unsqueeze(1)
     frequencies = 10_000.0 ** (-torch.arange(0.0, size, 2.0) / size)
     angles = distances * frequencies

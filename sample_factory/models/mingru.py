@@ -46,12 +46,13 @@ class MinGRU(Core):
         return x, torch.cat(last, dim=-1)
 
     def prepare_to_act(self, dtype: torch.dtype) -> None:
-        """Keeps the weights in `dtype`, to which autocast would round them."""
+        """Converts the weights to `dtype`, to which autocast would round them anyway."""
         self.layers.to(dtype)
 
 
 def _gate_and_candidate(in_size: int, size: int) -> Linear:
-    """Returns the linear map [in_size] to [2 * size] of gate and candidate, with initial biases."""
+    """Makes the linear layer that maps [in_size] to gate and candidate, [2 * size], and sets the initial
+    biases of the gates."""
     layer = Linear(in_size, 2 * size)
     steps = torch.logspace(np.log2(SHORTEST), np.log2(LONGEST), size, base=2.0)
     with torch.no_grad():
@@ -74,8 +75,8 @@ def scan_by_doubling(decays: Tensor, inputs: Tensor, first: Tensor) -> Tensor:
     """Returns the same as `scan_by_steps`, in about 3 log2(T) large operations (Hillis and Steele 1986).
 
     Before each round, row t holds the combined decay and input of the steps from t - reach + 1 to t. Feng et
-    al. compute with logarithms instead: the decay at a reset, 0, has none, and their sums over many steps
-    lose digits in which acting and learning should agree.
+    al. use sums of logarithms instead, which is not possible with the decay of 0 at a reset, and which loses
+    digits over many steps, so that acting and learning would not agree.
     """
     inputs = torch.cat([torch.addcmul(inputs[:1], decays[:1], first), inputs[1:]])
     reach = 1

@@ -53,13 +53,14 @@ def check_network(
     observation_space: gym.spaces.Dict,
     with_autocast: bool = False,
 ) -> None:
-    """Runs a network with parts of a user's own on made-up observations, as actors and as learners do.
+    """Checks a network with parts that a user has written: runs it on made-up observations, one step at a
+    time as when acting, and over many steps as when learning.
 
     model, twin: networks of the same flags on the CPU, built one after the other; their weights change.
-    with_autocast: acts under bfloat16 autocast too.
+    with_autocast: whether to act under bfloat16 autocast too.
 
-    Raises NetworkError if a part raises, if parts do not fit together, or if a learner, which unrolls,
-    computes something else than an actor, which makes one step after another, or than a run that is resumed.
+    Raises NetworkError if a part raises, if parts do not fit together, or if acting and learning give
+    different outputs, in the same network or in two networks with the same state_dict.
     """
     parts = users_parts(flags)
     if not parts:
@@ -85,7 +86,8 @@ def check_network(
 
 
 def _compare(what: str, model: ActorCritic, twin: ActorCritic, observations: Mapping[str, Tensor]) -> None:
-    """Raises NetworkError, with the cause, for the first difference between learners and actors."""
+    """Compares the outputs of acting and learning, with and without resets, and in training mode. Raises
+    NetworkError for the first difference, with its likely cause. what: names the network in messages."""
     some_resets = np.zeros((STEPS, ROWS), bool)
     some_resets[[0, 1, 2], [0, 1, 0]] = True
     for weight in model.parameters():
@@ -114,7 +116,8 @@ def _compare(what: str, model: ActorCritic, twin: ActorCritic, observations: Map
 def _act_step_by_step(
     what: str, model: ActorCritic, observations: Mapping[str, Tensor], resets: np.ndarray | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns logits, values and the last rnn_state of calls for one step of one row each."""
+    """Runs the network as when acting, one call per step and row. Returns logits [T, B, L], values [T, B] and
+    the last rnn_state [B, state_size]."""
     logits = torch.zeros(STEPS, ROWS, model.num_logits)
     values = torch.zeros(STEPS, ROWS)
     rnn_state = torch.zeros(ROWS, model.state_size)
@@ -135,7 +138,8 @@ def _unroll(
     rnn_state: Tensor,
     resets: np.ndarray | None = None,
 ) -> NetworkOutput:
-    """Returns the outputs of a network. Raises NetworkError if it raises, and for outputs of wrong shapes."""
+    """Returns the outputs of `model.unroll`. Raises NetworkError if the call raises or an output has a wrong
+    shape."""
     output: NetworkOutput = _call(what, partial(model.unroll, observations, rnn_state, resets))
     shape = next(iter(observations.values())).shape[:2]
     _check_shape(what, "logits", output.logits, (*shape, model.num_logits), "[T, B, num_logits]")
@@ -163,8 +167,8 @@ def _check_shape(what: str, name: str, output: Any, wanted: tuple[int, ...], mea
 def made_up_observations(
     observation_space: gym.spaces.Dict, num_steps: int, num_rows: int, device: torch.device
 ) -> dict[str, Tensor]:
-    """Returns random raw observations within the space, [num_steps, num_rows, *shape] by key; a mask allows
-    every action."""
+    """Returns random raw observations within the space, [num_steps, num_rows, *shape] by key. An action mask
+    allows every action."""
     tensors = {}
     for key, space in observation_space.spaces.items():
         assert isinstance(space, gym.spaces.Box)

@@ -32,10 +32,10 @@ READ_ONLY_OWN_KEYS = ("minigrid", "dmlab_instructions", "map")
 
 
 class BuiltInCore(NamedTuple):
-    """A core that --rnn_type names. Flags that only one core has begin with its name.
+    """Declares a core that --rnn_type names. Flags that only one core has begin with the core's name.
 
     factory: "module:attribute" of a class with the arguments (flags, in_size).
-    state_size: returns the number of floats in a row of rnn_state. It is here, not in the module of the
+    state_size: returns the number of floats in a row of rnn_state. Declared here, not in the module of the
         layers, because the main process sizes the shared memory without torch.
     """
 
@@ -72,7 +72,7 @@ _REGISTRIES = {
 
 
 class NetworkError(Explained):
-    """Raised for a fault of a user's network or part of a network, before training starts."""
+    """Raised before training starts if a user's network, or part of a network, does not work."""
 
 
 def register_encoder(name: str, factory: NetworkFactory | str) -> None:
@@ -98,18 +98,19 @@ def register_encoder(name: str, factory: NetworkFactory | str) -> None:
             frozen. A "module:attribute" string is imported when the network is built.
 
     The module's forward maps a dict of float observations [B, ...] to [B, out_size]. The observations are as
-    in observation_space, which has no action mask, and images as [channels, height, width] whatever the env
-    has; they are normalised and clipped already. Discrete and MultiDiscrete observations are indices, int64
-    [B, K]; their spaces are `spaces.observations.Indices` with `sizes`.
+    in observation_space: without the action mask, normalised and clipped, and images always as [channels,
+    height, width]. Discrete and MultiDiscrete observations are indices, int64 [B, K]; their spaces are
+    `spaces.observations.Indices` with `sizes`.
 
-    Before a run, the network is tried on random inputs; what is wrong with it ends the run as a NetworkError.
-    This, `flags` and strings hold for `register_core`, `register_decoder` and `register_actor_critic` too.
+    Before a run, the network is tried on random inputs; if that fails, the run ends with a NetworkError. The
+    trial, `flags` and "module:attribute" strings are the same for `register_core`, `register_decoder` and
+    `register_actor_critic`.
     """
     register(ENCODER, name, factory)
 
 
 def register_core(name: str, factory: NetworkFactory | str) -> None:
-    """Registers a core, in place of the GRU or LSTM, for --core_custom=name.
+    """Registers a core, which replaces the GRU or LSTM, for --core_custom=name.
 
     For example `register_core("mean", RunningMean)`, with the class of examples/custom_core.py.
 
@@ -118,9 +119,9 @@ def register_core(name: str, factory: NetworkFactory | str) -> None:
         factory: A class or function factory(flags, in_size) that returns a torch module with int attributes
             `out_size` and `state_size`; or a "module:attribute" string.
 
-    The module's forward(x, rnn_state, resets) returns outputs [T, B, out_size] and the rnn_state after the
-    last step, [B, state_size]; for x [T, B, in_size], rnn_state [B, state_size] float32, and resets, bool [T,
-    B] or None: where True, a row's rnn_state counts as 0 before that step.
+    The module's forward(x, rnn_state, resets) gets x [T, B, in_size], rnn_state [B, state_size] float32, and
+    resets, a bool tensor [T, B] or None: where it is True, the row's rnn_state must be set to 0 before that
+    step. It returns outputs [T, B, out_size] and the rnn_state after the last step, [B, state_size].
     """
     register(CORE, name, factory)
 
@@ -169,7 +170,7 @@ def register(part: str, name: str, factory: NetworkFactory | str) -> None:
 
 
 def named_parts(flags: ModelFlags) -> dict[str, str]:
-    """Returns part -> name for the parts of a network that the flags --PART_custom name."""
+    """Returns the parts of a network for which a flag --PART_custom is set, part -> value of the flag."""
     names = {
         ENCODER: flags.encoder_custom,
         CORE: flags.core_custom,
@@ -180,8 +181,8 @@ def named_parts(flags: ModelFlags) -> dict[str, str]:
 
 
 def users_parts(flags: ModelFlags) -> dict[str, str]:
-    """Returns part -> name for the parts of a network that the flags name and that are no built-in encoders;
-    a user may have registered an encoder under a built-in name."""
+    """Returns the parts of a network that a user has written, part -> value of the flag --PART_custom; leaves
+    out built-in encoders, unless a user has registered another encoder under a built-in name."""
     parts = named_parts(flags)
     built_in = BUILT_IN_ENCODERS.get(parts.get(ENCODER, ""))
     if built_in is not None and _REGISTRIES[ENCODER].find(parts[ENCODER]) == built_in:
@@ -190,8 +191,8 @@ def users_parts(flags: ModelFlags) -> dict[str, str]:
 
 
 def are_found_without_script(flags: ModelFlags) -> bool:
-    """Returns whether a process that does not run the user's script finds the factories of all named
-    parts."""
+    """Returns whether a process that does not run the user's script can import all user-written parts: they
+    are named by "module:attribute"."""
     return all(":" in name for name in users_parts(flags).values())
 
 
@@ -208,13 +209,14 @@ def registered_factories(flags: ModelFlags) -> dict[str, NetworkFactory | str]:
 
 
 def check_names(flags: ModelFlags) -> None:
-    """Raises ConfigError, with the nearest name, unless all names are registered or "module:attribute"."""
+    """Checks the values of all flags --PART_custom. Raises ConfigError, with the nearest name, for a value
+    that is neither registered nor "module:attribute"."""
     for part, name in named_parts(flags).items():
         _REGISTRIES[part].find(name)
 
 
 def resolve_factory(part: str, name: str) -> NetworkFactory:
-    """Returns the factory of a registered name or a "module:attribute".
+    """Returns the factory of a part, by its registered name or by "module:attribute", which is imported.
 
     Raises ValueError for an unknown name or attribute, ImportError for a module that cannot be imported.
     """

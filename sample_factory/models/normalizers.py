@@ -26,7 +26,7 @@ IMAGE_STRIDE = 4
 
 
 class RunningNormalizer(nn.Module):
-    """Normalises by the mean and variance, per element, of all samples passed to `update`.
+    """Normalises each element of a sample by the running mean and variance of all samples passed to `update`.
 
     The statistics start as `start_mean` and the square of `start_std`, with the weight of one sample. They
     change in `update` only. They are float64 buffers and part of the state_dict.

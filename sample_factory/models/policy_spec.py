@@ -44,14 +44,15 @@ class BuiltPolicy(NamedTuple):
 
 
 class PolicySpec(NamedTuple):
-    """Flags of the model and everything else that determines its shape and arithmetic.
+    """Specifies a policy's network: the model flags and everything else that determines its shape and
+    arithmetic.
 
     observation_space: a Dict of Box; action_space: Discrete, MultiDiscrete, Box or a Tuple of these.
     device: --device, auto, gpu or cpu. precision: --precision, auto, fp32 or bf16.
     family_flags: flags of the env's family by name, for the factories of users' parts; None if the flags of
         the model name no part (--PART_custom).
     factories: registered factories of these parts, by part (see network_registry.py).
-    has_critic: False: only an actor, see `to_act`.
+    has_critic: whether the network has a critic, see `to_act`.
     """
 
     flags: ModelFlags
@@ -65,9 +66,9 @@ class PolicySpec(NamedTuple):
     has_critic: bool = True
 
     def to_act(self) -> "PolicySpec":
-        """Returns the specification of the network that acts after training, with the same weights.
+        """Returns the specification of the network that acts after training, with the trained weights.
 
-        With --critic_only_keys it is the actor alone, so the env need not have these observations.
+        With --critic_only_keys, this network has no critic, so that the env need not have these observations.
         """
         keys = self.flags.critic_only_keys
         view = without_entries(self.observation_space, keys)
@@ -95,7 +96,7 @@ class PolicySpec(NamedTuple):
         return BuiltPolicy(model.to(device), device, self._wants_bf16(device))
 
     def _flags_for_own_keys(self) -> ModelFlags:
-        """Returns the flags without those --normalize_input_keys that this policy's observations lack."""
+        """Returns the flags with --normalize_input_keys restricted to keys of this policy's observations."""
         flags = self.flags
         own = tuple(key for key in flags.normalize_input_keys if key in self.observation_space.spaces)
         if own == flags.normalize_input_keys:
@@ -104,8 +105,8 @@ class PolicySpec(NamedTuple):
         return replace(flags, normalize_input_keys=own, normalize_input=flags.normalize_input and bool(own))
 
     def _wants_bf16(self, device: Any) -> bool:
-        """Returns whether to compute in bfloat16. With --precision=auto: if the hardware supports it and
-        there are images to encode; an MLP gains nothing by it."""
+        """Returns whether to compute in bfloat16. With --precision=auto, this is so if the hardware supports
+        bfloat16 and there are images to encode, since an MLP would not become faster."""
         if self.precision != "auto":
             return self.precision == "bf16"
         shapes = [space.shape for space in self.observation_space.spaces.values()]
@@ -136,8 +137,8 @@ def make_policy_spec(
 
 
 def network_flags(flags: ModelFlags, family_flags: Mapping[str, Any]) -> ModelFlags:
-    """Returns the flags that users' factories get: those of the model, with those of the env's family as
-    further fields. Names of version 2 can be read too, such as rnn_size."""
+    """Returns the flags that users' factories get: the model flags, with the flags of the env's family as
+    additional fields. Attributes with names of version 2, such as rnn_size, can be read too."""
     further = [(name, type(value)) for name, value in family_flags.items()]
     aliases = {
         alias: property(operator.attrgetter(field.name))
@@ -158,8 +159,8 @@ def state_size(flags: ModelFlags, has_critic: bool = True) -> int:
 
 
 def probe_state_size(specs: Sequence[PolicySpec]) -> int:
-    """Builds and tries out the network of each kind of agents, on the CPU, and returns the size of the
-    recurrent state. Loads torch.
+    """Builds and checks the network of each kind of agents, on the CPU, and returns the number of floats in
+    an agent's recurrent state. Loads torch.
 
     Raises as `PolicySpec.build` and `check_network`, and NetworkError if the sizes differ between kinds.
     """

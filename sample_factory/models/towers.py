@@ -60,13 +60,13 @@ class Tower(nn.Module):
         return TowerOutput(encodings, beliefs, self.decoder(beliefs), rnn_state)
 
     def view(self, observations: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the observations that the encoder gets."""
+        """Selects the observations that this tower's encoder gets."""
         return {key: observations[key] for key in self._keys}
 
 
 def make_decoder(flags: ModelFlags, in_size: int) -> tuple[nn.Module, int]:
-    """Returns the decoder that the flags ask for, and the width of its output. Raises what `make_custom_part`
-    raises, and NetworkError for a custom decoder without out_size."""
+    """Makes the decoder that the flags name. Returns the decoder, and the width of its output. Raises what
+    `make_custom_part` raises, and NetworkError for a user's decoder without out_size."""
     if flags.decoder_custom is not None:
         decoder = make_custom_part(DECODER, flags.decoder_custom, flags, in_size)
         return decoder, out_size(decoder, DECODER)
@@ -125,17 +125,19 @@ def _scale_of_logits(layout: ActionLayout) -> Tensor:
 
 
 def _log_stds_last(layout: ActionLayout) -> tuple[int, ...] | None:
-    """Returns, for each logit, its column in a row with the log-stds after all other logits; None if they are
-    last already."""
+    """Returns indices that restore the order of `layout` in a row where the log-stds follow all other logits:
+    logit i is in column result[i]. Returns None if the layout already has the log-stds last."""
     others = [i for i in range(layout.num_logits) if i not in layout.log_stds]
     places = tuple(np.argsort(others + list(layout.log_stds)).tolist())
     return None if places == tuple(range(layout.num_logits)) else places
 
 
 def given_logits(tower: Tower, flags: ModelFlags, layout: ActionLayout) -> int:
-    """Returns how many of the tower's features are logits of its encoder: 0, or all logits of the layout.
+    """Returns how many of the tower's features are logits that its encoder has computed (see ComputesLogits):
+    all logits of the layout, or 0 for other encoders.
 
-    Raises ValueError if the flags put a part between the encoder and the logits, or their number is wrong.
+    Raises ValueError if the flags put a part between the encoder and the logits, or if the number of logits
+    does not fit the action space.
     """
     if not isinstance(tower.encoder, ComputesLogits):
         return 0
@@ -155,10 +157,11 @@ def given_logits(tower: Tower, flags: ModelFlags, layout: ActionLayout) -> int:
 
 
 class TowerActorCritic(ActorCritic):
-    """The built-in network: one tower for actor and critic or one each, and a head for each.
+    """The built-in network: a tower that actor and critic share, or one tower for each, with an action head
+    and a critic head.
 
-    A row of rnn_state holds the state of the actor's tower, then of the critic's. Heads and distributions
-    stay float32 under autocast. Without a critic, values are 0.
+    A row of rnn_state holds the state of the actor's tower, then the state of the critic's tower. Heads and
+    distributions stay float32 under autocast. Without a critic, values are 0.
     """
 
     def __init__(
@@ -206,7 +209,7 @@ class TowerActorCritic(ActorCritic):
         return NetworkOutput(logits, values, rnn_state, outputs[0].encodings, outputs[0].beliefs)
 
     def each_tower(self) -> Sequence[Tower]:
-        """Returns the tower that both heads share, or the actor's and the critic's."""
+        """Returns one tower if both heads share it, otherwise the actor's tower and the critic's."""
         return cast(Sequence[Tower], self.towers)
 
     def own_weights(self, saved: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -215,12 +218,12 @@ class TowerActorCritic(ActorCritic):
         return {name: tensor for name, tensor in saved.items() if not name.startswith(OF_CRITIC)}
 
     def prepare_to_act(self, dtype: torch.dtype) -> None:
-        """Converts the weights of linear and convolutional layers, and of cores, to `dtype`; of built-in
-        parts alone, since users' parts may compute some layers in float32, without autocast.
+        """Converts the weights of linear and convolutional layers, and of cores, to `dtype`.
 
         Autocast would round these weights to the same numbers in every call, which takes half the time of a
-        small batch. Weights of other layers, such as norms, stay float32 as under autocast. On a CPU,
-        weights are also packed at their first use, see cpu_layers.py.
+        small batch. Weights of other layers, such as norms, stay float32, as under autocast. So do weights of
+        parts that users have written, which may compute without autocast. On a CPU, weights are also packed
+        at their first use, see cpu_layers.py.
         """
         for tower in self.each_tower():
             for part, module in ((ENCODER, tower.encoder), (DECODER, tower.decoder)):
@@ -239,10 +242,10 @@ def make_actor_critic(
     normalize_returns: bool = False,
     has_critic: bool = True,
 ) -> ActorCritic:
-    """Returns the initialised model that the flags describe, on the CPU.
+    """Makes the network that the flags describe, on the CPU, and initialises its weights.
 
     has_critic: False for the actor alone, with --critic_only_keys; then the space has none of these keys.
-    A user's own network (--actor_critic_custom) is left as it initialises itself.
+    A user's network (--actor_critic_custom) keeps the weights that it was created with.
 
     Raises ValueError or NetworkError, with what would be right, if spaces and flags do not fit together.
     """

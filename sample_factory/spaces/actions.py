@@ -27,8 +27,8 @@ Leaf: TypeAlias = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | 
 
 
 class Discretized(spaces.Discrete):
-    """A choice among n equally spaced numbers from min_action to max_action, both included, for a continuous
-    control.
+    """Discretises a continuous action: a choice among n equally spaced numbers from min_action to max_action,
+    both included.
 
     An action is an index, as in any Discrete space; the env converts it with `to_continuous`.
     """
@@ -39,7 +39,7 @@ class Discretized(spaces.Discrete):
         self.values = np.linspace(min_action, max_action, n)
 
     def to_continuous(self, action: Any) -> Any:
-        """Returns the number at an index, or an array of numbers at an array of indices."""
+        """Returns the number for an index, or the array of numbers for an array of indices."""
         return self.values[action]
 
     def __repr__(self) -> str:
@@ -54,8 +54,8 @@ class ActionLayout:
     discrete_logits: columns of the logits of all discrete components, [sum(discrete_sizes)].
     means, log_stds: columns of the logits that parametrise Gaussians, one for each element of a Box.
     discrete_actions, box_actions: columns of the actions of discrete components, and of elements of a Box.
-    centers, half_ranges: for each element of a Box: an output x of a built-in network stands for the number
-        center + half_range * x. 0 and 1 without --scale_actions, and where a bound is missing.
+    centers, half_ranges: scale of each element of a Box: the output x of a built-in network means the action
+        center + half_range * x. They are 0 and 1 without --scale_actions, and where a bound is missing.
     """
 
     discrete_sizes: tuple[int, ...]
@@ -83,9 +83,10 @@ class ActionLayout:
 
 
 def action_layout(space: spaces.Space[Any], scales: bool = False) -> ActionLayout:
-    """Returns the layout of a Discrete, MultiDiscrete, MultiBinary, Box, or (nested) Tuple or Dict of these.
+    """Returns the layout of actions and logits for a Discrete, MultiDiscrete, MultiBinary or Box space, or a
+    (nested) Tuple or Dict of these.
 
-    scales: --scale_actions. Raises UnsupportedSpace for any other space.
+    scales: value of --scale_actions. Raises UnsupportedSpace for any other space.
     """
     sizes: list[int] = []
     discrete_logits: list[int] = []
@@ -124,8 +125,8 @@ def action_layout(space: spaces.Space[Any], scales: bool = False) -> ActionLayou
 
 
 def _scale(box: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the middle between the bounds of each element and half their distance, [elements] float64;
-    0 and 1 where a bound is missing or both are equal."""
+    """Returns the centre and the half range of each element's bounds, both [elements] float64; 0 and 1 where
+    a bound is missing or both bounds are equal."""
     bounds = np.stack([box.low.ravel(), box.high.ravel()]).astype(np.float64)
     half_range = bounds[1] / 2 - bounds[0] / 2
     is_bounded = box.bounded_below.ravel() & box.bounded_above.ravel()  # integers have limits of their type
@@ -142,10 +143,10 @@ def inner_spaces(space: spaces.Space[Any]) -> Mapping[Any, spaces.Space[Any]] | 
 
 
 def action_leaves(space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, Leaf]]:
-    """Yields (path, space) for each part of an action space that is no Tuple or Dict, in order; a path has
-    the indices and keys that lead to the part in an action.
+    """Yields (path, space) for each leaf of a nested action space, in order. A path has the indices and keys
+    that lead from an action to the value of the leaf.
 
-    path: the path of `space` itself. Raises UnsupportedSpace.
+    path: path of `space` itself. Raises UnsupportedSpace for a leaf that is not a `Leaf`.
     """
     inner = inner_spaces(space)
     if inner is not None:
@@ -161,10 +162,8 @@ def action_leaves(space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Itera
 
 
 def choices(space: spaces.Space[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the numbers of choices of a space, and its first choices, both int64 of the shape of an action.
-
-    space: Discrete, MultiDiscrete or MultiBinary.
-    """
+    """Returns (number of choices, first choice) of each component of a Discrete, MultiDiscrete or MultiBinary
+    space, both int64 arrays with the shape of an action."""
     if isinstance(space, spaces.MultiBinary):
         return np.full(space.shape, 2, np.int64), np.zeros(space.shape, np.int64)
     assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete), f"{space} has no choices"
@@ -173,8 +172,11 @@ def choices(space: spaces.Space[Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def clipping_bounds(box: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the bounds [low, high] to which stored float32 actions are clipped: for floats, those of the
-    Box; for integers, float32 numbers that lie within the Box, since float32 may lack its exact bounds."""
+    """Returns the bounds (low, high) to which stored float32 actions are clipped, each of the Box's shape.
+
+    A Box of floats keeps its bounds. A Box of integers gets the nearest float32 numbers within the Box, since
+    its bounds may not be float32 numbers.
+    """
     if box.dtype.kind == "f":
         return box.low, box.high
     low, high = (np.asarray(bound.astype(np.float32)) for bound in (box.low, box.high))
@@ -186,10 +188,10 @@ def clipping_bounds(box: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
 
 
 def action_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], Any]:
-    """Returns a function from one stored row, [num_action_values] float32, to an action of the space.
+    """Returns a function that converts a stored row, [num_action_values] float32, to an action of the space.
 
-    Box actions are clipped to the bounds: a Gaussian policy has none. For integers they are rounded to the
-    nearest one, halves to the even one. Raises UnsupportedSpace.
+    Box actions are clipped to the bounds, since a Gaussian policy has no bounds; those of an integer Box are
+    rounded to the nearest integer, halves to the even one. Raises UnsupportedSpace.
     """
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
@@ -201,8 +203,8 @@ def action_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], Any]:
 
 
 def batch_action_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], Any]:
-    """Returns a function from rows, [B, num_action_values] float32, to a batch of actions of the space, as
-    Gymnasium's vector envs accept it: an array [B, ...]; for a Tuple or Dict, one of such arrays.
+    """Returns a function that converts stored rows, [B, num_action_values] float32, to a batch of actions as
+    Gymnasium's vector envs accept it: an array [B, ...], or a Tuple or Dict of such arrays.
 
     Box actions are clipped and rounded as by `action_decoder`. Raises UnsupportedSpace.
     """
@@ -226,8 +228,8 @@ def _box_decoder(box: spaces.Box) -> Callable[[np.ndarray], np.ndarray]:
 def _decoder_of_parts(
     space: spaces.Space[Any], decoder: Callable[[spaces.Space[Any]], Callable[[np.ndarray], Any]]
 ) -> Callable[[np.ndarray], Any]:
-    """Returns the decoder of a Tuple or Dict, which has a decoder for each part. decoder: makes the decoder
-    of a part, e.g. `action_decoder`."""
+    """Returns a function that converts stored rows to actions of a Tuple or Dict, part by part. decoder:
+    makes the function for one part, e.g. `action_decoder`."""
     inner = inner_spaces(space) or {}
     ends = itertools.accumulate(action_layout(part).num_action_values for part in inner.values())
     columns = [slice(*pair) for pair in itertools.pairwise((0, *ends))]
@@ -238,9 +240,10 @@ def _decoder_of_parts(
 
 
 def action_encoder(space: spaces.Space[Any], is_batch: bool = False) -> Callable[[Any], np.ndarray]:
-    """Returns the inverse of `action_decoder`: from an action of the space to its row, float32.
+    """Returns a function that converts an action of the space to a row, [num_action_values] float32, the
+    inverse of `action_decoder`.
 
-    is_batch: the inverse of `batch_action_decoder`. Raises UnsupportedSpace.
+    is_batch: returns the inverse of `batch_action_decoder` instead. Raises UnsupportedSpace.
     """
     inner = inner_spaces(space)
     if inner is not None:

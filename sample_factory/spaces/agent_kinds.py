@@ -20,10 +20,10 @@ class KindSpaces(NamedTuple):
 
 
 class AgentKinds(NamedTuple):
-    """The kinds of the agents of an env. Agents of one kind can be played by the same policy.
+    """Groups the agents of an env into kinds. Agents of one kind can be played by the same policy.
 
-    spaces: the spaces of each kind, in the order of the first agent of each.
-    of_agent: [num_agents], the kind of each agent of an env.
+    spaces: spaces of each kind. Kinds are numbered in the order in which agents of a new kind appear.
+    of_agent: [num_agents], the kind of each agent.
     """
 
     spaces: tuple[KindSpaces, ...]
@@ -38,5 +38,5 @@ class AgentKinds(NamedTuple):
 
     @classmethod
     def one(cls, observation_space: Any, action_space: Any, num_agents: int) -> "AgentKinds":
-        """Returns a single kind that all agents belong to."""
+        """Returns the kinds of an env in which all agents are of the same kind."""
         return cls((KindSpaces(observation_space, action_space),), (0,) * num_agents)

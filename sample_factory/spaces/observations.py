@@ -38,39 +38,40 @@ class Indices(spaces.Box):
 
 
 class ObservationLayout(NamedTuple):
-    """A user's observation space as a flat Dict of Box spaces, and a converter of observations."""
+    """Describes how observations are stored: the flat Dict of Box spaces in which an env's observation space
+    is stored, and the function that converts an observation to arrays of these spaces."""
 
     space: spaces.Dict
     flatten: Callable[[Any], Mapping[str, np.ndarray]]
 
 
 def observation_layout(space: spaces.Space[Any]) -> ObservationLayout:
-    """Returns the layout of an observation space.
+    """Returns the layout in which observations of a space are stored.
 
-    Keys: those of a Dict (nested ones joined by '/'); obs_0, obs_1, ... for the entries of a Tuple; 'obs' for
-    any other space.
+    Entries of a Dict keep their keys, and nested keys are joined by '/'. Entries of a Tuple are called obs_0,
+    obs_1, ..., and an observation that is neither a Dict nor a Tuple is called 'obs'.
 
-    Spaces: a Box stays one (float64 and wide integers become float32), Discrete and MultiDiscrete become
-    Indices, MultiBinary a Box of float32. Texts in a Dict or Tuple are left out, with a warning. Raises
-    UnsupportedSpace for other spaces, and for two parts with the same key, such as "a/b" and b in a.
+    A Box stays a Box (float64 and wide integers become float32), Discrete and MultiDiscrete become Indices,
+    MultiBinary becomes a Box of float32. Texts in a Dict or Tuple are left out, with a warning. Raises
+    UnsupportedSpace for other spaces, and if two parts get the same key, such as "a/b" and "b" in "a".
     """
     return _layout(space, is_batch=False)
 
 
 def leaf_spaces(space: spaces.Space[Any]) -> dict[str, spaces.Space[Any]]:
-    """Returns the parts of an observation space, not converted, by the keys of `observation_layout`."""
+    """Returns the parts of an observation space as the env declares them, by the keys that
+    `observation_layout` gives them."""
     return {key: leaf for key, _, leaf in _leaves(space, "", ())}
 
 
 def batch_layout(space: spaces.Space[Any]) -> ObservationLayout:
-    """Returns the same as `observation_layout`, except that `flatten` converts a batch as VectorEnvs return
-    it: each part of a Dict or Tuple is an array [B, ...].
-    """
+    """Returns the same as `observation_layout`, except that `flatten` converts a batch of observations as
+    Gymnasium's VectorEnvs return it: each part of a Dict or Tuple is an array [B, ...]."""
     return _layout(space, is_batch=True)
 
 
 def without_entries(space: spaces.Dict, keys: Collection[str], prefix: str = "") -> spaces.Dict:
-    """Returns a space without some of its entries, e.g. what the actor observes.
+    """Returns a Dict space without the entries `keys`, e.g. without observations that only the critic gets.
 
     keys: as in `observation_layout`: "outer/inner" is an entry of a nested Dict. prefix: for the recursion.
     """
@@ -156,8 +157,8 @@ def _stored_space(space: spaces.Space[Any], key: str) -> spaces.Box:
 
 
 def _conversion(space: spaces.Space[Any], key: str, is_batch: bool) -> Callable[[Any], np.ndarray]:
-    """Returns a function that converts a value of a supported space, or with is_batch a batch, to an array of
-    the space in which it is stored."""
+    """Returns a function that converts a value of a supported space (with is_batch, a batch of values) to an
+    array as it is stored. key: of the observation, for messages."""
     if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return np.asarray
     if isinstance(space, spaces.Discrete) and not is_batch:
@@ -186,10 +187,9 @@ def _discrete_conversion(space: spaces.Discrete, key: str) -> Callable[[Any], np
 
 
 def batch_to_indices(space: spaces.Discrete | spaces.MultiDiscrete, key: str) -> Callable[[Any], np.ndarray]:
-    """Returns a function from values of the space, [B, *shape] or one of them, to indices, [B, K] int32.
-
-    The function raises ValueError for a value that is not in the space.
-    """
+    """Returns a function that converts a batch of values of the space, [B, *shape], or a single value (B = 1)
+    to indices, [B, K] int32. It raises ValueError for a value that is not in the space. key: of the
+    observation, for the message."""
     sizes = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
     starts = np.ravel(space.start)
 
@@ -213,7 +213,9 @@ class ImageShape(NamedTuple):
 
 
 class ImageLayout(NamedTuple):
-    """How an observation holds an image.
+    """Describes the axes of an observation that is an image or a stack of images.
+
+    size: size of the image, with the channels of a whole stack.
 
     is_stack: the first axis counts images; their channels are concatenated.
     is_hwc: the last axis counts channels.
@@ -227,11 +229,11 @@ class ImageLayout(NamedTuple):
 
 
 def image_layout(shape: tuple[int, ...]) -> ImageLayout:
-    """Returns how an observation of this shape, of 2 to 4 dimensions, holds an image.
+    """Interprets a shape of 2 to 4 dimensions as an image or a stack of images.
 
-    The shape is (height, width) or (channels, height, width). It is (height, width, channels) if only the
-    last number is a usual number of channels, or if only the first two are equal. A fourth dimension in front
-    counts images.
+    Two dimensions are (height, width). Three are (height, width, channels) if only the last number is a usual
+    number of channels, or if the first two are equal and the last differs; otherwise (channels, height,
+    width). With four dimensions, the first counts images.
     """
     if len(shape) == 2:
         return ImageLayout(ImageShape(1, *shape), is_stack=False, is_hwc=False, is_plane=True)
@@ -246,7 +248,7 @@ def image_layout(shape: tuple[int, ...]) -> ImageLayout:
 def is_image(space: spaces.Box) -> bool:
     """Returns whether an observation is an image or a stack of images, rather than a table of numbers.
 
-    Bytes are images if they have 2 to 4 dimensions; floats only with 3 or 4.
+    Observations of bytes are images if they have 2 to 4 dimensions, those of floats if they have 3 or 4.
     """
     least = 3 if space.dtype == np.float32 else 2
     return not isinstance(space, Indices) and least <= len(space.shape) <= 4

@@ -121,8 +121,8 @@ def train_config(config: Config, keeps_process: bool = False) -> RunResult:
 
 
 def _plan(config: Config, signals: StopSignals) -> RunPlan | RunResult:
-    """Plans a training. Returns a result instead of a plan if nothing will be trained: all is trained
-    already, a signal has stopped the run, or the env or a network cannot be made."""
+    """Plans a training. Returns a result instead of a plan if nothing will be trained: if the run is already
+    complete, if a signal has stopped it, or if the env or a network cannot be made."""
     setup_logging("main")
     cpu.raise_open_files_limit()  # every queue and every child needs file descriptors
     try:
@@ -148,8 +148,8 @@ def _plan(config: Config, signals: StopSignals) -> RunPlan | RunResult:
 
 
 def _train(plan: RunPlan, signals: StopSignals) -> RunResult:
-    """Trains in the experiment folder; logs and returns the result. A run that fails or is stopped before it
-    has learned anything leaves no folder."""
+    """Runs a planned training in the experiment folder; logs and returns the result. Removes the folder if it
+    is new and the run fails or is stopped before it has learned anything."""
     config = plan.config
     folder = prepare_folder(config)
     resources: Resources | None = None
@@ -197,7 +197,7 @@ def _log_plan(plan: RunPlan) -> None:
 
 
 def _why_stopped(signals: StopSignals) -> str:
-    """Returns which signal has stopped the run, e.g. "SIGINT received"; empty if none has."""
+    """Returns which signal has stopped the run, e.g. "SIGINT received"; empty if there was no signal."""
     return "" if signals.requested is None else f"{signal.Signals(signals.requested).name} received"
 
 
