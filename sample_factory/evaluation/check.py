@@ -114,10 +114,8 @@ main = main_of(COMMAND)
 
 def check(config: Config, family: EnvFamily, is_made: bool = False) -> CheckReport:
     """Plays an env of the family and plans a training in it; returns what both have shown.
-
     is_made: whether the family always returns the same env, which is then played in this process and stays
-        open. Otherwise a new env is played in a child.
-    """
+        open. Otherwise a new env is played in a child."""
     # Not at the top of the file: --help needs none of it.
     from sample_factory.envs.env_info import make_adapted_env
     from sample_factory.envs.protocol import EnvConfig

@@ -28,11 +28,8 @@ MAX_SECONDS = 10.0  # no further step after this
 
 class Play:
     """Collects what the steps of an env have shown, up to the first exception.
-
-    lines: title -> text of a line in the report.
-    faults: cause -> text of one line.
-    info: properties of the env; None if the env cannot be made.
-    """
+    lines: title -> text of a line in the report. faults: cause -> text of one line.
+    info: properties of the env; None if the env cannot be made."""
 
     def __init__(self) -> None:
         self.lines: dict[str, str] = {}
@@ -42,13 +39,9 @@ class Play:
 
 def play(env_name: str, make: Callable[[], MultiAgentEnv], cfg: Any, closes: bool = True) -> Play:
     """Makes an env, steps it with random actions, and repeats the first steps in a second env with the same
-    seed.
-
-    An env that ends its process ends the caller too, so run this in a child if the env is not trusted.
-    make: returns the adapted env.
-    cfg: all flags as attributes.
-    closes: whether to close the env afterwards.
-    """
+    seed. An env that ends its process ends the caller too, so run this in a child if the env is not trusted.
+    make: returns the adapted env. cfg: all flags as attributes. closes: whether to close the env
+        afterwards."""
     seen = Play()
     try:
         with _made(env_name, make, closes) as env:
@@ -147,11 +140,8 @@ def _checksums(step: RandomStep) -> tuple[int, int]:
 
 
 def _look_at_observations(seen: Play, env: MultiAgentEnv, step: RandomStep) -> list[float]:
-    """Adds a fault if observations are outside of their space.
-
-    Returns the share of the choices, 0..1, that the action masks allow: an entry for each kind of agents with
-    a mask.
-    """
+    """Adds a fault if observations are outside of their space. Returns the share of the choices, 0..1, that
+    the action masks allow: an entry for each kind of agents with a mask."""
     active = np.ones(env.num_agents, bool) if step.result.active is None else step.result.active
     shares = []
     for kind, spaces in enumerate(env.kinds.spaces):
@@ -170,9 +160,7 @@ def _look_at_observations(seen: Play, env: MultiAgentEnv, step: RandomStep) -> l
 def _look_at_info(seen: Play, info: Mapping[str, Any], infos: dict[str, set[str]]) -> None:
     """Collects which entries of an episode's last info are reported, and adds a fault for each entry that
     should be a number and is none.
-
-    infos: "statistics", "objective" or "level" -> names of entries; extended in place.
-    """
+    infos: "statistics", "objective" or "level" -> names of entries; extended in place."""
     numbers, left_out = extra_stats(info)
     objectives = {key for key in OBJECTIVES if key in info}
     for what, names in (
@@ -193,9 +181,7 @@ def _look_at_info(seen: Play, info: Mapping[str, Any], infos: dict[str, set[str]
 
 class _Watch:
     """Wraps the `step` of a user's env, to look at its returned values before an adapter converts them.
-
-    num_both: number of ends that were reported as terminated and truncated at once.
-    """
+    num_both: number of ends that were reported as terminated and truncated at once."""
 
     def __init__(self) -> None:
         self.num_both = 0
@@ -207,10 +193,8 @@ class _Watch:
     def follow(self, env: Any, keeps_arrays: bool) -> None:
         """Replaces `env.step` by a function that also looks at the returned values; does nothing if the class
         has `__slots__`.
-
-        keeps_arrays: whether to compare the arrays of each step with a copy of their contents after the next
-            step, to see whether the env reuses them.
-        """
+        keeps_arrays: whether to compare the arrays of each step with a copy of their contents after the
+            next step, to see whether the env reuses them."""
         self._keeps_arrays = keeps_arrays
         if env is self._env:
             return

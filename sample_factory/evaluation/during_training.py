@@ -111,11 +111,9 @@ class Evaluations(Subscriber):
         delete_snapshots(self._config.experiment_dir)
 
     def finish(self, may_wait: Callable[[], bool]) -> None:
-        """Completes all due evaluations while `may_wait()` is true; called after the workers have stopped.
-
-        A policy is evaluated with its last checkpoint if its last evaluation was skipped, or if its learner
-        stopped before it wrote the snapshot.
-        """
+        """Completes all due evaluations while `may_wait()` is true; called after the workers have stopped. A
+        policy is evaluated with its last checkpoint if its last evaluation was skipped, or if its learner
+        stopped before it wrote the snapshot."""
         if not may_wait():
             return
         for policy_id in sorted(self._requested | self._skipped):
@@ -197,9 +195,7 @@ class Evaluations(Subscriber):
     def _report(self, snapshot: Snapshot, statistics: Mapping[str, MeanAndStd], seconds: float) -> None:
         """Writes the summaries of an evaluation, logs its mean reward, and keeps the weights if they are the
         best so far.
-
-        statistics: name, e.g. "reward" -> mean over the episodes. seconds: duration.
-        """
+        statistics: name, e.g. "reward" -> mean over the episodes. seconds: duration."""
         statistics = self._names.of(statistics)
         policy_id = snapshot.policy_id
         reward = statistics["reward"]

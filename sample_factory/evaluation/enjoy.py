@@ -35,9 +35,7 @@ MIN_VIDEO_SECONDS = 10.0  # a single episode may be too short to see anything
 
 def play(config: Config, family: EnvFamily) -> Evaluation:
     """Runs `enjoy`: plays until a limit, a closed window or a signal; prints each episode and a summary.
-
-    Raises ConfigError, CheckpointError, VideoError, and any exception of the env.
-    """
+    Raises ConfigError, CheckpointError, VideoError, and any exception of the env."""
     flags = config.evaluation
     if flags.render_action_repeat is not None:
         # As the frameskip of the env, so that its time limits stay right.
@@ -105,11 +103,9 @@ def _make_session(
 
 
 def _cast(config: Config, choices: Sequence[PolicyChoice], kinds: AgentKinds) -> Cast:
-    """Returns which policy plays which agent of the env. choices: the policy of each agent.
-
-    With K kinds of agents, policy id p plays kind p % K. A kind with fewer policies than another kind fills
-    its further ids with its last policy.
-    """
+    """Returns which policy plays which agent of the env. choices: the policy of each agent. With K kinds of
+    agents, policy id p plays kind p % K. A kind with fewer policies than another kind fills its further ids
+    with its last policy."""
     num_kinds = len(kinds.spaces)
     of_kind: list[list[PolicyChoice]] = [[] for _ in range(num_kinds)]
     for choice, kind in zip(choices, kinds.of_agent):
@@ -125,10 +121,8 @@ def _cast(config: Config, choices: Sequence[PolicyChoice], kinds: AgentKinds) ->
 
 class _Show:
     """Shows and prints the episodes of `enjoy`, and decides when to stop.
-
     episodes: the episodes that count, in the order in which they ended.
-    num_wanted: number of episodes to play; None if only another limit ends the playing.
-    """
+    num_wanted: number of episodes to play; None if only another limit ends the playing."""
 
     def __init__(self, flags: EvaluationFlags, watch: Watch, screen: Screen, info: EnvInfo):
         self._max_num_frames = flags.max_num_frames

@@ -25,11 +25,9 @@ EVERY_FRAME = "rgb_array_list"  # Gymnasium's name for a render() that returns a
 
 
 def with_eval_frameskip(config: Config, family: EnvFamily) -> tuple[Config, EnvFamily]:
-    """Applies --eval_env_frameskip: the env skips fewer frames than in training, and each action is repeated,
-    so that an action still lasts as many frames.
-
-    Raises ConfigError unless the flag divides --env_frameskip.
-    """
+    """Applies --eval_env_frameskip: the env skips fewer frames than in training, and each action is
+    repeated, so that an action still lasts as many frames. Raises ConfigError unless the flag divides
+    --env_frameskip."""
     own = config.evaluation.eval_env_frameskip
     trained = config.env.env_frameskip or 1
     if own is None or own == trained:
@@ -47,9 +45,7 @@ def with_eval_frameskip(config: Config, family: EnvFamily) -> tuple[Config, EnvF
 
 def with_other_envs(config: Config, family: EnvFamily) -> EnvFamily:
     """Returns `family`, extended so that it can also make the envs of other families that --levels names.
-
-    Raises ConfigError for an unknown env, and if one of the families has flags of its own.
-    """
+    Raises ConfigError for an unknown env, and if one of the families has flags of its own."""
     envs = [item for item in config.env.levels if "=" not in item and item not in family.levels]
     if all(family.prefix and env.startswith(family.prefix) for env in envs):
         return family
@@ -76,11 +72,9 @@ def _make_one_of(
 
 @contextlib.contextmanager
 def explains_other_env(config: Config, warns: bool = True) -> Iterator[None]:
-    """Wraps code that starts to play. If --env is not the env of the training, a failure names both envs.
-
-    Any exception of the wrapped code becomes a ConfigError. If there is none, a warning names both envs,
-    unless `warns` is False. With the env of the training, this does nothing.
-    """
+    """Wraps code that starts to play. If --env is not the env of the training, a failure names both envs. Any
+    exception of the wrapped code becomes a ConfigError. If there is none, a warning names both envs, unless
+    `warns` is False. With the env of the training, this does nothing."""
     played = config.env_name
     folder = {name: vars(config.run)[name] for name in OWN_FOLDER}
     trained = read_saved(folder, trusts=config.run.trust_code).values.get("env", played)
@@ -121,11 +115,10 @@ def _differences(config: Config, trained: str) -> str:
 
 def make_env(config: Config, family: EnvFamily, draws: bool, env_config: EnvConfig) -> MultiAgentEnv:
     """Makes an adapted env for playing in this process.
-
     draws: whether the env has to draw. If so, its render mode is "rgb_array_list" where the env has it, else
         "rgb_array"; if it cannot draw at all, a warning is logged.
-    An env that was trained in many copies has one copy if it draws, otherwise at most one for each episode.
-    """
+    An env that was trained in many copies has one copy if it draws, otherwise at most one for each
+    episode."""
     cfg = config.namespace()
     if "vector_env_copies" in cfg and "vector_env_copies" not in config.typed:
         if draws:

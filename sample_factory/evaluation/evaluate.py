@@ -17,13 +17,10 @@ from sample_factory.runtime.failures import Failure
 
 
 def run_eval(config: Config) -> None:
-    """Runs the command `eval`: measures checkpoints, prints each result, and writes --json and --csv.
-
-    If a checkpoint fails, the files contain the results of the checkpoints before it, and the failure.
-
-    Raises ConfigError for a missing checkpoint or a file that cannot be written, CheckpointError for an
-    unusable checkpoint, Failure if an env or a process fails.
-    """
+    """Runs the command `eval`: measures checkpoints, prints each result, and writes --json and --csv. If a
+    checkpoint fails, the files contain the results of the checkpoints before it, and the failure. Raises
+    ConfigError for a missing checkpoint or a file that cannot be written, CheckpointError for an unusable
+    checkpoint, Failure if an env or a process fails."""
     # Not at the top of the file: it imports much that --help does not need.
     from sample_factory.evaluation.measurement import measure_checkpoints
 

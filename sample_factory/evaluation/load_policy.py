@@ -217,10 +217,8 @@ def _explains_misfit(
 ) -> Iterator[None]:
     """Converts an exception about an observation that does not fit into a ValueError that says what is
     expected.
-
     expected: what the observation should be, e.g. "one observation".
-    reset: arguments of `reset` that the message suggests; "" suggests nothing.
-    """
+    reset: arguments of `reset` that the message suggests; "" suggests nothing."""
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, EnvContractError) as error:
@@ -321,10 +319,8 @@ def _family_or_none(env_name: str) -> EnvFamily:
 
 
 def probe_spaces(config: Config, policy_index: int, advice: str = "") -> OwnSpaces:
-    """Makes an env in another process, and returns the spaces of the agents that a policy plays.
-
-    Raises ConfigError if the env cannot be made; the message ends with `advice`.
-    """
+    """Makes an env in another process, and returns the spaces of the agents that a policy plays. Raises
+    ConfigError if the env cannot be made; the message ends with `advice`."""
     family = resolve_family(config.env_name)
     try:
         return probe_own_spaces(family, config.namespace(), policy_index)

@@ -36,10 +36,8 @@ from sample_factory.runtime.supervisor import StopSignals
 
 class Contestant(NamedTuple):
     """One side of a match: a policy of an experiment, or a scripted player of the env.
-
     config: configuration of the experiment, which describes the network.
-    player: the policy, or the name of a scripted player, e.g. of a bot.
-    """
+    player: the policy, or the name of a scripted player, e.g. of a bot."""
 
     config: Config
     player: PolicyChoice | str
@@ -58,10 +56,8 @@ class Contestant(NamedTuple):
 
 class MatchResult(NamedTuple):
     """The result of a match: for each contestant, the mean true objective of its agents.
-
     has_first_half: whether the first contestant played the team of agent 0, which is the first half of the
-        env's agents unless the env names its teams.
-    """
+        env's agents unless the env names its teams."""
 
     objective: float
     opponent_objective: float
@@ -70,9 +66,7 @@ class MatchResult(NamedTuple):
 
 class MatchSeries(NamedTuple):
     """The results of all matches between two contestants; wins and losses are those of the first contestant.
-
-    num_wanted: number of matches that were to be played.
-    """
+    num_wanted: number of matches that were to be played."""
 
     contestants: tuple[Contestant, Contestant]
     results: list[MatchResult]
@@ -151,11 +145,8 @@ class MatchSeries(NamedTuple):
 
 
 def contestants_of(config: Config) -> tuple[Contestant, Contestant]:
-    """Returns the policy and the opponent that the flags of `match` choose.
-
-    The contestants' configurations are those of their experiments; the policy's also has the flags of the
-    command. Raises ConfigError.
-    """
+    """Returns the policy and the opponent that the flags of `match` choose. The contestants' configurations
+    are those of their experiments; the policy's also has the flags of the command. Raises ConfigError."""
     flags: MatchFlags = config.extra["match"]
     opponent_config = config
     if flags.opponent_experiment is not None:
@@ -265,9 +256,7 @@ def _make_session(
 
 def _check_teams(config: Config, info: EnvInfo, has_one_copy: bool) -> None:
     """Raises ConfigError unless the env has two teams of equally many agents with equal spaces.
-
-    has_one_copy: whether a vector env is limited to one copy, so that its agents meet.
-    """
+    has_one_copy: whether a vector env is limited to one copy, so that its agents meet."""
     if info.are_copies and not has_one_copy:
         raise ConfigError(
             f"--env={config.env_name} is a VectorEnv; its {info.num_agents} agents are copies that never meet"
@@ -313,10 +302,8 @@ def _cast(contestants: tuple[Contestant, Contestant], info: EnvInfo) -> Cast:
 
 
 def _result(ended: MatchEnded) -> MatchResult:
-    """Converts a match to its result from the point of view of contestant 0.
-
-    Raises ConfigError if the episodes of the agents do not end together, or an objective is nan.
-    """
+    """Converts a match to its result from the point of view of contestant 0. Raises ConfigError if the
+    episodes of the agents do not end together, or an objective is nan."""
     if any(count != 1 for count in ended.num_episodes):
         raise ConfigError("the episodes of the env's agents do not end together, so they are no matches")
     objectives = [ended.objectives[agent] for agent in range(len(ended.num_episodes))]

@@ -106,9 +106,7 @@ def measure_checkpoints(
 
 def _without_repetitions(chosen: Sequence[PolicyChoice], num_kinds: int) -> list[PolicyChoice]:
     """Removes choices that would measure the same policies again; returns the remaining ones.
-
-    num_kinds: number of policies that play together: k * num_kinds to (k + 1) * num_kinds - 1, for each k.
-    """
+    num_kinds: number of policies that play together: k * num_kinds to (k + 1) * num_kinds - 1, for each k."""
     first: dict[tuple[int, str], PolicyChoice] = {}
     for choice in chosen:
         first.setdefault((choice.policy_index // num_kinds, choice.checkpoint), choice)
@@ -163,11 +161,9 @@ class Measurement:
         context: ChildContext | None = None,
     ):
         """Loads the checkpoint.
-
         on_end: called with each episode that counts, and with its number.
         context: receives heartbeats in serial mode, if given.
-        Raises as `measure_checkpoints`.
-        """
+        Raises as `measure_checkpoints`."""
         self._plan = plan
         self._rewards: list[float] = []
         self._on_end = on_end
@@ -217,10 +213,8 @@ def count_frames(episodes: Sequence[EpisodeResult], copy_of_agent: Sequence[int]
 
 def plan_evaluation(plan: RunPlan) -> MeasurementPlan | None:
     """Plans the evaluations during a training, with the flags and the env that --eval_flags changes.
-
     plan: plan of the training.
-    Returns None without --eval_every_env_steps. Raises ConfigError.
-    """
+    Returns None without --eval_every_env_steps. Raises ConfigError."""
     monitoring = plan.config.monitoring
     if not monitoring.eval_every_env_steps:
         return None
@@ -259,11 +253,9 @@ def plan_evaluation(plan: RunPlan) -> MeasurementPlan | None:
 
 
 class SnapshotMeasurement:
-    """In the child of an evaluation during training: plays episodes with a snapshot of a policy.
-
-    The episodes are played in one thread, in as many envs as a rollout worker has. The constructor makes and
-    resets the envs. Heartbeats are sent as by a worker, so that the main process notices an env that hangs.
-    """
+    """In the child of an evaluation during training: plays episodes with a snapshot of a policy. The episodes
+    are played in one thread, in as many envs as a rollout worker has. The constructor makes and resets the
+    envs. Heartbeats are sent as by a worker, so that the main process notices an env that hangs."""
 
     def __init__(self, plan: MeasurementPlan, snapshot: Snapshot, context: ChildContext):
         """Loads the snapshot and resets the envs. plan: result of `plan_evaluation`; the snapshot replaces
@@ -279,10 +271,8 @@ class SnapshotMeasurement:
 
     def run(self) -> dict[str, MeanAndStd]:
         """Plays the episodes. Returns statistics by name, e.g. "reward", and for each level as
-        "levels/LEVEL/NAME".
-
-        Raises InterruptedError if a signal ends the evaluation early, since the mean would be biased.
-        """
+        "levels/LEVEL/NAME". Raises InterruptedError if a signal ends the evaluation early, since the mean
+        would be biased."""
         with StopSignals() as signals:
             evaluation = self._measurement.play(signals)
         if evaluation.is_partial:

@@ -18,11 +18,9 @@ from sample_factory.spaces.observations import observation_layout
 
 
 def load_weights(config: Config, choice: PolicyChoice, model: ActorCritic) -> Mapping[str, Any]:
-    """Loads the chosen checkpoint into a model; returns the contents of the checkpoint file.
-
-    With "latest" or "best", a damaged file is replaced by the one before it.
-    Raises ConfigError if the checkpoint does not exist, CheckpointError if it cannot be used.
-    """
+    """Loads the chosen checkpoint into a model; returns the contents of the checkpoint file. With "latest" or
+    "best", a damaged file is replaced by the one before it. Raises ConfigError if the checkpoint does not
+    exist, CheckpointError if it cannot be used."""
     path = find_checkpoint(config, choice)
     if choice.checkpoint in PREFIXES:
         keep = config.monitoring.keep_checkpoints
@@ -48,10 +46,8 @@ def build_model(
 ) -> ActorCritic:
     """Builds the network that acts, in float32, with random weights. It runs on the CPU, which is faster for
     one env, unless --device=gpu is typed.
-
     observation_space, action_space: spaces of one agent.
-    Raises ConfigError if the device is not available, and the exceptions of `PolicySpec.build`.
-    """
+    Raises ConfigError if the device is not available, and the exceptions of `PolicySpec.build`."""
     device = "gpu" if "device" in config.typed and config.run.device == "gpu" else "cpu"
     stored = observation_layout(observation_space).space
     spec = make_policy_spec(config, stored, action_space).to_act()

@@ -43,12 +43,10 @@ def flags_of_call(
     cfg: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
     """Converts the arguments of a Python function, e.g. of `evaluate`, to flag name -> value.
-
     experiment, train_dir, cfg: see `find_experiment`. policy_index: None stands for the index in the name of
         the checkpoint file's folder, or 0.
-
-    Raises ConfigError for an unknown experiment, and if `experiment` is a file and `checkpoint` is given too.
-    """
+    Raises ConfigError for an unknown experiment, and if `experiment` is a file and `checkpoint` is given
+    too."""
     flags = find_experiment(experiment, train_dir, cfg)
     if "checkpoint" in flags and checkpoint != LATEST:
         raise ConfigError(
@@ -80,10 +78,8 @@ def measured_policies(config: Config) -> list[PolicyChoice]:
 
 def choices_of_agents(config: Config, kinds: AgentKinds) -> list[PolicyChoice]:
     """Returns the policy of each agent by --policy_index and --checkpoint, [num_agents]. Raises ConfigError.
-
     With K kinds of agents, policy p plays kind p % K. If --policy_index is a single value p, the other kinds
-    are played by the policies that were trained with it: p - p % K to p - p % K + K - 1.
-    """
+    are played by the policies that were trained with it: p - p % K to p - p % K + K - 1."""
     evaluation = config.evaluation
     num_agents = len(kinds.of_agent)
     num_kinds = len(kinds.spaces)
@@ -132,10 +128,8 @@ def _for_each_agent(flag: str, values: Sequence[Value], num_agents: int) -> Sequ
 
 
 def find_checkpoint(config: Config, choice: PolicyChoice) -> Path:
-    """Returns the path of a checkpoint's file; the newest if several match.
-
-    Raises ConfigError if there is none; the message lists the checkpoints that exist.
-    """
+    """Returns the path of a checkpoint's file; the newest if several match. Raises ConfigError if there is
+    none; the message lists the checkpoints that exist."""
     policy, checkpoint = choice
     if checkpoint in PREFIXES:
         after = f" beyond --save_best_after={config.monitoring.save_best_after}" * (checkpoint == "best")

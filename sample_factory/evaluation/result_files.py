@@ -28,9 +28,7 @@ def result_figures(
     config: Config, evaluations: Sequence[Evaluation], failure: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Returns the contents of a --json file. May contain NaN and infinity, which `write_json` replaces.
-
-    failure: identifies the checkpoint whose evaluation failed, with the reason; None if none has failed.
-    """
+    failure: identifies the checkpoint whose evaluation failed, with the reason; None if none has failed."""
     return {
         "experiment": str(config.experiment_dir),
         "env": config.env_name,
@@ -63,9 +61,7 @@ def write_results(
 ) -> None:
     """Writes the files of --json and --csv, if the flags are set. Raises ConfigError for a file that cannot
     be written.
-
-    failed, reason: the checkpoint whose evaluation failed and ended the command, and why.
-    """
+    failed, reason: the checkpoint whose evaluation failed and ended the command, and why."""
     flags = config.extra.get("results", ResultFlags())
     failure = None if failed is None else {**failed._asdict(), "reason": reason}
     rows = [row for evaluation in evaluations for row in evaluation.rows()]

@@ -55,10 +55,8 @@ def mean_and_std(values: Sequence[float]) -> MeanAndStd:
 def t_quantile(degrees: int) -> float:
     """Returns the 97.5 % quantile of Student's t distribution: 95 % of it lie between -t and t. The error is
     below 0.0002.
-
     degrees: degrees of freedom, at least 1. Source of the series: Abramowitz and Stegun, Handbook of
-        Mathematical Functions, 1964, 26.7.5.
-    """
+        Mathematical Functions, 1964, 26.7.5."""
     if degrees <= len(T_QUANTILES):
         return T_QUANTILES[degrees - 1]
     x = NORMAL_QUANTILE

@@ -29,10 +29,8 @@ def result_lines(values: Values) -> list[str]:
 def level_table(of_levels: Mapping[str, Values]) -> list[str]:
     """Returns the lines of a table with a row for each level and a last row for all levels: the number of
     episodes, and the mean of each statistic with its 95 % confidence interval.
-
     of_levels: level -> statistic -> values, with the same statistics for each level. In the last row, all
-        episodes are one sample, so its interval is wide where the levels differ much.
-    """
+        episodes are one sample, so its interval is wide where the levels differ much."""
     names = list(next(iter(of_levels.values())))
     pooled = {name: [value for values in of_levels.values() for value in values[name]] for name in names}
     rows = [["level", "episodes", *names]]
@@ -50,12 +48,9 @@ def _mean_text(values: Sequence[float]) -> str:
 
 class LevelMatrix(NamedTuple):
     """Holds the mean true objective of several checkpoints in several levels.
-
-    checkpoints: names of the rows.
-    levels: names of the columns.
+    checkpoints: names of the rows. levels: names of the columns.
     means: [checkpoint][level]; nan for a level that was not played.
-    is_sequence: whether checkpoint i was saved when the training on level i had ended.
-    """
+    is_sequence: whether checkpoint i was saved when the training on level i had ended."""
 
     checkpoints: list[str]
     levels: list[str]

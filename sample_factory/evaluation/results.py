@@ -50,11 +50,8 @@ class EpisodeResult(NamedTuple):
 
 def without_repeats(episodes: Sequence[EpisodeResult]) -> tuple[EpisodeResult, ...]:
     """Removes exact repeats: episodes with the reward, length and objective of an earlier episode of the same
-    agent, env and level.
-
-    Only for a deterministic policy in envs that always restart from one cached state: elsewhere, different
-    episodes can have equal results.
-    """
+    agent, env and level. Only for a deterministic policy in envs that always restart from one cached state:
+    elsewhere, different episodes can have equal results."""
     first: dict[tuple[float | str, ...], EpisodeResult] = {}
     for episode in episodes:
         result = episode.reward, episode.length, episode.true_objective
@@ -64,10 +61,8 @@ def without_repeats(episodes: Sequence[EpisodeResult]) -> tuple[EpisodeResult, .
 
 class EpisodeCount:
     """Collects the episodes that count: each agent plays a number of episodes that is fixed in advance, since
-    counting the first N episodes that end would favour short ones.
-
-    A match of all agents is added as an episode of agent 0.
-    """
+    counting the first N episodes that end would favour short ones. A match of all agents is added as an
+    episode of agent 0."""
 
     def __init__(self, wanted: np.ndarray):
         """Starts an empty collection. wanted: number of episodes of each agent of each env, int64 [num_envs,
@@ -103,10 +98,7 @@ class EpisodeCount:
 
     def repeat(self, envs: slice) -> None:
         """Prepares for a replaced worker, which plays all episodes of these envs again, from the first one,
-        with the same seeds.
-
-        Of two episodes with the same number, the one that ended first counts.
-        """
+        with the same seeds. Of two episodes with the same number, the one that ended first counts."""
         self._num_ended[envs] = 0
 
 
@@ -327,10 +319,8 @@ def episode_line(episodes: Sequence[EpisodeResult], num_agents: int) -> str:
 
 
 class Progress:
-    """Shows how many episodes or matches have ended, and how long the rest will take.
-
-    On a terminal, a bar is redrawn in place; elsewhere, a line is printed every PROGRESS_SECONDS.
-    """
+    """Shows how many episodes or matches have ended, and how long the rest will take. On a terminal, a bar is
+    redrawn in place; elsewhere, a line is printed every PROGRESS_SECONDS."""
 
     def __init__(self, total: int | None, now: Callable[[], float] = time.monotonic):
         """Starts the clock. total: number of episodes or matches to play; None shows nothing."""
@@ -342,9 +332,7 @@ class Progress:
 
     def update(self, done: int, describe: Callable[[], str] = str) -> None:
         """Shows that `done` episodes or matches have ended, unless the progress was shown a moment ago.
-
-        describe: returns text to append, e.g. the mean reward so far.
-        """
+        describe: returns text to append, e.g. the mean reward so far."""
         if self._total is None or not self._is_time():
             return
         left = ""

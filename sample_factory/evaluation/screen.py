@@ -42,10 +42,8 @@ SHADE = 3  # the picture behind the text is this many times darker
 
 
 def find_drawing(config: Config) -> bool:
-    """Returns whether the env has to draw: for a video, or for a window if there is a display.
-
-    Without a display, this also sets up MuJoCo to draw without one, or warns that nothing is drawn.
-    """
+    """Returns whether the env has to draw: for a video, or for a window if there is a display. Without a
+    display, this also sets up MuJoCo to draw without one, or warns that nothing is drawn."""
     evaluation = config.evaluation
     if has_display():
         return evaluation.save_video or not evaluation.no_render
@@ -90,9 +88,7 @@ class Screen:
         choices: Sequence[PolicyChoice],
     ):
         """Opens the window and the video that the flags request.
-
-        watch: follows the env that is shown. choices: the policy of each agent.
-        """
+        watch: follows the env that is shown. choices: the policy of each agent."""
         self._watch = watch
         self._drawn = drawn_agents(watch.env)
         flags = config.evaluation
@@ -137,10 +133,8 @@ class Screen:
 
     def show(self, finished: Sequence[EpisodeResult] = (), is_start: bool = False) -> None:
         """Draws the current state of the env; called after the reset and after each step. Raises VideoError.
-
         finished: the episodes that ended in the last step. is_start: whether the env has not been stepped
-            yet.
-        """
+            yet."""
         if self._overlay is not None and not is_start:
             self._overlay.update(finished)
         if not self._is_drawing:
@@ -200,10 +194,8 @@ class Screen:
 
 class Overlay:
     """Draws text at the top left of pictures: the policy, the episode's number, its reward so far and the
-    action.
-
-    Small pictures are enlarged. In a split screen, each agent's text is drawn in its part of the picture.
-    """
+    action. Small pictures are enlarged. In a split screen, each agent's text is drawn in its part of the
+    picture."""
 
     def __init__(self, experiment: str, watch: Watch, choices: Sequence[PolicyChoice], agents: Sequence[int]):
         """Prepares texts for an env. choices: the policy of each agent. agents: indices of the agents that
@@ -272,9 +264,7 @@ class WindowError(RuntimeError):
 
 class Window:
     """Shows RGB pictures at a steady rate in a resizable window. The constructor raises WindowError.
-
-    `is_closed`: whether the user has pressed Esc or closed the window.
-    """
+    `is_closed`: whether the user has pressed Esc or closed the window."""
 
     def __init__(self, title: str, pictures_per_second: float):
         os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")

@@ -53,9 +53,7 @@ NOTHING = Events()
 
 class Session:
     """Plays the episodes of a plan, in worker processes or, in serial mode, in one thread of this process.
-
-    versions: policy id -> number of SGD steps of the loaded weights.
-    """
+    versions: policy id -> number of SGD steps of the loaded weights."""
 
     def __init__(
         self,
@@ -66,10 +64,8 @@ class Session:
         context: ChildContext | None = None,
     ):
         """Allocates memory and loads the checkpoints of the players.
-
         plan: result of `plan_session` for the cast. context: receives heartbeats in serial mode, if given.
-        Raises ConfigError for a missing checkpoint, CheckpointError for an unusable one, and Failure.
-        """
+        Raises ConfigError for a missing checkpoint, CheckpointError for an unusable one, and Failure."""
         self._is_single = plan.envs.is_single
         self._restore_torch = _restorer_of_torch() if plan.flags.serial_mode else lambda: None
         resources = allocate(plan)
@@ -93,12 +89,8 @@ class Session:
 
     def play(self, signals: StopSignals) -> tuple[Any, ...]:
         """Plays until all episodes have ended, a signal arrives, or `Events.is_over` returns True. May be
-        called once.
-
-        Returns the episodes, or matches, that count, in the same order in each run.
-
-        Raises Failure, ConfigError from `on_end`, and in serial mode any exception of an env or a network.
-        """
+        called once. Returns the episodes, or matches, that count, in the same order in each run. Raises
+        Failure, ConfigError from `on_end`, and in serial mode any exception of an env or a network."""
         try:
             failures = self._run.run(self._loop, signals)
         except Exception:
@@ -153,10 +145,8 @@ def _publish(plan: SamplingPlan, cast: Cast, weights: Sequence[PolicyWeights]) -
 def load_and_publish(
     policies: Sequence[SavedPolicy], specs: Sequence[PolicySpec], weights: Sequence[PolicyWeights]
 ) -> None:
-    """Loads each checkpoint and publishes its weights. Runs in a child, except in serial mode.
-
-    Raises ConfigError, CheckpointError.
-    """
+    """Loads each checkpoint and publishes its weights. Runs in a child, except in serial mode. Raises
+    ConfigError, CheckpointError."""
     from sample_factory.evaluation.policy import load_weights
 
     for (config, choice), spec, published in zip(policies, specs, weights):
@@ -168,9 +158,7 @@ def load_and_publish(
 
 class SessionLoop(Loop):
     """In the main process: collects the episodes, or matches, that count, and shows the progress.
-
-    error: exception that `Events.on_end` has raised; it ends the session.
-    """
+    error: exception that `Events.on_end` has raised; it ends the session."""
 
     def __init__(self, plan: SamplingPlan, resources: Resources, events: Events, progress: Progress):
         topology = plan.topology
@@ -241,9 +229,7 @@ class SessionLoop(Loop):
     def process_replaced(self, inbox: int, rollout_workers: Sequence[int], incident: Incident) -> None:
         """Prepares to count the episodes of the dead workers' envs again: the replacements play them with the
         same seeds.
-
-        rollout_workers: indices of the workers that were replaced.
-        """
+        rollout_workers: indices of the workers that were replaced."""
         self._incidents.add_incident(incident)
         num_envs = self._topology.agents_per_worker // self._topology.agents_per_env  # in a worker
         for index in rollout_workers:

@@ -34,12 +34,9 @@ class SavedPolicy(NamedTuple):
 
 class Cast(NamedTuple):
     """Says who plays which agent.
-
     players: by policy id, a checkpoint, or the name of a scripted player: of the env, or RANDOM_PLAYER.
-    seats: the policy id of each agent.
-    swaps: whether policies 0 and 1 swap their agents after each match.
-    matchmaking: chooses players in place of `seats`, see `register_matchmaking`.
-    """
+    seats: the policy id of each agent. swaps: whether policies 0 and 1 swap their agents after each match.
+    matchmaking: chooses players in place of `seats`, see `register_matchmaking`."""
 
     players: Sequence[SavedPolicy | str]
     seats: Sequence[int] = ()
@@ -103,8 +100,7 @@ def plan_session(
 ) -> SamplingPlan:
     """Plans a session: which envs, checkpoints, workers and memory it needs.
 
-    config: flags that say how processes are started and actions are chosen.
-    make_env, info: the env.
+    config: flags that say how processes are started and actions are chosen. make_env, info: the env.
     num_episodes: number of episodes of all agents together.
     state_size: floats in an agent's recurrent state; None: it is determined here.
     around, is_single, reports_matches: see EnvPlan.
@@ -149,10 +145,8 @@ def plan_session(
 
 def _spec(config: Config, saved: SavedPolicy, info: EnvInfo, is_single: bool) -> PolicySpec:
     """Returns the specification of a checkpoint's network, in the precision and on the device to play with.
-
     The precision is fp32, whatever the training used, unless --precision was typed and there are many envs.
-    In serial mode the device is the CPU, which is faster for small batches, unless --device was typed.
-    """
+    In serial mode the device is the CPU, which is faster for small batches, unless --device was typed."""
     kind = saved.choice.policy_index % len(info.kinds.spaces)
     spec = make_policy_spec(saved.config, *info.kinds.spaces[kind]).to_act()
     device = config.run.device if "device" in config.typed or not config.sampling.serial_mode else "cpu"
@@ -184,10 +178,8 @@ def plan_single(
     around: Sequence[AroundEnv],
     num_episodes: int = NEVER,
 ) -> SamplingPlan:
-    """Plans a session with one env in this process. It has no end, unless `num_episodes` is given.
-
-    Raises as `plan_session`.
-    """
+    """Plans a session with one env in this process. It has no end, unless `num_episodes` is given. Raises as
+    `plan_session`."""
     config = replace(config, sampling=replace(config.sampling, serial_mode=True))
     return plan_session(config, env, info, cast, ONE_ENV, num_episodes, around=around, is_single=True)
 
@@ -195,9 +187,7 @@ def plan_single(
 class FirstEnv:
     """Makes the envs of a session in this process. The constructor already makes the first env, so that its
     spaces can be read before the session starts.
-
-    env: the newest env. A session closes the envs that it has played.
-    """
+    env: the newest env. A session closes the envs that it has played."""
 
     def __init__(self, make_env: MakeEnv):
         """Makes the first env. make_env: see EnvPlan."""

@@ -94,10 +94,8 @@ class VideoWriter:
 
 def to_rgb(picture: Any) -> np.ndarray:
     """Converts the value that an env's `render()` returned to a picture, [height, width, 3] uint8.
-
-    picture: [height, width], or with 1, 3 or 4 channels; the fourth is dropped. Numbers are integers of any
-        dtype from 0 to 255, floats from 0 to 1, or bools. Raises ValueError for anything else.
-    """
+    picture: [height, width], or with 1, 3 or 4 channels; the fourth is dropped. Numbers are integers of
+        any dtype from 0 to 255, floats from 0 to 1, or bools. Raises ValueError for anything else."""
     array = np.asarray(picture)
     shape = array.shape
     is_picture = len(shape) in (2, 3) and 0 not in shape and shape[2:] in ((), (1,), (3,), (4,))

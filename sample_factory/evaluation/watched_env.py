@@ -20,8 +20,7 @@ from sample_factory.spaces.actions import action_layout
 class Watch:
     """Records what happened in the last step of a session's env; called by the session to wrap the env.
 
-    env: the env as it is stepped.
-    num_steps: number of steps so far.
+    env: the env as it is stepped. num_steps: number of steps so far.
     frames_left_out: number of frames that steps have skipped at ends of episodes, [num_agents] int64.
     actions: the last actions, [num_agents, K] float32.
     returns: sum of the rewards of each agent's current episode, [num_agents]; of the whole episode if it

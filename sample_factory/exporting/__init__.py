@@ -42,7 +42,8 @@ class ExportFlags:
 
 
 def _check(config: Config) -> None:
-    """Raises ConfigError, also for a value that is not available and for a missing package."""
+    """Raises ConfigError for flags that cannot be used: the name of the file, a value that only the critic
+    can compute, a missing package."""
     path = config.extra["export"].export_path
     if path is not None and not path.endswith(".onnx"):
         raise ConfigError(f"--export_path={path} should end with .onnx")
@@ -58,7 +59,7 @@ def _check(config: Config) -> None:
 
 
 def run_export(config: Config) -> None:
-    """The command: exports, and prints a few lines about each file. Raises as `export_onnx`."""
+    """Runs the command `export`: exports, and prints a few lines about each file. Raises as `export_onnx`."""
     _check(config)
     from sample_factory.exporting.export_policies import export_policies  # loads torch
 
@@ -102,15 +103,15 @@ def export_onnx(
         (exported,) = sample_factory.export_onnx("cartpole", "cartpole.onnx", value=True)
         print(exported.path, exported.check.largest)
 
-    It is the command `export`; inputs, outputs and metadata of the file are described in
+    The command `export` does the same; inputs, outputs and metadata of the file are described in
     sample_factory/exporting/README.md.
 
     Args:
         experiment: Name of an experiment in `train_dir`, its folder, or the file of a checkpoint in it.
         path: File to write; by default policy_INDEX.onnx in the experiment's folder.
         train_dir: Folder of all experiments; by default ./train_dir.
-        policy_index: Index of the policy, in an experiment with several; 0 by default. Where agents differ in
-            their spaces, the policies of the other kinds get files too.
+        policy_index: Index of the policy, in an experiment with several; by default 0. If agents differ in
+            their spaces, the policies that were trained with it for the other kinds are exported too.
         checkpoint: "latest", "best", "milestone:VERSION" or the path of a file, unless `experiment` is one.
         value: Whether the file has the output `value`.
         flags: Other flags of the env and of the command, such as `export_check_steps` and `seed`.
@@ -120,7 +121,7 @@ def export_onnx(
 
     Raises:
         ConfigError: There is no such experiment or checkpoint, a flag is wrong, or a package is missing. It
-            is a ValueError. No file is written, as for the next two.
+            is a ValueError. No file is written if this or one of the following is raised.
         CheckpointError: The checkpoint cannot be used.
         ExportFailed: The network cannot be exported, or not within 1e-4.
     """

@@ -53,12 +53,10 @@ Arrays = dict[str, np.ndarray]
 
 
 class CheckResult(NamedTuple):
-    """Says how far an exported policy differs from the trained one.
-
-    largest: the largest difference between two numbers, relative to the number if that is above 1; where:
-        name of the output.
-    steps, episodes: how many were played, summed over the agents.
-    """
+    """Says how far the outputs of an exported policy differ from those of the trained one.
+    largest: the largest difference between two numbers, relative to the number if its size is above 1.
+    where: name of the output with the largest difference.
+    steps, episodes: numbers of compared steps and of ended episodes, summed over the agents."""
 
     largest: float
     where: str
@@ -67,8 +65,9 @@ class CheckResult(NamedTuple):
 
 
 class ExportedPolicy(NamedTuple):
-    """A file that was written. check: how far the policy in it differs from the trained one. summary: a few
-    lines for the console."""
+    """A file with an exported policy.
+    check: how far the exported policy differs from the trained one.
+    summary: a few lines of text for the console."""
 
     path: Path
     check: CheckResult
@@ -76,11 +75,13 @@ class ExportedPolicy(NamedTuple):
 
 
 def export_policies(config: Config) -> list[ExportedPolicy]:
-    """Writes a file for each policy of --policy_index; where agents differ in their spaces and one index is
-    given, a file for each kind of agents, unless --checkpoint is the path of a file, which has one policy.
+    """Writes an ONNX file for each policy of --policy_index.
+
+    If agents differ in their spaces and a single index is given, the policies of all kinds of agents are
+    exported, except from --checkpoint=FILE, which has one policy.
 
     Raises ConfigError for a missing checkpoint or a file that cannot be written, CheckpointError for an
-    unusable checkpoint, ExportFailed for a network that cannot be exported, and what the env raises.
+    unusable checkpoint, ExportFailed for a network that cannot be exported, and any exception of the env.
     """
     policies = config.evaluation.policy_index
     checkpoints = config.evaluation.checkpoint or (config.monitoring.load_checkpoint_kind,)
@@ -106,7 +107,7 @@ def export_policies(config: Config) -> list[ExportedPolicy]:
 
 
 def _paths(config: Config, policies: Sequence[int]) -> list[Path]:
-    """Makes the folder of the files; returns the file of each policy. Raises ConfigError."""
+    """Creates the folder of the files, and returns the path of each policy's file. Raises ConfigError."""
     given: str | None = config.extra["export"].export_path
     path = config.experiment_dir / "policy.onnx" if given is None else Path(given).expanduser()
     try:
@@ -173,11 +174,12 @@ def _export(
 
 
 class PlayedStep(NamedTuple):
-    """A step of the A agents that a policy plays. stored: observations [A, ...] by key, as the network gets
-    them.
+    """One step of the A agents that a policy plays.
 
-    keeps: bool [A], whether the recurrent state goes on: False for an agent that was inactive, or whose
-        episode ended in this step. ended: bool [A], whether the episode ended in this step.
+    stored: observations before the step, key -> [A, ...], as the network gets them.
+    keeps: bool [A], whether the recurrent state is kept after the step; False for an agent that was inactive
+        or whose episode ended.
+    ended: bool [A], whether the episode ended in this step.
     """
 
     stored: Arrays
@@ -186,7 +188,7 @@ class PlayedStep(NamedTuple):
 
 
 class _KeepingEnv(EnvAround):
-    """Wraps an env, and keeps the first steps of some agents in memory."""
+    """Wraps an env, and appends the first `num_steps` steps of some agents to a list."""
 
     def __init__(self, env: MultiAgentEnv, agents: np.ndarray, num_steps: int, steps: list[PlayedStep]):
         super().__init__(env)
@@ -223,10 +225,9 @@ def play_steps(
     num_steps: int,
     on_step: Callable[[], None],
 ) -> list[PlayedStep]:
-    """Plays with a policy, and returns the steps of its agents; agents of another kind act at random.
-
-    on_step: called after the first reset, and after each step.
-    """
+    """Plays `num_steps` steps with a policy, and returns the steps of its agents; agents of other kinds act
+    at random.
+    on_step: called after the first reset, and after each step."""
     kinds = info.kinds
     num_kinds = len(kinds.spaces)
     kind = choice.policy_index % num_kinds
@@ -250,12 +251,13 @@ def play_steps(
 def compare(
     model: ActorCritic, network: ExportedNetwork, exported: onnx.ModelProto, steps: Sequence[PlayedStep]
 ) -> CheckResult:
-    """Compares all outputs of an exported policy and of the trained one in steps that were played.
+    """Compares all outputs of an exported policy with those of the trained one, on observations of played
+    steps.
 
-    Each policy has a recurrent state of its own.
+    Each of the two carries its own recurrent state from step to step.
 
-    model: the trained policy, on the CPU in float32. network: made from `model`. exported: made from
-        `network`.
+    model: the trained policy, on the CPU in float32. network: made from `model`.
+    exported: made from `network`.
     Raises ExportFailed for a difference above 1e-4.
     """
     session = onnxruntime.InferenceSession(exported.SerializeToString(), providers=["CPUExecutionProvider"])
@@ -291,10 +293,10 @@ def _largest_difference(
     model: ActorCritic, network: ExportedNetwork, output: PolicyOutput, outputs: Arrays, place: str
 ) -> tuple[float, str]:
     """Returns the largest difference between outputs of the trained and the exported policy, and the name of
-    the output that has it.
+    the output in which it occurs.
 
-    output: outputs of the trained policy. outputs: name -> output of the exported policy. place: where in the
-        game, for the error.
+    output: outputs of the trained policy. outputs: name -> output of the exported policy. place: describes
+        the step, for the error message.
     Raises ExportFailed for a difference above 1e-4, and for another shape or dtype.
     """
     parts = {part.action: part for part in network.actions}
@@ -317,8 +319,10 @@ def _largest_difference(
 def _comparable(
     model: ActorCritic, part: ActionPart, output: PolicyOutput, exported: np.ndarray, trained: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the numbers by which the actions of an exported policy and of the trained one are compared.
-    exported, trained: their actions. output: all outputs of the trained policy."""
+    """Converts an action of the exported policy and of the trained one, `exported` and `trained`, to numbers
+    that can be compared: log-probabilities of choices, since two choices may be equally likely, and integers
+    before they are rounded.
+    output: all outputs of the trained policy."""
     if not part.is_box:
         # Log-probabilities of the choices: two choices may be equally likely.
         rows = output.actions.clone()
@@ -336,7 +340,8 @@ def _comparable(
 
 
 def _difference(exported: np.ndarray, expected: np.ndarray) -> float:
-    """Returns the largest difference, of numbers above 1 relative to them; inf if one is not finite."""
+    """Returns the largest difference between two arrays, relative to an expected number if its size is above
+    1; inf if a number is not finite."""
     if not expected.size:
         return 0.0
     expected = expected.astype(np.float64)

@@ -48,10 +48,8 @@ MAX_NAMED = 100  # choices of an action whose meaning is listed
 
 class ObservationInput(NamedTuple):
     """An input of the exported network: one entry of the flat dict of observations.
-
-    key: key in that dict. name: name of the input. space: space of a single observation as the env has it.
-    shape: shape without the batch: of `space`, or of a stack of its images (--env_framestack).
-    """
+    key: key in this dict. name: name of the input. space: space of a single observation as the env has it.
+    shape: shape without the batch: of `space`, or of a stack of its images (--env_framestack)."""
 
     key: str
     name: str
@@ -60,28 +58,28 @@ class ObservationInput(NamedTuple):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of the env's observation."""
+        """The dtype of the observations as the env returns them."""
         return np.dtype(self.space.dtype)
 
     def as_given(self, stored: np.ndarray) -> np.ndarray:
-        """Returns the observations [B, *shape] of the env for rows [B, ...] as they are stored."""
+        """Converts rows [B, ...], as the network stores observations, back to observations [B, *shape] as the
+        env returns them."""
         if isinstance(self.space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
             stored = stored + np.ravel(self.space.start)
         return stored.reshape(-1, *self.shape).astype(self.dtype)
 
     def describe(self) -> dict[str, Any]:
-        """Returns a description for JSON."""
+        """Returns what the ONNX file says about this input, as values for JSON."""
         space = " ".join(str(self.space).split())
         names = {"key": self.key, "input": self.name}
         return {**names, "dtype": str(self.dtype), "shape": self.shape, "space": space}
 
 
 class ActionPart(NamedTuple):
-    """A part of the action space that is no Tuple or Dict: the whole space, or an entry.
-
-    path: indices and keys that lead to the part in an action; empty for the whole space. suffix: end of the
-        names of its outputs. values: its columns in a row of actions. logits: its columns in a row of logits.
-    """
+    """A part of the action space: the whole space, or an entry of a Tuple or Dict, which itself is neither.
+    path: indices and keys that lead to the part in an action; empty for the whole space.
+    suffix: end of the names of its outputs. values: its columns in a row of actions.
+    logits: its columns in a row of logits."""
 
     space: Leaf
     path: tuple[Any, ...]
@@ -95,16 +93,17 @@ class ActionPart(NamedTuple):
 
     @property
     def action(self) -> str:
-        """Name of the output with the action that the env takes."""
+        """Name of the network's output that is this part of the action, as the env takes it."""
         return f"action{self.suffix}"
 
     @property
     def parameters(self) -> dict[str, str]:
-        """Parameter of the action's distribution -> name of the output that has it."""
+        """Parameters of the action's distribution -> names of the outputs with their values: mean and stddev
+        of a Box, else logits."""
         return {name: f"{name}{self.suffix}" for name in (("mean", "stddev") if self.is_box else ("logits",))}
 
     def describe(self) -> dict[str, Any]:
-        """Returns a description for JSON."""
+        """Returns what the ONNX file says about this part, as values for JSON."""
         space = self.space
         described: dict[str, Any] = {
             "output": self.action,
@@ -130,12 +129,10 @@ class ActionPart(NamedTuple):
 def observation_inputs(
     own: gym.Space[Any], stored: gym.spaces.Dict, reserved: Collection[str]
 ) -> Iterator[ObservationInput]:
-    """Yields the inputs for observations.
-
-    own: space of an agent's observations as the env has them. stored: space as the network gets them, with
-        stacked images if --env_framestack says so. reserved: names of other inputs and outputs; all names in
-        a file differ.
-    """
+    """Yields an input for each entry of the observations that the network uses.
+    own: space of an agent's observations as the env has it.
+    stored: space as the network gets them, with stacked images if --env_framestack is set.
+    reserved: names of other inputs and outputs, which an input must not have."""
     leaves = {key: space for key, space in leaf_spaces(own).items() if key in stored.spaces}
     for key, space in leaves.items():
         name = key
@@ -147,7 +144,7 @@ def observation_inputs(
 
 
 def action_parts(space: gym.Space[Any]) -> Iterator[ActionPart]:
-    """Yields the parts of an action space, whose suffixes differ."""
+    """Yields the parts of an action space; no two have the same suffix."""
     value = logit = 0  # columns at which the part begins
     suffixes: set[str] = set()
     for path, leaf in action_leaves(space):
@@ -162,18 +159,15 @@ def action_parts(space: gym.Space[Any]) -> Iterator[ActionPart]:
 
 
 class ExportedNetwork(nn.Module):
-    """Computes one step of a policy that takes the most likely actions.
-
-    inputs, outputs: names of the tensors that it takes and returns, each with a first axis of any size.
-    observations, actions: what the observation inputs and the action outputs stand for.
-    """
+    """Computes one step of a policy that takes the most likely actions, from observations of the env to
+    actions of the env.
+    inputs, outputs: names of the input and output tensors, each with a first axis of any size.
+    observations, actions: descriptions of the observation inputs and of the action outputs."""
 
     def __init__(self, model: ActorCritic, own: OwnSpaces, stored: gym.spaces.Dict, has_value: bool):
-        """model: the policy on the CPU, in float32; it is copied. own: spaces of an agent as the env has
-        them.
-
-        stored: space of observations as the network gets them. has_value: whether the value is an output.
-        """
+        """Copies a policy and prepares the conversions around it.
+        model: the policy, on the CPU in float32. own: spaces of an agent as the env has them.
+        stored: space of observations as the network gets them. has_value: whether the value is an output."""
         super().__init__()
         self.model = with_plain_layers(model)
         self.has_value = has_value
@@ -189,7 +183,8 @@ class ExportedNetwork(nn.Module):
         self._convert = [_conversion(part) for part in self.actions]
 
     def forward(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Maps the inputs [B, ...] to the outputs [B, ...]."""
+        """Maps the tensors [B, ...] in the order of `inputs` to tensors [B, ...] in the order of
+        `outputs`."""
         observations = {
             entry.key: store(x) for entry, store, x in zip(self.observations, self._store, inputs)
         }
@@ -197,7 +192,7 @@ class ExportedNetwork(nn.Module):
         return self.outputs_of(self.model, self.model.act(observations, rnn_state, deterministic=True))
 
     def outputs_of(self, model: ActorCritic, output: PolicyOutput) -> tuple[Tensor, ...]:
-        """Returns the outputs [B, ...] of this network for the output of a model."""
+        """Converts the output of a model to tensors [B, ...] in the order of `outputs`."""
         outputs = [convert(output.actions) for convert in self._convert]
         distribution = model.distribution(output.logits)
         gaussian = distribution.box if isinstance(distribution, MixedActions) else distribution
@@ -218,7 +213,8 @@ class ExportedNetwork(nn.Module):
 
 
 def _storing(entry: ObservationInput) -> Callable[[Tensor], Tensor]:
-    """Returns the conversion of the env's observations [B, *shape] to stored ones: see observation_layout."""
+    """Returns a function that converts the env's observations [B, *shape] to the form that the network
+    stores, as `observation_layout` does."""
     space: Any = entry.space
     if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
         start = torch.from_numpy(np.ravel(space.start).astype(np.int64))
@@ -228,7 +224,8 @@ def _storing(entry: ObservationInput) -> Callable[[Tensor], Tensor]:
 
 
 def _conversion(part: ActionPart) -> Callable[[Tensor], Tensor]:
-    """Returns the conversion of rows of actions [B, K] float32 to actions [B, *shape] of the space."""
+    """Returns a function that converts rows of actions [B, K] float32 to actions [B, *shape] of the part's
+    space."""
     space = part.space
     shape = space.shape or ()
     # Vector envs take int64 for a Discrete space, whatever its dtype is.
@@ -250,11 +247,9 @@ def _conversion(part: ActionPart) -> Callable[[Tensor], Tensor]:
 
 
 def with_plain_layers(model: ActorCritic) -> ActorCritic:
-    """Copies a model; the layers of the copy compute the same without looking at the number of rows or the
-    memory.
-
-    An exporter follows one path through the code; ours has several, which suit different batches.
-    """
+    """Copies a model, and replaces layers by equivalent ones without branches that depend on the number of
+    rows or on how tensors lie in memory. The exporter follows one path through the code; our layers have
+    several, which are fast for different batches."""
     model = copy.deepcopy(model).eval()
     for module in model.modules():
         layer: Any = module
@@ -270,21 +265,21 @@ def with_plain_layers(model: ActorCritic) -> ActorCritic:
 
 
 def _normalize(layer: Any, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Returns x normalised and clipped as RunningNormalizer.normalize does, in one operation for all rows.
-
-    layer: with the buffers mean and inverse, and the number clip. x: [B, ...]; so is the result.
-    """
+    """Normalises and clips x [B, ...] as RunningNormalizer.normalize does, without its branches.
+    layer: a RunningNormalizer, with buffers `mean` and `inverse` (standard deviation) and the number
+        `clip`."""
     normalized: Tensor = (x.float() - layer.mean) * layer.inverse
     return normalized.clamp(-layer.clip, layer.clip).to(dtype)
 
 
 def _encode(encoder: TextEncoder, tokens: Tensor) -> Tensor:
-    """Computes what TextEncoder.forward does, reading each row, also texts that are equal."""
+    """Encodes tokens as TextEncoder.forward does, but each row by itself, even if texts are equal."""
     return encoder.encode(tokens.clamp(0, encoder.words.num_embeddings - 1))
 
 
 class ExportFailed(CommandFailed):
-    """Raised if a policy cannot be exported, or the exported one differs; no file was written."""
+    """Raised if a policy cannot be exported, or the exported policy computes something else; no file was
+    written."""
 
 
 def to_onnx(network: ExportedNetwork) -> onnx.ModelProto:
@@ -326,7 +321,7 @@ def to_onnx(network: ExportedNetwork) -> onnx.ModelProto:
 
 
 def _trace(network: ExportedNetwork, example: tuple[Tensor, ...]) -> torch.export.ExportedProgram:
-    """Returns the network as a graph, for any number of rows."""
+    """Returns the network as torch's graph, for any number of rows."""
     batch = torch.export.Dim(BATCH)
     shapes = (tuple({0: batch} for _ in example),)
     try:
@@ -349,10 +344,8 @@ def _remove_traces(model: onnx.ModelProto) -> None:
 
 
 def describe_actions(env: MultiAgentEnv, own: OwnSpaces, parts: Sequence[ActionPart]) -> list[dict[str, Any]]:
-    """Returns a description of each part of the actions, for JSON.
-
-    What the choices mean is listed for an env that names its actions. Call it after the env's first reset.
-    """
+    """Returns what the ONNX file says about each part of the actions, as values for JSON. If the env names
+    its actions, the meanings of choices are listed. Must be called after the env's first reset."""
     namer = find_ability(env.env, NamesActions)
     is_named = type(namer) is not NamesActions  # which stands for an env without names
     decode = action_decoder(own.action)

@@ -84,12 +84,14 @@ def convert_experiment(
     spaces: OwnSpaces | None = None,
     trust_code: bool = False,
 ) -> Path:
-    """Converts all policies, their checkpoints and evolved settings; returns the new folder.
+    """Converts an experiment with all policies, checkpoints and evolved settings; returns the new folder.
 
-    source: folder of the old experiment; it is only read. destination: names the new folder, which must not
-        exist. env: name of the env here, if it differs. spaces: of one agent, as the env has them; by default
-        an env is made briefly, in another process, to get them. trust_code: import and call what the settings
-        name and the checkpoints hold, which can run any code of their author.
+    source: folder of the old experiment; it is only read.
+    destination: names the new folder, which must not exist. env: name of the env here, if it differs.
+    spaces: spaces of one agent as the env has them; None: an env is made briefly, in another process, to get
+        them.
+    trust_code: whether to import and call code that the settings name and checkpoints contain, which can run
+        any code of their author.
 
     Raises ConfigError or UnknownEnvError, and leaves nothing behind, if something cannot be converted.
     """
@@ -153,7 +155,7 @@ def _new_config(layer: Layer, destination: RunFlags, env_name: str) -> Config:
 
 
 def _policy_spec(config: Config, spaces: OwnSpaces | None) -> PolicySpec:
-    """Returns the description of the network, in float32 on the CPU."""
+    """Returns the description of the network, in float32 on the CPU. spaces: as in `convert_experiment`."""
     spaces = spaces or probe_spaces(config, 0)
     stored = stacked_space(observation_layout(spaces.observation).space, config.env.env_framestack)
     return make_policy_spec(config, stored, spaces.action)._replace(device="cpu", precision="fp32")
@@ -162,10 +164,9 @@ def _policy_spec(config: Config, spaces: OwnSpaces | None) -> PolicySpec:
 def _convert_state(
     state: Mapping[str, Any], version: int, values: Mapping[str, Any], config: Config, spec: PolicySpec
 ) -> dict[str, Any]:
-    """Converts the contents of a checkpoint to those of this version. version, values: of the old experiment.
-
-    Raises ConfigError, NetworkError, or ValueError.
-    """
+    """Converts the contents of a checkpoint to the form of this version.
+    version, values: version and flags of the old experiment. spec: the network of the new one.
+    Raises ConfigError, NetworkError, or ValueError."""
     model = spec.build().model
     assert isinstance(model, TowerActorCritic), "a converted experiment has no custom network"
     flags = config.model
@@ -186,12 +187,10 @@ def _convert_state(
 
 
 def _write(state: Mapping[str, Any], folder: Path, old: Path) -> str:
-    """Writes a converted checkpoint into the new folder; returns its name.
-
-    state: what this version saves. old: path of the checkpoint that was converted, relative to its folder.
-
-    Raises ConfigError if the file cannot be written.
-    """
+    """Writes a converted checkpoint into the new folder; returns its file name.
+    state: contents as this version saves them. old: path of the old checkpoint, relative to the old
+        experiment.
+    Raises ConfigError if the file cannot be written."""
     kind, ending = CHECKPOINT.fullmatch(old.name).groups()  # type: ignore[union-attr]
     path = folder / old.with_name(f"{kind}_{state['train_step']:09d}_{state['env_steps']}{ending}")
     try:
@@ -203,10 +202,8 @@ def _write(state: Mapping[str, Any], folder: Path, old: Path) -> str:
 
 
 def read_settings(folder: Path) -> tuple[Path, dict[str, Any], int]:
-    """Returns the file of settings, its values, and the version that wrote it: 1 or 2.
-
-    Raises ConfigError for settings of this version, and for anything else.
-    """
+    """Reads the settings of an experiment of version 1 or 2; returns their file, flag -> value, and the
+    version. Raises ConfigError for settings of this version, and for anything else."""
     if not folder.is_dir():
         raise ConfigError(f"--source={folder}: there is no such folder; name the folder of an old experiment")
     path = saved_path(folder)
@@ -222,7 +219,8 @@ def read_settings(folder: Path) -> tuple[Path, dict[str, Any], int]:
 
 
 def find_files(folder: Path) -> list[Path]:
-    """Returns all checkpoints, by policy and number of SGD steps. Raises ConfigError if there are none."""
+    """Returns the paths of all checkpoints and milestones, sorted by policy and number of SGD steps. Raises
+    ConfigError if there are none."""
     masks = ("checkpoint_p[0-9]*/*.pth", "checkpoint_p[0-9]*/milestones/*.pth*")
     paths = [path for mask in masks for path in folder.glob(mask)]
     found = [path for path in sorted(paths) if CHECKPOINT.fullmatch(path.name)]
@@ -233,10 +231,8 @@ def find_files(folder: Path) -> list[Path]:
 
 def read_old_state(path: Path, trust_code: bool = False) -> dict[str, Any]:
     """Reads a checkpoint on the CPU: tensors, numbers, and scalars of NumPy.
-
-    trust_code: load whatever the file holds, which can run code of its author.
-    Raises ConfigError for a file that cannot be read or that holds anything else.
-    """
+    trust_code: whether to load objects of any type, which can run code of the file's author.
+    Raises ConfigError for a file that cannot be read, and without `trust_code` for other types."""
     try:
         with torch.serialization.safe_globals(SAFE_GLOBALS), open_file(path, "rb") as file:
             state = torch.load(file, map_location="cpu", weights_only=not trust_code)
@@ -266,11 +262,12 @@ def read_old_state(path: Path, trust_code: bool = False) -> dict[str, Any]:
 
 
 def new_values(version: int, old: Mapping[str, Any], layers: frozenset[str], env_name: str) -> dict[str, Any]:
-    """Returns flag -> value for an experiment that continues the old one; names of version 2 stay aliases.
+    """Returns flag -> value for an experiment that continues the old one; flags of version 2 may keep their
+    old names, which are aliases.
 
-    old: the settings that the old version has saved. layers: names of the tensors of the old network; they
-    say what the settings do not. Raises ConfigError for a network that has no counterpart here, naming the
-    flag.
+    old: settings that the old version has saved.
+    layers: names of the tensors of the old network, which tell what the settings do not.
+    Raises ConfigError, naming the flag, for a network that has no counterpart here.
     """
     has_learned_std = any(name.endswith(".learned_stddev") for name in layers)
     is_atari = env_name.startswith("atari_")
@@ -294,7 +291,8 @@ def new_values(version: int, old: Mapping[str, Any], layers: frozenset[str], env
 
 
 def _v1_network(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the flags of the encoder and what version 1 lacked. Raises ConfigError."""
+    """Returns the flags that describe the encoder of version 1, and flags for what version 1 did not have.
+    Raises ConfigError."""
     kind = values["encoder_type"]
     custom = values.get("encoder_custom")
     network = {**V1_VALUES, "encoder_custom": custom}
@@ -318,7 +316,7 @@ def _v1_network(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _v2_network(values: Mapping[str, Any], layers: frozenset[str]) -> dict[str, Any]:
-    """Returns the flags of the encoder. layers: see `new_values`."""
+    """Returns the flags that describe the encoder of version 2. layers: see `new_values`."""
     is_doom = any(".".join(name.split(".")[1:2]) == "basic_encoder" for name in layers)
     is_resnet = values["encoder_conv_architecture"] == RESNET
     return {

@@ -17,11 +17,13 @@ NONE = b"null"  # the contents of the file of an env without reward shaping
 
 
 def convert_population(source: Path, folder: Path, config: Config) -> None:
-    """Writes the settings of all policies, as far as they evolve here too, into a folder. Does nothing for an
-    experiment without a population.
+    """Converts the evolved hyperparameters and reward shaping of all policies, as far as they evolve here
+    too. Does nothing for an experiment without a population.
 
-    source: folder of the old experiment. config: of the new one. Raises ConfigError for settings that cannot
-    be used, and OSError. A reward shaping of another form is logged, and left out.
+    source: folder of the old experiment. folder: folder to write to. config: configuration of the new
+        experiment.
+    Raises ConfigError for settings that cannot be used, and OSError. A reward shaping of another form is
+    logged and left out.
     """
     if not config.population.with_pbt:
         return
@@ -42,8 +44,8 @@ def convert_population(source: Path, folder: Path, config: Config) -> None:
 
 
 def new_shaping(old: Mapping[str, Any], env_name: str) -> dict[str, Any]:
-    """Returns a reward shaping in the form of this version. Only Doom envs have another one: {"gain": w,
-    "loss": w} in place of pairs. Raises ConfigError for another form."""
+    """Converts a reward shaping to the form of this version. Only Doom envs have another form: {"gain": w,
+    "loss": w} in place of pairs. Raises ConfigError for any other form."""
     if not env_name.startswith(DOOM) or "delta" not in old:
         return dict(old)
     try:

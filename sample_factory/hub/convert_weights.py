@@ -24,11 +24,13 @@ OLD_BUFFERS = ("running_mean", "running_var", "count")
 def load_network(
     checkpoint: Mapping[str, Any], model: TowerActorCritic, version: int, subtract: float, scale: float
 ) -> dict[int, dict[str, Tensor]]:
-    """Loads the old network's weights and statistics into the model.
+    """Loads weights and statistics of an old network into a model of this version; returns its optimizer
+    state.
 
-    checkpoint: of version 1 or 2. subtract, scale: its obs_subtract_mean and obs_scale.
-    Returns the state of Adam or LAMB by the index of a parameter here; empty if it cannot be used.
-    Raises ConfigError, naming the layer, for one without a counterpart or of another shape.
+    checkpoint: contents of a checkpoint of version 1 or 2.
+    subtract, scale: obs_subtract_mean and obs_scale of the old experiment.
+    Returns index of a parameter in `model` -> state of Adam or LAMB; empty if the old state cannot be used.
+    Raises ConfigError, naming the layer, if a layer has no counterpart or another shape.
     """
     old: Mapping[str, Tensor] = checkpoint["model"]
     own = model.state_dict()
@@ -58,7 +60,7 @@ def load_network(
 
 
 def _prefixes(model: TowerActorCritic, version: int) -> Iterator[tuple[str, str]]:
-    """Yields the beginnings of the names of the same layers, here and in the old network."""
+    """Yields (here, old): beginnings of the names of the same layers in the model and in the old network."""
     towers = model.each_tower()
     for i, tower in enumerate(towers):
         old = ("actor_", "critic_")[i] if len(towers) > 1 else ""
@@ -94,10 +96,9 @@ def _encoder_prefixes(tower: Tower, own: str, old: str, version: int) -> Iterato
 def _statistics(
     old: Mapping[str, Tensor], model: TowerActorCritic, subtract: float, scale: float
 ) -> tuple[dict[str, Tensor], set[str]]:
-    """Returns the buffers of the running normalisers, and the names of the old ones.
-
-    Statistics here describe raw samples x; the old ones of OLD_KEY described (x - subtract) / scale.
-    """
+    """Converts the buffers of the old running normalisers. Returns name -> buffer of the model, and the names
+    of the old tensors that were used. Statistics here describe raw samples x; the old ones of OLD_KEY
+    described (x - subtract) / scale."""
     normalizers: list[tuple[str, str, Any]] = [  # prefix there, prefix here
         (f"{OLD_NORMALIZERS}{key}.", f"observation_normalizers.normalizers.{i}.", normalizer)
         for i, (key, normalizer) in enumerate(_observation_normalizers(model))
@@ -134,12 +135,10 @@ def _statistics(
 def _rescale_first_layers(
     state: dict[str, Tensor], model: TowerActorCritic, subtract: float, scale: float
 ) -> bool:
-    """Rescales first linear layers, so that they compute the old outputs from observations as they are here.
-
-    The old network got a vector `obs` as (x - subtract) / scale; this one gets x, unless it has running
-    statistics. Returns whether a layer was changed. Raises ConfigError for an image: its convolutions pad
-    with zeros, so no change of weights has the same effect.
-    """
+    """Changes first linear layers in `state` so that they compute the old outputs from the observations of
+    this version. The old network got a vector `obs` as (x - subtract) / scale; this version's network gets x,
+    unless it has running statistics. Returns whether a layer was changed. Raises ConfigError for an image:
+    its convolutions pad with zeros, so no change of weights has the same effect."""
     is_rescaled = False
     for key, normalizer in _observation_normalizers(model):
         inner = (subtract, scale) if key == OLD_KEY else (0.0, 1.0)
@@ -171,10 +170,9 @@ def _moments(
     old_names: Mapping[str, str],
     model: TowerActorCritic,
 ) -> dict[int, dict[str, Tensor]]:
-    """Returns the state of the old optimizer, see `load_network`.
-
-    optimizer: its state_dict, in which parameters have the order of their names in `old`.
-    """
+    """Converts the state of the old optimizer, see `load_network`.
+    optimizer: state_dict of the old optimizer, whose parameters have the order of their names in `old`.
+    old_names: name of a parameter here -> its old name."""
     parameters = [name for name in old if name.rpartition(".")[2] not in OLD_BUFFERS]
     index_of_old = {name: i for i, name in enumerate(parameters)}
     moments = {}

@@ -25,14 +25,12 @@ LOGIN = "log in with `hf auth login`, or set HF_TOKEN"
 
 
 class HubError(CommandFailed):
-    """Raised if the Hub cannot be used, or refuses a request; the message says why in one line."""
+    """Raised if the Hub cannot be used, or refuses a request; the message gives the reason in one line."""
 
 
 def make_api(repository: str | None) -> "HfApi":
-    """Returns the client of the Hub at HF_ENDPOINT, for requests about a repository.
-
-    Raises MissingPackage, and ConfigError unless the name of the repository is USER/NAME.
-    """
+    """Returns a client of the Hub at HF_ENDPOINT, after checking the name of the repository. Raises
+    MissingPackage, and ConfigError unless the name is USER/NAME."""
     if not is_installed("huggingface_hub"):
         raise missing_package("the Hugging Face Hub", "huggingface_hub", "hub")
     if repository is None:
@@ -48,10 +46,9 @@ def make_api(repository: str | None) -> "HfApi":
 
 
 def prepare_push(repository: str | None, private: bool) -> "HfApi":
-    """Creates a repository unless it exists. private: visibility of a repository that is created.
-
-    Raises MissingPackage, ConfigError for a wrong name, and HubError without a token or a permission.
-    """
+    """Creates a repository unless it exists; returns the client for `upload`.
+    private: visibility of a repository that is created.
+    Raises MissingPackage, ConfigError for a wrong name, and HubError without a token or a permission."""
     api = make_api(repository)
     assert repository is not None, "make_api has checked it"
     from huggingface_hub import get_token
@@ -67,10 +64,9 @@ def prepare_push(repository: str | None, private: bool) -> "HfApi":
 
 
 def upload(api: "HfApi", repository: str, folder: Path, message: str) -> str:
-    """Uploads a folder in one commit, and returns the address of the repository. Raises HubError.
-
-    Files in the repository that are MIRRORED and not in the folder are deleted; its history keeps them.
-    """
+    """Uploads a folder in one commit, and returns the URL of the repository. Raises HubError. Files in the
+    repository that are MIRRORED and not in the folder are deleted; its history keeps them. message: of the
+    commit."""
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
@@ -97,7 +93,8 @@ def download(api: "HfApi", repository: str, revision: str | None, folder: Path) 
 
 @contextlib.contextmanager
 def explained(api: "HfApi", repository: str, action: str) -> Iterator[None]:
-    """Turns a failed request into a HubError of one line. action: "read" or "write to"."""
+    """Converts any exception of a request to the Hub into a HubError of one line. action: "read" or "write
+    to"."""
     try:
         yield
     except Exception as error:  # whatever the client, its HTTP library or the disk raises

@@ -55,10 +55,10 @@ def load_from_hub(
 ) -> Path:
     """Downloads a repository as an experiment, and returns its folder, train_dir/experiment.
 
-    train_dir: folder of all experiments; by default ./train_dir. experiment: name of the experiment; by
-        default that of the repository.
-    overwrite: whether to replace an existing experiment. revision: branch, tag or commit; by default the
-        newest commit.
+    train_dir: folder of all experiments; by default ./train_dir.
+    experiment: name of the experiment; by default the name of the repository.
+    overwrite: whether to replace an existing experiment.
+    revision: branch, tag or commit; by default the newest commit.
 
     An experiment of Sample Factory 1 or 2 is converted; if that fails, a warning says why, and the folder is
     as downloaded. The folder appears when it is complete.
@@ -95,11 +95,9 @@ def load_from_hub(
 
 
 def _clean(repository: str, folder: Path) -> dict[str, Any]:
-    """Removes files that are not part of the experiment, and symbolic links, which may lead anywhere; returns
-    the experiment's settings.
-
-    Raises HubError for a repository without an experiment, and ConfigError for unreadable settings.
-    """
+    """Removes files that are not part of the experiment, and symbolic links, which may lead anywhere. Returns
+    the settings of the experiment. Raises HubError for a repository without an experiment, and ConfigError
+    for unreadable settings."""
     for path in list(folder.rglob("*")):  # which does not follow links
         if path.is_symlink():
             log.warning("%s is a symbolic link, and is not part of the experiment", path.relative_to(folder))
@@ -118,8 +116,9 @@ def _clean(repository: str, folder: Path) -> dict[str, Any]:
 
 
 def _converted(downloaded: Path, version: int, destination: Path) -> Path:
-    """Converts an experiment of version 1 or 2; returns the new folder, beside `downloaded`, or `downloaded`
-    itself if that fails. destination: where the folder will be moved."""
+    """Converts an experiment of version 1 or 2. Returns the new folder, beside `downloaded`; if the
+    conversion fails, which is logged, returns `downloaded` itself.
+    destination: where the folder will be moved."""
     from sample_factory.hub.convert_experiment import convert_experiment  # loads torch
 
     log.info("Converting an experiment of Sample Factory %d ...", version)
@@ -137,8 +136,8 @@ def _converted(downloaded: Path, version: int, destination: Path) -> Path:
 
 
 def _move(source: Path, folder: Path) -> None:
-    """Moves a folder to the place of an experiment, which it replaces. Raises ConfigError if a run uses the
-    existing experiment."""
+    """Moves `source` to `folder`; an experiment there is deleted afterwards by the caller. Raises ConfigError
+    if a run uses the existing experiment."""
     if not folder.exists():
         source.rename(folder)
         return
@@ -157,7 +156,8 @@ def _move(source: Path, folder: Path) -> None:
 
 
 def next_commands(folder: Path) -> list[str]:
-    """Returns lines with the commands that use a loaded experiment."""
+    """Returns lines of text with commands for a loaded experiment: watch, measure and continue, or
+    convert."""
     path = saved_path(folder)
     settings = {} if path is None else read_json(path)
     place = [] if folder.parent == Path(RunFlags().train_dir).absolute() else [f"--train_dir={folder.parent}"]
@@ -184,7 +184,7 @@ def next_commands(folder: Path) -> list[str]:
 
 
 def load(flags: LoadFlags) -> None:
-    """The command: loads an experiment from the Hub, and prints what can be done with it. Raises as
+    """Runs the command `load_from_hub`: downloads an experiment, and prints commands to use it. Raises as
     `load_from_hub`."""
     folder = load_from_hub(**vars(flags))
     print("\n".join([f"loaded: {folder}", *next_commands(folder)]))

@@ -34,12 +34,10 @@ LEFT_OUT = (*OWN_FOLDER, TRUST, "env", "cfg", "restart_behavior", "device", "log
 def model_card(
     config: Config, family: EnvFamily, checkpoint: Path, results: Mapping[str, Any] | None, has_video: bool
 ) -> str:
-    """Returns the README of a repository. config: has the section "hub". checkpoint: file of the policy that
-    is pushed.
-
-    results: contents of evaluation.json; None for a card without results. has_video: whether the repository
-        has a replay.mp4.
-    """
+    """Returns the README.md of a repository, as text.
+    config: configuration with the section "hub". checkpoint: file of the policy that is pushed.
+    results: contents of evaluation.json; None for a card without results.
+    has_video: whether the repository has a replay.mp4."""
     from huggingface_hub import EvalResult, ModelCardData
 
     header = ModelCardData(library_name=LIBRARY, tags=[*TAGS, config.env_name])
@@ -131,8 +129,8 @@ python -m {train} {env} --experiment={name}_again{settings}
 def played_flags(
     config: Config, choice: PolicyChoice, checkpoint: Path, results: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Returns the flags, besides defaults, with which a downloaded experiment plays as it was measured.
-    checkpoint: the file of `choice`. results: contents of evaluation.json, if there is one."""
+    """Returns flag -> value, without defaults, to play the downloaded experiment as it was measured.
+    checkpoint: file of `choice`. results: contents of evaluation.json; None if there is none."""
     policy_index, played = choice
     if names_file(played):
         folder = config.extra["hub"].hf_repository.partition("/")[2]
@@ -145,8 +143,8 @@ def played_flags(
 
 
 def results_section(results: Mapping[str, Any] | None) -> str:
-    """Returns the section with a table of the statistics; empty without results. Raises KeyError or TypeError
-    for results of another form."""
+    """Returns the Markdown section with a table of the statistics; "" without results. Raises KeyError or
+    TypeError for results of another form."""
     if results is None:
         return ""
     how = "the most likely actions" if results["deterministic"] else "actions drawn from the policy"
@@ -176,13 +174,14 @@ def results_section(results: Mapping[str, Any] | None) -> str:
 
 
 def as_cell(value: Any) -> str:
-    """Returns a value from a file as text for a table: without line breaks, Markdown or HTML."""
+    """Converts a value from a file to text for a table, without line breaks, Markdown or HTML."""
     return re.sub(r"[^\w ./:+()%=,-]", "?", str(value))
 
 
 def training_flags(saved: Mapping[str, Any], family: EnvFamily) -> list[str]:
-    """Returns the saved settings, as flags to type, that differ from the defaults of an env family and of the
-    algorithm, and all those whose default would follow the observation, which is not known here."""
+    """Returns the saved settings to type for the same training, as flags: those that differ from the defaults
+    of the env family and of the algorithm, and those whose default depends on the observations, which are not
+    known here."""
     sections = [section for name, section in TRAINING_SECTIONS.items() if name != "evaluation"]
     defaults = {"algo": RunFlags.algo, **family.defaults}
     defaults |= algorithm_info(str(saved.get("algo", defaults["algo"]))).defaults

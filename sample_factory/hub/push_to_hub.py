@@ -59,11 +59,9 @@ CHECKPOINT_NAME = re.compile(r"(checkpoint|best)_\d+_\d+([._].*)?\.pth(\.milesto
 
 
 def push(config: Config) -> str:
-    """Evaluates, films and pushes an experiment; returns the address of the repository.
-
-    Raises ConfigError, MissingPackage, HubError, and what an evaluation raises. Results and video stay in the
-    folder of the experiment, so that a push that has failed can be repeated without another evaluation.
-    """
+    """Evaluates, films and pushes an experiment; returns the URL of the repository. Raises ConfigError,
+    MissingPackage, HubError, and the exceptions of an evaluation. Results and video stay in the folder of the
+    experiment, so that a push that has failed can be repeated without another evaluation."""
     flags: PushFlags = config.extra["hub"]
     chosen = chosen_policies(config)
     files = [_find_pushed(config, choice) for choice in chosen]
@@ -90,15 +88,14 @@ def push(config: Config) -> str:
 
 
 def run_enjoy(config: Config) -> None:
-    """The command `enjoy`: plays, and pushes with --push_to_hub. Raises as `play_and_push`."""
+    """Runs the command `enjoy`: plays, and pushes with --push_to_hub. Raises as `play_and_push`."""
     play_and_push(config)
 
 
 def play_and_push(config: Config) -> Evaluation:
-    """Plays as `enjoy` does; then, with --push_to_hub, pushes with the results of these episodes.
-
-    config: may have a section "hub". Raises what `play` and `push` raise.
-    """
+    """Plays as `enjoy` does and returns the results; with --push_to_hub, also pushes the experiment with
+    these results.
+    config: may have a section "hub". Raises as `play` and `push`."""
     from sample_factory.evaluation.enjoy import play
 
     family = resolve_trained_family(config.env_name)
@@ -124,7 +121,7 @@ def play_and_push(config: Config) -> Evaluation:
 
 def _find_pushed(config: Config, choice: PolicyChoice) -> Path:
     """Returns the file of a checkpoint, with links resolved. Raises ConfigError unless a push includes the
-    file, and its name has the version and frames for the card."""
+    file, and its name contains the version and env frames, which the card needs."""
     found, folder = find_checkpoint(config, choice).resolve(), config.experiment_dir.resolve()
     if not found.is_relative_to(folder):
         reason = f"{found} is outside the experiment, so the repository would not have it"
@@ -141,10 +138,8 @@ def _find_pushed(config: Config, choice: PolicyChoice) -> Path:
 
 
 def _file_played(config: Config, evaluation: Evaluation, choice: PolicyChoice) -> Path:
-    """Returns the file with which a policy has played. A newer one may be damaged, or was saved meanwhile.
-
-    Raises HubError if the file was deleted, and what `_find_pushed` raises.
-    """
+    """Returns the checkpoint file with which a policy has played; not always the newest file, which may be
+    damaged or was saved meanwhile. Raises HubError if the file was deleted, and as `_find_pushed`."""
     if choice.checkpoint not in PREFIXES:
         return _find_pushed(config, choice)
     version = evaluation.versions[evaluation.choices.index(choice)]
@@ -158,19 +153,19 @@ def _file_played(config: Config, evaluation: Evaluation, choice: PolicyChoice) -
 
 
 def _name_in(config: Config, checkpoint: Path) -> str:
-    """Returns the path of a pushed checkpoint in the experiment's folder: the checkpoints of two policies may
-    have the same file name."""
+    """Returns the path of a checkpoint relative to the experiment's folder, which identifies it: the
+    checkpoints of two policies may have the same file name."""
     return checkpoint.relative_to(config.experiment_dir.resolve()).as_posix()
 
 
 def _save_results(
     config: Config, evaluations: Sequence[Evaluation], checkpoints: Sequence[Path], video: Path | None = None
 ) -> dict[str, Any]:
-    """Writes evaluation.json: what --json writes, the paths of the checkpoints in the folder, and the SHA-256
-    of the video. Returns its contents.
+    """Writes evaluation.json and returns its contents: those of a --json file, the paths of the checkpoints
+    in the folder, and the SHA-256 of the video.
 
-    evaluations: empty if one of them was not begun. checkpoints: file that each evaluation has played. video:
-        video of these checkpoints.
+    evaluations: all evaluations of the push; empty if one of them was not begun.
+    checkpoints: file that each evaluation has played. video: video of these checkpoints.
     Raises HubError unless all evaluations have ended.
     """
     if not evaluations or any(one.is_partial or not one.episodes for one in evaluations):
@@ -188,8 +183,8 @@ def _save_results(
 
 
 def _kept_results(config: Config, checkpoint: Path) -> dict[str, Any] | None:
-    """Returns the contents of the last push's evaluation.json; None, and a line in the log, unless there is
-    one of this checkpoint. Raises ConfigError for a file of another form."""
+    """Returns the contents of evaluation.json if the last push has measured this checkpoint; otherwise logs a
+    warning and returns None. Raises ConfigError for a file of another form."""
     path = config.experiment_dir / RESULTS
     kept = read_json(path) if path.exists() else None
     try:
@@ -207,11 +202,9 @@ def _kept_results(config: Config, checkpoint: Path) -> dict[str, Any] | None:
 
 
 def _find_video(config: Config, results: Mapping[str, Any] | None) -> Path | None:
-    """Returns the video in the folder that was made with these results; None if there is none. `enjoy` may
-    have written others since, of other checkpoints and under any name.
-
-    results: the contents of evaluation.json. Raises HubError for a video that cannot be read.
-    """
+    """Returns the video in the folder that was made with these results, found by its SHA-256; None if there
+    is none. `enjoy` may have written videos of other checkpoints since, under any name.
+    results: contents of evaluation.json. Raises HubError for a video that cannot be read."""
     if results is None or results.get(VIDEO_SUM) is None:
         return None
     videos = [path for path in config.experiment_dir.glob("*.mp4") if path.is_file()]
@@ -227,8 +220,8 @@ def _sha256(path: Path) -> str:
 
 
 def _film(config: Config, family: EnvFamily, measured: Evaluation) -> Path | None:
-    """Writes a video of whole episodes, at least 10 seconds, with the files that were measured. Returns None
-    where the env cannot be drawn."""
+    """Writes a video of whole episodes, at least 10 seconds, with the checkpoint files that were measured.
+    Returns its path; None if the env cannot be drawn, which is logged."""
     from sample_factory.evaluation.enjoy import play
 
     log.info("Writing a video ...")
@@ -252,11 +245,12 @@ def _push(
     results: Mapping[str, Any] | None,
     video: Path | None,
 ) -> str:
-    """Uploads the experiment with a model card; returns the address of the repository. results: contents of
-    evaluation.json.
+    """Uploads the experiment with a model card; returns the URL of the repository.
 
-    checkpoint: file that the card describes; it is chosen before it is evaluated, since a run that trains
-        meanwhile saves newer ones.
+    checkpoint: file that the card describes. The caller chooses it before the evaluation, since a run that
+        trains meanwhile saves newer ones.
+    results: contents of evaluation.json; None without results.
+    video: file to upload as replay.mp4; None without a video.
     """
     extra = {} if results is None else {RESULTS: config.experiment_dir / RESULTS}
     if video is not None:
@@ -276,8 +270,9 @@ def _push(
 
 @contextlib.contextmanager
 def staged(experiment_dir: Path, extra: Mapping[str, Path]) -> Iterator[Path]:
-    """Yields a temporary folder with the files of an experiment as a repository has them. A run that trains
-    meanwhile changes nothing in it. extra: name in the folder -> a further file to copy. Raises OSError."""
+    """Yields a temporary folder with the files of an experiment that belong into a repository. They stay
+    unchanged while a run trains on. The folder is deleted afterwards.
+    extra: name in the folder -> a further file to copy. Raises OSError."""
     folder = experiment_dir / f"{STAGING}.{os.getpid()}"
     try:
         folder.mkdir()
@@ -298,7 +293,7 @@ def staged(experiment_dir: Path, extra: Mapping[str, Path]) -> Iterator[Path]:
 
 
 def _is_left_out(name: str) -> bool:
-    """Returns whether a push leaves out a file with this path in the experiment's folder."""
+    """Returns whether a push leaves out the file with this path, relative to the experiment's folder."""
     return any(fnmatch.fnmatch(name, mask) for mask in LEFT_OUT)
 
 
@@ -313,7 +308,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def run_push(config: Config) -> None:
-    """The command: pushes an experiment to the Hub. Raises as `push`."""
+    """Runs the command `push_to_hub`: pushes an experiment, and prints the URL. Raises as `push`."""
     print(f"pushed: {push(config)}")
 
 
@@ -337,12 +332,14 @@ COMMAND = PLAYS_IN_PARALLEL.but(
 
 
 def main(argv: Sequence[str] | None = None, env: Callable[..., Any] | None = None) -> int:
-    """Returns the exit code: 0 done, 1 the Hub, an env or a process failed, 2 bad input."""
+    """Runs the command `push_to_hub`. Returns the exit code: 0 done, 1 if the Hub, an env or a process
+    failed, 2 for bad input."""
     return run_command(_run, argv, env)
 
 
 def _run(words: Sequence[str]) -> int:
-    """Runs the command; --experiment_dir stands for --experiment and --train_dir."""
+    """Runs the command with these words, and returns its exit code; --experiment_dir replaces --experiment
+    and --train_dir."""
     parser = make_parser()
     add_flags(parser, PushFlags)
     folder = vars(parse_known(parser, words)[0]).get("experiment_dir")

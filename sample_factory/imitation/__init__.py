@@ -42,7 +42,8 @@ class ImitateFlags:
 
 
 def check(config: Config) -> None:
-    """Raises ConfigError for what would otherwise fail after the last game."""
+    """Checks the flags of `imitate` before any game is played. Raises ConfigError for an experiment that
+    already has checkpoints, a missing package, or a folder that exists."""
     flags: ImitateFlags = config.extra["imitate"]
     if config.run.restart_behavior == "resume" and find_checkpoints(config.experiment_dir, 0, "latest"):
         raise ConfigError(
@@ -56,10 +57,9 @@ def check(config: Config) -> None:
 
 
 def check_data_set(flag: str, new: str | None = None) -> None:
-    """Raises ConfigError if a package is missing, or if there is something where a data set is written.
-
-    flag: name of the flag that needs the package. new: value of the flag, a folder to write.
-    """
+    """Raises ConfigError if a package for data sets is missing, or a new data set cannot be created.
+    flag: name of the flag that needs the packages, for the message. new: folder to write, the value of the
+        flag; None: nothing is written."""
     for package in ("minari", "pyarrow", "PIL"):
         if not is_installed(package):
             raise missing_package(f"--{flag}", package, "record")

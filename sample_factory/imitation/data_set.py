@@ -26,8 +26,10 @@ NUMBERS = "biuf"  # kinds of NumPy's dtypes
 
 
 class RawEpisode(NamedTuple):
-    """An episode of T steps as a Minari data set stores it. observations, actions: values of the data set's
-    spaces, in batches of T + 1 and T; without texts. rewards, terminations, truncations: [T]."""
+    """An episode of T steps as a Minari data set stores it.
+    observations, actions: values of the data set's spaces, in batches of T + 1 and T, with None in place of
+        texts.
+    rewards, terminations, truncations: [T]."""
 
     observations: Any
     actions: Any
@@ -38,9 +40,7 @@ class RawEpisode(NamedTuple):
 
 class DataSet(NamedTuple):
     """A Minari data set on disk.
-
-    read: returns the episode of an index; raises whatever a damaged file makes it raise.
-    """
+    read: returns the episode with an index, 0 to num_episodes - 1. A damaged file may raise any exception."""
 
     observation_space: gym.Space[Any]
     action_space: gym.Space[Any]
@@ -104,8 +104,8 @@ def _reader(data_format: Any) -> Callable[..., tuple[Any, ...]]:
 
 
 def _checked(episode: RawEpisode) -> RawEpisode:
-    """Returns the episode. Raises ValueError for arrays of anything but numbers, and for parts of different
-    lengths."""
+    """Returns the episode. Raises ValueError if its arrays contain anything but numbers, or have different
+    numbers of steps."""
     seen = _arrays(episode.observations)
     steps = [episode.rewards, episode.terminations, episode.truncations]
     arrays = [*_arrays(episode.actions), *steps]
@@ -128,10 +128,12 @@ def _arrays(value: Any) -> list[np.ndarray]:
 
 
 def _decode(space: gym.Space[Any], part: Callable[..., Any], has_jpegs: bool, path: tuple[Any, ...]) -> Any:
-    """Returns a batch of values of a space: arrays, and dicts and tuples of them; None for texts.
+    """Reads a batch of B values of a space: arrays [B, *shape], in nested dicts and tuples as the space has
+    them; None for a Text space.
 
-    part: returns the array of a leaf at a path of keys and indices, [B, *shape] or any other shape of as many
-    numbers; of files of pictures, bytes [B].
+    part: part(path, is_files) returns the array of a leaf at a path of keys and indices, with the right
+        numbers in any shape; for files of pictures, bytes [B].
+    has_jpegs: whether images are stored as JPEG files. path: path of `space` in the whole space.
     """
     if isinstance(space, gym.spaces.Dict):
         return {key: _decode(child, part, has_jpegs, (*path, key)) for key, child in space.spaces.items()}
@@ -222,8 +224,8 @@ def _read_hdf5(
 
 
 def _hdf5_item(file: Any, names: list[str]) -> Any:
-    """Returns an array in an HDF5 file. Raises ValueError if a link on the way, or the array itself, may lead
-    to another file."""
+    """Returns the array at a path of names in an HDF5 file. Raises ValueError if a link in the path, or the
+    array itself, may lead to another file."""
     import h5py
 
     item = file

@@ -43,12 +43,12 @@ MAX_STEPS = 32_767
 class Episode(NamedTuple):
     """T steps of one agent.
 
-    observations: by key, [T+1, *shape], as they are stored in training. Envs start again at once, so the last
-        state that was acted on comes twice: as in training, it stands for the one after it.
-    actions: [T, K] float32, see spaces/actions.py.
-    rewards: [T] float64, raw. terminated, truncated: [T] bool.
+    observations: key -> [T+1, *shape], as they are stored in training. Envs reset in the step that ends an
+        episode, so the final observation is not known; the last one is repeated in its place, as in training.
+    actions: [T, K] float32, see spaces/actions.py. rewards: [T] float64, raw.
+    terminated, truncated: [T] bool.
     seed: seed with which the env was reset for this episode; None without a reset or a seed.
-    screens: [T+1, height, width, 3] uint8, what the env drew; None if not recorded.
+    screens: [T+1, height, width, 3] uint8, pictures that the env drew; None if not recorded.
     """
 
     observations: dict[str, np.ndarray]
@@ -61,12 +61,12 @@ class Episode(NamedTuple):
 
 
 class NotWritten(Explained):
-    """Raised if a data set cannot be written; the message says where, and why."""
+    """Raised if a data set cannot be written; the message names the folder and the reason."""
 
 
 @contextlib.contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Raises NotWritten in place of an OSError of the wrapped code."""
+    """Converts an OSError of the wrapped code into NotWritten."""
     try:
         yield
     except OSError as error:
@@ -75,11 +75,12 @@ def writing_to(folder: Path) -> Iterator[None]:
 
 
 class EpisodeStore:
-    """Writes whole episodes beside a data set, from where GameWriter adds them. Each process that plays
-    has one."""
+    """In a process that plays: writes whole episodes to a temporary folder in a data set, from which a
+    GameWriter adds them."""
 
     def __init__(self, folder: Path, spaces: KindSpaces):
-        """folder: folder of the data set, which a GameWriter has made."""
+        """Creates the store of this process. folder: folder of the data set, which a GameWriter has
+        created."""
         self._folder = folder
         self._decode = batch_action_decoder(spaces.action)
         self._own = folder / UNFINISHED / f"process_{os.getpid()}"
@@ -89,7 +90,7 @@ class EpisodeStore:
             (self._own / METADATA).write_text('{"total_episodes": 0, "total_steps": 0}')
 
     def put(self, name: str, episode: Episode) -> None:
-        """Writes an episode, which `GameWriter.add` finds by its name. Raises NotWritten."""
+        """Writes an episode under a name, by which `GameWriter.add` finds it. Raises NotWritten."""
         from minari.data_collector.episode_buffer import EpisodeBuffer
 
         length = len(episode.rewards)
@@ -117,11 +118,12 @@ class EpisodeStore:
 
 
 class GameWriter:
-    """Writes a Minari data set of agents with equal spaces. It can be loaded at any time: an episode is added
-    whole, and counted afterwards; `close` counts the last ones, and deletes an empty data set."""
+    """Writes a Minari data set of agents with equal spaces, from the episodes that EpisodeStores have
+    written. The data set can be loaded at any time: an episode is added as a whole, and counted afterwards.
+    `close` counts the last ones, and deletes an empty data set."""
 
     def __init__(self, folder: Path, spaces: KindSpaces, about: dict[str, Any]):
-        """Creates the folder. about: more metadata of the data set. Raises NotWritten."""
+        """Creates the folder of the data set. about: further metadata of the data set. Raises NotWritten."""
         import minari
 
         self._folder = folder
@@ -138,8 +140,8 @@ class GameWriter:
             self._metadata = storage.read_raw_metadata(self._data)
 
     def add(self, name: str, **metadata: Any) -> None:
-        """Adds an episode that an EpisodeStore has written. metadata: further metadata of the episode. Raises
-        NotWritten."""
+        """Adds an episode that an EpisodeStore has written under a name. metadata: further metadata of the
+        episode. Raises NotWritten."""
         source = self._folder / UNFINISHED / name
         with writing_to(self._folder):
             known = json.loads((source / METADATA).read_text())
@@ -152,7 +154,7 @@ class GameWriter:
                 self._count()
 
     def close(self) -> None:
-        """Counts the last episodes, and deletes a data set without any. Raises NotWritten."""
+        """Counts the last episodes, and deletes the data set if it is empty. Raises NotWritten."""
         # First what was not added: it makes room on a full disk.
         shutil.rmtree(self._folder / UNFINISHED if self.num_episodes else self._folder, ignore_errors=True)
         if self.num_episodes:
@@ -165,7 +167,8 @@ class GameWriter:
 
 
 def save_games(name: str, spaces: KindSpaces, episodes: Iterable[Episode], about: dict[str, Any]) -> None:
-    """Writes episodes as a new data set. Raises NotWritten."""
+    """Writes episodes as a new Minari data set. name: its folder. about: further metadata. Raises
+    NotWritten."""
     folder = Path(name).expanduser()
     writer = GameWriter(folder, spaces, about)
     store = EpisodeStore(folder, spaces)
@@ -176,11 +179,10 @@ def save_games(name: str, spaces: KindSpaces, episodes: Iterable[Episode], about
 
 
 def load_games(name: str, spaces: KindSpaces) -> Iterator[Episode]:
-    """Yields the episodes of a Minari data set of an env with these spaces, without screens.
-
-    name: its folder, or its name among the data sets of Minari (`minari list local`).
-    Raises ConfigError for one that cannot be read or does not fit.
-    """
+    """Yields the episodes of a Minari data set, without screens.
+    name: folder of the data set, or its name in `minari list local`.
+    spaces: spaces of the env's agents, which the data set must fit.
+    Raises ConfigError for a data set that cannot be read or does not fit."""
     try:
         dataset = open_data_set(name)
     except Exception as error:  # many kinds for a folder that is no data set
@@ -222,7 +224,7 @@ def load_games(name: str, spaces: KindSpaces) -> Iterator[Episode]:
 
 
 def _new_storage(folder: Path, spaces: KindSpaces) -> Any:
-    """Returns a new storage of Minari, which stores images without losses."""
+    """Creates an empty storage of Minari, which stores images without compression losses."""
     from minari.dataset.minari_storage import MinariStorage
 
     whole = spaces.observation
@@ -231,8 +233,8 @@ def _new_storage(folder: Path, spaces: KindSpaces) -> Any:
 
 
 def _has_same_numbers(recorded: Any, expected: Any) -> bool:
-    """Returns whether recorded observations have the scale of the env's: not bytes 0 to 255 in one, and
-    numbers 0 to 1 in the other."""
+    """Returns whether recorded observations have the scale of the env's observations, so that bytes 0 to 255
+    are not taken for numbers 0 to 1, or the reverse."""
     if isinstance(expected, Indices):  # comes back as a Box of numbers
         return bool(recorded.shape == expected.shape)
     return recorded.dtype == expected.dtype and _has_same_bounds(recorded, expected)
@@ -261,8 +263,9 @@ def _has_same_bounds(recorded: gym.spaces.Box, expected: gym.spaces.Box) -> bool
 
 
 def _with_keys_as(expected: gym.Space[Any], recorded: gym.Space[Any]) -> gym.Space[Any] | None:
-    """Returns the recorded space with the keys of Dicts in the order of the env's space, which decides about
-    the columns of a row; a file has them in alphabetical order. None if a Dict has other keys."""
+    """Returns the recorded space with the keys of its Dicts in the order of the env's space, `expected`; None
+    if a Dict has other keys. The order decides which column of an action row belongs to a key; a file has the
+    keys in alphabetical order."""
     inner, inner_recorded = inner_spaces(expected), inner_spaces(recorded)
     if inner is None or inner_recorded is None or inner.keys() != inner_recorded.keys():
         return None if isinstance(expected, gym.spaces.Dict) else recorded

@@ -44,11 +44,10 @@ FORBIDDEN_LOG_PROB = -1e7  # below it, the mask forbids the action
 
 
 class Recording(NamedTuple):
-    """N recorded actions with what was observed before each. The rows of an episode are consecutive.
-
-    observations: by key, [N, *shape], as they are stored in training. actions: [N, K] float32, see
-        spaces/actions.py. rewards: [N] float32. episodes: [N] int64, a number for each episode of an agent.
-    """
+    """N recorded actions, with the observation before each. The rows of an episode are consecutive.
+    observations: key -> [N, *shape], as they are stored in training.
+    actions: [N, K] float32, see spaces/actions.py. rewards: [N] float32.
+    episodes: [N] int64, a number for each episode of an agent."""
 
     observations: dict[str, np.ndarray]
     actions: np.ndarray
@@ -57,8 +56,8 @@ class Recording(NamedTuple):
 
 
 def join(episodes: Iterable[Episode]) -> Recording:
-    """Returns all episodes in one Recording. Raises ConfigError if there are none, and for NaN and infinity,
-    of which one would spoil every weight."""
+    """Joins all episodes to one Recording. Raises ConfigError if there are none, and for NaN or infinity,
+    since a single such number would spoil all weights."""
     found = list(episodes)
     if not found:
         raise ConfigError("there are no episodes to imitate")
@@ -78,8 +77,9 @@ def join(episodes: Iterable[Episode]) -> Recording:
 
 
 class Score(NamedTuple):
-    """How well a policy predicts recorded actions, means over steps. accuracy: share of the actions that are
-    the policy's most likely ones; nan with a Box. log_prob: log-probability of the recorded actions."""
+    """Says how well a policy predicts recorded actions, as means over steps.
+    accuracy: share of the actions that are the policy's most likely ones; nan with a Box.
+    log_prob: log-probability of the recorded actions."""
 
     accuracy: float
     log_prob: float
@@ -91,12 +91,10 @@ class Score(NamedTuple):
 def split(
     recording: Recording, length: int, held_out_share: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns chunks for training, and chunks of other episodes to measure on.
-
-    A chunk is the indices of `length` consecutive rows of an episode; an array of C chunks is [C, length].
-    The rest of an episode that is shorter than a chunk is not used. Raises ConfigError if there are too few
-    episodes.
-    """
+    """Splits a recording into chunks for training, and chunks of other episodes to measure on; returns both.
+    A chunk is the indices of `length` consecutive rows of an episode; C chunks are an array [C, length]. Rows
+    at the end of an episode that do not fill a chunk are not used. Raises ConfigError if there are too few
+    episodes."""
     numbers, firsts, lengths = np.unique(recording.episodes, return_index=True, return_counts=True)
     num_held_out = max(1, round(held_out_share * len(numbers)))
     if len(numbers) <= num_held_out:
@@ -112,10 +110,9 @@ def split(
 
 
 def discounted_returns(recording: Recording, flags: LearningFlags) -> np.ndarray:
-    """Returns the sum of discounted rewards from each step to the end of its episode, [N] float32.
-
-    Rewards are scaled and clipped as in training, which starts with the value function that learns them.
-    """
+    """Returns the sum of discounted rewards from each step to the end of its episode, [N] float32. Rewards
+    are scaled and clipped as in training: a training that continues the policy starts with the value function
+    that is fitted to these returns."""
     rewards = np.clip(recording.rewards * flags.reward_scale, -flags.reward_clip, flags.reward_clip)
     returns = np.zeros(len(rewards))
     is_last = np.append(np.diff(recording.episodes) != 0, True)
@@ -127,8 +124,8 @@ def discounted_returns(recording: Recording, flags: LearningFlags) -> np.ndarray
 
 
 class Cloner:
-    """Trains a policy to imitate: maximises the log-probability of recorded actions, and fits the value to
-    the returns that followed."""
+    """Trains a policy to imitate: maximises the log-probability of recorded actions, and fits the value
+    function to the recorded returns."""
 
     def __init__(self, model: ActorCritic, recording: Recording, config: Config):
         self._model = model
@@ -140,11 +137,10 @@ class Cloner:
     def fit(
         self, training: np.ndarray, held_out: np.ndarray, num_epochs: int, rng: np.random.Generator
     ) -> Score:
-        """Trains for `num_epochs`, and leaves the weights of the epoch with the best held-out score.
-
-        training, held_out: chunks, see `split`. Returns the best score. Raises ConfigError for a recorded
-        action that the mask forbids, and for a gradient that is not finite.
-        """
+        """Trains for `num_epochs`, and restores the weights of the epoch with the best held-out score, which
+        is returned.
+        training, held_out: chunks, see `split`. Raises ConfigError for a recorded action that the mask
+            forbids, and for a gradient that is not finite."""
         for rows in self._batches(training):
             self._model.observation_normalizers.update(self._observations(rows))
             if self._model.returns_normalizer is not None:
@@ -172,7 +168,7 @@ class Cloner:
             yield chunks[first : first + per_batch].T
 
     def _train(self, chunks: np.ndarray) -> None:
-        """Makes one pass over the chunks."""
+        """Makes one pass over the chunks, with an SGD step for each batch."""
         self._model.train()
         for rows in self._batches(chunks):
             log_probs, values, _ = self._evaluate(rows)
@@ -205,8 +201,9 @@ class Cloner:
         return Score(accuracy, log_prob / chunks.size)
 
     def _evaluate(self, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Returns log-probabilities and values of recorded steps, and whether each action is the most likely
-        one; each [T, B]."""
+        """Returns log-probabilities and values of recorded steps, and whether each recorded action is the
+        most likely one; each [T, B].
+        rows: indices of the steps, [T, B]."""
         state = torch.zeros(rows.shape[1], self._model.state_size, device=self._model.device)
         unrolled = self._model.unroll(self._observations(rows), state)
         distribution = self._model.distribution(unrolled.logits)
@@ -222,12 +219,9 @@ class Cloner:
 
 
 def imitate(config: Config) -> Score:
-    """Trains a policy to imitate recorded games, saves it as a checkpoint, and returns its score on episodes
-    that it was not trained on.
-
-    Raises ConfigError for games that do not fit, CheckpointError if the checkpoint cannot be written. Without
-    a checkpoint, it leaves no folder.
-    """
+    """Trains a policy to imitate recorded games and saves it as a checkpoint of a new experiment. Returns its
+    score on episodes that it was not trained on. Raises ConfigError for games that do not fit,
+    CheckpointError if the checkpoint cannot be written. If it fails, it leaves no folder."""
     flags: ImitateFlags = config.extra["imitate"]
     seed = config.run.seed if config.run.seed is not None else random.SystemRandom().randrange(2**31)
     rng = np.random.default_rng(seed)
@@ -268,7 +262,8 @@ def imitate(config: Config) -> Score:
 
 
 def _games(config: Config, flags: ImitateFlags, seed: int) -> tuple[Recording, KindSpaces]:
-    """Returns the games to imitate, and the spaces of their agents."""
+    """Reads or plays the games to imitate, and saves them with --save_games. Returns them, and the spaces of
+    their agents."""
     family = resolve_family(config.env_name)
     env = FirstEnv(functools.partial(make_adapted_env, family, config.namespace()))
     with contextlib.closing(env):

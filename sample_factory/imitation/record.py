@@ -45,10 +45,12 @@ class RecordFlags:
 
 
 class Recorder:
-    """In a rollout worker: records the episodes of its envs. Each is stored before it is reported."""
+    """In a rollout worker: wraps envs to record their episodes. An episode is stored before its end is
+    reported."""
 
     def __init__(self, folder: Path, has_screens: bool):
-        """folder: folder of the data set. has_screens: whether to record what the env draws, too."""
+        """Prepares to record into a data set's folder. has_screens: whether to record also what the env
+        draws."""
         self._folder = folder
         self._has_screens = has_screens
         self._store: EpisodeStore | None = None
@@ -56,7 +58,7 @@ class Recorder:
         self._num_episodes: collections.Counter[tuple[int, int]] = collections.Counter()
 
     def __call__(self, env: MultiAgentEnv, config: EnvConfig) -> MultiAgentEnv:
-        """Returns a wrapper of the env that records its episodes."""
+        """Wraps an env so that its episodes are recorded."""
         store = self._store = self._store or EpisodeStore(self._folder, env.kinds.spaces[0])
 
         def put(agent: int, episode: Episode) -> None:
@@ -68,17 +70,15 @@ class Recorder:
 
 
 def episode_name(env: int, agent: int, number: int) -> str:
-    """Returns the name of a stored episode. number: number of the episode among those of the agent."""
+    """Returns the name under which an episode is stored. number: index among the episodes of the agent."""
     return f"{env}_{agent}_{number}"
 
 
 def record(config: Config) -> None:
-    """The command: plays, writes the data set and the video, and prints the results. A signal ends it early.
-
-    Raises ConfigError for a wrong flag and an env that cannot be recorded, CheckpointError for an unusable
-    checkpoint, NotWritten for a folder that cannot be written, and Failure when an env or
-    a process fails. The episodes until then are in the data set.
-    """
+    """Runs the command `record`: plays, writes the data set and the video, and prints the results. A signal
+    ends it early. Raises ConfigError for a wrong flag and an env that cannot be recorded, CheckpointError for
+    an unusable checkpoint, NotWritten for a folder that cannot be written, and Failure when an env or a
+    process fails. The data set keeps the episodes that were complete."""
     flags: RecordFlags = config.extra["record"]
     folder = _check(config, flags)
     config = replace(config, evaluation=replace(config.evaluation, eval_episodes=flags.episodes))
@@ -111,7 +111,8 @@ def record(config: Config) -> None:
 
 
 def _check(config: Config, flags: RecordFlags) -> Path:
-    """Returns the folder of the data set. Raises ConfigError for what would otherwise fail later."""
+    """Checks the flags before anything is played, and returns the folder of the data set. Raises
+    ConfigError."""
     if flags.out is None:
         raise ConfigError("--out=FOLDER is missing: the folder of the data set")
     check_data_set("out", flags.out)
@@ -123,7 +124,7 @@ def _check(config: Config, flags: RecordFlags) -> Path:
 
 
 def _plan(config: Config, flags: RecordFlags, folder: Path) -> MeasurementPlan:
-    """Returns the plan of an evaluation whose envs are recorded. Raises as `record`."""
+    """Returns the plan of an evaluation in which the episodes are recorded. Raises as `record`."""
     if flags.screens and not has_display():
         prepare_mujoco()
     config, family = with_eval_frameskip(config, resolve_family(config.env_name))
@@ -142,8 +143,9 @@ def _plan(config: Config, flags: RecordFlags, folder: Path) -> MeasurementPlan:
 
 
 def write_video(folder: Path, num_episodes: int, pictures_per_second: float) -> Path | None:
-    """Writes the first episodes of a data set as video.mp4 in its folder: their screens, or else the images
-    that the policy saw. Returns its path; None if there are neither. Raises VideoError."""
+    """Writes the first episodes of a data set as video.mp4 in its folder: the recorded screens, or else the
+    images that the policy saw. Returns the path of the video; None if there are neither screens nor images.
+    Raises VideoError."""
     import minari
 
     dataset = minari.MinariDataset(folder / "data")
@@ -169,8 +171,8 @@ def write_video(folder: Path, num_episodes: int, pictures_per_second: float) -> 
 
 
 def _factor_of_bytes(space: gym.Space[Any]) -> float | None:
-    """Returns the factor that brings the numbers of an image observation to 0 to 255; None if it is no image,
-    or its bounds do not say which number is white."""
+    """Returns the factor that scales an image observation to 0..255; None if it is no image, or its bounds do
+    not say which number is white."""
     if not isinstance(space, gym.spaces.Box) or not 2 <= len(space.shape) <= 4:
         return None
     if space.dtype == np.uint8:
@@ -180,7 +182,8 @@ def _factor_of_bytes(space: gym.Space[Any]) -> float | None:
 
 
 def rgb(image: np.ndarray) -> np.ndarray:
-    """Returns an image observation as a picture, [height, width, 3] uint8; of a stack, the newest image."""
+    """Converts an image observation to a picture, [height, width, 3] uint8; a stack of images, to its newest
+    image."""
     layout = image_layout(image.shape)
     if layout.is_stack:
         image = image[-1]

@@ -33,21 +33,21 @@ SEEN = "seen/"  # beginning of the names of observations in a step
 
 
 class RecordedEnv(EnvAround):
-    """Wraps a MultiAgentEnv and hands over each episode of each agent when it ends. Promises:
+    """Wraps a MultiAgentEnv and passes each episode of each agent to a callback when it ends.
 
-    1. The steps in which an agent acts are recorded as the policy sees them. Rewards that it gets while it
-       is inactive are added to its last step, so that their sum is that of the episode.
-    2. An env of one agent is reset with a new seed for each episode, which makes each repeatable by itself.
-       They follow from the first seed. With several agents, only the first episode of each has a seed.
+    1. The steps in which an agent acts are recorded as the policy sees them. Rewards of an agent while it is
+       inactive are added to its last step, so that the sum of rewards is the episode's.
+    2. An env of one agent is reset with a new seed for each episode, derived from the first seed, so that
+       each episode can be repeated by itself. With several agents, only the first episode of each has a seed.
     """
 
     def __init__(
         self, env: MultiAgentEnv, on_episode: Callable[[int, Episode], None], screens_in: Path | None = None
     ):
-        """on_episode: called with the agent and the episode; must not keep `Episode.screens`.
-
-        screens_in: a folder for a temporary file, to record also what the env draws; the env has one agent.
-        """
+        """Wraps `env`.
+        on_episode: called with the index of the agent and the episode; must not keep `Episode.screens`.
+        screens_in: folder for a temporary file of the pictures that the env draws, to record them too;
+            only for an env of one agent."""
         super().__init__(env)
         self._on_episode = on_episode
         self._seeds: list[int | None] = [None] * env.num_agents  # of the current episodes
@@ -91,7 +91,8 @@ class RecordedEnv(EnvAround):
         return result
 
     def _see(self, active: np.ndarray | None, rows: ObservationRows) -> None:
-        """Copies the observations of the agents that act in the coming step."""
+        """Copies the observations of the agents that act in the coming step; later they are recorded with the
+        action."""
         self._playing = range(self.num_agents) if active is None else np.flatnonzero(active).tolist()
         self._seen = {
             agent: {f"{SEEN}{key}": view.copy() for key, view in rows.view(agent).items()}
@@ -99,8 +100,8 @@ class RecordedEnv(EnvAround):
         }
 
     def _draw(self) -> None:
-        """Keeps a picture of the present state; where an episode has just ended, of its last state, see
-        at_end."""
+        """Keeps a picture of the env's current state. Called at the end of an episode too, before the env is
+        reset."""
         try:
             self._last_screen = np.ascontiguousarray(to_rgb(self._env.render()))
         except ValueError as error:
@@ -137,11 +138,10 @@ class RecordedEnv(EnvAround):
 def record_players(
     config: Config, env: FirstEnv, teachers: Sequence[str], num_samples: int, seed: int
 ) -> list[Episode]:
-    """Lets scripted players play until `num_samples` actions of whole episodes are recorded.
-
-    teachers: names of scripted players; all if empty. One is drawn for each agent and match.
-    Raises ConfigError if the env has no such players.
-    """
+    """Lets scripted players play until `num_samples` actions of whole episodes are recorded; returns the
+    episodes.
+    teachers: names of scripted players; empty: all players of the env. One is drawn for each agent and match.
+    Raises ConfigError if the env has no such players."""
     info = env_info(env.env, config.namespace())
     known = info.scripted_players
     if not known:
@@ -171,12 +171,12 @@ def record_players(
 
 
 class DrawnPlayers:
-    """A matchmaking that draws one of the scripted players for each agent, for each match."""
+    """A matchmaking that draws a scripted player at random for each agent in each match."""
 
     def __init__(self, setup: MatchSetup):
         self._setup = setup
 
     def next_match(self) -> Sequence[int]:
-        """Returns the number of a player for each agent."""
+        """Returns the index of a player for each agent, [num_agents]."""
         numbers = self._setup.rng.integers(self._setup.num_policies, size=self._setup.num_agents)
         return [int(number) for number in numbers]

@@ -137,10 +137,8 @@ class Progress(LevelChoice):
 
 def _progress(rewards: Sequence[float]) -> float | None:
     """Returns how far the mean reward of a level's newer episodes is from the mean reward of the older ones.
-
     rewards: rewards of the level's last episodes, oldest first; the first half are the older ones. Returns
-        None for fewer than WINDOW / 2 rewards.
-    """
+        None for fewer than WINDOW / 2 rewards."""
     if len(rewards) < WINDOW // 2:
         return None
     middle = len(rewards) // 2
@@ -172,9 +170,6 @@ def register_level_choice(name: str, factory: LevelChoiceFactory | str) -> None:
 
 def registered_level_choice(name: str) -> LevelChoiceFactory | str:
     """Returns the factory registered under a name, or the registered "module:attribute" string without
-    importing it.
-
-    Raises ConfigError for an unknown name; the message lists all names.
-    """
+    importing it. Raises ConfigError for an unknown name; the message lists all names."""
     found: LevelChoiceFactory | str = _REGISTRY.find(name)
     return found

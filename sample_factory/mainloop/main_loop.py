@@ -80,11 +80,9 @@ class Loop:
 
     def process_replaced(self, inbox: int, rollout_workers: Sequence[int], incident: Incident) -> None:
         """Called when a rollout worker or an inline sampler has died, before its replacement starts.
-
         inbox: index of the dead process's queue in Channels.inboxes.
         rollout_workers: indices of the rollout workers that ran in the process.
-        incident: describes the death, for the log and the summaries.
-        """
+        incident: describes the death, for the log and the summaries."""
         raise NotImplementedError
 
     def stopping(self) -> None:
@@ -92,18 +90,13 @@ class Loop:
 
     def close(self, may_wait: Callable[[], bool]) -> None:
         """Called when the workers have stopped, to handle the last reports.
-
-        may_wait: returns whether work that has begun may be completed; False after a failure or a signal.
-        """
+        may_wait: returns whether work that has begun may be completed; False after a failure or a signal."""
 
 
 class Resources(NamedTuple):
     """Memory, queues and shared state of a run that the main process owns, made by `allocate`.
-
     lock: lock on the experiment folder; None if there is no folder.
-    population: only with population-based training.
-    league: only with self-play against past selves.
-    """
+    population: only with population-based training. league: only with self-play against past selves."""
 
     buffers: TrajectoryBuffers
     channels: Channels
@@ -123,10 +116,8 @@ class MainLoop(Loop):
         make_evaluations: MakeSubscriber | None = None,
     ):
         """Makes the subscribers of a training and sends the workers their first messages.
-
         make_evaluations: makes the subscriber that evaluates policies, if the plan has evaluations. An
-            argument, since this package must not import that class.
-        """
+            argument, since this package must not import that class."""
         self._config = plan.config
         channels = resources.channels
         self._reports = channels.reports
@@ -148,10 +139,8 @@ class MainLoop(Loop):
         self._time_to_look = Every(LOOK_SECONDS)
 
     def _make_subscribers(self, plan: RunPlan, resources: Resources) -> list[Subscriber]:
-        """Returns the subscribers in the order in which they receive reports and are called.
-
-        The monitor is first, so that its counters include a report when the other subscribers receive it.
-        """
+        """Returns the subscribers in the order in which they receive reports and are called. The monitor is
+        first, so that its counters include a report when the other subscribers receive it."""
         config = plan.config
         flags = config.monitoring
         monitor = self._monitor
@@ -206,10 +195,7 @@ class MainLoop(Loop):
 
     def receive(self, timeout: float) -> None:
         """Hands the reports that arrive within `timeout` seconds to the subscribers, then sends their
-        messages to the workers.
-
-        Also called while workers start, before the first `turn`.
-        """
+        messages to the workers. Also called while workers start, before the first `turn`."""
         for report in reports_in(self._reports.get_many(timeout)):
             self.publish(report)
         self._to_workers.send()
@@ -254,9 +240,7 @@ class MainLoop(Loop):
 
     def check_result(self, stuck: str) -> None:
         """Raises CommandFailed if --train_for_seconds have passed and nothing was learned.
-
-        stuck: names of the workers that were stuck at the end; empty if none was.
-        """
+        stuck: names of the workers that were stuck at the end; empty if none was."""
         progress = self._monitor.progress
         has_time = progress.seconds < self._config.monitoring.train_for_seconds
         if self.has_begun or self.stop_reason or has_time:
@@ -312,9 +296,7 @@ class MainLoop(Loop):
 def footer(table: Sequence[tuple[str, str]], columns: int) -> list[str]:
     """Returns lines of text that list (purpose, command) pairs. If one line is too long for the terminal,
     every command gets a line below its purpose.
-
-    columns: width of the terminal.
-    """
+    columns: width of the terminal."""
     lines = [f"  {purpose:<11} {text}" for purpose, text in table]
     if max(map(len, lines)) <= columns - CLOCK_COLUMNS:
         return lines

@@ -96,10 +96,8 @@ def _flags_to_watch(config: Config, environment: Mapping[str, str]) -> list[str]
 
 def _continue(config: Config, command_line: Sequence[str], is_done: bool, least_frames: int) -> str | None:
     """Returns the command that continues this run: the same command line without --restart_behavior, and with
-    a larger --train_for_env_steps if the limit is reached.
-
-    None if the command would have to change flags that the user's script sets itself.
-    """
+    a larger --train_for_env_steps if the limit is reached. None if the command would have to change flags
+    that the user's script sets itself."""
     arguments = list(command_line[1:])
     limit = config.monitoring.train_for_env_steps
     needs_limit = is_done and limit < NEVER

@@ -27,11 +27,9 @@ class TrainingInfoSubscriber(Subscriber):
 
     def __init__(self, env_frames: list[int], to_workers: LatestMessages, is_serial: bool):
         """Queues the first values for all envs.
-
         env_frames: frames that each policy was trained on in earlier runs of the experiment.
         is_serial: whether to send env frames whenever they change, rather than from time to time: the
-            messages of a serial run must not depend on time, since the run must be repeatable.
-        """
+            messages of a serial run must not depend on time, since the run must be repeatable."""
         self._values: list[dict[str, Any]] = [{} for _ in env_frames]
         self._env_frames = env_frames
         self._to_workers = to_workers
@@ -43,10 +41,8 @@ class TrainingInfoSubscriber(Subscriber):
 
     def update(self, values: Mapping[str, Any], policy_id: int | None = None) -> None:
         """Sends values to the envs of a policy, or of all policies if that is None. Earlier values under
-        other names stay.
-
-        Raises TypeError or ValueError if the values cannot be sent; then nothing changes.
-        """
+        other names stay. Raises TypeError or ValueError if the values cannot be sent; then nothing
+        changes."""
         policies = range(len(self._values)) if policy_id is None else [policy_id]
         merged = {policy: _copied({**self._values[policy], **values}) for policy in policies}
         for policy, copied in merged.items():
@@ -74,10 +70,8 @@ class TrainingInfoSubscriber(Subscriber):
 
 
 def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a deep copy of the values, since the observer may change its objects later.
-
-    Raises TypeError if they cannot be pickled, ValueError if they are too large.
-    """
+    """Returns a deep copy of the values, since the observer may change its objects later. Raises TypeError if
+    they cannot be pickled, ValueError if they are too large."""
     try:
         pickled = cloudpickle.dumps(values)
         copied: dict[str, Any] = pickle.loads(pickled)
@@ -114,10 +108,8 @@ class ObservedRun:
         learners: Sequence[Queue],
     ):
         """Shows the run of `config`.
-
-        training_info: subscriber that sends values to envs; None if no env receives any. learners: inboxes of
-            the learners, by policy.
-        """
+        training_info: subscriber that sends values to envs; None if no env receives any. learners: inboxes
+            of the learners, by policy."""
         self.cfg = config.namespace()
         self.folder = config.experiment_dir
         self.policies = policies

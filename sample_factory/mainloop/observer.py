@@ -121,9 +121,7 @@ def unregister_observer(name: str) -> None:
 def selected_observers(names: tuple[str, ...]) -> dict[str, ObserverFactory | Observer | str]:
     """Returns name -> factory of the observers that --observers selects; if the flag is empty, all registered
     ones that need not be named.
-
-    names: registered names, or "module:attribute". Raises ConfigError for an unknown name.
-    """
+    names: registered names, or "module:attribute". Raises ConfigError for an unknown name."""
     if names == (NO_OBSERVERS,):
         return {}
     names = names or tuple(name for name in _REGISTRY.names if name not in _ONLY_NAMED)

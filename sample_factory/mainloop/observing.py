@@ -27,11 +27,9 @@ Result = TypeVar("Result")
 
 
 def make_observers(config: Config) -> dict[str, Observer]:
-    """Makes the observers that --observers selects; returns name -> observer.
-
-    Raises ConfigError for an unknown name, and for an observer that cannot be made, or cannot be called
-    because a method has other parameters than in Observer.
-    """
+    """Makes the observers that --observers selects; returns name -> observer. Raises ConfigError for an
+    unknown name, and for an observer that cannot be made, or cannot be called because a method has other
+    parameters than in Observer."""
     selected = selected_observers(config.run.observers)
     return {name: _make(name, factory) for name, factory in selected.items()}
 
@@ -89,9 +87,7 @@ class _UserCode:
     def call(self, method: str, function: Callable[..., Result], *args: Any) -> Result | None:
         """Calls function(*args) and returns its result; None if it raises, which is published as an incident,
         or if the object is switched off.
-
-        method: name of the function, for the log.
-        """
+        method: name of the function, for the log."""
         if not self.is_on:
             return None
         try:
@@ -141,9 +137,7 @@ class ObserversSubscriber(Subscriber):
         summaries_interval: float,
     ):
         """Calls `on_init` of all observers. Raises ConfigError if one raises, since nothing has started yet.
-
-        publish: hands a report to all subscribers. summaries_interval: seconds between `extra_summaries`.
-        """
+        publish: hands a report to all subscribers. summaries_interval: seconds between `extra_summaries`."""
         self._observers = [
             (observer, _UserCode(f"observer {name!r}", "is", publish)) for name, observer in observers.items()
         ]

@@ -116,11 +116,8 @@ def result_of(status: str, reason: str, experiment_dir: Path, progress: RunProgr
 
 def write_result(result: RunResult) -> None:
     """Writes status, reason and env_frames to RESULT_FILE in the experiment folder, as JSON, for the program
-    that has started the run.
-
-    If the run has left no folder, the file is the one in the environment variable RESULT_WITHOUT_FOLDER, if
-    it is set. An OSError is logged.
-    """
+    that has started the run. If the run has left no folder, the file is the one in the environment variable
+    RESULT_WITHOUT_FOLDER, if it is set. An OSError is logged."""
     folder = result.experiment_dir
     path = folder / RESULT_FILE if folder.is_dir() else os.environ.get(RESULT_WITHOUT_FOLDER)
     if path is None:

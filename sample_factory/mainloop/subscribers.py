@@ -60,9 +60,7 @@ class Evolution(Subscriber):
     ):
         """Sends the reward shaping of each policy to the workers, which only know the one of the command
         line.
-
-        metric: --pbt_target_objective. publish: hands a report to all subscribers.
-        """
+        metric: --pbt_target_objective. publish: hands a report to all subscribers."""
         self._population = population
         self._metric = metric
         self._monitor = monitor
@@ -125,11 +123,9 @@ class Evolution(Subscriber):
             self._send_settings(decision, None)
 
     def _objective(self, episodes: EpisodeStats) -> float | None:
-        """Returns the mean of the metric over a policy's last episodes; None before MIN_EPISODES.
-
-        A full window is not required: no decision is made while the policy whose weights were replaced last
-        has no objective.
-        """
+        """Returns the mean of the metric over a policy's last episodes; None before MIN_EPISODES. A full
+        window is not required: no decision is made while the policy whose weights were replaced last has no
+        objective."""
         return None if episodes.are_short else episodes.mean(self._metric, MIN_EPISODES)
 
     def handle(self, report: Report) -> None:

@@ -29,10 +29,8 @@ LOG_SECONDS = 60.0  # between lines about better policies: early in a training, 
 
 
 class BestCheckpoints:
-    """In the main process: keeps the best checkpoint of each policy by one metric, also over several runs.
-
-    A best checkpoint is a snapshot, renamed so that its file name contains the value of the metric.
-    """
+    """In the main process: keeps the best checkpoint of each policy by one metric, also over several runs. A
+    best checkpoint is a snapshot, renamed so that its file name contains the value of the metric."""
 
     def __init__(self, experiment_dir: Path, metric: str, log_seconds: float = 0.0):
         """Prepares to compare values of `metric`. log_seconds: least time between lines in the log about a
@@ -46,9 +44,7 @@ class BestCheckpoints:
 
     def is_better(self, policy_id: int, value: float, margin: float) -> bool:
         """Returns whether `value` is finite and exceeds the policy's best value so far.
-
-        margin: the least improvement, as a share of the best value if its size is below 1, else absolute.
-        """
+        margin: the least improvement, as a share of the best value if its size is below 1, else absolute."""
         best = self._best_of(policy_id)
         return math.isfinite(value) and value > best + margin * min(1.0, abs(best))
 
@@ -63,9 +59,7 @@ class BestCheckpoints:
 
     def keep(self, snapshot: Snapshot, value: float) -> bool:
         """Makes a snapshot the best checkpoint of its policy. Returns False if that failed, which is logged.
-
-        The old best checkpoint is deleted, unless its file name contains no value: it could be better.
-        """
+        The old best checkpoint is deleted, unless its file name contains no value: it could be better."""
         assert snapshot.path is not None, "it has been written"
         file = Path(snapshot.path)
         name = best_name(snapshot.version, snapshot.env_frames, self._metric, value)
@@ -88,10 +82,8 @@ class BestCheckpoints:
 
     def warn_of_missing_metric(self, source: str, known: Iterable[str]) -> None:
         """Warns, once for each source, that the metric is not reported.
-
-        source: what should report it, in plural, e.g. "the evaluations". known: names of the metrics that the
-            source reports.
-        """
+        source: what should report it, in plural, e.g. "the evaluations". known: names of the metrics that
+            the source reports."""
         if source not in self._warned:
             self._warned.add(source)
             log.warning(

@@ -21,10 +21,8 @@ MUCH_WAIT = 0.3  # share of the time of a part that could do more
 def bottlenecks(waits: Mapping[str, float]) -> list[str]:
     """Returns the busiest component and all components that are about as busy; empty if all wait for most of
     their time.
-
     waits: component -> share of its time, 0..1, in which it waits for other components. All wait for the
-        slowest one, which hardly waits.
-    """
+        slowest one, which hardly waits."""
     if not waits:
         return []
     least = min(waits.values())
@@ -36,9 +34,7 @@ def bottlenecks(waits: Mapping[str, float]) -> list[str]:
 def describe_bottleneck(waits: Mapping[str, float]) -> str:
     """Returns a text such as "bottleneck: learner (busy 98 %; rollout workers wait 61 %)"; empty while fewer
     than two components have reported.
-
-    waits: see `bottlenecks`.
-    """
+    waits: see `bottlenecks`."""
     known = {component: waits[component] for component in PARTS if component in waits}
     if len(known) < 2:
         return ""
@@ -65,11 +61,9 @@ def better_num_envs(
     waits: Mapping[str, float], num_splits: int, envs_per_split: int, agents_per_env: int
 ) -> int | None:
     """Returns a value of --num_envs_per_worker that most likely makes the run faster; None if there is none.
-
     More envs per worker make requests for actions larger. That helps if rollout workers wait for actions
     while the learner waits for samples. Not to be used with --async_rl=False, where both always wait.
-    waits: see `bottlenecks`.
-    """
+    waits: see `bottlenecks`."""
     if envs_per_split * agents_per_env >= FEW_AGENTS:
         return None
     if min(waits.get("rollout_worker", 0.0), waits.get("learner", 0.0)) < MUCH_WAIT:
@@ -88,9 +82,7 @@ class BottleneckWatch:
     def news(self, waits: Mapping[str, float]) -> str:
         """Returns a short text if the bottleneck has changed and was the same in the last two calls;
         otherwise "".
-
-        waits: see `bottlenecks`.
-        """
+        waits: see `bottlenecks`."""
         if len(waits.keys() & PARTS.keys()) < 2:
             return ""
         few_envs = self._few_envs(waits)

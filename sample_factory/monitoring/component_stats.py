@@ -27,11 +27,8 @@ V1_TAGS = {
 
 class ComponentStats:
     """Keeps statistics that components report, for their means over the last KEEP_SECONDS, and counts
-    incidents.
-
-    The last report of a component is kept even if it is older.
-    incidents: kind -> number of incidents.
-    """
+    incidents. The last report of a component is kept even if it is older.
+    incidents: kind -> number of incidents."""
 
     def __init__(self, now: Callable[[], float]):
         self._now = now
@@ -40,11 +37,8 @@ class ComponentStats:
         self._logged: set[str] = set()  # texts about numbers, without the numbers in them
 
     def add_incident(self, incident: Incident) -> None:
-        """Counts an incident and logs its text, if any.
-
-        Incidents about bad numbers are logged once for each cause, since every split of every worker sends
-        one.
-        """
+        """Counts an incident and logs its text, if any. Incidents about bad numbers are logged once for each
+        cause, since every split of every worker sends one."""
         cause = NUMBER.sub("", incident.text)
         is_repeated = cause in self._logged
         if incident.kind in OF_NUMBERS:
@@ -75,9 +69,7 @@ class ComponentStats:
 
     def summaries(self, policy_id: int) -> dict[str, float]:
         """Returns the statistics of a policy's learner and policy workers for TensorBoard: tag -> mean.
-
-        Policy 0 also gets statistics of the whole run: of rollout workers, and the counts of incidents.
-        """
+        Policy 0 also gets statistics of the whole run: of rollout workers, and the counts of incidents."""
         scalars: dict[str, float] = {}
         if policy_id == 0:
             scalars.update({f"health/{kind}": count for kind, count in self.incidents.items()})

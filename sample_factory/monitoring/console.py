@@ -134,9 +134,7 @@ def policy_rows(policies: Sequence[PolicyProgress]) -> list[str]:
 def level_lines(episodes: EpisodeStats, whose: str = "") -> list[str]:
     """Returns lines of text with the mean reward in each level, or in the best and worst of many levels;
     empty for an env without levels.
-
-    whose: beginning of the first line, e.g. "policy 1: ".
-    """
+    whose: beginning of the first line, e.g. "policy 1: "."""
     means = {level: spread.mean for level, spread in episodes.by_level("reward").items()}
     if not means:
         return []
@@ -156,10 +154,8 @@ def level_lines(episodes: EpisodeStats, whose: str = "") -> list[str]:
 
 def aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
     """Returns the lines of a table with aligned columns.
-
     sides: alignment of each column, "<" (left, for words) or ">" (right, for numbers); the last one also
-        applies to further columns.
-    """
+        applies to further columns."""
     sides = sides.ljust(len(rows[0]), sides[-1])
     widths = [max(map(len, column)) for column in zip(*rows)]
     return [
@@ -228,9 +224,7 @@ def _mean_rewards(policies: Sequence[PolicyProgress]) -> dict[int, float]:
 
 def summary_lines(progress: RunProgress, outcome: str) -> list[str]:
     """Returns lines of text with the results of a run.
-
-    outcome: "stopped", "failed", or a text that begins with "finished".
-    """
+    outcome: "stopped", "failed", or a text that begins with "finished"."""
     total = progress.total_frames
     resumed = f" ({total:,} in all)" if total > progress.new_frames else ""
     lines = [

@@ -54,11 +54,9 @@ class Monitor(Subscriber):
         writers: Sequence[SummaryWriter] = (),
     ):
         """Prepares the log and the summary files.
-
         max_episode_steps: steps after which an episode ends at the latest; None if not known.
         texts: tag -> text about the run, in Markdown, for TensorBoard.
-        writers: receive the same summaries as TensorBoard.
-        """
+        writers: receive the same summaries as TensorBoard."""
         self._status_interval = flags.status_interval
         self._now = now
         self.components = ComponentStats(now)
@@ -127,11 +125,9 @@ class Monitor(Subscriber):
 
     def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int | None = None) -> None:
         """Adds a point to a policy's TensorBoard curves. scalars: tag -> value.
-
-        env_frames: x of the point; default: the policy's current frames. With the default, nothing is written
-            before the learner has reported where it resumes: a point at 0 frames would replace the curves of
-            all earlier runs.
-        """
+        env_frames: x of the point; default: the policy's current frames. With the default, nothing is
+            written before the learner has reported where it resumes: a point at 0 frames would replace the
+            curves of all earlier runs."""
         policy = self.policies[policy_id]
         if env_frames is None and not policy.has_started:
             return

@@ -33,8 +33,7 @@ class Spread(NamedTuple):
 class PolicyProgress:
     """Counts what one policy was trained on, and keeps statistics of its last episodes.
 
-    episodes: statistics of the last episodes.
-    env_frames: frames trained on in all runs of the experiment.
+    episodes: statistics of the last episodes. env_frames: frames trained on in all runs of the experiment.
     new_frames, new_samples: frames and samples trained on in this run.
     lag: SGD steps between acting and training, averaged over the last minibatch for which the learner has
         reported them; None before the first report.
@@ -73,11 +72,9 @@ class PolicyProgress:
         self.lag = stats.get("version_diff_avg", self.lag)
 
     def episode_summaries(self) -> dict[str, float]:
-        """Returns statistics of the last episodes for TensorBoard: tag -> value.
-
-        Empty for a resumed policy while fewer episodes have ended than it plays agents: the first to end are
-        short, and the last point of a curve may be taken for the result of the whole training.
-        """
+        """Returns statistics of the last episodes for TensorBoard: tag -> value. Empty for a resumed policy
+        while fewer episodes have ended than it plays agents: the first to end are short, and the last point
+        of a curve may be taken for the result of the whole training."""
         is_resumed = self._first is not None and self._first.env_frames > 0
         return {} if is_resumed and self.episodes.are_short else self.episodes.summaries()
 
@@ -115,11 +112,8 @@ class FirstNames:
 
 class EpisodeStats:
     """Computes statistics of the last `window` episodes of a policy, and of the last `window` episodes in
-    each level.
-
-    A metric is "reward", "true_objective" (v1: "true_reward"), "len" (env frames), or the name of an extra
-    stat or of a metric of the env's family.
-    """
+    each level. A metric is "reward", "true_objective" (v1: "true_reward"), "len" (env frames), or the name of
+    an extra stat or of a metric of the env's family."""
 
     def __init__(self, window: int, num_agents: int = 1):
         """num_agents: number of agents that play episodes at the same time."""

@@ -123,10 +123,8 @@ class RunProgress:
 
     def steady_fps(self) -> float:
         """Returns the env frames per second over the last minute, or over the whole run if it is shorter; NaN
-        before the first batch is trained on.
-
-        The window ends at the last batch that was counted, since a batch may take many seconds.
-        """
+        before the first batch is trained on. The window ends at the last batch that was counted, since a
+        batch may take many seconds."""
         return sum(self._fps_of_policies()) if self.new_frames else math.nan
 
     def _fps_of_policies(self) -> list[float]:

@@ -7,18 +7,12 @@ from sample_factory.exchange.messages import Report
 
 class Subscriber:
     """Interface of objects in the main process that follow a run by its reports; a subclass overrides what it
-    needs.
-
-    All methods are called from the main thread. None may block: meanwhile, reports pile up and dead workers
-    are not replaced.
-    """
+    needs. All methods are called from the main thread. None may block: meanwhile, reports pile up and dead
+    workers are not replaced."""
 
     def handle(self, report: Report) -> None:
         """Called with every report of every component; an implementation ignores reports that do not concern
-        it.
-
-        Also called while the workers start, before the first `tick`.
-        """
+        it. Also called while the workers start, before the first `tick`."""
 
     def tick(self) -> None:
         """Called several times a second while the run trains, to do periodic work."""

@@ -38,9 +38,7 @@ class PendingFile:
 
     def __init__(self, path: Path, replaces: bool = False):
         """Prepares a file, which is created with its folder by the first flush with records.
-
-        replaces: whether the first flush replaces an existing file.
-        """
+        replaces: whether the first flush replaces an existing file."""
         self.records = io.BytesIO()
         self._path = path
         self._replaces = replaces
@@ -95,10 +93,8 @@ class JsonlWriter:
 
 class TensorboardWriter:
     """Writes scalars and texts for TensorBoard into one event file in `folder`, without TensorFlow and torch.
-
     The folder is created by the first flush. Records are kept in memory until they are flushed, and survive a
-    full disk, see PendingFile.
-    """
+    full disk, see PendingFile."""
 
     def __init__(self, folder: Path):
         self._folder = Path(folder)
@@ -107,11 +103,9 @@ class TensorboardWriter:
 
     def begin(self, x: int) -> None:
         """Marks the start of a run at position `x` of the axis, 0 if it resumes no other run: scalars of
-        earlier runs beyond `x` are no longer valid.
-
-        TensorBoard 2.21 hides these from the second mark on, if it is started with --load_fast=false. Its
-        default reader, the data server, ignores marks: a point hides only later points of its own tag.
-        """
+        earlier runs beyond `x` are no longer valid. TensorBoard 2.21 hides these from the second mark on, if
+        it is started with --load_fast=false. Its default reader, the data server, ignores marks: a point
+        hides only later points of its own tag."""
         from tensorboard.compat.proto.event_pb2 import SessionLog
 
         self._add(step=x + 1 if x else 0, session_log=SessionLog(status=SessionLog.START))
@@ -167,11 +161,9 @@ class TensorboardWriter:
 
 class Summaries:
     """Writes the summaries of a run: an event file for each policy, and the same values to other writers.
-
     Tags begin with a group: 0_aux for what people look at first, such as reward, length, FPS and lag (the
     name and most tags are v1's); len for the range of lengths; train for summaries of the learner; stats for
-    those of components; health for counts of incidents; run for texts about the run.
-    """
+    those of components; health for counts of incidents; run for texts about the run."""
 
     def __init__(
         self,
@@ -183,11 +175,8 @@ class Summaries:
         others: Sequence[SummaryWriter] = (),
     ):
         """Prepares the writers.
-
-        frames_per_x: env frames in a unit of the horizontal axis.
-        texts: tag -> text in Markdown.
-        others: writers beside TensorBoard's.
-        """
+        frames_per_x: env frames in a unit of the horizontal axis. texts: tag -> text in Markdown.
+        others: writers beside TensorBoard's."""
         self._flags = flags
         self._frames_per_x = frames_per_x
         self._texts = {"run/legend": legend_text(), **texts}

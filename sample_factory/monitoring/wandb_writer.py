@@ -35,10 +35,8 @@ GRACE_SECONDS = 10.0  # beyond finish_timeout, before the service process is kil
 
 def start_wandb(config: Config) -> tuple[Config, "WandbWriter | None"]:
     """Starts or resumes a run of W&B if --with_wandb is set. Returns the flags, extended by the id of W&B's
-    run, which cfg.json stores, and the writer; None without the flag.
-
-    Raises ConfigError if W&B refuses the run or cannot be reached, or wandb is not installed.
-    """
+    run, which cfg.json stores, and the writer; None without the flag. Raises ConfigError if W&B refuses the
+    run or cannot be reached, or wandb is not installed."""
     if not config.monitoring.with_wandb:
         return config, None
     if not config.unknown.get(WANDB_RUN_ID):
@@ -133,9 +131,7 @@ class WandbWriter:
 
 def _start(config: Config, owns_service: bool) -> Any:
     """Starts or resumes W&B's run and returns it. Raises ConfigError.
-
-    owns_service: whether to start a service process of wandb that no other program uses.
-    """
+    owns_service: whether to start a service process of wandb that no other program uses."""
     flags = config.monitoring
     hooks = sys.exit, sys.excepthook
     try:

@@ -54,11 +54,12 @@ STYLE: dict[Any, Any] = {
 
 
 class Line(NamedTuple):
-    """A line of a panel; arrays [points] of float64.
+    """A line of a panel; arrays are float64 [points].
 
-    key: lines with the same key look the same in all panels. label: text in the legend; empty: none.
-    band: lower and upper edge of a shaded area; empty: none. marks: (x, y, key) of markers; each has the
-        colour of the line with that key.
+    key: lines with the same key look the same in all panels.
+    label: text in the legend; empty: not in the legend.
+    band: lower and upper edge of a shaded area, [points] each; empty: no area.
+    marks: (x, y, key) of markers; each has the colour of the line with this key.
     """
 
     key: str
@@ -70,8 +71,9 @@ class Line(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """One panel of a figure. levels: heights of dashed lines. steps: lines keep a value until the next point.
-    logarithmic: whether the y axis is."""
+    """One panel of a figure.
+    levels: heights of dashed horizontal lines. steps: whether lines keep a value until the next point.
+    logarithmic: whether the y axis is logarithmic."""
 
     title: str
     x_label: str
@@ -83,7 +85,7 @@ class Panel(NamedTuple):
 
 
 def house_style() -> AbstractContextManager[None]:
-    """Returns a context in which figures have STYLE. Raises ConfigError if matplotlib is missing."""
+    """Returns a context in which matplotlib draws with STYLE. Raises ConfigError if matplotlib is missing."""
     try:
         import matplotlib
     except ImportError as error:
@@ -92,7 +94,7 @@ def house_style() -> AbstractContextManager[None]:
 
 
 def new_figure(size: tuple[float, float]) -> "Figure":
-    """Returns an empty figure; call it within `house_style`. size: width and height in inches."""
+    """Returns an empty figure; must be called within `house_style`. size: width and height in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -102,11 +104,8 @@ def new_figure(size: tuple[float, float]) -> "Figure":
 
 
 def draw_panels(panels: Sequence[Panel], num_columns: int, title: str = "", note: str = "") -> "Figure":
-    """Draws panels with at most `num_columns` (1 to 3) in a row; beneath them, where it hides no curve, a
-    legend of all lines, and a note.
-
-    Raises ConfigError if matplotlib is missing.
-    """
+    """Draws panels in rows of at most `num_columns` (1 to 3), and beneath them, where it hides no curve, a
+    legend of all lines and a note. Returns the figure. Raises ConfigError if matplotlib is missing."""
     num_columns = min(num_columns, len(panels))
     num_rows = math.ceil(len(panels) / num_columns)
     height = num_rows * PANEL_HEIGHT + (NOTE_HEIGHT if note else 0.0)
@@ -153,7 +152,8 @@ def _marker_look(number: int, edge: int) -> dict[str, Any]:
 
 
 def _set_axes(axes: "Axes", y_label: str) -> None:
-    """Makes the x axis start at 0, and shortens large numbers. Call it after drawing."""
+    """Makes the x axis start at 0, shortens large numbers and wraps the y label. Must be called after
+    drawing."""
     axes.set_xlim(left=0)
     axes.locator_params(axis="x", nbins=NUM_TICKS)
     axes.xaxis.set_major_formatter(lambda x, _: short_number(x))
@@ -167,7 +167,7 @@ def _set_axes(axes: "Axes", y_label: str) -> None:
 
 
 def _draw_legend(figure: "Figure", panels: Sequence[Panel], numbers: Mapping[str, int], note: str) -> float:
-    """Draws a legend of all lines with a label, and the note; returns the height of the lines in inches."""
+    """Draws a legend of all lines with a label, and the note. Returns the height of the legend in inches."""
     drawn = {label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels())}
     # matplotlib leaves labels that begin with _ out of legends.
     keys = {line.label: line.key for panel in panels for line in panel.lines if line.label in drawn}
@@ -188,22 +188,23 @@ def _draw_legend(figure: "Figure", panels: Sequence[Panel], numbers: Mapping[str
 
 
 def colour(number: int) -> str:
-    """Returns the colour of line `number` of a plot, e.g. "#0072B2"; after the last colour, they repeat."""
+    """Returns the colour of line `number`, e.g. "#0072B2". Colours repeat after the last one."""
     return COLOURS[number % len(COLOURS)]
 
 
 def dashes(number: int) -> tuple[float, tuple[float, ...]]:
-    """Returns the dashes of line `number` (offset, lengths); with the colour they differ for 36 lines."""
+    """Returns matplotlib's line style (offset, lengths of dashes and gaps) of line `number`. Colour and
+    dashes together distinguish 36 lines."""
     return 0, DASHES[(number + number // len(COLOURS)) % len(DASHES)]
 
 
 def marker(number: int) -> str:
-    """Returns the marker of line `number`."""
+    """Returns matplotlib's marker of line `number`, e.g. "o". Markers repeat after the last one."""
     return MARKERS[number % len(MARKERS)]
 
 
 def short_number(number: float) -> str:
-    """Returns a number such as 100k, 1.5M, 2B."""
+    """Returns a number as a short text, such as 100k, 1.5M or 2B."""
     for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= size:
             return f"{number / size:g}{letter}"

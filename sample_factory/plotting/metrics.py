@@ -75,7 +75,7 @@ OF_EPISODES = ("0_aux/avg_", "len/")  # beginnings of the tags of means and rang
 
 
 class Curve(NamedTuple):
-    """One scalar over all runs of an experiment: three arrays [points] of float64, ordered by step."""
+    """One scalar over all runs of an experiment: three arrays, float64 [points], ordered by step."""
 
     steps: np.ndarray  # env frames
     seconds: np.ndarray  # since the first summary, without pauses between runs and work that was lost
@@ -83,7 +83,7 @@ class Curve(NamedTuple):
 
 
 class TrainedExperiment(NamedTuple):
-    """Curves of one experiment, and its flags, which decide to which line of a figure it belongs."""
+    """Curves of one experiment, and the flags by which experiments are grouped to lines of a figure."""
 
     folder: Path
     env: str
@@ -94,8 +94,9 @@ class TrainedExperiment(NamedTuple):
 
 
 def find_experiments(folder: Path) -> list[Path]:
-    """Returns the folder if it is an experiment; otherwise all experiments below it, by name, except those
-    within another experiment or a hidden folder, or moved aside by a restart."""
+    """Returns the folder if it is an experiment; otherwise all experiments below it, sorted by path. Leaves
+    out experiments that are within another experiment or in a hidden folder, or that a restart has moved
+    aside."""
     if saved_path(folder) is not None:
         return [folder]
     patterns = ["*/" * depth + name for depth in range(SEARCH_DEPTH + 1) for name in SAVED_NAMES]
@@ -104,8 +105,8 @@ def find_experiments(folder: Path) -> list[Path]:
 
 
 def _is_spare(path: Path, folder: Path) -> bool:
-    """Returns whether an experiment below `folder` is to be left out: it is in a hidden folder, such as a
-    copy for the Hub, or was moved aside by a restart of the one beside it."""
+    """Returns whether an experiment below `folder` is a copy to leave out: it is in a hidden folder, such as
+    a copy for the Hub, or was moved aside by the restart of an experiment that still exists."""
     if any(name.startswith(".") for name in path.relative_to(folder).parts):
         return True
     name = MOVED_ASIDE.sub("", path.name)
@@ -113,8 +114,9 @@ def _is_spare(path: Path, folder: Path) -> bool:
 
 
 def read_experiment(folder: Path, tags: Sequence[str], policy_index: int) -> TrainedExperiment:
-    """Reads the curves with some tags. Raises ConfigError if there is no experiment or no such curve. tags:
-    tags of this version or of version 2, or names of metrics such as "reward"."""
+    """Reads the curves of one policy with some tags.
+    tags: tags of this version or of version 2, or names of metrics such as "reward".
+    Raises ConfigError if there is no experiment in the folder, or a curve is missing."""
     values, version = _read_cfg(folder)
     known = _read_curves(folder, policy_index, values, version)
     curves = {}
@@ -132,10 +134,8 @@ def read_experiment(folder: Path, tags: Sequence[str], policy_index: int) -> Tra
 
 
 def read_policies(folder: Path) -> tuple[dict[str, Any], list[dict[str, Curve]]]:
-    """Returns the flags of an experiment, and for each of its policies all curves by tag.
-
-    Raises ConfigError if there is no experiment in `folder`, or a policy has no summaries.
-    """
+    """Returns the flags of an experiment, and all curves of each policy, tag -> curve. Raises ConfigError if
+    there is no experiment in `folder`, or a policy has no summaries."""
     values, version = _read_cfg(folder)
     return values, [_read_curves(folder, index, values, version) for index in range(values["num_policies"])]
 
@@ -197,7 +197,7 @@ def read_metrics(
 
 
 def current_tag(tag: str) -> str:
-    """Returns the tag of this version. tag: a tag of any version, or the name of a metric like "reward"."""
+    """Converts a tag of any version, or the name of a metric like "reward", to the tag of this version."""
     if tag in MOVED:
         return MOVED[tag]
     old, new = next((pair for pair in TAGS_OF_VERSION_2 if tag.startswith(pair[0])), ("", ""))
@@ -205,7 +205,7 @@ def current_tag(tag: str) -> str:
 
 
 def label_of(tag: str, stats_avg: int) -> str:
-    """Returns a text for the axis of a tag. stats_avg: number of episodes in a mean."""
+    """Returns the label of an axis that shows a tag. stats_avg: number of episodes in a mean."""
     start = next((start for start in OF_EPISODES if tag.startswith(start)), "")
     name = tag.removeprefix(start)
     words = name.rpartition("/")[2].replace("_", " ").strip() or tag
@@ -219,7 +219,8 @@ def label_of(tag: str, stats_avg: int) -> str:
 
 
 def what_else(tag: str, seen: Iterable[str]) -> str:
-    """Returns the end of the message about a missing tag: why there are no values, or the nearest tags."""
+    """Returns the end of an error message about a missing tag: the reason why there are no values, or the
+    most similar tags among `seen`."""
     if tag in TAGS.values():
         return ": too few episodes have ended so far"
     close = difflib.get_close_matches(tag, sorted(seen), n=NUM_NEAREST, cutoff=0.0)
@@ -227,10 +228,8 @@ def what_else(tag: str, seen: Iterable[str]) -> str:
 
 
 def _read_cfg(folder: Path) -> tuple[dict[str, Any], int]:
-    """Returns the flags of an experiment, and the version of Sample Factory that has written them.
-
-    A flag that is not in a file of this version has its default.
-    """
+    """Returns the flags of an experiment, and the version of Sample Factory that has written them. Flags that
+    are missing in a file of this version get their defaults. Raises ConfigError if there is no experiment."""
     path = saved_path(folder)
     if path is None:
         raise ConfigError(f"no experiment at {folder}: cfg.json is missing; give folders like train_dir/name")
@@ -249,7 +248,8 @@ def _read_cfg(folder: Path) -> tuple[dict[str, Any], int]:
 def _read_curves(
     folder: Path, policy_index: int, values: Mapping[str, Any], version: int
 ) -> dict[str, Curve]:
-    """Returns tag -> curve of a policy. values: flag -> value. Raises ConfigError if there are no curves."""
+    """Reads the curves of a policy from its event files: tag -> curve. Raises ConfigError if there are none.
+    values, version: flags of the experiment, and the version that has written them."""
     runs = []  # (wall time of the first record, the records after it)
     for file in sorted((folder / ".summary" / str(policy_index)).glob("*tfevents*")):
         events = EventFile(file).new_events()
@@ -270,7 +270,7 @@ def _read_curves(
 
 
 class EventFile:
-    """Reads a TensorBoard event file, which may come from a stranger and may still be written."""
+    """Reads a TensorBoard event file, which may be damaged or malicious, and may still be written."""
 
     def __init__(self, file: Path):
         """Opens the file; raises ConfigError for a named pipe, a device or a socket."""
@@ -286,7 +286,8 @@ class EventFile:
         self._loader = LegacyEventFileLoader(str(file))
 
     def new_events(self) -> Iterator[Any]:
-        """Yields the events that were written since the last call. Raises ConfigError for a damaged file."""
+        """Yields TensorBoard's events that were written since the last call. Raises ConfigError for a damaged
+        file."""
         try:
             yield from self._loader.Load()
         except Exception as error:  # whatever TensorBoard raises, e.g. MemoryError for an event of 2^62 bytes
@@ -296,11 +297,10 @@ class EventFile:
 def _continued(
     points: Mapping[str, Mapping[int, tuple[float, float]]], began: float, events: Iterable[Any]
 ) -> dict[str, dict[int, tuple[float, float]]]:
-    """Returns tag -> step -> (seconds, value): earlier runs up to this run's first step, then this run.
-
-    A run that resumes from a checkpoint repeats the steps after it. Of several values at one step, the last
-    finite one counts. began: wall time of the run.
-    """
+    """Continues curves by the events of a later run: keeps the points before the run's first step, then adds
+    its points. Returns tag -> step -> (seconds, value). A run that resumes from a checkpoint repeats the
+    steps after the checkpoint. Of several values at one step, the last finite one counts. began: wall time of
+    the run's start."""
     events = iter(events)
     first = next(events, None)
     if first is None:

@@ -12,21 +12,21 @@ OUT_SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def out_flag(default: str) -> Any:
-    """Returns the flag --out, the picture that is written."""
+    """Returns the field of a flag section for --out, the picture to write, with this default."""
     return flag(
         default, f"picture to write; its name ends in one of {', '.join(OUT_SUFFIXES)}", metavar="FILE"
     )
 
 
 def check_out(path: str | Path) -> None:
-    """Raises ConfigError unless the name ends in one of OUT_SUFFIXES."""
+    """Raises ConfigError unless the file name ends in one of OUT_SUFFIXES."""
     if Path(path).suffix.lower() not in OUT_SUFFIXES:
         raise ConfigError(f"--out={path} should end in one of {', '.join(OUT_SUFFIXES)}")
 
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Turns errors about a file that cannot be used into a ConfigError."""
+    """Converts an OSError of the wrapped code into a ConfigError that names the file."""
     try:
         yield
     except OSError as error:
@@ -34,10 +34,10 @@ def explained() -> Iterator[None]:
 
 
 def report(rows: Sequence[str], out: str) -> None:
-    """Prints some lines about a picture, and the name of its file."""
+    """Prints lines of text about a picture, and the name of the picture's file."""
     print(escaped("\n".join([*rows, f"written: {out}"])))
 
 
 def rounded(value: float) -> str:
-    """Returns the value with three decimals, or three digits if it is small."""
+    """Returns the value as text: with three decimals, or with three digits if its size is below 0.1."""
     return f"{value:,.3f}" if value == 0 or abs(value) >= 0.1 else f"{value:.3g}"

@@ -77,11 +77,10 @@ class CurveFlags:
 
 
 def labelled_folders(words: Sequence[str]) -> dict[str, list[str]]:
-    """Returns label -> folders; the folders before the first label are under the empty label.
-
-    words: FOLDER or LABEL=FOLDER. A pattern like train_dir/ppo_* is expanded here, since the shell expands
-        none that has a label before it.
-    """
+    """Groups the folders on the command line by label: label -> folders. Folders before the first label get
+    the label "".
+    words: FOLDER or LABEL=FOLDER. A label applies to the folders after it, too. A pattern like
+        train_dir/ppo_* is expanded here, since the shell does not expand a pattern with a label before it."""
     labelled: dict[str, list[str]] = {}
     label = ""
     for word in words:
@@ -94,7 +93,7 @@ def labelled_folders(words: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _level(text: str) -> tuple[str, float]:
-    """Returns the env and the number of a --level."""
+    """Parses a --level, ENV=NUMBER; returns the env and the number. Raises ConfigError."""
     env, _, number = text.rpartition("=")
     try:
         value = float(number)
@@ -106,7 +105,7 @@ def _level(text: str) -> tuple[str, float]:
 
 
 def plot(flags: CurveFlags) -> None:
-    """Writes the picture; prints the table and notes. Raises ConfigError."""
+    """Runs the command `plot_curves`: writes the picture, prints the table and notes. Raises ConfigError."""
     plot_command.check_out(flags.out)
     levels = list(map(_level, flags.level))
     labelled = labelled_folders(flags.folders)

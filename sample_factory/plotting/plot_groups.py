@@ -53,7 +53,8 @@ BANDS = {
 
 
 class Group(NamedTuple):
-    """The experiments of one env whose mean is one line. label: empty if it is the only line of the env."""
+    """Experiments of one env that are drawn as one line, their mean. label: empty if it is the only line of
+    the env."""
 
     env: str
     label: str
@@ -61,7 +62,8 @@ class Group(NamedTuple):
 
 
 class Averaging(NamedTuple):
-    """Says how the curves of a group become one line. against: "frames" or "seconds". band: a key of BANDS.
+    """Says how the curves of a group become one line.
+    against: x axis, "frames" or "seconds". band: shaded area, a key of BANDS.
     smooth: from 0 to 1, the share of the x axis before each point over which a run is averaged."""
 
     against: str = "frames"
@@ -89,7 +91,7 @@ def plot_groups(
     band: "range", "std" (standard deviation) or "ci" (95 % confidence interval of the mean).
     smooth: 0 to 1, share of the x axis before each point over which a run is averaged.
     skip_unreadable: whether to leave out, with a note, runs without the tags and runs that end before another
-        one of their line begins, instead of raising ConfigError.
+        run of the same line begins, instead of raising ConfigError.
 
     Returns lines of text: a table with the last values of every line of the picture, then notes about means
     that end early, runs with the same seed, and runs that were left out.
@@ -113,10 +115,11 @@ def plot_groups(
 def read_runs(
     folders: Sequence[Folder], tags: Sequence[str], policy_index: int, skip: bool, notes: list[str]
 ) -> list[TrainedExperiment]:
-    """Reads all experiments in some folders; one that is given in several ways counts once.
+    """Reads the curves of all experiments in some folders. An experiment that is in several of the folders is
+    read once.
 
-    skip: whether to leave out every experiment that cannot be read; otherwise ConfigError is raised for one
-        that was named itself.
+    skip: whether to leave out every experiment that cannot be read. If False, ConfigError is raised for an
+        experiment that is itself one of the folders.
     notes: receives a line of text about each experiment that is left out.
     """
     found = []
@@ -134,8 +137,9 @@ def read_runs(
 
 
 def _with_common_part(group: Group, tag: str, against: str, notes: list[str]) -> Group:
-    """Returns the group without the runs that end before another one begins, such as a run that has crashed
-    early. notes: receives a line of text about each of them."""
+    """Returns the group without runs that end before another run of the group begins, such as a run that has
+    crashed early.
+    notes: receives a line of text about each run that is left out."""
     xs = {run.folder: xs_of(run, tag, against) for run in group.experiments}
     runs = sorted(group.experiments, key=lambda run: float(xs[run.folder][-1]))
     while max(xs[run.folder][0] for run in runs) > xs[runs[0].folder][-1]:
@@ -151,11 +155,9 @@ def draw_picture(
     title: str | None = None,
     levels: Sequence[tuple[str, float]] = (),
 ) -> list[str]:
-    """Writes a picture; returns a table with the last values, and notes about means that end early and
-    runs with the same seed.
-
-    levels: (env, value) of dashed lines for the first tag. Raises ConfigError.
-    """
+    """Draws groups as lines into the file `out`, with a panel for each env and tag. Returns lines of text: a
+    table with the last values, and notes about means that end early and runs with the same seed.
+    levels: (env, value) of dashed lines in the panel of the first tag. Raises ConfigError."""
     if not groups:
         raise ConfigError("there is no run to draw: none of them has numbers under the tag so far")
     against = averaging.against
@@ -227,7 +229,7 @@ def _explanation(groups: Sequence[Group], averaging: Averaging) -> str:
 
 
 def group_labelled(labelled: Mapping[str, Sequence[TrainedExperiment]]) -> list[Group]:
-    """Returns a group for each env and label."""
+    """Splits the experiments of each label by env; returns a group for each env and label."""
     members: dict[tuple[str, str], list[TrainedExperiment]] = {}
     for label, experiments in labelled.items():
         for experiment in experiments:
@@ -238,13 +240,10 @@ def group_labelled(labelled: Mapping[str, Sequence[TrainedExperiment]]) -> list[
 def group_by_flags(
     experiments: Sequence[TrainedExperiment], names: Sequence[str] | None = None
 ) -> list[Group]:
-    """Groups experiments with the same env, version, and values of flags.
-
-    names: the flags to compare, which are also the label; groups are in the order of their values. None: all
-        flags but NOT_THE_EXPERIMENT; a label has the flags that differ within an env.
-
-    Raises ConfigError for the name of a flag that no experiment has.
-    """
+    """Groups experiments that have the same env, version, and values of flags.
+    names: the flags to compare, which are also the label; groups are sorted by their values. None: all flags
+        except NOT_THE_EXPERIMENT; a label names the flags that differ within an env.
+    Raises ConfigError for the name of a flag that no experiment has."""
     known = dict.fromkeys(name for experiment in experiments for name in experiment.flags)
     for name in names or ():
         if name not in known:
@@ -276,7 +275,7 @@ def group_by_flags(
 
 
 def _rank(text: str | None) -> tuple[int, float, str]:
-    """Returns a key to sort the values of a flag: numbers first, then others, then unset ones. text: JSON."""
+    """Returns a sort key for the value of a flag: numbers first, then other values, then None. text: JSON."""
     if text is None:
         return (2, 0.0, "")
     value = json.loads(text)
@@ -284,7 +283,8 @@ def _rank(text: str | None) -> tuple[int, float, str]:
 
 
 def _plain(text: str | None) -> str:
-    """Returns the value of a flag as it would be typed. text: JSON; None: only another experiment has it."""
+    """Returns the value of a flag as it would be typed; "unset" for None, if only other experiments have the
+    flag. text: JSON."""
     if text is None:
         return "unset"
     value = json.loads(text)
@@ -294,12 +294,13 @@ def _plain(text: str | None) -> str:
 
 
 def mean_of(group: Group, tag: str, averaging: Averaging, longest: float) -> tuple[np.ndarray, ...]:
-    """Returns x, mean, and lower and upper edge of the band, each [points] of float64.
+    """Returns x, mean, and lower and upper edge of the band of a group, float64 [points] each.
 
-    The arrays reach from the last start to the first end of a run's curve: beyond that, the mean would jump
-    with each run that ends. The grid has the points of all runs: between them the mean of the interpolated
-    curves is a straight line. longest: largest x of all runs of the env. Raises ConfigError for runs that
-    have no part in common.
+    The arrays reach from the latest start to the earliest end of the runs' curves: beyond these, the mean
+    would jump where a run starts or ends. x has the points of all runs: between them, the mean of the
+    interpolated curves is a straight line.
+    longest: largest x of all runs of the env, to which `smooth` refers. Raises ConfigError if the runs have
+        no x in common.
     """
     xs = [xs_of(experiment, tag, averaging.against) for experiment in group.experiments]
     first = max(x[0] for x in xs)
@@ -322,7 +323,8 @@ def xs_of(experiment: TrainedExperiment, tag: str, against: str) -> np.ndarray:
 
 
 def _smoothed(x: np.ndarray, values: np.ndarray, window: float) -> np.ndarray:
-    """Returns at each point the mean of the values at most `window` before it. x: increasing."""
+    """Returns the moving average of a curve: at each point, the mean of the values in the `window` before it,
+    in units of x. x: increasing."""
     if window <= 0:
         return values
     sums = np.concatenate(([0.0], np.cumsum(values)))
@@ -333,7 +335,8 @@ def _smoothed(x: np.ndarray, values: np.ndarray, window: float) -> np.ndarray:
 
 
 def _edges(values: np.ndarray, band: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the lower and the upper edge [points] of a band. values: [runs, points]."""
+    """Returns the lower and upper edge [points] of a band around the mean. values: [runs, points]. band: a
+    key of BANDS."""
     if band == "range":
         return values.min(0), values.max(0)
     mean = values.mean(0)
@@ -346,7 +349,7 @@ def _edges(values: np.ndarray, band: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cut_note(group: Group, tag: str, against: str) -> str:
-    """Returns a text if the mean of a group ends early, since one of its runs does; empty otherwise."""
+    """Returns a text that warns if a group's mean ends early, because one of its runs does; otherwise ""."""
     ends = {float(xs_of(run, tag, against)[-1]): str(run.folder) for run in group.experiments}
     shortest, longest = min(ends), max(ends)
     if shortest >= 0.9 * longest:
@@ -358,7 +361,8 @@ def cut_note(group: Group, tag: str, against: str) -> str:
 
 
 def repeat_notes(group: Group) -> list[str]:
-    """Returns a text for each run of a group whose seed and flags another one has too: it may be a copy."""
+    """Returns a warning for each run of a group that has the same seed and flags as an earlier run: it may be
+    a copy."""
     first: dict[tuple[tuple[str, str], ...], Path] = {}
     notes = []
     for run in group.experiments:

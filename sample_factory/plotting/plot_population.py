@@ -47,10 +47,8 @@ class PopulationFlags:
 
 
 def make_panels(policies: Policies, objective: str, stats_avg: int) -> list[Panel]:
-    """Returns a panel for the objective, and one for each setting that varies. Raises ConfigError.
-
-    stats_avg: episodes in a mean of the objective.
-    """
+    """Returns a panel for the objective, and a panel for each setting that varies. Raises ConfigError.
+    objective: TensorBoard tag. stats_avg: episodes in a mean of the objective."""
     if objective == TAGS["true_objective"] and not any(objective in curves for curves in policies):
         objective = TAGS["reward"]  # which the true objective is, unless it is written
     label = label_of(objective, stats_avg)
@@ -68,8 +66,8 @@ def make_panels(policies: Policies, objective: str, stats_avg: int) -> list[Pane
 
 
 def _panel(policies: Policies, tag: str, title: str, y_label: str, is_setting: bool) -> Panel:
-    """Returns the panel of a tag, with a line for each policy. is_setting: lines keep a value until the next
-    point."""
+    """Returns the panel of a tag, with a line for each policy. is_setting: whether lines keep a value until
+    the next point."""
     lines = []
     for policy, curves in enumerate(policies):
         if tag in curves:
@@ -96,12 +94,9 @@ def _heights(lines: Sequence[Line]) -> np.ndarray:
 
 
 def _marks(line: Line, takeovers: Curve | None, is_setting: bool) -> list[tuple[float, float, str]]:
-    """Returns a marker (x, y, key of the donor) wherever a policy took over a donor's weights and that
-    changes its line.
-
-    takeovers: env frames -> index of the donor. is_setting: whether the line shows a setting, not the
-        objective.
-    """
+    """Returns a marker (x, y, key of the donor) for each takeover of a donor's weights that changes the line.
+    takeovers: a curve whose values are donors, at the env frames of the takeovers. is_setting: whether the
+        line shows a setting, not the objective."""
     marks = []
     for frames, donor in zip(takeovers.steps, takeovers.values) if takeovers else ():
         height = np.interp(frames, line.x, line.y)
@@ -115,7 +110,8 @@ def _marks(line: Line, takeovers: Curve | None, is_setting: bool) -> list[tuple[
 
 
 def _table(panels: Sequence[Panel], policies: Policies) -> list[str]:
-    """Returns a table of the last values, with a column for each policy."""
+    """Returns the lines of a table with the last value of each line, and the takeovers; a column for each
+    policy."""
     names = [f"policy {policy}" for policy in range(len(policies))]
     frames = [max(curve.steps[-1] for curve in curves.values()) for curves in policies]
     rows = [["policy", *map(str, range(len(policies)))], ["env frames", *(f"{n:,.0f}" for n in frames)]]
@@ -131,7 +127,7 @@ def _table(panels: Sequence[Panel], policies: Policies) -> list[str]:
 
 
 def plot(flags: PopulationFlags) -> None:
-    """Writes the picture; prints the table. Raises ConfigError."""
+    """Runs the command `plot_population`: writes the picture and prints the table. Raises ConfigError."""
     plot_command.check_out(flags.out)
     if flags.folder is None:
         raise ConfigError("no experiment was given: name a folder like train_dir/my_experiment")

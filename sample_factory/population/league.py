@@ -44,18 +44,14 @@ def expected_score(own_elo: float, other_elo: float) -> float:
 def elo_gain(own_elo: float, other_elo: float, score: float) -> float:
     """Returns the change of a player's rating after a match; the opponent's rating changes by the negative of
     it.
-
-    score: 1 (won), 0.5 (drawn) or 0 (lost).
-    """
+    score: 1 (won), 0.5 (drawn) or 0 (lost)."""
     return ELO_STEP * (score - expected_score(own_elo, other_elo))
 
 
 class Record(NamedTuple):
     """Results of the matches of a live policy against one past self.
-
     win_rate: the mean score over the first WINDOW matches, then an exponential moving average, because the
-        live policy changes. It starts as if one match had been drawn.
-    """
+        live policy changes. It starts as if one match had been drawn."""
 
     matches: int = 0
     win_rate: float = 0.5
@@ -117,11 +113,9 @@ class League:
         return Opponents(policy, tuple(used), np.array(weights, np.float32))
 
     def summaries(self, policy_id: int) -> dict[str, float]:
-        """Returns Elo rating and win rates of a live policy for TensorBoard: tag -> value.
-
-        The win rates are over the past selves in use that the policy has met; a matchmaking may keep it from
-        meeting past selves of some policies.
-        """
+        """Returns Elo rating and win rates of a live policy for TensorBoard: tag -> value. The win rates are
+        over the past selves in use that the policy has met; a matchmaking may keep it from meeting past
+        selves of some policies."""
         used = [past_self for policy in range(self._num_policies) for past_self in self._in_use(policy)]
         records = [self._record(policy_id, past_self) for past_self in used]
         rates = [record.win_rate for record in records if record.matches]
@@ -214,11 +208,9 @@ class League:
 
 def thinned(milestones: Sequence[Milestone], limit: int) -> list[Milestone]:
     """Returns at most `limit` of a policy's milestones, spread evenly over its env frames.
-
     milestones: sorted by env frames. They are added one by one; when there are too many, the milestone
-        between the two closest neighbours is removed. So a new milestone replaces at most one old milestone,
-        and the first is always kept. With a limit of 1, only the newest is kept.
-    """
+        between the two closest neighbours is removed. So a new milestone replaces at most one old
+        milestone, and the first is always kept. With a limit of 1, only the newest is kept."""
     kept: list[Milestone] = []
     for milestone in milestones:
         kept.append(milestone)

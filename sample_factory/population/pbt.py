@@ -38,10 +38,8 @@ class Member(NamedTuple):
 
 class Decision(NamedTuple):
     """Says how a policy continues.
-
     member: its new settings.
-    donor: id of the policy whose weights it takes over; None if it keeps its weights.
-    """
+    donor: id of the policy whose weights it takes over; None if it keeps its weights."""
 
     policy_id: int
     donor: int | None
@@ -68,9 +66,7 @@ class Mutation:
 
     def mutated(self, values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
         """Returns a copy in which each number, also in nested mappings and tuples, is mutated independently.
-
-        defaults: values to which a number may be reset; of the same form as `values`.
-        """
+        defaults: values to which a number may be reset; of the same form as `values`."""
         return {
             name: self._mutate(value, defaults[name], self._special.get(name, self._mutate_number))
             for name, value in values.items()
@@ -129,10 +125,8 @@ class Population:
         seed: int,
     ):
         """Loads the settings in the folder; policies without saved settings get mutations of `default`.
-
         default: the settings on the command line, to which a mutation may reset a value.
-        Raises ConfigError if the settings in the folder cannot be read.
-        """
+        Raises ConfigError if the settings in the folder cannot be read."""
         self._flags = flags
         self._default = default
         self._folder = folder
@@ -154,9 +148,7 @@ class Population:
     def due(self, env_frames: Sequence[int]) -> int | None:
         """Returns the policy to decide on now: of all that are due, the one with the most env frames since
         its last decision; None if none is due.
-
-        env_frames: frames that each policy was trained on so far; 0 if its learner has not reported yet.
-        """
+        env_frames: frames that each policy was trained on so far; 0 if its learner has not reported yet."""
         self._follow_earlier_checkpoints(env_frames)
         flags = self._flags
         waited = {
@@ -181,12 +173,10 @@ class Population:
                 self._decided_at[policy_id] = frames
 
     def decide(self, policy_id: int, objectives: Sequence[float | None]) -> Decision | None:
-        """Decides how a policy continues; returns None if an objective is not known yet, or not finite.
-
-        One of the best policies keeps its settings. One of the worst takes over the weights and settings of a
+        """Decides how a policy continues; returns None if an objective is not known yet, or not finite. One
+        of the best policies keeps its settings. One of the worst takes over the weights and settings of a
         random best policy, if that is much better. All but the best mutate their settings, except policy 0.
-        objectives: mean of --pbt_target_objective of each policy.
-        """
+        objectives: mean of --pbt_target_objective of each policy."""
         known = [value for value in objectives if value is not None and math.isfinite(value)]
         if len(known) < len(objectives):
             return None
@@ -214,11 +204,8 @@ class Population:
 
     def _is_much_better(self, other: float, own: float) -> bool:
         """Returns whether the objective `other` exceeds `own` by enough to take over the weights of its
-        policy.
-
-        Unlike in the original, the gap is relative to the larger objective in size: `other` alone may be near
-        0.
-        """
+        policy. Unlike in the original, the gap is relative to the larger objective in size: `other` alone may
+        be near 0."""
         relative = self._flags.pbt_replace_reward_gap * max(abs(other), abs(own))
         return other - own > max(relative, self._flags.pbt_replace_reward_gap_absolute)
 
@@ -284,10 +271,8 @@ def tuned_hyperparameters(flags: PbtFlags, algo: str) -> tuple[str, ...]:
 def numbers_of(shaping: Any, name: str = "it") -> Any:
     """Converts the numbers in an env's reward shaping from NumPy's types to Python's, since JSON cannot hold
     NumPy's.
-
     name: name of this part of the shaping, for an error message. Raises ConfigError for a value that is no
-        finite number, and so cannot evolve.
-    """
+        finite number, and so cannot evolve."""
     if isinstance(shaping, Mapping):
         return {key: numbers_of(value, str(key)) for key, value in shaping.items()}
     if isinstance(shaping, (tuple, list)):
@@ -302,10 +287,8 @@ def numbers_of(shaping: Any, name: str = "it") -> Any:
 
 def _known(default: Mapping[str, Any], saved: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Returns a value for each name in `default`: the saved one, or the default if none is saved.
-
     path: the saved file, for error messages. Raises ConfigError for a saved value of another form than the
-        default.
-    """
+        default."""
     known = {}
     for name, value in default.items():
         found = saved.get(name, value)
