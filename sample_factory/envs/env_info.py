@@ -240,7 +240,7 @@ class EnvProbe:
 
     def _with_levels(self, info: EnvInfo, kinds: AgentKinds) -> EnvInfo:
         """Returns the EnvInfo with the names of all levels, after making an env of each further level, one at
-        a time. Raises Failure for a level that cannot be made, or has other spaces than the first."""
+        a time. Raises Failure for a level that cannot be made, or has other spaces than the first level."""
         levels = find_levels(self._family, self._few_cfg)
         limit = info.max_episode_steps
         for level in levels[1:]:

@@ -114,7 +114,8 @@ def _split(
 
 
 def _parameters(family: EnvFamily) -> tuple[Collection[str], bool]:
-    """Returns the parameters of make_env that a level may set, and whether make_env accepts any others."""
+    """Returns the names of make_env's parameters that a level may set, and whether make_env accepts any other
+    names."""
     found = inspect.signature(family.make_env).parameters.values()
     named = [own.name for own in found if own.kind in (own.POSITIONAL_OR_KEYWORD, own.KEYWORD_ONLY)]
     takes_all = _has_kwargs(family) or any(own.kind is own.VAR_KEYWORD for own in found)
@@ -132,7 +133,8 @@ def _has_kwargs(family: EnvFamily) -> bool:
 
 
 def _typed(name: str, section: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Converts the values of flags to their types. Raises ConfigError as for the command line."""
+    """Converts the values of a level's flags to the flags' types. Raises ConfigError, with the level's name,
+    for a wrong value. name: of the level."""
     parser = make_parser()
     add_flags(parser, section)
     try:

@@ -43,7 +43,7 @@ class Simulator(Protocol):
         episode; the step returns the first observation of the next episode. NEXT_STEP: in the following step;
         its action, reward and ends are ignored. Not needed for a package with a row in conventions.py.
     single_action_space: the actions of one env; a space of Gymnasium or gym, or an object with shape, low and
-        high. Else `action_space`, also of one env, or `num_actions`, the number of actions without bounds.
+        high. Else `action_space`, also of one env, or `num_actions`: this many numbers without bounds.
     single_observation_space: optional, the observation of one env, as is `observation_space`. Only its
         Discrete and MultiDiscrete parts are used; otherwise the first observations decide: uint8 arrays are
         pictures, 0 to 255, and all others numbers without bounds.

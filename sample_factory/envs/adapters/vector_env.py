@@ -195,8 +195,8 @@ def autoreset_mode(env: "gym.vector.VectorEnv[Any, Any, Any]") -> AutoresetMode:
 def checked_mode(env_name: str, declared: Any, modes: str) -> AutoresetMode:
     """Converts an autoreset mode, as declared by an env or the table of conventions, to an AutoresetMode.
 
-    Raises EnvContractError if it is None or no mode: a wrong guess would lose the first step of each episode.
-    modes: end of the message, which says what to declare.
+    Raises EnvContractError if `declared` is None or no mode: a wrong guess would lose the first step of each
+    episode. modes: end of the message, which says what to declare.
     """
     if declared is None:
         raise EnvContractError(

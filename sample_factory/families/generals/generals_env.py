@@ -191,13 +191,13 @@ def assets_potential(observation: Any, info: Info) -> float:
 
 
 class AgainstBot(gym.Env[Any, int], HoldsEnv, ScriptedPlayers):
-    """Turns a duel into a single-agent env, in which a bot plays the second side. Which side the agent plays
-    is drawn for each game."""
+    """Turns a GeneralsEnv into a single-agent env, in which a bot plays the second side. Which side the agent
+    plays is drawn for each game."""
 
     metadata = GeneralsEnv.metadata
 
     def __init__(self, duel: pettingzoo.ParallelEnv, bot: str):
-        """Wraps a duel. duel: a GeneralsEnv, possibly in wrappers. bot: a name in BOTS."""
+        """Wraps a game of two players. duel: a GeneralsEnv, possibly in wrappers. bot: a name in BOTS."""
         self.env = duel
         self._game: GeneralsEnv = duel.unwrapped
         self._bot = bot

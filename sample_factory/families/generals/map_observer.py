@@ -191,7 +191,8 @@ def _log_ratio(own: int, enemy: int) -> float:
 
 @compiled
 def _mark_allowed(armies: np.ndarray, own: np.ndarray, mountains: np.ndarray, mask: np.ndarray) -> None:
-    """Sets the entries of allowed moves in `mask` to 1. mask: [direction, is_split, side, side], zeros."""
+    """Sets the entries of allowed moves in `mask` to 1. mask: [direction, is_split, side, side], zeros.
+    armies, own, mountains: as in `_draw_visible`."""
     height, width = armies.shape
     for row in range(height):
         for column in range(width):
