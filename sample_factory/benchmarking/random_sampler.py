@@ -199,9 +199,9 @@ def _make_worker(config: Config, family: EnvFamily, progress: SharedArrays, inde
 
 
 def _figures_writer(config: Config) -> Callable[[float, int, float | None], None]:
-    """Returns a function that appends a line to --figures_file, if there is one.
+    """Returns a function (seconds, env_frames, fps) that appends these figures to --figures_file, if given.
 
-    Its arguments: seconds and env frames so far, and FPS over the last --status_interval, if it is known.
+    fps: over the last --status_interval; None if unknown.
     """
     path = config.monitoring.figures_file
     if path is None:

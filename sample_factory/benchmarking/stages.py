@@ -59,14 +59,20 @@ class StageFailed(CommandFailed):
 
 
 class Usage(NamedTuple):
-    """CPU time and memory of a program and of all processes that it has started, at one moment."""
+    """CPU time and memory of a program and of all processes that it has started, at one moment.
 
-    time: float  # seconds since 1970
-    cpu_seconds: float  # used so far by the processes that are alive
-    machine_seconds: float  # that the available cores have been busy so far, with any program
-    memory_mb: Mapping[str, Sequence[float]]  # resident, of each process, by role
-    stolen_seconds: float = 0.0  # that the host of this virtual machine has taken from the available cores
-    gpu_busy: float | None = None  # see runtime.gpu.gpu_busy
+    time: seconds since 1970. cpu_seconds: used so far by the processes that are alive. machine_seconds: CPU
+    time of the available cores so far, of all programs. memory_mb: role -> resident memory of each process.
+    stolen_seconds: time that the host of this virtual machine has taken from the available cores.
+    gpu_busy: see runtime.gpu.gpu_busy.
+    """
+
+    time: float
+    cpu_seconds: float
+    machine_seconds: float
+    memory_mb: Mapping[str, Sequence[float]]
+    stolen_seconds: float = 0.0
+    gpu_busy: float | None = None
 
 
 class Stage(NamedTuple):
@@ -84,7 +90,7 @@ class Stage(NamedTuple):
     learner: device and precision, e.g. "on cpu in fp32". device: name of the learner's torch device.
     agents: number of agents in all envs. num_parameters: size of the network.
     gpu_busy: share of the time, 0..1, in which a GPU ran kernels; None without a GPU.
-    warnings: texts of the warnings in the log of the run.
+    command: the command line. warnings: texts of the warnings in the log of the run.
     """
 
     fps: float
@@ -111,8 +117,8 @@ class Stage(NamedTuple):
 def run_stage(config: Config, stage: str, seconds: tuple[float, float], folder: Path) -> Stage:
     """Runs a stage as a command in a process of its own, and returns what was measured. Raises StageFailed.
 
-    config: of `benchmark.plan_of`. stage: a key of STAGES. seconds: lengths of warm-up and measurement.
-    folder: for the files that the run writes.
+    config: of the plan that `plan_of` returns. stage: a key of STAGES. seconds: lengths of warm-up and
+    measurement. folder: for the files that the run writes.
     """
     total = math.ceil(sum(seconds)) + STATUS_SECONDS
     file = folder / f"{stage}.jsonl"

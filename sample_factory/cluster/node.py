@@ -85,7 +85,7 @@ class Node:
         self._supervisor.start()
 
     def _supervise(self) -> None:
-        """In the supervising thread: runs the workers until the node is stopped."""
+        """In the supervising thread: runs the workers until `stop`, or until they fail for good."""
         try:
             self._failures = ProcessRun(self._plan, self._resources).run(self._loop, StopSignals())
         except BaseException as error:  # `pull` raises it
@@ -162,7 +162,7 @@ class Node:
         return sum(map(len, self._tickets.values()))
 
     def stop(self) -> None:
-        """Stops all workers."""
+        """Stops all workers, and waits up to STOP_SECONDS until they have ended."""
         self._loop.end()
         self._supervisor.join(STOP_SECONDS)
 
@@ -227,7 +227,7 @@ class NodeLoop(Loop):
         return self._is_done
 
     def end(self) -> None:
-        """Ends the run of this node."""
+        """Makes the supervising thread stop the workers."""
         self._is_done = True
 
     def forward(self, messages: Sequence[Any]) -> None:

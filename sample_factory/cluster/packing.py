@@ -13,11 +13,14 @@ THREADS = 4  # to pack on each node, and to unpack on the learner's machine
 
 
 class Packed(NamedTuple):
-    """Trajectories of one policy, compressed into one array to be sent to the learner's machine."""
+    """Trajectories of one policy, to be sent to the learner's machine.
+
+    data: [k] uint8, the compressed arrays in the order of `_arrays`.
+    """
 
     policy_id: int
     num_trajectories: int
-    data: np.ndarray  # [k] uint8: compressed arrays, in the order of `_arrays`
+    data: np.ndarray
 
 
 def _arrays(buffers: TrajectoryBuffers, policy_id: int) -> list[np.ndarray]:

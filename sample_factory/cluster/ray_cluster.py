@@ -70,8 +70,7 @@ class RayCluster:
         return [machine for machine in machines if machine.ray_id not in {*in_use, self._own_id}]
 
     def resources_in_use(self, machine: Machine) -> str:
-        """Returns how many CPUs and GPUs of a machine Ray has given to jobs, e.g. "3 of 8 CPUs"; "" if
-        none."""
+        """Returns how many CPUs and GPUs of a machine jobs of Ray use, e.g. "3 of 8 CPUs"; "" if none."""
         free_by_machine: Any = available_resources_per_node
         return describe_use(machine.resources, free_by_machine().get(machine.ray_id, {}))
 

@@ -37,7 +37,7 @@ class Backend(Protocol):
         """Returns whether another job may be started now."""
 
     def start(self, job: Job) -> None:
-        """Starts or queues a job. Its order file has been written. Raises CannotStart if that fails."""
+        """Starts or queues a job whose order file is written. Raises CannotStart if the job is refused."""
 
     def unfinished(self) -> Collection[str]:
         """Returns the names of the jobs that are queued or running."""
@@ -76,7 +76,7 @@ class ProcessBackend:
     outlives_runner = False
 
     def __init__(self, flags: RunnerFlags, files: Path):
-        """files: not used. Raises ConfigError if fewer than --num_gpus GPUs are visible."""
+        """Looks up the GPUs. Raises ConfigError if fewer than --num_gpus are visible. files: not used."""
         self._max_parallel: int = flags.max_parallel
         self._per_gpu: int = flags.experiments_per_gpu  # not positive: each run sees all GPUs
         visible = os.environ.get(GPUS)

@@ -169,7 +169,8 @@ class Grid:
     def run(self, rows: Sequence[Row], more: Callable[[], Sequence[Row]] = tuple) -> bool:
         """Runs the jobs of these rows to their end. Returns False if a signal has stopped the grid.
 
-        more: called every POLL_SECONDS; returns rows to add. Without more rows, the grid ends after the jobs.
+        more: called every POLL_SECONDS; returns rows to add. The grid ends when all jobs have ended and
+            `more` returns no rows.
         """
         self._add(rows)
         self._report_resumed()
@@ -240,7 +241,7 @@ class Grid:
         return True
 
     def _follow(self) -> None:
-        """Updates the rows of the queued and running jobs, ended jobs included, and prints the changes."""
+        """Updates the rows of queued and running jobs, also of those that have just ended; prints changes."""
         alive = set(self._backend.unfinished())  # before the states: a job writes its last one, then ends
         for row in self._active:
             state = row.job.read_current()

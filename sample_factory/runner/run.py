@@ -64,7 +64,7 @@ def open_backend(flags: RunnerFlags, folder: Path) -> Iterator[Backend]:
 
 
 def check_params(job: Job) -> None:
-    """Checks that the job has the parameters with which its experiment was begun, if it was begun.
+    """Checks that a job whose experiment has begun still has the same parameters.
 
     Raises ConfigError otherwise: the experiment would continue with the old parameters.
     """

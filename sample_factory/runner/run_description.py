@@ -77,7 +77,7 @@ class Experiment:
         param_generator: Iterable[Params] = (),
         env_vars: Mapping[str, Any] | None = None,
     ):
-        """name: begins the names of the runs. cmd: the command without the parameters, quoted as in a shell.
+        """name: part of the names of the runs. cmd: the command without the parameters, quoted as in a shell.
         param_generator: a dict of parameter -> value for each run; if empty, there is one run without
         parameters. env_vars: environment variables of the runs."""
         self.base_name = name
@@ -195,7 +195,7 @@ def as_typed(value: Any) -> str:
 
 
 def load_description(run: str) -> RunDescription:
-    """Returns RUN_DESCRIPTION of a module or file. Raises ConfigError, or CommandFailed if it raises."""
+    """Returns RUN_DESCRIPTION of a module or file. Raises ConfigError, CommandFailed for a faulty module."""
     described: RunDescription = load_variable(
         run, "RUN_DESCRIPTION", RunDescription, "'my_grid', experiments=[...]"
     )

@@ -65,7 +65,7 @@ class JobState(NamedTuple):
 
     @staticmethod
     def of_values(values: Mapping[str, Any], path: Path) -> "JobState":
-        """Makes a state of the values in a state file. path: the file, for messages. Raises ConfigError."""
+        """Returns the state that a file describes. path: the file, for messages. Raises ConfigError."""
         try:
             state = JobState(**values)
             float(state.attempt + state.began + state.seconds)
@@ -94,7 +94,7 @@ class Job(NamedTuple):
 
     @staticmethod
     def read(order: Path) -> "Job":
-        """Reads a file that `write_order` wrote. order: path of the file. Raises ConfigError if damaged."""
+        """Reads a file that `write_order` wrote. Raises ConfigError if the file is damaged."""
         values = read_json(order)
         try:
             job = Job(**{**values, "folder": Path(values["folder"]), "files": order.parent})
@@ -125,7 +125,7 @@ class Job(NamedTuple):
         return self.files / f"{self.name}.result.json"
 
     def read_result(self) -> Mapping[str, Any]:
-        """Returns the result of the last attempt's training; empty for another program."""
+        """Returns the result of the last attempt; empty if the command is not `train`, or has none yet."""
         return _read(self.result) or _read(self.folder / RESULT_FILE) or {}
 
     def read_state(self) -> JobState | None:

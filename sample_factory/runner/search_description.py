@@ -116,7 +116,7 @@ def short(value: Any) -> str:
 
 
 def load_search(run: str) -> SearchDescription:
-    """Returns SEARCH of a module or file, checked. Raises ConfigError, or CommandFailed if it raises."""
+    """Returns SEARCH of a module or file, checked. Raises ConfigError, CommandFailed for a faulty module."""
     described: SearchDescription = load_variable(run, "SEARCH", SearchDescription, "'name', cmd, space, envs")
     described.check()
     return described

@@ -175,7 +175,7 @@ class Child:
 
     @property
     def starting_seconds(self) -> float:
-        """Seconds since the start or, if later, the last heartbeat; 0 once the child is ready or ended."""
+        """Seconds since the start or since the last heartbeat; 0 once the child is ready or has ended."""
         if not self.is_alive or self.ready:
             return 0.0
         return time.monotonic() - (self._last_beat or self._started_at)

@@ -216,7 +216,7 @@ def _prepare_process(settings: Mapping[str, Any], context: ChildContext, link: "
 
 
 def _pass_niceness() -> None:
-    """Sets the nice value of this process's session; logs a warning if that is not permitted.
+    """Gives this process's session the nice value of the process; logs a warning if that is not permitted.
 
     Runs in a thread, since it may take seconds.
     """
@@ -227,7 +227,7 @@ def _pass_niceness() -> None:
 
 
 def _watch_parent(settings: Mapping[str, Any], context: ChildContext, link: "_ParentLink") -> None:
-    """Runs in a thread: sets `context.stopping` when the parent asks for it or dies. `grace_seconds` after a
+    """Runs in a thread: sets `context.stopping` when the parent asks to stop or dies. `grace_seconds` after a
     death, kills this process and what it has started."""
     try:
         while True:

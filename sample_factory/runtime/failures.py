@@ -64,8 +64,8 @@ class PeerLost(Explained, RuntimeError):
 class Failure(Explained):
     """Describes why an env, a process or the main loop has failed; `str(failure)` is one line.
 
-    A child sends its failure to its parent. It holds only text, so that the parent need not be able to import
-    the class of the exception that caused it.
+    A child sends its failure to its parent. A Failure holds only text, so that the parent need not be able to
+    import the class of the exception that caused the failure.
 
     where: what has failed, e.g. "env 'my_maze'", or the name of a child; empty if the message says it.
     message: what happened, in one line.
@@ -162,8 +162,7 @@ def exceeded_limit(error: BaseException) -> str:
 
 
 def address_space_limit() -> str:
-    """Returns a sentence that states the limit of this process's address space (`ulimit -v`); "" without
-    limit."""
+    """Returns a sentence about the limit of this process's address space (`ulimit -v`); "" without one."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return ""
@@ -214,8 +213,7 @@ def _place(error: BaseException) -> str:
 
 
 def ends_in_user_code(error: BaseException) -> bool:
-    """Returns whether the line that raised the exception is outside of this package and the standard
-    library."""
+    """Returns whether the line that raised the error is outside of this package and the standard library."""
     stack = traceback.extract_tb(error.__traceback__)
     return bool(stack) and not _is_internal(stack[-1].filename)
 

@@ -114,8 +114,8 @@ class GraphCapture:
 
 @contextlib.contextmanager
 def _error_on_wait() -> Iterator[None]:
-    """Makes waiting for the device raise RuntimeError. A capture would fail too, but could leave random
-    generators and memory in the state of a capture."""
+    """Returns a block in which waiting for the device raises RuntimeError. A capture would fail too, but
+    could leave random generators and memory in the state of a capture."""
     previous = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         # Torch warns that this mode does not find every wait.

@@ -24,10 +24,10 @@ ANSWER_SECONDS = 5.0
 
 
 class Cluster(NamedTuple):
-    """The address of a Ray cluster."""
+    """The address of a Ray cluster. source: the flag or variable with it, e.g. "--ray_address=auto"."""
 
     address: str
-    source: str  # the flag or variable that names it, e.g. "--ray_address=auto"
+    source: str
 
     def check(self) -> None:
         """Waits up to CONNECT_SECONDS for a connection to "host:port"; raises CommandFailed if there is none.
@@ -76,8 +76,8 @@ def find_cluster(ray_address: str | None) -> Cluster | None:
 
 @contextlib.contextmanager
 def keeping_sigterm() -> Iterator[None]:
-    """Returns a block after which SIGTERM has the handler that it had before: ray.init installs one that
-    exits. For the main thread."""
+    """Returns a block after which SIGTERM has its previous handler: ray.init installs one that exits. For the
+    main thread."""
     handler = signal.getsignal(signal.SIGTERM)
     try:
         yield

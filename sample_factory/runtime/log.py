@@ -81,7 +81,7 @@ def setup_logging(
 def _open_closed_streams() -> None:
     """Opens the standard streams that this program was started without (`2>&-`), on the null device.
 
-    Otherwise the next files would get their numbers, and a child would write its messages there.
+    Otherwise the files opened next would get descriptors 0 to 2, and a child would write its messages there.
     """
     if None not in (sys.stdin, sys.stdout, sys.stderr):
         return
@@ -111,7 +111,7 @@ def _is_of_notebook(stream: TextIO) -> bool:
 
 @contextlib.contextmanager
 def restored_logging() -> Iterator[None]:
-    """Returns a block after which this process logs as before, with no log file open.
+    """Returns a block after which this process logs as before; closes a log file that was opened within it.
 
     For functions that a user's own program calls.
     """

@@ -23,7 +23,7 @@ def new_mark() -> str:
 
 
 def unmarked_environment() -> dict[str, str]:
-    """Returns the environment for a program that is to outlive the child that starts it."""
+    """Returns this process's environment without a mark, for a program that is to outlive the process."""
     return {name: value for name, value in os.environ.items() if name != VARIABLE}
 
 

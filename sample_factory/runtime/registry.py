@@ -46,8 +46,8 @@ def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6, prefix: s
 
 
 class Registry:
-    """Factories by name for one flag. A factory may be a "module:attribute" string; registering it and
-    finding it import nothing."""
+    """Maps names, the values of one flag, to factories. A factory may be a "module:attribute" string, which
+    the registry does not import."""
 
     def __init__(self, flag: str, built_in: Mapping[str, Any], advice: str = ""):
         """flag: name of the flag that selects a factory. built_in: name -> factory. advice: what to do about

@@ -21,9 +21,9 @@ def special_kind(mode: int) -> str | None:
 
 
 def refuse_special(path: str | os.PathLike[str]) -> None:
-    """Raises OSError if the path is a named pipe, a device or a socket; nothing need be there.
+    """Raises OSError if a path is a named pipe, a device or a socket. The path need not exist.
 
-    For files that a library opens by name. Files of this package are opened by `open_file`.
+    For files that a library opens by name.
     """
     try:
         mode = os.stat(path).st_mode

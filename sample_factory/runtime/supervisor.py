@@ -83,7 +83,7 @@ class Supervisor:
         restartable: Iterable[Child] = (),
         limits: Limits = Limits(),
     ):
-        """children: with different names. restartable: the children that may die without ending the run."""
+        """children: must have different names. restartable: children that may die without ending the run."""
         self._children = {child.name: child for child in children}
         self._restartable = {child.name for child in restartable}
         self._limits = limits

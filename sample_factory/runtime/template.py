@@ -100,7 +100,7 @@ class Template:
         return True
 
     def _receive(self, timeout: float) -> Any:
-        """Waits for an answer of the process and returns it; gives up and returns None if there is none."""
+        """Waits for an answer of the process and returns it. Without one, ends the template; returns None."""
         self._socket.settimeout(timeout)
         try:
             answer = self._socket.recv(1024)

@@ -31,7 +31,7 @@ class Encoder(nn.Module):
 
     @property
     def out_size(self) -> int:
-        """Width of the output, by the name that networks of this version have."""
+        """Width of the output: `get_out_size()`, as an attribute that this version reads."""
         return self.get_out_size()
 
 

@@ -156,7 +156,7 @@ class Learner:
 
     @staticmethod
     def checkpoint_dir(cfg: Any, policy_id: int | Sequence[int]) -> str:
-        """Returns the folder of a policy's checkpoints. policy_id: index, or value of --policy_index."""
+        """Returns the folder of a policy's checkpoints. policy_id: index, or a list that begins with it."""
         index = policy_id if isinstance(policy_id, int) else policy_id[0]
         return f"{experiment_dir(cfg, mkdir=False)}/checkpoint_p{index}"
 

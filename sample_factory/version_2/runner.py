@@ -102,7 +102,7 @@ class ScalarWriter:
 
 
 class _Follower(Observer):
-    """Calls the methods of an AlgoObserver when those of this Observer are called."""
+    """Forwards the calls of an Observer's hooks to an AlgoObserver."""
 
     def __init__(self, runner: Runner, observer: Any):
         self._runner = runner
@@ -130,7 +130,7 @@ class _Follower(Observer):
 
 
 class _EpisodeFollower(Observer):
-    """Calls a handler that a script has registered at the end of each episode."""
+    """Calls a script's handler whenever an episode has ended."""
 
     def __init__(self, runner: Runner, handler: Callable[..., object]):
         self._runner = runner

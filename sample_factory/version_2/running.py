@@ -55,7 +55,7 @@ SILENT = TRAIN._replace(reads=None)  # reports no flags without effect: they are
 class ModelFactory:
     """Registers the encoder of a script, with the interface of version 2's class.
 
-    Other networks have another interface here than in version 2, and are refused.
+    Cores, decoders and whole networks have another interface here than in version 2, and are refused.
     encoder: the value of --encoder_custom that selects the registered encoder; None without one.
     """
 
@@ -90,7 +90,7 @@ class ModelFactory:
 
 
 def make_vizdoom_encoder(cfg: Any, obs_space: Any) -> Any:
-    """Returns the built-in encoder of Doom. To register this function sets --encoder_custom=vizdoom."""
+    """Returns the built-in encoder of Doom. A script that registers it gets --encoder_custom=vizdoom."""
     return resolve(BUILT_IN_ENCODERS[VIZDOOM])(cfg, obs_space)
 
 
@@ -107,7 +107,7 @@ _NOTES = {*PROVENANCE_KEYS, "git_hash", "git_repo_name"}
 
 
 def _others(evaluation: bool) -> set[str]:
-    """Returns the names on a cfg that are neither flags of the env nor arguments of the script.
+    """Returns all names on a cfg that come from this package: not from the script, nor from the env.
 
     evaluation: whether the cfg is of a script that plays.
     """
@@ -316,7 +316,10 @@ def values_of_cfg(cfg: Any) -> dict[str, Any]:
 
 
 def experiment_dir(cfg: Any, mkdir: bool = True) -> str:
-    """Returns the experiment folder's path. Raises ConfigError for names that lead out of --train_dir."""
+    """Returns the path of the experiment folder; creates the folder if `mkdir`.
+
+    Raises ConfigError for names that lead out of --train_dir.
+    """
     run: Any = types.SimpleNamespace(**{"experiments_root": None, **values_of_cfg(cfg)})
     path = str(experiment_folder(run))
     return ensure_dir_exists(path) if mkdir else path
