@@ -46,7 +46,12 @@ def trained(trained_once, tmp_path) -> Path:
 
 @pytest.fixture
 def old(tmp_path_factory):
-    """Unpacks an experiment of a published version; returns its folder."""
+    """Unpacks an experiment of a published version; returns its folder.
+
+    Beside it lies `expected.npz`: observations [T, B, ...], and the logits, values and recurrent states that
+    the published 1.123.0 or 2.1.1 computes from them with the newest checkpoint of policy 0. Most weights of
+    large layers are zero, so that the files are small.
+    """
 
     def unpack(name: str) -> Path:
         folder = tmp_path_factory.mktemp("published")

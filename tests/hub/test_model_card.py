@@ -125,6 +125,12 @@ def test_the_commands_of_the_card_take_actions_as_in_the_kept_results(card_of):
     assert "deterministic=" not in card_of({}, is_random, ["--eval_deterministic=True"])
 
 
+def test_an_objective_that_is_not_finite_is_no_mean_reward(card_of):
+    objective = {**STATISTIC, "mean": None}
+    card = card_of({}, results(statistics={"true_objective": objective, "reward": STATISTIC}))
+    assert "model-index" not in card and "| reward |" in card
+
+
 @pytest.mark.parametrize(
     "more",
     [
