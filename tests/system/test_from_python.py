@@ -8,6 +8,7 @@ import math
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -56,19 +57,33 @@ def assert_nothing_left(before, after):
     assert (after["log"], after["signals"]) == (before["log"], before["signals"])
 
 
-def test_runs_in_one_process_resume_each_other_and_leave_nothing(tmp_path):
+def no_level(full_env_name):
+    raise LookupError("level 7 is missing")
+
+
+def test_runs_in_one_process_resume_each_other_after_failures_and_in_threads_and_leave_nothing(tmp_path):
+    """No run may keep the folder locked, or anything else that the next one needs."""
+
     def run(frames, **flags):
         return sample_factory.run(**POLE, train_dir=tmp_path, train_for_env_steps=frames, **flags)
 
     first = run(500, serial_mode=True)  # in this process: the libraries that it loads open files
     assert (first.status, first.reason, first.experiment_dir) == ("done", "", tmp_path / "pole")
     before = state_of_process()
+    with pytest.raises(ConfigError):
+        run(1000, worker_num_splits=3)
+    register_env("missing_", no_level)
+    with pytest.raises(TrainingFailed, match="level 7 is missing") as failed:
+        sample_factory.run(**{**POLE, "env": "missing_level", "experiment": "other"}, train_dir=tmp_path)
+    assert failed.value.result.status == "failed" and failed.value.result.env_frames == 0
+    assert not (tmp_path / "other").exists()
     second = run(1000, serial_mode=False)
     assert second.env_frames >= 1000 > first.env_frames >= 500
     assert second.fps > 0 and second.seconds > 0
     [policy] = second.policies
     assert policy.num_episodes > 0 and policy.reward == policy.length == second.reward > 5
-    third = run(1500, serial_mode=True)
+    with ThreadPoolExecutor(1) as thread:
+        third = thread.submit(run, 1500, serial_mode=True).result()
     again = run(1500, serial_mode=True)
     assert again.status == "done" and again.env_frames == third.env_frames and math.isnan(again.reward)
     assert "train_for_env_steps=1500 is reached" in again.reason
@@ -100,18 +115,6 @@ def test_an_interrupt_saves_and_stops_and_the_result_says_so(tmp_path):
     result = sample_factory.run(**flags)
     assert (result.status, result.reason) == ("stopped", "SIGINT received")
     assert result.env_frames > 0 and list((tmp_path / "pole" / "checkpoint_p0").glob("*.pth"))
-
-
-def no_level(full_env_name):
-    raise LookupError("level 7 is missing")
-
-
-def test_a_run_that_fails_raises_with_the_reason_and_the_result(tmp_path):
-    register_env("missing_", no_level)
-    with pytest.raises(TrainingFailed, match="level 7 is missing") as failed:
-        sample_factory.run(**{**POLE, "env": "missing_level"}, train_dir=tmp_path)
-    assert failed.value.result.status == "failed" and failed.value.result.env_frames == 0
-    assert not (tmp_path / "pole").exists()
 
 
 def test_a_run_that_has_learned_nothing_in_its_time_has_failed_and_its_result_says_so(tmp_path):

@@ -24,15 +24,15 @@ class Runs(NamedTuple):
     resumed: CompletedProcess
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["processes", "serial"])
-def runs(tmp_path_factory, request):
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """In processes; tests/launch/test_serial.py has what a serial run does."""
     train_dir = tmp_path_factory.mktemp("train_dir")
-    mode = f"--serial_mode={request.param}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAISES_AT", "500")
-        failed = train(train_dir, "--train_for_env_steps=2000", mode)
+        failed = train(train_dir, "--train_for_env_steps=2000")
     state = newest_state(train_dir / "a")
-    resumed = train(train_dir, f"--train_for_env_steps={state['env_steps'] + 1500}", mode)
+    resumed = train(train_dir, f"--train_for_env_steps={state['env_steps'] + 1500}")
     return Runs(train_dir / "a", failed, state, resumed)
 
 
