@@ -140,6 +140,29 @@ def test_every_package_has_a_floor():
             "resolve_family('doom_basic'), resolve_family('gym_CartPole-v1')",
             ("torch", "tensorflow", "tensorboard"),
         ),
+        (
+            "import sample_factory.training.run\n"
+            "from sample_factory.launch.workers import FACTORIES\n"
+            "from sample_factory.runtime.registry import import_attribute\n"
+            "list(map(import_attribute, FACTORIES.values()))",
+            ("ray", "zstandard"),  # on one machine
+        ),
+        (
+            "import pathlib, tempfile\n"
+            "from sample_factory.monitoring.summaries import TensorboardWriter\n"
+            "with tempfile.TemporaryDirectory() as folder:\n"
+            "    writer = TensorboardWriter(pathlib.Path(folder))\n"
+            "    writer.write({'a': 1.0}, 0), writer.write_first_page(0)",
+            ("torch", "tensorflow"),
+        ),
+        (
+            "from sample_factory.runtime.queues import make_queue\nmake_queue('sockets')",
+            ("faster_fifo", "multiprocessing.heap"),
+        ),
+        (
+            "from sample_factory.config.versions import versions\nassert versions()['torch']",
+            ("torch", "gymnasium"),
+        ),
     ],
 )
 def test_importing_stays_light(statement, absent):

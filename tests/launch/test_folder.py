@@ -25,11 +25,6 @@ def config(tmp_path):
     return config
 
 
-def test_an_experiment_is_overwritten(config):
-    prepare_folder(config).lock.release()
-    assert not (config.experiment_dir / "cfg.json").exists()
-
-
 def test_a_folder_that_cannot_be_deleted_is_an_error_and_is_not_kept_locked(config, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied")
@@ -43,6 +38,7 @@ def test_a_folder_that_cannot_be_deleted_is_an_error_and_is_not_kept_locked(conf
                 prepare_folder(config)
     assert (config.experiment_dir / "cfg.json").exists()
     prepare_folder(config).lock.release()
+    assert not (config.experiment_dir / "cfg.json").exists(), "it is overwritten"
 
 
 def test_a_folder_of_a_run_that_failed_is_removed_with_the_folders_that_were_made_for_it(tmp_path):
@@ -76,20 +72,10 @@ def test_an_experiment_that_existed_before_the_run_stays(config):
         assert (config.experiment_dir / "cfg.json").exists()
 
 
-def test_weights_that_a_killed_run_was_evaluating_are_deleted(config):
-    left = config.experiment_dir / "checkpoint_p1" / "evaluated.pth"
-    left.parent.mkdir(parents=True)
-    left.write_text("")
-    kept = left.with_name("checkpoint_000000001_4.pth")
-    kept.write_text("")
-    prepare_folder(replace(config, run=replace(config.run, restart_behavior="resume"))).lock.release()
-    assert not left.exists() and kept.exists()
-
-
 def test_files_that_a_killed_run_has_left_unfinished_are_deleted(config):
     folder = config.experiment_dir / "checkpoint_p1"
     folder.mkdir()
-    for name in (".temp_checkpoint", "donation.pth", "checkpoint_000000001_4.pth"):
+    for name in (".temp_checkpoint", "donation.pth", "evaluated.pth", "checkpoint_000000001_4.pth"):
         (folder / name).write_text("")
     prepare_folder(replace(config, run=replace(config.run, restart_behavior="resume"))).lock.release()
     assert [path.name for path in folder.iterdir()] == ["checkpoint_000000001_4.pth"]

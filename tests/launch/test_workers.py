@@ -1,8 +1,6 @@
 """The specifications of a run's processes."""
 
 import pkgutil
-import subprocess
-import sys
 
 import pytest
 
@@ -53,19 +51,6 @@ def test_inline_samplers_hold_all_rollout_workers_once():
 @pytest.mark.parametrize("factory", FACTORIES.values())
 def test_the_names_of_the_workers_classes_are_right(factory):
     assert isinstance(pkgutil.resolve_name(factory), type)
-
-
-def test_no_process_of_a_run_on_one_machine_loads_ray():
-    code = (
-        "import sys\n"
-        "import sample_factory.training.run\n"
-        "from sample_factory.launch.workers import FACTORIES\n"
-        "from sample_factory.runtime.registry import import_attribute\n"
-        "for factory in FACTORIES.values():\n"
-        "    import_attribute(factory)\n"
-        "assert not {'ray', 'zstandard'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,4 @@
 import shutil
-import subprocess
-import sys
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -294,19 +292,6 @@ def test_curves_of_a_resumed_policy_go_on_without_its_first_short_episodes(make_
         last[num_episodes] = scalars(tmp_path)["0_aux/avg_reward"][-1]
         shutil.rmtree(tmp_path / ".summary")
     assert last == {whole - 1: (100, 50.0), whole: (200, 1.0)}
-
-
-def test_writing_summaries_loads_neither_torch_nor_tensorflow(tmp_path):
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from sample_factory.monitoring.summaries import TensorboardWriter\n"
-        "writer = TensorboardWriter(Path(sys.argv[1]))\n"
-        "writer.write({'a': 1.0}, 0)\n"
-        "writer.write_first_page(0)\n"
-        "assert not {'torch', 'tensorflow'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
 
 
 def test_samples_without_a_rate_are_shown_until_the_first_batch_is_ready(make_monitor, fake_time):

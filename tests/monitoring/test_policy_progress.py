@@ -68,7 +68,8 @@ def test_a_metric_of_the_family_is_a_target_until_the_weights_are_replaced():
     assert stats.spread("score") == Spread(7.0, 7.0, 7.0, 1)
     assert stats.mean("score", at_least=2) is None, "as long as few episodes have ended"
     stats.add(episode(1.0))
-    assert stats.mean("score", at_least=2) == 7.0
+    stats.update_family_metrics({"other": 1.0})
+    assert stats.mean("score", at_least=2) == 7.0, "it stays until there is a new value of it"
     stats.clear()
     assert stats.spread("score") is None
 

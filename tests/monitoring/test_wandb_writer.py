@@ -99,18 +99,6 @@ def test_an_online_run_that_loses_its_server_continues_and_ends_in_time(server, 
     assert "TimeoutError" in failed and "wandb sync /" in failed
 
 
-def test_the_summaries_of_a_population_are_uploaded_with_the_policy_before_the_tag(server, config):
-    _, writer = start_wandb(config("--num_policies=2"))
-    writer.write(0, {"train/loss": 0.5}, 100)
-    writer.write(1, {"train/loss": 0.25}, 300)
-    writer.close(has_failed=True)
-    rows = [{key: row[key] for key in sorted(row) if not key.startswith("_")} for row in server.received]
-    assert rows == [
-        {"policy_0/env_frames": 100, "policy_0/train/loss": 0.5},
-        {"policy_1/env_frames": 300, "policy_1/train/loss": 0.25},
-    ]
-
-
 def test_a_service_that_dies_is_logged_once_and_training_continues(own_home, config, monkeypatch, texts):
     monkeypatch.setenv("WANDB_MODE", "offline")
     _, writer = start_wandb(config())

@@ -63,11 +63,10 @@ def history(file: Path) -> list[dict[str, float]]:
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Answers the requests of an online run. received: lines of its history."""
+    """Answers the requests of an online run."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.received: list[dict] = []
         self.runs: list[dict] = []  # variables of the requests that create a run
 
     @property
@@ -82,8 +81,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         request = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if self.path.endswith("/file_stream"):
-            lines = request.get("files", {}).get("wandb-history.jsonl", {}).get("content", [])
-            self.server.received += [json.loads(line) for line in lines]
             self._answer({"limits": {}})
             return
         if "UpsertBucket" in request["query"]:

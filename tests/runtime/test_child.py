@@ -91,14 +91,6 @@ def test_the_time_without_a_heartbeat_before_it_was_ready_does_not_count(start):
     assert 0 < child.silent_seconds < 1.0
 
 
-def test_sigterm_is_a_request_to_stop(start):
-    child = start(Idle, one_shot=True)
-    wait_ready(child, 15)
-    os.kill(child.pid, 15)
-    assert child.join(15)
-    assert (child.exit_code, child.result) == (0, "stopped")
-
-
 def test_an_exception_in_the_factory_is_raised_in_the_parent_with_the_traceback(start):
     child = start(FailsInFactory)
     with pytest.raises(Failure, match="LookupError: no such map") as caught:
@@ -124,13 +116,6 @@ def test_an_exception_of_a_child_is_recognised_by_its_class_and_by_its_causes():
     assert error.caused_by("builtins.ValueError") and not error.caused_by("ValueError")
     names = map(failures.qualified_name, (ConfigError, RuntimeError))
     assert all(map(error.caused_by, names)) and not error.is_a(ConfigError)
-
-
-def test_a_child_that_ended_without_an_exception_is_of_no_exception_class(start):
-    child = start(ExitsWith, 3)
-    assert child.join(15)
-    assert child.failure.text == child.failure.message
-    assert not child.failure.is_a(BaseException) and not child.failure.caused_by("builtins.BaseException")
 
 
 def test_a_cycle_of_causes_ends():
@@ -160,17 +145,17 @@ def test_an_exception_in_a_thread_of_the_child_is_its_failure_too(start):
     assert "ArithmeticError: in the thread" in child.failure.message
 
 
-@pytest.mark.parametrize("code", [0, 3])
-def test_a_silent_end_is_a_failure_whatever_the_exit_code(start, code):
-    child = start(ExitsWith, code)
+@pytest.mark.parametrize(
+    ("code", "hint", "reason"), [(0, "", ""), (3, "the head has died", "; the head has died")]
+)
+def test_a_silent_end_is_a_failure_whatever_the_exit_code_and_of_no_exception_class(
+    start, code, hint, reason
+):
+    child = start(ExitsWith, code, exit_hint=hint)
     assert child.join(15)
-    assert child.failure.message == f"ended with exit code {code} without a request to stop"
-
-
-def test_a_silent_end_is_reported_with_its_likely_cause(start):
-    child = start(ExitsWith, 1, exit_hint="the head has died")
-    assert child.join(15)
-    assert child.failure.message == "ended with exit code 1 without a request to stop; the head has died"
+    message = f"ended with exit code {code} without a request to stop{reason}"
+    assert child.failure.text == child.failure.message == message
+    assert not child.failure.is_a(BaseException) and not child.failure.caused_by("builtins.BaseException")
 
 
 def test_an_exit_without_a_reason_names_the_limit_of_the_address_space(start):

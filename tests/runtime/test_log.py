@@ -105,16 +105,21 @@ def test_after_a_block_the_process_logs_as_before_it_and_handlers_of_others_stay
     assert (log.level, log.propagate, current_settings()) == before
 
 
-@pytest.mark.parametrize("is_terminal", [True, False])
-def test_only_a_terminal_gets_colours(is_terminal, tmp_path, monkeypatch):
-    stream = io.StringIO()
+@pytest.mark.parametrize(
+    ("is_terminal", "environment"),
+    [(True, {}), (False, {}), (True, {"NO_COLOR": "1"}), (True, {"TERM": "dumb"})],
+)
+def test_only_a_terminal_gets_colours_unless_they_are_not_wanted(
+    is_terminal, environment, open_terminal, tmp_path, monkeypatch
+):
+    stream = open_terminal("xterm")
     stream.isatty = lambda: is_terminal
-    monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     setup_logging("main", str(tmp_path / "log.txt"))
     log.error("red")
-    assert (RED in stream.getvalue()) == is_terminal
+    assert (RED in stream.getvalue()) == (is_terminal and not environment)
     assert "\x1b" not in (tmp_path / "log.txt").read_text()
 
 
@@ -191,16 +196,6 @@ def test_a_long_text_is_wrapped_and_a_command_is_not(open_terminal):
     assert len(wrapped) > 1 and max(map(len, wrapped)) < 80
     assert all(line.startswith(" " * 10 + "word") for line in wrapped[1:])
     assert command.strip() == "python -m command " * 9 + "python -m command"
-
-
-@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_no_colours_where_they_are_not_wanted(environment, open_terminal, monkeypatch):
-    terminal = open_terminal("xterm")
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    setup_logging("main")
-    log.error("plain")
-    assert "\x1b" not in terminal.getvalue()
 
 
 def test_a_part_of_the_text_is_bold(open_terminal, monkeypatch):
