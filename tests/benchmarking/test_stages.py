@@ -17,7 +17,6 @@ from sample_factory.benchmarking.stages import (
     mean_gpu_busy,
     measure,
     memory_by_role,
-    role_of,
     run_program,
     run_stage,
     usage_of,
@@ -150,21 +149,6 @@ def test_a_usage_has_the_memory_of_each_process_by_the_role_in_its_name():
         kill_group(process.pid)
         process.wait()
     assert usage_of(process.pid) is None
-
-
-@pytest.mark.parametrize(
-    ("name", "role"),
-    [
-        ("rollout_12", "rollout_worker"),
-        ("policy_0_1", "policy_worker"),
-        ("sampler_12", "sampler"),
-        ("learner_0", "learner"),
-        ("vizdoom", "others"),
-        ("template", "others"),
-    ],
-)
-def test_the_name_of_a_process_tells_its_role(name, role):
-    assert role_of(name) == role
 
 
 @pytest.mark.parametrize("is_typed", [True, False])

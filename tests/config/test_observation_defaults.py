@@ -221,13 +221,6 @@ def test_where_sampling_and_learning_cannot_alternate_a_line_says_so(tmp_path, f
     assert is_warned == any(note.is_warning and "--async_rl=False" in note.text for note in notes)
 
 
-def test_many_passes_need_the_clipped_loss_of_ppo(tmp_path):
-    register_env("plain", lambda: None)
-    for algo, passes in (("APPO", VECTORS["ppo_epochs"]), ("IMPALA", 1), ("VMPO", 1)):
-        config, _ = chosen(tmp_path, {"obs": VECTOR}, "--env=plain", f"--algo={algo}")
-        assert config.learning.ppo_epochs == passes
-
-
 def test_a_resumed_run_keeps_what_was_chosen(tmp_path):
     config, _ = chosen(tmp_path, {"obs": VECTOR}, "--experiment=a")
     config.save()

@@ -165,25 +165,3 @@ class CardsWithBots(Cards, ScriptedPlayers):
 
     def scripted_action(self, player, agent):
         return {"low": 0, "high": 4}[player]
-
-
-class FilmedCards(Cards, gym.Env):
-    """Draws every frame: two pictures for each round, and one at the start."""
-
-    metadata = {"render_modes": ["rgb_array_list"], "render_fps": 25}
-
-    def __init__(self):
-        super().__init__()
-        self._pictures = []
-
-    def reset(self, *, seed=None, options=None):
-        self._pictures = [super().render()]
-        return super().reset(seed=seed)
-
-    def step(self, actions):
-        self._pictures += [super().render()] * 2
-        return super().step(actions)
-
-    def render(self):
-        pictures, self._pictures = self._pictures, []
-        return pictures

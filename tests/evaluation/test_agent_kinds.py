@@ -14,7 +14,6 @@ from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.policy_choice import choices_of_agents
 from tests.mixed import MixedCounting
-from tests.system.running import SMALL, train
 
 
 @pytest.fixture(autouse=True)
@@ -58,15 +57,6 @@ def test_one_file_is_refused_since_it_has_one_policy(saved_experiment, tmp_path,
     assert sum("a file has one policy, and the 2 kinds of agents" in line for line in errors) == 2
     of_agents = ["--checkpoint", *map(str, [files[0], files[1], files[0]])]
     assert enjoy([*identity, *of_agents, "--no_render", "--max_num_episodes=3"]) == 0
-
-
-def test_what_was_trained_plays(tmp_path, capsys):
-    flags = ["--env=mixed_x", f"--train_dir={tmp_path}", "--experiment=a"]
-    small = [*SMALL, "--num_policies=2", "--encoder_type=mlp", "--serial_mode=True"]
-    train(tmp_path, *flags, *small, "--train_for_env_steps=200", "--seed=1")
-    assert enjoy([*flags, "--no_render", "--max_num_episodes=6", "--seed=1"]) == 0
-    out = capsys.readouterr().out
-    assert "policy 0, latest (agents 0, 2): " in out and "policy 1, latest (agent 1): " in out
 
 
 QUICK = ["--serial_mode=True", "--num_workers=1", "--eval_episodes=3", "--seed=1"]

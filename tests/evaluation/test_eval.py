@@ -8,16 +8,12 @@ import os
 import re
 import signal
 
-import numpy as np
 import pytest
 
 from sample_factory.__main__ import command
 from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import enjoy
-from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.envs.protocol import ObservationRows
-from sample_factory.envs.wrappers.frame_stack import ActionRepeat
 from sample_factory.evaluation.evaluate import EVAL
 from sample_factory.evaluation.measurement import (
     Measurement,
@@ -33,7 +29,7 @@ from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.failures import Failure
 from tests.counting import make_plan
 from tests.evaluation.conftest import SMALL, always, identity_of
-from tests.evaluation.playable_envs import Cards, EarlyDeath, Guest, Undrawable
+from tests.evaluation.playable_envs import Cards, EarlyDeath, Guest
 from tests.evaluation.uneven_envs import LONG, CachedStart, DiesOnce, Interrupts, SameStart, ShortLosses
 
 FLAGS = ["--serial_mode=True", "--num_workers=2", "--num_envs_per_worker=2", "--seed=1"]
@@ -184,13 +180,6 @@ def test_a_process_that_fails_for_good_leaves_the_results_before_it(choosing, tm
     assert figures["failure"]["reason"] == "rollout_worker_0: died 6 times in a row"
 
 
-def test_an_agent_that_takes_part_in_no_match_ends_it_with_one_line(saved_experiment, registry, capfd):
-    registry("guest", lambda full_env_name: Guest())
-    assert command("eval")([*saved_experiment("guest"), *FLAGS, "--eval_episodes=4"]) == 1
-    [line] = [line for line in capfd.readouterr().err.splitlines() if "error:" in line]
-    assert "env 0 (guest): agent 1 has taken part in none of the last 100 matches" in line
-
-
 def test_an_agent_that_rarely_takes_part_is_waited_for(saved_experiment, registry):
     registry("guest", lambda full_env_name: Guest(n=100))
     (result,) = evaluate(saved_experiment("guest"), "--eval_episodes=4")
@@ -286,22 +275,6 @@ def test_without_a_seed_all_checkpoints_are_evaluated_with_the_same_one(choosing
     assert len(list(measure_checkpoints(config, resolve_family("uneven")))) == 2
     first, second = filter(None, seeds)
     assert first == second
-
-
-def test_an_env_that_the_model_does_not_fit_is_one_line(choosing, capfd):
-    register_env("other", lambda full_env_name, cfg, env_config: Undrawable())
-    assert command("eval")([*identity_of(choosing("uneven", 0)), *FLAGS, "--env=other"]) == 2
-    assert "was trained on uneven, and its policy does not fit other" in capfd.readouterr().err
-
-
-def test_actions_are_repeated_until_an_episode_ends():
-    env = ActionRepeat(adapt(Undrawable()), 2)
-    rows = ObservationRows.allocate(env.kinds)
-    env.reset(0, rows)
-    actions = np.zeros((1, 2), np.float32)
-    first, second = env.step(actions, rows), env.step(actions, rows)
-    assert (first.rewards, second.rewards) == ([1.0 + 2.0], [3.0]), "not the first step of the next episode"
-    assert list(second.terminated) == [True]
 
 
 def test_the_progress_says_how_long_the_rest_takes(capsys):

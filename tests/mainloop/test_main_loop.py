@@ -10,7 +10,6 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.exchange.messages import (
     EpisodeReport,
-    Incident,
     MatchReport,
     MilestoneSaved,
     NewShaping,
@@ -76,22 +75,13 @@ def test_all_rollout_workers_get_a_new_milestone_and_a_replaced_one_gets_all(mak
     loop.close()
 
 
-def test_many_changes_of_the_league_in_a_row_are_one_message(make_loop):
+def test_many_changes_of_the_league_in_a_row_are_one_message_while_other_workers_start_too(make_loop):
     loop, channels, _folder = make_loop()
     opponents(channels, 0)
     for frames in range(1, 100):
         channels.reports.put(MilestoneSaved(Milestone(0, version=frames, env_frames=frames)))
         loop.receive(0.1)
     assert len(opponents(channels, 0)) == 1
-    loop.close()
-
-
-def test_workers_that_are_ready_get_new_milestones_while_others_start(make_loop):
-    loop, channels, _folder = make_loop()
-    opponents(channels, 0)
-    channels.reports.put(MilestoneSaved(MILESTONE))
-    loop.receive(0.1)
-    assert opponents(channels, 0) == [(MILESTONE,)]
     loop.close()
 
 
@@ -139,15 +129,6 @@ def test_a_run_whose_time_is_over_and_that_has_learned_nothing_says_why(make_loo
     loop.receive(0.1)
     loop.check_result("worker_1 has been in step of env 0 for 9 s")
     loop.close()
-
-
-def test_lost_opponents_are_counted(make_loop):
-    loop, channels, folder = make_loop()
-    channels.reports.put(TrainReport(0, 1, 100, 100, None))
-    channels.reports.put(Incident("lost_opponents", "policy 0 no longer plays against this past self"))
-    loop.receive(0.1)
-    loop.close()
-    assert summaries(folder, 0)["health/lost_opponents"] == 1
 
 
 def test_a_policy_that_takes_over_another_takes_over_its_rating(make_loop):
@@ -236,30 +217,6 @@ def test_metrics_of_the_family_are_written_for_each_policy_and_begin_again_with_
     written = summaries(folder, 1)
     assert written["0_aux/avg_kills_of_two"] == written["_own/kills_of_two"] == 30
     assert not (folder / ".summary/0").exists() or "_own/kills_of_two" not in summaries(folder, 0)
-
-
-class OneAtATime(PairsOfKills):
-    """Returns one of two metrics in turn, never both."""
-
-    def add(self, extra_stats):
-        self.kills.append(extra_stats["kills"])
-        return {f"kills_{len(self.kills) % 2}": self.kills[-1]}
-
-
-def test_a_metric_of_the_family_stays_until_a_new_value_of_it_or_other_weights(make_loop):
-    loop, channels, _ = make_loop(metrics=OneAtATime)
-    start(channels)
-    episodes = loop._observed_run.policies[0].episodes
-    expected = {}
-    for turn, kills in enumerate((5.0, 7.0, 8.0, 3.0), start=1):
-        channels.reports.put(EpisodeReport(0, 0.0, 100, 0.0, {"kills": kills}))
-        loop.receive(0.1)
-        expected[f"kills_{turn % 2}"] = kills
-        assert {name: episodes.mean(name, 1) for name in expected} == expected
-    channels.reports.put(PolicyReplaced(0, donor=0))
-    loop.receive(0.1)
-    assert [episodes.mean(name, 1) for name in expected] == [None, None]
-    loop.close()
 
 
 def test_metrics_of_the_family_that_raise_are_switched_off_and_the_run_continues(make_loop, caplog):

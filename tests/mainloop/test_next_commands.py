@@ -26,33 +26,33 @@ def commands(config, line, is_done=False, least_frames=0, environment=DESKTOP):
     return dict(next_commands(config, line.split("|"), is_done, least_frames, environment))
 
 
-def test_after_a_command_of_the_package_the_run_can_be_watched_and_continued(config, tmp_path):
-    found = commands(config(), "/usr/bin/python3|-X|dev|-m|sample_factory.train|--experiment=my run|--seed=1")
+def test_after_a_command_of_the_package_the_run_can_be_watched_and_continued(config, monkeypatch):
+    line = "/usr/bin/python3|-X|dev|-m|sample_factory.train|--restart_behavior=overwrite|--seed=1"
+    found = commands(config(), line)
     assert found["watch"].startswith("python -m sample_factory.enjoy '--experiment=my run' ")
-    assert found["continue"] == "python -X dev -m sample_factory.train '--experiment=my run' --seed=1"
+    assert found["continue"] == "python -X dev -m sample_factory.train --seed=1", "it deletes no folder"
     assert found["curves"].endswith("plot_curves 'train_dir/my run' --out=curves.png")
     assert found["tensorboard"] == "tensorboard --logdir='train_dir/my run' --load_fast=false"
-
-
-def test_curves_are_only_offered_with_the_package_that_draws_them(config, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    found = commands(config(), "python|-m|sample_factory.train")
-    assert "curves" not in found and "tensorboard" in found
+    without = commands(config(), line, environment=HEADLESS)
+    assert without["watch"].endswith("--save_video --no_render")
+    assert "curves" not in without and without["tensorboard"] == found["tensorboard"]
+    assert commands(config(sampler_only=True), line) == {}, "there is nothing to continue"
 
 
-def test_without_a_display_a_video_is_written(config):
-    found = commands(config(), "python|-m|sample_factory.train", environment=HEADLESS)
-    assert found["watch"].endswith("--save_video --no_render")
-
-
-def test_a_finished_run_needs_a_larger_limit_to_continue(config):
+@pytest.mark.parametrize(
+    ("flags", "limit"),
+    [
+        ({}, "--train_for_env_steps 1000 --seed=1"),
+        ({"is_done": True}, "--seed=1 --train_for_env_steps=2000"),
+        # 2000 frames would be done already.
+        ({"is_done": True, "least_frames": 2048}, "--seed=1 --train_for_env_steps=4096"),
+    ],
+)
+def test_a_finished_run_needs_a_larger_limit_to_continue(config, flags, limit):
     line = "python|-m|sample_factory.train|--train_for_env_steps|1000|--seed=1"
-    found = commands(config(train_for_env_steps=1000), line, is_done=True)
-    assert found["continue"] == "python -m sample_factory.train --seed=1 --train_for_env_steps=2000"
-    beyond = commands(config(train_for_env_steps=1000), line, is_done=True, least_frames=2048)
-    assert beyond["continue"].endswith("--train_for_env_steps=4096"), "2000 frames would be done already"
-    stopped = commands(config(train_for_env_steps=1000), line)
-    assert stopped["continue"] == "python -m sample_factory.train --train_for_env_steps 1000 --seed=1"
+    found = commands(config(train_for_env_steps=1000), line, **flags)
+    assert found["continue"] == f"python -m sample_factory.train {limit}"
 
 
 @pytest.mark.parametrize("argv", [("--env=a", "--seed=1"), ("--env=a", "--seed=1", "--seed=2")])
@@ -69,11 +69,6 @@ def test_a_script_that_sets_its_flags_itself_is_not_started_with_other_flags(con
     assert found["continue"] == "python my_env.py --seed=1 --train_for_env_steps=2000"
 
 
-def test_continuing_does_not_delete_the_folder(config):
-    found = commands(config(), "python|-m|sample_factory.train|--restart_behavior=overwrite|--seed=1")
-    assert found["continue"] == "python -m sample_factory.train --seed=1"
-
-
 @pytest.mark.parametrize(
     "line, expected",
     [
@@ -87,10 +82,6 @@ def test_continuing_does_not_delete_the_folder(config):
 )
 def test_commands_that_may_not_work_for_a_program_are_left_out(config, line, expected):
     assert set(commands(config(), line)) == expected
-
-
-def test_a_run_that_learns_nothing_has_no_commands(config):
-    assert commands(config(sampler_only=True), "python|-m|sample_factory.train") == {}
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.runner.run_job import Job, main, run_job
-from tests.waiting import is_alive, wait_until
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(120)  # seconds
@@ -120,17 +119,6 @@ def test_sigterm_is_forwarded_and_the_run_counts_as_stopped(make_job, tmp_path):
     assert process.wait() == 0
     assert (tmp_path / "saved").exists()
     assert job.read_current().state == "stopped"
-
-
-def test_a_run_saves_and_ends_when_the_process_around_it_is_killed(make_job, tmp_path):
-    job = make_job("python", "-c", SAVES)
-    process = start(job)
-    wait_until((tmp_path / "started").exists)
-    (child,) = psutil.Process(process.pid).children()
-    process.kill()
-    process.wait()
-    wait_until(lambda: not is_alive(child))
-    assert (tmp_path / "saved").exists()
 
 
 @pytest.mark.parametrize(

@@ -57,18 +57,7 @@ def test_scancel_stops_the_runs_and_a_second_start_resumes_them(grid, cluster):
     assert len(grid.starts(0)) == len(grid.starts(1)) == 2
 
 
-def test_a_job_that_reaches_its_time_limit_is_queued_again(grid, cluster):
-    grid.describe([0])
-    (grid.folder / "wait").touch()
-    process = grid.start(SLURM, "--slurm_timeout=10s")
-    wait_until(lambda: submitted(cluster) >= 2 and len(grid.starts(0)) >= 2)
-    (grid.folder / "wait").unlink()
-    process.communicate(timeout=120)
-    assert process.returncode == 0
-    assert grid.states() == {"0": "finished"}
-
-
-def test_scancel_also_stops_a_job_that_has_queued_itself_again_and_its_time_adds_up(grid, cluster):
+def test_a_job_at_its_time_limit_is_queued_again_its_time_adds_up_and_scancel_stops_it(grid, cluster):
     grid.describe([0])
     (grid.folder / "wait").touch()
     process = grid.start(SLURM, "--slurm_timeout=10s")
@@ -80,6 +69,8 @@ def test_scancel_also_stops_a_job_that_has_queued_itself_again_and_its_time_adds
     process.communicate(timeout=120)
     assert process.returncode == 130 and grid.states() == {"0": "stopped"}
     assert float(grid.results()[0]["seconds"]) > 3
+    (grid.folder / "wait").unlink()
+    assert grid.run(SLURM).returncode == 0 and grid.states() == {"0": "finished"}
 
 
 def test_jobs_of_another_suffix_or_command_are_not_taken_for_those_of_this_grid(grid, cluster):
