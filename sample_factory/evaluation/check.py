@@ -58,14 +58,14 @@ def check_env(env: str | Callable[..., Any] | Any, **flags: Any) -> CheckReport:
     """Plays an env for a few hundred steps with random actions, and reports what a training would see.
 
     Args:
-        env: A class of envs, a function that returns an env, the name of a registered env or of one of
-            Gymnasium, or an env. An env is played in this process and stays open; of all others, a new one
-            is made in another process.
+        env: An env, which is played in this process and stays open. Or the name of a registered env or of one
+            of Gymnasium, a class of envs, or a function that returns an env: a new env is then made and
+            played in another process.
         **flags: Any flag of `python -m sample_factory train --help=all`, or of the env's family.
 
     Returns:
-        A CheckReport. It has the faults of the env, and of networks and algorithms of your own that the flags
-        name: no exception is raised for them.
+        A CheckReport. Faults of the env, and of your own networks and algorithms that the flags name, are in
+            the report; they raise no exception.
 
     Raises:
         ConfigError: For a wrong flag, and for a name that is not registered.

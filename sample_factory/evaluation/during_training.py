@@ -1,7 +1,5 @@
-"""Evaluation during training (--eval_every_env_steps): the parent's half, which schedules and reports it.
-
-The child's half, which plays the episodes, is `SnapshotMeasurement` in measure.py.
-"""
+"""Evaluation during training (--eval_every_env_steps): the parent's half, which schedules and reports it. The
+child's half, which plays the episodes, is `SnapshotMeasurement` in measurement.py."""
 
 import collections
 import math

@@ -121,7 +121,7 @@ def _cast(config: Config, choices: Sequence[PolicyChoice], kinds: AgentKinds) ->
 
 class _Show:
     """Shows and prints the episodes of `enjoy`, and decides when to stop.
-    episodes: the episodes that count, in the order in which they ended.
+    episodes: the results so far, in the order in which the episodes ended.
     num_wanted: number of episodes to play; None if only another limit ends the playing."""
 
     def __init__(self, flags: EvaluationFlags, watch: Watch, screen: Screen, info: EnvInfo):

@@ -25,8 +25,8 @@ EVERY_FRAME = "rgb_array_list"  # Gymnasium's name for a render() that returns a
 
 
 def with_eval_frameskip(config: Config, family: EnvFamily) -> tuple[Config, EnvFamily]:
-    """Applies --eval_env_frameskip: the env skips fewer frames than in training, and each action is
-    repeated, so that an action still lasts as many frames. Raises ConfigError unless the flag divides
+    """Applies --eval_env_frameskip: the env skips fewer frames than in training, and each action is repeated,
+    so that an action lasts as many frames as in training. Raises ConfigError unless the flag divides
     --env_frameskip."""
     own = config.evaluation.eval_env_frameskip
     trained = config.env.env_frameskip or 1
@@ -114,11 +114,10 @@ def _differences(config: Config, trained: str) -> str:
 
 
 def make_env(config: Config, family: EnvFamily, draws: bool, env_config: EnvConfig) -> MultiAgentEnv:
-    """Makes an adapted env for playing in this process.
-    draws: whether the env has to draw. If so, its render mode is "rgb_array_list" where the env has it, else
-        "rgb_array"; if it cannot draw at all, a warning is logged.
-    An env that was trained in many copies has one copy if it draws, otherwise at most one for each
-    episode."""
+    """Makes an adapted env for playing in this process. An env that was trained in many copies has one copy
+    if it draws, otherwise at most as many copies as episodes are to be played.
+    draws: whether the env has to draw. If so, its render mode is "rgb_array_list" where the env has it,
+        else "rgb_array"; if it cannot draw at all, a warning is logged."""
     cfg = config.namespace()
     if "vector_env_copies" in cfg and "vector_env_copies" not in config.typed:
         if draws:

@@ -82,8 +82,8 @@ def evaluate(
         evaluation = sample_factory.evaluate("cartpole", num_episodes=100, deterministic=True)
         print(evaluation.reward.mean, evaluation.reward.low, evaluation.reward.high)
 
-    It is the command `eval`: each env plays a number of episodes that is fixed in advance, so that short
-    episodes are not favoured.
+    The command `eval` does the same. Each env plays a number of episodes that is fixed in advance, so that
+    short episodes are not favoured.
 
     Args:
         experiment: Name of an experiment in `train_dir`, its folder, or the file of a checkpoint in it.
@@ -92,7 +92,8 @@ def evaluate(
         policy_index: Index of the policy, in an experiment with several; by default 0, or the index in the
             name of the checkpoint file's folder.
         checkpoint: "latest", "best", "milestone:VERSION" or the path of a file, unless `experiment` is one.
-        deterministic: Whether to take the most likely action, or a continuous one's mean, not a random one.
+        deterministic: Whether to take the most likely action, or the mean of a continuous one, instead of a
+            random one.
         flags: Other flags of evaluation, such as `seed`, and flags of the env, which replace the values that
             were used in training.
 
@@ -103,7 +104,7 @@ def evaluate(
             (nan below ten episodes); and with `by_level`, an Evaluation for each level.
 
     Raises:
-        ConfigError: There is no such experiment or checkpoint, or a flag is wrong. It is a ValueError.
+        ConfigError: There is no such experiment or checkpoint, or a flag is wrong; a subclass of ValueError.
         CheckpointError: The checkpoint cannot be used.
         Failure: An env or a process failed; the message is one line with the reason.
         KeyboardInterrupt: Ctrl+C was pressed before the first episode had ended, or twice. Otherwise Ctrl+C

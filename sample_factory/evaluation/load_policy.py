@@ -85,8 +85,7 @@ class LoadedPolicy:
     ) -> None:
         """Forgets the past; call it whenever an episode begins.
 
-        Give at most one argument. Without any, which is the state after loading, `act` takes a single
-        observation.
+        Give at most one argument. Without an argument, as after loading, `act` takes a single observation.
 
         Args:
             mask: Bool [num_envs], or one entry for each agent. Only the True ones forget; the number of envs,
@@ -260,7 +259,8 @@ def load_policy(
         policy_index: Index of the policy, in an experiment with several; by default 0, or the index in the
             name of the checkpoint file's folder.
         checkpoint: "latest", "best", "milestone:VERSION" or the path of a file, unless `experiment` is one.
-        deterministic: Whether to take the most likely action, or a continuous one's mean, not a random one.
+        deterministic: Whether to take the most likely action, or the mean of a continuous one, instead of a
+            random one.
         observation_space: Space of one agent's observation, as the env has it. By default an env is made in
             another process to get both spaces. With both, the env and its package may be missing.
         action_space: Space of one agent's action, as the env has it.
@@ -269,11 +269,11 @@ def load_policy(
             flags of the env's family.
 
     Returns:
-        A LoadedPolicy, for one env until its `reset` says otherwise.
+        A LoadedPolicy, for one env until its `reset` is called for several envs or agents.
 
     Raises:
         ConfigError: A flag is wrong, or there is no such experiment or checkpoint; the message has the names
-            that exist. It is a ValueError.
+            that exist. A subclass of ValueError.
         CheckpointError: The checkpoint cannot be used.
     """
     named = flags_of_call(experiment, train_dir, policy_index, checkpoint, cfg)

@@ -48,7 +48,7 @@ class Contestant(NamedTuple):
         return f"{self.config.run.experiment} ({self.player})"
 
     def figures(self) -> dict[str, Any]:
-        """Returns what identifies the contestant in a --json file."""
+        """Returns the entries that identify the contestant in a --json file."""
         if isinstance(self.player, str):
             return {"player": self.player}
         return {"experiment": str(self.config.experiment_dir), **self.player._asdict()}
@@ -108,7 +108,7 @@ class MatchSeries(NamedTuple):
         return mean_and_std(ours), mean_and_std(theirs)
 
     def summary(self) -> str:
-        """Returns a text of several lines for the console."""
+        """Returns lines of text for the console: contestants, wins and losses, win rates, true objectives."""
         lines = [f"{self.contestants[0]} against {self.contestants[1]}", self.tally_text()]
         if self.is_partial:
             lines.append(
@@ -123,10 +123,8 @@ class MatchSeries(NamedTuple):
         return "\n".join([*lines, f"true objective {ours} against {theirs}"])
 
     def figures(self) -> dict[str, Any]:
-        """Returns the contents of the --json file; values are None if there are no matches.
-
-        May contain NaN, which `write_json` replaces.
-        """
+        """Returns the contents of the --json file; statistics are None if there are no matches. May contain
+        NaN, which `write_json` replaces."""
         ours, theirs = self.objectives if self.results else (None, None)
         known = {
             "win_rate": self.win_rate,

@@ -63,7 +63,7 @@ class MeasurementPlan(NamedTuple):
 def measure_checkpoints(
     config: Config, family: EnvFamily, keeps_process: bool = False
 ) -> Iterator[Evaluation]:
-    """Evaluates every checkpoint of --checkpoint of every policy of --policy_index over --eval_episodes
+    """Evaluates each policy in --policy_index with each checkpoint in --checkpoint, over --eval_episodes
     episodes in each level.
 
     Checkpoints are played one after another, each in all envs, with the same seeds. One policy plays all

@@ -19,7 +19,7 @@ from sample_factory.spaces.observations import observation_layout
 
 def load_weights(config: Config, choice: PolicyChoice, model: ActorCritic) -> Mapping[str, Any]:
     """Loads the chosen checkpoint into a model; returns the contents of the checkpoint file. With "latest" or
-    "best", a damaged file is replaced by the one before it. Raises ConfigError if the checkpoint does not
+    "best", an older file is loaded if the newest is damaged. Raises ConfigError if the checkpoint does not
     exist, CheckpointError if it cannot be used."""
     path = find_checkpoint(config, choice)
     if choice.checkpoint in PREFIXES:

@@ -57,7 +57,7 @@ def flags_of_call(
 
 
 def chosen_policies(config: Config) -> list[PolicyChoice]:
-    """Returns a choice for every checkpoint of --checkpoint of every policy of --policy_index."""
+    """Returns a choice for each pair of a policy in --policy_index and a checkpoint in --checkpoint."""
     checkpoints = config.evaluation.checkpoint or (config.monitoring.load_checkpoint_kind,)
     return [PolicyChoice(*pair) for pair in itertools.product(config.evaluation.policy_index, checkpoints)]
 
@@ -105,9 +105,9 @@ def names_file(checkpoint: str) -> bool:
 
 
 def refuse_file_for_all_kinds(checkpoint: str, num_kinds: int) -> None:
-    """Raises ConfigError if `checkpoint` is a file and the env has several kinds of agents: a file has one
-    policy, and if the networks of all kinds had equal shapes, it would act for agents that it was not trained
-    for."""
+    """Raises ConfigError if `checkpoint` is a file and the env has several kinds of agents. A file has one
+    policy; if the networks of all kinds had equal shapes, that policy would act for agents that it was not
+    trained for."""
     if num_kinds > 1 and names_file(checkpoint):
         raise ConfigError(
             f"--checkpoint={checkpoint}: a file has one policy, and the {num_kinds} kinds of agents of this "

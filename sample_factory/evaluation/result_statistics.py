@@ -86,7 +86,7 @@ def win_rate(wins: int, matches: int) -> WinRate:
         (p + z^2/2n +- z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)
 
     Source: Wilson, Probable Inference, the Law of Succession, and Statistical Inference, 1927. The interval
-        stays within 0 and 1 and is accurate for a few matches too.
+    stays within 0 and 1 and is accurate for a few matches too.
     """
     p = wins / matches
     z_squared = NORMAL_QUANTILE**2

@@ -15,7 +15,7 @@ Values = Mapping[str, Sequence[float]]
 
 def result_lines(values: Values) -> list[str]:
     """Returns a line of text for each statistic: mean, standard deviation, range, and the 95 % confidence
-    interval of the mean."""
+    interval of the mean. values: name of a statistic -> its value in each episode."""
     lines = []
     for name, found in values.items():
         mean = mean_and_std(found)
@@ -59,12 +59,12 @@ class LevelMatrix(NamedTuple):
 
     @property
     def forgetting(self) -> list[float] | None:
-        """How much of its mean true objective each level, except the last, has lost since its training ended.
+        """How much of its mean true objective each level, except the last, has lost since its training ended:
+        means[i][i] - means[-1][i] for level i. None unless there is a checkpoint for each level.
 
-        The value of level i is means[i][i] - means[-1][i]; None in all unless there is a checkpoint for each
-        level. Source: `calculate_forgetting` in results/common.py of the repository of COOM (Tomilin et al.,
-        COOM: A Game Benchmark for Continual Reinforcement Learning, 2023), which averages the last ten
-        evaluations of each training instead of using one.
+        Source: `calculate_forgetting` in results/common.py of the repository of COOM (Tomilin et al., COOM: A
+        Game Benchmark for Continual Reinforcement Learning, 2023), which averages the last ten evaluations of
+        each training instead of using one.
         """
         if not self.is_sequence or not 1 < len(self.levels) == len(self.means):
             return None

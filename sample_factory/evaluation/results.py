@@ -87,7 +87,7 @@ class EpisodeCount:
 
     def add(self, ended: Any, env: int, agent: int) -> int | None:
         """Adds an episode that has ended. Returns its number among the episodes of its agent, from 0; None if
-        it does not count."""
+        the agent has enough episodes already, or the number was added before."""
         number = int(self._num_ended[env, agent])
         self._num_ended[env, agent] += 1
         key = (number, env, agent)

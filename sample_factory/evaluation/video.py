@@ -66,8 +66,8 @@ class VideoWriter:
         return path
 
     def _open(self, size: tuple[int, int]) -> None:
-        """Creates the file: H.264 in mp4, which all players and browsers support. size: (width, height) in
-        pixels."""
+        """Creates the file: H.264 in mp4, which common players and browsers support. size: (width,
+        height)."""
         import av
 
         try:

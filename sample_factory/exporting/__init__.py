@@ -120,8 +120,8 @@ def export_onnx(
         An ExportedPolicy for each file, with `path` and `check.largest`, the largest difference.
 
     Raises:
-        ConfigError: There is no such experiment or checkpoint, a flag is wrong, or a package is missing. It
-            is a ValueError. No file is written if this or one of the following is raised.
+        ConfigError: There is no such experiment or checkpoint, a flag is wrong, or a package is missing. A
+            subclass of ValueError. No file is written if this or one of the following is raised.
         CheckpointError: The checkpoint cannot be used.
         ExportFailed: The network cannot be exported, or not within 1e-4.
     """

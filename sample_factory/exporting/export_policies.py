@@ -264,7 +264,8 @@ def compare(
     differences: list[tuple[float, str]] = []
 
     def check(stored: Arrays, state: Tensor, memory: np.ndarray, place: str) -> tuple[Tensor, Arrays]:
-        """Returns the trained policy's next state [B, H], and the exported one's outputs."""
+        """Runs both policies on B rows and records their largest difference. Returns the trained policy's
+        next state [B, H], and the outputs of the exported policy."""
         inputs = {entry.name: entry.as_given(stored[entry.key]) for entry in network.observations}
         if model.state_size:
             inputs[RNN_STATE] = memory

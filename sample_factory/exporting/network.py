@@ -76,7 +76,7 @@ class ObservationInput(NamedTuple):
 
 
 class ActionPart(NamedTuple):
-    """A part of the action space: the whole space, or an entry of a Tuple or Dict, which itself is neither.
+    """A part of the action space that is no Tuple or Dict: the whole space, or an entry of a Tuple or Dict.
     path: indices and keys that lead to the part in an action; empty for the whole space.
     suffix: end of the names of its outputs. values: its columns in a row of actions.
     logits: its columns in a row of logits."""
@@ -266,7 +266,7 @@ def with_plain_layers(model: ActorCritic) -> ActorCritic:
 
 def _normalize(layer: Any, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Normalises and clips x [B, ...] as RunningNormalizer.normalize does, without its branches.
-    layer: a RunningNormalizer, with buffers `mean` and `inverse` (standard deviation) and the number
+    layer: a RunningNormalizer, with buffers `mean` and `inverse` (1 / standard deviation) and a number
         `clip`."""
     normalized: Tensor = (x.float() - layer.mean) * layer.inverse
     return normalized.clamp(-layer.clip, layer.clip).to(dtype)
@@ -321,7 +321,7 @@ def to_onnx(network: ExportedNetwork) -> onnx.ModelProto:
 
 
 def _trace(network: ExportedNetwork, example: tuple[Tensor, ...]) -> torch.export.ExportedProgram:
-    """Returns the network as torch's graph, for any number of rows."""
+    """Exports the network as a torch.export program that accepts any number of rows."""
     batch = torch.export.Dim(BATCH)
     shapes = (tuple({0: batch} for _ in example),)
     try:

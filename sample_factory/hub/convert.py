@@ -35,7 +35,8 @@ class ConvertFlags:
 
 
 def convert(flags: ConvertFlags) -> None:
-    """Runs the command `convert`. Raises as `convert_experiment`, and ConfigError without a source."""
+    """Runs the command `convert`: converts an old experiment, and prints commands to use the new one. Raises
+    as `convert_experiment`, and ConfigError without a source."""
     if flags.source is None:
         raise ConfigError("the old experiment is missing: --source=FOLDER")
     from sample_factory.hub.convert_experiment import convert_experiment  # loads torch

@@ -266,7 +266,8 @@ def new_values(version: int, old: Mapping[str, Any], layers: frozenset[str], env
     old names, which are aliases.
 
     old: settings that the old version has saved.
-    layers: names of the tensors of the old network, which tell what the settings do not.
+    layers: names of the tensors of the old network, from which follows what the settings do not say, such as
+        the kind of encoder.
     Raises ConfigError, naming the flag, for a network that has no counterpart here.
     """
     has_learned_std = any(name.endswith(".learned_stddev") for name in layers)

@@ -65,8 +65,8 @@ def prepare_push(repository: str | None, private: bool) -> "HfApi":
 
 def upload(api: "HfApi", repository: str, folder: Path, message: str) -> str:
     """Uploads a folder in one commit, and returns the URL of the repository. Raises HubError. Files in the
-    repository that are MIRRORED and not in the folder are deleted; its history keeps them. message: of the
-    commit."""
+    repository that are MIRRORED and not in the folder are deleted; its history keeps them.
+    message: title of the commit."""
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}

@@ -153,8 +153,8 @@ def _file_played(config: Config, evaluation: Evaluation, choice: PolicyChoice) -
 
 
 def _name_in(config: Config, checkpoint: Path) -> str:
-    """Returns the path of a checkpoint relative to the experiment's folder, which identifies it: the
-    checkpoints of two policies may have the same file name."""
+    """Returns the path of a checkpoint relative to the experiment's folder. Unlike the file name, the path
+    differs between policies."""
     return checkpoint.relative_to(config.experiment_dir.resolve()).as_posix()
 
 

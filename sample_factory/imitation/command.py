@@ -6,7 +6,7 @@ from sample_factory.imitation import ImitateFlags, check
 
 
 def run_imitate(config: Config) -> None:
-    """Runs the command `imitate`. Raises as `check` and `imitate`."""
+    """Runs the command `imitate`: checks the flags, then trains. Raises as `check` and `imitate`."""
     check(config)
     from sample_factory.imitation.imitate import imitate  # loads torch
 

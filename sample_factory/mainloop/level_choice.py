@@ -38,7 +38,7 @@ class LevelChoice:
         self.cfg = cfg
 
     def add(self, level: int, episode: "EpisodeReport") -> None:
-        """Called when an episode has ended.
+        """Called when an episode of the policy in one of the levels has ended.
 
         Args:
             level: Index in `levels` of the level that was played.
@@ -155,7 +155,7 @@ _REGISTRY = Registry(
 
 
 def register_level_choice(name: str, factory: LevelChoiceFactory | str) -> None:
-    """Makes a rule for which level is played next available as --level_choice=name.
+    """Registers a rule that decides which level is played next; --level_choice=name selects it.
 
     For example `sample_factory.register_level_choice("last_most", LastMost)`, with the class of
     `LevelChoice`'s example.

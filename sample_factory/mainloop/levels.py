@@ -24,8 +24,9 @@ SAVE_SECONDS = 30.0
 
 
 class LevelsObserver(Observer):
-    """Connects each policy's LevelChoice with the run: sends its weights to the envs that the policy plays,
-    keeps a milestone at the end of each stage, and saves its state in the experiment folder."""
+    """Connects each policy's LevelChoice with the run: sends the weights of levels to the envs that the
+    policy plays, keeps a milestone at the end of each stage, and saves the choice's state in the experiment
+    folder."""
 
     def __init__(self, levels: Sequence[str], config: Config):
         """Makes a LevelChoice for each policy. levels: names of the levels. Raises ConfigError if one cannot

@@ -40,7 +40,7 @@ class TrainingInfoSubscriber(Subscriber):
             self._send(policy_id)
 
     def update(self, values: Mapping[str, Any], policy_id: int | None = None) -> None:
-        """Sends values to the envs of a policy, or of all policies if that is None. Earlier values under
+        """Sends values to the envs of a policy; to all envs if `policy_id` is None. Earlier values under
         other names stay. Raises TypeError or ValueError if the values cannot be sent; then nothing
         changes."""
         policies = range(len(self._values)) if policy_id is None else [policy_id]

@@ -119,8 +119,8 @@ def unregister_observer(name: str) -> None:
 
 
 def selected_observers(names: tuple[str, ...]) -> dict[str, ObserverFactory | Observer | str]:
-    """Returns name -> factory of the observers that --observers selects; if the flag is empty, all registered
-    ones that need not be named.
+    """Returns name -> factory of the observers that --observers selects; if the flag is empty, of all
+    observers that were registered with always=True.
     names: registered names, or "module:attribute". Raises ConfigError for an unknown name."""
     if names == (NO_OBSERVERS,):
         return {}

@@ -58,8 +58,7 @@ class Evolution(Subscriber):
         publish: Callable[[Report], None],
         now: Callable[[], float] = time.monotonic,
     ):
-        """Sends the reward shaping of each policy to the workers, which only know the one of the command
-        line.
+        """Sends each policy's reward shaping to the workers, which only know the shaping of the command line.
         metric: --pbt_target_objective. publish: hands a report to all subscribers."""
         self._population = population
         self._metric = metric
@@ -87,7 +86,8 @@ class Evolution(Subscriber):
                 self._monitor.write(policy_id, self._summaries(policy_id))
 
     def _check_metric(self) -> None:
-        """Warns if none of the first episodes has reported the metric; to be called until they have ended."""
+        """Warns if none of the first episodes has reported the metric; does nothing before MIN_EPISODES have
+        ended."""
         policies = [policy.episodes for policy in self._monitor.policies]
         if sum(map(len, policies)) < MIN_EPISODES:
             return
@@ -123,9 +123,9 @@ class Evolution(Subscriber):
             self._send_settings(decision, None)
 
     def _objective(self, episodes: EpisodeStats) -> float | None:
-        """Returns the mean of the metric over a policy's last episodes; None before MIN_EPISODES. A full
-        window is not required: no decision is made while the policy whose weights were replaced last has no
-        objective."""
+        """Returns the mean of the metric over a policy's last episodes; None before MIN_EPISODES, or as many
+        as agents, have ended. A full window is not required: no decision is made while the policy whose
+        weights were replaced last has no objective."""
         return None if episodes.are_short else episodes.mean(self._metric, MIN_EPISODES)
 
     def handle(self, report: Report) -> None:

@@ -43,8 +43,8 @@ class BestCheckpoints:
         self._warned: set[str] = set()
 
     def is_better(self, policy_id: int, value: float, margin: float) -> bool:
-        """Returns whether `value` is finite and exceeds the policy's best value so far.
-        margin: the least improvement, as a share of the best value if its size is below 1, else absolute."""
+        """Returns whether `value` is finite and exceeds the policy's best value b by more than margin *
+        min(1, |b|)."""
         best = self._best_of(policy_id)
         return math.isfinite(value) and value > best + margin * min(1.0, abs(best))
 
@@ -96,7 +96,7 @@ class BestCheckpoints:
 
 class BestPolicies(Subscriber):
     """In the main process: requests a snapshot from a learner whenever the mean of its policy's last episodes
-    is the best so far, and keeps it as the best checkpoint.
+    is the best so far, and keeps the snapshot as the best checkpoint.
 
     1. Only means over a full window of episodes count, after the first ones of all agents. A mean over fewer
        episodes varies more, and the best of many such means would be luck; the first episodes to end are

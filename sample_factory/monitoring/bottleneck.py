@@ -72,7 +72,8 @@ def better_num_envs(
 
 
 class BottleneckWatch:
-    """Notices when another component limits the speed of a run, and describes it."""
+    """Describes the component that limits the speed of a run, whenever another component has become the
+    slowest."""
 
     def __init__(self, topology: Topology):
         self._topology = topology
@@ -100,7 +101,8 @@ class BottleneckWatch:
         return f"bottleneck: {busiest}, busy {_percent(1 - min(waits[part] for part in limiting))}"
 
     def _few_envs(self, waits: Mapping[str, float]) -> str:
-        """Returns two lines with the advice of `better_num_envs`; empty if there is none."""
+        """Returns the advice of `better_num_envs` as two lines of text; empty if there is none. waits: see
+        `bottlenecks`."""
         sizes = self._topology
         num_envs = better_num_envs(waits, sizes.num_splits, sizes.envs_per_split, sizes.agents_per_env)
         if num_envs is None or sizes.rollouts_per_iteration is not None:  # with --async_rl=False

@@ -26,8 +26,8 @@ V1_TAGS = {
 
 
 class ComponentStats:
-    """Keeps statistics that components report, for their means over the last KEEP_SECONDS, and counts
-    incidents. The last report of a component is kept even if it is older.
+    """Computes means of the statistics that components report, over the last KEEP_SECONDS, and counts
+    incidents. A component's last report is kept even if it is older.
     incidents: kind -> number of incidents."""
 
     def __init__(self, now: Callable[[], float]):
@@ -50,7 +50,8 @@ class ComponentStats:
             log.log(level, incident.text, extra=details(incident.details))
 
     def add(self, report: StatsReport) -> None:
-        """Adds a report and discards reports that are older than KEEP_SECONDS."""
+        """Adds a report, and discards reports of the same component and policy that are older than
+        KEEP_SECONDS."""
         reports = self._reports.setdefault((report.component, report.policy_id), collections.deque())
         reports.append((self._now(), report))
         while reports[0][0] < self._now() - KEEP_SECONDS:

@@ -139,7 +139,7 @@ class Monitor(Subscriber):
         return self._status_line.text(self.progress)
 
     def summary(self) -> RunProgress:
-        """Updates and returns the results of the run so far."""
+        """Returns the progress of the run, with the best rewards up to date."""
         for policy in self.policies:
             policy.update_best()
         return self.progress

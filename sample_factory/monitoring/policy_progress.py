@@ -73,8 +73,8 @@ class PolicyProgress:
 
     def episode_summaries(self) -> dict[str, float]:
         """Returns statistics of the last episodes for TensorBoard: tag -> value. Empty for a resumed policy
-        while fewer episodes have ended than it plays agents: the first to end are short, and the last point
-        of a curve may be taken for the result of the whole training."""
+        while fewer episodes have ended than it has agents: the first to end are short, and the last point of
+        a curve may be taken for the result of the whole training."""
         is_resumed = self._first is not None and self._first.env_frames > 0
         return {} if is_resumed and self.episodes.are_short else self.episodes.summaries()
 
@@ -97,7 +97,7 @@ class FirstNames:
         self._has_logged = False
 
     def of(self, values: Mapping[str, T]) -> Mapping[str, T]:
-        """Returns the values without those whose names exceed the limit. Logs the first name that is left
+        """Returns the values whose names are among the first MAX_STATS. Logs the first name that is left
         out."""
         new = [name for name in values if name not in self._names]
         self._names.update(new[: MAX_STATS - len(self._names)])
@@ -116,7 +116,8 @@ class EpisodeStats:
     an extra stat or of a metric of the env's family."""
 
     def __init__(self, window: int, num_agents: int = 1):
-        """num_agents: number of agents that play episodes at the same time."""
+        """Starts without episodes. window: number of last episodes to keep. num_agents: number of agents that
+        play at the same time."""
         self.window = window
         self._num_agents = num_agents
         self._num_added = 0  # since the start or the last `clear`
@@ -158,7 +159,8 @@ class EpisodeStats:
 
     @property
     def are_short(self) -> bool:
-        """Whether fewer episodes have ended than agents play: short episodes end first."""
+        """Whether fewer episodes have ended than agents play, so that means are biased: short episodes end
+        first."""
         return self._num_added < self._num_agents
 
     @property

@@ -100,13 +100,13 @@ class RunProgress:
         return all(policy.env_frames >= self._flags.train_for_env_steps for policy in self.policies)
 
     def add(self, report: StatsReport) -> None:
-        """Adds the counts of a rollout worker."""
+        """Adds a rollout worker's number of samples, and updates the longest episode."""
         self.num_sampled += report.samples
         self.longest_episode = max(self.longest_episode, report.longest_episode)
 
     def measure(self) -> None:
-        """Records the current counts as a point of all rates; to be called about every second, and before
-        rates are read."""
+        """Records the current counts, from which all rates are computed; to be called about every second, and
+        before rates are read."""
         now = self._now()
         self._frame_rates.add(now, self.new_frames)
         for rates, policy in zip(self._sample_rates, self.policies):

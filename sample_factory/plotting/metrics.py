@@ -75,7 +75,8 @@ OF_EPISODES = ("0_aux/avg_", "len/")  # beginnings of the tags of means and rang
 
 
 class Curve(NamedTuple):
-    """One scalar over all runs of an experiment: three arrays, float64 [points], ordered by step."""
+    """One scalar over all runs of an experiment: three arrays, float64 [points], ordered by step. Steps are
+    env frames; seconds count from the first summary, without pauses between runs."""
 
     steps: np.ndarray  # env frames
     seconds: np.ndarray  # since the first summary, without pauses between runs and work that was lost
@@ -165,7 +166,7 @@ def read_metrics(
 
     Raises:
         ConfigError: There is no such experiment (the message names others beside it), or no policy has such a
-            tag. It is a ValueError.
+            tag. A subclass of ValueError.
         ImportError: pandas is not installed.
     """
     try:

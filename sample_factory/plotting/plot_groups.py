@@ -207,7 +207,8 @@ def _line(group: Group, x: np.ndarray, mean: np.ndarray, edges: Sequence[np.ndar
 
 
 def _in_units_of_time(panels: Sequence[Panel]) -> list[Panel]:
-    """Returns the panels with seconds as their x axis in a unit that suits the longest line."""
+    """Converts the x axes of panels from seconds to seconds, minutes or hours, whichever suits the longest
+    line."""
     longest = max(line.x[-1] for panel in panels for line in panel.lines)
     unit, size = next((unit, size) for limit, unit, size in TIME_UNITS if longest <= limit)
     return [
@@ -219,7 +220,8 @@ def _in_units_of_time(panels: Sequence[Panel]) -> list[Panel]:
 
 
 def _explanation(groups: Sequence[Group], averaging: Averaging) -> str:
-    """Returns what lines and bands mean; empty if there is nothing to say."""
+    """Returns a note for the figure that explains lines, bands and smoothing; empty if every line is a single
+    run as it was recorded."""
     parts = []
     if any(len(group.experiments) > 1 for group in groups):
         parts.append(f"line: mean of the runs; {BANDS[averaging.band][0]}")
@@ -317,7 +319,8 @@ def mean_of(group: Group, tag: str, averaging: Averaging, longest: float) -> tup
 
 
 def xs_of(experiment: TrainedExperiment, tag: str, against: str) -> np.ndarray:
-    """Returns the x coordinates of a curve: env frames, or seconds."""
+    """Returns the x coordinates of a curve, [points]: env frames or seconds. against: "frames" or
+    "seconds"."""
     curve = experiment.curves[tag]
     return curve.steps if against == "frames" else curve.seconds
 

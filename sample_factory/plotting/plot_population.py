@@ -47,7 +47,8 @@ class PopulationFlags:
 
 
 def make_panels(policies: Policies, objective: str, stats_avg: int) -> list[Panel]:
-    """Returns a panel for the objective, and a panel for each setting that varies. Raises ConfigError.
+    """Returns a panel for the objective, and a panel for each setting that varies. Raises ConfigError if no
+    policy has values of the objective.
     objective: TensorBoard tag. stats_avg: episodes in a mean of the objective."""
     if objective == TAGS["true_objective"] and not any(objective in curves for curves in policies):
         objective = TAGS["reward"]  # which the true objective is, unless it is written

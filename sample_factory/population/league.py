@@ -42,8 +42,8 @@ def expected_score(own_elo: float, other_elo: float) -> float:
 
 
 def elo_gain(own_elo: float, other_elo: float, score: float) -> float:
-    """Returns the change of a player's rating after a match; the opponent's rating changes by the negative of
-    it.
+    """Returns the change of a player's Elo rating after a match; the opponent's rating changes by as much in
+    the other direction.
     score: 1 (won), 0.5 (drawn) or 0 (lost)."""
     return ELO_STEP * (score - expected_score(own_elo, other_elo))
 

@@ -173,10 +173,13 @@ class Population:
                 self._decided_at[policy_id] = frames
 
     def decide(self, policy_id: int, objectives: Sequence[float | None]) -> Decision | None:
-        """Decides how a policy continues; returns None if an objective is not known yet, or not finite. One
-        of the best policies keeps its settings. One of the worst takes over the weights and settings of a
-        random best policy, if that is much better. All but the best mutate their settings, except policy 0.
-        objectives: mean of --pbt_target_objective of each policy."""
+        """Decides how a policy continues; returns None if an objective is not known yet, or not finite.
+
+        A policy among the best keeps its weights and settings. A policy among the worst takes over weights
+        and settings of a random one of the best, if that one is much better. All except the best mutate their
+        settings; policy 0 never does.
+        objectives: mean of --pbt_target_objective of each policy.
+        """
         known = [value for value in objectives if value is not None and math.isfinite(value)]
         if len(known) < len(objectives):
             return None
@@ -203,9 +206,9 @@ class Population:
         self._save()
 
     def _is_much_better(self, other: float, own: float) -> bool:
-        """Returns whether the objective `other` exceeds `own` by enough to take over the weights of its
-        policy. Unlike in the original, the gap is relative to the larger objective in size: `other` alone may
-        be near 0."""
+        """Returns whether the objective `other` exceeds `own` by enough to take over the weights of the other
+        policy. Unlike in version 1, the gap is relative to the larger absolute value of both: `other` alone
+        may be near 0."""
         relative = self._flags.pbt_replace_reward_gap * max(abs(other), abs(own))
         return other - own > max(relative, self._flags.pbt_replace_reward_gap_absolute)
 
