@@ -33,16 +33,16 @@ class Note(NamedTuple):
 class EnvPlan(NamedTuple):
     """Says how rollout workers make and step their envs.
 
-    make_env: makes an env of the run, adapted. around: functions that are called in turn with each env that
-        was made, and its EnvConfig; each returns the env to step instead.
+    make_env: makes an env and its adapter. around: functions that are called in turn with each env that was
+        made, and its EnvConfig; each returns the env to step instead, e.g. a wrapper.
     cfg: all flags as attributes, for a user's matchmaking.
     matchmaking: called with the MatchSetup of each env; returns its CheckedMatchmaking.
     scripts: policy id -> name of the env's scripted player that chooses the actions in place of a network.
         Empty in a training.
     seed: value of --seed, or a random number if it is not set.
-    is_single: whether this is the only env, in the process of a command such as `enjoy`: it is reset with
-        `seed` itself (others get seeds that follow from it), what it raises propagates, and each of its steps
-        is shown.
+    is_single: whether this is the only env, in the process of a command such as `enjoy`: the env is reset
+        with `seed` itself, while several envs get different seeds; its exceptions propagate, and each of its
+        steps is shown.
     mix_policies: value of --pbt_mix_policies_in_one_env. past_share: value of --selfplay_past_share.
     reward_scale, reward_clip, shared_reward: values of the flags, for the rewards that are stored, not for
         those that are reported. sharers: team of each agent of an env, for shared_reward; empty if that is 0.
@@ -142,13 +142,14 @@ class RunPlan(NamedTuple):
     """Every choice of a training, made in one pass by `launch.plan.plan_run`; nothing is looked up again
     later. For the main process only.
 
-    config: the flags, with the defaults that follow the observation, and a number for --num_envs_per_worker.
+    config: the flags; defaults that depend on the observations are filled in, and --num_envs_per_worker is a
+        number.
     family: makes the envs.
-    algorithm: the factory that --algo names. The plan carries it, and those of the networks and of the
-        matchmaking, because the registries of child processes know only what is built in.
+    algorithm: the factory that --algo names. The plan contains the factories of algorithm, networks and
+        matchmaking because child processes, in which users' scripts do not run, know only built-in names.
     transfer_from: for each policy, the checkpoint that provides its first weights (--transfer_from), or None.
     observers: name -> Observer.
-    writers: SummaryWriters beside those for files, e.g. of W&B.
+    writers: SummaryWriters in addition to those that write files, e.g. for W&B.
     notes: lines for the log of the run.
     evaluation: the MeasurementPlan of the evaluations during training (--eval_every_env_steps), or None.
     """

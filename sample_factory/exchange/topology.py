@@ -149,7 +149,7 @@ def playing_topology(
 
 
 def make_topology(config: Config, info: "EnvInfo", num_inline_samplers: int = 0) -> Topology:
-    """Returns the topology of a training."""
+    """Returns the topology of a training, derived from the flags and the number of agents of an env."""
     sampling = config.sampling
     learning = config.learning
     trajectories = learning.batch_size * learning.num_batches_per_iteration // learning.rollout

@@ -65,15 +65,16 @@ def kind_layouts(kinds: AgentKinds) -> list[KindLayout]:
 
 
 class KindStorage:
-    """Views of all N buffers as agents of one kind use them.
+    """Gives access to observations and policy outputs in all N buffers, for agents of one kind.
 
-    rows: the layout, with the columns of `outputs`.
-    obs[key]: [N, T+1, *shape].
+    rows: the layout, which names the columns of `outputs`.
+    obs: key -> [N, T+1, *shape].
     outputs: [N, T, K] float32, a view of memory that all kinds share.
     """
 
     def __init__(self, layout: KindLayout, obs: Mapping[str, np.ndarray], outputs: np.ndarray):
-        """obs[key]: [N, T+1, *shape], contiguous. outputs: [N, T, K of the widest kind] float32."""
+        """layout: of this kind. obs: key -> [N, T+1, *shape], contiguous. outputs: [N, T, K] float32, where K
+        is the size of the widest layout of all kinds."""
         self.rows = layout
         self.obs = dict(obs)
         self.outputs = outputs[..., : layout.size]

@@ -14,7 +14,8 @@ from sample_factory.runtime.gpu_work import Uploads, host_array
 
 
 class Batch(NamedTuple):
-    """B trajectories of T steps on the device, no longer tied to any buffer. uint8 observations stay uint8.
+    """Training tensors of B trajectories of T steps on the device, copied from trajectory buffers. uint8
+    observations stay uint8.
 
     Steps that are not to be trained on (`own` is False) hold zeros in actions, log_probs, values and logits.
     """

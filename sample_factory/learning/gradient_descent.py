@@ -20,7 +20,7 @@ MAX_EMPTY_STEPS_IN_A_ROW = 200  # a few are normal: all samples of a policy can 
 
 
 class NumericalError(Explained, RuntimeError):
-    """Raised if, many steps in a row, loss or gradients are not finite or no sample can be learned from."""
+    """Raised after many SGD steps in a row whose gradient is not finite, or that have no valid sample."""
 
 
 class GradientDescent:

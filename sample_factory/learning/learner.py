@@ -339,7 +339,8 @@ class Learner:
 
 
 def _minibatches(count: int, flags: LearningFlags, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yields, for each minibatch of an epoch, the indices of its trajectories, below `count`, int64."""
+    """Splits `count` trajectories into the minibatches of an epoch, at random with --shuffle_minibatches.
+    Yields the indices of the trajectories in each minibatch, int64."""
     order = np.arange(count)
     if flags.num_batches_per_iteration > 1 and flags.shuffle_minibatches:
         rng.shuffle(order)
@@ -347,9 +348,10 @@ def _minibatches(count: int, flags: LearningFlags, rng: np.random.Generator) -> 
 
 
 def compile_encoders(model: ActorCritic, device: torch.device) -> None:
-    """Compiles the encoders with torch.compile, in place, at their first use; names in the state_dict stay.
+    """Compiles the encoders with torch.compile, in place, at their first use. Names in the state_dict do not
+    change.
 
-    Raises RuntimeError if code for the CPU could not be compiled here.
+    Raises RuntimeError if the device is a CPU and there is no C++ compiler.
     """
     compilers = [os.environ["CXX"]] if "CXX" in os.environ else CPP_COMPILERS
     if device.type == "cpu" and not any(map(shutil.which, compilers)):

@@ -144,7 +144,7 @@ class Order(NamedTuple):
 
 
 class Share(NamedTuple):
-    """How many of the steps in a minibatch belong to this learner, and to all learners; int64 scalars."""
+    """Numbers of valid steps in a minibatch, in this learner's share and over all learners; int64 scalars."""
 
     of_this: Tensor
     of_all: Tensor

@@ -130,7 +130,8 @@ def _trainer_thread(num_threads: int) -> ThreadPoolExecutor:
 
     OpenMP has a pool of threads for each thread that computes with several. If all pools together have more
     threads than there are cores, the threads sleep at every barrier. Measured with doom_battle on two cores:
-    10,800 frames/s if the trainer thread alone has a pool of two threads, 6,400 if both have.
+    10,800 frames/s if only the trainer thread has a pool of two threads, 6,400 if the calling thread has one
+    too.
     """
     torch.set_num_threads(1)
     return ThreadPoolExecutor(1, "trainer", torch.set_num_threads, (num_threads,))
@@ -197,7 +198,7 @@ class OtherLearner:
             self._num_copied += 1
 
     def _train_until_ended(self) -> None:
-        """In the trainer thread: follows orders until one says to end."""
+        """In the trainer thread: carries out the first learner's orders, up to the order to end."""
         while self._follow_order():
             self._context.beat()
 

@@ -27,9 +27,9 @@ MAX_MESSAGES = 1000  # in one turn
 class Handover:
     """Passes batches and requests from the batching thread to the trainer thread.
 
-    It is the only object whose state both threads change. At most `max_ready_batches` batches wait in it.
-    That is the back-pressure: while it is full, no buffer is released, and rollout workers without a free
-    buffer pause.
+    It is the only object whose state both threads change. At most `max_ready_batches` batches wait in it,
+    which is the back-pressure: while the handover is full, no buffers are released, and rollout workers
+    without a free buffer pause.
     """
 
     def __init__(self, max_ready_batches: int):

@@ -140,8 +140,8 @@ class Trainer:
             self._time_to_summarise = Every(float(seconds))
 
     def report_time(self) -> None:
-        """In the batching thread: reports the shares of time that the trainer thread spends on each activity,
-        every REPORT_SECONDS; call it often."""
+        """In the batching thread, which calls this method often: reports, every REPORT_SECONDS, the share of
+        time that the trainer thread spends on each activity."""
         if not self._time_to_report():
             return
         with self._clock_lock:

@@ -35,9 +35,9 @@ def action_distribution(layout: ActionLayout, logits: Tensor) -> "ActionDistribu
 
 
 def mask_logits(layout: ActionLayout, logits: Tensor, action_mask: Tensor) -> Tensor:
-    """Returns logits [..., L] with which forbidden choices have probability exactly 0.
+    """Masks logits [..., L] so that forbidden discrete choices have probability exactly 0. If all choices of
+    a discrete component are forbidden, they become equally likely.
 
-    A row in which every choice is forbidden becomes uniform.
     action_mask: [..., number of discrete logits], nonzero where the choice is allowed. Boxes have no mask.
     """
     allowed = action_mask.bool()

@@ -119,7 +119,8 @@ class _Layer(nn.Module):
 
 
 class _Gate(nn.Module):
-    """Decides how much of a block's output replaces its input: the GRU-type gate of the paper, equation 9."""
+    """Combines the input and the output of a block by the GRU-type gate of GTrXL (Parisotto et al. 2019,
+    equation 9)."""
 
     def __init__(self, size: int):
         super().__init__()

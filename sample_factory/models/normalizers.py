@@ -205,8 +205,9 @@ Normalizer = RunningNormalizer | FixedNormalizer
 
 
 class ObservationNormalizers(nn.Module):
-    """One normaliser per observation, in the order of sorted keys, without the action mask; those of
-    --critic_only_keys are last, and apart, so that the weights of an actor alone have the same names.
+    """Normalises all observations but the action mask, with one normaliser for each key, in sorted order.
+    Normalisers of --critic_only_keys are kept in a separate list, so that the names of all other weights are
+    the same in a network without a critic.
 
     Running statistics are of the raw observation: subtracting and dividing by constants first would only
     change the meaning of eps, which is scaled instead.

@@ -19,7 +19,7 @@ POLICY = "policy"  # the loss that every algorithm has; epochs end early when it
 
 
 class Evaluation(NamedTuple):
-    """Outputs, for a batch, of the network that is trained, with gradients; see `Algorithm.losses`.
+    """The trained network's outputs for a batch, with gradients, from which losses are computed.
 
     For example `-(evaluation.log_ratios * targets.advantages)[minibatch.own].mean()`.
 
@@ -42,7 +42,8 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(policy: BuiltPolicy, batch: Batch) -> Evaluation:
-    """Runs the network of `policy` over a batch."""
+    """Runs the network of `policy` over a batch, and returns its outputs beside those of the policy that
+    acted."""
     unrolled = unroll(policy, batch)
     distribution = policy.model.distribution(unrolled.logits[:-1])
     behavior = policy.model.distribution(batch.logits)
@@ -106,9 +107,9 @@ class Algorithm(Protocol):
                 values = evaluation.unrolled.values[:-1][minibatch.own]
                 return losses._replace(terms={**losses.terms, "size": 0.01 * (values**2).mean()})
 
-    It is made in the learner's process by the factory(flags, policy, rng) of `register_algorithm`: `flags`
-    are LearningFlags; `policy` is a BuiltPolicy, the network on its device; `rng` is a np.random.Generator
-    for whatever is drawn per minibatch, whose state is saved with checkpoints.
+    An algorithm is made in the learner's process by the factory(flags, policy, rng) that `register_algorithm`
+    has registered: `flags` are LearningFlags; `policy` is a BuiltPolicy, the network on its device; `rng` is
+    a np.random.Generator for random choices in a minibatch, whose state is saved in checkpoints.
 
     For every new batch, the Learner calls `earlier_batches`. For every minibatch, it calls `targets` (or once
     before the first minibatch, see `fixes_targets`), updates the statistics of returns, calls `losses`, makes
@@ -116,16 +117,16 @@ class Algorithm(Protocol):
     state.
 
     With --learners_per_policy, each learner gets a share of every minibatch. Losses must then be means over
-    the steps where `Batch.own` is True, which the Learner weights. Other statistics of a minibatch, such as
-    the mean of advantages, must be summed with `policy.total`.
+    the steps where `Batch.own` is True; the Learner weights them by the number of these steps. Other
+    statistics of a minibatch, such as the mean of advantages, must be summed with `policy.total`.
     """
 
     @property
     def modules(self) -> Mapping[str, nn.Module]:
-        """Name in checkpoints -> module beside the policy's network; the same at every call.
+        """Modules beside the policy's network, by name in checkpoints; the same at every call.
 
-        Their parameters are optimised unless requires_grad is False; the gradient of each module is clipped
-        separately. The modules are saved and resumed, and copied by population-based training.
+        Parameters of the modules are optimised unless requires_grad is False; the gradient of each module is
+        clipped separately. The modules are saved and resumed, and copied by population-based training.
         """
 
     @property
@@ -143,42 +144,53 @@ class Algorithm(Protocol):
         """
 
     def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
-        """Returns earlier batches to train on again before this new one; usually none.
+        """Chooses earlier batches to train on again before a new batch.
 
         Args:
-            batch: The new batch. With --learners_per_policy, it is this learner's share; all learners must
-                return equally many.
+            batch: The new batch; with --learners_per_policy, this learner's share.
+
+        Returns:
+            Earlier batches, usually none. All learners of a policy must return the same number.
         """
 
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:
-        """Returns targets for a batch or minibatch; no gradient must flow through them.
+        """Computes the targets of policy and critic for a batch or minibatch.
 
         Args:
             batch: Trajectories [T, B].
             evaluation: Outputs of the network for the batch.
+
+        Returns:
+            Targets, through which no gradient may flow.
         """
 
     def losses(self, minibatch: Batch, evaluation: Evaluation, targets: Targets) -> Losses:
-        """Returns the losses of a minibatch; steps where `minibatch.own` is False must not affect them.
+        """Computes the losses of a minibatch.
 
         Args:
             minibatch: Trajectories [T, B].
             evaluation: Outputs of the network for the minibatch, with gradients.
             targets: What `targets` returned for these trajectories.
+
+        Returns:
+            Losses, which steps where `minibatch.own` is False must not affect.
         """
 
     def after_step(self, version: int) -> None:
-        """Called after each SGD step, also after a skipped one.
+        """Called after each SGD step, also after a skipped one, for example to update a target network.
 
         Args:
             version: Number of SGD steps so far, including this one.
         """
 
     def summaries(self, step: SGDStep) -> dict[str, float]:
-        """Returns numbers for TensorBoard, in addition to the losses, by tag under train/.
+        """Summarises an SGD step for TensorBoard.
 
         Args:
-            step: The SGD step to describe; at least one step of its minibatch is valid.
+            step: The SGD step; at least one sample of its minibatch is valid.
+
+        Returns:
+            Tag under train/ -> number, in addition to the losses.
         """
 
 
@@ -186,8 +198,8 @@ class Algorithm(Protocol):
 def evaluation_summaries(
     minibatch: Batch, evaluation: Evaluation, numbers: Mapping[str, Tensor] | None = None
 ) -> dict[str, float]:
-    """Returns summaries of policy and critic over the valid steps of a minibatch, by tag under train/: those
-    of any algorithm, with the tags of version 1. numbers: summaries to add, tag -> scalar tensor."""
+    """Returns summaries of policy and critic that suit every algorithm, over the valid steps of a minibatch,
+    by tag under train/. Tags are as in version 1. numbers: further summaries to add, tag -> scalar tensor."""
     valid = minibatch.own
     values = evaluation.unrolled.values[:-1]
     ratio = evaluation.log_ratios.exp()[valid]

@@ -38,7 +38,7 @@ class ActionEmbedding(nn.Module):
         self.out_size = (len(self.tables) + bool(layout.box_actions)) * EMBEDDING_SIZE
 
     def forward(self, actions: Tensor) -> Tensor:
-        """Maps actions [..., K] float32, as stored, to [..., out_size]."""
+        """Maps actions [..., K] float32, as trajectory buffers store them, to [..., out_size]."""
         parts = [
             table(actions[..., column].long())
             for table, column in zip(self.tables, self.layout.discrete_actions)
@@ -91,7 +91,7 @@ class ActionConditionalCPC(nn.Module):
 
 
 def make_cpc(model: ActorCritic) -> ActionConditionalCPC:
-    """Returns the networks of the CPC task, with the sizes of the model's actor tower."""
+    """Makes the networks of the CPC task, on the model's device, sized for the actor's encoder and core."""
     assert isinstance(model, TowerActorCritic), "--use_cpc is refused for other networks"
     tower = model.each_tower()[0]
     cpc = ActionConditionalCPC(model.layout, tower.core.out_size, out_size(tower.encoder))
@@ -189,6 +189,6 @@ def cpc_loss(
 
 
 def _rows(tensor: Tensor, index: Tensor) -> Tensor:
-    """Returns tensor[index], [*index.shape, ...]. Unlike indexing, its backward pass is deterministic, and
-    faster."""
+    """Returns tensor[index], [*index.shape, ...], with a backward pass that is deterministic and faster than
+    that of indexing."""
     return tensor.index_select(0, index.flatten()).view(*index.shape, *tensor.shape[1:])

@@ -31,10 +31,13 @@ class Targets(NamedTuple):
     extra: Mapping[str, Tensor] = {}
 
     def select(self, columns: np.ndarray) -> "Targets":
-        """Returns the targets of some trajectories.
+        """Selects the targets of some trajectories.
 
         Args:
             columns: Indices of the trajectories, [n] int64.
+
+        Returns:
+            Targets with n columns, [T, n].
         """
         on_device = torch.from_numpy(columns).to(self.returns.device)
         extra = {name: tensor.index_select(1, on_device) for name, tensor in self.extra.items()}

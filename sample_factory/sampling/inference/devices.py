@@ -61,7 +61,7 @@ def _act(
     rnn_state: Tensor,
     choice: ActionChoice,
 ) -> Outputs[Tensor]:
-    """Returns the outputs of one forward pass of `model`, on the device."""
+    """Runs one forward pass of `model` on inputs that are on the device, and returns its outputs there."""
     with torch.autocast(rnn_state.device.type, torch.bfloat16, enabled=policy.autocast):
         output = model.act(obs, rnn_state, *choice)
     columns = output.actions, output.log_probs[:, None], output.values[:, None], output.logits
@@ -119,7 +119,8 @@ class GpuInference:
         return f"{self._policy.device}{' by CUDA graphs' if self._capture else ''}"
 
     def inputs(self, n: int) -> Inputs:
-        """Returns memory for the inputs of n agents, to be filled and passed to `answer` at once."""
+        """Returns memory for the inputs of n agents, to be filled and passed to `answer` before the next call
+        of this method."""
         return self._batch(n).host.first(n)
 
     def answer(self, model: Any, inputs: Inputs) -> Outputs[np.ndarray]:
@@ -159,8 +160,9 @@ class GpuInference:
         return batch.graph
 
     def _replay(self, batch: "_FixedBatch", graph: Callable[[], Outputs[Tensor]]) -> Outputs[Tensor]:
-        """Replays the graph. The first replay is compared with a forward pass without a graph; if they
-        differ, switches graphs off and returns the outputs of the latter."""
+        """Replays the graph and returns its outputs. The first time, compares them with the outputs of a
+        forward pass without a graph; if they differ, switches graphs off and returns the outputs of this
+        forward pass."""
         if batch.is_checked:
             return graph()
         expected = self._act(self._policy.model, batch)
@@ -234,8 +236,8 @@ def _difference(
 
 
 def _close(got: Tensor, wanted: Tensor, tolerance: float) -> bool:
-    """Returns whether all entries agree up to `tolerance`, relative to the largest finite entry; NaN
-    equals NaN."""
+    """Returns whether all entries of two tensors agree up to `tolerance` times the largest finite absolute
+    value of `wanted` (at least 1). NaN equals NaN."""
     largest = wanted[wanted.isfinite()].abs().amax().item() if wanted.isfinite().any() else 0.0
     return torch.allclose(got, wanted, rtol=tolerance, atol=tolerance * max(1.0, largest), equal_nan=True)
 

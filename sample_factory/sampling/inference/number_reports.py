@@ -106,7 +106,7 @@ class SpaceCheck:
     """
 
     def __init__(self, space: gym.spaces.Dict):
-        """space: a Dict of Box."""
+        """space: the observation space, a Dict of Box."""
         boxes = {key: box for key, box in space.spaces.items() if isinstance(box, gym.spaces.Box)}
         self._bounds = {key: _bounds(box) for key, box in boxes.items() if not _allows_all(box)}
         self._num_batches = 0

@@ -160,7 +160,8 @@ class PolicyWorker:
 
     @torch.inference_mode()
     def _answer(self, requests: Sequence[PolicyRequest], model: nn.Module, stamp: Stamp) -> None:
-        """Writes outputs and recurrent states to the rows of the requests, then notifies the senders."""
+        """Runs one forward pass of `model` for all requests, writes its outputs to the trajectory buffers,
+        then notifies the rollout workers that sent the requests."""
         indices = np.concatenate([request.buffer_indices for request in requests])
         sizes = [len(request.buffer_indices) for request in requests]
         steps = np.repeat([request.step for request in requests], sizes)
@@ -216,9 +217,7 @@ class PolicyWorker:
 
 
 def _min_requests(topology: Topology) -> int:
-    """Returns how many requests a policy worker waits for, within its time limit, before a forward pass.
-
-    It is the worker's share of half the splits, since the other half is being stepped meanwhile.
-    """
+    """Returns how many requests a policy worker waits for, within its time limit, before a forward pass: one
+    for each split in its share of half the splits, since the other half is being stepped meanwhile."""
     num_requests = topology.num_workers * topology.num_splits // (2 * topology.policy_workers_per_policy)
     return max(1, min(MAX_MIN_REQUESTS, num_requests))

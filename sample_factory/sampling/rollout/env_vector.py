@@ -366,8 +366,8 @@ class EnvVector:
         self._begin_episodes(indices, [env])
 
     def _set_active(self, active_by_env: Mapping[int, np.ndarray | None]) -> None:
-        """Sets which agents act in the coming step, and resets the recurrent state of agents that become
-        inactive, as the learner does, unless they wait for their turn.
+        """Sets which agents act in the coming step. Unless agents take turns, resets the recurrent state of
+        agents that become inactive, as the learner does when it unrolls the network.
 
         active_by_env: env index -> [agents_per_env] bool; None: all agents of the env.
         """

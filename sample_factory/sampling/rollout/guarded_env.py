@@ -124,7 +124,7 @@ class GuardedEnv:
 
     @property
     def steps_in_background(self) -> bool:
-        """Whether the env has `send` and `receive`."""
+        """Whether the env can compute a step in background threads, between `send` and `receive`."""
         return self._env.steps_in_background
 
     @property
@@ -183,7 +183,7 @@ class GuardedEnv:
 
     @property
     def is_simulator(self) -> bool:
-        """Whether the env is a batched simulator."""
+        """Whether the env is a batched simulator, which steps many copies of an env at once."""
         return type(find_ability(self._env.env, SpreadsEpisodes)) is not SpreadsEpisodes
 
     def process_is_gone(self) -> bool:

@@ -54,10 +54,8 @@ class RolloutMemory:
         return ObservationRows(self._obs, self.buffer_indices[agents], step, self._obs_of_agent)
 
     def actions(self) -> np.ndarray:
-        """Returns a copy of the actions at the current step, [agents, K] float32.
-
-        K: action values of the kind with the most.
-        """
+        """Returns a copy of the actions at the current step, [agents, K] float32, where K is the largest
+        number of action values that a kind of agents has."""
         return self._buffers.outputs[self.buffer_indices, self.step, self._action_columns]
 
     def store(

@@ -307,7 +307,8 @@ class RolloutWorker:
             self._report(Incident("memory_growth", text))
 
     def _num_samples(self) -> int:
-        """Returns the number of agent steps so far, including those of dead workers that it replaces."""
+        """Returns the number of agent steps so far, including the steps of dead workers that this worker
+        replaces."""
         topology = self._topology
         rollouts = int(self._num_rollouts.sum())
         steps = rollouts * topology.rollout + sum(split.vector.memory.step for split in self._splits)
