@@ -30,8 +30,8 @@ class Backend(Protocol):
     outlives_runner: bool
 
     def adopt(self, job: Job) -> bool:
-        """Returns whether an earlier runner has queued or started the job and it has not ended; if so, treats
-        the job like those that were given to `start`."""
+        """Returns whether an earlier runner has started the job and it has not ended; if so, watches it like
+        a job given to `start`. Raises ConfigError if the job was started with another command."""
 
     def has_room(self) -> bool:
         """Returns whether another job may be started now."""

@@ -35,9 +35,8 @@ class Row:
     """Keeps the state of a job and its latest figures, for a row of the printed table.
 
     note: text beside the state, e.g. why the job has failed. is_cancelled: whether the job was asked to stop.
-    seconds: duration of all attempts of the job.
-    figures: TensorBoard tag -> latest value of policy 0; nan if not known.
-    target: value of --train_for_env_steps; None without a limit.
+    seconds: duration of all attempts of the job. figures: TensorBoard tag -> latest value of policy 0; nan if
+    not known. target: value of --train_for_env_steps; None without a limit.
     """
 
     def __init__(self, job: Job):

@@ -181,8 +181,7 @@ class Child:
         return time.monotonic() - (self._last_beat or self._started_at)
 
     def excuse(self, seconds: float) -> None:
-        """Subtracts `seconds`, in which the machine was suspended, from `silent_seconds` and
-        `starting_seconds`."""
+        """Subtracts the duration of a suspension from `silent_seconds` and `starting_seconds`."""
         self._read_messages()
         now = time.monotonic()
         self._started_at = min(now, self._started_at + seconds)

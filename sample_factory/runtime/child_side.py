@@ -241,7 +241,7 @@ def _watch_parent(settings: Mapping[str, Any], context: ChildContext, link: "_Pa
 
 
 def _watch_end(exit_code: int, mark: str) -> None:
-    """Runs in a thread: ends a process that still runs END_SECONDS after its work, and shows why."""
+    """Runs in a thread: ends a process that still runs END_SECONDS after its work, and prints its stacks."""
     time.sleep(END_SECONDS)
     text = (
         "Ended by force, %g s after its work was done. `close` of an env should return, and end all threads "

@@ -149,7 +149,7 @@ def exceeded_limit(error: BaseException) -> str:
     """Returns advice if a limit of this process caused the exception: of the address space, of open files, or
     of threads (`ulimit`). Returns "" otherwise.
 
-    Python reports a library that does not fit into memory as an ImportError.
+    Recognises also the ImportError for a library that does not fit into memory.
     """
     for cause in (error, *_causes(error)):
         message = _message(cause)

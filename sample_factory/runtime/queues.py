@@ -183,7 +183,7 @@ class SocketQueue:
 
 
 def _wait_for(end: socket.socket, event: int, seconds: float) -> None:
-    """Waits for an event of select.poll, at most `seconds`."""
+    """Waits at most `seconds` until a socket is ready. event: of select.poll, e.g. POLLIN."""
     # Threads must not share a poll object; creating one takes less than a microsecond.
     poller = select.poll()
     poller.register(end, event)
