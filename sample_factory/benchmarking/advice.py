@@ -90,9 +90,7 @@ def _more(flag: str, flags: Mapping[str, Any]) -> str:
 
 def advice_for_fast_env(flags: Mapping[str, Any], step_microseconds: float) -> list[str]:
     """Returns a line of advice for an env so fast that messages and Python take longer; otherwise no line.
-
-    flags: flag -> value in the run. step_microseconds: time that one core needs for a step of one agent.
-    """
+    flags: flag -> value in the run. step_microseconds: time that one core needs for a step of one agent."""
     is_fast = step_microseconds <= FAST_MICROSECONDS and (flags["env_frameskip"] or 1) == 1
     if not is_fast or "vector_env_copies" not in flags:  # the env cannot be copied
         return []

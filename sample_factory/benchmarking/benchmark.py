@@ -38,9 +38,7 @@ ROLES = {
 
 def benchmark(config: Config) -> None:
     """Runs the command `benchmark`: measures the stages, prints the report and writes the --json file.
-
-    Raises StageFailed, KeyboardInterrupt on a signal, and ConfigError if a file cannot be written.
-    """
+    Raises StageFailed, KeyboardInterrupt on a signal, and ConfigError if a file cannot be written."""
     flags: BenchmarkFlags = config.extra["benchmark"]
     config = plan_of(config).config
     with guarded(), tempfile.TemporaryDirectory(prefix="sample_factory_benchmark_") as folder:
@@ -85,9 +83,7 @@ def plan_of(config: Config) -> "RunPlan":
 
 def _duration(seconds: Sequence[float], runs: int = 1) -> str:
     """Returns e.g. "81 s, until about 12:34:56" for `runs` measurements that begin now.
-
-    seconds: lengths of the phases of a measurement after its start.
-    """
+    seconds: lengths of the phases of a measurement after its start."""
     each = sum(seconds) + USUAL_START_SECONDS
     clock = time.strftime("%H:%M:%S", time.localtime(time.time() + runs * each))
     return f"{each:.0f} s each, until about {clock}" if runs > 1 else f"{each:.0f} s, until about {clock}"
@@ -95,9 +91,7 @@ def _duration(seconds: Sequence[float], runs: int = 1) -> str:
 
 def run_stages(config: Config, folder: str) -> dict[str, list[Stage]]:
     """Measures the stages one after another, --repeats times; returns stage -> its measurements.
-
-    Prints what is measured and how long it takes, then the speed. folder: for temporary files.
-    """
+    Prints what is measured and how long it takes, then the speed. folder: for temporary files."""
     flags: BenchmarkFlags = config.extra["benchmark"]
     seconds = (flags.warmup_seconds, flags.seconds)
     total = len(STAGES) * flags.repeats

@@ -16,9 +16,7 @@ STOLEN_CORES = 0.05  # on an idle host, nothing is stolen
 
 def describe_hardware() -> dict[str, Any]:
     """Returns "cpu" (name), "cores" (usable number), "memory_gb" and "gpus" (names) of this machine.
-
-    Imports torch, which knows the GPUs.
-    """
+    Imports torch, which knows the GPUs."""
     import torch
 
     lines = Path("/proc/cpuinfo").read_text().splitlines()

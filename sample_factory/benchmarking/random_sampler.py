@@ -200,9 +200,7 @@ def _make_worker(config: Config, family: EnvFamily, progress: SharedArrays, inde
 
 def _figures_writer(config: Config) -> Callable[[float, int, float | None], None]:
     """Returns a function (seconds, env_frames, fps) that appends these figures to --figures_file, if given.
-
-    fps: over the last --status_interval; None if unknown.
-    """
+    fps: over the last --status_interval; None if unknown."""
     path = config.monitoring.figures_file
     if path is None:
         return lambda seconds, env_frames, fps: None
@@ -223,9 +221,7 @@ def _watch(
     write: Callable[[float, int, float | None], None],
 ) -> None:
     """Starts the sampling, and reports the speed until a limit or a signal. write: see `_figures_writer`.
-
-    Raises the Failure of a worker.
-    """
+    Raises the Failure of a worker."""
     flags: RandomSamplerFlags = config.extra["random_sampler"]
     is_due = Every(config.monitoring.status_interval)
     started = reported_at = time.monotonic()

@@ -170,9 +170,7 @@ def run_program(
     command: Sequence[str], output_file: Path, limit_seconds: float
 ) -> tuple[int | None, str, list[Usage]]:
     """Runs a command to its end, or for `limit_seconds`. An exception in this process also ends the command.
-
-    Returns the exit code (None if the limit was reached), the output, and a Usage every USAGE_SECONDS.
-    """
+    Returns the exit code (None if the limit was reached), the output, and a Usage every USAGE_SECONDS."""
     usages: list[Usage] = []
     end = time.monotonic() + limit_seconds
     with open(output_file, "wb") as output:
@@ -307,9 +305,7 @@ def parts_of_work(
     stats: Mapping[str, Mapping[str, float]], fps: float, config: Config
 ) -> dict[str, dict[str, dict[str, float | None]]]:
     """Computes `parts` of Stage: component -> kind of work -> share and milliseconds of one process.
-
-    stats: component -> kind of work -> share of the time. fps: env frames per second.
-    """
+    stats: component -> kind of work -> share of the time. fps: env frames per second."""
     steps = fps / (config.env.env_frameskip or 1)  # of agents, per second
     rows = stats.get("policy_worker", {}).get("avg_batch_size", 0.0)
     samples_per_iteration = config.learning.batch_size * config.learning.num_batches_per_iteration

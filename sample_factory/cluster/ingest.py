@@ -40,9 +40,7 @@ STOP_SECONDS = 25.0
 
 class Place:
     """Keeps, for one of the --num_nodes nodes, the connection and the messages to send; it outlives the node.
-
-    link: connection to the node; None while no machine is free for a node.
-    """
+    link: connection to the node; None while no machine is free for a node."""
 
     def __init__(self, number: int, inbox: Queue):
         """number: number of the node, from 1. inbox: messages from the main process to rollout workers."""
@@ -204,9 +202,7 @@ class Ingest:
 
     def _put(self, policy_id: int) -> tuple[Stamp, Any]:
         """Puts a policy's newest weights into Ray's object store, once for all nodes.
-
-        Returns the stamp of the weights and the reference in the object store.
-        """
+        Returns the stamp of the weights and the reference in the object store."""
         channel = self._channels.weights[policy_id]
         if policy_id not in self._newest or self._newest[policy_id][0] != channel.newest:
             slot = np.empty(channel.slot_bytes, np.uint8)

@@ -104,9 +104,7 @@ class Node:
 
     def pull(self, messages: Sequence[Any]) -> Pulled:
         """Returns trajectories and reports, as soon as there are enough trajectories or after PULL_SECONDS.
-
-        messages: forwarded to the rollout workers. Raises NodeFailed if the workers have failed for good.
-        """
+        messages: forwarded to the rollout workers. Raises NodeFailed if the workers have failed for good."""
         self._raise_failure()
         self._loop.forward(messages)
         self._wait_for_trajectories()

@@ -14,9 +14,7 @@ THREADS = 4  # to pack on each node, and to unpack on the learner's machine
 
 class Packed(NamedTuple):
     """Trajectories of one policy, to be sent to the learner's machine.
-
-    data: [k] uint8, the compressed arrays in the order of `_arrays`.
-    """
+    data: [k] uint8, the compressed arrays in the order of `_arrays`."""
 
     policy_id: int
     num_trajectories: int

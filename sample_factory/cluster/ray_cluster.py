@@ -28,9 +28,7 @@ RETRY_SECONDS = 1.0  # between calls to a node that cannot be reached
 
 class Machine(NamedTuple):
     """A machine of the cluster, which Ray calls a node.
-
-    ray_id: Ray's id of the machine. resources: all resources by Ray's names, e.g. {"CPU": 8.0}.
-    """
+    ray_id: Ray's id of the machine. resources: all resources by Ray's names, e.g. {"CPU": 8.0}."""
 
     ray_id: str
     address: str
@@ -42,9 +40,7 @@ class RayCluster:
 
     def __init__(self, ray_address: str | None, experiment_dir: Path):
         """Connects to the cluster of --ray_address, or starts Ray on this machine alone if there is none.
-
-        Raises CommandFailed if the cluster cannot be reached, or Ray does not start.
-        """
+        Raises CommandFailed if the cluster cannot be reached, or Ray does not start."""
         self._local_ray: LocalRay | None = None
         cluster = find_cluster(ray_address)
         if cluster is None:

@@ -23,9 +23,7 @@ class CannotStart(Exception):
 
 class Backend(Protocol):
     """Interface of a backend, which runs each job as `python -m sample_factory.runner.run_job ORDER_FILE`.
-
-    outlives_runner: whether jobs keep running when the runner is stopped by Ctrl+C.
-    """
+    outlives_runner: whether jobs keep running when the runner is stopped by Ctrl+C."""
 
     outlives_runner: bool
 
@@ -69,9 +67,7 @@ def find_backend(name: str) -> BackendFactory:
 
 class ProcessBackend:
     """Runs jobs as processes on this machine, at most --max_parallel at a time.
-
-    With --experiments_per_gpu, each job sees one GPU.
-    """
+    With --experiments_per_gpu, each job sees one GPU."""
 
     outlives_runner = False
 

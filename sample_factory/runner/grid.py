@@ -144,9 +144,7 @@ class Board:
 
 class Grid:
     """Runs jobs on a backend and prints their progress.
-
-    rows: a Row for each job, in the order in which the jobs were added. board: prints the rows.
-    """
+    rows: a Row for each job, in the order in which the jobs were added. board: prints the rows."""
 
     def __init__(self, backend: Backend, pause: float):
         """Makes a grid without jobs. pause: least number of seconds between the starts of two jobs."""

@@ -47,9 +47,7 @@ def run_grid(flags: GridFlags) -> int:
 @contextlib.contextmanager
 def open_backend(flags: RunnerFlags, folder: Path) -> Iterator[Backend]:
     """Returns a block with the backend of --runner, during which no other runner can use the folder.
-
-    Raises ConfigError if another runner uses the folder, or it is not writable.
-    """
+    Raises ConfigError if another runner uses the folder, or it is not writable."""
     # Before anything is written: its constructor finds what is missing on this machine.
     backend = find_backend(flags.runner)(flags, folder / FOLDER)
     with contextlib.closing(backend), contextlib.ExitStack() as at_end:
@@ -65,9 +63,7 @@ def open_backend(flags: RunnerFlags, folder: Path) -> Iterator[Backend]:
 
 def check_params(job: Job) -> None:
     """Checks that a job whose experiment has begun still has the same parameters.
-
-    Raises ConfigError otherwise: the experiment would continue with the old parameters.
-    """
+    Raises ConfigError otherwise: the experiment would continue with the old parameters."""
     if not (job.folder.is_dir() and job.order.exists()):
         return
     try:
@@ -111,9 +107,7 @@ def _run(jobs: Sequence[Job], backend: Backend, folder: Path, flags: GridFlags) 
 
 def write_table(path: Path, rows: Sequence[Row]) -> None:
     """Writes a CSV file with a line for each run and the columns COLUMNS, then the grid's parameters.
-
-    The reward is the mean of the last episodes.
-    """
+    The reward is the mean of the last episodes."""
     params = [name for row in rows for name in row.job.params]
     with new_file(path, newline="") as file:
         writer = csv.DictWriter(file, list(dict.fromkeys([*COLUMNS, *params])))
@@ -142,9 +136,7 @@ def typed_params(params: Mapping[str, Any]) -> list[str]:
 
 def draw_curves(path: Path, jobs: Sequence[Job]) -> list[str]:
     """Draws the rewards of the runs that have begun: a panel for each env, a line for each set of parameters.
-
-    Returns lines of text: the last values of each line, and notes; or why there is no picture.
-    """
+    Returns lines of text: the last values of each line, and notes; or why there is no picture."""
     groups: dict[str, list[Path]] = {}
     has_several = len({job.folder.parent for job in jobs}) > 1
     for job in jobs:

@@ -36,9 +36,7 @@ class ParamList:
 
     def generate_params(self, randomize: bool = True) -> Iterator[Params]:
         """Yields the combinations: dicts of parameter -> value.
-
-        randomize: whether to shuffle them; the order is the same in every start.
-        """
+        randomize: whether to shuffle them; the order is the same in every start."""
         yield from _in_order(self.combinations, randomize)
 
 
@@ -108,9 +106,7 @@ class RunDescription:
 
     def plan(self, train_dir: Path, suffix: str = "") -> list[Job]:
         """Returns the jobs of all runs. suffix: appended to the name of each Experiment's folder.
-
-        Raises ConfigError if a command cannot be parsed, or two runs have the same name.
-        """
+        Raises ConfigError if a command cannot be parsed, or two runs have the same name."""
         jobs = [job for experiment in self.experiments for job in self._plan(experiment, train_dir, suffix)]
         names = [job.name for job in jobs]
         twice = [name for name in names if names.count(name) > 1]
@@ -179,9 +175,7 @@ def short_names(params: Iterable[str]) -> dict[str, str]:
 
 def as_words(flag: str, value: Any) -> list[str]:
     """Returns the words of a command line that set a parameter, e.g. ["--seed=1"] or ["--gpus", "0", "1"].
-
-    flag: name of the parameter, with dashes if it is a flag.
-    """
+    flag: name of the parameter, with dashes if it is a flag."""
     if isinstance(value, list | tuple) and flag.startswith("-"):  # a flag takes its values one by one
         return [flag, *map(str, value)]
     return [f"{flag}={as_typed(value)}"]

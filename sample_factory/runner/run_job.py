@@ -130,9 +130,7 @@ class Job(NamedTuple):
 
     def read_state(self) -> JobState | None:
         """Returns the state of the last attempt that has begun; None if no attempt has begun.
-
-        For a damaged file, returns a state FAILED of attempt 0, with the reason: the run is started again.
-        """
+        For a damaged file, returns a state FAILED of attempt 0, with the reason: the run is started again."""
         try:
             values = _read(self.state)
             return None if values is None else JobState.of_values(values, self.state)

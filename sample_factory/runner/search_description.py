@@ -81,9 +81,7 @@ class SearchDescription:
 
     def rounds(self, number: int, flags: Params, train_dir: Path) -> list[list[Job]]:
         """Returns the jobs of a trial: for each seed, a list with a job for each env.
-
-        number: of the trial. flags: flag -> value, as drawn. Raises ConfigError for a faulty command.
-        """
+        number: of the trial. flags: flag -> value, as drawn. Raises ConfigError for a faulty command."""
         limit = "train_for_env_steps" if self.frames else "train_for_seconds"
         named = {f"--{name}": value for name, value in {**flags, limit: self.budget}.items()}
         words = [word for flag, value in named.items() for word in as_words(flag, value)]

@@ -178,9 +178,7 @@ class Search:
 
     def _end(self, trial: optuna.Trial, state: TrialState, note: str, score: float | None = None) -> None:
         """Reports to Optuna that a trial has ended, and prints a line about the trial.
-
-        note: why the trial was pruned or has failed. score: score of a complete trial, otherwise None.
-        """
+        note: why the trial was pruned or has failed. score: score of a complete trial, otherwise None."""
         self._num_open -= 1
         trial.set_user_attr(NOTE, note)
         self._study.tell(trial, score, state)

@@ -44,9 +44,7 @@ class SlurmBackend:
 
     def __init__(self, flags: RunnerFlags, files: Path):
         """Reads the template of the batch script. Raises ConfigError if that fails or Slurm is not installed.
-
-        files: not used, since each Job knows its folder.
-        """
+        files: not used, since each Job knows its folder."""
         self._flags = flags
         workdir = flags.slurm_workdir
         self._workdir = Path(workdir).expanduser().absolute() if workdir else None
@@ -115,9 +113,7 @@ class SlurmBackend:
 
     def _ask(self) -> Collection[str]:
         """Returns the ids of this user's waiting and running jobs, as squeue lists them.
-
-        Calls squeue at most every POLL_SECONDS. Raises CommandFailed if the call fails.
-        """
+        Calls squeue at most every POLL_SECONDS. Raises CommandFailed if the call fails."""
         now = time.monotonic()
         if now - self._asked_at >= POLL_SECONDS:
             self._asked_at = now

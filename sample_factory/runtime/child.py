@@ -160,9 +160,7 @@ class Child:
     @property
     def silent_seconds(self) -> float:
         """Seconds since the last heartbeat, or since the child was ready if that is later.
-
-        0 for a child that never sent a heartbeat, is not ready, has ended, or has been asked to stop.
-        """
+        0 for a child that never sent a heartbeat, is not ready, has ended, or has been asked to stop."""
         self._read_messages()
         if self._last_beat is None or self._ready_at is None or self._stop_requested or not self.is_alive:
             return 0.0
@@ -274,9 +272,7 @@ def kill_all(children: Iterable[Child]) -> None:
 
 def kill_children() -> None:
     """In the parent: kills all children of this process and all that they have started, without waiting.
-
-    A signal handler may call this.
-    """
+    A signal handler may call this."""
     _send_kills([child for child in list(_started) if child._exit_code is None])
 
 

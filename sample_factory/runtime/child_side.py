@@ -60,9 +60,7 @@ _link: "_ParentLink | None" = None
 
 class StopFlag:
     """Like threading.Event, but signal handlers may set it.
-
-    (Setting a threading.Event takes a lock. A signal handler that interrupts `Event.wait` would deadlock.)
-    """
+    (Setting a threading.Event takes a lock. A signal handler that interrupts `Event.wait` would deadlock.)"""
 
     def __init__(self) -> None:
         self._is_set = False
@@ -217,9 +215,7 @@ def _prepare_process(settings: Mapping[str, Any], context: ChildContext, link: "
 
 def _pass_niceness() -> None:
     """Gives this process's session the nice value of the process; logs a warning if that is not permitted.
-
-    Runs in a thread, since it may take seconds.
-    """
+    Runs in a thread, since it may take seconds."""
     try:
         cpu.pass_niceness_to_session()
     except OSError as error:

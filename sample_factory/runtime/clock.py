@@ -28,9 +28,7 @@ class Clock:
 
     def take_shares(self) -> dict[str, float]:
         """Returns each name's fraction of the total time, then resets `totals`.
-
-        The fractions sum to 1; empty without laps. The time since the last lap counts to the next lap.
-        """
+        The fractions sum to 1; empty without laps. The time since the last lap counts to the next lap."""
         whole = sum(self.totals.values())
         shares = {name: seconds / whole for name, seconds in self.totals.items() if whole > 0}
         self.totals.clear()
@@ -71,9 +69,7 @@ class RateWindow:
 
     def rates(self) -> dict[float, float]:
         """Returns events per second by window length; NaN with less than two samples.
-
-        If the samples cover less than a window, the rate is over all samples.
-        """
+        If the samples cover less than a window, the rate is over all samples."""
         if len(self._samples) < 2:
             return dict.fromkeys(self._windows, math.nan)
         now, total = self._samples[-1]

@@ -112,9 +112,7 @@ def private_mb() -> float:
 
 def raise_open_files_limit() -> int:
     """Raises the limit of open files of this process and its later children; returns the new limit.
-
-    The usual 1024 does not suffice for a few hundred children: each costs the parent five descriptors.
-    """
+    The usual 1024 does not suffice for a few hundred children: each costs the parent five descriptors."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -47,18 +47,14 @@ class ConfigError(Explained, ValueError):
 
 class CommandFailed(Explained, RuntimeError):
     """Raised by a command that cannot do its work for a reason outside its input, e.g. too little memory.
-
-    Bad input is a ConfigError instead.
-    """
+    Bad input is a ConfigError instead."""
 
     permanent = False
 
 
 class PeerLost(Explained, RuntimeError):
     """Raised in a child whose connection to another child is lost.
-
-    If the other child has failed, `Supervisor.check` reports its failure instead.
-    """
+    If the other child has failed, `Supervisor.check` reports its failure instead."""
 
 
 class Failure(Explained):
@@ -136,9 +132,7 @@ class Failure(Explained):
 @contextlib.contextmanager
 def collected(failures: list[Failure]) -> Iterator[None]:
     """Returns a block that appends a Failure to `failures` for an exception within it, and does not raise.
-
-    For the end of a run: workers must stop and learners must save even if an earlier step has failed.
-    """
+    For the end of a run: workers must stop and learners must save even if an earlier step has failed."""
     try:
         yield
     except Exception as error:  # any error; the run ends with it

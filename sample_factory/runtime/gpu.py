@@ -46,9 +46,7 @@ def why_no_gpu() -> str | None:
 
 def name_of_gpu(index: int) -> str:
     """Returns the value of CUDA_VISIBLE_DEVICES that lets a child process see only one GPU.
-
-    index: position of this GPU among all GPUs that this process sees. Raises ValueError if it sees fewer.
-    """
+    index: position of this GPU among all GPUs that this process sees. Raises ValueError if it sees fewer."""
     names = _visible_names()
     if names is None:
         return str(index)
@@ -71,9 +69,7 @@ def _visible_names() -> list[str] | None:
 
 def may_have_gpu(device: str) -> bool:
     """Returns whether the network may run on a GPU with --device=auto|gpu|cpu, without loading torch.
-
-    True if there is a driver, even if torch then cannot use the GPU.
-    """
+    True if there is a driver, even if torch then cannot use the GPU."""
     if device != "auto":
         return device == "gpu"
     versions = [package.version for package in metadata.distributions(name="torch")]

@@ -60,9 +60,7 @@ class Downloads:
 
     def __call__(self, tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
         """Copies tensors to contiguous arrays. On a CPU the arrays share the memory of contiguous tensors.
-
-        On a GPU the arrays are overwritten by the next call, and every call must pass the same shapes.
-        """
+        On a GPU the arrays are overwritten by the next call, and every call must pass the same shapes."""
         if self._device.type == "cpu":
             return {name: tensor.detach().contiguous().numpy() for name, tensor in tensors.items()}
         for name, tensor in tensors.items():
@@ -75,9 +73,7 @@ class Downloads:
 
 class GraphCapture:
     """Makes CUDA graphs of functions on the device. A graph starts all kernels of its function at once.
-
-    The graphs share memory: replaying one graph overwrites the results of all graphs.
-    """
+    The graphs share memory: replaying one graph overwrites the results of all graphs."""
 
     def __init__(self, device: torch.device):
         self._device = device

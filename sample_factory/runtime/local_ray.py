@@ -31,9 +31,7 @@ class Cluster(NamedTuple):
 
     def check(self) -> None:
         """Waits up to CONNECT_SECONDS for a connection to "host:port"; raises CommandFailed if there is none.
-
-        Ray itself would try for minutes. An address without a port, such as "auto", is not checked.
-        """
+        Ray itself would try for minutes. An address without a port, such as "auto", is not checked."""
         host, _, port = self.address.removeprefix("ray://").rpartition(":")
         if not (host and port.isdecimal()) or "/" in host:
             return  # "auto", or an address that Ray rejects at once
@@ -53,9 +51,7 @@ class Cluster(NamedTuple):
 
     def connect(self, options: Mapping[str, Any]) -> None:
         """Connects this process to the cluster. Raises CommandFailed if the cluster cannot be used.
-
-        options: keyword arguments of ray.init.
-        """
+        options: keyword arguments of ray.init."""
         import ray
 
         self.check()

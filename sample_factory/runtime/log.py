@@ -95,9 +95,7 @@ def _open_closed_streams() -> None:
 
 def current_settings() -> dict[str, Any]:
     """In the parent: returns the arguments with which its children set up logging, as plain Python values.
-
-    If this program has not called setup_logging, the level of the children is INFO.
-    """
+    If this program has not called setup_logging, the level of the children is INFO."""
     return {
         "log_file": _log_file,
         "log_level": log.level or logging.INFO,
@@ -112,9 +110,7 @@ def _is_of_notebook(stream: TextIO) -> bool:
 @contextlib.contextmanager
 def restored_logging() -> Iterator[None]:
     """Returns a block after which this process logs as before; closes a log file that was opened within it.
-
-    For functions that a user's own program calls.
-    """
+    For functions that a user's own program calls."""
     global _log_file
     level = log.level
     propagate = log.propagate
@@ -142,9 +138,7 @@ def escaped(text: str) -> str:
 
 def _escape_controls(record: logging.LogRecord) -> bool:
     """Escapes control characters in a record, whose text may come from files that other people wrote.
-
-    A logging filter that returns True for every record.
-    """
+    A logging filter that returns True for every record."""
     text = record.getMessage()
     if CONTROLS.search(text):
         record.msg, record.args = escaped(text), ()
@@ -191,9 +185,7 @@ def show_warning_of(process_name: str, text: str) -> None:
 
 class ConsoleHandler(logging.StreamHandler[TextIO]):
     """Writes log records to the console; on a terminal or in a notebook, as TerminalFormatter formats them.
-
-    A warning is shown once, however many processes of the run log it.
-    """
+    A warning is shown once, however many processes of the run log it."""
 
     def __init__(
         self,

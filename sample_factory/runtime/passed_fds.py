@@ -27,9 +27,7 @@ class PassedFds:
 
 class PassedFd(NamedTuple):
     """A file descriptor that the parent passes to a child.
-
-    fd: its number in the parent. The child has it under the same number, unless `numbers` has another one.
-    """
+    fd: its number in the parent. The child has it under the same number, unless `numbers` has another one."""
 
     fd: int
 

@@ -47,9 +47,7 @@ class Program(subprocess.Popen[bytes]):
 
     def end(self, *requests: tuple[int, float | None]) -> None:
         """Sends signals in turn, and then kills the process group of a command that still runs.
-
-        requests: pairs (signal number, seconds to wait for the end of the command; None: no limit).
-        """
+        requests: pairs (signal number, seconds to wait for the end of the command; None: no limit)."""
         try:
             for number, seconds in requests:
                 self.send_signal(number)  # does nothing once the command has ended

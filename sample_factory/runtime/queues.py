@@ -48,9 +48,7 @@ class Queue(Protocol):
 
     def get_many(self, timeout: float, max_messages: int = 1000) -> list[Any]:
         """Removes and returns the oldest messages, at most `max_messages`.
-
-        Waits up to `timeout` seconds for the first message. Returns an empty list if none arrives.
-        """
+        Waits up to `timeout` seconds for the first message. Returns an empty list if none arrives."""
 
 
 class MessageTooLarge(ValueError):
@@ -65,9 +63,7 @@ class MessageTooLarge(ValueError):
 
 def make_queue(transport: str) -> Queue:
     """In the parent: creates a queue between processes.
-
-    transport: one of TRANSPORTS. Raises ImportError if its package is not installed.
-    """
+    transport: one of TRANSPORTS. Raises ImportError if its package is not installed."""
     check_transport(transport)
     if transport == "faster_fifo":
         return FasterFifoQueue()

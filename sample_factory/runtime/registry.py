@@ -14,9 +14,7 @@ class WrongPath(ValueError):
 
 def import_attribute(path: str) -> Any:
     """Imports the module of a "module:attribute" string and returns the attribute.
-
-    Raises WrongPath, ImportError if there is no such module, and whatever else the import raises.
-    """
+    Raises WrongPath, ImportError if there is no such module, and whatever else the import raises."""
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute.isidentifier():
         raise WrongPath(f"{path!r} should be of the form 'package.module:attribute', with one colon")
@@ -28,9 +26,7 @@ def import_attribute(path: str) -> Any:
 
 def resolve(part: Any) -> Any:
     """Returns the attribute that a "module:attribute" string names; returns anything else unchanged.
-
-    Raises what `import_attribute` raises.
-    """
+    Raises what `import_attribute` raises."""
     return import_attribute(part) if isinstance(part, str) else part
 
 
@@ -74,9 +70,7 @@ class Registry:
 
     def find(self, name: str) -> Any:
         """Returns the factory of a name; returns an unknown name of the form "module:attribute" unchanged.
-
-        Raises ConfigError for any other unknown name; the message suggests a similar name and lists all.
-        """
+        Raises ConfigError for any other unknown name; the message suggests a similar name and lists all."""
         if name in self._factories or ":" in name:
             return self._factories.get(name, name)
         hint = did_you_mean(name, self._factories) or ";"

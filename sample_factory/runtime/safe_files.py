@@ -22,9 +22,7 @@ def special_kind(mode: int) -> str | None:
 
 def refuse_special(path: str | os.PathLike[str]) -> None:
     """Raises OSError if a path is a named pipe, a device or a socket. The path need not exist.
-
-    For files that a library opens by name.
-    """
+    For files that a library opens by name."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -58,9 +56,7 @@ def open_file(path: str | os.PathLike[str], mode: str = "r", **options: Any) -> 
 
 def new_file(path: str | os.PathLike[str], mode: str = "w", **options: Any) -> Any:
     """Creates a file and opens it for writing. Replaces a file of this name, and a link without following it.
-
-    mode: "w" for text or "wb" for bytes.
-    """
+    mode: "w" for text or "wb" for bytes."""
     Path(path).unlink(missing_ok=True)
     return open(path, mode.replace("w", "x"), **options)
 

@@ -101,9 +101,7 @@ class SharedArrays:
 
 def layout(arrays: Mapping[str, Any]) -> tuple[dict[str, int], int]:
     """Returns (offset of each array, size of a block for all of them) in bytes; offsets are aligned.
-
-    arrays: name -> an array or ArraySpec; only `nbytes` is read.
-    """
+    arrays: name -> an array or ArraySpec; only `nbytes` is read."""
     offsets: dict[str, int] = {}
     end = 0
     for name, array in arrays.items():

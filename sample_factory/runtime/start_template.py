@@ -19,9 +19,7 @@ MAX_FDS = 250  # with one message; Linux allows 253
 
 def main(socket_fd: int, modules: Sequence[str]) -> None:
     """Imports the modules, tells the parent whether forking is safe, and serves its requests to fork.
-
-    Returns when the parent has ended; in a forked child, when the work of the child is done.
-    """
+    Returns when the parent has ended; in a forked child, when the work of the child is done."""
     os.set_inheritable(socket_fd, False)
     parent = socket.socket(fileno=socket_fd)
     with contextlib.suppress(OSError):  # some sandboxes let nobody write there
@@ -58,9 +56,7 @@ def main(socket_fd: int, modules: Sequence[str]) -> None:
 
 def _receive(parent: socket.socket) -> tuple[bytes, list[int]]:
     """Waits for the next request; returns (pickled request, file descriptors sent with it).
-
-    Both are empty if the parent has closed the connection or died.
-    """
+    Both are empty if the parent has closed the connection or died."""
     try:
         request, fds, _, _ = socket.recv_fds(parent, 65_536, MAX_FDS)
     except ConnectionError:  # an answer was not read
@@ -82,9 +78,7 @@ def _read_settings(payload_fd: int) -> Mapping[str, Any]:
 
 def _fork(own_session: bool) -> int:
     """Forks this process; returns the child's process id, or 0 in the child.
-
-    Returns only when the child leads a process group, so that the parent can kill it by its group.
-    """
+    Returns only when the child leads a process group, so that the parent can kill it by its group."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -101,9 +95,7 @@ def _fork(own_session: bool) -> int:
 
 def _become_child(settings: Mapping[str, Any], passed: Mapping[int, int]) -> None:
     """Makes this process look like one that was started by `launch` with these settings.
-
-    passed: number of each passed file descriptor in the parent -> its number here.
-    """
+    passed: number of each passed file descriptor in the parent -> its number here."""
     from sample_factory.runtime import passed_fds
 
     passed_fds.numbers.update(passed)

@@ -146,9 +146,7 @@ class Supervisor:
 
     def _reason(self, failure: Failure) -> Failure:
         """Returns the failure that caused `failure`, if `failure` is a PeerLost; otherwise `failure`.
-
-        Waits up to PEER_SECONDS for the cause.
-        """
+        Waits up to PEER_SECONDS for the cause."""
         deadline = time.monotonic() + PEER_SECONDS
         while failure.is_a(PeerLost) and time.monotonic() < deadline:
             lasting = (child.failure for child in self.children if child.name not in self._restartable)
@@ -168,9 +166,7 @@ class Supervisor:
 
     def restart(self, child: Child) -> Child:
         """Starts and returns the successor of a child that `check` has returned; it is not ready yet.
-
-        The caller must first reclaim the shared resources that the dead child held.
-        """
+        The caller must first reclaim the shared resources that the dead child held."""
         successor = child.make_successor()
         self._children[child.name] = successor
         successor.start()
@@ -222,9 +218,7 @@ def _still_running(children: Sequence[Child], timeout: float) -> list[Child]:
 
 class StopRequested(BaseException):
     """Raised by a `StopSignals.interrupting` block when a signal arrives before or within it.
-
-    Like KeyboardInterrupt, it is not caught where an exception of a user's code is.
-    """
+    Like KeyboardInterrupt, it is not caught where an exception of a user's code is."""
 
 
 class StopSignals:

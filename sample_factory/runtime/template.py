@@ -151,9 +151,7 @@ class ForkedProcess:
 @contextlib.contextmanager
 def template(modules: Sequence[str], environment: Mapping[str, str]) -> Iterator[None]:
     """Returns a block in which children with `ChildOptions.from_template` are forked from a Template.
-
-    Within another such block, the Template of the outer block is used. modules, environment: see Template.
-    """
+    Within another such block, the Template of the outer block is used. modules, environment: see Template."""
     global _current
     if _current is not None:
         yield

@@ -56,9 +56,7 @@ class OldModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Returns the spec of an old module; None for a module that versions 1 and 2 do not have either.
-
-        Raises ModuleNotFoundError, with what to write, for an old module without a counterpart.
-        """
+        Raises ModuleNotFoundError, with what to write, for an old module without a counterpart."""
         own = fullname.removeprefix(PACKAGE)
         if own == fullname and own.partition(".")[0] not in EXAMPLES:
             return None

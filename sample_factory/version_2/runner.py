@@ -11,9 +11,7 @@ from sample_factory.version_2.running import ExperimentStatus, run_rl
 
 class AlgoObserver:
     """Base class of version 2's observers of a run, whose methods have the arguments of version 2.1.1.
-
-    writer: a `ScalarWriter`.
-    """
+    writer: a `ScalarWriter`."""
 
     def on_init(self, runner: "Runner") -> None: ...
     def on_connect_components(self, runner: "Runner") -> None: ...
@@ -78,9 +76,7 @@ class Runner(Observer):
 
 class ScalarWriter:
     """Collects the numbers that an observer writes, with the interface of TensorBoard's SummaryWriter.
-
-    scalars: tag -> the last value that was added.
-    """
+    scalars: tag -> the last value that was added."""
 
     def __init__(self) -> None:
         self.scalars: dict[str, float] = {}

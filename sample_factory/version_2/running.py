@@ -63,9 +63,7 @@ class ModelFactory:
 
     def register_encoder_factory(self, make_encoder: Callable[[Any, Any], Any]) -> None:
         """Registers a function make_encoder(cfg, observation_space) that returns an `Encoder`.
-
-        cfg: flags of the model and the env, as attributes.
-        """
+        cfg: flags of the model and the env, as attributes."""
 
         def factory(flags: Any, observation_space: Any) -> Any:
             return make_encoder(FlagNamespace(**with_lists(vars(flags))), observation_space)
@@ -108,18 +106,14 @@ _NOTES = {*PROVENANCE_KEYS, "git_hash", "git_repo_name"}
 
 def _others(evaluation: bool) -> set[str]:
     """Returns all names on a cfg that come from this package: not from the script, nor from the env.
-
-    evaluation: whether the cfg is of a script that plays.
-    """
+    evaluation: whether the cfg is of a script that plays."""
     hub = {field.name for field in dataclasses.fields(EnjoyHubFlags)} if evaluation else set()
     return _NOTES | FLAG_NAMES | RETIRED_FLAGS.keys() | hub
 
 
 class ScriptParser(ParserRecorder):
     """Records the arguments and defaults that a script adds between `parse_sf_args` and `parse_full_cfg`.
-
-    evaluation: whether `parse_sf_args` was called for a script that plays.
-    """
+    evaluation: whether `parse_sf_args` was called for a script that plays."""
 
     def __init__(self, evaluation: bool):
         super().__init__(add_help=False, allow_abbrev=False)
@@ -130,9 +124,7 @@ def parse_sf_args(
     argv: Sequence[str] | None = None, evaluation: bool = False
 ) -> tuple[ScriptParser, FlagNamespace]:
     """Returns (parser to which the script adds its arguments, flags that all envs have).
-
-    argv: the arguments; None: the arguments of this process. evaluation: whether the script plays.
-    """
+    argv: the arguments; None: the arguments of this process. evaluation: whether the script plays."""
     parser = make_parser()
     values: dict[str, Any] = {}
     for section in TRAINING_SECTIONS.values():
@@ -177,9 +169,7 @@ def parse_full_cfg(parser: ScriptParser, argv: Sequence[str] | None = None) -> F
 
 def _parse(argv: Sequence[str], evaluation: bool) -> Config:
     """Parses the arguments of a script. Reads no cfg.json, since the script may set the experiment later.
-
-    evaluation: whether the script plays.
-    """
+    evaluation: whether the script plays."""
     own = EnjoyHubFlags if evaluation else values_of_script({})
     return parse_config(argv, family_of_script, SILENT._replace(experiment="new", sections={"script": own}))
 
@@ -209,9 +199,7 @@ class ExperimentStatus(enum.IntEnum):
 
 def run_rl(cfg: Any) -> int:
     """Trains with a cfg of `parse_full_cfg`. Prints expected errors.
-
-    Returns the exit code: 0 if the run is done or was stopped, 1 if it failed, 2 for bad input.
-    """
+    Returns the exit code: 0 if the run is done or was stopped, 1 if it failed, 2 for bad input."""
 
     def train(_: Any) -> int:
         with restored_logging():
@@ -317,9 +305,7 @@ def values_of_cfg(cfg: Any) -> dict[str, Any]:
 
 def experiment_dir(cfg: Any, mkdir: bool = True) -> str:
     """Returns the path of the experiment folder; creates the folder if `mkdir`.
-
-    Raises ConfigError for names that lead out of --train_dir.
-    """
+    Raises ConfigError for names that lead out of --train_dir."""
     run: Any = types.SimpleNamespace(**{"experiments_root": None, **values_of_cfg(cfg)})
     path = str(experiment_folder(run))
     return ensure_dir_exists(path) if mkdir else path
