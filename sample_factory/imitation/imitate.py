@@ -221,7 +221,7 @@ class Cloner:
 def imitate(config: Config) -> Score:
     """Trains a policy to imitate recorded games and saves it as a checkpoint of a new experiment. Returns its
     score on episodes that it was not trained on. Raises ConfigError for games that do not fit,
-    CheckpointError if the checkpoint cannot be written. If it fails, it leaves no folder."""
+    CheckpointError if the checkpoint cannot be written. A training that fails leaves no folder."""
     flags: ImitateFlags = config.extra["imitate"]
     seed = config.run.seed if config.run.seed is not None else random.SystemRandom().randrange(2**31)
     rng = np.random.default_rng(seed)

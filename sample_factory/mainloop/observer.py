@@ -36,21 +36,21 @@ class Observer:
         first reset.
 
         Args:
-            run: The run.
+            run: State of the run, with methods that act on it.
         """
 
     def on_start(self, run: "ObservedRun") -> None:
         """Called when all workers are ready, or after the first iteration of training if that is earlier.
 
         Args:
-            run: The run.
+            run: State of the run, with methods that act on it.
         """
 
     def on_episode(self, run: "ObservedRun", episode: "EpisodeReport") -> None:
         """Called when the episode of an agent has ended; also before `on_start`, while some workers start.
 
         Args:
-            run: The run.
+            run: State of the run, with methods that act on it.
             episode: Has policy_id, reward, length (in env frames) and true_objective; extra_stats, which the
                 env reported as `episode_extra_stats`; and info, the last step's numbers and short texts.
         """
@@ -59,7 +59,7 @@ class Observer:
         """Called after each iteration of training of a policy.
 
         Args:
-            run: The run.
+            run: State of the run, with methods that act on it.
             report: Has policy_id, env_frames and version (number of SGD steps); and stats, the learner's
                 summaries by name, or None, since they are not computed in every iteration.
         """
@@ -70,7 +70,7 @@ class Observer:
         Called every --experiment_summaries_interval seconds, and at the end of the run.
 
         Args:
-            run: The run.
+            run: State of the run, with methods that act on it.
             policy_id: Index of the policy.
 
         Returns:
@@ -82,7 +82,7 @@ class Observer:
         """Called at the end of the run, when all workers have stopped and the checkpoints are saved.
 
         Args:
-            run: The run.
+            run: State of the run, with methods that act on it.
         """
 
 

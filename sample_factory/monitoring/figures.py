@@ -1,21 +1,7 @@
 """Figures of a run for programs: JSON lines in the file that --figures_file names.
 
 One object a line, appended when all workers are ready, with the first frames, every --status_interval, and at
-the end. Fields:
-
-- time: seconds since 1970 at which the line was written.
-- seconds: time of this run, which starts when all workers are ready.
-- env_frames: env frames of this run, of all policies (frameskip counted, earlier runs not included).
-- samples: samples trained on in this run, of all policies; `dummy_sampler`: 0.
-- fps: object, length of a window in seconds -> env frames per second over that window, as far as known.
-- policies: a list by policy of objects with env_frames and samples of this run and `time`, the seconds since
-  1970 at which these counters were reached. They grow by whole iterations of training, so a rate between two
-  lines is exact if it is computed with these times. Empty for `dummy_sampler`.
-- components: object, "rollout_worker", "policy_worker" or "learner" -> object, name -> mean over the
-  processes of that kind and the last 20 s: shares of their time, 0..1, "wait" among them; memory_mb;
-  avg_batch_size.
-- learners: a list of objects with policy_id, device, precision and num_parameters.
-- agents: number of agents in all envs; `dummy_sampler`: 0.
+the end.
 """
 
 import json
@@ -42,7 +28,22 @@ class PolicyCounters(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """One line of a --figures_file; the fields are described at the top of this module."""
+    """One line of a --figures_file: a JSON object with these fields.
+
+    time: seconds since 1970 at which the line was written.
+    seconds: time of this run, which starts when all workers are ready.
+    env_frames: env frames of this run, of all policies (frameskip counted, earlier runs not included).
+    samples: samples trained on in this run, of all policies; `dummy_sampler`: 0.
+    fps: object, length of a window in seconds -> env frames per second over that window, as far as known.
+    policies: a list by policy of objects with env_frames and samples of this run and `time`, the seconds
+        since 1970 at which these counters were reached. They grow by whole iterations of training, so a rate
+        between two lines is exact if it is computed with these times. Empty for `dummy_sampler`.
+    components: object, "rollout_worker", "policy_worker" or "learner" -> object, name -> mean over the
+        processes of that kind and the last 20 s: shares of their time, 0..1, "wait" among them; memory_mb;
+        avg_batch_size.
+    learners: a list of objects with policy_id, device, precision and num_parameters.
+    agents: number of agents in all envs; `dummy_sampler`: 0.
+    """
 
     time: float
     seconds: float
