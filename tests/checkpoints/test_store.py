@@ -257,11 +257,3 @@ def test_later_checkpoints_are_moved_aside_when_training_continues_from_an_earli
     assert [path.name for path in (checkpoints.folder / "superseded").iterdir()] == [
         "checkpoint_000005000_5000.pth"
     ]
-
-
-def test_files_of_the_users_own_are_left_alone(checkpoints):
-    checkpoints.save(state(1), 1, 4)
-    (checkpoints.folder / "checkpoint_backup.pth").write_text("mine")
-    for version in (2, 3, 4):
-        checkpoints.save(state(version), version, version)
-    assert checkpoints.load()["train_step"] == 4 and (checkpoints.folder / "checkpoint_backup.pth").exists()

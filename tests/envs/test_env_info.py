@@ -16,7 +16,6 @@ from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import (
     FEW_COPIES,
-    EnvProbe,
     make_adapted_env,
     own_spaces,
     probe_env_info,
@@ -27,6 +26,8 @@ from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.wrappers.frame_stack import FrameSkip
 from sample_factory.runtime import child_side
 from sample_factory.runtime.log import log
+from tests.envs.made import probe
+from tests.envs.parallel_envs import Scripted
 
 POSITION = spaces.Discrete(3, start=1)
 SPEED = spaces.Box(-1, 1, (2,), np.float64)
@@ -78,22 +79,10 @@ def test_agents_of_a_list_style_env_of_version_1_have_their_own_spaces():
 
 
 def test_agents_of_pettingzoo_have_their_own_spaces():
-    pettingzoo = pytest.importorskip("pettingzoo")
-
-    class Parallel(pettingzoo.ParallelEnv):
-        possible_agents = ["first", "second"]
-        render_mode = None
-
-        def observation_space(self, agent):
-            return POSITION if agent == "first" else SPEED
-
-        def action_space(self, agent):
-            return MOVE if agent == "first" else FORCE
-
-        def reset(self, seed=None, options=None):
-            return {}, {}
-
-    assert own_spaces(adapt(Parallel())) == [(POSITION, MOVE), (SPEED, FORCE)]
+    env = Scripted([])
+    env.observation_space = {"a": POSITION, "b": SPEED, "c": SPEED}.get
+    env.action_space = {"a": MOVE, "b": FORCE, "c": FORCE}.get
+    assert own_spaces(adapt(env)) == [(POSITION, MOVE), *[(SPEED, FORCE)] * 2]
 
 
 def test_a_policy_has_the_spaces_of_the_kind_of_agents_that_it_plays(tmp_path):
@@ -115,9 +104,7 @@ def test_make_env_can_compute_with_the_number_of_envs_before_it_is_chosen(tmp_pa
     arguments = ["--env=own_computing", f"--train_dir={tmp_path}", "--worker_num_splits=4"]
     cfg = parse_config(arguments, resolve_family).namespace()
     make_adapted_env(family, cfg, EnvConfig(0, 0, 0))
-    context = child_side.ChildContext("env_probe")
-    with context.cleanup:
-        EnvProbe(family, cfg, context).run()
+    probe(family, cfg)
     assert sizes == [1 / 4] * 2, "the smallest number that a run can choose"
     assert cfg.num_envs_per_worker is None
 
@@ -131,9 +118,7 @@ def test_the_time_of_a_step_is_that_of_all_copies_or_unknown(copies, is_measured
     register_env("own_copies", make_copies)
     arguments = ["--env=own_copies", f"--train_dir={tmp_path}", f"--vector_env_copies={copies}"]
     cfg = parse_config(arguments, resolve_family).namespace()
-    context = child_side.ChildContext("env_probe")
-    with context.cleanup:
-        info = EnvProbe(resolve_family("own_copies"), cfg, context).run()
+    info = probe(resolve_family("own_copies"), cfg)
     assert info.num_agents == copies and (info.step_seconds is not None) == is_measured
 
 

@@ -9,7 +9,6 @@ from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs import env_registry
 from sample_factory.envs.env_family import UnknownEnvError
-from sample_factory.envs.env_info import EnvProbe
 from sample_factory.envs.env_registry import (
     global_env_registry,
     register_env,
@@ -18,7 +17,7 @@ from sample_factory.envs.env_registry import (
 )
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.evaluation import env_choice
-from sample_factory.runtime.child_side import ChildContext
+from tests.envs.made import probe
 from tests.envs.simulators import TorchCrowd
 
 
@@ -204,7 +203,7 @@ def test_a_maker_whose_num_envs_is_none_chooses_the_number_itself(tmp_path):
     family = resolve_family("optional")
     for flags, copies in (([], 5), (["--vector_env_copies=9"], 9)):
         config = parse_config(["--env=optional", f"--train_dir={tmp_path}", *flags], resolve_family)
-        info = EnvProbe(family, config.namespace(), ChildContext("env_probe")).run()
+        info = probe(family, config.namespace())
         assert info.num_agents == copies and info.is_simulator
         assert family.make(config.namespace(), EnvConfig(0, 0, 0)).num_envs == copies
     config = parse_config(["--env=optional", f"--train_dir={tmp_path}"], resolve_family)

@@ -13,12 +13,12 @@ from gymnasium import spaces
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.abilities import OwnsProcess
 from sample_factory.envs.env_family import EnvFamily
-from sample_factory.envs.env_info import EnvProbe, env_info
+from sample_factory.envs.env_info import env_info
 from sample_factory.envs.protocol import EnvContractError
 from sample_factory.runtime.child import call_in_child
-from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.failures import Failure
 from sample_factory.spaces.observations import Indices
+from tests.envs import made
 
 UINT8 = spaces.Box(0, 255, (3,), np.uint8)
 TWO = spaces.Box(-1, 1, (2,), np.float32)
@@ -63,9 +63,7 @@ class OneInfo(Pair):
 
 
 def probe(make):
-    context = ChildContext("env_probe")
-    with context.cleanup:
-        return EnvProbe(EnvFamily("my_env", make, None, {}), CFG, context).run()
+    return made.probe(EnvFamily("my_env", make, None, {}), CFG)
 
 
 def right(**kwargs):

@@ -9,13 +9,11 @@ import pytest
 from sample_factory import register_env
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
-from sample_factory.envs.env_info import EnvProbe
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.levels import Level, at_level, find_levels
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.failures import Failure
-from tests.envs.made import cfg_of
+from tests.envs.made import cfg_of, probe
 
 
 class Room(gym.Env):
@@ -129,10 +127,7 @@ def test_what_is_no_level_is_refused_with_what_would_be_one(env, levels, message
 
 
 def probed(*levels):
-    cfg = cfg_of("room", levels=levels)
-    context = ChildContext("env_probe")
-    with context.cleanup:
-        return EnvProbe(resolve_family("room"), cfg, context).run()
+    return probe(resolve_family("room"), cfg_of("room", levels=levels))
 
 
 def test_the_trial_names_a_level_that_cannot_be_made_or_has_other_spaces():

@@ -1,5 +1,4 @@
 import json
-import re
 
 import pytest
 
@@ -44,31 +43,6 @@ def test_a_learner_alone_trains_on_all_samples_of_made_up_trajectories():
     assert counts(buffers) == (0, 0, len(tickets))
     hand_over_free(buffers, tickets)
     assert len(tickets) == buffers.topology.num_buffers, "none is handed over twice"
-
-
-def test_the_table_has_what_was_measured_and_notes_say_why_a_row_is_missing():
-    rows = make_rows(4)
-    waits = {"rollout_worker": 0.6, "policy_worker": 0.02, "learner": 0.5}
-    parts = {name: {"wait": {"share": share, "milliseconds": None}} for name, share in waits.items()}
-    cores = {"ours": 3.4, "of_others": 0.1, "stolen": 0.2}
-    measured = Stage(12345.6, cores=cores, parts=parts, gpu_busy=0.415, warnings=("no CUDA graphs",))
-    results = [
-        rows[0]._replace(stage=measured),
-        rows[4]._replace(stage=Stage(99.0)),
-        rows[1]._replace(left_out="it needs a GPU"),
-        rows[3]._replace(failure="training: failed; the end of its output:\nTraceback"),
-    ]
-    lines = suite.report(results, {"cpu": "a CPU", "cores": 4, "gpus": []}, 15.0)
-    table = [re.split(r"\s{2,}", line.strip()) for line in lines]
-    assert ["Doom", "12,346", "42%", "3.4", "inference"] in table
-    assert ["Doom's learner alone", "99", "n/a", "n/a", "learner"] in table
-    assert [line for line in lines if line.startswith("note: ")] == [
-        "note: Doom: no CUDA graphs",
-        "note: Doom, no CUDA graphs: left out: it needs a GPU",
-        "note: Doom, fp32: failed: training: failed; the end of its output:",
-        "note: 4 workers x 16 envs of Doom for 4 cores, instead of 64 x 8 where there are as many cores",
-        "note: the host of this virtual machine took up to 0.2 cores away (steal time)",
-    ]
 
 
 def test_a_row_that_fails_does_not_end_the_suite_and_each_row_is_in_the_file(monkeypatch, tmp_path, capsys):

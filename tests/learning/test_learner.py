@@ -59,23 +59,6 @@ def join(left, right):
 
 
 @pytest.mark.parametrize("with_vtrace", [True, False])
-@pytest.mark.parametrize("use_rnn", [True, False])
-def test_trajectories_of_other_policies_change_nothing(use_rnn, with_vtrace):
-    """The weights are the same with and without masked columns, even if those hold NaN."""
-    state_size = H if use_rnn else 0
-    mine, other = make_batch(seed=1, state_size=state_size), make_batch(seed=2, state_size=state_size)
-    nan = torch.full_like(other.rewards, float("nan"))
-    other = other._replace(own=torch.zeros_like(other.own), rewards=nan)
-    alone, mixed = (make_learner(use_rnn, with_vtrace=with_vtrace) for _ in range(2))
-    alone.train(mine)
-    mixed.train(join(mine, other))
-    assert torch.allclose(weights(alone), weights(mixed), atol=1e-6)
-    assert alone.samples == mixed.samples == T * B
-    means = [learner.model.observation_normalizers.normalizers[0].mean for learner in (alone, mixed)]
-    assert torch.allclose(*means, atol=1e-9)
-
-
-@pytest.mark.parametrize("with_vtrace", [True, False])
 def test_the_contents_of_a_masked_step_change_nothing_around_it(with_vtrace):
     """Neither before nor after it in the same trajectory, not even if it is NaN."""
     batch = make_batch()
@@ -274,13 +257,6 @@ def test_epochs_end_early_when_the_policy_loss_no_longer_changes(learning_rate, 
     learner = make_learner(ppo_epochs=5, learning_rate=learning_rate)
     learner.train(make_batch())
     assert learner.version == epochs
-
-
-def test_linear_decay_follows_the_frames():
-    learner = make_learner(lr_schedule="linear_decay", learning_rate=1.0)
-    learner.env_frames = 10**9 // 4
-    learner.train(make_batch())
-    assert learner.state_dict()["optimizer"]["param_groups"][0]["lr"] == pytest.approx(0.75)
 
 
 def test_a_truncated_step_bootstraps_from_its_own_state_and_a_terminated_one_from_nothing():

@@ -205,12 +205,32 @@ class Convolving(nn.Module):
         return self.layers(observations["obs"])
 
 
+class Precise(nn.Module):
+    """An encoder or a decoder that computes in float32, whatever the precision of the network is."""
+
+    def __init__(self, flags, given):
+        super().__init__()
+        self.linear = nn.Linear(8 if isinstance(given, int) else 3, SIZE)
+        self.out_size = SIZE
+
+    def forward(self, x):
+        x = x["obs"] if isinstance(x, dict) else x
+        with torch.autocast("cpu", enabled=False):
+            return self.linear(x.float())
+
+
 @pytest.mark.parametrize(
-    ("encoder", "space"), [(Normed, VECTOR), (Convolving, S.Dict(obs=S.Box(0, 255, (3, 36, 48), np.uint8)))]
+    ("parts", "space"),
+    [
+        ({"encoder_custom": Normed}, VECTOR),
+        ({"encoder_custom": Convolving}, S.Dict(obs=S.Box(0, 255, (3, 36, 48), np.uint8))),
+        ({"encoder_custom": Precise}, VECTOR),
+        ({"decoder_custom": Precise}, VECTOR),
+    ],
 )
-def test_in_bfloat16_an_encoder_of_plain_modules_acts_as_it_learns(encoder, space):
+def test_in_bfloat16_a_part_acts_as_it_learns(parts, space):
     torch.manual_seed(0)
-    model = build(space, encoder_custom=encoder)
+    model = build(space, **parts)
     observations = made_up_observations(space, 1, 4, torch.device("cpu"))
     outputs = []
     for prepare in (lambda dtype: None, model.requires_grad_(False).prepare_to_act):
@@ -240,34 +260,6 @@ def test_weights_of_any_layout_in_memory_can_be_loaded_and_have_neither_gaps_nor
     model = build(encoder_custom=Sliced)
     model.load_state_dict({name: torch.rand(x.shape).to(x.dtype) for name, x in model.state_dict().items()})
     assert all(tensor.is_contiguous() for tensor in model.state_dict().values())
-
-
-class Precise(nn.Module):
-    """An encoder or a decoder that computes in float32, whatever the precision of the network is."""
-
-    def __init__(self, flags, given):
-        super().__init__()
-        self.linear = nn.Linear(8 if isinstance(given, int) else 3, SIZE)
-        self.out_size = SIZE
-
-    def forward(self, x):
-        x = x["obs"] if isinstance(x, dict) else x
-        with torch.autocast("cpu", enabled=False):
-            return self.linear(x.float())
-
-
-@pytest.mark.parametrize("part", ["encoder", "decoder"])
-def test_a_part_that_computes_in_float32_acts_in_bfloat16_as_it_learns(part):
-    model = build(precision="bf16", **{f"{part}_custom": Precise})
-    inputs = torch.randn(4, 3 if part == "encoder" else 8)
-    before, after = [], []
-    for outputs, prepare in ((before, lambda dtype: None), (after, model.prepare_to_act)):
-        prepare(torch.bfloat16)
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-            tower = model.each_tower()[0]
-            outputs.append(tower.encoder({"obs": inputs}) if part == "encoder" else tower.decoder(inputs))
-            model.act({"obs": torch.randn(4, 3)}, torch.zeros(4, model.state_size))
-    assert torch.equal(before[0], after[0])
 
 
 class OwnWidths(nn.Module):
@@ -404,10 +396,6 @@ class Joining(nn.Module):
         return torch.cat([observations[key] for key in sorted(observations)], dim=-1)
 
 
-class Sizeless(Own):
-    state_size = "5"
-
-
 class SwapsAxes(Own):
     def forward(self, observations, rnn_state, resets):
         output = super().forward(observations, rnn_state, resets)
@@ -488,7 +476,6 @@ FAULTS = [
         lambda flags, in_size: nn.Linear(in_size, 3),
         "decoder Linear needs an int attribute out_size, the width of its output$",
     ),
-    ("actor_critic", Sizeless, "actor-critic Sizeless needs an int attribute state_size, .*, not '5'"),
     ("actor_critic", SwapsAxes, r"values of shape \[3, 4\]; it should be \[4, 3\]: \[T, B\]"),
     ("actor_critic", WithoutParameters, "actor-critic mine has no parameters to train"),
     (
@@ -539,11 +526,6 @@ class ProjectedByBuffer(Projected):
 class ProjectedBySavedBuffer(Projected):
     def keep(self, numbers):
         self.register_buffer("numbers", numbers)
-
-
-class ProjectedByConstants(ProjectedByBuffer):
-    def keep(self, numbers):
-        super().keep(torch.arange(3.0 * SIZE).reshape(3, SIZE))
 
 
 class OwnProjected(Own):
@@ -651,7 +633,6 @@ COPIES_DIFFER = [
     ("actor_critic", OwnProjected, "actor-critic mine: its logits differ .* same state_dict"),
     ("encoder", Normed, "between training and evaluation mode.*leave out dropout and batch norm"),
     ("encoder", ProjectedBySavedBuffer, None),
-    ("encoder", ProjectedByConstants, None),
     ("encoder", NormedAsPretrained, None),
     ("actor_critic", PretrainedNetwork, None),
     ("encoder", Tied, None),

@@ -28,6 +28,7 @@ from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.config.flags import ConfigError
 from sample_factory.train import run_rl
 from sample_factory.version_2 import running
+from tests.evaluation.conftest import save_untrained
 
 SMALL = [
     "--serial_mode=True",
@@ -94,6 +95,13 @@ def train(folder, env, *flags):
     return parse_full_cfg(parser, argv)
 
 
+def untrained(folder, env, *flags):
+    """Saves an experiment without training, and returns the cfg of a script that plays."""
+    argv = [f"--env={env}", *save_untrained(folder, env, *SMALL, *flags)]
+    parser, _ = parse_sf_args(argv, evaluation=True)
+    return parse_full_cfg(parser, argv)
+
+
 @pytest.fixture(scope="module")
 def cartpole(tmp_path_factory):
     """Returns the cfg of a run of CartPole, and its folder; no test changes them."""
@@ -139,9 +147,9 @@ def play(cfg, env, actor_critic, num_steps, is_deterministic):
 
 @pytest.mark.parametrize("env", ["gym_CartPole-v1", "gym_Pendulum-v1"])
 def test_a_loop_acts_as_load_policy_does_and_remembers(tmp_path, env):
-    cfg, batched, actor_critic = loaded(train(tmp_path, env, "--use_rnn=True"))
+    cfg, batched, actor_critic = loaded(untrained(tmp_path, env, "--use_rnn=True"))
     assert get_rnn_size(cfg) == 8
-    policy = load_policy(tmp_path / "a", deterministic=True)
+    policy = load_policy(tmp_path / "tiny", deterministic=True)
     num_ends = 0
     for obs, actions, (_, reward, terminated, truncated, infos) in play(
         cfg, batched, actor_critic, 300, True
@@ -158,7 +166,7 @@ def test_a_loop_acts_as_load_policy_does_and_remembers(tmp_path, env):
 def test_masked_actions_are_never_chosen_and_infos_of_ended_episodes_are_returned(tmp_path):
     register_env("forbidding", lambda name: Forbidding())
     steps = list(
-        play(*loaded(train(tmp_path, "forbidding")), 40, False)
+        play(*loaded(untrained(tmp_path, "forbidding")), 40, False)
     )  # the env asserts that the mask is obeyed
     ends = [infos for _, _, (_, _, terminated, _, infos) in steps if terminated.any()]
     assert ends and all(info["true_objective"] == 7.0 for [info] in ends)
@@ -173,7 +181,7 @@ def test_masked_actions_are_never_chosen_and_infos_of_ended_episodes_are_returne
 )
 def test_an_action_with_a_box_is_a_list_of_its_parts_in_the_order_of_the_space(tmp_path, env, shapes, total):
     register_env("parts", lambda name: env())
-    for _, parts, (_, reward, _, truncated, _) in play(*loaded(train(tmp_path, "parts")), 5, False):
+    for _, parts, (_, reward, _, truncated, _) in play(*loaded(untrained(tmp_path, "parts")), 5, False):
         parts = parts if env is Mixed else parts[::-1]  # its vector is the first
         assert [part.shape for part in parts] == shapes and parts[0].dtype == np.int32
         assert reward.item() == pytest.approx(total(*parts), abs=1e-5) and truncated.all()

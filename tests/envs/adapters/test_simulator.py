@@ -18,7 +18,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.adapters.simulator import SimulatorVectorEnv, _note_once, is_simulator
-from sample_factory.envs.env_info import FEW_COPIES, env_info, probe_env_info
+from sample_factory.envs.env_info import FEW_COPIES, env_info
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.envs.family_flags import device_of_env
 from sample_factory.envs.protocol import EnvConfig, EnvContractError
@@ -36,6 +36,7 @@ from sample_factory.spaces.observations import UnsupportedSpace
 from tests.counting import CountingEnv, assert_lines_up, make_config, make_plan, make_shared
 from tests.counting_model import CountingModel
 from tests.envs.adapters.countdown import drive
+from tests.envs.made import probe
 from tests.envs.simulators import TorchCrowd
 
 BOX = spaces.Box(-1, 1, (1,), np.float32)
@@ -531,7 +532,7 @@ def parsed(tmp_path, *argv, env=Sized):
 def test_the_trial_makes_few_copies_of_an_env_that_is_made_in_any_number(tmp_path):
     config = parsed(tmp_path)
     assert config.flat()["vector_env_copies"] == 300, "the default of the parameter"
-    info = probe_env_info(resolve_family("sized"), config.namespace())
+    info = probe(resolve_family("sized"), config.namespace())
     assert info.num_agents == 300 and info.is_simulator and info.teams == tuple(range(300))
     assert info.kinds.spaces[0].observation["policy"].shape == (FEW_COPIES,)
     made = resolve_family("sized").make(parsed(tmp_path, "--env_agents=7").namespace(), EnvConfig(0, 0, 0))
@@ -552,10 +553,10 @@ def test_a_maker_that_returns_another_number_of_copies_is_refused(tmp_path):
     config = parsed(tmp_path, env=make_env)
     assert config.flat()["vector_env_copies"] == 1024 and "env_device" not in config.flat()
     with pytest.raises(Failure, match=rf"make_env\(num_envs={FEW_COPIES}\) returned an env of 8 agents"):
-        probe_env_info(resolve_family("sized"), config.namespace())
+        probe(resolve_family("sized"), config.namespace())
 
 
-def test_the_trial_steps_a_simulator_unless_jax_would_compile_the_step(tmp_path):
+def test_the_trial_steps_a_simulator_unless_jax_would_compile_the_step(tmp_path, monkeypatch):
     class Raises(Sized):
         def __init__(self, num_envs: int = 300):
             super().__init__(num_envs, "cpu")
@@ -565,14 +566,14 @@ def test_the_trial_steps_a_simulator_unless_jax_would_compile_the_step(tmp_path)
 
     class Compiles(Raises):
         def reset(self):
-            sys.modules["jax"] = sys  # in the process of the trial
+            monkeypatch.setitem(sys.modules, "jax", sys)
             return self._observe(None)
 
     config = parsed(tmp_path, env=Raises)
     with pytest.raises(Failure, match="no step"):
-        probe_env_info(resolve_family("sized"), config.namespace())
+        probe(resolve_family("sized"), config.namespace())
     config = parsed(tmp_path, env=Compiles)
-    assert probe_env_info(resolve_family("sized"), config.namespace()).num_agents == 300
+    assert probe(resolve_family("sized"), config.namespace()).num_agents == 300
 
 
 def planned(tmp_path, *argv):

@@ -7,8 +7,6 @@ import pytest
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.abilities import NamesActions, ScriptedPlayers, find_ability
-from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.protocol import ObservationRows
 from sample_factory.families.generals.generals_env import assets_potential
 from tests.envs.made import make_env
 
@@ -119,16 +117,6 @@ def test_against_a_bot_the_env_has_one_agent_on_either_side():
         assert reward == 2 * info["true_objective"] - 1
         env.reset()
     assert sides == {0, 1} and np.mean(results) > 0.5
-
-
-def test_the_adapted_env_steps_both_agents_and_starts_the_next_game():
-    adapted = adapt(make(generals_time_limit=3))
-    assert adapted.num_agents == 2 and len(adapted.kinds.spaces) == 1
-    rows = ObservationRows.allocate(adapted.kinds)
-    adapted.reset(1, rows)
-    passing = np.full((2, 1), 5 * 5 * 8, np.float32)
-    ends = [adapted.step(passing, rows).truncated for _ in range(6)]
-    assert ends == [[False] * 2, [False] * 2, [True] * 2] * 2
 
 
 def test_a_picture_has_the_size_of_the_map_and_actions_have_names():
