@@ -17,8 +17,7 @@ MAX_LOG_RATIO = math.log(20.0)
 
 
 def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
-    """Returns the mean of x over the entries where `valid`, bool of the same shape, is True; 0 if there are
-    none."""
+    """Returns the mean of x where `valid`, bool of the same shape, is True; 0 if it is True nowhere."""
     total = torch.where(valid, x, 0.0).sum()
     return total / valid.sum().clamp(min=1)
 

@@ -29,8 +29,7 @@ def top_half(advantages: Tensor, valid: Tensor) -> Tensor:
 
 
 def _log_mean_exp(x: Tensor, where: Tensor) -> Tensor:
-    """Returns the log of the mean of exp(x) over the entries where `where`, bool, is True; 0 without a
-    gradient if there are none."""
+    """Returns log(mean(exp(x))) where `where`, bool, is True; 0 without a gradient if it is True nowhere."""
     largest = torch.where(where, x, -torch.inf).max().detach()
     largest = torch.where(where.any(), largest, 0.0)
     exponentials = torch.where(where, x - largest, 0.0).exp()

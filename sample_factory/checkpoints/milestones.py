@@ -46,8 +46,7 @@ def best_name(version: int, env_frames: int, metric: str, value: float) -> str:
 
 
 def best_value(path: Path, metric: str) -> float | None:
-    """Returns the value of the metric in the file name of a best checkpoint; None if the file is the best
-    checkpoint by another metric."""
+    """Returns the metric's value in the name of a best checkpoint; None if the name has another metric."""
     match = BEST_NAME.fullmatch(path.name)
     return float(match[2]) if match is not None and match[1] == _in_file_name(metric) else None
 
@@ -57,14 +56,12 @@ def _in_file_name(metric: str) -> str:
 
 
 def version_of(path: Path) -> int:
-    """Returns the number of SGD steps in the file name of a regular checkpoint, best checkpoint or
-    milestone."""
+    """Returns the number of SGD steps in the file name of a checkpoint, best checkpoint or milestone."""
     return int(path.name.split("_")[1])
 
 
 def env_frames_of(path: Path) -> int:
-    """Returns the number of env frames in the file name of a regular checkpoint, best checkpoint or
-    milestone."""
+    """Returns the number of env frames in the file name of a checkpoint, best checkpoint or milestone."""
     return int(path.name.split("_")[2].split(".")[0])
 
 
@@ -86,8 +83,7 @@ def resumed_env_frames(experiment_dir: Path, policy_id: int, kind: str) -> int |
 
 
 def delete_snapshots(experiment_dir: Path) -> None:
-    """Deletes snapshots and unfinished files of all policies, which a killed run may have left. Raises
-    OSError."""
+    """Deletes snapshots and unfinished files, which a killed run may have left. Raises OSError."""
     for name in (f"*{SNAPSHOT}", DONATION, TEMPORARY_NAME):
         for file in Path(experiment_dir).glob(f"checkpoint_p*/{name}"):
             file.unlink(missing_ok=True)
@@ -146,8 +142,7 @@ class MilestoneSchedule:
         return is_wanted and self._now() >= self._not_before
 
     def record(self, env_frames: int, is_saved: bool) -> None:
-        """Records an attempt to save a milestone. If it failed, the milestone is due again after
-        RETRY_SECONDS."""
+        """Records an attempt to save a milestone; after a failure, it is due again after RETRY_SECONDS."""
         if is_saved:
             self._is_overdue = False
             self._multiple = self._multiple_of(env_frames)

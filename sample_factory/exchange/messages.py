@@ -56,8 +56,7 @@ class JoinGroup(NamedTuple):
 
 
 def rows_of_messages(buffer_indices: np.ndarray) -> Sequence[np.ndarray]:
-    """Splits indices of buffers, [n], into parts of at most MAX_ROWS, the most that one PolicyRequest or
-    Trajectories message may name."""
+    """Splits indices of buffers, [n], into parts of at most MAX_ROWS, the most that a message may name."""
     if len(buffer_indices) <= MAX_ROWS:
         return (buffer_indices,)
     return [buffer_indices[first : first + MAX_ROWS] for first in range(0, len(buffer_indices), MAX_ROWS)]
@@ -260,8 +259,7 @@ class TrainReport(NamedTuple):
 
 
 class MilestoneSaved(NamedTuple):
-    """Learner -> main process: a milestone was saved, a checkpoint that is kept, so that policies can play
-    against it."""
+    """Learner -> main process: a milestone was saved, so that policies can play against it."""
 
     milestone: Milestone
 

@@ -272,8 +272,7 @@ class Learner:
         self.descent.check_state(state)
 
     def shared_state(self) -> dict[str, Any]:
-        """Returns the state that learners of one policy must share before they train together: `state_dict`,
-        the number of takeovers, and the flags."""
+        """Returns what a policy's learners must have in common: `state_dict`, number of takeovers, flags."""
         return {
             **self.state_dict(),
             "generation": self._generation,
@@ -307,8 +306,7 @@ class Learner:
         return self.flags.batch_size * self.flags.num_batches_per_iteration // self.flags.rollout
 
     def set_hyperparameters(self, values: Mapping[str, Any]) -> None:
-        """Replaces hyperparameters, given by flag name, during training (PBT). A new learning rate restarts
-        its schedule."""
+        """Replaces hyperparameters, flag -> value (PBT). A new learning rate restarts its schedule."""
         former = self.flags
         self.flags = replace(former, **values)
         self.descent.set_flags(self.flags)

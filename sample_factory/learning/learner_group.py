@@ -90,8 +90,7 @@ class LearnerGroup:
             parameter.grad = part.view_as(parameter)
 
     def share(self, own: Tensor) -> "Share":
-        """Counts the valid steps of a minibatch, for this learner and for all learners. own: bool, True for
-        valid steps."""
+        """Counts the valid steps, where `own` (bool) is True, for this learner and for all learners."""
         count = own.sum()
         return Share(count, self.total(count))
 
@@ -150,8 +149,7 @@ class Share(NamedTuple):
     of_all: Tensor
 
     def weighted(self, mean: Tensor) -> Tensor:
-        """Scales a mean over this learner's steps so that the sum over all learners is the mean over all
-        steps."""
+        """Scales this learner's mean so that the sum over all learners is the mean over all steps."""
         return mean * (self.of_this / self.of_all.clamp(min=1))
 
 

@@ -183,8 +183,7 @@ class OtherLearner:
                 return message
 
     def run(self) -> None:
-        """Trains until the first learner sends the order to end. Raises LearnerLost if another learner is
-        lost, and any exception of the training."""
+        """Trains until the first learner sends the order to end. Raises LearnerLost if a learner is lost."""
         training = self._executor.submit(self._train_until_ended)
         while not training.done():
             self._receive(timeout=0.05)

@@ -154,8 +154,7 @@ class GaussianActions:
             self.log_stds = log_stds.clamp(log_units + MIN_LOG_STD, log_units + MAX_LOG_STD)
 
     def sample(self) -> Tensor:
-        """Returns actions [..., D] float32, not clipped to the bounds of the space: that is done before they
-        are passed to the env."""
+        """Returns actions [..., D] float32, which are not clipped: envs get them clipped to their bounds."""
         return self.means + self.log_stds.exp() * torch.randn_like(self.means)
 
     def mode(self) -> Tensor:

@@ -84,8 +84,7 @@ def describe(part: str, name: str) -> str:
 
 
 def out_size(module: nn.Module, part: str = ENCODER) -> int:
-    """Returns the width of a part's output, its attribute `out_size`. Raises NetworkError if it is missing
-    or no int."""
+    """Returns the width of a module's output. Raises NetworkError without an int attribute `out_size`."""
     return int_attribute(module, "out_size", "the width of its output", part)
 
 

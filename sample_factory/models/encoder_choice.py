@@ -54,8 +54,7 @@ NUM_COPIES = 8  # of the weights: 4 in a learner (gradients, Adam's moments), 2 
 
 
 class EncoderChoice(NamedTuple):
-    """Describes the built-in network that encodes one observation, and why it is not the network that the
-    flags name."""
+    """Describes the network that encodes one observation, and why it is not the one that the flags name."""
 
     preset: str  # MLP, TABLE, or a name in RESNETS or CONVNETS
     widths: tuple[int, ...] = ()  # of an MLP's layers; with TABLE, the first is the width of the table

@@ -73,8 +73,7 @@ class TextEncoder(nn.Module):
         self.out_size = out_size
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Maps tokens [B, L] int64 to [B, out_size] float32; a text without words gives the output after one
-        step of padding."""
+        """Maps tokens [B, L] int64 to [B, out_size] float32. An empty text counts as one padding token."""
         # Rows that pad a batch may hold any number.
         tokens = tokens.clamp(0, self.words.num_embeddings - 1)
         if not tokens.is_cpu:  # a GPU would have to wait until the host knows how many are different

@@ -119,8 +119,7 @@ class _Layer(nn.Module):
 
 
 class _Gate(nn.Module):
-    """Combines the input and the output of a block by the GRU-type gate of GTrXL (Parisotto et al. 2019,
-    equation 9)."""
+    """Combines input and output of a block by GTrXL's GRU-type gate (Parisotto et al. 2019, equation 9)."""
 
     def __init__(self, size: int):
         super().__init__()
@@ -195,15 +194,13 @@ def shifted(windows: Tensor) -> Tensor:
 
 
 def _matrices(heads: int, width: int, size: int) -> nn.Parameter:
-    """Returns a parameter with one matrix [width, size] per head, [heads, width, size], initialised as in
-    nn.Linear."""
+    """Returns one matrix per head, [heads, width, size], initialised as in nn.Linear."""
     bound = 1 / math.sqrt(size)
     return nn.Parameter(torch.empty(heads, width, size).uniform_(-bound, bound))
 
 
 def _sinusoids(memory: int, size: int) -> Tensor:
-    """Returns sinusoidal position encodings of the distances into the past, from M steps down to 0,
-    [M + 1, size]."""
+    """Returns sinusoidal encodings of the distances into the past, from M steps down to 0, [M + 1, size]."""
     distances = torch.arange(memory, -1.0, -1.0).unsqueeze(1)
     frequencies = 10_000.0 ** (-torch.arange(0.0, size, 2.0) / size)
     angles = distances * frequencies

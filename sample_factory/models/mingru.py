@@ -51,8 +51,7 @@ class MinGRU(Core):
 
 
 def _gate_and_candidate(in_size: int, size: int) -> Linear:
-    """Makes the linear layer that maps [in_size] to gate and candidate, [2 * size], and sets the initial
-    biases of the gates."""
+    """Makes the linear layer [in_size] to [2 * size], gate and candidate, and sets the gates' biases."""
     layer = Linear(in_size, 2 * size)
     steps = torch.logspace(np.log2(SHORTEST), np.log2(LONGEST), size, base=2.0)
     with torch.no_grad():

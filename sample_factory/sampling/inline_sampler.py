@@ -75,8 +75,7 @@ class InlineSampler:
                 worker.close()
 
     def step(self) -> bool:
-        """Takes one turn: steps all envs that have their actions, then answers all requests. Returns whether
-        there was anything to do."""
+        """Takes one turn: steps envs, then answers requests. Returns whether there was anything to do."""
         if self._time_to_read():
             self._forward_messages()
         has_sampled = [worker.step(timeout=0.0) for worker in self._rollout_workers]

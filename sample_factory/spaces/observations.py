@@ -59,8 +59,7 @@ def observation_layout(space: spaces.Space[Any]) -> ObservationLayout:
 
 
 def leaf_spaces(space: spaces.Space[Any]) -> dict[str, spaces.Space[Any]]:
-    """Returns the parts of an observation space as the env declares them, by the keys that
-    `observation_layout` gives them."""
+    """Returns the parts of an env's observation space, unconverted, by the keys of `observation_layout`."""
     return {key: leaf for key, _, leaf in _leaves(space, "", ())}
 
 
@@ -216,7 +215,6 @@ class ImageLayout(NamedTuple):
     """Describes the axes of an observation that is an image or a stack of images.
 
     size: size of the image, with the channels of a whole stack.
-
     is_stack: the first axis counts images; their channels are concatenated.
     is_hwc: the last axis counts channels.
     is_plane: there is no axis of channels.

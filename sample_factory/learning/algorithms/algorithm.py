@@ -42,8 +42,7 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(policy: BuiltPolicy, batch: Batch) -> Evaluation:
-    """Runs the network of `policy` over a batch, and returns its outputs beside those of the policy that
-    acted."""
+    """Runs the network of `policy` over a batch, and compares it with the policy that acted."""
     unrolled = unroll(policy, batch)
     distribution = policy.model.distribution(unrolled.logits[:-1])
     behavior = policy.model.distribution(batch.logits)

@@ -27,8 +27,7 @@ CPC_COEFF = 0.1
 
 
 class ActionEmbedding(nn.Module):
-    """Embeds actions: concatenates an embedding table's row for each discrete component and a linear layer
-    over all continuous components."""
+    """Embeds actions: a table lookup per discrete component, concatenated with a linear map of Boxes."""
 
     def __init__(self, layout: ActionLayout):
         super().__init__()
@@ -189,6 +188,5 @@ def cpc_loss(
 
 
 def _rows(tensor: Tensor, index: Tensor) -> Tensor:
-    """Returns tensor[index], [*index.shape, ...], with a backward pass that is deterministic and faster than
-    that of indexing."""
+    """Returns tensor[index], with a backward pass that is deterministic and faster than that of indexing."""
     return tensor.index_select(0, index.flatten()).view(*index.shape, *tensor.shape[1:])

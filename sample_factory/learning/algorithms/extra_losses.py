@@ -53,8 +53,7 @@ class BuiltInAlgorithm:
         return ()
 
     def extra_losses(self, minibatch: Batch, evaluation: Evaluation) -> dict[str, Tensor]:
-        """Returns the weighted losses that every algorithm adds to its loss, by name: scalars; 0 for a loss
-        that is turned off."""
+        """Returns the weighted losses that all built-in algorithms add, by name; 0 for losses turned off."""
         flags, valid = self._flags, minibatch.own
         zero = torch.zeros((), device=self._model.device)
         terms = {"exploration": zero, "kl": zero, "auxiliary": zero}

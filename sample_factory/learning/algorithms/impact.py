@@ -73,8 +73,7 @@ class IMPACT(BuiltInAlgorithm):
         return {"target": self._target.module, **super().modules}
 
     def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
-        """Adds the batch to the circular buffer, and returns the batches of the buffer to train on again, so
-        that each batch is used --impact_uses times."""
+        """Adds the batch to the circular buffer, and returns the batches that are due to be used again."""
         return self._buffer.add(batch)
 
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:

@@ -116,8 +116,7 @@ class TargetNetwork:
 
     @torch.no_grad()
     def logits(self, batch: Batch) -> Tensor:
-        """Returns the target network's logits for a batch, [T, B, L], without a gradient; action masks are
-        applied."""
+        """Returns the target network's masked logits for a batch, [T, B, L], without a gradient."""
         return unroll(self._policy, batch).logits[:-1]
 
     def after_step(self, version: int, period: int) -> None:

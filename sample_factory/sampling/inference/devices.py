@@ -85,8 +85,7 @@ class CpuInference:
         return self._shapes.allocate(n, self._policy.device)
 
     def answer(self, model: Any, inputs: Inputs) -> Outputs[np.ndarray]:
-        """Runs one forward pass of `model`, a network with the policy's architecture. Returns its outputs in
-        host memory."""
+        """Runs one forward pass of `model`, a network of the policy's architecture; returns its outputs."""
         obs = {key: torch.from_numpy(array) for key, array in inputs.obs.items()}
         output = _act(self._policy, model, obs, torch.from_numpy(inputs.rnn_state), self._choice)
         return Outputs(output.packed.numpy(), output.rnn_state.numpy())
@@ -160,9 +159,8 @@ class GpuInference:
         return batch.graph
 
     def _replay(self, batch: "_FixedBatch", graph: Callable[[], Outputs[Tensor]]) -> Outputs[Tensor]:
-        """Replays the graph and returns its outputs. The first time, compares them with the outputs of a
-        forward pass without a graph; if they differ, switches graphs off and returns the outputs of this
-        forward pass."""
+        """Replays the graph. The first time, also runs a forward pass without a graph; if its outputs differ
+        from those of the graph, switches graphs off and returns the outputs of the forward pass."""
         if batch.is_checked:
             return graph()
         expected = self._act(self._policy.model, batch)
@@ -185,8 +183,7 @@ class GpuInference:
 
 
 class _FixedBatch:
-    """Holds the inputs of a fixed number of rows at fixed addresses, on the host and on the device, with the
-    CUDA graph that reads them."""
+    """Holds a batch of inputs at fixed addresses, on host and device, with the CUDA graph that reads them."""
 
     def __init__(self, host: Inputs, device: torch.device):
         self.host = host

@@ -31,8 +31,7 @@ class Matchmaker:
         self._drawn: list[Player] = []
 
     def next_match(self) -> Sequence[Player]:
-        """Returns the player of each agent in the next match; the same list as before if players are not
-        drawn again."""
+        """Returns the player of each agent; the same list as before unless players are drawn again."""
         is_due = self._num_matches % MATCHES_PER_DRAW == 0
         self._num_matches += 1
         has_first_opponents = self._past_selves.exist and not self._had_opponents

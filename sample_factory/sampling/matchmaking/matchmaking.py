@@ -56,8 +56,7 @@ class PastSelves:
         return self.exist and rng.random() < self._share
 
     def draw(self, policy: int, live_policy: int, rng: np.random.Generator) -> Player:
-        """Draws a past self of `policy` as an opponent for `live_policy`; returns `policy` with its current
-        weights if it has no past self."""
+        """Draws a past self of `policy` as opponent of `live_policy`; the live `policy` if it has none."""
         opponents = self._opponents.get(policy)
         if opponents is None or not opponents.past_selves:
             return Player(policy)
@@ -66,8 +65,7 @@ class PastSelves:
         return Player(policy, opponents.past_selves[index])
 
     def has(self, player: Player) -> bool:
-        """Returns whether the player can still play: True for a live policy, and for a past self that may be
-        drawn at present."""
+        """Returns whether a player can still play: it is live, or is a past self that may still be drawn."""
         return player.past_self is None or player.past_self in self.of(player.policy_id)
 
 
@@ -96,8 +94,7 @@ class MatchSetup(NamedTuple):
         return len(self.kind_of_agent)
 
     def policies_of(self, agent: int) -> range:
-        """Returns the ids of the policies that can play an agent: policy p plays agents of kind p modulo the
-        number of kinds."""
+        """Returns the ids of the policies that can play an agent; policy p plays kind p % number of kinds."""
         return range(self.kind_of_agent[agent], self.num_policies, max(self.kind_of_agent) + 1)
 
 
@@ -191,8 +188,7 @@ class CheckedMatchmaking:
         return self._player(agent, returned[agent], returned).policy_id
 
     def _draw(self) -> Any:
-        """Returns what the user's rule returns for the next match, unconverted; calls the rule once per
-        match."""
+        """Returns what the user's rule has returned for the next match; calls the rule once per match."""
         if self._drawn is not None:
             return self._drawn
         try:

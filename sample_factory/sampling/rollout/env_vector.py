@@ -271,8 +271,7 @@ class EnvVector:
         self.memory.store(clipped, terminated, truncated, policy_ids, costs)
 
     def _check_costs(self, costs: np.ndarray) -> None:
-        """Raises EnvContractError, which names the env and the agent, if a cost is not finite. costs:
-        [agents]."""
+        """Raises EnvContractError, which names env and agent, unless all costs, [agents], are finite."""
         broken = np.flatnonzero(~np.isfinite(costs))
         if len(broken):
             env, agent = divmod(int(broken[0]), self._agents_per_env)

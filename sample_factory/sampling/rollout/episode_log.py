@@ -173,8 +173,7 @@ class EpisodeLog:
         self._reports.append(Incident(kind, text, len(agents)))
 
     def _log_left_out(self, agent: int, left_out: Mapping[str, Any]) -> None:
-        """Logs once which statistics of an episode are not reported. left_out: name -> value, from
-        `extra_stats`."""
+        """Logs once which statistics of an episode are not reported. left_out: from `extra_stats`."""
         if not self._is_first("left_out"):
             return
         env, _ = divmod(agent, self._agents_per_env)

@@ -191,8 +191,7 @@ class GuardedEnv:
         return self._process.process_is_gone()
 
     def close(self) -> None:
-        """Closes the env. An exception is only logged: when this process ends, its resources are freed
-        anyway."""
+        """Closes the env. An exception is only logged: the end of this process frees all resources."""
         self._stepping[0] = in_close(self._env_index)
         try:
             self._env.close()

@@ -189,8 +189,7 @@ class RolloutWorker:
                 self._past_selves.update(message)
 
     def _deliver(self, split: Split) -> None:
-        """Sends undelivered values of the run to the envs of a split, unless they are in the middle of a
-        step."""
+        """Sends undelivered values of the run to a split's envs, unless these are in the middle of a step."""
         if split.vector.is_stepping:
             return
         for message in split.undelivered:
@@ -251,8 +250,7 @@ class RolloutWorker:
             self._report_all(reports[first : first + MAX_REPORTS])
 
     def _report_all(self, reports: list[Report]) -> None:
-        """Sends reports to the main process in one message; in several if one would be too large, since
-        episodes may have many statistics."""
+        """Sends reports to the main process in one message, or in several if one would be too large."""
         try:
             self._report(reports)
         except MessageTooLarge:

@@ -35,8 +35,7 @@ class ValuesForEnvs:
                 self.set_training_info(policy_id, message.training_info)
 
     def set_shaping(self, policy_id: int, shaping: Mapping[str, Any]) -> None:
-        """Sets the reward shaping of all agents that a policy plays, now or later. Takes effect in their next
-        episode."""
+        """Sets the reward shaping of all agents that a policy plays now or later, from their next episode."""
         self._shaping[policy_id] = shaping
         agents = range(len(self._players.policies))
         self._send_shaping(agent for agent in agents if self._players.policies[agent] == policy_id)
