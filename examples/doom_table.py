@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from sample_factory import evaluate
-from sample_factory.benchmarking.machine import describe_hardware
+from sample_factory.benchmarking.benchmark import describe_hardware
 from sample_factory.config.flags import ConfigError
 from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting.drawing import MAX_COLUMNS, Line, Panel, draw_panels

@@ -14,7 +14,7 @@ from sample_factory.config.flags import FlagType, Not, default_of, section_field
 from sample_factory.config.help import as_typed, title_of
 from sample_factory.config.sections import RETIRED_FLAGS, TRAINING_SECTIONS
 from sample_factory.envs.env_registry import flags_of_families
-from sample_factory.launch.explanation import ExplanationFlags
+from sample_factory.launch.command_line import ExplanationFlags
 from sample_factory.monitoring.tensorboard_pages import CHARTS, FIRST_PAGE, LEGEND
 
 PACKAGE = Path(sample_factory.__file__).parent

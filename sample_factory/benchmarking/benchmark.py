@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import platform
 import signal
 import tempfile
 import textwrap
@@ -12,9 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from sample_factory.benchmarking.advice import advice, advice_for_fast_env
 from sample_factory.benchmarking.benchmark_flags import BenchmarkFlags, training_flags
-from sample_factory.benchmarking.machine import describe_hardware, used_by_others
 from sample_factory.benchmarking.stages import MAIN, OTHERS, SAMPLER, STAGES, Stage, num_processes, run_stage
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
@@ -240,3 +242,36 @@ def figures(
         "bottleneck": describe_bottleneck(stages["training"].waits),
         "versions": dict(versions()),
     }
+
+
+FOREIGN_CORES = 0.25  # less than that is the usual background load of a system
+STOLEN_CORES = 0.05  # on an idle host, nothing is stolen
+
+
+def describe_hardware() -> dict[str, Any]:
+    """Returns "cpu" (name), "cores" (usable number), "memory_gb" and "gpus" (names) of this machine.
+    Imports torch, which knows the GPUs."""
+    import torch
+
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return {
+        "cpu": next(names, platform.machine()),
+        "cores": num_usable_cores(),
+        "memory_gb": psutil.virtual_memory().total / 2**30,
+        "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
+    }
+
+
+def used_by_others(stages: Iterable[Stage]) -> str:
+    """Returns a sentence about the cores that other programs and virtual machines have used during the
+    measurements; "" if they have used hardly any."""
+    measured = [stage.cores for stage in stages if stage.cores is not None]
+    others = max((cores["of_others"] for cores in measured), default=0.0)
+    stolen = max((cores["stolen"] for cores in measured), default=0.0)
+    parts = []
+    if others >= FOREIGN_CORES:
+        parts.append(f"other programs kept up to {others:.1f} cores busy")
+    if stolen >= STOLEN_CORES:
+        parts.append(f"the host of this virtual machine took up to {stolen:.1f} cores away (steal time)")
+    return ", and ".join(parts)

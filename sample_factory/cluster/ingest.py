@@ -10,9 +10,8 @@ import numpy as np
 import ray
 
 from sample_factory.cluster.node import NodeFailed, Pulled
-from sample_factory.cluster.packing import THREADS, Packed, unpack
 from sample_factory.cluster.ray_cluster import Machine, NodeDied, NodeLink, NodeUnavailable, RayCluster
-from sample_factory.cluster.traffic import Traffic, are_weights_due
+from sample_factory.cluster.traffic import THREADS, Packed, Traffic, are_weights_due, unpack
 from sample_factory.config.sampling_flags import ClusterFlags
 from sample_factory.exchange.channels import Channels, LatestMessages
 from sample_factory.exchange.messages import (

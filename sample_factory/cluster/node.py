@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import ray
 
-from sample_factory.cluster.packing import THREADS, Packed, pack
+from sample_factory.cluster.traffic import THREADS, Packed, pack
 from sample_factory.config import VERSION
 from sample_factory.config.sampling_flags import ClusterFlags
 from sample_factory.exchange.channels import LatestMessages

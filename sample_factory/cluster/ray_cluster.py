@@ -12,7 +12,7 @@ from ray.exceptions import ActorUnavailableError, ObjectLostError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sample_factory.cluster.node import Node, NodeFailed, Pulled
-from sample_factory.cluster.packing import Packed
+from sample_factory.cluster.traffic import Packed
 from sample_factory.config import VERSION
 from sample_factory.config.sampling_flags import ClusterFlags
 from sample_factory.exchange.messages import RolloutMessage

@@ -12,7 +12,7 @@ from typing import Any
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.evaluation.policy_choice import PolicyChoice
-from sample_factory.evaluation.result_tables import LevelMatrix
+from sample_factory.evaluation.result_statistics import LevelMatrix
 from sample_factory.evaluation.results import Evaluation
 
 

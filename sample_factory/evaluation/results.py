@@ -12,8 +12,7 @@ import numpy as np
 
 from sample_factory.envs.protocol import COST
 from sample_factory.evaluation.policy_choice import PolicyChoice
-from sample_factory.evaluation.result_statistics import MeanAndStd, mean_and_std
-from sample_factory.evaluation.result_tables import level_table, result_lines
+from sample_factory.evaluation.result_statistics import MeanAndStd, level_table, mean_and_std, result_lines
 from sample_factory.monitoring.console import clock_text, number_text, short_number
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.log import columns_of

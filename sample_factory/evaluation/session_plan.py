@@ -19,8 +19,8 @@ from sample_factory.launch.arrangement import USUAL_AGENTS, num_inline_samplers
 from sample_factory.launch.checks import recurrent_state_size
 from sample_factory.models.network_registry import users_parts
 from sample_factory.models.policy_spec import PolicySpec, make_policy_spec
+from sample_factory.sampling.matchmaking.matchmaker import Seats
 from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking
-from sample_factory.sampling.matchmaking.seats import Seats
 
 MakeEnv = Callable[[EnvConfig], MultiAgentEnv]
 

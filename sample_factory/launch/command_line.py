@@ -1,19 +1,22 @@
-"""Runs commands: reads their flags, and calls their functions."""
+"""Runs commands: reads their flags, answers --explain, and calls their functions."""
 
+import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sample_factory.config.command import Command
-from sample_factory.config.config import Config
-from sample_factory.config.flags import ConfigError
+from sample_factory.config.config import Choice, Config, as_text
+from sample_factory.config.experiment_folder import SAVED
+from sample_factory.config.flags import ConfigError, default_of, flag
 from sample_factory.config.help import show
 from sample_factory.config.parsing import parse_config, parse_own_flags
 from sample_factory.config.versions import other_distributions
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.launch.exit_codes import run_command
-from sample_factory.launch.explanation import explained, with_explanation
+from sample_factory.monitoring.console import aligned
 from sample_factory.runtime.log import log, setup_logging
 from sample_factory.runtime.registry import resolve
 
@@ -58,3 +61,55 @@ def _run(command: Command, argv: Sequence[str]) -> int | None:
     # Not before: it may load torch, and wrong flags are reported at once.
     function: Callable[[Any], int | None] = resolve(command.run)
     return function(given)
+
+
+SECTION = "explanation"
+
+
+@dataclass(frozen=True)
+class ExplanationFlags:
+    """Flags of a command that only prints."""
+
+    explain: bool = flag(False, "print what has set each flag, and run nothing", is_bare=True)
+
+
+def with_explanation(command: Command) -> Command:
+    """Returns a command of an experiment with the flag --explain added."""
+    return command._replace(sections={**command.sections, SECTION: ExplanationFlags})
+
+
+def explained(config: Config) -> tuple[Config, str | None]:
+    """Returns the configuration without the section of --explain, and the text to print in place of running
+    the command; the text is None without --explain.
+
+    For a training, this tries out the env, since the env decides about flags too. Raises as `plan_run`.
+    """
+    flags = config.extra[SECTION]
+    others = {name: section for name, section in config.extra.items() if name != SECTION}
+    config = dataclasses.replace(config, extra=others)
+    if not flags.explain:
+        return config, None
+    if config.command.experiment != "resumed":
+        return config, explanation(config)
+    from sample_factory.launch.plan import plan_run  # imports what sampling needs
+
+    return config, explanation(plan_run(config, resolve_family(config.env_name)).config)
+
+
+def explanation(config: Config) -> str:
+    """Returns a table of the flags whose value is not the default, or was changed by the last layer that set
+    it (such as a --cfg file or the command line): value, layer, and value without this layer."""
+    rows = [("flag", "value", "set by", "otherwise")]
+    for section in config.sections.values():
+        for field in dataclasses.fields(section):
+            default = Choice("", default_of(field))
+            below, choice = (default, default, *config.choices.get(field.name, ()))[-2:]
+            if choice.value != default.value or choice.value != below.value:
+                otherwise = f"{as_text(below.value)} {_name(below) and f'({_name(below)})'}"
+                rows.append((f"--{field.name}", as_text(choice.value), _name(choice), otherwise))
+    return "\n".join(aligned(rows, "<"))
+
+
+def _name(choice: Choice) -> str:
+    """Returns the name of a layer for the table, without the path of a cfg.json."""
+    return SAVED if choice.layer.startswith(SAVED) else choice.layer

@@ -17,7 +17,7 @@ from sample_factory.config.command import Command
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.launch.command_line import main_of
 from sample_factory.monitoring.policy_progress import TAGS
-from sample_factory.plotting import plot_command
+from sample_factory.plotting.drawing import check_out, explained, out_flag, report
 from sample_factory.plotting.plot_groups import (
     BANDS,
     Averaging,
@@ -40,7 +40,7 @@ class CurveFlags:
         metavar="[LABEL=]FOLDER",
         is_positional=True,
     )
-    out: str = plot_command.out_flag("curves.png")
+    out: str = out_flag("curves.png")
     tag: tuple[str, ...] = flag(
         (TAGS["reward"],),
         "TensorBoard tag to draw; repeated: a panel for each",
@@ -106,7 +106,7 @@ def _level(text: str) -> tuple[str, float]:
 
 def plot(flags: CurveFlags) -> None:
     """Runs the command `plot_curves`: writes the picture, prints the table and notes. Raises ConfigError."""
-    plot_command.check_out(flags.out)
+    check_out(flags.out)
     levels = list(map(_level, flags.level))
     labelled = labelled_folders(flags.folders)
     has_labels = list(labelled) != [""]
@@ -118,7 +118,7 @@ def plot(flags: CurveFlags) -> None:
         raise ConfigError("--group_by has no effect on folders with labels: leave out one of them")
     notes: list[str] = []
     tags = list(dict.fromkeys(flags.tag))
-    with plot_command.explained():
+    with explained():
         found = {
             label: read_runs(folders, tags, flags.policy_index, False, notes)
             for label, folders in labelled.items()
@@ -133,7 +133,7 @@ def plot(flags: CurveFlags) -> None:
                 raise ConfigError(f"--level={env}=...: no experiment has that env{did_you_mean(env, envs)}")
         averaging = Averaging(flags.against, flags.band, flags.smooth)
         lines = draw_picture(groups, Path(flags.out), tags, averaging, flags.title, levels)
-    plot_command.report([*lines, *notes], flags.out)
+    report([*lines, *notes], flags.out)
 
 
 COMMAND = Command(

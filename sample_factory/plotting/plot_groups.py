@@ -17,7 +17,7 @@ from sample_factory.config.sections import RETIRED_FLAGS
 from sample_factory.evaluation.result_statistics import t_quantile
 from sample_factory.monitoring.console import aligned
 from sample_factory.monitoring.policy_progress import TAGS
-from sample_factory.plotting.drawing import MAX_COLUMNS, Line, Panel, draw_panels
+from sample_factory.plotting.drawing import MAX_COLUMNS, Line, Panel, check_out, draw_panels, rounded
 from sample_factory.plotting.metrics import (
     TrainedExperiment,
     current_tag,
@@ -25,7 +25,6 @@ from sample_factory.plotting.metrics import (
     label_of,
     read_experiment,
 )
-from sample_factory.plotting.plot_command import check_out, rounded
 from sample_factory.runtime.registry import did_you_mean
 
 Folder = str | os.PathLike[str]

@@ -18,10 +18,18 @@ from sample_factory.config.population_flags import FLAG_TAG, REPLACED_BY_TAG, SH
 from sample_factory.launch.command_line import main_of
 from sample_factory.monitoring.console import aligned
 from sample_factory.monitoring.policy_progress import TAGS, tag_of
-from sample_factory.plotting import plot_command
-from sample_factory.plotting.drawing import MAX_COLUMNS, Line, Panel, draw_panels
+from sample_factory.plotting.drawing import (
+    MAX_COLUMNS,
+    Line,
+    Panel,
+    check_out,
+    draw_panels,
+    explained,
+    out_flag,
+    report,
+    rounded,
+)
 from sample_factory.plotting.metrics import Curve, label_of, read_policies
-from sample_factory.plotting.plot_command import rounded
 
 TAKEOVER_NOTE = "marker on a line: the policy was replaced by the one that has this marker"
 WIDE_RANGE = 10.0  # positive values with a larger ratio of largest to smallest get a logarithmic axis
@@ -39,7 +47,7 @@ class PopulationFlags:
         metavar="FOLDER",
         is_positional=True,
     )
-    out: str = plot_command.out_flag("pbt.png")
+    out: str = out_flag("pbt.png")
     tag: str | None = flag(
         None, "TensorBoard tag of the objective; that of --pbt_target_objective if left out"
     )
@@ -129,10 +137,10 @@ def _table(panels: Sequence[Panel], policies: Policies) -> list[str]:
 
 def plot(flags: PopulationFlags) -> None:
     """Runs the command `plot_population`: writes the picture and prints the table. Raises ConfigError."""
-    plot_command.check_out(flags.out)
+    check_out(flags.out)
     if flags.folder is None:
         raise ConfigError("no experiment was given: name a folder like train_dir/my_experiment")
-    with plot_command.explained():
+    with explained():
         values, policies = read_policies(Path(flags.folder).expanduser())
         if not any(tag.startswith(FLAG_TAG) for curves in policies for tag in curves):
             raise ConfigError(f"{flags.folder} was not trained with --with_pbt=True: no setting evolved")
@@ -141,7 +149,7 @@ def plot(flags: PopulationFlags) -> None:
         note = TAKEOVER_NOTE if any(REPLACED_BY_TAG in curves for curves in policies) else ""
         title = flags.title or f"{values['env']}: {flags.folder}"
         draw_panels(panels, MAX_COLUMNS, title, note).savefig(flags.out, dpi="figure")
-    plot_command.report(_table(panels, policies), flags.out)
+    report(_table(panels, policies), flags.out)
 
 
 COMMAND = Command(

@@ -8,9 +8,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from sample_factory.runner.backend import GPUS
+from sample_factory.runner.backend import GPUS, RunnerFlags
 from sample_factory.runner.run_job import Job
-from sample_factory.runner.runner_flags import RunnerFlags
 from sample_factory.runtime.local_ray import LocalRay, find_cluster
 from sample_factory.runtime.programs import Program
 

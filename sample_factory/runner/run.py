@@ -16,11 +16,10 @@ from sample_factory.launch.command_line import main_of
 from sample_factory.launch.exit_codes import FAILED as EXIT_FAILED
 from sample_factory.launch.exit_codes import INTERRUPTED
 from sample_factory.plotting.plot_groups import plot_groups
-from sample_factory.runner.backend import Backend, find_backend
+from sample_factory.runner.backend import Backend, GridFlags, RunnerFlags, find_backend
 from sample_factory.runner.grid import FRAMES, REWARD, Grid, Row
 from sample_factory.runner.run_description import NO_FILE_NAME, as_typed, load_description
 from sample_factory.runner.run_job import FAILED, FOLDER, STOPPED, Job
-from sample_factory.runner.runner_flags import GridFlags, RunnerFlags
 from sample_factory.runner.slurm import SlurmBackend
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
 from sample_factory.runtime.safe_files import new_file, refuse_special

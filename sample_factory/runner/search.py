@@ -19,10 +19,10 @@ from sample_factory.config.experiment_folder import (
 from sample_factory.launch.command_line import main_of
 from sample_factory.launch.exit_codes import FAILED, INTERRUPTED
 from sample_factory.monitoring.console import aligned
+from sample_factory.runner.backend import RunnerFlags
 from sample_factory.runner.grid import Grid
 from sample_factory.runner.run import open_backend
 from sample_factory.runner.run_job import FOLDER
-from sample_factory.runner.runner_flags import RunnerFlags
 from sample_factory.runner.search_description import NOTE, VALUES, SearchDescription, load_search, short
 from sample_factory.runtime.safe_files import new_file, refuse_special
 

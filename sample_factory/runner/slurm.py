@@ -12,9 +12,8 @@ from string import Template
 
 from sample_factory.config.experiment_folder import write_atomically
 from sample_factory.config.flags import ConfigError
-from sample_factory.runner.backend import CannotStart
+from sample_factory.runner.backend import CannotStart, RunnerFlags
 from sample_factory.runner.run_job import Job
-from sample_factory.runner.runner_flags import RunnerFlags
 from sample_factory.runtime.failures import CommandFailed
 from sample_factory.runtime.log import log
 from sample_factory.runtime.safe_files import open_file

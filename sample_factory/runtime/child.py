@@ -20,8 +20,7 @@ from sample_factory.runtime.child_side import (
 from sample_factory.runtime.failures import ConfigError, Failure, address_space_limit
 from sample_factory.runtime.launch import ChildOptions, Factory, Process, launch
 from sample_factory.runtime.log import log, show_warning_of
-from sample_factory.runtime.marked_processes import kill_marked, new_mark
-from sample_factory.runtime.programs import kill_group
+from sample_factory.runtime.programs import kill_group, kill_marked, new_mark
 from sample_factory.runtime.template import LOST
 
 __all__ = ["Child", "ChildContext", "ChildOptions", "call_in_child"]
@@ -109,12 +108,6 @@ class Child:
     @property
     def is_alive(self) -> bool:
         return self._process is not None and not self._has_ended()
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether the process can still send messages."""
-        self._read_messages()
-        return self._connection is not None
 
     @property
     def exit_code(self) -> int | None:
@@ -316,7 +309,7 @@ def run_in_child(
     try:
         if not child._wait_for(lambda: child.finished or child.failure is not None, timeout):
             raise Failure(name, f"has not returned after {timeout:g} s")
-        if child.is_connected and not child.join(END_SECONDS + MORE_SECONDS):
+        if not child.join(END_SECONDS + MORE_SECONDS):
             log.warning("%s has not ended %g s after its work was done, and is killed", name, END_SECONDS)
         if child.failure is not None:
             raise ConfigError(child.failure.text) if child.failure.is_a(ConfigError) else child.failure

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, NamedTuple
 from sample_factory.runtime import cpu
 from sample_factory.runtime.failures import Failure
 from sample_factory.runtime.log import log, log_python_warnings, setup_logging
-from sample_factory.runtime.marked_processes import kill_marked
+from sample_factory.runtime.programs import kill_marked
 from sample_factory.runtime.registry import resolve
 
 BEAT_SECONDS = 1.0

@@ -22,8 +22,8 @@ import cloudpickle
 
 from sample_factory.runtime import template
 from sample_factory.runtime.log import current_settings
-from sample_factory.runtime.marked_processes import VARIABLE
 from sample_factory.runtime.passed_fds import PassedFds
+from sample_factory.runtime.programs import VARIABLE
 from sample_factory.runtime.shared_arrays import anonymous_file
 
 START_CHILD = str(Path(__file__).with_name("start_child.py"))
@@ -84,7 +84,7 @@ def launch(
 
     Returns without waiting for the process. The first fork from a template waits for its imports.
 
-    mark: for the process and whatever it will start, see marked_processes.py.
+    mark: for the process and whatever it will start, see `kill_marked`.
     connection: file descriptor of the child's end of the connection. The caller closes it afterwards.
     """
     environment = {**os.environ, **options.environment, VARIABLE: mark}

@@ -100,7 +100,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "algo.utils.spaces.discretized": {"Discretized": "sample_factory.spaces.actions:Discretized"},
     "algo.utils.make_env": {
         **_in(PLAY_LOOP, "make_env_func_batched"),
-        **_in("sample_factory.version_2.batched_env", "BatchedVecEnv"),
+        **_in("sample_factory.version_2.play_loop", "BatchedVecEnv"),
     },
     "algo.runners.runner": _in(RUNNER, "AlgoObserver", "Runner"),
     "envs.create_env": _in(PLAY_LOOP, "create_env"),

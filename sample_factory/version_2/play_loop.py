@@ -14,11 +14,11 @@ from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.file_format import check_fits
 from sample_factory.checkpoints.store import read_checkpoint
 from sample_factory.config.config import FlagNamespace
-from sample_factory.config.flags import Layer
+from sample_factory.config.flags import ConfigError, Layer
 from sample_factory.config.trust import ENV_KWARGS, foreign_file, refuse_code
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.envs.protocol import EnvConfig
+from sample_factory.envs.protocol import EMPTY_INFO, EnvConfig, MultiAgentEnv, ObservationRows
 from sample_factory.evaluation.policy import build_model
 from sample_factory.models.action_distributions import (
     ActionDistribution,
@@ -29,7 +29,6 @@ from sample_factory.models.action_distributions import (
 from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.models.policy_spec import state_size
 from sample_factory.spaces.actions import ACTION_MASK, action_layout, action_leaves
-from sample_factory.version_2.batched_env import BatchedVecEnv
 from sample_factory.version_2.classes import ContinuousActionDistribution
 from sample_factory.version_2.registration import AgentsOfVersion2
 from sample_factory.version_2.running import config_of_values, experiment_dir, values_of_cfg
@@ -223,6 +222,44 @@ def create_env(
 
 def _place_of(env_config: Mapping[str, int] | None) -> EnvConfig:
     return EnvConfig(*((env_config or {}).get(name, 0) for name in EnvConfig(0, 0, 0)))
+
+
+class BatchedVecEnv:
+    """Wraps an env so that its A agents are a batch of tensors, as version 2 does. An agent whose episode has
+    ended is reset in the same step. Other attributes, such as `unwrapped`, are looked up in the env."""
+
+    def __init__(self, env: MultiAgentEnv):
+        if len(env.kinds.spaces) > 1:
+            raise ConfigError("the agents of this env have different spaces; call sample_factory.load_policy")
+        self._env = env
+        self.observation_space, self.action_space = env.kinds.spaces[0]
+        self.num_agents, self.is_multiagent = env.num_agents, env.num_agents > 1
+        self._rows = ObservationRows.allocate(env.kinds)
+        self.render, self.close = env.render, env.close
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)["_env"].env, name)
+
+    def reset(self, seed: int | None = None, **kwargs: Any) -> tuple[dict[str, Tensor], list[Any]]:
+        """Begins an episode. Returns observations [A, ...] by key, and A empty infos."""
+        self._env.reset(seed, self._rows)
+        return self._observations(), [EMPTY_INFO] * self.num_agents
+
+    def step(self, actions: Any) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor, list[Any]]:
+        """Steps the env. actions: result of `preprocess_actions`.
+
+        Returns observations [A, ...] by key; rewards [A] float32; terminated and truncated, both [A] bool;
+        and a list of A infos. The info of an agent is empty unless its episode has ended.
+        """
+        parts = actions if isinstance(actions, (list, tuple)) else [actions]
+        rows = [np.asarray(part, np.float32).reshape(self.num_agents, -1) for part in parts]
+        result = self._env.step(np.concatenate(rows, axis=1), self._rows)
+        rewards, terminated, truncated = (torch.tensor(np.array(values)) for values in result[:3])
+        infos = [result.end_infos.get(agent, EMPTY_INFO) for agent in range(self.num_agents)]
+        return self._observations(), rewards.float(), terminated.bool(), truncated.bool(), infos
+
+    def _observations(self) -> dict[str, Tensor]:
+        return {key: torch.from_numpy(array[:, 0].copy()) for key, array in self._rows.arrays.items()}
 
 
 def make_env_func_batched(cfg: Any, env_config: Any = None, render_mode: str | None = None) -> BatchedVecEnv:

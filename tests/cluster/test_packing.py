@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sample_factory.cluster.packing import pack, unpack
+from sample_factory.cluster.traffic import pack, unpack
 from sample_factory.config import algorithms
 from sample_factory.config.algorithms import AlgorithmInfo
 from sample_factory.runtime.registry import Registry

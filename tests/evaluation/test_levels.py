@@ -17,7 +17,7 @@ from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.evaluate import EVAL, evaluate
 from sample_factory.evaluation.measurement import SnapshotMeasurement, measure_checkpoints, plan_evaluation
-from sample_factory.evaluation.result_tables import LevelMatrix
+from sample_factory.evaluation.result_statistics import LevelMatrix
 from sample_factory.evaluation.session_plan import size_for
 from sample_factory.exchange.messages import Snapshot
 from sample_factory.hub import ENJOY

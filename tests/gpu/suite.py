@@ -22,9 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from sample_factory.benchmarking.benchmark import guarded, plan_of
+from sample_factory.benchmarking.benchmark import describe_hardware, guarded, plan_of, used_by_others
 from sample_factory.benchmarking.benchmark_flags import BENCHMARK
-from sample_factory.benchmarking.machine import describe_hardware, used_by_others
 from sample_factory.benchmarking.stages import Stage, StageFailed, run_stage
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.versions import versions

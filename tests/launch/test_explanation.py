@@ -13,8 +13,7 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.evaluate import EVAL
-from sample_factory.launch.command_line import run
-from sample_factory.launch.explanation import explanation
+from sample_factory.launch.command_line import explanation, run
 from sample_factory.launch.plan import plan_run
 from sample_factory.spaces.agent_kinds import AgentKinds
 

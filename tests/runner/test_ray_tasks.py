@@ -6,9 +6,9 @@ import types
 import pytest
 
 from sample_factory.runner import ray_tasks
+from sample_factory.runner.backend import RunnerFlags
 from sample_factory.runner.ray_tasks import RayBackend
 from sample_factory.runner.run_job import Job
-from sample_factory.runner.runner_flags import RunnerFlags
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)  # seconds; Ray takes 5 to start, ten times as many on a busy machine

@@ -12,10 +12,10 @@ from sample_factory import __main__
 from sample_factory.config.flags import ConfigError
 from sample_factory.monitoring.summaries import TensorboardWriter
 from sample_factory.runner import run
+from sample_factory.runner.backend import GridFlags
 from sample_factory.runner.run import check_params, draw_curves
 from sample_factory.runner.run_description import Experiment, ParamGrid, RunDescription
 from sample_factory.runner.run_job import Job
-from sample_factory.runner.runner_flags import GridFlags
 from tests.waiting import alive, is_alive, wait_until
 
 pytestmark = pytest.mark.timeout(300)  # seconds

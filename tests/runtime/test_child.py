@@ -20,7 +20,7 @@ from sample_factory.runtime import template as template_module
 from sample_factory.runtime.child import Child, ChildOptions, call_in_child, run_in_child
 from sample_factory.runtime.failures import Failure
 from sample_factory.runtime.log import log
-from sample_factory.runtime.marked_processes import unmarked_environment
+from sample_factory.runtime.programs import unmarked_environment
 from sample_factory.runtime.queues import SocketQueue
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 from sample_factory.runtime.template import current, template
@@ -432,7 +432,7 @@ sys.path.insert(0, {root!r})
 from sample_factory.runtime.child import Child, ChildOptions
 from sample_factory.runtime.failures import Failure
 from sample_factory.runtime.log import log
-from sample_factory.runtime.marked_processes import unmarked_environment
+from sample_factory.runtime.programs import unmarked_environment
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 from sample_factory.runtime.template import current, template
 from tests.runtime.bodies import WithSimulator

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import vizdoom
 
-from sample_factory.runtime.marked_processes import unmarked_environment
+from sample_factory.runtime.programs import unmarked_environment
 
 ENGINE_PROGRAM = Path(vizdoom.__file__).parent / "vizdoom"
 

@@ -138,3 +138,20 @@ class PlayerAssignment:
             self._policy_of_player = np.append(self._policy_of_player, np.int16(player.policy_id))
             self._player_is_live = np.append(self._player_is_live, player.is_live)
         return self._ids[player]
+
+
+class Seats:
+    """Assigns policy seats[i] to agent i. With `swap`, policies 0 and 1 exchange their agents after each
+    match, and begin exchanged in envs with an odd env_id."""
+
+    def __init__(self, seats: Sequence[int], swap: bool, setup: MatchSetup):
+        """seats: policy id of each agent of an env."""
+        swapped = [[1 - policy for policy in seats]] if swap else []
+        self._orders = [list(seats), *swapped]
+        self._number = setup.env_id
+
+    def next_match(self) -> Sequence[int]:
+        """Returns the policy id of each agent in the next match."""
+        order = self._orders[self._number % len(self._orders)]
+        self._number += 1
+        return order
