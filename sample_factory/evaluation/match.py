@@ -65,7 +65,8 @@ class MatchResult(NamedTuple):
 
 
 class MatchSeries(NamedTuple):
-    """The results of all matches between two contestants; wins and losses are those of the first contestant.
+    """The results of all matches between two contestants; wins and losses are counted for the first
+    contestant.
     num_wanted: number of matches that were to be played."""
 
     contestants: tuple[Contestant, Contestant]
@@ -143,8 +144,8 @@ class MatchSeries(NamedTuple):
 
 
 def contestants_of(config: Config) -> tuple[Contestant, Contestant]:
-    """Returns the policy and the opponent that the flags of `match` choose. The contestants' configurations
-    are those of their experiments; the policy's also has the flags of the command. Raises ConfigError."""
+    """Returns the policy and the opponent that the flags of `match` choose. Each contestant has the
+    configuration of its experiment; the policy's also has the flags of the command. Raises ConfigError."""
     flags: MatchFlags = config.extra["match"]
     opponent_config = config
     if flags.opponent_experiment is not None:

@@ -189,7 +189,7 @@ class Evaluation(NamedTuple):
     @property
     def by_level(self) -> "dict[str, Evaluation]":
         """Name of a level -> this evaluation restricted to the episodes in that level; empty for an env
-        without levels. `env_frames` and `seconds` remain those of all levels together."""
+        without levels. `env_frames` and `seconds` remain the totals over all levels."""
         found = _split_by_level(self.episodes)
         return {level: self._with(own) for level, own in found.items()} if any(found) else {}
 

@@ -102,7 +102,7 @@ def plan_session(
 
     config: flags that say how processes are started and actions are chosen. make_env, info: the env.
     num_episodes: number of episodes of all agents together.
-    state_size: floats in an agent's recurrent state; None: it is determined here.
+    state_size: floats in an agent's recurrent state; None: this function determines it from the networks.
     around, is_single, reports_matches: see EnvPlan.
 
     Raises ConfigError or Failure if a user's network cannot be made.

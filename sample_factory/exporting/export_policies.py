@@ -53,7 +53,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class CheckResult(NamedTuple):
-    """Says how far the outputs of an exported policy differ from those of the trained one.
+    """Says how far the outputs of an exported policy differ from the outputs of the trained one.
     largest: the largest difference between two numbers, relative to the number if its size is above 1.
     where: name of the output with the largest difference.
     steps, episodes: numbers of compared steps and of ended episodes, summed over the agents."""
@@ -251,8 +251,8 @@ def play_steps(
 def compare(
     model: ActorCritic, network: ExportedNetwork, exported: onnx.ModelProto, steps: Sequence[PlayedStep]
 ) -> CheckResult:
-    """Compares all outputs of an exported policy with those of the trained one, on observations of played
-    steps.
+    """Compares all outputs of an exported policy with the outputs of the trained one, on observations of
+    played steps.
 
     Each of the two carries its own recurrent state from step to step.
 

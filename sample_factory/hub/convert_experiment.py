@@ -87,7 +87,8 @@ def convert_experiment(
     """Converts an experiment with all policies, checkpoints and evolved settings; returns the new folder.
 
     source: folder of the old experiment; it is only read.
-    destination: names the new folder, which must not exist. env: name of the env here, if it differs.
+    destination: names the new folder, which must not exist.
+    env: name of the env in this version, if it differs.
     spaces: spaces of one agent as the env has them; None: an env is made briefly, in another process, to get
         them.
     trust_code: whether to import and call code that the settings name and checkpoints contain, which can run
@@ -268,7 +269,7 @@ def new_values(version: int, old: Mapping[str, Any], layers: frozenset[str], env
     old: settings that the old version has saved.
     layers: names of the tensors of the old network, from which follows what the settings do not say, such as
         the kind of encoder.
-    Raises ConfigError, naming the flag, for a network that has no counterpart here.
+    Raises ConfigError, naming the flag, for a network that has no counterpart in this version.
     """
     has_learned_std = any(name.endswith(".learned_stddev") for name in layers)
     is_atari = env_name.startswith("atari_")

@@ -17,8 +17,8 @@ NONE = b"null"  # the contents of the file of an env without reward shaping
 
 
 def convert_population(source: Path, folder: Path, config: Config) -> None:
-    """Converts the evolved hyperparameters and reward shaping of all policies, as far as they evolve here
-    too. Does nothing for an experiment without a population.
+    """Converts the evolved hyperparameters and reward shaping of all policies, as far as they evolve in this
+    version too. Does nothing for an experiment without a population.
 
     source: folder of the old experiment. folder: folder to write to. config: configuration of the new
         experiment.

@@ -97,8 +97,8 @@ def _statistics(
     old: Mapping[str, Tensor], model: TowerActorCritic, subtract: float, scale: float
 ) -> tuple[dict[str, Tensor], set[str]]:
     """Converts the buffers of the old running normalisers. Returns name -> buffer of the model, and the names
-    of the old tensors that were used. Statistics here describe raw samples x; the old ones of OLD_KEY
-    described (x - subtract) / scale."""
+    of the old tensors that were used. Statistics of this version describe raw samples x; the old ones of
+    OLD_KEY described (x - subtract) / scale."""
     normalizers: list[tuple[str, str, Any]] = [  # prefix there, prefix here
         (f"{OLD_NORMALIZERS}{key}.", f"observation_normalizers.normalizers.{i}.", normalizer)
         for i, (key, normalizer) in enumerate(_observation_normalizers(model))
@@ -172,7 +172,7 @@ def _moments(
 ) -> dict[int, dict[str, Tensor]]:
     """Converts the state of the old optimizer, see `load_network`.
     optimizer: state_dict of the old optimizer, whose parameters have the order of their names in `old`.
-    old_names: name of a parameter here -> its old name."""
+    old_names: name of a parameter of `model` -> its name in `old`."""
     parameters = [name for name in old if name.rpartition(".")[2] not in OLD_BUFFERS]
     index_of_old = {name: i for i, name in enumerate(parameters)}
     moments = {}

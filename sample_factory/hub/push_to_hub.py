@@ -161,8 +161,8 @@ def _name_in(config: Config, checkpoint: Path) -> str:
 def _save_results(
     config: Config, evaluations: Sequence[Evaluation], checkpoints: Sequence[Path], video: Path | None = None
 ) -> dict[str, Any]:
-    """Writes evaluation.json and returns its contents: those of a --json file, the paths of the checkpoints
-    in the folder, and the SHA-256 of the video.
+    """Writes evaluation.json and returns its contents: the contents of a --json file, the paths of the
+    checkpoints in the folder, and the SHA-256 of the video.
 
     evaluations: all evaluations of the push; empty if one of them was not begun.
     checkpoints: file that each evaluation has played. video: video of these checkpoints.

@@ -98,9 +98,9 @@ class BestPolicies(Subscriber):
     """In the main process: requests a snapshot from a learner whenever the mean of its policy's last episodes
     is the best so far, and keeps the snapshot as the best checkpoint.
 
-    1. Only means over a full window of episodes count, after the first ones of all agents. A mean over fewer
-       episodes varies more, and the best of many such means would be luck; the first episodes to end are
-       short.
+    1. Only means over a full window of episodes count, and only after as many episodes have ended as there
+       are agents. A mean over fewer episodes varies more, and the best of many such means would be luck; the
+       first episodes to end are short.
     2. A mean has to exceed the value of the last best checkpoint, also in a resumed run.
     3. A request that fails, for example because the disk is full, is repeated after RETRY_SECONDS.
     """

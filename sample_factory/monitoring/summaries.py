@@ -163,7 +163,7 @@ class Summaries:
     """Writes the summaries of a run: an event file for each policy, and the same values to other writers.
     Tags begin with a group: 0_aux for what people look at first, such as reward, length, FPS and lag (the
     name and most tags are v1's); len for the range of lengths; train for summaries of the learner; stats for
-    those of components; health for counts of incidents; run for texts about the run."""
+    statistics of components; health for counts of incidents; run for texts about the run."""
 
     def __init__(
         self,

@@ -301,12 +301,12 @@ def _known(default: Mapping[str, Any], saved: Mapping[str, Any], path: Path) -> 
     return known
 
 
-def _has_form(found: Any, value: Any) -> bool:
-    """Returns whether `found` has the form of `value`: a mapping, a sequence of the same length, or a finite
-    number."""
-    if isinstance(value, Mapping):
-        return isinstance(found, Mapping)
-    if isinstance(value, (tuple, list)):
-        is_list = isinstance(found, (tuple, list)) and len(found) == len(value)
-        return is_list and all(map(_has_form, found, value))
-    return isinstance(found, (int, float)) and abs(found) <= MAX_FLOAT
+def _has_form(saved: Any, default: Any) -> bool:
+    """Returns whether `saved` has the form of `default`: a mapping, a sequence of the same length, or a
+    finite number."""
+    if isinstance(default, Mapping):
+        return isinstance(saved, Mapping)
+    if isinstance(default, (tuple, list)):
+        is_list = isinstance(saved, (tuple, list)) and len(saved) == len(default)
+        return is_list and all(map(_has_form, saved, default))
+    return isinstance(saved, (int, float)) and abs(saved) <= MAX_FLOAT
