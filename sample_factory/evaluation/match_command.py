@@ -8,7 +8,7 @@ from sample_factory.config.flags import flag
 
 @dataclass(frozen=True)
 class MatchFlags:
-    """The opponent, and the number of matches."""
+    """The opponent, and the number of matches. Declares the flags that only the command `match` has."""
 
     num_matches: int = flag(100, "number of matches; after each, the two policies swap sides", at_least=1)
     opponent_experiment: str | None = flag(

@@ -18,7 +18,7 @@ from sample_factory.evaluation.results import Evaluation
 
 @dataclass(frozen=True)
 class ResultFlags:
-    """Files for the results."""
+    """Files for the results. Declares the flags --json and --csv of the commands `eval` and `enjoy`."""
 
     json: str | None = flag(None, "file for all statistics and the result of each episode", is_output=True)
     csv: str | None = flag(None, "file for a table with a row for each episode", is_output=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExportFlags:
-    """Exporting a policy to ONNX."""
+    """Exporting a policy to ONNX. Declares the flags that only the command `export` has."""
 
     export_path: str | None = flag(
         None,

@@ -9,7 +9,7 @@ from sample_factory.evaluation.result_files import ResultFlags
 
 @dataclass(frozen=True)
 class RepositoryFlags:
-    """Hugging Face Hub."""
+    """Hugging Face Hub. Declares the flags of all commands that push to a repository."""
 
     hf_repository: str | None = flag(None, "repository to push to", metavar="USER/NAME", never_foreign=True)
     private_repository: bool = flag(
@@ -31,7 +31,7 @@ class RepositoryFlags:
 
 @dataclass(frozen=True)
 class EnjoyHubFlags(RepositoryFlags):
-    """Hugging Face Hub."""
+    """Hugging Face Hub. Declares the flags with which `enjoy` pushes to a repository."""
 
     push_to_hub: bool = flag(
         False, "push the experiment, the results of the episodes and the video to --hf_repository afterwards"
@@ -40,7 +40,7 @@ class EnjoyHubFlags(RepositoryFlags):
 
 @dataclass(frozen=True)
 class PushFlags(RepositoryFlags):
-    """Hugging Face Hub."""
+    """Hugging Face Hub. Declares the flags that only the command `push_to_hub` has."""
 
     hf_repository: str | None = flag(
         None, "repository to push to", metavar="USER/NAME", never_foreign=True, aliases=("-r",)

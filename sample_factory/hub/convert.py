@@ -16,7 +16,7 @@ from sample_factory.launch.command_line import main_of
 
 @dataclass(frozen=True)
 class ConvertFlags:
-    """Converting an experiment."""
+    """Converting an experiment. Declares the flags of the command `convert`."""
 
     source: str | None = flag(None, "folder of the old experiment", metavar="FOLDER")
     experiment: str | None = flag(

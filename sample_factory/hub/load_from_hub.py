@@ -34,7 +34,7 @@ NOT_OF_THE_EXPERIMENT = (".gitattributes", ".cache", ".git")
 
 @dataclass(frozen=True)
 class LoadFlags:
-    """Loading an experiment."""
+    """Loading an experiment. Declares the flags of the command `load_from_hub`."""
 
     hf_repository: str | None = flag(None, "repository to load", metavar="USER/NAME", aliases=("-r",))
     train_dir: str | None = flag(

@@ -14,7 +14,8 @@ from sample_factory.envs.packages import is_installed, missing_package
 
 @dataclass(frozen=True)
 class ImitateFlags:
-    """The games to imitate, and the length of the training."""
+    """The games to imitate, and the length of the training. Declares the flags that only the command
+    `imitate` has."""
 
     teachers: tuple[str, ...] = flag(
         (),

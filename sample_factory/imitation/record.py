@@ -34,7 +34,7 @@ from sample_factory.spaces.observations import image_layout, is_image
 
 @dataclass(frozen=True)
 class RecordFlags:
-    """Recording games of a policy."""
+    """Recording games of a policy. Declares the flags that only the command `record` has."""
 
     episodes: int = flag(100, "number of episodes, in each level", between=(1, 10_000_000))
     out: str | None = flag(None, "new folder for the Minari data set", metavar="FOLDER")

@@ -31,7 +31,7 @@ from sample_factory.runtime.registry import did_you_mean
 
 @dataclass(frozen=True)
 class CurveFlags:
-    """Learning curves."""
+    """Learning curves. Declares the flags of the command `plot_curves`."""
 
     folders: tuple[str, ...] = flag(
         (),

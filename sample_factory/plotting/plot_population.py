@@ -39,7 +39,7 @@ Policies = Sequence[Mapping[str, Curve]]  # curves by tag
 
 @dataclass(frozen=True)
 class PopulationFlags:
-    """Objective and settings of a population."""
+    """Objective and settings of a population. Declares the flags of the command `plot_population`."""
 
     folder: str | None = flag(
         None,
