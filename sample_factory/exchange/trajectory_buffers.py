@@ -215,8 +215,8 @@ class TrajectoryBuffers:
         """In the rollout worker: hands buffers over to learners.
 
         buffer_indices, agent_ids: [n] int, the buffers and their agents.
-        acted: [n, num_policies] bool, the policies at whose learners each buffer becomes pending. A buffer
-            without any becomes free.
+        acted: [n, num_policies] bool, whether each buffer becomes pending at the learner of each policy. A
+            buffer that becomes pending at no learner becomes free.
 
         Raises NotOwned, and changes nothing, unless these agents own the buffers.
         """

@@ -39,8 +39,8 @@ class Batch(NamedTuple):
     def chunks(self) -> tuple[dict[str, Tensor], Tensor, np.ndarray]:
         """Cuts trajectories into C chunks of R steps for backpropagation through time.
 
-        Returns the inputs of `ActorCritic.unroll`: observations [R+1, C, *shape] by key, up to the one after
-        each chunk; recurrent states [C, H] before the first step; resets [R+1, C] in host memory.
+        Returns the inputs of `ActorCritic.unroll`: observations [R+1, C, *shape] by key, with the observation
+        after each chunk; recurrent states [C, H] before the first step; resets [R+1, C] in host memory.
         Columns are the first chunks of all trajectories, then the second chunks, and so on.
         """
         num_chunks = self.chunk_rnn_states.shape[0]

@@ -31,8 +31,8 @@ class PPO(BuiltInAlgorithm):
     def targets_of(self, batch: Batch, values: Tensor, evaluation: Evaluation) -> Targets:
         """Computes targets from given values, by V-trace if --with_vtrace is set, otherwise by GAE.
 
-        values: [T+1, B], on the scale of `batch.rewards`. A subclass may pass other rewards and values than
-        those of the env, for example costs.
+        values: [T+1, B], on the scale of `batch.rewards`. A subclass may replace both, for example by costs
+        and their values.
         """
         if self._flags.with_vtrace:
             return vtrace_targets(self._flags, batch, values, evaluation.log_ratios.detach())

@@ -112,8 +112,7 @@ class EpisodeLog:
     def end(self, agents: Sequence[int], players: Sequence[Player], infos: Sequence[Info]) -> None:
         """Ends the episodes of some agents, and collects a report about each, except for past selves.
 
-        agents: indices in the split. players: player of each of these agents. infos: its entry in
-        StepResult.end_infos.
+        agents: indices in the split. players, infos: player and entry in StepResult.end_infos of each agent.
         """
         rewards = self._returns[agents].tolist()
         not_played = [info.get(FRAMES_LEFT_OUT, 0) for info in infos]

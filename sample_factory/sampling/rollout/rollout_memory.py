@@ -121,8 +121,8 @@ class RolloutMemory:
         return full, acted
 
     def _acted(self, full: np.ndarray, policies: np.ndarray) -> np.ndarray:
-        """Returns which learners get which buffers, [agents, num_policies] bool: those of the policies that
-        acted in the buffer. full: [agents] int64, the buffers. policies: present policy of each agent."""
+        """Returns which learners get which buffers, [agents, num_policies] bool: a policy's learner gets the
+        buffers in which the policy acted. full: [agents] int64. policies: present policy of each agent."""
         topology = self._buffers.topology
         if topology.num_episodes is not None:  # no learner: the buffers become free at once
             return np.zeros((len(full), topology.num_policies), bool)
