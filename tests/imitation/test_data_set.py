@@ -106,6 +106,7 @@ def test_every_format_is_read_as_minari_reads_it(folder):
 
 @pytest.mark.parametrize("missing", [("observation_space", "action_space"), ("action_space",)])
 @pytest.mark.parametrize("key", ["env_spec", "eval_env_spec"])
+@pytest.mark.parametrize("folder", ["arrow"], indirect=True)  # metadata are the same in each format
 def test_the_env_that_a_data_set_names_is_never_made(folder, tmp_path, missing, key):
     kwargs = {"command": f"touch {tmp_path / 'ran'}"}
     spec = {"id": "X-v0", "entry_point": "os:system", "kwargs": kwargs, "additional_wrappers": []}
@@ -132,6 +133,7 @@ def test_the_env_that_a_data_set_names_is_never_made(folder, tmp_path, missing, 
         ({"minari_version": "99"}, "Minari 99"),
     ],
 )
+@pytest.mark.parametrize("folder", ["arrow"], indirect=True)
 def test_metadata_of_the_wrong_form_are_refused_in_one_line(folder, changes, words):
     change_metadata(folder, **changes)
     assert words in refusal(folder)

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -66,14 +67,18 @@ def test_any_other_module_of_version_2_fails_with_one_line(statement, message):
 
 
 @pytest.mark.parametrize("module", [module for module, names in NAMES.items() if "main" in names])
-def test_a_command_of_version_2_is_started_by_its_old_name(module):
-    command = [sys.executable, "-m", f"sample_factory.{module}", "--help"]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert (result.returncode, result.stderr) == (0, "")
+def test_a_command_of_version_2_is_started_by_its_old_name(module, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["old", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(
+            f"sample_factory.{module}", run_name="__main__", alter_sys=True
+        )  # as `python -m` does
+    assert not ended.value.code
     names = {target.partition(":")[0]: name for name, (target, _) in COMMANDS.items()}
     main = NAMES[module]["main"].partition(":")[0]
     name = names.get(main, main.rpartition(".")[2])
-    assert result.stdout.startswith(f"usage: python -m sample_factory {name} ")
+    printed = capsys.readouterr()
+    assert printed.out.startswith(f"usage: python -m sample_factory {name} ") and printed.err == ""
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 import torch
 from sample_factory.algo.learning.learner import Learner
 from sample_factory.algo.sampling.batched_sampling import preprocess_actions
-from sample_factory.algo.utils.action_distributions import argmax_actions
+from sample_factory.algo.utils.action_distributions import ContinuousActionDistribution, argmax_actions
 from sample_factory.algo.utils.context import global_model_factory
-from sample_factory.algo.utils.env_info import extract_env_info
+from sample_factory.algo.utils.env_info import EnvInfo, extract_env_info
 from sample_factory.algo.utils.make_env import make_env_func_batched
 from sample_factory.algo.utils.rl_utils import make_dones, prepare_and_normalize_obs
 from sample_factory.algo.utils.tensor_utils import unsqueeze_tensor
@@ -161,6 +161,16 @@ def test_a_loop_acts_as_load_policy_does_and_remembers(tmp_path, env):
             num_ends += 1
             policy.reset()
     assert num_ends > 0
+    is_continuous = isinstance(actor_critic.action_distribution(), ContinuousActionDistribution)
+    assert is_continuous == (env == "gym_Pendulum-v1")
+
+
+def test_a_script_that_acts_without_the_env_describes_it_and_may_ask_for_actions_as_tensors():
+    described = {"obs_space": None, "action_space": gym.spaces.Box(-1, 1, (2,)), "num_agents": 3}
+    described |= dict.fromkeys(("gpu_observations", "action_splits", "all_discrete", "frameskip"))
+    for gpu_actions, kind in ((True, torch.Tensor), (False, np.ndarray)):
+        env_info = EnvInfo(**described, gpu_actions=gpu_actions)
+        assert isinstance(preprocess_actions(env_info, torch.zeros(3, 2)), kind)
 
 
 def test_masked_actions_are_never_chosen_and_infos_of_ended_episodes_are_returned(tmp_path):

@@ -226,11 +226,10 @@ def pictures(env, seeds) -> list[int]:
     return sums
 
 
-@pytest.mark.parametrize("name", ["doom_defend_the_center", "doom_battle"])
-def test_a_seed_determines_the_episodes_and_without_a_seed_they_differ(make_env, name):
-    first = pictures(make_env(name), [1, None, None, 2])
-    assert pictures(make_env(name), [1, None, None, 2]) == first
-    env = make_env(name)
+def test_a_seed_determines_the_episodes_and_without_a_seed_they_differ(make_env):
+    first = pictures(make_env("doom_battle"), [1, None, None, 2])
+    assert pictures(make_env("doom_battle"), [1, None, None, 2]) == first
+    env = make_env("doom_battle")
     pictures(env, [None, None])
     assert pictures(env, [1, None, None, 2]) == first
     episodes = [tuple(first[i : i + NUM_PICTURES]) for i in range(0, len(first), NUM_PICTURES)]

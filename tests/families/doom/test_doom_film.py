@@ -45,8 +45,6 @@ def test_filming_does_not_change_the_game_and_gives_four_pictures_a_step():
     "name, flags",
     [
         ("doom_health_gathering", {}),
-        ("doom_battle", {}),
-        ("doom_deadly_corridor", {}),
         ("doom_deathmatch_bots", {"timelimit": 0.1, "start_bot_difficulty": 50}),
     ],
 )
