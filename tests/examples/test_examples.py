@@ -14,7 +14,15 @@ import gymnasium as gym
 import pytest
 
 import sample_factory
-from examples import algorithms, curriculum, doom_table, from_python, policy_lag, team_doom
+from examples import (
+    algorithms,
+    curriculum,
+    doom_table,
+    from_python,
+    minutes_to_score,
+    policy_lag,
+    team_doom,
+)
 from sample_factory.checkpoints.milestones import best_value, env_frames_of
 from sample_factory.config.algorithms import BUILT_IN
 from sample_factory.config.parsing import parse_config
@@ -272,6 +280,22 @@ def test_an_example_without_a_command_prints_its_usage():
     scripts = [path.name for path in sorted(EXAMPLES.glob("*.py")) if path.name not in WITHOUT_COMMANDS]
     for script, shown in zip(scripts, run(*([script] for script in scripts)), strict=True):
         assert shown.startswith(f"usage: python {EXAMPLES / script} ") and shown.endswith("exit code 2")
+
+
+@pytest.mark.parametrize(("score", "is_reached"), [(10, True), (400, False)])
+def test_minutes_to_a_score_are_counted_until_the_mean_of_the_last_episodes(score, is_reached, tmp_path):
+    flags = ["--env=gym_CartPole-v1", f"--score={score}", "--seed=3", f"--train_dir={tmp_path}"]
+    fast = [
+        "--serial_mode=True",
+        "--num_workers=1",
+        "--train_for_env_steps=8000",
+        "--encoder_mlp_layers=[16]",
+    ]
+    table = tmp_path / "minutes.csv"
+    assert minutes_to_score.main([*flags, *fast, f"--csv={table}"]) == (0 if is_reached else 1)
+    (row,) = csv.DictReader(table.read_text().splitlines())
+    assert (row["score"], row["seed"], bool(row["minutes"])) == (str(float(score)), "3", is_reached)
+    assert float(row["evaluated"]) > 5
 
 
 def test_a_grid_of_experiments_leaves_a_table_and_a_picture(tmp_path):
