@@ -105,21 +105,6 @@ def test_pages_of_a_folder_are_found_and_any_other_page_is_left(build):
     assert left == {"other/new.md"}
 
 
-def test_links_lead_to_the_pages_of_the_site(build, tmp_path):
-    pages = build.Pages(tmp_path)
-    text = (
-        "[a](../config/README.md#flags) `[b](x.md)` [c](../../examples/grid.py) [d](https://x.y/README.md)\n"
-        "```\n[e](README.md)\n```\n![f](../../examples/media/lag.png) [g](#here)\n"
-    )
-    turned = pages._turned("sample_factory/envs/README.md", text)
-    assert "[a](../config/index.md#flags)" in turned
-    assert "[c](../source/examples/grid.py.md)" in turned
-    assert "![f](../media/lag.png)" in turned
-    assert (
-        "[d](https://x.y/README.md)" in turned and "\n[e](README.md)\n" in turned and "[g](#here)" in turned
-    )
-
-
 @pytest.mark.parametrize("name", sorted(set(sample_factory.__all__) - {"__version__"}))
 def test_the_docstring_of_a_public_name_has_an_example_that_is_python(name):
     text = inspect.getdoc(getattr(sample_factory, name)).partition("For example")[2]

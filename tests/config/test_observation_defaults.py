@@ -28,8 +28,9 @@ MASK = gym.spaces.Box(0, 1, (2,), np.int8)
 
 
 @pytest.fixture(autouse=True)
-def family():
+def families():
     register_env("mine", lambda: None, defaults={"ppo_epochs": 2})
+    register_env("plain", lambda: None)
 
 
 def chosen(tmp_path, spaces, *argv, action_space=TWO, num_agents=1, is_simulator=False):
@@ -38,9 +39,14 @@ def chosen(tmp_path, spaces, *argv, action_space=TWO, num_agents=1, is_simulator
     return with_defaults_for(config, kinds, is_simulator)
 
 
+def check_agents_contribute_equally(config, actions, num_agents=1, step_seconds=1e-6):
+    info = EnvInfo(AgentKinds.one(VECTOR, actions, num_agents), 1, step_seconds=step_seconds)
+    arranged, *_ = arrange(config, info)
+    check_alternation(arranged, make_topology(arranged, info))
+
+
 def simulated(tmp_path, copies, *argv, groups=("policy", "critic"), **spaces):
     """Returns the configuration and the notes for a batched simulator."""
-    register_env("plain", lambda: None)
     observed = {**dict.fromkeys(groups, VECTOR), **spaces}
     kinds = {"action_space": CONTINUOUS, "num_agents": copies, "is_simulator": True}
     return chosen(tmp_path, observed, "--env=plain", *argv, **kinds)
@@ -82,24 +88,18 @@ def test_lengths_that_have_to_fit_each_other_are_chosen_together(tmp_path):
 @pytest.mark.parametrize("num_workers", [1, 2, 3, 6, 8, 12])
 @pytest.mark.parametrize("num_agents", [1, 3])
 def test_with_continuous_actions_sampling_and_learning_alternate(tmp_path, num_workers, num_agents):
-    register_env("plain", lambda: None)
     flags = ["--env=plain", f"--num_workers={num_workers}"]
     kinds = {"action_space": CONTINUOUS, "num_agents": num_agents}
     config, (note,) = chosen(tmp_path, {"obs": VECTOR}, *flags, **kinds)
     assert not config.sampling.async_rl and "async_rl False" in note.text
     for step_seconds in (1e-6, 0.1):
-        info = EnvInfo(AgentKinds.one(VECTOR, CONTINUOUS, num_agents), 1, step_seconds=step_seconds)
-        arranged, *_ = arrange(config, info)
-        check_alternation(
-            arranged, make_topology(arranged, info)
-        )  # raises if agents cannot contribute equally
+        check_agents_contribute_equally(config, CONTINUOUS, num_agents, step_seconds)
 
 
 @pytest.mark.parametrize(("device", "observation"), [("cpu", PICTURE), ("gpu", PICTURE), ("cpu", VECTOR)])
 def test_with_pictures_sampling_and_learning_alternate_where_both_use_the_same_cores(
     tmp_path, device, observation
 ):
-    register_env("plain", lambda: None)
     config, (note,) = chosen(tmp_path, {"obs": observation}, "--env=plain", f"--device={device}")
     alternates = device == "cpu" and observation is PICTURE
     assert config.sampling.async_rl != alternates
@@ -114,18 +114,14 @@ def test_with_pictures_sampling_and_learning_alternate_where_both_use_the_same_c
 @pytest.mark.parametrize("action_space", [TWO, CONTINUOUS])
 @pytest.mark.parametrize("algo", ["APPO", "IMPALA", "VMPO"])
 def test_alternating_on_request_needs_no_other_flag_on_any_machine(tmp_path, num_workers, action_space, algo):
-    register_env("plain", lambda: None)
     flags = ["--env=plain", f"--num_workers={num_workers}", "--async_rl=False", f"--algo={algo}"]
     config, (note,) = chosen(tmp_path, {"obs": VECTOR}, *flags, action_space=action_space)
     assert not config.sampling.async_rl and "async_rl" not in note.text
     assert config.learning.ppo_epochs == (VECTORS["ppo_epochs"] if algo == "APPO" else 1)
-    info = EnvInfo(AgentKinds.one(VECTOR, action_space, 1), 1, step_seconds=1e-6)
-    arranged, *_ = arrange(config, info)
-    check_alternation(arranged, make_topology(arranged, info))  # raises if agents cannot contribute equally
+    check_agents_contribute_equally(config, action_space)
 
 
 def test_a_number_of_minibatches_that_is_typed_stays_where_sampling_and_learning_alternate(tmp_path):
-    register_env("plain", lambda: None)
     flags = ["--env=plain", "--num_workers=6", "--async_rl=False", "--num_batches_per_iteration=5"]
     config, _ = chosen(tmp_path, {"obs": VECTOR}, *flags)
     assert config.learning.num_batches_per_iteration == 5
@@ -149,7 +145,6 @@ PEDALS = gym.spaces.Dict(gear=TWO, gas=gym.spaces.Box(0, 1000, (1,), np.int32))
     ids=str,
 )
 def test_actions_with_other_bounds_than_one_are_scaled(tmp_path, actions, flags, is_scaled):
-    register_env("plain", lambda: None)
     config, (note, *_) = chosen(tmp_path, {"obs": VECTOR}, "--env=plain", *flags, action_space=actions)
     assert config.model.scale_actions == is_scaled
     assert ("scale_actions" in note.text) == is_scaled
@@ -195,7 +190,6 @@ def test_a_family_that_knows_its_envs_scales_no_actions(tmp_path, name):
 
 @pytest.mark.parametrize("flag", ["rnn_type=lstm", "rnn_num_layers=2", "gtrxl_memory=8", "gtrxl_heads=2"])
 def test_whoever_sets_a_flag_of_the_memory_gets_one(tmp_path, flag):
-    register_env("plain", lambda: None)
     config, (note,) = chosen(tmp_path, {"obs": VECTOR}, "--env=plain", f"--{flag}")
     assert config.model.use_rnn and "use_rnn" not in note.text
     config, _ = chosen(tmp_path, {"obs": VECTOR}, "--env=plain", f"--{flag}", "--use_rnn=False")
@@ -215,7 +209,6 @@ def test_whoever_sets_a_flag_of_the_memory_gets_one(tmp_path, flag):
     ],
 )
 def test_where_sampling_and_learning_cannot_alternate_a_line_says_so(tmp_path, flags, is_warned):
-    register_env("plain", lambda: None)
     config, notes = chosen(tmp_path, {"obs": VECTOR}, "--env=plain", *flags, action_space=CONTINUOUS)
     assert config.sampling.async_rl
     assert is_warned == any(note.is_warning and "--async_rl=False" in note.text for note in notes)

@@ -12,10 +12,6 @@ from sample_factory.families import gym_family
 RECIPES = sorted((Path(__file__).parents[2] / "configs").glob("*.json"))
 
 
-def test_there_are_recipes():
-    assert RECIPES
-
-
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_is_parsed(recipe, tmp_path, monkeypatch):
     any_module = ("any", "")
@@ -26,12 +22,8 @@ def test_every_recipe_is_parsed(recipe, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_every_recipe_says_what_to_expect_and_where_the_curve_is(recipe):
+def test_every_recipe_is_listed_on_the_page_and_says_what_to_expect_and_where_the_curve_is(recipe):
+    assert f"| `{recipe.stem}`" in (recipe.parent / "README.md").read_text()
     expectation = read_expectation(str(recipe))
     assert expectation is not None and "configs/README.md" in expectation
     assert len(expectation) <= 80  # a line of a terminal
-
-
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_every_recipe_is_listed_on_the_page(recipe):
-    assert f"| `{recipe.stem}`" in (recipe.parent / "README.md").read_text()

@@ -20,7 +20,7 @@ LIMIT = 20
 
 
 class Walk(gym.Env):
-    """Its episodes end after LIMIT steps. What it returns can be changed by subclasses."""
+    """Its episodes end after LIMIT steps. `seen` replaces parts of its observations."""
 
     observation_space = gym.spaces.Dict(
         obs=gym.spaces.Box(-1, 1, (2,), np.float32), action_mask=gym.spaces.Box(0, 1, (4,), np.int8)
@@ -29,6 +29,7 @@ class Walk(gym.Env):
     is_closed = False
     reward = 1.0
     terminates = False
+    seen: dict[str, np.ndarray] = {}
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -37,7 +38,7 @@ class Walk(gym.Env):
 
     def observe(self):
         place = self.np_random.uniform(-1, 1, 2).astype(np.float32)
-        return {"obs": place, "action_mask": np.array([1, 0, 0, 0], np.int8)}
+        return {"obs": place, "action_mask": np.array([1, 0, 0, 0], np.int8), **self.seen}
 
     def step(self, action):
         assert action == 0
@@ -67,6 +68,13 @@ def test_a_training_s_view_of_an_env_is_reported_line_by_line():
     assert seen.lines["seeds"].startswith("100 steps were the same")
 
 
+def walk(**changes):
+    """Returns a Walk with other attributes."""
+    env = Walk()
+    vars(env).update(changes)
+    return env
+
+
 class IgnoresSeeds(Walk):
     def reset(self, *, seed=None, options=None):
         return super().reset(seed=None)
@@ -80,22 +88,21 @@ class Reuses(Walk):
         return {**super().observe(), "obs": self.place}
 
 
-class BothEnds(Walk):
-    reward = -30.0
-    terminates = True
-
-
 @pytest.mark.parametrize(
     ("env", "title", "text"),
     [
-        (IgnoresSeeds, "seeds", "do not repeat: step 0 differs"),
-        (Reuses, "buffers", "a step overwrites the arrays of the one before"),
-        (BothEnds, "ends", "20 terminated, 0 truncated in 400 steps; 20 of them were reported as both"),
-        (BothEnds, "rewards", "-30 to -30 a step, 100% not 0; .*clip=1 cuts 100%"),
+        (IgnoresSeeds(), "seeds", "do not repeat: step 0 differs"),
+        (Reuses(), "buffers", "a step overwrites the arrays of the one before"),
+        (
+            walk(terminates=True),
+            "ends",
+            "20 terminated, 0 truncated in 400 steps; 20 of them were reported as both",
+        ),
+        (walk(reward=-30.0), "rewards", "-30 to -30 a step, 100% not 0; .*clip=1 cuts 100%"),
     ],
 )
 def test_what_is_allowed_and_surprises_is_in_the_report_and_no_fault(env, title, text):
-    seen = seen_of(env())
+    seen = seen_of(env)
     assert not seen.faults
     assert re.match(text, seen.lines[title])
 
@@ -111,25 +118,6 @@ def test_agents_and_conventions_are_those_of_the_adapter(make, conventions, agen
     seen = seen_of(make())
     assert not seen.faults
     assert conventions in seen.lines["conventions"] and seen.lines["agents"].startswith(agents)
-
-
-class Outside(Walk):
-    def observe(self):
-        return {**super().observe(), "obs": np.full(2, 1.5, np.float32)}
-
-
-class WrongShape(Walk):
-    def observe(self):
-        return {**super().observe(), "obs": np.zeros(3, np.float32)}
-
-
-class NoReward(Walk):
-    reward = float("nan")
-
-
-class AllowsNothing(Walk):
-    def observe(self):
-        return {**super().observe(), "action_mask": np.zeros(4, np.int8)}
 
 
 class ReportsText(Walk):
@@ -148,21 +136,29 @@ class RaisesLate(Walk):
 @pytest.mark.parametrize(
     ("env", "fault"),
     [
-        (Outside, "'obs' has the value 1.5, outside of its space"),
-        (WrongShape, r"observation 'obs' has shape \(3,\), but its observation space says \(2,\)"),
-        (NoReward, "reward nan; it should be a finite number"),
-        (AllowsNothing, "'action_mask' is all 0; it should allow at least one action"),
-        (ReportsText, "map in the info of an episode's end is of type str, .* should be a number"),
-        (RaisesLate, "env 'walk': step raised LookupError: no next place"),
-        (object, "make_env returned object; it should return a gymnasium.Env"),
+        (
+            walk(seen={"obs": np.full(2, 1.5, np.float32)}),
+            "'obs' has the value 1.5, outside of its space",
+        ),
+        (
+            walk(seen={"obs": np.zeros(3, np.float32)}),
+            r"observation 'obs' has shape \(3,\), but its observation space says \(2,\)",
+        ),
+        (walk(reward=float("nan")), "reward nan; it should be a finite number"),
+        (
+            walk(seen={"action_mask": np.zeros(4, np.int8)}),
+            "'action_mask' is all 0; it should allow at least one action",
+        ),
+        (ReportsText(), "map in the info of an episode's end is of type str, .* should be a number"),
+        (RaisesLate(), "env 'walk': step raised LookupError: no next place"),
+        (object(), "make_env returned object; it should return a gymnasium.Env"),
     ],
 )
 def test_each_fault_of_an_env_is_one_line(env, fault):
-    instance = env()
-    if isinstance(instance, gym.Env):
-        (line,) = seen_of(instance).faults.values()
+    if isinstance(env, gym.Env):
+        (line,) = seen_of(env).faults.values()
     else:
-        (line,) = sample_factory.check_env(instance).faults
+        (line,) = sample_factory.check_env(env).faults
     assert "\n" not in line
     assert re.search(fault, line)
 

@@ -223,14 +223,6 @@ def test_a_wrong_observation_is_refused_with_the_expected_space(saved_experiment
         policy.act({"a": batch})
 
 
-def test_an_evaluation_from_python_has_each_episode_and_an_interval(saved_experiment, tmp_path):
-    saved_experiment("gym_CartPole-v1", "--use_rnn=False", "--num_workers=1")
-    result = sample_factory.evaluate("tiny", tmp_path, num_episodes=10, seed=1, serial_mode=True)
-    rewards = [episode.reward for episode in result.episodes]
-    assert len(rewards) == 10 and result.reward.mean == np.mean(rewards)
-    assert result.reward.low < result.reward.mean < result.reward.high
-
-
 def test_with_both_spaces_the_env_need_not_be_known(saved_experiment, tmp_path):
     saved_experiment("gym_CartPole-v1")
     saved = tmp_path / "tiny" / "cfg.json"

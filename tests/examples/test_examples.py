@@ -334,15 +334,6 @@ def test_the_comparison_of_algorithms_has_valid_flags_and_equal_seeds(tmp_path):
         assert all(other == first for other in others)
 
 
-def test_the_comparison_of_algorithms_has_the_flags_that_the_page_names(tmp_path):
-    page = (ROOT / "configs" / "README.md").read_text()
-    named = re.findall(r"^\*`(\w+)` has `(--\S+)`\.\*$", page, re.MULTILINE)
-    assert named
-    for task, flag in named:
-        runs = [run for run in algorithms.RUN_DESCRIPTION.plan(tmp_path) if run.folder.parent.name == task]
-        assert runs and all(flag in run.command for run in runs)
-
-
 def test_the_best_flags_of_a_search_are_a_recipe_for_cfg(tmp_path):
     shorter = """
 from dataclasses import replace

@@ -13,6 +13,13 @@ from sample_factory.launch.exit_codes import run_command
 from sample_factory.runtime.failures import CommandFailed, Explained, Failure
 
 
+def raising(error, cause=None):
+    def command(arguments):
+        raise error from cause
+
+    return command
+
+
 @pytest.mark.parametrize(
     ("error", "code", "printed"),
     [
@@ -25,10 +32,7 @@ from sample_factory.runtime.failures import CommandFailed, Explained, Failure
     ],
 )
 def test_an_expected_failure_is_one_line_and_an_exit_code(capsys, error, code, printed):
-    def command(arguments):
-        raise error
-
-    assert run_command(command, []) == code
+    assert run_command(raising(error), []) == code
     assert capsys.readouterr().err == printed
 
 
@@ -46,48 +50,30 @@ def limited_address_space():
     resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def load_library():
-    raise ImportError("libtorch_cpu.so: failed to map segment from shared object")
-
-
-def find_env():
-    try:
-        load_library()
-    except ImportError as error:
-        raise ImportError("env 'x' needs a package that is not installed") from error
-
-
-def fill_memory():
-    raise MemoryError
+LIBRARY = ImportError("libtorch_cpu.so: failed to map segment from shared object")
+PACKAGE = ImportError("env 'x' needs a package that is not installed")
 
 
 @pytest.mark.parametrize(
-    ("fail", "named"),
-    [
-        (load_library, "ImportError: libtorch_cpu.so: failed to map segment from shared object"),
-        (find_env, "ImportError: env 'x' needs a package that is not installed"),
-        (fill_memory, "MemoryError"),
-    ],
+    ("error", "cause"), [(LIBRARY, None), (PACKAGE, LIBRARY), (MemoryError("full"), None)]
 )
-def test_too_little_address_space_is_reported_as_such_in_one_line(capsys, limited_address_space, fail, named):
-    assert run_command(lambda arguments: fail(), []) == 1
+def test_too_little_address_space_is_reported_as_such_in_one_line(
+    capsys, limited_address_space, error, cause
+):
+    assert run_command(raising(error, cause), []) == 1
     line = capsys.readouterr().err.splitlines()[0]
-    assert line.startswith(f"error: {named} (test_exit_codes.py:")
+    assert line.startswith(f"error: {type(error).__name__}: {error} (test_exit_codes.py:")
     assert line.endswith("the address space is limited to 100,000,000 MB (ulimit -v); it should be unlimited")
 
 
 def test_without_a_limit_a_library_that_cannot_be_loaded_is_named(capsys):
-    assert run_command(lambda arguments: find_env(), []) == 2
-    assert capsys.readouterr().err == "error: env 'x' needs a package that is not installed\n"
+    assert run_command(raising(PACKAGE, LIBRARY), []) == 2
+    assert capsys.readouterr().err == f"error: {PACKAGE}\n"
 
 
 def test_a_failed_child_is_logged_with_its_name(caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("sample_factory"), "propagate", True)
-
-    def command(arguments):
-        raise Failure("sampler_1", "ended by signal 9")
-
-    assert run_command(command, []) == 1
+    assert run_command(raising(Failure("sampler_1", "ended by signal 9")), []) == 1
     assert caplog.messages == ["sampler_1: ended by signal 9"]
 
 
@@ -104,11 +90,8 @@ def test_an_exit_in_user_code_is_named_and_one_of_this_package_is_not(capsys):
 
 
 def test_any_other_exception_propagates():
-    def command(arguments):
-        raise ZeroDivisionError
-
     with pytest.raises(ZeroDivisionError):
-        run_command(command, [])
+        run_command(raising(ZeroDivisionError()), [])
 
 
 @pytest.mark.parametrize(("returned", "code"), [(None, 0), (0, 0), (1, 1)])

@@ -1,4 +1,4 @@
-"""A serial run waits for evaluations, so that it can be repeated."""
+"""A serial run waits for evaluations, so that it can be repeated, and saves however it ends."""
 
 from types import SimpleNamespace
 
@@ -10,24 +10,32 @@ from sample_factory.mainloop.main_loop import Resources
 
 
 class Worker:
-    """Counts its steps."""
+    """A rollout worker or a learner, which adds its calls to a list."""
 
-    num_steps = 0
+    def __init__(self, calls):
+        self._calls = calls
 
     def step(self, timeout):
-        self.num_steps += 1
+        self._calls.append("step")
 
-    def close(self):
+    def train_once(self, timeout):
         pass
 
+    def save(self):
+        self._calls.append("save")
 
-class Evaluating:
-    """A loop whose evaluation ends in turn `end`; in turn 3, a signal arrives or the run is done."""
+    def close(self):
+        self._calls.append("close")
+
+
+class Loop:
+    """Its evaluation ends in turn `end`; in turn 3, it raises, a signal arrives, or the run is done."""
 
     num_turns = 0
 
-    def __init__(self, signals, end, signal):
-        self._signals, self._end, self._signal = signals, end, signal
+    def __init__(self, calls, end=0, signal=None, fails=False):
+        self.signals = SimpleNamespace(requested=None)
+        self._calls, self._end, self._signal, self._fails = calls, end, signal, fails
 
     @property
     def is_done(self):
@@ -40,10 +48,13 @@ class Evaluating:
     def turn(self, timeout):
         self.num_turns += 1
         if self.num_turns == 3:
-            self._signals.requested = self._signal
+            self.signals.requested = self._signal
+            self._raise("no such curve")
 
     def close(self, may_wait):
         self.may_wait = may_wait()
+        self._calls.append("close the loop")
+        self._raise("not open")
 
     def started(self):
         pass
@@ -52,90 +63,42 @@ class Evaluating:
         pass
 
     def stopping(self):
-        pass
+        self._calls.append("stopping")
+
+    def _raise(self, text):
+        if self._fails:
+            raise LookupError(text)
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Returns a function that runs a loop with a learner and a rollout worker."""
+    monkeypatch.setattr(serial, "sampling_specs", lambda plan: [])
+
+    def run(loop, calls):
+        serial_run = SerialRun(None, Resources(None, None))
+        serial_run._learners, serial_run._rollout_workers = [Worker(calls)], [Worker(calls)]
+        return serial_run.run(loop, loop.signals)
+
+    return run
 
 
 @pytest.mark.parametrize(("end", "signal", "num_steps"), [(2, None, 1), (100, 2, 0)])
 def test_no_worker_steps_while_an_evaluation_is_played_and_a_signal_ends_the_wait(
-    monkeypatch, end, signal, num_steps
+    run, end, signal, num_steps
 ):
-    monkeypatch.setattr(serial, "sampling_specs", lambda plan: [])
-    signals = SimpleNamespace(requested=None)
-    loop = Evaluating(signals, end, signal)
-    run = SerialRun(None, Resources(None, None))
-    worker = Worker()
-    run._rollout_workers = [worker]
-    run.run(loop, signals)
-    assert worker.num_steps == num_steps and loop.num_turns == 3
+    calls = []
+    loop = Loop(calls, end, signal)
+    run(loop, calls)
+    assert calls.count("step") == 2 * num_steps and loop.num_turns == 3  # learner and rollout worker
     assert loop.may_wait == (signal is None)
 
 
-class Failing(Evaluating):
-    """A loop that raises in its third turn, and again when it is closed."""
-
-    def turn(self, timeout):
-        super().turn(timeout)
-        if self.num_turns == 3:
-            raise LookupError("no such curve")
-
-    def close(self, may_wait):
-        raise LookupError("not open")
-
-
-class Saving(Worker):
-    has_saved = False
-
-    def save(self):
-        self.has_saved = True
-
-    def train_once(self, timeout):
-        pass
-
-
-def test_an_exception_of_the_main_loop_ends_the_run_as_failed_after_the_learners_have_saved(monkeypatch):
-    monkeypatch.setattr(serial, "sampling_specs", lambda plan: [])
-    signals = SimpleNamespace(requested=None)
-    loop = Failing(signals, 0, 2)
-    run = SerialRun(None, Resources(None, None))
-    learner = Saving()
-    run._learners = [learner]
-    failures = run.run(loop, signals)
-    assert [failure.message.partition(" (")[0] for failure in failures] == [
-        "LookupError: no such curve",
-        "LookupError: not open",
-    ]
-    assert {failure.where for failure in failures} == {"main_loop"}
-    assert learner.has_saved
-
-
-class Timed(Evaluating):
-    """A loop that notes the order of calls."""
-
-    def __init__(self, signals, calls, fails):
-        super().__init__(signals, 0, None)
-        self._calls, self._fails = calls, fails
-
-    def turn(self, timeout):
-        super().turn(timeout)
-        if self._fails:
-            raise LookupError("no such curve")
-
-    def stopping(self):
-        self._calls.append("stopping")
-
-    def close(self, may_wait):
-        self._calls.append("close the loop")
-
-
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_time_of_a_run_ends_once_before_anything_is_saved_or_closed(monkeypatch, fails):
-    monkeypatch.setattr(serial, "sampling_specs", lambda plan: [])
+def test_the_time_of_a_run_ends_before_anything_is_saved_or_closed_also_after_an_exception(run, fails):
     calls = []
-    run = SerialRun(None, Resources(None, None))
-    learner, worker = Saving(), Worker()
-    learner.save = lambda: calls.append("save")
-    worker.close = lambda: calls.append("close")
-    run._learners, run._rollout_workers = [learner], [worker]
-    signals = SimpleNamespace(requested=None)
-    run.run(Timed(signals, calls, fails), signals)
-    assert calls == ["stopping", "save", "close", "close the loop"]
+    failures = run(Loop(calls, end=2, fails=fails), calls)
+    assert calls[-4:] == ["stopping", "save", "close", "close the loop"] and calls.count("save") == 1
+    reasons = [failure.message.partition(" (")[0] for failure in failures]
+    assert reasons == (["LookupError: no such curve", "LookupError: not open"] if fails else [])
+    assert {failure.where for failure in failures} <= {"main_loop"}

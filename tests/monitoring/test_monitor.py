@@ -5,6 +5,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.exchange.messages import (
+    INCIDENTS,
     ComponentReady,
     EpisodeReport,
     Incident,
@@ -94,15 +95,6 @@ def test_the_time_left_is_that_of_the_slowest_policy_and_surplus_frames_are_no_p
     assert monitor.progress.seconds_left() == pytest.approx(40.0)
     assert monitor.progress.share_done == (10_000 + 6_000) / 20_000
     assert "16k / 20k   80 %   0:40 left " in monitor.status()
-
-
-def test_a_stalled_run_shows_it_in_its_fps(make_monitor, fake_time):
-    monitor = make_monitor()
-    train_steadily(monitor, fake_time, 20, first=0, frames_per_second=50)
-    for _ in range(130):
-        fake_time.seconds += 1
-        monitor.tick()
-    assert " 0 FPS" in monitor.status()
 
 
 def test_a_run_is_done_when_all_policies_have_their_frames(make_monitor):
@@ -225,15 +217,7 @@ def test_summaries_have_the_keys_of_v1_and_others_those_of_v2(make_monitor, fake
         "0_aux/_fps": 50,
         "0_aux/_sample_throughput": 10,
         "0_aux/env_frames": 1000,
-        "health/worker_restarts": 1,
-        "health/node_restarts": 0,
-        "health/env_rebuilds": 0,
-        "health/lost_opponents": 0,
-        "health/observer_errors": 0,
-        "health/failed_evaluations": 0,
-        "health/broken_numbers": 0,
-        "health/implausible_numbers": 0,
-        "health/memory_growth": 0,
+        **{f"health/{kind}": float(kind == "worker_restarts") for kind in INCIDENTS},
         "0_aux/avg_reward": 4.5,
         "0_aux/avg_reward_min": 0,
         "0_aux/avg_reward_max": 9,

@@ -34,29 +34,20 @@ def small_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_written_scalars_can_be_read(tmp_path):
-    writer = TensorboardWriter(tmp_path)
-    writer.write({"a/b": 1.0, "c": 2.0}, 10)
-    writer.write({"a/b": 3.0}, 20_000_000_000)
-    writer.flush()
-    assert read(tmp_path) == {"a/b": [(10, 1.0), (20_000_000_000, 3.0)], "c": [(10, 2.0)]}
-
-
-def test_each_flush_continues_the_same_file(tmp_path):
-    writer = TensorboardWriter(tmp_path)
-    for x in range(3):
-        writer.write({"a": float(x)}, x)
-        writer.flush()
-        writer.flush()
-    assert read(tmp_path) == {"a": [(0, 0.0), (1, 1.0), (2, 2.0)]}
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_without_scalars_there_is_no_file(tmp_path):
-    writer = TensorboardWriter(tmp_path / "folder")
+def test_written_scalars_are_in_one_file_from_the_first_on(tmp_path):
+    folder = tmp_path / "folder"
+    writer = TensorboardWriter(folder)
     writer.write({}, 1)
     writer.flush()
-    assert not (tmp_path / "folder").exists()
+    assert not folder.exists()
+    for x in (1, 2, 20_000_000_000):
+        writer.write({"a/b": x / 2, "c": 2.0}, x)
+        writer.flush()
+        writer.flush()
+    found = {tag: [x for x, _ in points] for tag, points in read(folder).items()}
+    assert found == {"a/b": [1, 2, 20_000_000_000], "c": [1, 2, 20_000_000_000]}
+    assert [value for _, value in read(folder)["a/b"]] == [0.5, 1.0, 1e10]
+    assert len(list(folder.iterdir())) == 1
 
 
 def test_a_full_disk_loses_nothing_and_is_reported_once(tmp_path, small_files, logged):
@@ -74,17 +65,6 @@ def test_a_full_disk_loses_nothing_and_is_reported_once(tmp_path, small_files, l
     writer.flush()
     assert read(tmp_path) == {"a": [(1, 1.0), (2, 1.0), (3, 1.0)]}
     assert len(logged()) == 1
-
-
-def test_scalars_of_an_earlier_run_beyond_the_start_of_this_one_are_hidden(tmp_path):
-    earlier, later = TensorboardWriter(tmp_path), TensorboardWriter(tmp_path)
-    for x in (10, 20, 30):
-        earlier.write({"a": 0.0}, x)
-    earlier.flush()
-    later.begin(20)
-    later.write({"a": 1.0}, 25)
-    later.flush()
-    assert read(tmp_path) == {"a": [(10, 0.0), (20, 0.0), (25, 1.0)]}
 
 
 @pytest.mark.parametrize("x", [0, 20])

@@ -4,7 +4,6 @@ import pytest
 from matplotlib.image import imread
 
 from sample_factory.monitoring.summaries import TensorboardWriter
-from sample_factory.plotting.drawing import draw_panels
 from sample_factory.plotting.metrics import read_policies
 from sample_factory.plotting.plot_population import main, make_panels
 
@@ -68,16 +67,6 @@ def test_a_takeover_is_marked_on_the_receivers_objective_and_where_it_changes_a_
     ]
     assert marks["learning rate"] == [[], [(200, pytest.approx(1e-3), donor)]]
     assert marks["reward shaping: delta_HEALTH_0"] == [[], [(200, 0.75, donor)]]
-
-
-def test_a_mark_has_the_colour_of_the_donor_and_an_edge_of_the_receivers_and_is_in_the_legend(population):
-    figure = draw_panels(list(panels_of(population()).values()), 3)
-    of_donor, of_receiver, mark = figure.axes[0].lines
-    assert mark.get_markerfacecolor() == of_donor.get_color() != of_receiver.get_color()
-    assert mark.get_markeredgecolor() == of_receiver.get_color()
-    (legend,) = figure.legends
-    markers = [handle.get_marker() for handle in legend.legend_handles]
-    assert len(set(markers)) == 2 and mark.get_marker() == markers[0]
 
 
 def test_a_learning_rate_and_what_spans_more_than_a_factor_of_ten_is_logarithmic(population):

@@ -96,21 +96,14 @@ def test_a_job_that_slurm_refuses_has_failed_with_slurms_reason(grid, cluster):
     assert "FAILED: 00_a_num_0: sbatch: sbatch: error: QOSMaxSubmitJobPerUserLimit" in ended.stdout
 
 
-def test_print_only_prints_script_and_commands_and_starts_nothing(grid):
+def test_print_only_starts_nothing_and_its_commands_can_be_pasted_into_a_shell(grid):
+    folder = grid.folder / 'my "runs"; $HOME'
     flags = ["--slurm_gpus_per_job=2", "--slurm_cpus_per_gpu=7", "--slurm_partition=gpu"]
-    ended = grid.run(SLURM, "--slurm_print_only=True", *flags)
-    assert ended.returncode == 0
-    assert ended.stdout.startswith("#!/bin/bash\n")
+    ended = grid.run(SLURM, "--slurm_print_only=True", f"--train_dir={folder}", *flags)
+    assert ended.returncode == 0 and ended.stdout.startswith("#!/bin/bash\n") and not folder.exists()
     commands = [line for line in ended.stdout.splitlines() if line.startswith("sbatch ")]
     assert len(commands) == 3
     assert commands[0].startswith("sbatch -p gpu --gres=gpu:2 -c 14 --parsable --output ")
-    assert not (grid.folder / "train_dir").exists()
-
-
-def test_the_commands_of_print_only_can_be_pasted_into_a_shell(grid):
-    folder = grid.folder / 'my "runs"; $HOME'
-    ended = grid.run(SLURM, "--slurm_print_only=True", f"--train_dir={folder}")
-    commands = [line for line in ended.stdout.splitlines() if line.startswith("sbatch ")]
     shell = f"sbatch() {{ printf '%s\\n' \"$@\"; }}\n{commands[0]}"
     words = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True).stdout
     assert words.splitlines()[-1] == str(folder / "grid" / "runner" / "sbatch_a_00_a_num_0.sh")

@@ -138,18 +138,13 @@ def test_the_limit_of_open_files_is_that_of_the_parent_at_the_start_of_the_child
         assert child.join(15) and child.failure is None
 
 
-def test_a_block_within_another_one_uses_its_template_and_leaves_it():
+def test_a_block_within_another_one_uses_its_template_and_leaves_it_and_the_outer_one_leaves_no_process():
+    threads, children = {*threading.enumerate()}, {*psutil.Process().children()}
     with template([], {}):
         outer = current()
         with template([], {}):
             assert current() is outer
         assert current() is outer and psutil.pid_exists(outer._process.pid)
-    assert current() is None
-
-
-def test_a_block_leaves_no_process():
-    threads, children = {*threading.enumerate()}, {*psutil.Process().children()}
-    with template([], {}):
-        pid = current()._process.pid
-    assert current() is None and not psutil.pid_exists(pid) and not {*threading.enumerate()} - threads
+    assert current() is None and not psutil.pid_exists(outer._process.pid)
+    assert not {*threading.enumerate()} - threads
     assert eventually(lambda: not {*psutil.Process().children()} - children)

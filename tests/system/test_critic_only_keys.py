@@ -2,7 +2,6 @@
 
 import pytest
 
-from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_registry import register_env
 from tests.guided import Guided
 from tests.mixed import MixedCounting
@@ -49,10 +48,3 @@ def test_kinds_of_agents_without_the_keys_have_a_critic_too(tmp_path):
     assert critics in watcher and actors not in watcher
     same = "towers.{}.encoder.encoders.0.layers.0.weight"
     assert walker[same.format(0)].shape == walker[same.format(1)].shape
-
-
-def test_a_key_that_the_env_does_not_have_is_refused(tmp_path):
-    with pytest.raises(
-        ConfigError, match="--critic_only_keys: the env has no observation next; it has card, next/card"
-    ):
-        train(tmp_path, *FLAGS, "--env=guided", "--critic_only_keys=next")

@@ -147,19 +147,3 @@ def test_a_resumed_run_that_fails_before_it_trains_has_the_frames_of_the_experim
     assert failed.value.result.env_frames == done.env_frames >= 1000
     written = json.loads((done.experiment_dir / "result.json").read_text())
     assert (written["status"], written["env_frames"]) == ("failed", done.env_frames)
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"batch_sise": 512}, "unknown flag batch_sise; did you mean batch_size?"),
-        ({"env": "gym_CartPol-v1"}, "did you mean gym_CartPole-v1?"),
-        ({"env": None, "experiment": "new"}, "--env is missing"),
-        ({"num_envs_per_worker": 3}, "num_envs_per_worker=3 must be a multiple of --worker_num_splits=2"),
-        ({"env_kwargs": {"gravity": 3}}, "has no argument 'gravity'"),
-    ],
-)
-def test_bad_keywords_are_refused_by_their_names(tmp_path, flags, message):
-    with pytest.raises(ConfigError, match=message):
-        sample_factory.run(**{**POLE, "train_dir": tmp_path, **flags})
-    assert not list(tmp_path.iterdir())

@@ -102,14 +102,6 @@ def test_hundreds_of_copies_that_step_in_the_background_learn_and_one_of_them_is
     assert (tmp_path / "a" / "replay.mp4").is_file()
 
 
-@pytest.mark.skipif(find_spec("faster_fifo") is None, reason="faster-fifo has no wheel for this Python")
-def test_a_run_works_with_the_other_queue_transport(tmp_path):
-    done = run("train", tmp_path, *CARTPOLE, "--queue=faster_fifo", "--train_for_env_steps=1000")
-    assert done.returncode == 0, done.stdout
-    assert newest_state(tmp_path / "a")["env_steps"] >= 1000
-    assert json.loads((tmp_path / "a" / "cfg.json").read_text())["queue"] == "faster_fifo"
-
-
 def test_inline_samplers_share_the_workers_and_need_no_others_and_a_dead_one_is_replaced(tmp_path):
     flags = ["--vector_env_copies=3", "--inline_samplers=2", "--num_workers=3"]
     process = start("train", tmp_path, *CARTPOLE, *flags)
@@ -135,12 +127,14 @@ def test_a_network_that_raises_in_an_inline_sampler_ends_the_run_and_is_named(tm
     assert "is replaced" not in done.stdout
 
 
-def test_acting_and_training_agree_between_processes(tmp_path):
+@pytest.mark.skipif(find_spec("faster_fifo") is None, reason="faster-fifo has no wheel for this Python")
+def test_acting_and_training_agree_between_processes_with_the_other_queue_transport(tmp_path):
     """With alternation and fp32, the probability ratio of the first pass over each batch is exactly 1.
 
     test_serial_mode.py has the same for other models.
     """
     flags = [
+        "--queue=faster_fifo",
         "--async_rl=False",
         "--train_for_env_steps=1500",
         "--ppo_epochs=1",
