@@ -39,7 +39,8 @@ ROLES = {
 
 
 def benchmark(config: Config) -> None:
-    """Runs the command `benchmark`: measures the stages, prints the report and writes the --json file.
+    """Runs the command `benchmark`: measures the speed of simulation, sampling and training, prints the
+    report and writes the --json file.
     Raises StageFailed, KeyboardInterrupt on a signal, and ConfigError if a file cannot be written."""
     flags: BenchmarkFlags = config.extra["benchmark"]
     config = plan_of(config).config
@@ -132,7 +133,8 @@ def _headings(config: Config, hardware: Mapping[str, Any]) -> tuple[str, str, st
 
 
 def report(config: Config, runs: Mapping[str, Sequence[Stage]], hardware: Mapping[str, Any]) -> list[str]:
-    """Returns the lines of the final report. runs: stage -> its measurements. hardware: see `machine`."""
+    """Returns the lines of the final report.
+    runs: stage -> its measurements. hardware: result of `describe_hardware`."""
     stages = {name: median_run(several) for name, several in runs.items()}
     simulation, training = stages["simulation"], stages["training"]
     what, length, machine = _headings(config, hardware)

@@ -61,8 +61,8 @@ def experiment_folder(run: RunFlags) -> Path:
 def read_file_of_flags(path: str, is_saved: bool = False, trusts: bool = False) -> Layer:
     """Reads the file that --cfg names, without its NOTES. Raises ConfigError.
 
-    is_saved: it is the cfg.json of a run. So is a file of that name, a file that a run has written, and any
-    file in the folder of a run. Any other file is a recipe: its values are trusted as if they were typed.
+    is_saved: the file is the cfg.json of a run. A file with this name, a file that a run has written, and any
+    file in the folder of a run are treated alike. All others are recipes, trusted as if typed by the user.
     trusts: --trust_code was given.
     """
     if not path:
@@ -96,10 +96,12 @@ def folder_flags(named: Mapping[str, Any]) -> RunFlags:
 def read_saved(
     named: Mapping[str, Any], evaluation: bool = False, must_exist: bool = True, trusts: bool = False
 ) -> Layer:
-    """Reads cfg.json of an experiment that is to be resumed, played or exported; no values if there is none.
+    """Reads cfg.json of an experiment that is to be resumed, played or exported; the Layer has no values if
+    there is no cfg.json, or if the run replaces the experiment.
 
-    named: flag -> value, from where the experiment is named. evaluation: nothing is trained; then the
-    experiment has to exist, unless must_exist is False. trusts: --trust_code was given. Raises ConfigError.
+    named: flag -> value; only experiment, experiments_root, train_dir and restart_behavior are used.
+    evaluation: nothing is trained; then the experiment has to exist, unless must_exist is False.
+    trusts: --trust_code was given. Raises ConfigError.
     """
     run = folder_flags(named)
     folder = experiment_folder(run)
@@ -139,7 +141,7 @@ def refuse_foreign_links(folder: Path, trusts: bool, is_foreign: bool) -> None:
 
 
 def _read_once(path: Path | None) -> tuple[dict[str, Any], ConfigError | None]:
-    """Returns the flags in a cfg.json, and the error if it cannot be read; neither without a path."""
+    """Returns (flags in a cfg.json, None), ({}, error) if it cannot be read, or ({}, None) without a path."""
     try:
         return ({} if path is None else read_json(path)), None
     except ConfigError as error:
@@ -147,7 +149,8 @@ def _read_once(path: Path | None) -> tuple[dict[str, Any], ConfigError | None]:
 
 
 def _refuse_links(folder: Path, is_own: bool, trusts: bool) -> None:
-    """is_own: this account has signed the cfg.json in the folder."""
+    """Raises ConfigError as `refuse_links`, unless the folder is trusted or nobody but this account can have
+    written to it. is_own: this account has signed the cfg.json in the folder."""
     if trusts or not folder.is_dir() or (is_own and not may_be_changed_by_others(folder)):
         return
     reason = (
@@ -157,7 +160,7 @@ def _refuse_links(folder: Path, is_own: bool, trusts: bool) -> None:
 
 
 def _experiments_beside(folder: Path) -> str:
-    """Returns the end of an error message: the newest experiments in the folder that should hold this one."""
+    """Returns the end of an error message about a missing experiment: the newest experiments beside it."""
     files = sorted(folder.parent.glob("*/cfg.json"), key=lambda file: file.stat().st_mtime)
     names = [file.parent.name for file in files[: -NUM_LISTED - 1 : -1]]
     return f"--experiment may be {' or '.join(names)}" if names else "check --experiment and --train_dir"
@@ -204,8 +207,8 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_values(values: Mapping[str, Any], source: str) -> None:
-    """Raises ConfigError for a very long text, and for values of the wrong type among the flags that are used
-    before all others."""
+    """Raises ConfigError for a very long text, and for values of the wrong type among the flags in IDENTITY,
+    which are used before all others."""
     for key, value in values.items():
         if isinstance(value, str) and len(value) > MAX_TEXT:
             raise ConfigError(
@@ -281,7 +284,7 @@ def _flags_of_checkpoint(file: Path, cfg: str | os.PathLike[str] | None) -> dict
 
 
 def old_version(settings: Mapping[str, Any]) -> int | None:
-    """Returns the version of Sample Factory that wrote these settings: 1 or 2, or None for this one."""
+    """Returns the version of Sample Factory that wrote these settings if it is 1 or 2, otherwise None."""
     if "rnn_size" in settings:
         return 2
     return 1 if "encoder_subtype" in settings and "inline_samplers" not in settings else None

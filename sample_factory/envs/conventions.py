@@ -211,7 +211,8 @@ def _layers(env: Any) -> Iterator[Any]:
 
 
 def _names(env: Any) -> Iterator[str]:
-    """Yields the full names of the classes of an env, or of a class."""
+    """Yields "module.QualName" of the class of an env, or of a class itself, and of all its base classes; for
+    a VectorEnv with a spec also the entry point of the spec."""
     for own in env.__mro__ if isinstance(env, type) else type(env).__mro__:
         yield f"{own.__module__}.{own.__qualname__}"
     if isinstance(env, gym.vector.VectorEnv) and env.spec is not None:  # its copies may be in other processes

@@ -151,7 +151,7 @@ def plan_measurement(
 
 
 class Measurement:
-    """Plays the episodes of one checkpoint, in worker processes, or with --serial_mode in this process."""
+    """Evaluates one checkpoint: plays episodes in worker processes, or with --serial_mode in this process."""
 
     def __init__(
         self,
@@ -195,8 +195,8 @@ class Measurement:
 def count_frames(episodes: Sequence[EpisodeResult], copy_of_agent: Sequence[int]) -> int:
     """Returns the number of env frames in which the episodes were played.
 
-    Agents in the same copy of an env share its frames, so each copy counts the frames of its agent with the
-    most. Frames in which an agent is inactive are not in the lengths of its episodes, so the number is too
+    Agents in the same copy of an env share its frames, so in each copy only the agent with the most frames
+    counts. Frames in which an agent is inactive are not in the lengths of its episodes, so the number is too
     small where even the most active agent is inactive for some frames.
 
     copy_of_agent: for each agent, the index of its copy, see EnvInfo.

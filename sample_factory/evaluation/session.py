@@ -157,7 +157,8 @@ def load_and_publish(
 
 
 class SessionLoop(Loop):
-    """In the main process: collects the episodes, or matches, that count, and shows the progress.
+    """In the main process: collects the session's results and shows the progress. Only the first episodes of
+    each agent count, or the first matches of each env, up to a number that is fixed in advance.
     error: exception that `Events.on_end` has raised; it ends the session."""
 
     def __init__(self, plan: SamplingPlan, resources: Resources, events: Events, progress: Progress):

@@ -36,8 +36,8 @@ class EnvPoolVectorEnv(StepsInBackground, gym.vector.VectorEnv, LimitsEpisodes, 
     Infos are arrays with an entry for each agent: EnvPool's, and what EnvPoolInfos adds to them. A mask
     of the legal actions in EnvPool's infos becomes the observation "action_mask", beside "obs". In a
     turn-based game, the mask of a player who waits allows the first action only, which has no effect. The
-    player is not inactive: rewards of the opponent's turn count for its own moves before it. A mask of
-    combinations of choices, which the action distribution cannot use, is an observation like others:
+    waiting player stays active, so that rewards during the opponent's turn reach the player's last move. The
+    action distribution cannot use a mask of combinations of choices: such a mask is an ordinary observation,
     "joint_action_mask".
     """
 
@@ -86,7 +86,7 @@ class EnvPoolVectorEnv(StepsInBackground, gym.vector.VectorEnv, LimitsEpisodes, 
         return self._max_episode_steps if 0 < self._max_episode_steps < NO_LIMIT else None
 
     def teams(self) -> Sequence[int]:
-        """Returns the copy's index for each agent: only players of the same copy play together."""
+        """Returns for each agent the index of its copy of the env, as its team number."""
         teams: list[int] = self._copy_of_agent.tolist()
         return teams
 

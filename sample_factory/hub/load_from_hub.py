@@ -156,8 +156,8 @@ def _move(source: Path, folder: Path) -> None:
 
 
 def next_commands(folder: Path) -> list[str]:
-    """Returns lines of text with commands for a loaded experiment: watch, measure and continue, or
-    convert."""
+    """Returns lines of text with commands that watch, measure and continue a loaded experiment; for version 1
+    or 2 a command that converts the experiment; or a warning if its settings name code."""
     path = saved_path(folder)
     settings = {} if path is None else read_json(path)
     place = [] if folder.parent == Path(RunFlags().train_dir).absolute() else [f"--train_dir={folder.parent}"]

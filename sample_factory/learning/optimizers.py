@@ -35,7 +35,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -
 
 def check_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
     """Checks that a saved state fits an optimizer, before it is loaded. Raises ValueError if moments have the
-    wrong shape, are not finite, or are negative (except for the mean of gradients, which may be).
+    wrong shape, are not finite, or are negative (`exp_avg`, the mean of gradients, may be negative).
 
     Fused kernels do not check shapes: with wrong ones they would read memory beyond the arrays.
     """

@@ -73,8 +73,8 @@ class PolicyProgress:
 
     def episode_summaries(self) -> dict[str, float]:
         """Returns statistics of the last episodes for TensorBoard: tag -> value. Empty for a resumed policy
-        while fewer episodes have ended than it has agents: the first to end are short, and the last point of
-        a curve may be taken for the result of the whole training."""
+        while fewer episodes have ended than it has agents: short episodes end first, so the means are
+        biased."""
         is_resumed = self._first is not None and self._first.env_frames > 0
         return {} if is_resumed and self.episodes.are_short else self.episodes.summaries()
 

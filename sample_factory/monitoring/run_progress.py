@@ -82,7 +82,7 @@ class RunProgress:
 
     @property
     def frames_to_target(self) -> int:
-        """Env frames that count towards the target: the sum of each policy's frames up to
+        """Env frames that count towards `target`, of all policies together; of each policy at most
         --train_for_env_steps."""
         limit = self._flags.train_for_env_steps
         return sum(min(policy.env_frames, limit) for policy in self.policies)

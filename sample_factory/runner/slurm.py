@@ -130,7 +130,7 @@ class SlurmBackend:
             log.warning("scancel: %s", error)
 
     def close(self) -> None:
-        """Does nothing: jobs in the queue still need the files."""
+        """Does nothing: the jobs go on without this process, and still need their batch scripts."""
 
     def sbatch(self, job: Job) -> Sequence[str]:
         """Returns the sbatch command that submits a job."""

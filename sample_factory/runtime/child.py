@@ -336,7 +336,7 @@ def call_in_child(
 
 
 class _Call:
-    """In the child: calls a function. The object that `call_in_child` builds in its child."""
+    """In the child: the object that `call_in_child` builds; `run` returns `function(*args)`."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], context: ChildContext):
         self._function = function

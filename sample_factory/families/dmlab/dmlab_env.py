@@ -81,7 +81,7 @@ def shaped_reward(reward: float) -> float:
 
 @functools.lru_cache(maxsize=10_000)  # an instruction is observed in every step of an episode
 def instruction_tokens(text: str) -> np.ndarray:
-    """Returns the tokens of the first MAX_WORDS words, int32 [MAX_WORDS], then PADDING; read-only.
+    """Returns the tokens of the first MAX_WORDS words, padded with PADDING: int32 [MAX_WORDS], read-only.
 
     A token is a hash of the word, from 1 to VOCABULARY_SIZE - 1, as in version 1: there is no vocabulary.
     """

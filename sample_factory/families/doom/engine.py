@@ -122,7 +122,7 @@ class DoomEngine:
         return {variable.name: place for place, variable in enumerate(self._variables)}
 
     def variable_values(self) -> list[float]:
-        """Returns the game variables' current values; works also after an episode, without a state."""
+        """Returns the current values of the game variables, also after the end of an episode."""
         return [self.game.get_game_variable(variable) for variable in self._variables]
 
     def screen_shape(self) -> tuple[int, int]:

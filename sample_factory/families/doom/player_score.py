@@ -232,7 +232,8 @@ class PlayerScore:
     def end(self, engine_reward: float, values: Sequence[float]) -> tuple[float, dict[str, Any]]:
         """Ends the episode; returns the training reward (without shaping) and the info of its last step.
 
-        values: the engine's variables at the end; read for costs and for a match only.
+        engine_reward: sum of the engine's rewards in the last step. values: the engine's variables at the
+        end, used only for the costs and for the results of a match.
         """
         self._engine_return += engine_reward
         info: dict[str, Any] = {} if self._costs is None else {COST: self._costs.step(values)}

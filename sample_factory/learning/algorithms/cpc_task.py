@@ -99,10 +99,11 @@ def make_cpc(model: ActorCritic) -> ActionConditionalCPC:
 
 class Comparisons(NamedTuple):
     """Drawn indices, int64, of what the classifier compares in a minibatch [T, B]: S start steps, K horizons
-    for each start, and N wrong observations for each horizon.
+    for each start, and N wrong observations for each horizon and column.
 
-    In every column, the classifier has to recognise the observation at step end[s, k] from the belief at step
-    start[s], and to reject the observations `wrong`, which index the flattened observations [(T+1) * B].
+    In each column b, the classifier has to recognise the observation at step end[s, k] from the belief at
+    step start[s], and to reject the observations at wrong[s, k, b], indices into the flattened observations
+    [(T+1) * B].
     """
 
     start: Tensor  # [S, 1]

@@ -68,7 +68,7 @@ class BuiltInAlgorithm:
         return terms
 
     def after_step(self, version: int) -> None:
-        """Does nothing; subclasses may override it."""
+        """Called after each SGD step, see `Algorithm.after_step`; does nothing by default."""
 
     @torch.no_grad()
     def summaries(self, step: SGDStep) -> dict[str, float]:

@@ -46,7 +46,8 @@ class ValuesForEnvs:
         self._send_training_info(range(len(self._envs)))
 
     def after_reset(self) -> None:
-        """After the first reset of all envs: sends the training info for their second matches."""
+        """Must be called after the first reset of all envs. Sends each env the training info for its next
+        match, see the class."""
         self._are_reset = True
         if self._training_info:
             self._send_training_info(range(len(self._envs)))
