@@ -263,35 +263,6 @@ def incidents(sampler):
     ]
 
 
-def test_every_observation_with_nan_is_counted_and_the_first_logged_with_worker_env_and_agent(monkeypatch):
-    with Sampler(monkeypatch, num_agents=2, env_class=ShowsNaN) as sampler:
-        held = sampler.trajectories(16)
-        broken = np.isnan(sampler.buffers.obs["obs"][held, :-1]).any(axis=-1)
-        found = incidents(sampler)
-        assert sum(incident.times for incident in found) >= broken.sum() > 1 and {
-            incident.kind for incident in found
-        } == {"broken_numbers"}
-        assert found[0].text.startswith(
-            "worker 1: env 1, agent 1: its observation had NaN or inf; such steps"
-        )
-        assert {incident.text for incident in found[1:]} == {""}
-
-
-def test_observations_outside_of_their_space_are_counted_and_the_first_logged_with_worker_env_and_agent(
-    monkeypatch,
-):
-    monkeypatch.setattr(number_reports, "CHECK_EVERY", 1)
-    with Sampler(monkeypatch, num_agents=2, env_class=ShowsTooMuch) as sampler:
-        held = sampler.trajectories(16)
-        own = sampler.buffers.obs["obs"][held, :-1, LAST_ACTION] == -2000
-        assert (sampler.buffers.policy_ids[held][own] == 0).all(), "such steps are trained on"
-        found = incidents(sampler)
-    assert sum(incident.times for incident in found) >= own.sum() > 1
-    assert {incident.kind for incident in found} == {"implausible_numbers"}
-    text = "worker 1: env 1, agent 1: its observation 'obs' has the value -2000.0, outside of its space; such"
-    assert found[0].text.startswith(text) and {incident.text for incident in found[1:]} == {""}
-
-
 class ForbidsAll(CountingEnv):
     """Agent 1 of env 5, the second one of worker 1, may choose nothing in the third step of an episode."""
 
@@ -305,17 +276,43 @@ class ForbidsAll(CountingEnv):
         return {"obs": obs, "action_mask": np.full(NUM_ACTIONS, not is_empty, np.int8)}
 
 
-def test_masks_that_forbid_everything_are_counted_and_the_first_logged_with_worker_env_and_agent(monkeypatch):
-    with Sampler(monkeypatch, num_agents=2, env_class=ForbidsAll) as sampler:
+@pytest.mark.parametrize(
+    ("env_class", "kind", "is_wrong", "text"),
+    [
+        (
+            ShowsNaN,
+            "broken_numbers",
+            lambda seen: np.isnan(seen["obs"]).any(axis=-1),
+            "its observation had NaN or inf; such steps",
+        ),
+        (
+            ShowsTooMuch,
+            "implausible_numbers",
+            lambda seen: seen["obs"][..., LAST_ACTION] == -2000,
+            "its observation 'obs' has the value -2000.0, outside of its space; such",
+        ),
+        (
+            ForbidsAll,
+            "implausible_numbers",
+            lambda seen: ~seen["action_mask"].any(axis=-1),
+            "its action mask allowed nothing, so a forbidden",
+        ),
+    ],
+)
+def test_every_wrong_observation_is_counted_and_the_first_logged_with_worker_env_and_agent(
+    monkeypatch, env_class, kind, is_wrong, text
+):
+    monkeypatch.setattr(number_reports, "CHECK_EVERY", 1)
+    with Sampler(monkeypatch, num_agents=2, env_class=env_class) as sampler:
         held = sampler.trajectories(16)
-        empty = ~sampler.buffers.obs["action_mask"][held, :-1].any(axis=-1)
+        wrong = is_wrong({key: array[held, :-1] for key, array in sampler.buffers.obs.items()})
+        are_trained_on = sampler.buffers.policy_ids[held][wrong] == 0
         found = incidents(sampler)
-    assert sum(incident.times for incident in found) >= empty.sum() > 1
-    assert {incident.kind for incident in found} == {"implausible_numbers"}
-    assert found[0].text.startswith(
-        "worker 1: env 1, agent 1: its action mask allowed nothing, so a forbidden"
-    )
+    assert sum(incident.times for incident in found) >= wrong.sum() > 1
+    assert {incident.kind for incident in found} == {kind}
+    assert found[0].text.startswith(f"worker 1: env 1, agent 1: {text}")
     assert {incident.text for incident in found[1:]} == {""}
+    assert are_trained_on.all() or env_class is not ShowsTooMuch
 
 
 def test_a_mask_has_to_allow_a_choice_of_each_of_several_actions(monkeypatch):

@@ -83,6 +83,16 @@ def make_vector(
     return vector, buffers
 
 
+def make_party(env, **flags):
+    """Returns an EnvVector of one env, and its buffers."""
+    buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1, **flags), env)
+    named = Named(env, 0)
+    matchmaker = random_matchmaker(1, [0] * named.adapted.num_agents, True, np.random.default_rng(0))
+    vector = EnvVector([named], [matchmaker], buffers, 0, 0, RAW_REWARDS)
+    vector.reset([None], [0], no_actions)
+    return vector, buffers
+
+
 class Trajectory(NamedTuple):
     """A full buffer and the policies whose learners get it."""
 
@@ -161,11 +171,7 @@ class Lives(CountingEnv):
 
 
 def test_an_episode_that_continues_ends_for_the_learner_but_is_reported_with_the_next():
-    env = Named(Lives(), 0)
-    buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), env.env)
-    matchmaker = random_matchmaker(1, [0], True, np.random.default_rng(0))
-    vector = EnvVector([env], [matchmaker], buffers, 0, 0, RAW_REWARDS)
-    vector.reset([None], [0], no_actions)
+    vector, buffers = make_party(Lives())
     (buffer,) = vector.requests()[0][1].buffer_indices
     finished = play(vector, buffers, 3)
     assert buffers.terminated[buffer, 2] and not vector.log.take_reports()
@@ -262,10 +268,7 @@ class Ended(CountingEnv):
 
 
 def test_an_agent_that_stays_inactive_has_one_episode():
-    buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), Ended(0, 2))
-    matchmakers = [random_matchmaker(1, [0, 0], True, np.random.default_rng(0))]
-    vector = EnvVector([Named(Ended(0, 2), 0)], matchmakers, buffers, 0, 0, RAW_REWARDS)
-    vector.reset([None], [0], no_actions)
+    vector, buffers = make_party(Ended(0, 2))
     play(vector, buffers, 9)
     assert sorted(report.length for report in vector.log.take_reports()) == [1, 3, 4]
 
@@ -283,8 +286,8 @@ class RewardedWhileInactive(Ended):
 
 
 def test_rewards_between_two_episodes_of_an_agent_belong_to_neither():
-    vector, _ = make_party(RewardedWhileInactive(0, 2))
-    play(vector, vector.memory._buffers, 8)
+    vector, buffers = make_party(RewardedWhileInactive(0, 2))
+    play(vector, buffers, 8)
     returns = [report.reward for report in vector.log.take_reports()]
     # Agent 1 is inactive from the first step on; its next two active steps follow the sixth.
     assert returns == [0.0, 1.0 + 2 + 3, 1.0 + 2 + 3 + 4, 100.0 + 100.0]
@@ -295,14 +298,6 @@ class Latecomer(CountingEnv):
 
     def reset(self, seed=None, options=None):
         return super().reset()[0], [{}, {"is_active": False}]
-
-
-def make_party(env):
-    buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), env)
-    matchmakers = [random_matchmaker(1, [0, 0], True, np.random.default_rng(0))]
-    vector = EnvVector([Named(env, 0)], matchmakers, buffers, 0, 0, RAW_REWARDS)
-    vector.reset([None], [0], no_actions)
-    return vector, buffers
 
 
 def test_an_agent_that_is_inactive_after_the_reset_has_no_requests():
@@ -351,11 +346,7 @@ def test_an_agent_that_is_inactive_after_a_rebuild_has_no_requests():
 
 
 def test_with_alternation_the_learner_gets_a_trajectory_even_of_an_agent_that_never_acted():
-    config = make_config(worker_num_splits=1, num_envs_per_worker=1, async_rl=False)
-    buffers, _ = make_shared(config, Ended(0, 2))
-    matchmakers = [random_matchmaker(1, [0, 0], True, np.random.default_rng(0))]
-    vector = EnvVector([Named(Ended(0, 2), 0)], matchmakers, buffers, 0, 0, RAW_REWARDS)
-    vector.reset([None], [0], no_actions)
+    vector, buffers = make_party(Ended(0, 2), async_rl=False)
     for _ in range(3):
         for trajectory in play(vector, buffers, 8):
             assert list(trajectory.policy_ids) == [0]
