@@ -126,11 +126,16 @@ def test_the_true_objective_of_a_game_with_lives_is_the_return_of_all_of_them():
         assert true_objective(info, -1.0) == 6.0
 
 
-class Relay(pettingzoo.ParallelEnv):
-    """Agent a acts from the start, agent b joins after two steps; a ends after four, b after six."""
+class Leaving(pettingzoo.ParallelEnv):
+    """Agents a and c act from the start, agent b joins after two steps. The env observes only agents that are
+    still in `agents`, unless it `shows_last`. After four steps a terminates, after five b is truncated and c
+    leaves without an end. Every agent observes 7 and the number of steps, and its rewards are 1."""
 
-    metadata = {"name": "relay"}
-    possible_agents = ["a", "b"]
+    metadata = {"name": "leaving"}
+    possible_agents = ["a", "b", "c"]
+
+    def __init__(self, shows_last):
+        self._shows_last = shows_last
 
     def observation_space(self, agent):
         return gym.spaces.Discrete(20)
@@ -139,64 +144,21 @@ class Relay(pettingzoo.ParallelEnv):
         return gym.spaces.Discrete(2)
 
     def reset(self, seed=None, options=None):
-        self.agents = ["a"]
-        self._step = 0
-        return {"a": 0}, {"a": {}}
-
-    def step(self, actions):
-        self._step += 1
-        seen = dict.fromkeys(self.agents, self._step)
-        if self._step == 2:
-            seen["b"] = self._step
-        terminated = {"a": self._step == 4, "b": False}
-        truncated = {"a": False, "b": self._step == 6}
-        infos = {name: {} for name in seen}
-        rewards = dict.fromkeys(self.agents, 1.0)
-        self.agents = [name for name in seen if not terminated[name] and not truncated[name]]
-        return seen, rewards, terminated, truncated, infos
-
-
-def test_each_agent_of_a_parallel_env_is_shaped_by_its_own_episode():
-    env = ParallelPotentialShaping(Relay(), lambda observation, info: float(observation), GAMMA)
-    env.reset()
-    rewards = {"a": [], "b": []}
-    while env.agents:
-        _, reward, _, _, infos = env.step(dict.fromkeys(env.agents, 0))
-        for name, value in reward.items():
-            rewards[name].append(value)
-    steps = np.arange(4)
-    assert rewards["a"] == pytest.approx([*(1 + GAMMA * (steps + 1) - steps)[:3], 1 - 3])  # terminated
-    assert rewards["b"] == pytest.approx(
-        [1 + GAMMA * (step + 1) - step for step in (2, 3, 4, 5)]
-    )  # truncated
-    assert true_objective(infos["b"], -1.0) == 4.0
-
-
-class Leaving(Relay):
-    """Agents a, b and c act from the start. The env observes only agents that are still in `agents`, unless
-    it `shows_last`. After four steps a terminates, after five b is truncated and c leaves without an end."""
-
-    possible_agents = ["a", "b", "c"]
-
-    def __init__(self, shows_last):
-        self._shows_last = shows_last
-
-    def reset(self, seed=None, options=None):
-        self.agents = ["a", "b", "c"]
+        self.agents = ["a", "c"]
         self._step = 0
         return dict.fromkeys(self.agents, 7), {}
 
     def step(self, actions):
         self._step += 1
         before = self.agents
-        self.agents = {4: ["b", "c"], 5: []}.get(self._step, before)
-        seen = dict.fromkeys(before if self._shows_last else self.agents, 7 + self._step)
+        self.agents = {2: ["a", "b", "c"], 4: ["b", "c"], 5: []}.get(self._step, before)
+        seen = dict.fromkeys([*before, *self.agents] if self._shows_last else self.agents, 7 + self._step)
         terminated, truncated = {"a": self._step == 4}, {"b": self._step == 5}
         return seen, dict.fromkeys(before, 1.0), terminated, truncated, {name: {} for name in before}
 
 
 @pytest.mark.parametrize("shows_last", [True, False])
-def test_every_end_of_an_agent_is_shaped_and_has_the_true_objective_also_without_a_last_observation(
+def test_an_agent_of_a_parallel_env_is_shaped_by_its_own_episode_also_without_a_last_observation(
     shows_last,
 ):
     env = ParallelPotentialShaping(Leaving(shows_last), lambda observation, info: float(observation), 1.0)
@@ -210,5 +172,5 @@ def test_every_end_of_an_agent_is_shaped_and_has_the_true_objective_also_without
         ends |= infos
     # A terminal state has no potential; a truncated episode keeps the last one that is known.
     last = 12.0 if shows_last else 11.0
-    assert shaping == {"a": -7.0, "b": last - 7.0, "c": last - 7.0}
-    assert {name: true_objective(info, -1.0) for name, info in ends.items()} == {"a": 4.0, "b": 5.0, "c": 5.0}
+    assert shaping == {"a": -7.0, "b": last - 9.0, "c": last - 7.0}
+    assert {name: true_objective(info, -1.0) for name, info in ends.items()} == {"a": 4.0, "b": 3.0, "c": 5.0}

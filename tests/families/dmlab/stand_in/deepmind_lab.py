@@ -1,4 +1,4 @@
-"""A stand-in for DeepMind Lab, which has no wheel: its documented Python API, without its worlds.
+"""A stand-in for DeepMind Lab, which has no wheel: what is used of its Python API, without its worlds.
 
 Types and errors follow docs/users/python_api.md and python/dmlab_module.c of github.com/google-deepmind/lab.
 An episode lasts EPISODE_FRAMES; each frame in which the player moves forward gives 0.5, backward -0.5. The
@@ -41,8 +41,6 @@ class Lab:
             raise RuntimeError(
                 f'Failed to set renderer must be "hardware" or "software" actual "{renderer}"!'
             )
-        if "missing" in level:
-            raise RuntimeError(f'Failed to init environment - "Level not found: {level}"')
         if level.endswith("_test") and config.get("allowHoldOutLevels") != "true":
             raise RuntimeError('Failed to init environment - "only be used during evaluation"')
         for setting in config.keys() - SETTINGS:
@@ -56,9 +54,8 @@ class Lab:
         self._status = "created"
         self._num_steps = 0
         self._episode = 0
-        known = {spec["name"] for spec in self.observation_spec()}
         for name in observations:
-            if name not in known:
+            if name not in ("RGB_INTERLEAVED", "INSTR"):
                 raise ValueError(f"Unknown observation '{name}'.")
         self._observed = observations
 
@@ -86,9 +83,6 @@ class Lab:
         with open(path) as file:
             assert file.read() == text
 
-    def num_steps(self):
-        return self._num_steps
-
     def is_running(self):
         return self._status == "running"
 
@@ -108,15 +102,6 @@ class Lab:
             self._status = "ended"
         return 0.5 * num_steps * float(action[3])
 
-    def observation_spec(self):
-        height, width, channels = self._shape
-        return [
-            {"name": "RGB_INTERLEAVED", "shape": (height, width, channels), "dtype": np.uint8},
-            {"name": "RGB", "shape": (channels, height, width), "dtype": np.uint8},
-            {"name": "VEL.TRANS", "shape": (3,), "dtype": np.float64},
-            {"name": "INSTR", "shape": (), "dtype": str},
-        ]
-
     def observations(self):
         if not self.is_running():
             raise RuntimeError("Environment in wrong status for call to observations()")
@@ -125,22 +110,9 @@ class Lab:
         picture[..., 1] = self._num_steps
         values = {
             "RGB_INTERLEAVED": picture,
-            "RGB": np.ascontiguousarray(picture.transpose(2, 0, 1)),
-            "VEL.TRANS": np.zeros(3),
             "INSTR": INSTRUCTIONS.get(self.level.rpartition("/")[2], ""),
         }
         return {name: values[name] for name in self._observed}
-
-    def events(self):
-        if self._status not in ("running", "ended"):
-            raise RuntimeError("Environment in wrong status for call to events()")
-        return []
-
-    def fps(self):
-        return int(self.config.get("fps", "60"))
-
-    def action_spec(self):
-        return [{"name": name, "min": low, "max": high} for name, low, high in ACTIONS]
 
     def close(self):
         was_open = self._status != "closed"
