@@ -44,6 +44,11 @@ def test_the_longest_prefix_wins_and_a_name_is_exact_unless_an_underscore_or_a_s
         resolve_family("harvest2")
 
 
+class Field:
+    def __init__(self, size=3, render_mode=None):
+        self.made = size, render_mode
+
+
 def test_make_env_gets_only_the_parameters_it_asks_for():
     register_env("a_", lambda name: name)
     register_env("b_", lambda name, cfg, render_mode=None: (name, cfg, render_mode))
@@ -58,23 +63,8 @@ def test_make_env_gets_only_the_parameters_it_asks_for():
     assert resolve_family("c_1").make("cfg", config) == ["cfg", "env_config", "render_mode"]
     assert [resolve_family(name).make("cfg", config) for name in "def"] == ["nothing", "cfg", 3]
     assert resolve_family("g").make("cfg", config) == (("g",), ["cfg", "env_config", "render_mode"])
-
-
-def test_a_class_of_envs_gets_the_parameters_it_knows():
-    class Field:
-        def __init__(self, size=3, render_mode=None):
-            self.made = size, render_mode
-
-    class HandsOn:
-        def __init__(self, *args, **kwargs):
-            self.made = args, kwargs
-
     register_env("field", Field)
-    register_env("on", HandsOn)
-    config = EnvConfig(1, 2, 3)
     assert resolve_family("field").make("cfg", config, "rgb_array").made == (3, "rgb_array")
-    assert resolve_family("on").make("cfg", config).made == ((), {})
-    assert resolve_family("on").make("cfg", config, "rgb_array").made == ((), {"render_mode": "rgb_array"})
 
 
 class Handing:

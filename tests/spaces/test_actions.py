@@ -89,13 +89,6 @@ def test_integers_are_rounded_to_the_nearest(dtype):
     assert batch["a"].tolist() == [expected.tolist()] * 2
 
 
-def test_a_normal_policy_takes_each_integer_as_often_as_it_lies_nearest():
-    drawn = np.random.default_rng(0).standard_normal((100_000, 1)).astype(np.float32)
-    actions = batch_action_decoder(spaces.Box(-2, 2, (1,), np.int32))(drawn)
-    shares = [float((actions == number).mean()) for number in range(-2, 3)]
-    assert shares == pytest.approx([0.067, 0.242, 0.383, 0.242, 0.067], abs=0.005)
-
-
 def test_with_scaled_actions_the_bounds_are_one_unit_from_the_center():
     low = np.array([0, -30, -np.inf, 0, 5, np.finfo(np.float32).min], np.float32)
     high = np.array([1000, 30, 1, np.inf, 5, np.finfo(np.float32).max], np.float32)

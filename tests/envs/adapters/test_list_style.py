@@ -28,13 +28,6 @@ def test_each_agent_has_its_rewards_ends_and_infos():
     assert rows.arrays["obs"][:, 0, [EPISODE, STEP]].tolist() == [[1, 1], [1, 0]]
 
 
-def test_agents_with_equal_spaces_are_of_one_kind():
-    env = adapt(MixedCounting())
-    assert env.kinds.of_agent == (0, 1, 0)
-    _, (result,) = drive(env, [0])
-    assert result.rewards == [1.0, 1.0, 1.0]
-
-
 def test_a_list_of_spaces_needs_an_entry_per_agent():
     class TooFew(MixedCounting):
         action_spaces = [gym.spaces.Discrete(2)]
