@@ -24,8 +24,8 @@ class Command(NamedTuple):
     defaults: flag -> default in this command, in place of the default of the flag and of the env.
     reads: names of the sections and flags that have an effect in it; its own sections and the flags of the
         env always have. None: nothing is said about flags without effect.
-    ignores: names of flags in these sections that have none.
-    instead: flag -> what to write, for flags that another one has taken the place of in this command.
+    ignores: names of flags in the sections of `reads` that have no effect.
+    instead: flag -> what to use in place of it; to set this flag is an error in the command.
     """
 
     name: str
@@ -52,7 +52,8 @@ class Command(NamedTuple):
         return section not in TRAINING_SECTIONS or not self.reads.isdisjoint((section, flag))
 
     def but(self, *, reads: str = "", ignores: str = "", **fields: Any) -> "Command":
-        """Returns a command with other fields. reads, ignores: what it reads, or ignores, unlike this one."""
+        """Returns a copy with other fields. reads: names, separated by spaces, that are added to `reads` and
+        removed from `ignores`. ignores: names that are added to `ignores` and removed from `reads`."""
         added, left_out = frozenset(reads.split()), frozenset(ignores.split())
         has = self.reads or frozenset()
         return self._replace(reads=has - left_out | added, ignores=self.ignores - added | left_out, **fields)
@@ -81,7 +82,8 @@ FILMS = dict.fromkeys(
 
 
 def counts_episodes(flag: str) -> dict[str, str]:
-    """Returns `Command.instead` of a command whose number of episodes is another flag."""
+    """Returns `Command.instead` for a command in which `flag` sets the number of episodes: the other flags
+    for a number of episodes or frames -> the hint to write `flag`."""
     names = ("eval_episodes", "max_num_episodes", "max_num_frames")
     return {name: f"write --{flag}=N" for name in names if name != flag}
 

@@ -16,7 +16,7 @@ from sample_factory.config.observation_defaults import FOLLOWING
 from sample_factory.config.sections import RETIRED_FLAGS
 from sample_factory.runtime.log import log
 
-# Property of the env -> those of its values that the env has, e.g. {"observations": {"image", "vector"}}.
+# Property of the env -> the values that the env has, e.g. {"observations": {"image", "vector"}}.
 Facts = Mapping[str, Collection[str]]
 
 
@@ -46,7 +46,8 @@ def report_without_effect(config: Config) -> None:
 
 
 def changed_flags(config: Config) -> list[str]:
-    """Returns the typed flags whose values are not the defaults of these flags."""
+    """Returns the names of the typed flags whose values differ from the defaults that the flags declare; the
+    defaults of envs and commands do not count."""
     fields, values = _fields(config), config.flat()
     return [name for name in config.typed if name in fields and values[name] != default_of(fields[name])]
 
@@ -70,7 +71,7 @@ def without_effect(config: Config, facts: Facts | None = None) -> list[str]:
 def why_without_effect(config: Config, name: str, facts: Facts) -> tuple[str, ...]:
     """Returns what a flag lacks to have an effect, by the first of the dicts in its `only_with`.
 
-    An empty tuple: it has an effect, or that is not known.
+    Empty if the flag has an effect, or if that is not known.
     """
     fields, values = _fields(config), config.flat()
     reason: tuple[str, ...] = ()

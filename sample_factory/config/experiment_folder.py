@@ -248,10 +248,13 @@ def find_experiment(
     train_dir: str | os.PathLike[str] | None = None,
     cfg: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """Returns the flags that name an experiment: a name in train_dir, a folder, or the file of a checkpoint.
+    """Returns the flags, name -> value, by which a command finds an experiment.
 
-    For a checkpoint, `checkpoint` is among them, and `policy_index` where the name of its folder has it.
-    cfg: the cfg.json that belongs to a checkpoint which lies in no experiment. Raises ConfigError.
+    experiment: a name in train_dir, a folder, or the file of a checkpoint. A checkpoint sets the flag
+        `checkpoint`, and `policy_index` if its folder is named checkpoint_pN.
+    cfg: cfg.json for a checkpoint that is not in the folder of an experiment.
+    Raises ConfigError for a checkpoint that does not exist or has no cfg.json, and for cfg without a
+        checkpoint.
     """
     path = Path(experiment).expanduser()
     if path.suffix in CHECKPOINT_ENDINGS:

@@ -188,7 +188,8 @@ def coerce(section: type, values: Mapping[str, Any], source: str) -> dict[str, A
 
 
 def check_json(value: Any, name: str) -> Any:
-    """Returns a value of a script. Raises ConfigError, with its name, if cfg.json cannot hold it."""
+    """Returns `value` unchanged if cfg.json can hold it; raises ConfigError otherwise. name: what the error
+    calls the value."""
     try:
         json.dumps(value)
         fits = _has_text_keys(value)  # JSON would make texts of other keys

@@ -198,7 +198,8 @@ class TrainingInfoBox:
         return bool(self.receivers)
 
     def put(self, training_info: Mapping[str, Any]) -> None:
-        """Stores the values for the next episode. Raises as `deliver` if the env resets itself."""
+        """Stores the values, which the env gets before its next episode. An env that resets itself gets them
+        at once; EnvContractError is raised if it rejects them."""
         self._waiting = training_info
         if self.resets_itself:
             self.deliver()
@@ -271,10 +272,11 @@ class MultiAgentEnv(Protocol):
         StepResult."""
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
-        """Acts once with every agent; the actions of inactive agents have no effect.
+        """Acts once with every agent, and writes the observations after the step to `into`. The actions of
+        inactive agents have no effect.
 
-        actions: [num_agents, num_action_values] float32; integers of discrete components are exact. Where
-        agents differ in their action spaces, rows are as wide as the widest.
+        actions: [num_agents, num_action_values] float32; choices of discrete components are whole numbers.
+        Where agents differ in their action spaces, all rows are as long as the longest action.
         """
 
     def send(self, actions: np.ndarray) -> None:

@@ -68,10 +68,12 @@ class Simulator(Protocol):
         """Acts in each env. actions: a batch of the action space, [N, ...].
 
         Returns (observations, rewards, done, infos) or, as Gymnasium, (observations, rewards, terminated,
-        truncated, infos). Rewards and ends are numbers of any dtype, [N] or [N, 1]; ends are 0 or 1. `done`
-        includes the episodes that a time limit has cut, which are also marked in the infos, under the key
-        "time_outs", "truncation" or "TimeLimit.truncated", [N]. The marks also count where 5 values are
-        returned. Further entries of the infos with a number for each env, [N] or [N, 1], are statistics of
-        the episodes that end in the step; so are the means of what is in "log", "episode" or
-        "episode_metrics".
+        truncated, infos). Rewards and ends are numbers of any dtype, [N] or [N, 1]; ends are 0 or 1.
+
+        `done` includes the episodes that a time limit has cut. The infos mark these by an array [N] under the
+        key "time_outs", "truncation" or "TimeLimit.truncated". A marked end counts as truncated.
+
+        Further entries of the infos with a number for each env, [N] or [N, 1], become entries of the infos of
+        the episodes that end in the step. Entries of the dicts "log", "episode" and "episode_metrics" become
+        further statistics of these episodes; an array of another shape counts as its mean.
         """

@@ -28,7 +28,7 @@ class Watch:
     """
 
     def __init__(self, env: MultiAgentEnv):
-        """Prepares to record. env: the env before it is wrapped."""
+        """Allocates the records for the agents of `env`, which is not wrapped yet."""
         self.env = env
         row_size = max(action_layout(spaces.action).num_action_values for spaces in env.kinds.spaces)
         self.num_steps = 0

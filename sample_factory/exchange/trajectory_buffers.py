@@ -140,7 +140,8 @@ class TrajectoryBuffers:
     """
 
     def __init__(self, topology: Topology, layouts: Sequence[KindLayout], rnn_state_size: int):
-        """layouts: one per kind of agents. rnn_state_size: floats per agent; 0 without an RNN."""
+        """Allocates the arrays in shared memory; all buffers are free. layouts: one for each kind of agents.
+        rnn_state_size: floats of an agent's recurrent state; 0 without an RNN."""
         self.topology = topology
         self.rnn_state_size = rnn_state_size
         self._layouts = tuple(layouts)

@@ -107,7 +107,8 @@ def export_policies(config: Config) -> list[ExportedPolicy]:
 
 
 def _paths(config: Config, policies: Sequence[int]) -> list[Path]:
-    """Creates the folder of the files, and returns the path of each policy's file. Raises ConfigError."""
+    """Returns the path of each policy's ONNX file, in the order of `policies`, and creates the folder for
+    the files. Raises ConfigError if the folder cannot be created."""
     given: str | None = config.extra["export"].export_path
     path = config.experiment_dir / "policy.onnx" if given is None else Path(given).expanduser()
     try:

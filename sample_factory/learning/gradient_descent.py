@@ -54,7 +54,8 @@ class GradientDescent:
         self._empty_in_a_row = 0
 
     def set_flags(self, flags: LearningFlags) -> None:
-        """Replaces the flags. The optimizers keep the settings that they were created with."""
+        """Replaces the flags, of which only max_grad_norm has an effect on later steps: the optimizers keep
+        their settings, and `step` gets the learning rate."""
         self._flags = flags
 
     def expect_empty_steps(self, count: int) -> None:
@@ -62,10 +63,12 @@ class GradientDescent:
         self._empty_in_a_row = -count
 
     def step(self, loss: Tensor, learning_rate: float, num_samples: int | Tensor) -> float:
-        """Backpropagates the loss and makes one step of every optimizer, or skips all of them.
+        """Backpropagates the loss and makes one step of every optimizer. Makes no step if the gradient is not
+        finite, or if there is no valid sample.
 
-        num_samples: number of valid samples in the minibatch, over all learners. Returns the norm of the
-        whole gradient before clipping. Raises NumericalError after many skipped steps in a row.
+        num_samples: number of valid samples in the minibatch, over all learners of the policy. Returns the
+        norm of the gradient of all modules before clipping. Raises NumericalError after many skipped steps in
+        a row.
         """
         for optimizer in self._optimizers.values():
             optimizer.zero_grad(set_to_none=True)

@@ -55,8 +55,8 @@ class Learner:
     flags: the learning section; PBT may change hyperparameters in it. policy: the network and its device.
     algorithm: computes targets and losses, and may have modules beside the network.
     descent: makes the SGD steps, and skips a step whose gradient is not finite.
-    newest_diverged: what the function `newest_diverged` returned in the last iteration; NO_VERSION without
-        --weights_sync=divergence.
+    newest_diverged: newest version from which the policy has diverged, by the last minibatch of the last
+        iteration; NO_VERSION if there is none, or without --weights_sync=divergence.
     """
 
     def __init__(

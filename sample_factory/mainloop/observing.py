@@ -76,8 +76,8 @@ class _UserCode:
     """Calls methods of a user's object until one raises; from then on, `call` does nothing."""
 
     def __init__(self, name: str, verb: str, publish: Callable[[Report], None]):
-        """Sets the beginning of log lines, e.g. name "observer 'mine'" and verb "is". `publish` hands an
-        Incident to all subscribers."""
+        """Sets the beginning of log lines: name "observer 'mine'" and verb "is" make "observer 'mine' is
+        switched off". publish: hands an Incident to all subscribers."""
         self._name = name
         self._verb = verb
         self._publish = publish

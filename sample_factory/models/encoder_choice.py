@@ -316,8 +316,8 @@ def describe_encoders(flags: ModelFlags, observation_space: gym.spaces.Dict, typ
 
 
 def _contradicts(choice: EncoderChoice, typed: Mapping[str, Any]) -> bool:
-    """Returns whether the user has set a flag that names another encoder than the chosen one. choice: one
-    with a reason. typed: flags that the user has set, by name."""
+    """Returns whether the user has asked for another encoder than `choice`, which was chosen in place of the
+    preset of the flags (choice.reason says why). typed: flags that the user has set, by name."""
     return typed.get("encoder_subtype", AUTO) != AUTO or (
         typed.get("encoder_type") == "conv" and choice.preset == MLP
     )

@@ -109,7 +109,8 @@ class _Layer(nn.Module):
         """Returns the outputs, [B, T, D], and the concatenation of memory and normalised inputs, [B, M + T,
         D], whose end is the next memory.
 
-        x: [B, T, D]. memory: [B, M, D], normalised inputs of the M steps before. ages: from `GTrXL._ages`.
+        x: [B, T, D]. memory: [B, M, D], normalised inputs of the M steps before. ages: [B, T] float32, number
+        of earlier steps that each step may attend to.
         """
         # Without weights: they would only scale the weights of the attention.
         normalised = nn.functional.layer_norm(x, x.shape[-1:])

@@ -86,8 +86,9 @@ def check_network(
 
 
 def _compare(what: str, model: ActorCritic, twin: ActorCritic, observations: Mapping[str, Tensor]) -> None:
-    """Compares the outputs of acting and learning, with and without resets, and in training mode. Raises
-    NetworkError for the first difference, with its likely cause. what: names the network in messages."""
+    """Compares the outputs of `model` acting step by step with outputs for many steps in one call: of
+    `model`, without and with resets, and of `twin` with the same weights, in evaluation and in training mode.
+    Raises NetworkError for the first difference, with its likely cause. what: names the network in errors."""
     some_resets = np.zeros((STEPS, ROWS), bool)
     some_resets[[0, 1, 2], [0, 1, 0]] = True
     for weight in model.parameters():

@@ -102,10 +102,11 @@ class TensorboardWriter:
         self._records: Any = None
 
     def begin(self, x: int) -> None:
-        """Marks the start of a run at position `x` of the axis, 0 if it resumes no other run: scalars of
-        earlier runs beyond `x` are no longer valid. TensorBoard 2.21 hides these from the second mark on, if
-        it is started with --load_fast=false. Its default reader, the data server, ignores marks: a point
-        hides only later points of its own tag."""
+        """Marks the start of a run at position `x` of the axis; 0 for a run that resumes no other run.
+
+        TensorBoard 2.21 hides the scalars of earlier runs beyond `x` if it is started with --load_fast=false.
+        Its default reader, the data server, ignores marks: a point hides only later points of its own tag.
+        """
         from tensorboard.compat.proto.event_pb2 import SessionLog
 
         self._add(step=x + 1 if x else 0, session_log=SessionLog(status=SessionLog.START))

@@ -93,8 +93,8 @@ def write_results(study: "Study", description: SearchDescription, train_dir: Pat
 
 
 def _row(trial: "FrozenTrial") -> dict[str, Any]:
-    """Returns a trial's line of the CSV file as column -> value. The column of an env is the mean of the
-    tag's values over the seeds."""
+    """Returns a trial's line of the CSV file as column -> value. The column of an env has the mean over the
+    seeds of the values of SearchDescription.tag."""
     return {
         "trial": trial.number,
         "state": trial.state.name.lower(),

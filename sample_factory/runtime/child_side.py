@@ -40,7 +40,7 @@ class Notice(enum.Enum):
 
 
 class Finished(NamedTuple):
-    """Child to parent: `run` has returned."""
+    """Child to parent: the `run` method of the child's object has returned `result`."""
 
     result: bytes  # cloudpickled
 

@@ -97,7 +97,7 @@ def view_of_team(kinds: AgentKinds, teams: Sequence[int], with_actions: bool = F
 
 def view_of_state(kinds: AgentKinds, space: gym.Space[Any] | None) -> TeamView:
     """Returns the view in which each agent sees the env's state. space: space of the state. Raises
-    ConfigError unless the state is an array, or if the env has an observation of that name."""
+    ConfigError unless the state is an array, or if the env has an observation named STATE already."""
     if not isinstance(space, gym.spaces.Box):
         raise ConfigError(
             "--centralized_critic_sees=state needs a PettingZoo env with state(), and a Box as its "
@@ -161,8 +161,8 @@ class TeamViewEnv(EnvAround):
             rows[f"{group.prefix}{PRESENT}"][buffers, into.step] = is_present
 
     def _shown(self, group: _Group, into: ObservationRows) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields (key without prefix, values [n, m, *shape]) for each entry that shows the mates of a group;
-        the values are copies."""
+        """Yields (key without prefix, values) for what the mates of a group observe, and for their last
+        actions. values: copies, [n, m, *shape], for n agents with m mates each."""
         observed = into.arrays_of(int(group.mates.flat[0]))
         buffers = into.buffers[group.mates]
         for key in group.observed:
@@ -196,7 +196,7 @@ def _group(
 
 
 def _entries(group: _Group, mates: KindSpaces) -> dict[str, gym.spaces.Box]:
-    """Returns the space of each entry that shows a group's mates, by key."""
+    """Returns the space of each observation that is added for the mates of a group, by key."""
     num_mates = group.mates.shape[1]
     entries = {key: _joined(mates.observation[key], num_mates) for key in group.observed}
     for key, columns in group.actions.items():
@@ -237,7 +237,7 @@ def _with_entries(
     """Adds entries to the observation spaces of the agents' kinds. Returns the new kinds, and the keys of all
     added entries.
 
-    added: entries for each kind, by key. Raises ConfigError if the env already has an entry of that name.
+    added: entries for each kind, by key. Raises ConfigError if the env already has an entry with such a key.
     """
     keys = tuple(dict.fromkeys(key for entries in added for key in entries))
     taken = [key for key in keys if any(key in kind.observation.spaces for kind in kinds.spaces)]

@@ -121,7 +121,8 @@ def play(
     settings: settings of the human's engine. endpoint: address of the match to join; None: the human plays
         alone.
     frameskip: tics in a step of the agents; rewards are added up step by step.
-    Raises NotPlayed, and FileNotFoundError for a missing map.
+    Raises NotPlayed if there is no display, the game does not begin, or the engine stops answering, and
+        FileNotFoundError for a missing map.
     """
     # The engine's window library supports no other displays.
     if has_window and not os.environ.get("DISPLAY"):
@@ -162,11 +163,12 @@ class HumanEngine:
         self._thread = EngineThread(index)
 
     def begin(self) -> None:
-        """Joins the match, if there is one, and begins the first episode. Raises NotPlayed.
+        """Joins the match, if an endpoint was given, and begins the first episode. Raises NotPlayed if the
+        engine does not start, or if no episode begins in time.
 
-        In a match, the host changes the map after TICS_BEFORE_MATCH tics. ViZDoom detects the new map by a
-        tic number that does not exceed the last tic that this process has played, so this engine plays until
-        the change. If the engine is too slow for that, the human plays from the next match on.
+        In a match, the host changes the map after TICS_BEFORE_MATCH tics. ViZDoom notices the change only if
+        the new map's tic number is not above the last tic that this process has played. So this engine plays
+        tics until the change; if it is too slow to notice the change, the human plays from the next match on.
         """
         engine = self.engine
         progress = ""  # how far the human came, for the error
@@ -194,8 +196,8 @@ class HumanEngine:
         self.call(lambda: self.engine.new_episode(seed), seconds)
 
     def call(self, function: Callable[[], object], seconds: float = float("inf")) -> None:
-        """Calls the function in the thread, and waits for it at most `seconds`. Raises the function's
-        exceptions, and NotPlayed if it takes longer."""
+        """Calls the function in the engine's thread, and waits at most `seconds` until it returns. Raises the
+        function's exceptions, and NotPlayed if the call takes longer."""
         deadline = time.monotonic() + seconds
         self._thread.begin(function)
         while not self._thread.is_free_within(POLL_SECONDS):

@@ -48,7 +48,9 @@ class EpisodeLog:
         first_id: int = 0,
         teams: Sequence[int] = (),
     ):
-        """first_id: id of the split's first agent, see Topology.agent_id. teams: see MatchLog."""
+        """Begins without episodes. env_names: name of each env of the split. frameskip: env frames per step.
+        first_id: id of the split's first agent in the run (Topology.agent_id). teams: team of each agent of
+        an env, [agents_per_env]; empty: all agents are opponents."""
         num_agents = len(env_names) * agents_per_env
         self.reports_infos = False
         self.reports_matches = False
