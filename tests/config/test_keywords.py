@@ -58,6 +58,7 @@ def test_keywords_are_typed_flags_which_override_arguments_and_are_written_as_a_
         ("rnn_size", np.float32(0.5), ["hidden_size", "int"]),
         ("seed", True, ["seed = True", "int"]),
         ("env", ["gym_CartPole-v1", 3], ["env", "list"]),
+        ("env", None, ["--env is missing"]),
     ],
 )
 def test_a_wrong_keyword_is_refused_by_its_name(parse, name, value, parts):

@@ -81,6 +81,8 @@ def test_policies_that_play_together_are_measured_once_under_the_first_that_was_
     assert found["versions"] == [1, 7, 1]
     shown = ["--no_render", "--max_num_episodes=3", "--policy_index", *policies[-1:], f"--json={file}"]
     assert enjoy([*identity, *shown]) == 0
+    out = capsys.readouterr().out
+    assert "policy 0, latest (agents 0, 2): " in out and "policy 1, latest (agent 1): " in out
     (found,) = json.loads(file.read_text())["evaluations"]
     assert found["versions"] == [1, 7, 1]
 

@@ -7,7 +7,7 @@ import types
 import gymnasium as gym
 import pytest
 
-from sample_factory.checkpoints.milestones import SNAPSHOT, best_value
+from sample_factory.checkpoints.milestones import SNAPSHOT
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
@@ -243,12 +243,6 @@ def test_a_run_that_is_stopped_does_not_wait_and_leaves_no_process_and_no_file(t
     run.evaluations.close()
     assert not child.is_alive and run.monitor.written == []
     assert not (run.folder / "evaluated.pth").exists()
-
-
-def test_the_value_of_a_best_checkpoint_is_that_of_the_same_metric(tmp_path):
-    name = tmp_path / "best_000000011_110_eval_reward_-1.500.pth"
-    assert best_value(name, "eval_reward") == -1.5
-    assert best_value(name, "eval_kills") is None and best_value(name, "reward") is None
 
 
 def plan_for(flags):

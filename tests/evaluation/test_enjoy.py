@@ -501,13 +501,9 @@ def test_another_env_with_the_same_spaces_is_played_with_a_warning(
 @pytest.mark.parametrize(
     "flags, words",
     [
-        (["--experiment=nothing"], "nothing"),
         (["--policy_index", "0", "0"], "--policy_index has 2 values"),
         (["--checkpoint", "best", "latest"], "--checkpoint has 2 values"),
-        (["--checkpoint=milestone:3"], "checkpoint milestone:3"),
-        (["--checkpoint=bst"], "checkpoint bst"),
         (["--policy_index"], "--policy_index has 0 values"),
-        (["--policy_index=4"], "--policy_index may be 0"),
         (["--load_checkpoint_kind=best"], "checkpoint best"),
         (["--env=dom_basic"], "dom_basic"),
         (["--save_video", "--video_name=film.avi"], "--video_name=film.avi"),

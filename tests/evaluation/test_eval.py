@@ -235,6 +235,7 @@ def test_ctrl_c_prints_the_results_so_far_and_says_that_they_are_partial(choosin
     [
         (["--checkpoint=best"], "checkpoint best.* latest, milestone:7"),
         (["--checkpoint=milestone:9"], "checkpoint milestone:9.* latest, milestone:7"),
+        (["--checkpoint=milestone:new"], "checkpoint milestone:new.* latest, milestone:7"),
         (["--checkpoint=new.pth"], "checkpoint new.pth"),
         (["--policy_index=3"], "--policy_index may be 0"),
         (["--eval_episodes=0"], "--eval_episodes=0"),

@@ -233,16 +233,12 @@ def contestants(saved_contestants):
 @pytest.mark.parametrize(
     "flags, words",
     [
-        (["--experiment=nothing"], "nothing"),
         (["--opponent_experiment=nothing"], "nothing"),
         ([], "--opponent_experiment"),
         (["--opponent_experiment=tiny"], "--opponent_experiment"),
         (["--opponent_policy_index=4"], "--policy_index may be 0 or 1"),
         (["--opponent_checkpoint=best"], "latest, milestone:7, milestone:12"),
-        (["--opponent_checkpoint=lates"], "checkpoint lates"),
-        (["--opponent_checkpoint=milestone:new"], "latest, milestone:7, milestone:12"),
         (["--opponent_checkpoint=milestone:7", "--opponent_policy_index=1"], "checkpoint_p1 has latest"),
-        (["--policy_index", "0", "1"], "--policy_index has 2 values"),
         (["--opponent_experiment=elsewhere"], "--env"),
         (["--opponent_policy_index=1", "--env=cards_one"], "--env=cards_one has 1 agent"),
         (["--opponent_policy_index=1", "--env=alone"], "its 2 agents are copies"),

@@ -69,18 +69,14 @@ def test_a_run_without_any_report_has_a_status_and_a_summary(make_monitor, fake_
     assert not (tmp_path / ".summary").exists()
 
 
-def test_resumed_frames_are_not_counted_as_new(make_monitor, fake_time):
-    monitor = make_monitor()
-    train_steadily(monitor, fake_time, 20, first=1_000_000, frames_per_second=50)
-    assert monitor.status().startswith("1.00M      50 FPS")
-    summary = monitor.summary()
-    assert (summary.new_frames, summary.total_frames, summary.mean_fps()) == (1000, 1_001_000, 50)
-
-
-def test_time_left_comes_from_new_frames_and_progress_from_all(make_monitor, fake_time):
+def test_rates_come_from_new_frames_before_the_stop_and_progress_from_all(make_monitor, fake_time):
     monitor = make_monitor(train_for_env_steps=2_000_000)
     train_steadily(monitor, fake_time, 20, first=999_000, frames_per_second=50)
-    assert monitor.status().startswith("1.00M / 2M   50 %   5h33m left")
+    assert monitor.status().startswith("1.00M / 2M   50 %   5h33m left      50 FPS")
+    monitor.stopping()
+    fake_time.seconds += 30
+    summary = monitor.summary()
+    assert (summary.new_frames, summary.total_frames, summary.mean_fps()) == (1000, 1_000_000, 50)
 
 
 def test_the_time_left_is_that_of_the_slowest_policy_and_surplus_frames_are_no_progress(
@@ -118,15 +114,9 @@ def test_the_time_of_a_run_starts_with_the_first_tick(make_monitor, fake_time):
     assert monitor.progress.is_done
 
 
-def test_a_status_is_logged_every_five_seconds(make_monitor, fake_time, logged):
-    monitor = make_monitor()
-    for _ in range(200):
-        monitor.tick()
-        fake_time.seconds += 0.1
-    assert len(logged()) == 3
-
-
-def test_the_first_trained_frames_are_logged_at_once(make_monitor, fake_time, logged):
+def test_the_first_trained_frames_are_logged_at_once_and_a_status_every_five_seconds(
+    make_monitor, fake_time, logged
+):
     monitor = make_monitor()
     monitor.handle(train_report(0))
     monitor.tick()
@@ -154,14 +144,6 @@ def test_intervals_are_counted_from_the_first_tick(make_monitor, fake_time, logg
     assert len(logged()) == 1
     monitor.close()
     assert [x for x, _ in scalars(tmp_path)["0_aux/_fps"]] == [200, 200]
-
-
-def test_the_time_of_stopping_does_not_count_for_the_mean_fps(make_monitor, fake_time):
-    monitor = make_monitor()
-    train_steadily(monitor, fake_time, 20, first=0, frames_per_second=50)
-    monitor.stopping()
-    fake_time.seconds += 30
-    assert monitor.summary().mean_fps() == 50
 
 
 def test_the_status_has_means_and_lag_and_the_bottleneck_is_logged_when_it_is_known(

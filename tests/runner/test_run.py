@@ -21,7 +21,7 @@ from tests.waiting import alive, is_alive, wait_until
 pytestmark = pytest.mark.timeout(300)  # seconds
 
 
-def test_a_failed_run_stops_no_other_and_is_named_at_the_end(grid):
+def test_a_failed_run_stops_no_other_is_named_at_the_end_and_is_resumed_by_a_second_start(grid):
     grid.fail(1, exit_code=3)
     ended = grid.run("--max_parallel=2")
     assert ended.returncode == 1
@@ -34,15 +34,9 @@ def test_a_failed_run_stops_no_other_and_is_named_at_the_end(grid):
         ("1", "failed", "3"),
         ("2", "finished", "0"),
     ]
-
-
-def test_a_second_start_skips_what_is_finished_resumes_what_is_not_and_starts_what_is_new(grid):
-    grid.fail(1)
-    assert grid.run().returncode == 1
     (grid.folder / "outcome_1").unlink()
     grid.describe([0, 1, 2, 3])
-    again = grid.run()
-    assert again.returncode == 0
+    assert grid.run().returncode == 0
     assert [len(grid.starts(number)) for number in range(4)] == [1, 2, 1, 1]
 
 

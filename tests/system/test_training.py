@@ -121,9 +121,10 @@ def test_inline_samplers_share_the_workers_and_need_no_others_and_a_dead_one_is_
 
 def test_a_network_that_raises_in_an_inline_sampler_ends_the_run_and_is_named(tmp_path):
     """It would raise again in a successor, unlike an env."""
-    done = run("failing_network.py", tmp_path, *CARTPOLE, "--encoder_custom=failing", "--inline_samplers=2")
+    flags = ["--env=unbalanced", "--encoder_custom=raises_in_acting", *CARTPOLE[1:], "--inline_samplers=2"]
+    done = run("unbalanced.py", tmp_path, *flags)
     assert done.returncode == 1, done.stdout
-    assert ": computing actions raised ValueError: a broken layer (failing_network.py:" in done.stdout
+    assert ": computing actions raised ValueError: a broken layer (unbalanced.py:" in done.stdout
     assert "is replaced" not in done.stdout
 
 

@@ -1,4 +1,4 @@
-"""A user's script in which sampling or learning is far slower than the other.
+"""A user's script in which sampling or learning is far slower than the other, or a network raises.
 
 `python unbalanced.py --env=unbalanced ...`: a step takes SLOW_ENV_SECONDS, a minibatch SLOW_LEARNER_SECONDS.
 """
@@ -13,6 +13,8 @@ import torch
 
 from sample_factory import register_encoder, register_env
 from sample_factory.train import main
+
+MAX_CALLS = 200  # more than the trial of a network makes
 
 
 class Unbalanced(gym.Env):
@@ -50,8 +52,19 @@ class SlowInTraining(torch.nn.Module):
         return self.layer(observations["obs"]).tanh()
 
 
+class RaisesInActing(SlowInTraining):
+    num_calls = 0
+
+    def forward(self, observations):
+        self.num_calls += 1
+        if self.num_calls > MAX_CALLS and not torch.is_grad_enabled():
+            raise ValueError("a broken layer")
+        return super().forward(observations)
+
+
 register_env("unbalanced", lambda full_env_name: Unbalanced())
 register_encoder("slow_in_training", SlowInTraining)
+register_encoder("raises_in_acting", RaisesInActing)
 
 if __name__ == "__main__":
     sys.exit(main())
