@@ -123,7 +123,7 @@ class Checkpoints:
         return CheckpointError(
             f"none of the {num_files} checkpoints in {self.folder} can be used: {reasons}. If flags of the "
             "model or the env differ from those of the training, set them back; files of Sample Factory 1 "
-            "and 2 need python -m sample_factory.hub.convert. Replace damaged files by good ones, e.g. one "
+            "and 2 need python -m sample_factory convert. Replace damaged files by good ones, e.g. one "
             "of milestones/ without the ending .milestone, or try --load_checkpoint_kind=best. To train from "
             "scratch, choose another --experiment, or --restart_behavior=restart"
         )

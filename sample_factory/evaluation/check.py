@@ -1,7 +1,6 @@
 """The command `check` and the function `sample_factory.check_env`. Bad flags are reported at once."""
 
 import functools
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +10,6 @@ from sample_factory.config.config import Config
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.launch.command_line import main_of
 from sample_factory.launch.exit_codes import DONE, FAILED
 from sample_factory.launch.objects_of_call import name_of, with_names
 from sample_factory.models.network_registry import users_parts
@@ -109,7 +107,6 @@ COMMAND = TRAIN.but(
     run=run_check,
     common="env cfg env_frameskip env_framestack reward_scale reward_clip",
 )
-main = main_of(COMMAND)
 
 
 def check(config: Config, family: EnvFamily, is_made: bool = False) -> CheckReport:
@@ -166,7 +163,3 @@ def measure(spec: "PolicySpec") -> str:
     number = sum(parameter.numel() for parameter in model.parameters())
     milliseconds = 1e3 * min(seconds) / ROWS
     return f"{number:,} parameters, {milliseconds:.2g} ms a row on one core, in batches of {ROWS}"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,7 +3,6 @@
 python -m sample_factory convert --source=old/train_dir/doom_battle --experiment=doom_battle
 """
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from sample_factory.config.command import Command
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.sections import RunFlags
 from sample_factory.hub.load_from_hub import next_commands
-from sample_factory.launch.command_line import main_of
 
 
 @dataclass(frozen=True)
@@ -66,9 +64,3 @@ COMMAND = Command(
     run=convert,
     sections={"convert": ConvertFlags},
 )
-
-
-main = main_of(COMMAND)
-
-if __name__ == "__main__":
-    sys.exit(main())

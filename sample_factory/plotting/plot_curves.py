@@ -8,14 +8,12 @@ grouped in another way.
 
 import glob
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sample_factory.config.command import Command
 from sample_factory.config.flags import ConfigError, flag
-from sample_factory.launch.command_line import main_of
 from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting.drawing import check_out, explained, out_flag, report
 from sample_factory.plotting.plot_groups import (
@@ -152,9 +150,3 @@ COMMAND = Command(
     run=plot,
     sections={"curves": CurveFlags},
 )
-
-
-main = main_of(COMMAND)
-
-if __name__ == "__main__":
-    sys.exit(main())

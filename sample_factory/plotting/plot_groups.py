@@ -93,7 +93,7 @@ def plot_groups(
         run of the same line begins, instead of raising ConfigError.
 
     Returns lines of text: a table with the last values of every line of the picture, then notes about means
-    that end early, runs with the same seed, and runs that were left out.
+    that end early and runs that were left out.
 
     Raises ConfigError if there is nothing to draw, if a file cannot be used, or if matplotlib is missing.
     """
@@ -155,7 +155,7 @@ def draw_picture(
     levels: Sequence[tuple[str, float]] = (),
 ) -> list[str]:
     """Draws groups as lines into the file `out`, with a panel for each env and tag. Returns lines of text: a
-    table with the last values, and notes about means that end early and runs with the same seed.
+    table with the last values, and notes about means that end early.
     levels: (env, value) of dashed lines in the panel of the first tag. Raises ConfigError."""
     if not groups:
         raise ConfigError("there is no run to draw: none of them has numbers under the tag so far")
@@ -193,7 +193,7 @@ def draw_picture(
     rows = [columns, *sorted(rows, key=lambda row: tags.index(row[0]))]
     table = aligned([row[1:] for row in rows], "<<>") if len(tags) == 1 else aligned(rows, "<<<>")
     cut_notes = filter(None, (cut_note(group, tags[0], against) for group in groups))
-    return [*table, *cut_notes, *(note for group in groups for note in repeat_notes(group))]
+    return [*table, *cut_notes]
 
 
 def _line(group: Group, x: np.ndarray, mean: np.ndarray, edges: Sequence[np.ndarray]) -> Line:
@@ -360,18 +360,3 @@ def cut_note(group: Group, tag: str, against: str) -> str:
         f"{group.label or group.env} is drawn up to {shortest:,.0f} {against}, where {ends[shortest]} ends; "
         f"the longest of its runs has {longest:,.0f}"
     )
-
-
-def repeat_notes(group: Group) -> list[str]:
-    """Returns a warning for each run of a group that has the same seed and flags as an earlier run: it may be
-    a copy."""
-    first: dict[tuple[tuple[str, str], ...], Path] = {}
-    notes = []
-    for run in group.experiments:
-        seed = run.flags.get("seed", "null")
-        values = {name: value for name, value in run.flags.items() if name not in NOT_THE_EXPERIMENT}
-        like = first.setdefault(tuple(sorted({**values, "seed": seed}.items())), run.folder)
-        if like != run.folder and seed != "null":  # null: each run draws its own
-            where = group.label or group.env
-            notes.append(f"{where}: {like} and {run.folder} have the same seed and count as two runs")
-    return notes

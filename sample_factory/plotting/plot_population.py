@@ -5,7 +5,6 @@ python -m sample_factory plot_population train_dir/experiment --out=pbt.png
 The objective and the settings of each policy over its env frames; takeovers are marked.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ import numpy as np
 from sample_factory.config.command import Command
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.population_flags import FLAG_TAG, REPLACED_BY_TAG, SHAPING_TAG
-from sample_factory.launch.command_line import main_of
 from sample_factory.monitoring.console import aligned
 from sample_factory.monitoring.policy_progress import TAGS, tag_of
 from sample_factory.plotting.drawing import (
@@ -167,9 +165,3 @@ COMMAND = Command(
     run=plot,
     sections={"population": PopulationFlags},
 )
-
-
-main = main_of(COMMAND)
-
-if __name__ == "__main__":
-    sys.exit(main())

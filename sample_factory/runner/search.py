@@ -16,7 +16,6 @@ from sample_factory.config.experiment_folder import (
     read_json,
     write_atomically,
 )
-from sample_factory.launch.command_line import main_of
 from sample_factory.launch.exit_codes import FAILED, INTERRUPTED
 from sample_factory.monitoring.console import aligned
 from sample_factory.runner.backend import RunnerFlags
@@ -156,9 +155,3 @@ COMMAND = Command(
     run=run_search,
     sections={"search": RunnerFlags},
 )
-
-
-main = main_of(COMMAND)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -10,8 +10,8 @@ import pytest
 from torch import nn
 
 import sample_factory
+from sample_factory.__main__ import command
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.evaluation.check import main
 from sample_factory.evaluation.check_play import STEPS, Play, play
 from tests.envs.parallel_envs import Alternating
 
@@ -164,7 +164,7 @@ def test_each_fault_of_an_env_is_one_line(env, fault):
 
 
 def test_the_command_prints_a_page_and_ends_with_0(capsys):
-    assert main(["--env=gym_CartPole-v1", "--reward_scale=0.5"]) == 0
+    assert command("check")(["--env=gym_CartPole-v1", "--reward_scale=0.5"]) == 0
     page = capsys.readouterr().out
     for part in ("MLP 64 64", "ms a row", "terminated", "frames/s", "--reward_scale=0.5", "no faults"):
         assert part in page
@@ -198,7 +198,7 @@ def test_faults_of_networks_and_crashes_are_in_the_report_and_raise_nothing(regi
 
 def test_the_command_ends_with_1_for_a_fault_which_is_a_line(registry, capsys):
     sample_factory.register_env("crashes", Crashes)
-    assert main(["--env=crashes"]) == 1
+    assert command("check")(["--env=crashes"]) == 1
     assert [line for line in capsys.readouterr().out.splitlines() if "fault" in line]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from sample_factory.__main__ import command
 from sample_factory.checkpoints.milestones import best_value
 from sample_factory.config.command import PLAYS
 from sample_factory.config.flags import ConfigError
@@ -19,7 +20,6 @@ from sample_factory.evaluation.load_policy import load_policy
 from sample_factory.evaluation.policy import load_weights
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.families.doom.doom_family import DOOM_SPECS
-from sample_factory.hub import convert
 from sample_factory.hub.convert_experiment import convert_experiment, read_old_state
 from sample_factory.learning.gradient_descent import GradientDescent
 from sample_factory.models.policy_spec import make_policy_spec
@@ -116,7 +116,7 @@ def test_a_converted_network_computes_what_the_published_code_computes(old, tmp_
 
 def test_the_command_makes_an_experiment_that_loads_and_acts(old, tmp_path, capsys):
     folder = old("v2_mujoco_hopper")
-    assert convert.main([f"--source={folder}", "--experiment=new", f"--train_dir={tmp_path}"]) == 0
+    assert command("convert")([f"--source={folder}", "--experiment=new", f"--train_dir={tmp_path}"]) == 0
     assert (
         f"python -m sample_factory.enjoy --experiment=new --train_dir={tmp_path}" in capsys.readouterr().out
     )
@@ -343,13 +343,13 @@ def test_a_folder_of_something_else_is_refused_in_one_line(tmp_path, refused_by,
         (source / name).write_text(text)
     source.mkdir(exist_ok=True)
     assert reason in refused_by(
-        convert.main, f"--source={source}", "--experiment=new", f"--train_dir={tmp_path}"
+        command("convert"), f"--source={source}", "--experiment=new", f"--train_dir={tmp_path}"
     )
 
 
 def test_a_missing_folder_and_an_existing_experiment_are_refused_in_one_line(tmp_path, refused_by):
     place = ["--experiment=new", f"--train_dir={tmp_path}"]
-    assert "--source" in refused_by(convert.main, f"--source={tmp_path}/absent", *place)
+    assert "--source" in refused_by(command("convert"), f"--source={tmp_path}/absent", *place)
     (tmp_path / "new").mkdir()
-    assert "--experiment" in refused_by(convert.main, f"--source={tmp_path}", *place)
-    assert "--source=FOLDER" in refused_by(convert.main, *place)
+    assert "--experiment" in refused_by(command("convert"), f"--source={tmp_path}", *place)
+    assert "--source=FOLDER" in refused_by(command("convert"), *place)

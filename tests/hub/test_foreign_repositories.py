@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from sample_factory import enjoy
-from sample_factory.hub import convert, load_from_hub
+from sample_factory.__main__ import command
+from sample_factory.hub import load_from_hub
 from tests.foreign import MODULE, PAYLOAD
 from tests.hub.conftest import contents
 from tests.hub.hub_server import Repository
@@ -59,7 +60,7 @@ def test_an_experiment_of_version_2_that_names_code_is_loaded_and_not_converted(
     assert (folder / "config.json").is_file(), "it is the old one"
     assert "--trust_code" in capfd.readouterr().err
     source = [f"--source={folder}", "--experiment=new", f"--train_dir={tmp_path / 'train_dir'}"]
-    assert convert.main(source) == 2
+    assert command("convert")(source) == 2
     errors = capfd.readouterr().err.splitlines()
     assert len(errors) == 1 and "--trust_code" in errors[0]
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "token") == ["train_dir"]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from sample_factory.__main__ import command
 from sample_factory.config.flags import ConfigError
 from sample_factory.monitoring import summaries
 from sample_factory.plotting.drawing import Line, Panel, colour, dashes, draw_panels
@@ -17,7 +18,7 @@ from sample_factory.plotting.metrics import (
     read_experiment,
     read_policies,
 )
-from sample_factory.plotting.plot_curves import labelled_folders, main
+from sample_factory.plotting.plot_curves import labelled_folders
 from sample_factory.plotting.plot_groups import (
     Averaging,
     Group,
@@ -26,6 +27,8 @@ from sample_factory.plotting.plot_groups import (
     plot_groups,
     read_runs,
 )
+
+main = command("plot_curves")
 
 TAG = "0_aux/avg_reward"
 
@@ -389,19 +392,6 @@ def test_each_run_of_a_folder_counts_once_without_copies_and_what_a_restart_move
     assert counted(a, grid / "a_old0000") == [a, grid / "a_old0000"], "it was named"
 
 
-def test_runs_of_one_line_with_the_same_seed_and_flags_are_noted(train, tmp_path):
-    def notes(*folders):
-        lines = plot_groups({"all": folders}, tmp_path / "groups.svg")
-        return [line for line in lines if "the same seed" in line]
-
-    first, copy = train("01_a", {0: 1.0}, seed=1), train("02_a", {0: 2.0}, seed=1)
-    others = [train("b", {0: 1.0}, seed=2), train("c", {0: 1.0}, seed=1, gamma=0.5)]
-    unseeded = [train("d", {0: 1.0}), train("e", {0: 1.0})]
-    assert notes(first, *others, *unseeded) == []
-    (note,) = notes(first, *others, copy)
-    assert note == f"all: {first} and {copy} have the same seed and count as two runs"
-
-
 @pytest.fixture
 def three_versions(train, tmp_path):
     """Returns folders of a run of versions 1, 2 and 3, with the files and tags that each of them writes."""
@@ -447,8 +437,8 @@ def test_the_command_draws_a_panel_per_env_and_tag_without_a_display_and_without
     program = "\n".join(
         (
             "import sys",
-            "from sample_factory.plotting.plot_curves import main",
-            f"assert main({[*folders, *flags, f'--out={out}']!r}) == 0",
+            "from sample_factory.__main__ import main",
+            f"assert main({['plot_curves', *folders, *flags, f'--out={out}']!r}) == 0",
             "print([name for name in ('torch', 'gymnasium', 'matplotlib.pyplot') if name in sys.modules])",
         )
     )

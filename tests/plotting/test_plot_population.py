@@ -3,9 +3,12 @@ import json
 import pytest
 from matplotlib.image import imread
 
+from sample_factory.__main__ import command
 from sample_factory.monitoring.summaries import TensorboardWriter
 from sample_factory.plotting.metrics import read_policies
-from sample_factory.plotting.plot_population import main, make_panels
+from sample_factory.plotting.plot_population import make_panels
+
+main = command("plot_population")
 
 OBJECTIVE = "0_aux/avg_true_reward"
 RATE = "zz_pbt/cfg_learning_rate"

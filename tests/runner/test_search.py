@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from sample_factory.__main__ import command
 from sample_factory.config.flags import ConfigError
 from sample_factory.runner.search_description import SearchDescription
 from sample_factory.runner.search_trials import open_study
@@ -180,11 +181,9 @@ def test_a_second_start_tries_other_flags_for_trials_that_have_failed(search):
     ],
 )
 def test_a_faulty_description_is_one_line(search, monkeypatch, capsys, more, message):
-    from sample_factory.runner.search import main
-
     describe(search, [0.4], more=more)
     monkeypatch.chdir(search.folder)
-    assert main(["--run=my_grid.py"]) == 2
+    assert command("search")(["--run=my_grid.py"]) == 2
     output = capsys.readouterr().err
     assert message in output and len(output.splitlines()) == 1
     assert not (search.folder / "train_dir").exists()

@@ -17,7 +17,6 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.exporting import export_policies
-from sample_factory.plotting import plot_curves
 from tests.foreign import ENV, FLAGS, MODULE, foreign_copy, train_briefly
 
 
@@ -74,14 +73,14 @@ def test_no_command_waits_for_a_named_pipe_in_an_own_folder(trained, tmp_path, m
     file = min(folder.glob(".summary/0/*"))
     file.unlink()
     os.mkfifo(file)
-    refused(file.name, plot_curves.main, [str(folder), "--out=x.png"])
+    refused(file.name, command("plot_curves"), [str(folder), "--out=x.png"])
     for name in (".lock", "cfg.json"):
         (folder / name).unlink()
         os.mkfifo(folder / name)
         refused(name, train.main, [*train_arguments, "--train_for_env_steps=900"])
     for main, flags in COMMANDS.values():
         refused("cfg.json", main, [*IN_FOLDER, *flags])
-    refused("cfg.json", plot_curves.main, [str(folder), "--out=x.png"])
+    refused("cfg.json", command("plot_curves"), [str(folder), "--out=x.png"])
 
 
 def with_all_flags(foreign, text, file):
