@@ -18,7 +18,6 @@ from sample_factory.launch.command_line import ExplanationFlags
 from sample_factory.monitoring.tensorboard_pages import CHARTS, FIRST_PAGE, LEGEND
 
 PACKAGE = Path(sample_factory.__file__).parent
-BOUNDS = {"at_least": "at least", "above": "above", "at_most": "at most", "below": "below"}
 TYPES = {bool: "bool", int: "integer", float: "number", str: "text", object: "JSON"}
 GROUPS = {
     "0_aux": "episodes, speed, policy lag",
@@ -75,7 +74,7 @@ def _flags(section: type, anchors: set[str]) -> Iterator[str]:
         meta = field.metadata
         name = field.name if meta["is_positional"] else f"--{field.name}"
         others = [f"`{alias}`" if alias.startswith("-") else f"`--{alias}`" for alias in meta["aliases"]]
-        facts = [_type_text(kind), *_bounds(meta["checks"])]
+        facts = [_type_text(kind), *_bounds(meta["bounds"])]
         default = as_typed(default_of(field))
         facts.append(f"default `{default}`" if default else "no default")
         facts += [f"also {', '.join(others)}"] * bool(others)
@@ -101,8 +100,8 @@ def _type_text(kind: FlagType) -> str:
     return f"{name}, or `None`" if kind.is_optional else name
 
 
-def _bounds(checks: Mapping[str, float]) -> list[str]:
-    texts = [f"{BOUNDS[check]} {bound:_}" for check, bound in checks.items()]
+def _bounds(bounds: Mapping[str, float]) -> list[str]:
+    texts = [f"{check.replace('_', ' ')} {bound:_}" for check, bound in bounds.items()]
     return [", ".join(texts)] if texts else []
 
 

@@ -1,15 +1,73 @@
-"""Rules between flags, each with its reason: what the flags alone decide. Bounds of a single flag are in its
-section, and launch/checks.py has what needs the env, the machine or registered parts."""
+"""Checks of what the flags alone decide: the choices and bounds of each flag, and the rules between flags,
+each with its reason. launch/checks.py has what needs the env, the machine or registered parts."""
 
 import dataclasses
+import operator
+import os
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import SAVED, experiment_folder
-from sample_factory.config.flags import ConfigError, shortened
+from sample_factory.config.flags import MAX_FLOAT, MAX_INT, ConfigError, default_of, shortened
 from sample_factory.config.monitoring_flags import EVALUATED
-from sample_factory.config.sections import TRAINING_SECTIONS
+from sample_factory.config.sections import TRAINING_SECTIONS, ModelFlags
+
+BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le}
+# An encoder of a user's own may read other names than the choices of these flags.
+READ_BY_ENCODERS = ("encoder_type", "encoder_subtype")
+ENCODERS_WITH_CHOICES = (None, "vizdoom", "minigrid", "dmlab_instructions", "map")
+
+
+def check_values(section: Any, sources: Mapping[str, str] | None = None) -> None:
+    """Raises ConfigError for a flag outside its choices or bounds, or with a path that cannot be used.
+
+    sources: flag -> name of the source of its value, for the message; empty for the command line.
+    """
+    for field in dataclasses.fields(section):
+        value = getattr(section, field.name)
+        source = (sources or {}).get(field.name)
+        name = f"{source}: --{field.name}" if source else f"--{field.name}"
+        if value is None:
+            continue
+        if value == "" and default_of(field):
+            raise ConfigError(f"{name} is empty; leave it out for {default_of(field)}")
+        _check_choice(name, section, field)
+        if field.metadata["is_output"]:
+            _check_output(name, value)
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, (int, float)) and not isinstance(item, bool):
+                _check_bounds(name, item, field.metadata["bounds"], value == default_of(field))
+
+
+def _check_choice(name: str, section: Any, field: "dataclasses.Field[Any]") -> None:
+    value, choices = getattr(section, field.name), field.metadata["choices"]
+    if isinstance(section, ModelFlags) and field.name in READ_BY_ENCODERS:
+        choices = choices if section.encoder_custom in ENCODERS_WITH_CHOICES else ()
+    if choices and value not in choices:
+        raise ConfigError(f"{name}={shortened(str(value))}: choose one of {', '.join(map(str, choices))}")
+
+
+def _check_output(name: str, value: str) -> None:
+    path = Path(os.path.expanduser(value)).absolute()
+    if path.is_dir():
+        raise ConfigError(f"{name}={shortened(value)} is a folder; it should be the name of a file")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{name}={shortened(value)}: its folder does not exist; create it first")
+
+
+def _check_bounds(name: str, value: float, bounds: Mapping[str, float], may_be_infinite: bool) -> None:
+    if value != value:
+        raise ConfigError(f"{name}={value}: must be a number")
+    if isinstance(value, int) and abs(value) > MAX_INT:
+        raise ConfigError(f"{name}: has {len(str(value))} digits, and must be at most {MAX_INT}")
+    for check, bound in bounds.items():
+        if not BOUNDS[check](value, bound):
+            raise ConfigError(f"{name}={value}: must be {check.replace('_', ' ')} {bound}")
+    if isinstance(value, float) and abs(value) > MAX_FLOAT and not may_be_infinite:
+        raise ConfigError(f"{name}={value}: must be finite, at most {MAX_FLOAT}")
 
 
 def check_consistency(config: Config) -> None:

@@ -125,17 +125,25 @@ def nearest_flag(name: str, known: Iterable[str]) -> str:
 
 def add_flags(parser: argparse.ArgumentParser, section: type) -> None:
     """Adds every flag of a section to the parser. Flags that are not typed are not set in the namespace."""
-    for field, kind in section_fields(section):
-        add_flag(parser, field, kind)
+    fields = section_fields(section)
+    has_words = any(field.metadata["is_positional"] for field, _ in fields)
+    for field, kind in fields:
+        add_flag(parser, field, kind, has_words)
 
 
 def add_flag(
     parser: argparse._ActionsContainer,
     field: dataclasses.Field[Any],
     kind: FlagType,
+    has_words: bool,
     **explained: Any,
 ) -> None:
-    """Adds a flag to a parser or to a group of one. explained: its `help` and its `metavar`, if wanted."""
+    """Adds a flag to a parser or to a group of a parser.
+
+    has_words: there are positional arguments, so a bool takes no value, and a list one value each time that
+        the flag is typed.
+    explained: `help` and `metavar` of the flag, for a parser that prints a help.
+    """
     if field.metadata["actions"] is not None:
         for action in field.metadata["actions"]:
             own = copy.copy(action)
@@ -150,12 +158,12 @@ def add_flag(
     if field.metadata["is_positional"]:
         parser.add_argument(field.name, nargs="*" if kind.is_list else "?", **how)
         return
-    if field.metadata["is_bare"]:
+    if kind.scalar is bool and has_words:
         del how["type"]
         how |= {"action": "store_const", "const": True}
     elif kind.scalar is bool and not kind.is_list:
         how |= {"nargs": "?", "const": True}  # a bare --no_render means True
     elif kind.is_list:
-        how |= {"nargs": 1, "action": "extend"} if field.metadata["repeats"] else {"nargs": "*"}
+        how |= {"nargs": 1, "action": "extend"} if has_words else {"nargs": "*"}
     names = [name if name[0] == "-" else f"--{name}" for name in (field.name, *field.metadata["aliases"])]
     parser.add_argument(*names, dest=field.name, **how)

@@ -7,8 +7,6 @@ import functools
 import json
 import math
 import numbers
-import operator
-import os
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -20,8 +18,8 @@ from sample_factory.runtime.failures import ConfigError as ConfigError
 MAX_INT = 2**63 - 1  # of an int64
 MAX_FLOAT = 3.4e38  # of a float32
 MAX_SHOWN = 200  # characters of a value in a message
-BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
 NEVER = int(1e10)  # a limit that is never reached
+SYNONYMS = {"cuda": "gpu"}  # other words for choices
 
 
 class Not(tuple[Any, ...]):
@@ -51,80 +49,66 @@ class Layer(NamedTuple):
         return self._replace(values={name: value for name, value in self.values.items() if name not in names})
 
 
-class FlagOptions(NamedTuple):
-    """What `flag` takes, and the metadata of its field.
-
-    help: a phrase that can be understood without the help of any other flag.
-    choices: all values, but for None; with chosen_if, only while these other flags of the section have one of
-        these values.
-    aliases: other names that are accepted (mostly names of version 2); one with a dash, such as -r, as it is.
-    checks: bounds of numbers: `at_least`, `above`, `at_most`, `below`, which are arguments of their own.
-    is_folder: the value is the path of a folder that must exist.
-    is_output: the value is the path of a file that is written, in a folder that must exist.
-    metavar: placeholder of the value in the help; empty: FILE for is_output, NAME for names_code, else INT,
-        FLOAT or TEXT, depending on the type. In a cfg.json of another account, a FILE must be in the folder
-        of the run, and a FOLDER is not used.
-    synonyms: another word for a value -> the value, which is used and saved.
-    names_code: a name; with a colon it is imported, so a cfg.json of another account must not have it.
-    never_foreign: never taken from a cfg.json of another account, e.g. because it names a service.
-    only_with: other flag -> its values with which this flag has an effect, or a `Not`;
-        several such dicts if one of them is enough. See effects.py, which also has names for properties of
-        the env in place of a flag.
-    repeats: of a list to which each mention of the flag adds a value.
-    is_positional: the value or list is typed without a name.
-    is_bare: a bool that is never followed by a value, since a positional argument may follow.
-    levels: of a family: "module:function" that returns the levels that the flag lists, see `register_env`; it
-        is called with all flags as attributes.
-    actions: see `script_flag`.
-    """
-
-    help: str
-    choices: Sequence[Any] = ()
-    chosen_if: Mapping[str, Sequence[Any]] = {}
-    aliases: Sequence[str] = ()
-    checks: Mapping[str, float] = {}
-    is_folder: bool = False
-    is_output: bool = False
-    metavar: str = ""
-    synonyms: Mapping[str, str] = {}
-    names_code: bool = False
-    never_foreign: bool = False
-    only_with: Sequence[Mapping[str, Sequence[Any]]] = ()
-    repeats: bool = False
-    is_positional: bool = False
-    is_bare: bool = False
-    levels: str = ""
-    actions: Sequence[argparse.Action] | None = None
-
-
 def flag(
     default: Any,
     help: str,
     *,
+    choices: Sequence[Any] = (),
+    aliases: Sequence[str] = (),
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
     between: tuple[float, float] | None = None,
+    metavar: str = "",
+    is_output: bool = False,
+    names_code: bool = False,
     only_with: OnlyWith = (),
-    **options: Any,
+    levels: str = "",
+    is_positional: bool = False,
 ) -> Any:
     """Returns a dataclass field that is also a command-line flag of the same name.
 
-    between: the smallest and the largest number. options: see FlagOptions.
+    help: a phrase that can be understood without the help of any other flag.
+    choices: all values except None.
+    aliases: other accepted names, mostly of version 2; an alias with a dash, such as -r, is typed as given.
+    at_least, above, at_most, between: bounds of a number, or of each number of a list.
+    metavar: placeholder of the value in the help, by default FILE, NAME, INT, FLOAT or TEXT. From a cfg.json
+        of another account, a FILE or RUN must be inside the folder of the run, and a FOLDER is not used.
+    is_output: the value is the path of a file to write, in a folder that must exist.
+    names_code: the value is a name, or a "module:attribute" to import, which a cfg.json of another account
+        must not contain.
+    only_with: other flag -> its values with which this flag has an effect, or a `Not`; several such dicts if
+        one of them is enough. Keys may also be properties of the env, see `Facts` in effects.py.
+    levels: "module:function" that is called with all flags as attributes and returns the levels that this
+        flag of an env family lists, see `register_env`.
+    is_positional: the value, or the list of values, is typed without the name of the flag.
     """
-    checks = {name: options.pop(name) for name in BOUNDS if name in options}
-    if between is not None:
-        checks |= {"at_least": between[0], "at_most": between[1]}
-    sets = (only_with,) if isinstance(only_with, Mapping) else tuple(only_with)
-    found = FlagOptions(help, checks=checks, only_with=sets, **options)
-    metavar = found.metavar or ("FILE" if found.is_output else "NAME" if found.names_code else "")
-    return dataclasses.field(default=default, metadata=found._replace(metavar=metavar)._asdict())
+    low, high = between or (at_least, at_most)
+    bounds = {"at_least": low, "above": above, "at_most": high}
+    options = {
+        "help": help,
+        "choices": choices,
+        "aliases": aliases,
+        "bounds": {check: bound for check, bound in bounds.items() if bound is not None},
+        "metavar": metavar or ("FILE" if is_output else "NAME" if names_code else ""),
+        "is_output": is_output,
+        "names_code": names_code,
+        "only_with": (only_with,) if isinstance(only_with, Mapping) else tuple(only_with),
+        "levels": levels,
+        "is_positional": is_positional,
+        "actions": None,
+    }
+    return dataclasses.field(default=default, metadata=options)
 
 
 def script_flag(default: Any, help: str, actions: Sequence[argparse.Action]) -> Any:
     """Returns a dataclass field, annotated with `object`, for a value of any type that JSON has.
 
-    default: copied for each section. actions: parse the value, as argparse does; none: it cannot be typed.
+    default: copied for each section. actions: parse the value, as argparse does; none: the flag cannot be
+    typed.
     """
-    metadata = FlagOptions(help, actions=tuple(actions))._asdict()
-    return dataclasses.field(default_factory=lambda: copy.deepcopy(default), metadata=metadata)
+    options = {**flag(None, help).metadata, "actions": tuple(actions)}
+    return dataclasses.field(default_factory=lambda: copy.deepcopy(default), metadata=options)
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
@@ -182,8 +166,9 @@ def coerce(section: type, values: Mapping[str, Any], source: str) -> dict[str, A
             items = value if isinstance(value, (list, tuple)) else () if value is None else (value,)
             coerced[key] = tuple(_coerce_scalar(scalar, item, key, source) for item in items)
         else:
-            word = field.metadata["synonyms"].get(value, value) if isinstance(value, str) else value
-            coerced[key] = _coerce_scalar(scalar, word, key, source)
+            word = SYNONYMS.get(value) if isinstance(value, str) else None
+            is_choice = word in field.metadata["choices"]
+            coerced[key] = _coerce_scalar(scalar, word if is_choice else value, key, source)
     return coerced
 
 
@@ -218,46 +203,3 @@ def _coerce_scalar(scalar: type, value: Any, key: str, source: str) -> Any:
     if isinstance(value, scalar) and isinstance(value, bool) == (scalar is bool):
         return value
     raise ConfigError(f"{source}: {key} = {shortened(repr(value))} should be of type {scalar.__name__}")
-
-
-def check_values(section: Any, sources: Mapping[str, str] | None = None) -> None:
-    """Raises ConfigError for a flag outside its choices or bounds, or with a path that cannot be used.
-
-    sources: flag -> name of the source of its value, for the message; empty for the command line.
-    """
-    for field in dataclasses.fields(section):
-        value = getattr(section, field.name)
-        source = (sources or {}).get(field.name)
-        name = f"{source}: --{field.name}" if source else f"--{field.name}"
-        choices = field.metadata["choices"]
-        checks = field.metadata["checks"]
-        is_chosen = all(
-            getattr(section, of) in of_values for of, of_values in field.metadata["chosen_if"].items()
-        )
-        if choices and is_chosen and value is not None and value not in choices:
-            raise ConfigError(f"{name}={shortened(str(value))}: choose one of {', '.join(map(str, choices))}")
-        if value == "" and default_of(field):
-            raise ConfigError(f"{name} is empty; leave it out for {default_of(field)}")
-        if value is not None and field.metadata["is_folder"] and not os.path.isdir(os.path.expanduser(value)):
-            raise ConfigError(f"{name}={shortened(value)}: there is no such folder")
-        if value is not None and field.metadata["is_output"]:
-            path = Path(os.path.expanduser(value)).absolute()
-            if path.is_dir():
-                raise ConfigError(f"{name}={shortened(value)} is a folder; it should be the name of a file")
-            if not path.parent.is_dir():
-                raise ConfigError(f"{name}={shortened(value)}: its folder does not exist; create it first")
-        for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, (int, float)) and not isinstance(item, bool):
-                _check_bounds(name, item, checks, may_be_infinite=value == default_of(field))
-
-
-def _check_bounds(name: str, value: float, checks: Mapping[str, float], may_be_infinite: bool) -> None:
-    if value != value:
-        raise ConfigError(f"{name}={value}: must be a number")
-    if isinstance(value, int) and abs(value) > MAX_INT:
-        raise ConfigError(f"{name}: has {len(str(value))} digits, and must be at most {MAX_INT}")
-    for check, bound in checks.items():
-        if not BOUNDS[check](value, bound):
-            raise ConfigError(f"{name}={value}: must be {check.replace('_', ' ')} {bound}")
-    if isinstance(value, float) and abs(value) > MAX_FLOAT and not may_be_infinite:
-        raise ConfigError(f"{name}={value}: must be finite, at most {MAX_FLOAT}")

@@ -132,6 +132,7 @@ def _add_group(
     if empty.
     """
     fields = {field.name: (field, kind) for section in sections for field, kind in section_fields(section)}
+    has_words = any(field.metadata["is_positional"] for field, _ in fields.values())
     group = parser.add_argument_group(title)
     for field, kind in [fields[name] for name in names.split() or fields if name in fields]:
         text = field.metadata["help"]
@@ -140,7 +141,7 @@ def _add_group(
         metavar = field.metadata["metavar"] or METAVARS.get(kind.scalar, "TEXT")
         default = as_typed(defaults.get(field.name, default_of(field)))
         text += f" (default: {default})" if default else ""
-        add_flag(group, field, kind, help=text.replace("%", "%%"), metavar=metavar)
+        add_flag(group, field, kind, has_words, help=text.replace("%", "%%"), metavar=metavar)
 
 
 def as_typed(value: Any) -> str:

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sample_factory.config.config import Change, Choice, Config, Resumed
-from sample_factory.config.consistency import check_consistency
+from sample_factory.config.consistency import check_consistency, check_values
 from sample_factory.config.experiment_folder import PROVENANCE_KEYS, SAVED, was_saved
 from sample_factory.config.flag_parser import nearest_flag
-from sample_factory.config.flags import ConfigError, Layer, check_values, coerce
+from sample_factory.config.flags import ConfigError, Layer, coerce
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.sections import RETIRED_FLAGS, TRAINING_SECTIONS
 

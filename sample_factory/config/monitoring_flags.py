@@ -86,12 +86,11 @@ class MonitoringFlags:
     with_wandb: bool = flag(
         False,
         "also send the summaries to Weights & Biases, after `wandb login` (offline: WANDB_MODE=offline)",
-        never_foreign=True,
     )
     wandb_user: str | None = _wandb_flag(
-        None, "user or team on W&B; your default one if left out", metavar="NAME", never_foreign=True
+        None, "user or team on W&B; your default one if left out", metavar="NAME"
     )
-    wandb_project: str = _wandb_flag("sample_factory", "project on W&B", metavar="NAME", never_foreign=True)
+    wandb_project: str = _wandb_flag("sample_factory", "project on W&B", metavar="NAME")
     wandb_group: str | None = _wandb_flag(
         None, "group of runs on W&B; the name of the env if left out", metavar="NAME"
     )

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.command import EVAL_FLAGS, TRAIN, Command
 from sample_factory.config.config import Config
-from sample_factory.config.consistency import check_resumed
+from sample_factory.config.consistency import check_resumed, check_values
 from sample_factory.config.effects import report_without_effect
 from sample_factory.config.experiment_folder import (
     SAVED,
@@ -26,7 +26,7 @@ from sample_factory.config.experiment_folder import (
     was_saved,
 )
 from sample_factory.config.flag_parser import add_flags, envs_as_levels, make_parser, parse_all, parse_known
-from sample_factory.config.flags import ConfigError, Layer, check_values, coerce
+from sample_factory.config.flags import ConfigError, Layer, coerce
 from sample_factory.config.help import EVERYTHING, command_help, show
 from sample_factory.config.merging import COMMAND_LINE, all_sections, build_config, changes_of, read_layer
 from sample_factory.config.sections import OWN_FOLDER, RetiredFlags, RunFlags, flat_values

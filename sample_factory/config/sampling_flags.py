@@ -146,7 +146,6 @@ class ClusterFlags:
     ray_address: str | None = _node_flag(
         None,
         "address of a Ray cluster, auto, or local; RAY_ADDRESS if left out, else Ray on this machine alone",
-        never_foreign=True,
     )
     node_workers: int = _node_flag(
         0, "rollout workers on each other machine; 0: one per usable core", between=(0, 10_000)

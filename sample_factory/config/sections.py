@@ -20,8 +20,6 @@ from sample_factory.config.sampling_flags import ClusterFlags, SamplingFlags
 OWN_FOLDER = ("experiment", "experiments_root", "train_dir")
 # A bound that catches typing errors before they use up the memory of the machine.
 MAX_WIDTH = 100_000
-# An encoder of a user's own may read other names from --encoder_type and --encoder_subtype.
-OF_PRESETS = {"encoder_custom": (None, "vizdoom", "minigrid", "dmlab_instructions", "map")}
 RNN_TYPES = ("gru", "lstm", "mingru", "gtrxl")
 ENCODERS = (
     "auto",
@@ -100,7 +98,6 @@ class RunFlags:
         "auto",
         "device of the network; auto: the GPU if there is one; cuda means gpu",
         choices=("auto", "gpu", "cpu"),
-        synonyms={"cuda": "gpu"},
     )
     precision: str = flag(
         "auto",
@@ -158,7 +155,6 @@ class ModelFlags:
         "kind of network that encodes image observations",
         choices=("conv", "resnet", "mlp"),
         only_with=(IMAGES, MUJOCO, *OWN_PARTS),
-        chosen_if=OF_PRESETS,
     )
     encoder_subtype: str = flag(
         "convnet_simple",
@@ -166,7 +162,6 @@ class ModelFlags:
         aliases=("encoder_conv_architecture",),
         choices=ENCODERS,
         only_with=(IMAGES, MUJOCO, *OWN_PARTS),
-        chosen_if=OF_PRESETS,
     )
     encoder_custom: str | None = flag(
         None, "name of an encoder given to register_encoder, or module:attribute", names_code=True

@@ -33,6 +33,7 @@ TRUST = "trust_code"  # the flag
 ENV_KWARGS = "env_kwargs"
 EVAL_FLAGS = "eval_flags"
 WANDB_RUN_ID = "wandb_unique_id"  # key of cfg.json, as in versions 1 and 2
+SERVICES = ("with_wandb", "wandb_user", "wandb_project", "ray_address")  # flags that send data elsewhere
 KEY_BYTES = 32
 SAFE_TORCH = [2, 10]  # the first version in which `weights_only` keeps code from running
 # Marks of paths and of "module:attribute" in a text.
@@ -232,7 +233,7 @@ def _is_outside(field: "dataclasses.Field[Any]", value: Any) -> bool:
     """Returns whether the value of a flag is a service, or a path outside the folder of the experiment."""
     if field.name in OWN_FOLDER:
         return False
-    if field.metadata["never_foreign"] or field.metadata["metavar"] == "FOLDER":
+    if field.name in SERVICES or field.metadata["metavar"] == "FOLDER":
         return True
     return field.metadata["metavar"] in ("FILE", "RUN") and any(
         text in ("", ".") or MARKS.search(text) for text in _texts_in(value)
@@ -302,7 +303,7 @@ def _have_names(flags: str) -> bool:
 def _is_place(field: "dataclasses.Field[Any]") -> bool:
     """Returns whether the values of a flag are files, folders or services, or trust code."""
     is_path = field.metadata["metavar"] in ("FOLDER", "FILE", "RUN")
-    return is_path or field.metadata["never_foreign"] or field.name in (*OWN_FOLDER, TRUST)
+    return is_path or field.name in (*SERVICES, *OWN_FOLDER, TRUST)
 
 
 def _is_number(text: str) -> bool:

@@ -123,7 +123,7 @@ def _flags_of(copies: int | None, has_device: bool) -> type:
     fields: list[Any] = [(FLAG_OF_PARAMETER["num_envs"], int if copies else int | None, copies_flag)]
     if has_device:
         text = "device of the env; auto: that of the network"
-        choices = flag("auto", text, choices=("auto", "gpu", "cpu"), synonyms={"cuda": "gpu"})
+        choices = flag("auto", text, choices=("auto", "gpu", "cpu"))
         fields.append((FLAG_OF_PARAMETER["device"], str, choices))
     return dataclasses.make_dataclass("SimulatorFlags", fields, frozen=True)
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sample_factory.config.consistency import check_values
 from sample_factory.config.flag_parser import add_flags, make_parser, parse_known
-from sample_factory.config.flags import ConfigError, check_values, coerce, section_fields
+from sample_factory.config.flags import ConfigError, coerce, section_fields
 from sample_factory.config.parsing import as_arguments
 from sample_factory.envs.end_infos import level_of
 from sample_factory.envs.env_family import EnvFamily

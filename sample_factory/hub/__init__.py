@@ -11,7 +11,7 @@ from sample_factory.evaluation.result_files import ResultFlags
 class RepositoryFlags:
     """Hugging Face Hub. Declares the flags of all commands that push to a repository."""
 
-    hf_repository: str | None = flag(None, "repository to push to", metavar="USER/NAME", never_foreign=True)
+    hf_repository: str | None = flag(None, "repository to push to", metavar="USER/NAME")
     private_repository: bool = flag(
         False, "make a repository that does not exist yet a private one", only_with={"push_to_hub": (True,)}
     )
@@ -42,9 +42,7 @@ class EnjoyHubFlags(RepositoryFlags):
 class PushFlags(RepositoryFlags):
     """Hugging Face Hub. Declares the flags that only the command `push_to_hub` has."""
 
-    hf_repository: str | None = flag(
-        None, "repository to push to", metavar="USER/NAME", never_foreign=True, aliases=("-r",)
-    )
+    hf_repository: str | None = flag(None, "repository to push to", metavar="USER/NAME", aliases=("-r",))
     experiment_dir: str | None = flag(
         None,
         "folder of the experiment, instead of --experiment and --train_dir",

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from sample_factory.config.config import Config
+from sample_factory.config.consistency import check_values
 from sample_factory.config.experiment_folder import read_json, write_atomically
-from sample_factory.config.flags import ConfigError, check_values, coerce
+from sample_factory.config.flags import ConfigError, coerce
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.population.pbt import settings_files, tuned_hyperparameters
 from sample_factory.runtime.log import log

@@ -70,7 +70,7 @@ SECTION = "explanation"
 class ExplanationFlags:
     """Flags of a command that only prints."""
 
-    explain: bool = flag(False, "print what has set each flag, and run nothing", is_bare=True)
+    explain: bool = flag(False, "print what has set each flag, and run nothing")
 
 
 def with_explanation(command: Command) -> Command:

@@ -43,7 +43,6 @@ class CurveFlags:
         (TAGS["reward"],),
         "TensorBoard tag to draw; repeated: a panel for each",
         metavar="TAG",
-        repeats=True,
     )
     against: str = flag("frames", "x axis: env frames, or seconds of training", choices=("frames", "seconds"))
     group_by: str | None = flag(
@@ -61,8 +60,7 @@ class CurveFlags:
         0.0,
         "average each run over this share of the x axis before each point, e.g. 0.05",
         metavar="SHARE",
-        at_least=0,
-        below=1,
+        between=(0, 1),
     )
     title: str | None = flag(None, "title above the panels")
     policy_index: int = flag(0, "policy whose curves are drawn")
@@ -70,7 +68,6 @@ class CurveFlags:
         (),
         "dashed line in the panel of an env, e.g. at a published figure; may be repeated",
         metavar="ENV=NUMBER",
-        repeats=True,
     )
 
 

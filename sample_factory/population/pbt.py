@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sample_factory.config.algorithms import algorithm_info
+from sample_factory.config.consistency import check_values
 from sample_factory.config.experiment_folder import read_json, write_atomically
-from sample_factory.config.flags import MAX_FLOAT, ConfigError, check_values, coerce
+from sample_factory.config.flags import MAX_FLOAT, ConfigError, coerce
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.population_flags import MAX_BATCH_GROWTH, PbtFlags
 from sample_factory.runtime.log import log

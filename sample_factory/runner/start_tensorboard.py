@@ -27,8 +27,8 @@ class TensorBoardFlags:
     )
     dir: str = flag("train_dir", "folder of experiments", metavar="FOLDER")
     port: int = flag(6006, "port of TensorBoard")
-    bind_all: bool = flag(False, "reachable from other machines", is_bare=True)
-    quiet: bool = flag(False, "without TensorBoard's own messages", aliases=("-q",), is_bare=True)
+    bind_all: bool = flag(False, "reachable from other machines")
+    quiet: bool = flag(False, "without TensorBoard's own messages", aliases=("-q",))
     refresh_every: int = flag(
         36_000,
         "time after which TensorBoard starts again, also with new experiments",

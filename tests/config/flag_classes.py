@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from sample_factory.config.flags import NEVER, section_fields
 from sample_factory.config.sections import TRAINING_SECTIONS
+from sample_factory.config.trust import SERVICES
 from sample_factory.envs.env_registry import resolve_family
 from tests.config.declared_commands import DECLARED
 
@@ -29,7 +30,7 @@ def class_of(field, kind) -> str:
     shape = " list" if kind.is_list else " or None" if kind.is_optional else ""
     is_place = data["metavar"] in ("FILE", "FOLDER", "RUN")
     use = "code" if data["names_code"] else data["metavar"] if is_place else ""
-    use = "service" if data["never_foreign"] else use or ("choice" if data["choices"] else "")
+    use = "service" if field.name in SERVICES else use or ("choice" if data["choices"] else "")
     return f"{kind.scalar.__name__}{shape} {'limit' if field.default == NEVER else use}".strip()
 
 

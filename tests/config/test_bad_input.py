@@ -10,7 +10,8 @@ import pytest
 
 from sample_factory import __main__, train
 from sample_factory.config.command import PLAYS, TRAIN
-from sample_factory.config.flags import ConfigError, Layer, check_values, flag
+from sample_factory.config.consistency import check_values
+from sample_factory.config.flags import ConfigError, Layer, flag
 from sample_factory.config.merging import build_config
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import TRAINING_SECTIONS

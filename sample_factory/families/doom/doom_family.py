@@ -1,11 +1,12 @@
 """The `doom_` family as plain data: spec of each env, flags of the family, defaults of other flags."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from sample_factory.config.flags import Not, flag
+from sample_factory.config.flags import ConfigError, Not, flag, shortened
 from sample_factory.envs.env_family import FamilyParts
 from sample_factory.families.doom.action_spaces import (
     BASIC,
@@ -296,7 +297,6 @@ class DoomFlags:
         None,
         "folder that is searched first for .wad files, the maps of Doom",
         metavar="FOLDER",
-        is_folder=True,
     )
     doom_wad: str | None = flag(
         None,
@@ -329,6 +329,9 @@ class DoomFlags:
     )
 
     def __post_init__(self) -> None:
+        folder = self.doom_scenarios_dir
+        if folder is not None and not os.path.isdir(os.path.expanduser(folder)):
+            raise ConfigError(f"--doom_scenarios_dir={shortened(folder)}: there is no such folder")
         parse_shaping(self.doom_shaping)  # raises
         parse_shaping(self.doom_cost, "doom_cost")
 
