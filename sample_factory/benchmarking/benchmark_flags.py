@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sample_factory.benchmarking.random_sampler import DUMMY_SAMPLER
-from sample_factory.config.command import TRAIN
+from sample_factory.config.command import OF_TRAINING, Command
 from sample_factory.config.config import Config
 from sample_factory.config.flags import flag
 from sample_factory.config.parsing import as_arguments
@@ -24,7 +24,7 @@ class BenchmarkFlags:
     )
 
 
-BENCHMARK = TRAIN.but(
+BENCHMARK = Command(
     name="benchmark",
     experiment="new",
     description="Measures simulation, sampling and training one after the other, a minute each, and reports "
@@ -40,11 +40,19 @@ BENCHMARK = TRAIN.but(
     """,
     run="sample_factory.benchmarking.benchmark:benchmark",
     sections={"benchmark": BenchmarkFlags},
-    common="env num_workers num_envs_per_worker worker_num_splits policy_workers_per_policy inline_samplers "
-    "batch_size rollout device precision",
-    ignores="experiment experiments_root train_dir restart_behavior benchmark sampler_only figures_file "
-    "status_interval decorrelate_envs_on_one_worker decorrelate_experience_max_seconds "
-    "with_wandb wandb_user wandb_project wandb_group wandb_job_type wandb_tags wandb_dir",
+    reads=OF_TRAINING
+    - {"experiment", "experiments_root", "train_dir", "restart_behavior", "benchmark", "sampler_only"}
+    - {"figures_file", "status_interval", "load_checkpoint_kind"}
+    - {"decorrelate_envs_on_one_worker", "decorrelate_experience_max_seconds"}
+    - {
+        "with_wandb",
+        "wandb_user",
+        "wandb_project",
+        "wandb_group",
+        "wandb_job_type",
+        "wandb_tags",
+        "wandb_dir",
+    },
     instead=dict.fromkeys(("train_for_env_steps", "train_for_seconds"), "write --seconds=N"),
 )
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sample_factory.config.command import NEW
+from sample_factory.config.command import OF_EXPERIMENT, Command
 from sample_factory.config.config import Config
 from sample_factory.config.flags import flag
 from sample_factory.config.sampling_flags import ROLLOUT_WORKER_NICENESS
+from sample_factory.config.sections import EnvFlags, flags_of
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.monitoring.figures import Figures, new_figures_file, write_figures
@@ -112,8 +113,9 @@ def run_sampler(config: Config) -> None:
     print("\n".join(sample(config)))
 
 
-DUMMY_SAMPLER = NEW.but(
+DUMMY_SAMPLER = Command(
     name="dummy_sampler",
+    experiment="new",
     description="Steps envs with random actions on every core, without a network. The speed is the upper "
     "bound for training.",
     examples="""
@@ -126,12 +128,12 @@ DUMMY_SAMPLER = NEW.but(
     """,
     run=run_sampler,
     sections={"random_sampler": RandomSamplerFlags},
-    common="env num_workers num_envs_per_worker env_frameskip seed",
     # There is no inference to overlap with, so the envs form one split, and any number of them is allowed.
     defaults={"num_envs_per_worker": 1, "worker_num_splits": 1},
-    reads="seed env_frameskip env_framestack num_workers num_envs_per_worker "
-    "reset_timeout_seconds set_workers_cpu_affinity force_envs_single_thread default_niceness "
-    "status_interval figures_file",
+    reads=OF_EXPERIMENT
+    | flags_of(EnvFlags)
+    | {"seed", "num_workers", "num_envs_per_worker", "reset_timeout_seconds", "status_interval"}
+    | {"set_workers_cpu_affinity", "force_envs_single_thread", "default_niceness", "figures_file"},
     instead={
         "train_for_env_steps": "write --sample_env_frames=N",
         "train_for_seconds": "write --timeout_seconds=N",

@@ -12,9 +12,18 @@ from sample_factory.config.command import ENV_FAMILIES, Command
 from sample_factory.config.flag_parser import add_flag
 from sample_factory.config.flags import NEVER, default_of, section_fields
 from sample_factory.config.observation_defaults import SETS
+from sample_factory.config.sections import flags_of
 
 METAVARS = {bool: "True|False", int: "INT", float: "FLOAT"}
 EVERYTHING = "all"  # the value in --help=all
+# The flags that a short help shows, of those that the command reads.
+COMMON = (
+    *("env", "experiment", "train_dir", "policy_index", "checkpoint", "load_checkpoint_kind"),
+    *("no_render", "fps", "overlay", "save_video", "video_frames", "video_name", "render_action_repeat"),
+    *("max_num_episodes", "max_num_frames", "eval_episodes", "eval_deterministic", "eval_env_frameskip"),
+    *("train_for_env_steps", "num_workers", "num_envs_per_worker", "env_frameskip", "batch_size"),
+    *("learning_rate", "device", "seed"),
+)
 PACKAGE = "sample_factory"
 
 
@@ -71,13 +80,15 @@ def command_help(
     )
     for name in command.sections:
         _add_group(parser, title_of(sections[name]), [sections[name]], defaults)
-    shared = [section for name, section in sections.items() if name not in {*command.sections, "family"}]
+    own = {*command.sections, "family"}
+    shared = {name: section for name, section in sections.items() if name not in own}
     if not everything:
         title = "Common flags" + " (an env may have other defaults)" * (env_name is None)
-        _add_group(parser, title, shared, defaults, command.common)
+        read = [flag for name in shared for flag in flags_of(shared[name]) if command.uses(flag, name)]
+        _add_group(parser, title, shared.values(), defaults, [flag for flag in COMMON if flag in read])
     if "family" in sections:
         _add_group(parser, f"Flags of envs like {env_name}", [sections["family"]], defaults)
-    for section in shared if everything else ():
+    for section in shared.values() if everything else ():
         _add_group(parser, title_of(section), [section], defaults)
     if env_name is not None:
         return parser.format_help().rstrip()
@@ -124,7 +135,7 @@ def _add_group(
     title: str,
     sections: Iterable[type],
     defaults: Mapping[str, Any],
-    names: str = "",
+    names: Sequence[str] = (),
 ) -> None:
     """Adds flags with their explanations.
 
@@ -134,7 +145,7 @@ def _add_group(
     fields = {field.name: (field, kind) for section in sections for field, kind in section_fields(section)}
     has_words = any(field.metadata["is_positional"] for field, _ in fields.values())
     group = parser.add_argument_group(title)
-    for field, kind in [fields[name] for name in names.split() or fields if name in fields]:
+    for field, kind in [fields[name] for name in names or fields if name in fields]:
         text = field.metadata["help"]
         choices = ", ".join(map(str, field.metadata["choices"]))
         text += f"; one of {choices}" if choices else ""

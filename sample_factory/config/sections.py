@@ -365,6 +365,11 @@ RETIRED_FLAGS: Mapping[str, str] = {
 RETIRED_DEFAULTS: Mapping[str, Any] = dataclasses.asdict(RetiredFlags())
 
 
+def flags_of(*sections: type) -> frozenset[str]:
+    """Returns the names of all flags in some sections."""
+    return frozenset(field.name for section in sections for field in dataclasses.fields(section))
+
+
 def names_of(field: "dataclasses.Field[Any]") -> tuple[str, ...]:
     """Returns the name of a flag, and its aliases."""
     return field.name, *field.metadata["aliases"]

@@ -5,9 +5,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sample_factory.config.command import TRAIN
+from sample_factory.config.command import OF_TRAINING, Command
 from sample_factory.config.config import Config
+from sample_factory.config.monitoring_flags import EvaluationFlags
 from sample_factory.config.parsing import parse_config
+from sample_factory.config.sections import flags_of
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.launch.exit_codes import DONE, FAILED
@@ -90,7 +92,7 @@ def run_check(config: Config) -> int:
     return FAILED if report.faults else DONE
 
 
-COMMAND = TRAIN.but(
+COMMAND = Command(
     name="check",
     description="Plays a few hundred steps with random actions, in the env as a training would make it, and "
     "reports how the env was recognised, its spaces, network, seeds, ends, rewards and speed. The exit code "
@@ -105,7 +107,9 @@ COMMAND = TRAIN.but(
     """,
     experiment="new",
     run=run_check,
-    common="env cfg env_frameskip env_framestack reward_scale reward_clip",
+    reads=OF_TRAINING
+    - flags_of(EvaluationFlags)
+    - {"experiment", "experiments_root", "restart_behavior", "load_checkpoint_kind"},
 )
 
 

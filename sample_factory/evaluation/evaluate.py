@@ -4,7 +4,7 @@ import os
 import sys
 from typing import Any
 
-from sample_factory.config.command import FILMS, PLAYS_IN_PARALLEL, counts_episodes
+from sample_factory.config.command import FILMS, OF_PLAYING_IN_PARALLEL, Command, counts_episodes
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
@@ -46,8 +46,9 @@ def run_eval(config: Config) -> None:
     write_results(config, evaluations)
 
 
-EVAL = PLAYS_IN_PARALLEL.but(
+EVAL = Command(
     name="eval",
+    experiment="saved",
     description="Plays episodes with one or several checkpoints, in as many envs and processes as the "
     "training has, and reports mean, spread and confidence interval. Ctrl+C prints the results so far.",
     examples="""
@@ -60,7 +61,7 @@ EVAL = PLAYS_IN_PARALLEL.but(
     """,
     run=run_eval,
     sections={"results": ResultFlags},
-    reads="eval_episodes",
+    reads=OF_PLAYING_IN_PARALLEL | {"eval_episodes"},
     instead={**counts_episodes("eval_episodes"), **FILMS},
 )
 

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from sample_factory.config.command import PLAYS
+from sample_factory.config.command import OF_PLAYING, Command
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
@@ -30,10 +30,10 @@ from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import batch_layout, observation_layout, without_entries
 
 SINGLE = ""  # name of the agent, if `act` takes a single observation
-LOAD_POLICY = PLAYS.but(
+LOAD_POLICY = Command(
     name="load_policy",
-    reads="eval_deterministic continuous_actions_sample device",
-    ignores="seed levels",
+    experiment="saved",
+    reads=OF_PLAYING - {"seed", "levels"} | {"eval_deterministic", "continuous_actions_sample", "device"},
     instead=dict.fromkeys(("eval_episodes", "max_num_episodes"), "the loop that calls `act` decides"),
 )
 
@@ -280,7 +280,7 @@ def load_policy(
     needs_env = observation_space is None or action_space is None
     resolve = resolve_trained_family if needs_env else _family_or_none
     keywords = {**named, "eval_deterministic": deterministic, **flags}
-    command = LOAD_POLICY.but(experiment="new") if "cfg" in named else LOAD_POLICY
+    command = LOAD_POLICY._replace(experiment="new") if "cfg" in named else LOAD_POLICY
     config = parse_config([], resolve, command, True, with_names(keywords))
     (choice,) = chosen_policies(config)
     find_checkpoint(config, choice)  # raises, before an env is made

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sample_factory.config.command import FILMS, PLAYS_IN_PARALLEL, counts_episodes
+from sample_factory.config.command import FILMS, OF_PLAYING_IN_PARALLEL, Command, counts_episodes
 from sample_factory.config.flags import flag
 
 
@@ -30,7 +30,7 @@ class MatchFlags:
     json: str | None = flag(None, "file for all figures and the result of each match", is_output=True)
 
 
-COMMAND = PLAYS_IN_PARALLEL.but(
+COMMAND = Command(
     name="match",
     description="Plays matches between two policies in an env with two teams, and reports the win rate with "
     "its confidence interval.",
@@ -42,10 +42,10 @@ COMMAND = PLAYS_IN_PARALLEL.but(
     # A policy against a bot of the env.
     --experiment=generals --opponent_player=expander
     """,
+    experiment="saved",
     run="sample_factory.evaluation.match:match",
     sections={"match": MatchFlags},
-    common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_deterministic "
-    "num_workers num_envs_per_worker device seed",
+    reads=OF_PLAYING_IN_PARALLEL,
     instead={
         **counts_episodes("num_matches"),
         **FILMS,

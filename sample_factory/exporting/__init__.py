@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sample_factory.config.command import FILMS, PLAYS, counts_episodes
+from sample_factory.config.command import FILMS, OF_PLAYING, Command, counts_episodes
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
@@ -67,8 +67,9 @@ def run_export(config: Config) -> None:
         print(exported.summary, flush=True)
 
 
-EXPORT = PLAYS.but(
+EXPORT = Command(
     name="export",
+    experiment="saved",
     description="Writes a trained policy, with its normalisation of observations and its recurrent state, as "
     "an ONNX file, and compares it with the trained one in episodes of the env.",
     examples="""
@@ -81,7 +82,7 @@ EXPORT = PLAYS.but(
     """,
     run=run_export,
     sections={"export": ExportFlags},
-    ignores="levels",
+    reads=OF_PLAYING - {"levels"},
     instead={**counts_episodes("export_check_steps"), **FILMS},
 )
 

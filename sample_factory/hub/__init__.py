@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
-from sample_factory.config.command import CHOOSES
+from sample_factory.config.command import OF_CHOICE, OF_PLAYING, Command
 from sample_factory.config.flags import flag
+from sample_factory.config.monitoring_flags import EvaluationFlags
+from sample_factory.config.sections import flags_of
 from sample_factory.evaluation.result_files import ResultFlags
 
 
@@ -57,8 +59,9 @@ class PushFlags(RepositoryFlags):
     with_video: bool = flag(True, "write a video, and push it")
 
 
-ENJOY = CHOOSES.but(
+ENJOY = Command(
     name="enjoy",
+    experiment="saved",
     description="Shows a trained policy in a window and prints its scores, also while the training runs.",
     examples="""
     # Watch the latest checkpoint in a window.
@@ -70,9 +73,6 @@ ENJOY = CHOOSES.but(
     """,
     run="sample_factory.hub.push_to_hub:run_enjoy",
     sections={"results": ResultFlags, "hub": EnjoyHubFlags},
-    common="experiment train_dir env load_checkpoint_kind checkpoint policy_index no_render fps overlay "
-    "save_video video_frames video_name render_action_repeat max_num_episodes max_num_frames "
-    "eval_deterministic device seed",
-    reads="evaluation",
+    reads=OF_PLAYING | OF_CHOICE | flags_of(EvaluationFlags) | {"device"},
     instead={"eval_episodes": "write --max_num_episodes=N"},
 )

@@ -23,7 +23,7 @@ from sample_factory.checkpoints.milestones import (
     find_checkpoints,
     version_of,
 )
-from sample_factory.config.command import PLAYS_IN_PARALLEL, counts_episodes
+from sample_factory.config.command import OF_PLAYING_IN_PARALLEL, Command, counts_episodes
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import SAVED_NAMES, read_json, write_atomically
 from sample_factory.config.flag_parser import add_flags, make_parser, parse_known
@@ -312,8 +312,9 @@ def run_push(config: Config) -> None:
     print(f"pushed: {push(config)}")
 
 
-COMMAND = PLAYS_IN_PARALLEL.but(
+COMMAND = Command(
     name="push_to_hub",
+    experiment="saved",
     description="Plays episodes, writes a video, and pushes both with a model card and all files of the "
     "experiment. Needs a token: log in with `hf auth login`, or set HF_TOKEN.",
     examples="""
@@ -326,7 +327,8 @@ COMMAND = PLAYS_IN_PARALLEL.but(
     """,
     run=run_push,
     sections={"hub": PushFlags},
-    reads="eval_episodes fps overlay video_frames render_action_repeat",
+    reads=OF_PLAYING_IN_PARALLEL
+    | {"eval_episodes", "fps", "overlay", "video_frames", "render_action_repeat"},
     instead=counts_episodes("eval_episodes"),
 )
 

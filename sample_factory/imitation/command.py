@@ -1,7 +1,8 @@
 """The command `imitate`."""
 
-from sample_factory.config.command import NEW
+from sample_factory.config.command import OF_EXPERIMENT, Command
 from sample_factory.config.config import Config
+from sample_factory.config.sections import EnvFlags, ModelFlags, flags_of
 from sample_factory.imitation import ImitateFlags, check
 
 
@@ -13,8 +14,9 @@ def run_imitate(config: Config) -> None:
     imitate(config)
 
 
-COMMAND = NEW.but(
+COMMAND = Command(
     name="imitate",
+    experiment="new",
     description="Records games of an env's scripted players, or reads a Minari data set, and trains a policy "
     "to choose the same actions. `train --transfer_from=NAME` then starts with its weights.",
     examples="""
@@ -27,12 +29,13 @@ COMMAND = NEW.but(
     """,
     run=run_imitate,
     sections={"imitate": ImitateFlags},
-    common="env experiment train_dir batch_size learning_rate device seed",
-    reads="restart_behavior algo device compile seed learner_main_loop_num_cores rollout "
-    "recurrence batch_size gamma reward_scale reward_clip normalize_returns value_loss_coeff use_cpc "
-    "cpc_forward_steps optimizer learning_rate adam_eps adam_beta1 adam_beta2 rmsprop_alpha rmsprop_eps "
-    "max_grad_norm model env_frameskip env_framestack keep_checkpoints log_to_file",
-    ignores="centralized_critic_sees",
+    reads=OF_EXPERIMENT
+    | flags_of(EnvFlags, ModelFlags) - {"centralized_critic_sees"}
+    | {"restart_behavior", "algo", "device", "compile", "seed", "learner_main_loop_num_cores"}
+    | {"rollout", "recurrence", "batch_size", "gamma", "reward_scale", "reward_clip", "normalize_returns"}
+    | {"value_loss_coeff", "use_cpc", "cpc_forward_steps", "optimizer", "learning_rate", "max_grad_norm"}
+    | {"adam_eps", "adam_beta1", "adam_beta2", "rmsprop_alpha", "rmsprop_eps"}
+    | {"keep_checkpoints", "log_to_file"},
     instead={
         "centralized_critic": "each recorded episode is of one agent; use it with sample_factory.train",
         "train_for_env_steps": "write --imitate_epochs=N",

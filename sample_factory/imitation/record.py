@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from sample_factory.config.command import FILMS, PLAYS_IN_PARALLEL, counts_episodes
+from sample_factory.config.command import FILMS, OF_PLAYING_IN_PARALLEL, Command, counts_episodes
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs.env_registry import resolve_family
@@ -195,8 +195,9 @@ def rgb(image: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.broadcast_to(newest, (*newest.shape[:2], 3)))
 
 
-RECORD = PLAYS_IN_PARALLEL.but(
+RECORD = Command(
     name="record",
+    experiment="saved",
     description="Plays episodes with a checkpoint, as eval does, and writes what it saw, did and got as a "
     "Minari data set, for offline RL, world models and debugging. Ctrl+C keeps the episodes so far.",
     examples="""
@@ -209,9 +210,7 @@ RECORD = PLAYS_IN_PARALLEL.but(
     """,
     run=record,
     sections={"record": RecordFlags},
-    common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_deterministic "
-    "num_workers num_envs_per_worker device seed",
-    reads="fps env_both_ends",
+    reads=OF_PLAYING_IN_PARALLEL | {"fps", "env_both_ends"},
     instead={
         **counts_episodes("episodes"),
         **{name: text for name, text in FILMS.items() if name != "fps"},

@@ -14,4 +14,4 @@ def train(config: Config) -> int:
         return FAILED if train_config(config).status == "failed" else DONE
 
 
-COMMAND = TRAIN.but(run=train)
+COMMAND = TRAIN._replace(run=train)

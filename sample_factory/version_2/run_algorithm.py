@@ -9,7 +9,7 @@ from sample_factory.config.flag_parser import make_parser, parse_known
 from sample_factory.launch.command_line import run
 from sample_factory.training.command import COMMAND as TRAIN
 
-COMMAND = TRAIN.but(
+COMMAND = TRAIN._replace(
     name="run_algorithm",
     description="The command of version 1. With --algo=APPO (the default) it is the command train, with "
     "--algo=DUMMY_SAMPLER it is dummy_sampler.",

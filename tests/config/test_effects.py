@@ -7,7 +7,7 @@ import json
 import pytest
 
 import sample_factory
-from sample_factory.config.command import TRAIN
+from sample_factory.config.command import EXTENDED, TRAIN
 from sample_factory.config.effects import report_without_effect, without_effect
 from sample_factory.config.flags import AtLeast, ConfigError, Not, flag, section_fields
 from sample_factory.config.parsing import parse_config
@@ -133,9 +133,11 @@ def test_flags_that_each_level_sets_and_levels_where_a_human_plays_are_named_in_
         lines = warnings(caplog, "--doom_skill=2", "--levels", *of_levels, env="doom_basic")
         line = "--doom_skill has no effect; needed: --levels that leave it out"
         assert lines == ([line] if "doom_skill=2" in of_levels[0] else [])
-    for typed in (levels, "--levels=doom_skill=2"):
-        (line,) = warnings(caplog, typed, env="doom_basic", command=PLAY_DOOM)
-        assert line.startswith(f"{typed.split('=')[0]} has no effect in play_doom")
+    (line,) = warnings(caplog, "--levels=doom_skill=2", env="doom_basic", command=PLAY_DOOM)
+    assert line.startswith("--levels has no effect in play_doom")
+    for typed in (levels, "--num_agents=2"):
+        with pytest.raises(ConfigError, match=f"^{typed}.* has no effect in play_doom: "):
+            parse(typed, env="doom_basic", command=PLAY_DOOM)
 
 
 def another_value(field, kind):
@@ -202,8 +204,9 @@ def test_every_flag_that_needs_others_says_so_in_one_line_and_is_silent_with_the
 
 
 def test_declarations_name_flags_sections_and_values_that_exist():
-    sections = {**TRAINING_SECTIONS}
-    fields = {field.name: field for section in sections.values() for field, _ in section_fields(section)}
+    fields = {
+        field.name: field for section in TRAINING_SECTIONS.values() for field, _ in section_fields(section)
+    }
     facts = {"observations": ("image", "vector"), "actions": ("continuous", "discrete")}
     facts["agents"] = ("several",)
     for field in fields.values():
@@ -216,6 +219,5 @@ def test_declarations_name_flags_sections_and_values_that_exist():
                 assert not known or set(values) <= set(known)
                 assert isinstance(values, (tuple, Not))
                 assert not isinstance(values, AtLeast) or set(values) <= fields.keys()
-    own = {"num_agents", "num_humans", "doom_levels"}  # of Doom
     for command in TAKE_FLAGS.values():
-        assert command.reads | command.ignores <= {*fields, *sections, *own}, command.name
+        assert command.reads <= {*fields, EXTENDED}, command.name

@@ -9,6 +9,7 @@ import pytest
 from sample_factory import __main__, __version__
 from sample_factory.config.command import ENV_FAMILIES
 from sample_factory.config.flags import NEVER
+from sample_factory.config.help import COMMON
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import RunFlags
 from sample_factory.envs.env_registry import resolve_family
@@ -16,13 +17,18 @@ from sample_factory.hub import ENJOY
 from sample_factory.training.command import COMMAND as TRAIN
 from tests.config.declared_commands import COMMAND_OF, DECLARED
 
-WITH_ENV = [command for command in DECLARED if command.common]
+WITH_ENV = [command for command in DECLARED if command.experiment]
 BY_NAME = pytest.mark.parametrize("command", DECLARED, ids=lambda command: command.name)
 ENVS = ["doom_battle", "gym_CartPole-v1"]
 
 
 def main_of(command):
     return __main__.command(command.name)
+
+
+def common_of(command):
+    """Returns the flags of the short help, those that the command reads."""
+    return [name for name in COMMON if command.reads and name in command.reads - command.instead.keys()]
 
 
 def help_of(command, capsys, *argv):
@@ -47,7 +53,8 @@ def test_help_alone_has_usage_common_flags_three_examples_and_the_way_to_the_res
     text = help_of(command, capsys, "--help")
     assert text.startswith(f"usage: python -m sample_factory {command.name} ")
     assert text.count("\n  # ") == 3
-    assert all(f"\n  --{name}" in text for name in command.common.split())
+    assert all(f"\n  --{name}" in text for name in common_of(command))
+    assert len(common_of(command)) >= 2 or not command.experiment
     assert all(f"\n  {name} " in text for name, _ in ENV_FAMILIES) or command.experiment != "resumed"
     assert "--env=ENV --help" in text or not command.experiment
     assert text.count("\n") <= 100
@@ -78,7 +85,7 @@ def test_the_help_for_an_env_has_its_own_section_common_flags_and_those_of_the_f
     assert "--adam_eps" not in short and "--res_w" in short
     everything = help_of(command, capsys, "--env=doom_battle", "--help=all")
     assert "--adam_eps" in everything and "--res_w" in everything
-    assert all(f"\n  --{name}" in everything for name in command.common.split())
+    assert all(f"\n  --{name}" in short and f"\n  --{name}" in everything for name in common_of(command))
 
 
 def test_defaults_are_those_of_the_env(capsys):

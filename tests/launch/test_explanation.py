@@ -69,7 +69,7 @@ def test_the_family_the_command_and_the_algorithm_are_layers(explain):
         raise AssertionError
 
     register_algorithm("MINE", algorithm, defaults={"gamma": 0.8})
-    command = TRAIN.but(defaults={"gamma": 0.6, "ppo_epochs": 4})
+    command = TRAIN._replace(defaults={"gamma": 0.6, "ppo_epochs": 4})
     rows = explain("--env=of_family", "--algo=MINE", command=command, plans=False)
     assert rows["ppo_epochs"] == ("4", "defaults of train", "2 (defaults of of_family)")
     assert rows["gamma"] == ("0.8", "defaults of --algo=MINE", "0.6 (defaults of train)")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sample_factory.config.command import NEW
+from sample_factory.config.command import OF_EXPERIMENT, Command
 from sample_factory.config.flags import flag
 
 
@@ -17,8 +17,9 @@ class HumanGameFlags:
     )
 
 
-PLAY_DOOM = NEW.but(
+PLAY_DOOM = Command(
     name="play_doom",
+    experiment="new",
     description="Opens a window in which a human plays Doom.",
     examples="""
     # Play alone.
@@ -30,7 +31,10 @@ PLAY_DOOM = NEW.but(
     """,
     run="sample_factory.families.doom.human_player:play_doom",
     sections={"human_game": HumanGameFlags},
-    common="env seed",
-    reads="seed env_frameskip",
-    ignores="num_agents num_humans levels level_choice doom_levels",
+    reads=OF_EXPERIMENT | {"seed", "env_frameskip"},
+    instead={
+        "num_agents": "one human plays, or joins a match with --join=HOST:PORT",
+        "num_humans": "one human plays, or joins a match with --join=HOST:PORT",
+        "doom_levels": "write --doom_wad=FILE and --doom_map=NAME",
+    },
 )
