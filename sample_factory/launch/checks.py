@@ -10,39 +10,31 @@ import numpy as np
 from sample_factory.config.algorithms import BUILT_IN, algorithm_info, registered_algorithm
 from sample_factory.config.config import Config
 from sample_factory.config.effects import Facts, without_effect
-from sample_factory.config.flags import NEVER, ConfigError, shortened
+from sample_factory.config.flags import NEVER, ConfigError
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.levels import FIXED
 from sample_factory.envs.packages import is_installed, missing_package
-from sample_factory.envs.wrappers.team_view import ADDED
-from sample_factory.exchange.run_plan import Note
 from sample_factory.exchange.topology import Topology
 from sample_factory.mainloop.level_choice import DRAWN_ALIKE, registered_level_choice
 from sample_factory.models import network_registry
 from sample_factory.models.encoder_choice import (
     MIN_SMALL_SIDE,
-    describe_costs,
-    describe_encoders,
-    describe_large_layers,
 )
 from sample_factory.models.network_registry import (
-    ACTOR_CRITIC,
-    FOLLOW_PRESETS,
-    named_parts,
     users_parts,
 )
 from sample_factory.models.policy_spec import PolicySpec, probe_state_size, state_size
 from sample_factory.runtime.child import call_in_child
 from sample_factory.runtime.failures import Failure
-from sample_factory.runtime.gpu import may_have_gpu, name_of_gpu, why_no_gpu
+from sample_factory.runtime.gpu import name_of_gpu, why_no_gpu
 from sample_factory.runtime.local_ray import find_cluster
 from sample_factory.runtime.log import log
 from sample_factory.runtime.queues import check_transport
 from sample_factory.sampling.matchmaking.matchmaking import registered_matchmaking
 from sample_factory.spaces.actions import ACTION_MASK, action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds
-from sample_factory.spaces.observations import Indices, image_layout, is_image, without_entries
+from sample_factory.spaces.observations import Indices, image_layout, is_image
 
 
 def check_names(config: Config) -> tuple[Any, Any]:
@@ -171,14 +163,14 @@ def _check_past_selves(config: Config, info: EnvInfo) -> None:
         )
 
 
-def describe_levels(config: Config, info: EnvInfo) -> list[Note]:
-    """Returns a line for the log about the levels of the env. Raises ConfigError if --level_choice does not
-    fit the other flags. config: with a number for --num_envs_per_worker."""
+def check_levels(config: Config, info: EnvInfo) -> None:
+    """Raises ConfigError if --level_choice does not fit the levels of the env or the other flags.
+
+    config: with a number for --num_envs_per_worker.
+    """
     choice, count = config.env.level_choice, len(info.levels)
     if not count:
-        is_typed = "level_choice" in config.typed and choice != FIXED
-        text = f"--level_choice={choice} has no effect: the env has no levels; it needs --levels"
-        return [Note(text, is_warning=True)] if is_typed else []
+        return
     registered_level_choice(choice)  # raises
     if choice == "sequence" and config.monitoring.train_for_env_steps >= NEVER:
         raise ConfigError(
@@ -197,7 +189,6 @@ def describe_levels(config: Config, info: EnvInfo) -> list[Note]:
             f"--level_choice=fixed: each of the {num_envs} envs (--num_workers times --num_envs_per_worker) "
             f"plays one level, and there are {count}; make as many envs, or use --level_choice=uniform"
         )
-    return [Note(f"{count} levels, --level_choice={choice}: {shortened(', '.join(info.levels))}")]
 
 
 def check_simulator(config: Config, info: EnvInfo) -> None:
@@ -259,52 +250,6 @@ def check_critic_only_keys(config: Config, kinds: AgentKinds) -> None:
                 f"--critic_only_keys {' '.join(keys)} leaves the actor nothing to observe: the env has "
                 f"{', '.join(names)}; leave one of them out"
             )
-
-
-def describe_networks(config: Config, info: EnvInfo) -> list[Note]:
-    """Returns lines for the log: the encoder of each observation of each kind of agents, or the user's own
-    parts; and warnings of very large layers.
-
-    Raises ConfigError if the encoder that was typed cannot encode the observations.
-    """
-    names = named_parts(config.model)
-    if ACTOR_CRITIC in names:
-        notes = [Note(f"Network: {names[ACTOR_CRITIC]}")]
-    else:
-        own = [(part, name) for part, name in names.items() if name not in FOLLOW_PRESETS]
-        notes = [Note(f"{part.capitalize()}: {name}") for part, name in own]
-        if config.model.encoder_custom in FOLLOW_PRESETS:
-            notes += _describe_encoders(config, info)
-    return notes
-
-
-def _describe_encoders(config: Config, info: EnvInfo) -> list[Note]:
-    notes, warnings = [], []
-    keys = config.model.critic_only_keys
-    for spaces in info.kinds.spaces:
-        view = without_entries(spaces.observation, keys)
-        try:
-            encoders = describe_encoders(config.model, view, config.typed)
-            critics = describe_encoders(config.model, spaces.observation, config.typed) if keys else ""
-        except ValueError as error:
-            raise ConfigError(f"{config.env_name}: {error}") from None
-        notes.append(Note(f"Encoder of {encoders}"))
-        if keys:
-            notes.append(
-                Note(f"The critic has weights of its own ({_critic_flags(config)}); encoder of {critics}")
-            )
-        warnings += describe_large_layers(config.model, spaces.observation)
-        if config.resumed is None and not may_have_gpu(config.run.device):
-            warnings += describe_costs(config.model, spaces.observation)
-    return notes + [Note(text, is_warning=True) for text in warnings]
-
-
-def _critic_flags(config: Config) -> str:
-    """Returns, for the log, the flags because of which the critic observes more than the actor."""
-    is_central = config.model.centralized_critic
-    own = [key for key in config.model.critic_only_keys if not (is_central and ADDED.match(key))]
-    flags = {"--critic_only_keys": own, "--centralized_critic": is_central}
-    return ", ".join(flag for flag, is_set in flags.items() if is_set)
 
 
 def flags_without_effect(config: Config, kinds: AgentKinds, parsed: Config | None = None) -> list[str]:

@@ -9,8 +9,7 @@ from typing import Any
 
 from sample_factory.config.config import Config
 from sample_factory.config.consistency import check_training
-from sample_factory.config.experiment_folder import read_expectation
-from sample_factory.config.flags import NEVER, ConfigError
+from sample_factory.config.flags import ConfigError
 from sample_factory.config.observation_defaults import critic_keys, follow_observation, privileged_keys
 from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.env_info import EnvInfo, make_adapted_env
@@ -23,14 +22,20 @@ from sample_factory.launch.checks import (
     check_cluster,
     check_critic_only_keys,
     check_env,
+    check_levels,
     check_machine,
     check_names,
     check_simulator,
-    describe_levels,
-    describe_networks,
     flags_without_effect,
     probe_env,
     probe_networks,
+)
+from sample_factory.launch.notes import (
+    describe_networks,
+    note_bounds,
+    note_expectation,
+    note_levels,
+    note_limits,
 )
 from sample_factory.launch.start_from import transfer_files
 from sample_factory.mainloop.level_choice import DRAWN_ALIKE
@@ -46,7 +51,6 @@ from sample_factory.spaces.observations import image_layout, is_image
 
 MAX_RANDOM_ROLLOUTS = 8  # decorrelation: upper limit of the random first steps of an env, in rollouts
 MAX_RANDOM_SECONDS = 10.0  # for the random first steps of all envs of a worker
-FAR = 10.0  # numbers of actions above it, or below its inverse, are far from the 1 of a new network
 
 
 def plan_run(config: Config, family: EnvFamily, info: EnvInfo | None = None) -> RunPlan:
@@ -78,11 +82,12 @@ def plan_run(config: Config, family: EnvFamily, info: EnvInfo | None = None) -> 
     complete, num_inline_samplers, more_notes = arrange(central, info)
     topology = make_topology(complete, info, num_inline_samplers)
     check_alternation(complete, topology)
+    check_levels(complete, info)
     kinds = [topology.kind_of_policy(policy_id) for policy_id in range(topology.num_policies)]
     policies = [make_policy_spec(complete, *info.kinds.spaces[kind]) for kind in kinds]
     notes += [
         *more_notes,
-        *describe_levels(complete, info),
+        *note_levels(complete, info),
         *describe_networks(complete, info),
         *note_limits(complete),
         *note_expectation(config),
@@ -212,50 +217,6 @@ def with_defaults_for(
         text = f"The actor observes {privileged}; --critic_only_keys {keys} leaves it to the critic"
         notes.append(Note(text, is_warning=True))
     return config, notes
-
-
-def note_bounds(config: Config, kinds: AgentKinds) -> list[Note]:
-    """Returns a warning if an action's bounds are far from -1 to 1, where a new policy starts."""
-    model = config.model
-    is_chosen = model.scale_actions or "scale_actions" in config.typed or config.resumed is not None
-    if is_chosen or model.actor_critic_custom is not None:
-        return []
-    for kind in kinds.spaces:
-        layout = action_layout(kind.action, scales=True)
-        for center, half_range in zip(layout.centers, layout.half_ranges):
-            if max(abs(center), half_range) > FAR or half_range < 1 / FAR:
-                low, high = center - half_range, center + half_range
-                text = (
-                    f"An action has the bounds {low:g} and {high:g}, and a policy starts with numbers of "
-                    "about -1 to 1: --scale_actions=True lets it start between the bounds"
-                )
-                return [Note(text, is_warning=True)]
-    return []
-
-
-def note_limits(config: Config) -> list[Note]:
-    """Returns a warning if the learning rate should decay but never will, as the run has no limit."""
-    has_end = config.monitoring.train_for_env_steps < NEVER
-    if config.learning.lr_schedule != "linear_decay" or has_end:
-        return []
-    text = (
-        "--lr_schedule=linear_decay lowers the learning rate to 0 over --train_for_env_steps, which has no "
-        "limit here: the rate stays as it is"
-    )
-    return [Note(text, is_warning=True)]
-
-
-def note_expectation(config: Config) -> list[Note]:
-    """Returns a line for the log with the reward that the --cfg file says to expect.
-
-    It has to be read before the run prepares its folder, which may delete an old experiment and this file.
-    """
-    if not config.run.cfg or config.is_foreign:
-        return []
-    expectation = read_expectation(config.run.cfg)
-    if expectation is None:
-        return []
-    return [Note(f"Expect {expectation}")]
 
 
 def with_centralized_critic(

@@ -14,7 +14,8 @@ from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.exchange.topology import make_topology
 from sample_factory.launch.arrangement import arrange
 from sample_factory.launch.checks import check_alternation
-from sample_factory.launch.plan import note_bounds, with_defaults_for
+from sample_factory.launch.notes import note_bounds
+from sample_factory.launch.plan import with_defaults_for
 from sample_factory.models.encoder_choice import choose_encoder
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import Indices

@@ -8,7 +8,8 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.launch.checks import check_critic_only_keys, describe_networks
+from sample_factory.launch.checks import check_critic_only_keys
+from sample_factory.launch.notes import describe_networks
 from sample_factory.launch.plan import with_centralized_critic
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import observation_layout

@@ -19,9 +19,9 @@ from sample_factory.launch.checks import (
     check_alternation,
     check_critic_only_keys,
     check_env,
-    describe_networks,
     flags_without_effect,
 )
+from sample_factory.launch.notes import describe_networks
 from sample_factory.launch.plan import plan_run
 from sample_factory.runtime import local_ray
 from sample_factory.runtime.failures import CommandFailed, Failure

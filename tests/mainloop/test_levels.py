@@ -8,7 +8,8 @@ import pytest
 from sample_factory import LevelChoice, register_level_choice
 from sample_factory.config.flags import ConfigError
 from sample_factory.exchange.messages import EpisodeReport, MilestoneRequest, NewTrainingInfo, TrainReport
-from sample_factory.launch.checks import describe_levels
+from sample_factory.launch.checks import check_levels
+from sample_factory.launch.notes import note_levels
 from sample_factory.mainloop import level_choice
 from sample_factory.mainloop.level_choice import WINDOW, registered_level_choice
 from sample_factory.mainloop.levels import LevelsObserver
@@ -184,9 +185,9 @@ def test_a_state_of_another_form_is_refused(make_loop):
 )
 def test_a_choice_that_does_not_fit_the_other_flags_is_refused(tmp_path, choice, flags, message):
     with pytest.raises(ConfigError, match=message):
-        describe_levels(config_of(tmp_path, choice, **flags), types.SimpleNamespace(levels=LEVELS))
+        check_levels(config_of(tmp_path, choice, **flags), types.SimpleNamespace(levels=LEVELS))
 
 
 def test_a_choice_without_levels_is_warned_of(tmp_path):
-    (note,) = describe_levels(config_of(tmp_path, "uniform"), types.SimpleNamespace(levels=()))
+    (note,) = note_levels(config_of(tmp_path, "uniform"), types.SimpleNamespace(levels=()))
     assert note.is_warning and "it needs --levels" in note.text
