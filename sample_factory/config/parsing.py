@@ -106,21 +106,18 @@ def parse_config(
 
     Raises ConfigError. Prints the help and exits with 0 on --help.
     """
-    must_exist = command.experiment == "saved"
     argv = envs_as_levels(argv)
     keywords = keywords or {}
-    given = _read_typed_first(argv, keywords)
-    given = given._replace(file=_read_file_of_flags(given, cfg_is_saved))
-    if command.experiment != "new":
-        given = given._replace(saved=_read_saved(given, must_exist, resolve_family))
+    given = _read(argv, keywords, resolve_family, command, cfg_is_saved)
     env_name = given.find("env")
     family = resolve_family(env_name) if env_name else None
+    given = given._replace(saved=_of_env(given.saved, env_name))
     algo = _algorithm(given, family, command)
-    of_family = None if family is None else family.flags
-    sections = all_sections(of_family, command.sections, algorithm_info(algo).flags)
+    sections = all_sections(
+        None if family is None else family.flags, command.sections, algorithm_info(algo).flags
+    )
     defaults = _defaults(algo, env_name, family, command)
     follows = family is not None and family.follows_observation
-    given = given._replace(saved=_of_env(given.saved, env_name))
     if "help" in given.first:
         of_env = {name: value for layer in defaults for name, value in layer.values.items()}
         everything = given.first["help"] == EVERYTHING
@@ -129,20 +126,21 @@ def parse_config(
     if family is None:
         raise ConfigError("--env is missing, e.g. --env=doom_basic; train --help lists the families of envs")
     given = _trusted(given, family.defaults, sections, command.sections)
-
-    flags = _parse_typed(argv, sections)
-    typed, script = Layer(COMMAND_LINE, flags), read_layer(sections, Layer(SCRIPT, keywords))
-    layers = [*defaults, given.file, given.saved, typed, script]
-    is_new = not must_exist and not given.saved.values
-    config = build_config(sections, layers, {**flags, **script.values}, is_new and follows)
-    resumed = None
-    if given.saved.values and not must_exist:
-        now = typed._replace(values={**typed.values, **script.values})
-        resumed = changes_of(sections, given.saved, now, given.file)
+    typed = Layer(COMMAND_LINE, _parse_typed(argv, sections))
+    script = read_layer(sections, Layer(SCRIPT, keywords))
+    now = Layer(COMMAND_LINE, {**typed.values, **script.values})
+    may_resume = command.experiment != "saved"
+    config = build_config(
+        sections,
+        [*defaults, given.file, given.saved, typed, script],
+        now.values,
+        follows and may_resume and not given.saved.values,
+    )
+    resumes = may_resume and bool(given.saved.values)
     config = dataclasses.replace(
         config,
         argv=(*argv, *as_arguments(keywords)),
-        resumed=resumed,
+        resumed=changes_of(sections, given.saved, now, given.file) if resumes else None,
         is_foreign=given.saved.foreign is not None or given.file.foreign is not None,
         command=command,
     )
@@ -156,6 +154,21 @@ def named_folder(argv: Sequence[str], keywords: Mapping[str, Any]) -> Path:
     given = _read_typed_first(argv, keywords)
     named = {**_read_file_of_flags(given, cfg_is_saved=False).values, **given.first}
     return experiment_folder(folder_flags(named))
+
+
+def _read(
+    argv: Sequence[str],
+    keywords: Mapping[str, Any],
+    resolve_family: Callable[[str], Family],
+    command: Command,
+    cfg_is_saved: bool,
+) -> _Given:
+    """Reads the typed flags of RunFlags, the --cfg file, and cfg.json if the command may use one."""
+    given = _read_typed_first(argv, keywords)
+    given = given._replace(file=_read_file_of_flags(given, cfg_is_saved))
+    if command.experiment == "new":
+        return given
+    return given._replace(saved=_read_saved(given, command.experiment == "saved", resolve_family))
 
 
 def _read_typed_first(argv: Sequence[str], keywords: Mapping[str, Any]) -> _Given:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from sample_factory import register_env
-from sample_factory.config.command import PLAYS, PLAYS_IN_PARALLEL
+from sample_factory.__main__ import declaration
+from sample_factory.config.command import PLAYS
 from sample_factory.config.flags import section_fields
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
@@ -103,9 +104,11 @@ def test_the_commands_of_the_card_play_what_was_pushed_and_train_further(
     repository = folder.rename(tmp_path / "train_dir/repo")  # where load_from_hub puts it
     monkeypatch.chdir(tmp_path)
     is_deterministic = "--eval_deterministic=True" in flags
-    for module, command in (("enjoy", PLAYS), ("eval", PLAYS_IN_PARALLEL)):
+    for module in ("enjoy", "eval"):
         (line,) = re.findall(rf"python -m sample_factory[. ]{module} (.*)", card)
-        config = parse_config([*shlex.split(line), "--train_dir=train_dir"], resolve_family, command)
+        config = parse_config(
+            [*shlex.split(line), "--train_dir=train_dir"], resolve_family, declaration(module)
+        )
         assert find_checkpoint(config, chosen_policies(config)[0]).resolve() == repository / file
         assert config.evaluation.eval_deterministic == is_deterministic
     (call,) = re.findall(r"load_policy\(.*\)", card)
