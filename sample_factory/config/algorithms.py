@@ -17,15 +17,15 @@ PPO_EVOLVES = ("ppo_clip_ratio", "ppo_clip_value")
 
 
 class AlgorithmInfo(NamedTuple):
-    """What an algorithm declares about itself.
+    """Declaration of an algorithm: what other modules know about it without loading torch.
 
-    factory: makes it, in the learner's process; a "module:attribute" string is imported there.
+    factory: makes the algorithm in the learner's process; a "module:attribute" string is imported there.
     defaults: flag -> value, instead of the default of the flag and of the env family, which suit PPO.
     evolves: further flags that population-based training may change; population/pbt.py has the flags that
         suit every algorithm.
-    refuses: flag -> the reason why it must keep its default value.
-    flags: the section of learning, with the algorithm's own flags.
-    needs_costs: whether it is trained with the costs of all steps, `Batch.costs`.
+    refuses: flag -> the reason why the flag must keep its default value.
+    flags: section of the learning flags, to which the algorithm may add flags.
+    needs_costs: whether training batches have the cost of each step, `Batch.costs`.
     """
 
     factory: AlgorithmFactory | str
@@ -125,7 +125,7 @@ def register_algorithm(
 
 
 def registered_algorithm(name: str) -> AlgorithmFactory | str:
-    """Returns the factory of a registered name; a "module:attribute" is returned as it is.
+    """Returns the factory of a registered algorithm; a "module:attribute" string is returned unchanged.
 
     Raises ConfigError, with the known names, for any other name.
     """
@@ -136,10 +136,10 @@ def registered_algorithm(name: str) -> AlgorithmFactory | str:
 
 
 def algorithm_info(name: str) -> AlgorithmInfo:
-    """Returns what is known of an algorithm.
+    """Returns the declaration of an algorithm.
 
-    An evaluation need not know the name: it may be registered in the script that has trained. Such an
-    algorithm, and a "module:attribute", has no defaults.
+    A name that is not registered, and a "module:attribute", get one without defaults: an evaluation may run
+    outside the script that has registered the algorithm and trained with it.
     """
     info: AlgorithmInfo = _REGISTRY.find(name) if name in _REGISTRY else AlgorithmInfo(name)
     return info

@@ -34,9 +34,9 @@ from sample_factory.runtime.log import log
 class FlagNamespace(argparse.Namespace):
     """All flags of an experiment: `cfg.gamma`, `cfg["gamma"]`, `"gamma" in cfg`, `cfg.get("gamma")`.
 
-    As in versions 1 and 2 it is an argparse.Namespace. Names of version 2 are read and set as the flags that
-    they are aliases of: `cfg.rnn_size` is `cfg.hidden_size`. `vars(cfg)` has each flag once. Flags
-    without an effect here, such as `cfg.batched_sampling`, are in it only if set, and can always be read.
+    As in versions 1 and 2, this is an argparse.Namespace. Flags can also be read and set by their names in
+    version 2: `cfg.rnn_size` is `cfg.hidden_size`; `vars(cfg)` has each flag once. Retired flags, such as
+    `cfg.batched_sampling`, can always be read, but are in `vars(cfg)` only if they were set.
     """
 
     _ALIASES: ClassVar[Mapping[str, str]] = {
@@ -47,7 +47,8 @@ class FlagNamespace(argparse.Namespace):
     }
 
     def __getattr__(self, name: str) -> Any:
-        """Called for a name that is no flag. Raises AttributeError, with the nearest flag."""
+        """Returns a flag by its name in version 2, or the default of a retired flag, for names not in `vars`.
+        Raises AttributeError, with the nearest flag, for any other name."""
         flag = self._ALIASES.get(name)
         if flag is not None and flag in vars(self):
             return vars(self)[flag]
@@ -78,7 +79,7 @@ class FlagNamespace(argparse.Namespace):
 
 
 def as_text(value: Any) -> str:
-    """Returns the value of a flag for a message."""
+    """Formats the value of a flag for a message: the items of a list with spaces, "empty" for no items."""
     return shortened(" ".join(map(str, value)) or "empty" if isinstance(value, tuple) else str(value))
 
 
@@ -88,14 +89,14 @@ def with_lists(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Choice(NamedTuple):
-    """A value of a flag, and the layer that has it, e.g. "defaults of doom_battle"."""
+    """A value of a flag, and the name of the layer that sets this value, e.g. "defaults of doom_battle"."""
 
     layer: str
     value: Any
 
 
 class Change(NamedTuple):
-    """A flag with two values: in cfg.json of the experiment, and given now."""
+    """A flag whose value given now differs from the value in the experiment's cfg.json."""
 
     flag: str
     saved: Any
@@ -106,9 +107,10 @@ class Change(NamedTuple):
 
 
 class Resumed(NamedTuple):
-    """The flags of a start that differ from the saved flags of the experiment that it resumes.
+    """The given flags that differ from the saved flags of the experiment that is resumed.
 
-    changed: flags on the command line. ignored: flags in the --cfg file, which the saved ones override.
+    changed: flags on the command line, which override the saved ones. ignored: flags in the --cfg file, which
+    the saved ones override.
     """
 
     changed: tuple[Change, ...] = ()
@@ -117,21 +119,21 @@ class Resumed(NamedTuple):
 
 @dataclass(frozen=True)
 class Config:
-    """One frozen section per component. Flat on the command line and in cfg.json.
+    """The flags of an experiment: a frozen section per component, flat on the command line and in cfg.json.
 
-    family: the flags of the env family, an instance of EnvFamily.flags; None if it has none.
+    family: the flags of the env family, an instance of EnvFamily.flags; None if the family has none.
     typed: flag -> value, for the flags on the command line.
-    choices: flag -> its values by layer, the one that wins last; empty for a flag that no layer has.
-    unknown: key -> value, for keys of cfg.json that are no flags. They are written back unchanged.
-    extra: section name -> section, for the sections that only one program has.
-    argv: the arguments that were parsed; a script may have given others than its own.
+    choices: flag -> the values that layers give the flag, the one in effect last; no entry without a layer.
+    unknown: key -> value, for keys of cfg.json that are no flags; they are written back unchanged.
+    extra: section name -> section, for the sections that only one command has.
+    argv: the arguments that were parsed; a script may have passed other arguments than those of its process.
     open_flags: flags that nothing has set, so that a training may choose them by the observation of the env,
         see observation_defaults.py.
     resumed: the flags that differ from the saved ones; None if no experiment is resumed.
-    is_foreign: whether values come from a cfg.json of another account, which --trust_code has not accepted;
-        `save` does not sign them.
-    is_of_script: whether a script for version 2 starts it, which also finds cfg.json as config.json.
-    command: what the flags were parsed for.
+    is_foreign: whether values come from a cfg.json of another account that --trust_code has not accepted;
+        `save` does not sign such values.
+    is_of_script: whether a script for version 2 starts the run; such scripts also look for config.json.
+    command: the command for which the flags were parsed.
     """
 
     run: RunFlags
@@ -158,19 +160,19 @@ class Config:
 
     @property
     def sections(self) -> dict[str, Any]:
-        """Name -> section; "family" for the flags of the env, if it has any."""
+        """Name -> section, those of the command included; "family" for the flags of the env, if any."""
         of_family = {} if self.family is None else {"family": self.family}
         return {**{name: getattr(self, name) for name in TRAINING_SECTIONS}, **of_family, **self.extra}
 
     def flat(self) -> dict[str, Any]:
-        """Returns flag -> value."""
+        """Returns flag -> value, for the flags of all sections."""
         values: dict[str, Any] = {}
         for section in self.sections.values():
             values.update(flat_values(section))
         return values
 
     def choose(self, layer: str, values: Mapping[str, Any]) -> "Config":
-        """Returns the configuration with other values of flags that every training has, and their layer."""
+        """Returns the configuration with new values of shared flags, and the layer that chooses them."""
         sections = {}
         for name in TRAINING_SECTIONS:
             section = getattr(self, name)
@@ -181,18 +183,18 @@ class Config:
         return dataclasses.replace(self, **sections, choices={**self.choices, **chosen})
 
     def could_choose(self, layer: str, values: Mapping[str, Any]) -> "Config":
-        """Returns the configuration with a layer below all others, which another one overrides, or which has
-        values that are for `--explain` only."""
+        """Records the values that a layer would have chosen, below all other layers, for --explain. Returns
+        the configuration; its flags keep their values."""
         could = {flag: (Choice(layer, value), *self.choices.get(flag, ())) for flag, value in values.items()}
         return dataclasses.replace(self, choices={**self.choices, **could})
 
     def section_of(self, flag: str) -> str | None:
-        """Returns the name of a flag's section; None for a flag that none has, such as a retired one."""
+        """Returns the name of a flag's section; None if no section has the flag, such as a retired one."""
         return next((name for name, section in self.sections.items() if flag in vars(section)), None)
 
     def namespace(self) -> FlagNamespace:
-        """Returns all flags as attributes, with lists for several values: the `cfg` of `make_env` functions.
-        It also has the keys of cfg.json that are no flags."""
+        """Returns the `cfg` of `make_env` functions: flags, and keys of cfg.json that are no flags, as
+        attributes; lists in place of tuples."""
         return FlagNamespace(**with_lists({**self.unknown, **self.flat()}))
 
     @property
@@ -208,7 +210,7 @@ class Config:
 
     @property
     def chunk_length(self) -> int:
-        """Steps of a chunk: --recurrence for a network with a memory, else the whole rollout."""
+        """Steps of backpropagation through time: --recurrence with a recurrent network, else the rollout."""
         if not self.model.may_remember or self.learning.recurrence == -1:
             return self.learning.rollout
         return self.learning.recurrence

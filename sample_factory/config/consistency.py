@@ -71,7 +71,7 @@ def _check_bounds(name: str, value: float, bounds: Mapping[str, float], may_be_i
 
 
 def check_consistency(config: Config) -> None:
-    """Raises ConfigError if flags contradict each other."""
+    """Checks the rules between flags that hold in every command. Raises ConfigError."""
     _check_algorithm(config)
     _check_sampling(config)
     _check_trajectories(config)
@@ -83,8 +83,8 @@ def check_consistency(config: Config) -> None:
 
 
 def check_training(config: Config) -> None:
-    """Raises ConfigError if flags contradict each other in a training, whose other flags follow the env by
-    now."""
+    """Checks the rules between the flags of a training, after the flags that follow the env have been chosen.
+    Raises ConfigError."""
     sampling = config.sampling
     if (sampling.inline_samplers or 0) > sampling.num_workers:
         raise ConfigError(
@@ -128,14 +128,17 @@ def check_resumed(config: Config) -> None:
 
 
 def _refuse(wanted: str, refused: Mapping[str, tuple[bool, str]]) -> None:
-    """Raises ConfigError for the first flag that is set. refused: flag -> (whether it is set, reason)."""
+    """Raises ConfigError for the first flag that is set although it does not work with another flag.
+
+    wanted: the other flag with its value. refused: flag -> (whether it is set, why it does not work).
+    """
     for flag, (is_set, reason) in refused.items():
         if is_set:
             raise ConfigError(f"{wanted} does not work with {flag}: {reason}")
 
 
 def _check_algorithm(config: Config) -> None:
-    """Refuses what the algorithm does not work with."""
+    """Raises ConfigError for a flag that the declaration of the algorithm refuses, see AlgorithmInfo."""
     algo = config.run.algo
     info = algorithm_info(algo)
     for section in TRAINING_SECTIONS.values():
@@ -260,8 +263,8 @@ def _check_evaluation(config: Config) -> None:
 
 
 def _check_learners(config: Config) -> None:
-    """Raises ConfigError if several learners per policy cannot share out a minibatch, or do not work with
-    another flag."""
+    """Raises ConfigError if the learners of a policy cannot share a minibatch equally, or if another flag
+    does not work with --learners_per_policy."""
     count = config.sampling.learners_per_policy
     if count == 1:
         return

@@ -21,12 +21,12 @@ Facts = Mapping[str, Collection[str]]
 
 
 def report_without_effect(config: Config) -> None:
-    """Logs the typed flags that have no effect in the command of a configuration.
+    """Logs the typed flags that have no effect in the command for which they were parsed.
 
-    The env is not known yet: what depends on its spaces is logged later, see `flags_without_effect` in
-    launch/checks.py.
+    Flags whose effect depends on the spaces of the env are logged when the env is known, see
+    `flags_without_effect` in launch/checks.py.
 
-    Raises ConfigError for a flag that has a counterpart in this command.
+    Raises ConfigError for a flag that has a counterpart in this command (`Command.instead`).
     """
     command = config.command
     if command.reads is None:
@@ -69,9 +69,10 @@ def without_effect(config: Config, facts: Facts | None = None) -> list[str]:
 
 
 def why_without_effect(config: Config, name: str, facts: Facts) -> tuple[str, ...]:
-    """Returns what a flag lacks to have an effect, by the first of the dicts in its `only_with`.
+    """Returns phrases that name what a flag lacks to have an effect; an empty tuple if the flag has an
+    effect, or if that is not known yet.
 
-    Empty if the flag has an effect, or if that is not known.
+    If `only_with` of the flag has several dicts, the phrases are about the first of them.
     """
     fields, values = _fields(config), config.flat()
     reason: tuple[str, ...] = ()

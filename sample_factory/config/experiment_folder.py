@@ -78,18 +78,18 @@ def read_file_of_flags(path: str, is_saved: bool = False, trusts: bool = False) 
 
 
 def was_saved(values: Mapping[str, Any]) -> bool:
-    """Returns whether a run has written these values, of this version or of versions 1 and 2."""
+    """Returns whether these values were written by a run, of this version or of versions 1 and 2."""
     return any(key in values for key in PROVENANCE_KEYS)
 
 
 def read_expectation(path: str) -> str | None:
-    """Returns the text that the --cfg file has under EXPECT; None if there is none. Raises ConfigError."""
+    """Returns the text under the key EXPECT of a --cfg file, or None. Raises ConfigError."""
     text = read_json(Path(path).expanduser()).get(EXPECT)
     return None if text is None else str(text)
 
 
 def folder_flags(named: Mapping[str, Any]) -> RunFlags:
-    """Returns the flags that name the experiment folder; the defaults of those that are absent or None."""
+    """Returns the flags that name the experiment folder; those that are not given have their defaults."""
     return RunFlags(**{key: named[key] for key in OWN_FOLDER if named.get(key) is not None})
 
 
@@ -129,10 +129,11 @@ def read_saved(
 
 
 def refuse_foreign_links(folder: Path, trusts: bool, is_foreign: bool) -> None:
-    """Raises ConfigError for links out of an existing folder that may be of another account; see
-    `refuse_links`.
+    """Raises ConfigError for links out of an existing experiment folder, if the links may be of another
+    account; see `refuse_links`.
 
-    trusts: --trust_code was given. is_foreign: its cfg.json, which has been read before, was not signed.
+    trusts: --trust_code was given. is_foreign: the folder's cfg.json was read before, and this account has
+    not signed it.
     """
     path = saved_path(folder)
     saved, damage = _read_once(None if is_foreign else path)
@@ -167,7 +168,7 @@ def _experiments_beside(folder: Path) -> str:
 
 
 def saved_path(folder: Path) -> Path | None:
-    """Returns the file with the flags of an experiment; None if the folder holds none. Raises ConfigError."""
+    """Returns the path of an experiment's cfg.json or config.json, or None. Raises ConfigError."""
     try:
         for path in (folder / name for name in SAVED_NAMES):
             refuse_special(path)  # not a folder without settings: its checkpoints would be ignored

@@ -49,13 +49,13 @@ def parse_limit(text: str) -> int:
 
 
 class FlagParser(argparse.ArgumentParser):
-    """Raises ConfigError where argparse would print the usage and end the process."""
+    """An argparse parser that raises ConfigError where argparse would print the usage and end the process."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message)
 
     def _get_option_tuples(self, option_string: str) -> list[Any]:
-        """Overrides argparse's rule that -rVALUE means -r VALUE: it could be a misspelled --rollout."""
+        """Disables argparse's rule that -rVALUE means -r VALUE: it would accept a misspelled --rollout."""
         return []
 
 
@@ -70,8 +70,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def envs_as_levels(argv: Sequence[str]) -> list[str]:
-    """Returns the arguments with `--env=A --levels A B` in place of `--env A B`. Raises ConfigError if there
-    are --levels too."""
+    """Rewrites `--env A B` as `--env=A --levels A B`; returns the arguments.
+
+    Raises ConfigError if --levels is typed, too.
+    """
     arguments = list(argv)
     if "--env" not in arguments:
         return arguments
@@ -87,9 +89,9 @@ def envs_as_levels(argv: Sequence[str]) -> list[str]:
 def parse_known(
     parser: argparse.ArgumentParser, argv: Sequence[str], intermixed: bool = False
 ) -> tuple[argparse.Namespace, list[str]]:
-    """Returns the known arguments, and the list of unknown ones. Raises ConfigError for a bad value.
+    """Parses the arguments that the parser knows. Returns them, and the list of all others.
 
-    intermixed: flags may stand between positional arguments.
+    intermixed: flags may stand between positional arguments. Raises ConfigError for a bad value.
     """
     parse = parser.parse_known_intermixed_args if intermixed else parser.parse_known_args
     try:
@@ -101,8 +103,11 @@ def parse_known(
 def parse_all(
     parser: argparse.ArgumentParser, argv: Sequence[str], intermixed: bool = False, hint: str = ""
 ) -> dict[str, Any]:
-    """Returns flag -> value. Raises ConfigError for a bad value, and for arguments that are no flags, with
-    the flags that were probably meant and the hint."""
+    """Parses all arguments. Returns flag -> value.
+
+    Raises ConfigError for a bad value, and for unknown arguments, with the nearest flags; the message ends
+    with `hint`.
+    """
     typed, rest = parse_known(parser, argv, intermixed)
     known = [option.lstrip("-") for action in parser._actions for option in action.option_strings]
     flags = [word for word in rest if word.startswith("-") and not word[1:2].isdigit()]
@@ -115,7 +120,8 @@ def parse_all(
 
 
 def nearest_flag(name: str, known: Iterable[str]) -> str:
-    """Returns the end of a message about an unknown flag: the nearest known one, if there is any.
+    """Returns the end of a message about an unknown flag, e.g. "; did you mean --gamma?"; empty if no known
+    flag is similar.
 
     name: as typed; dashes count as underscores, and PufferLib's `--train.gamma` as gamma.
     """

@@ -23,11 +23,11 @@ SYNONYMS = {"cuda": "gpu"}  # other words for choices
 
 
 class Not(tuple[Any, ...]):
-    """In `only_with`: all values but these."""
+    """A value of `only_with`: the other flag must have none of these values."""
 
 
 class AtLeast(tuple[str, ...]):
-    """In `only_with`: numbers that are at least the values of these flags."""
+    """A value of `only_with`: the other flag must be at least as large as each of these flags."""
 
 
 # Values of other flags, all of which a flag needs; or several such sets, of which it needs one.
@@ -37,7 +37,8 @@ OnlyWith = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]]
 class Layer(NamedTuple):
     """Values of some flags from one source, such as a file.
 
-    source: its name in error messages. foreign: the file, if another account has written it (see trust.py).
+    source: name of the source, for error messages. foreign: path of the file if another account has written
+    it, see trust.py.
     """
 
     source: str
@@ -45,7 +46,7 @@ class Layer(NamedTuple):
     foreign: Path | None = None
 
     def without(self, *names: str) -> "Layer":
-        """Returns the layer without some flags."""
+        """Returns a copy of the layer without the named flags."""
         return self._replace(values={name: value for name, value in self.values.items() if name not in names})
 
 
@@ -117,14 +118,14 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 
 def shortened(text: str) -> str:
-    """Returns a text for a message: at most MAX_SHOWN characters, without control characters."""
+    """Returns a text for a message: cut to MAX_SHOWN characters, with control characters escaped."""
     start = text[:MAX_SHOWN]
     shown = start if start.isprintable() else repr(start)
     return shown if len(text) <= MAX_SHOWN else f"{shown}... ({len(text):,} characters)"
 
 
 class FlagType(NamedTuple):
-    """The type of a flag: `scalar`, or a tuple of it (is_list), or None (is_optional)."""
+    """The type of a flag's value: `scalar`; with is_list, a tuple of `scalar`; with is_optional, or None."""
 
     scalar: type
     is_list: bool = False
@@ -132,7 +133,7 @@ class FlagType(NamedTuple):
 
     @classmethod
     def of(cls, annotation: Any) -> "FlagType":
-        """Returns the type that the annotation of a field means, e.g. `tuple[int, ...]` or `str | None`."""
+        """Converts the annotation of a field, e.g. `tuple[int, ...]` or `str | None`, to a FlagType."""
         if typing.get_origin(annotation) in (typing.Union, types.UnionType):
             inner = [arg for arg in typing.get_args(annotation) if arg is not type(None)]
             return cls.of(inner[0])._replace(is_optional=True)

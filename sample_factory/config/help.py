@@ -28,7 +28,7 @@ PACKAGE = "sample_factory"
 
 
 def show(text: str) -> None:
-    """Prints a text; a reader that ends early, such as `head`, is no error."""
+    """Prints a text. A reader that closes the pipe early, such as `head`, causes no error."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -39,7 +39,7 @@ def show(text: str) -> None:
 def overview(version: str, commands: Mapping[str, str], first_steps: Sequence[Command]) -> str:
     """Returns the help of `python -m sample_factory`: all commands, and how to begin.
 
-    commands: name -> what it does. first_steps: commands whose first examples are shown.
+    commands: name -> what the command does. first_steps: commands whose first examples are shown.
     """
     parser = argparse.ArgumentParser(
         usage=f"python -m {PACKAGE} COMMAND [--flag=value ...]",
@@ -64,10 +64,10 @@ def command_help(
     """Returns the help of a command.
 
     sections: name -> section, all that the command accepts; "family" is the section of the env's family.
-    env_name: None: the help for all envs.
+    env_name: the env whose flags and defaults are shown; None: the help for all envs.
     defaults: flag -> default of the env, instead of the default of the section.
-    everything: every flag by section, not only the common ones.
-    follows_observation: other flags have the defaults of observation_defaults.py.
+    everything: show every flag, by section, and not only the common ones.
+    follows_observation: the env has the defaults of observation_defaults.py for flags without other defaults.
     """
     defaults = {**(_by_observation() if follows_observation else {}), **(defaults or {})}
     more = "--help=all: every flag, by topic. " * (not everything)
@@ -98,7 +98,8 @@ def command_help(
 
 
 def _by_observation() -> dict[str, Any]:
-    """Returns flag -> default, as a text if it depends on the observation."""
+    """Returns the defaults of observation_defaults.py: flag -> default, or a text that lists a default for
+    each kind of observation."""
     texts = {}
     for flag in dict.fromkeys(flag for flags in SETS.values() for flag in flags):
         values = {observed: as_typed(flags[flag]) for observed, flags in SETS.items() if flag in flags}
@@ -113,8 +114,8 @@ def _by_observation() -> dict[str, Any]:
 
 
 def _usage(command: Command) -> str:
-    """Returns how the command was started, by a script of the user's own or as a command of this package, and
-    what may follow."""
+    """Returns the usage line of a command: how the process was started, by a user's script or `python -m`,
+    and which arguments may follow."""
     main = vars(sys.modules["__main__"])
     program = f"python -m {PACKAGE} {command.name}"
     if main.get("__spec__") is None and str(main.get("__file__")).endswith(".py"):
@@ -137,10 +138,10 @@ def _add_group(
     defaults: Mapping[str, Any],
     names: Sequence[str] = (),
 ) -> None:
-    """Adds flags with their explanations.
+    """Adds a group of flags with their explanations to the help.
 
-    defaults: flag -> default, instead of the default of its section. names: which flags, in this order; all
-    if empty.
+    defaults: flag -> default, instead of the default of the section. names: the flags to add, in this order;
+    all flags of the sections if empty.
     """
     fields = {field.name: (field, kind) for section in sections for field, kind in section_fields(section)}
     has_words = any(field.metadata["is_positional"] for field, _ in fields.values())
@@ -156,7 +157,7 @@ def _add_group(
 
 
 def as_typed(value: Any) -> str:
-    """Returns a default as it would be typed; an empty string for none."""
+    """Formats a default as a user would type the value; returns an empty string for None."""
     if value is None:
         return ""
     if isinstance(value, (tuple, list)):
@@ -171,14 +172,14 @@ def as_typed(value: Any) -> str:
 
 
 def _add_rows(parser: argparse.ArgumentParser, title: str, rows: Iterable[tuple[str, str]]) -> None:
-    """Adds names with their explanations, as if they were flags."""
+    """Adds a group of names with explanations to the help, in the layout of flags."""
     group = parser.add_argument_group(title)
     for name, text in rows:
         group.add_argument("row", metavar=name, help=text.replace("%", "%%"))
 
 
 def _examples(command: Command) -> list[str]:
-    """Returns the examples of a command, in turns a comment and a command to copy."""
+    """Returns the lines of a command's examples: comments, each followed by a command to copy."""
     lines = [" ".join(line.split()) for line in command.examples.strip().splitlines()]
     prefix = f"python -m {PACKAGE} {command.name} "
     return [f"  {line}" if line.startswith("#") else f"  {prefix}{line}".rstrip() for line in lines]

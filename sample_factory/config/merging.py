@@ -23,7 +23,7 @@ def build_config(
     typed: Mapping[str, Any],
     follows_observation: bool = False,
 ) -> Config:
-    """Builds the sections from layers of values; later layers win.
+    """Builds a Config from layers of values, of which later ones win, and checks the flags.
 
     typed: flag -> value, for the flags on the command line. follows_observation: whether flags that no layer
     has may be chosen by the observation of the env. Raises ConfigError for a bad value.
@@ -64,7 +64,7 @@ def build_config(
 
 
 def changes_of(sections: Mapping[str, type], saved: Layer, typed: Layer, file: Layer) -> Resumed:
-    """Returns which flags on the command line and in the --cfg file differ from the saved ones."""
+    """Returns the flags on the command line (`typed`) and in the --cfg file that differ from saved ones."""
     flag_of = _flag_table(sections)
     old, given, recipe = (_read_layer(layer, flag_of)[0] for layer in (saved, typed, file))
 
@@ -77,7 +77,10 @@ def changes_of(sections: Mapping[str, type], saved: Layer, typed: Layer, file: L
 
 
 def read_layer(sections: Mapping[str, type], layer: Layer) -> Layer:
-    """Returns the layer with the names and types of the flags, aliases resolved. Raises as `build_config`."""
+    """Returns the layer with values of the flags' types, and with flags in place of aliases.
+
+    Raises ConfigError as `build_config`.
+    """
     known, rest = _read_layer(layer, _flag_table(sections))
     return layer._replace(values={**known, **rest})
 
@@ -85,10 +88,11 @@ def read_layer(sections: Mapping[str, type], layer: Layer) -> Layer:
 def _read_layer(
     layer: Layer, flag_of: Mapping[str, tuple[type, str]]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the flags of a layer, with their own names and types, and its other keys.
+    """Splits a layer into the values of flags, converted to the flags' types and without aliases, and other
+    keys.
 
     flag_of: from `_flag_table`. Raises ConfigError for a bad value, and for a key that is no flag, unless
-    another version or program may have written it, as in any cfg.json that a run has saved.
+    another version or program may have written the key, as in any cfg.json that a run has saved.
     """
     is_saved = layer.source.startswith(SAVED) or was_saved(layer.values)
     values: dict[str, Any] = {}
@@ -108,10 +112,10 @@ def _read_layer(
 def all_sections(
     of_family: type | None, own_sections: Mapping[str, type], learning: type = LearningFlags
 ) -> dict[str, type]:
-    """Returns name -> section of all flags of a program.
+    """Returns name -> section, for all flags that a command accepts.
 
-    of_family: section of the flags of the env's family, if it has any. own_sections: of the program.
-    learning: section of learning, which an algorithm may extend.
+    of_family: section of the env family's flags, or None. own_sections: sections that only the command has.
+    learning: section of learning, to which an algorithm may have added flags.
 
     Raises ConfigError for a field that is not a flag, and for two flags of one name.
     """
@@ -122,7 +126,7 @@ def all_sections(
 
 
 def _flag_table(sections: Mapping[str, type]) -> dict[str, tuple[type, str]]:
-    """Returns flag or alias -> (section, flag). Raises as `all_sections`."""
+    """Returns flag or alias -> (section, name of the flag). Raises ConfigError as `all_sections`."""
     table: dict[str, tuple[type, str]] = {}
     for section in sections.values():
         for field in dataclasses.fields(section):

@@ -103,13 +103,18 @@ def follow_observation(
     has_other_bounds: bool,
     groups: Collection[str] | None = None,
 ) -> tuple[Config, dict[str, Any]]:
-    """Returns the configuration with the defaults of a set, and flag -> value for those that were chosen.
-    The values that flags would get here if no layer had them are the lowest in `Config.choices`.
+    """Chooses defaults for open flags by what the env observes. Returns the new configuration, and flag ->
+    value of the flags that were chosen.
 
-    observed: "vectors" or "pictures". num_agents: of an env. is_continuous: whether their actions are.
-    has_other_bounds: whether some of these have bounds other than -1 and 1. groups: the keys of what a
-    batched simulator observes; None: the env is none.
-    Only `config.open_flags` change. Raises ConfigError if a default contradicts a flag that was set.
+    For --explain, the lowest layer in `Config.choices` records what other flags would have got here.
+
+    observed: "vectors" or "pictures".
+    num_agents: number of agents of an env.
+    is_continuous: whether the agents have continuous actions.
+    has_other_bounds: whether some of these actions have bounds other than -1 and 1.
+    groups: keys of the observations of a batched simulator; None for any other env.
+
+    Raises ConfigError if a default contradicts a flag that was set.
     """
     choose = functools.partial(
         _chosen,
@@ -140,7 +145,7 @@ def _chosen(
     has_other_bounds: bool,
     groups: Collection[str] | None,
 ) -> dict[str, Any]:
-    """Returns flag -> value for the open flags that get a default here, see `follow_observation`."""
+    """Returns flag -> default, for those of `config.open_flags` that get one; see `follow_observation`."""
     kept: set[str] = set()
     if groups is None and not config.open_flags.issuperset(_BELONG_TOGETHER):
         kept |= _BELONG_TOGETHER
@@ -162,7 +167,7 @@ def _chosen(
 
 
 def critic_keys(groups: Collection[str]) -> tuple[str, ...]:
-    """Returns the observations of a simulator that are meant for the critic only, by their names."""
+    """Returns the keys of a simulator's observations that, judged by their names, are for the critic only."""
     names = {key: key.partition("/")[0] for key in groups}
     others = {*names.values()} - {"critic"}
     return tuple(
@@ -173,8 +178,8 @@ def critic_keys(groups: Collection[str]) -> tuple[str, ...]:
 
 
 def privileged_keys(groups: Collection[str]) -> tuple[str, ...]:
-    """Returns the observations of a simulator that its actor gets by default, although their names say that
-    they are privileged; none if the actor gets no others."""
+    """Returns the keys of a simulator's observations that the actor gets by default although their names mark
+    them as privileged; empty if the actor gets no others."""
     of_actor = [key for key in groups if key not in critic_keys(groups)]
     privileged = tuple(key for key in of_actor if key.partition("/")[0] in PRIVILEGED_GROUPS)
     return privileged if len(privileged) < len(of_actor) else ()
@@ -187,10 +192,11 @@ def _for_simulator(
     groups: Collection[str],
     usual: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Returns flags that depend on the number of copies of a simulator, on its observations, and on flags
-    that are set.
+    """Returns flag -> default, for the flags that depend on a simulator's number of copies, on its
+    observations, or on flags that are set.
 
-    usual: the set of defaults for its observations.
+    changeable: flags that may get a default. num_agents: number of copies. usual: the defaults for the kind
+    of observation.
     """
     sampling, model = config.sampling, config.model
     num_workers = 1 if "num_workers" in changeable else sampling.num_workers
@@ -209,10 +215,10 @@ def _for_simulator(
 def _iteration(
     config: Config, changeable: Collection[str], together: int, usual: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the sizes of an iteration of a simulator: one rollout of all copies, as in rsl_rl and rl_games;
-    of few copies, several. Sizes that are set decide about the others.
+    """Returns the sizes of a simulator's iteration: one rollout of all copies, as in rsl_rl and rl_games;
+    several rollouts of few copies. Sizes that are set decide about the others.
 
-    together: number of copies of all workers. usual: as for `_for_simulator`.
+    together: number of copies of all workers. changeable, usual: as for `_for_simulator`.
     """
     learning, sampling = config.learning, config.sampling
     rollout, num_batches, epochs = (
@@ -247,10 +253,10 @@ def _iteration(
 
 
 def _nearest_rollout(learning: LearningFlags, fits_batch: bool, together: int, usual: int) -> int:
-    """Returns a rollout near the usual one, of whole chunks of --recurrence.
+    """Returns the length of a rollout near the usual length that consists of whole chunks of --recurrence.
 
-    fits_batch: it also divides --batch_size, if possible so that `together` copies fill few rollouts before
-    they all have equal shares in whole minibatches.
+    fits_batch: the length also divides --batch_size, if possible so that `together` copies fill few rollouts
+    before they all have equal shares in whole minibatches.
     """
     chunk = max(1, learning.recurrence)
     lengths: Sequence[int] = range(chunk, chunk + 2 * usual, chunk)

@@ -51,11 +51,11 @@ HELP_FLAGS = {"-h", "--help", f"--help={EVERYTHING}"}
 
 
 class Family(Protocol):
-    """What parsing needs of an env family. `EnvFamily` has it."""
+    """The part of an env family that parsing needs; `EnvFamily` implements it."""
 
     @property
     def flags(self) -> type | None:
-        """A section of the family's own flags, a frozen dataclass with fields `name = flag(...)`."""
+        """Section of the family's flags, a frozen dataclass with fields `name = flag(...)`, or None."""
 
     @property
     def defaults(self) -> Mapping[str, Any]:
@@ -67,10 +67,10 @@ class Family(Protocol):
 
 
 class _Given(NamedTuple):
-    """What was given, by source.
+    """The values that are known before all flags are, by source.
 
     first: the typed flags of RunFlags, and "help". typed: names of all typed flags. file, saved: the --cfg
-    file and cfg.json of the experiment; no values without them.
+    file and cfg.json of the experiment; without values where there is no file.
     """
 
     first: Mapping[str, Any]
@@ -79,7 +79,7 @@ class _Given(NamedTuple):
     saved: Layer
 
     def find(self, flag: str) -> Any:
-        """Returns the value of a flag of RunFlags; None if nothing sets it."""
+        """Returns the value of a flag of RunFlags from the first source that has one, or None."""
         layers = (self.first, self.saved.values, self.file.values)
         return next(filter(None, (values.get(flag) for values in layers)), None)
 
@@ -150,7 +150,7 @@ def parse_config(
 
 
 def named_folder(argv: Sequence[str], keywords: Mapping[str, Any]) -> Path:
-    """Returns the experiment folder that flags, or their --cfg file, name. Raises ConfigError."""
+    """Returns the experiment folder that flags, or their --cfg file, select. Raises ConfigError."""
     given = _read_typed_first(argv, keywords)
     named = {**_read_file_of_flags(given, cfg_is_saved=False).values, **given.first}
     return experiment_folder(folder_flags(named))
@@ -172,7 +172,7 @@ def _read(
 
 
 def _read_typed_first(argv: Sequence[str], keywords: Mapping[str, Any]) -> _Given:
-    """Returns the typed flags that decide which files are read and which other flags exist."""
+    """Parses the typed flags that decide which files are read and which other flags exist."""
     of_run = {name: value for name, value in keywords.items() if name in flat_values(RunFlags())}
     first = {**_parse_first(argv), **coerce(RunFlags, of_run, SCRIPT)}
     typed = {word[2:].partition("=")[0] for word in argv if word.startswith("--")} | keywords.keys()
@@ -180,8 +180,8 @@ def _read_typed_first(argv: Sequence[str], keywords: Mapping[str, Any]) -> _Give
 
 
 def _read_file_of_flags(given: _Given, cfg_is_saved: bool) -> Layer:
-    """Returns the flags in the --cfg file; none without one. Raises ConfigError for an env that names code,
-    since resolving its family would import it."""
+    """Returns the flags in the --cfg file; no values without a file. Raises ConfigError for a foreign file
+    with an env that names code, since resolving the family of the env would import that code."""
     if given.first.get("cfg") is None:
         return given.file
     file = read_file_of_flags(given.first["cfg"], cfg_is_saved, bool(given.first.get(TRUST)))
@@ -195,8 +195,8 @@ def _read_file_of_flags(given: _Given, cfg_is_saved: bool) -> Layer:
 
 
 def _read_saved(given: _Given, must_exist: bool, resolve_family: Callable[[str], Family]) -> Layer:
-    """Returns the flags in cfg.json of the experiment, which the command line, the --cfg file or the defaults
-    of the env's family name; none without one. Raises ConfigError as `_read_file_of_flags`."""
+    """Returns the flags in cfg.json of the experiment that the command line, the --cfg file or the defaults
+    of the env's family select; no values without a file. Raises ConfigError as `_read_file_of_flags`."""
     first = given.first
     named = {**given.file.values, **first}
     if named.get("env"):
@@ -211,13 +211,13 @@ def _read_saved(given: _Given, must_exist: bool, resolve_family: Callable[[str],
 
 
 def _algorithm(given: _Given, family: Family | None, command: Command) -> str:
-    """Returns the algorithm's name: as given, else by the command's defaults, else by the family's."""
+    """Returns the name of the algorithm: as given, else the command's default, else the family's default."""
     of_family = {} if family is None else family.defaults
     return str(given.find("algo") or {"algo": RunFlags.algo, **of_family, **command.defaults}["algo"])
 
 
 def _defaults(algo: str, env_name: str | None, family: Family | None, command: Command) -> list[Layer]:
-    """Returns the defaults that stand above those of the flags; later ones win."""
+    """Returns the defaults of family, command and algorithm, as layers of which later ones win."""
     of_family = {} if family is None else family.defaults
     return [
         Layer(f"defaults of {env_name}", of_family),
@@ -227,17 +227,17 @@ def _defaults(algo: str, env_name: str | None, family: Family | None, command: C
 
 
 def _of_env(saved: Layer, env_name: str | None) -> Layer:
-    """Returns the saved flags without the levels, which are those of the saved env, for another env."""
+    """Returns the saved flags; for another env without --levels, which name variants of the saved env."""
     return saved if saved.values.get("env") == env_name else saved.without("levels")
 
 
 def _trusted(
     given: _Given, of_family: Mapping[str, Any], sections: Mapping[str, type], own: Collection[str]
 ) -> _Given:
-    """Returns what was given, without what a file of another account must not decide. Raises ConfigError if
-    such a file names code that neither the person nor the family has named.
+    """Removes from `given` what a file of another account must not decide. Raises ConfigError if such a file
+    names code that neither the person nor the family has named.
 
-    of_family: the family's defaults. own: names of the sections that only this program has.
+    of_family: the family's defaults. own: names of the sections that only this command has.
     """
     known = {**of_family, **(given.file.values if given.file.foreign is None else {})}
     for layer in (given.saved, given.file):
@@ -249,7 +249,7 @@ def _trusted(
 
 
 def parse_own_flags(argv: Sequence[str], command: Command) -> Any:
-    """Parses the flags of a command that takes none of an experiment; returns its section.
+    """Parses the flags of a command that takes no flags of an experiment. Returns the command's section.
 
     Raises ConfigError. Prints the help and exits with 0 on --help.
     """
@@ -264,7 +264,7 @@ def parse_own_flags(argv: Sequence[str], command: Command) -> Any:
 
 
 def _parse_first(argv: Sequence[str]) -> dict[str, Any]:
-    """Returns the typed flags of RunFlags, and "help"."""
+    """Parses --help and the flags of RunFlags, ignoring others. Returns name -> value, if typed."""
     parser = make_parser()
     add_flags(parser, RunFlags)
     parser.add_argument(
@@ -291,8 +291,9 @@ def _parser_of(sections: tuple[type, ...]) -> argparse.ArgumentParser:
 
 
 def with_flags(config: Config, argv: Sequence[str], resolve_family: Callable[[str], Family]) -> Config:
-    """Returns a Config for evaluations during a training, with other values of some flags, possibly of
-    another env. Logs the flags without effect there. Raises ConfigError."""
+    """Returns the Config of evaluations during a training: the training's, with the flags in `argv`
+    (--eval_flags) changed; --env may be among these. Logs flags that have no effect in such an evaluation.
+    Raises ConfigError."""
     argv = envs_as_levels(argv)
     env_name = _parse_first(argv).get("env", config.env_name)
     family = resolve_family(env_name)

@@ -131,7 +131,7 @@ class SamplingFlags:
 
     @property
     def envs_per_worker(self) -> int:
-        """--num_envs_per_worker, after it has been chosen; see launch.arrangement."""
+        """Value of --num_envs_per_worker; available once launch.arrangement has chosen a number."""
         assert self.num_envs_per_worker is not None, "it is chosen when the env has been probed"
         return self.num_envs_per_worker
 
@@ -168,7 +168,7 @@ class ClusterFlags:
 
     @property
     def threshold(self) -> float | None:
-        """The threshold of --weights_sync; None if it has none."""
+        """The threshold in effect for --weights_sync; None for --weights_sync=every."""
         if self.weights_sync == EVERY:
             return None
         return self.weights_sync_threshold or DEFAULT_THRESHOLDS[self.weights_sync]

@@ -282,7 +282,7 @@ class ModelFlags:
 
     @property
     def shares_weights(self) -> bool:
-        """Whether actor and critic share an encoder and a core. Never if the critic sees more."""
+        """Whether actor and critic share an encoder and a core; False whenever the critic observes more."""
         return self.actor_critic_share_weights and not self.critic_only_keys
 
     @property

@@ -69,7 +69,7 @@ def signed(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def foreign_file(path: Path, values: Mapping[str, Any], trusts: bool = False) -> Path | None:
-    """Returns a cfg.json with these contents if it counts as written by another account, else None.
+    """Returns `path` if a cfg.json with these contents counts as written by another account, else None.
 
     trusts: --trust_code was given. A link is foreign: it could lead to a file that this account has signed.
     """
@@ -124,13 +124,12 @@ def _create_key() -> bytes:
 
 
 def refuse_code(layer: Layer, typed: Collection[str], known: Mapping[str, Any] | None = None) -> None:
-    """Raises ConfigError if the file of another account names code that the person has not named.
+    """Raises ConfigError if the file of another account names code that the person has not named, or if
+    checkpoints beside the file are not safe to read. Does nothing for a file of this account.
 
-    typed: names of the flags that were typed. known: flag -> value in a file or script of the person's own.
-    Without `known`, only an env that names code is refused: the call comes before its family is resolved,
-    which imports modules. Does nothing for a file of this account.
-
-    Raises ConfigError for any file of another account if checkpoints beside it are not safe to read.
+    typed: names of the flags that were typed.
+    known: flag -> value in a file or script of this account. None: the family of the env is not resolved yet,
+        which imports modules, and only an env that names code is refused.
     """
     if layer.foreign is None:
         return
@@ -153,7 +152,7 @@ def refuse_code(layer: Layer, typed: Collection[str], known: Mapping[str, Any] |
 
 
 def _as_typed(name: str, value: Any) -> str:
-    """Returns a flag with its value as on the command line."""
+    """Formats a flag and its value for a shell's command line."""
     if isinstance(value, list):
         return shlex.join([f"--{name}", *(shortened(str(item)) for item in value)])
     return shlex.quote(f"--{name}={shortened(str(value))}")
@@ -205,10 +204,10 @@ def writable_by_all(folder: Path) -> Path | None:
 def without_foreign_paths(
     layer: Layer, sections: Mapping[str, type], of_program: Collection[str] = (), typed: Collection[str] = ()
 ) -> Layer:
-    """Returns the file of another account without folders, services and files outside the experiment, which
-    belong to the machine of its author. Logs what is left out. Unchanged for a file of this account.
+    """Removes folders, services and files outside the experiment, which belong to the machine of the author,
+    from the file of another account, and logs them. Returns a file of this account unchanged.
 
-    of_program: names of sections of which nothing is used, as their values are for one call of a program.
+    of_program: names of sections of which nothing is used, as their values are for one call of a command.
     """
     if layer.foreign is None:
         return layer
@@ -241,7 +240,7 @@ def _is_outside(field: "dataclasses.Field[Any]", value: Any) -> bool:
 
 
 def code_named_in(values: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the flags that name code to import or to call, or may name it in an argument.
+    """Returns the names of the flags whose values name code to import or to call, or may contain such a name.
 
     values: flag -> value, as in cfg.json.
     """
@@ -256,7 +255,7 @@ def code_named_in(values: Mapping[str, Any]) -> list[str]:
 
 
 def _is_code(flag: str, text: str) -> bool:
-    """Returns whether the value of a flag that may name code does."""
+    """Returns whether a value of a flag with `names_code` names code."""
     if flag in ("env", "levels"):
         # The value of a level may be an argument of the function that makes the env.
         arguments = re.findall(r"=([^,]*)", text) if flag == "levels" else ()
@@ -301,7 +300,7 @@ def _have_names(flags: str) -> bool:
 
 
 def _is_place(field: "dataclasses.Field[Any]") -> bool:
-    """Returns whether the values of a flag are files, folders or services, or trust code."""
+    """Returns whether the value of a flag is a file, folder or service, or lets code be trusted."""
     is_path = field.metadata["metavar"] in ("FOLDER", "FILE", "RUN")
     return is_path or field.name in (*SERVICES, *OWN_FOLDER, TRUST)
 

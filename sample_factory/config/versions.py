@@ -33,8 +33,10 @@ def versions() -> Mapping[str, str]:
 
 
 def other_distributions() -> list[str]:
-    """Returns other installed distributions with a package `sample_factory`, e.g. ["HASARD 0.2.0"]. Reads
-    their top_level.txt: importlib.metadata would read the list of all their files, which takes seconds."""
+    """Returns other installed distributions with a package `sample_factory`, e.g. ["HASARD 0.2.0"].
+
+    Reads top_level.txt: the lists of all files, which importlib.metadata would read, take seconds.
+    """
     found = []
     for file in (file for folder in sys.path for file in Path(folder).glob("*.dist-info/top_level.txt")):
         name, _, version = file.parent.stem.partition("-")

@@ -47,10 +47,10 @@ def check_names(config: Config) -> tuple[Any, Any]:
 
 
 def check_machine(config: Config, is_training: bool = False) -> None:
-    """Raises ConfigError for GPUs and a priority that cannot be used; ImportError if a package for --queue is
-    missing.
+    """Raises ConfigError for GPUs and a priority that the machine does not offer; ImportError if a package
+    for --queue is missing.
 
-    is_training: checks the flags in effect, such as saved ones; otherwise only those that were typed.
+    is_training: checks all flags in effect, also saved ones; otherwise only the flags that were typed.
     """
     why = call_in_child("gpu_probe", why_no_gpu) if config.run.device == "gpu" else None
     if why is not None:
@@ -63,7 +63,7 @@ def check_machine(config: Config, is_training: bool = False) -> None:
 
 
 def check_workers(niceness: int, flag: str, gpus: Sequence[int]) -> None:
-    """Raises ConfigError if processes started here cannot get the niceness or the GPUs.
+    """Raises ConfigError if processes of this account cannot get the niceness or the GPUs.
 
     flag: name of the flag that sets the GPUs. gpus: indices.
     """
@@ -96,7 +96,7 @@ def check_cluster(config: Config) -> None:
 def probe_env(config: Config, family: EnvFamily, cfg: Any = None) -> EnvInfo:
     """Makes the env in a child process and returns its properties. Raises ConfigError and Failure.
 
-    cfg: the flags as attributes, in place of those of `config`.
+    cfg: flags as attributes that the env gets in place of those of `config`.
     """
     return probe_env_info(family, config.namespace() if cfg is None else cfg)
 
@@ -132,7 +132,7 @@ def check_env(config: Config, info: EnvInfo) -> None:
 
 
 def check_alternation(config: Config, topology: Topology) -> None:
-    """Raises ConfigError if agents could not contribute equally to an iteration with --async_rl=False."""
+    """Raises ConfigError if agents cannot contribute equally to an iteration with --async_rl=False."""
     trajectories, num_agents = topology.trajectories_per_batch, topology.num_agents
     if config.sampling.async_rl or trajectories % num_agents == 0:
         return
@@ -214,7 +214,7 @@ def check_simulator(config: Config, info: EnvInfo) -> None:
 
 
 def check_normalized_keys(config: Config, info: EnvInfo) -> None:
-    """Raises ConfigError if a key of --normalize_input_keys is no observation, or is that of an index."""
+    """Raises ConfigError if --normalize_input_keys names no observation, or one that is an index."""
     named = config.model.normalize_input_keys
     observed = {key: space for kind in info.kinds.spaces for key, space in kind.observation.spaces.items()}
     # An evaluation needs no observations that only the critic gets.
@@ -253,7 +253,7 @@ def check_critic_only_keys(config: Config, kinds: AgentKinds) -> None:
 
 
 def flags_without_effect(config: Config, kinds: AgentKinds, parsed: Config | None = None) -> list[str]:
-    """Returns lines about the typed flags that have no effect with these agents, besides the lines that
+    """Returns lines about typed flags that have no effect in an env with these agents, without the lines that
     `parse_config` has logged.
 
     parsed: the configuration before it got the defaults for the observations of the env.
@@ -269,7 +269,8 @@ def log_flags_without_effect(config: Config, kinds: AgentKinds, parsed: Config |
 
 
 def _facts(kinds: AgentKinds) -> Facts:
-    """Returns the properties of an env on which the effect of flags depends, see `only_with` of `flag`."""
+    """Returns the properties of an env on which the effect of flags depends: property -> the values that the
+    env has, see `Facts`."""
     observed = [item for kind in kinds.spaces for item in kind.observation.spaces.items()]
     boxes = [box for key, box in observed if key != ACTION_MASK]
     layouts = [action_layout(kind.action) for kind in kinds.spaces]
@@ -318,7 +319,7 @@ def recurrent_state_size(config: Config, policies: Sequence[PolicySpec]) -> int:
 
 
 def _try_out(config: Config, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """Calls a function that loads torch and returns its result: in a child process, since this one never
+    """Calls a function that loads torch, and returns its result: in a child process, since the parent never
     loads torch; in serial mode, in this process. Raises Failure for an exception of the function."""
     if not config.sampling.serial_mode:
         return call_in_child(name, function, args, from_template=True)

@@ -34,7 +34,7 @@ def parse(command: Command, argv: Sequence[str]) -> Any:
 
 
 def main_of(command: Command) -> Callable[..., int]:
-    """Returns a function `main(argv=None, env=None)` for a command's module, which calls `run`."""
+    """Returns the function `main(argv=None, env=None)` of a command, which calls `run`."""
     return functools.partial(run, command)
 
 

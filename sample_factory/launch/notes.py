@@ -68,7 +68,7 @@ def _describe_encoders(config: Config, info: EnvInfo) -> list[Note]:
 
 
 def _critic_flags(config: Config) -> str:
-    """Returns, for the log, the flags because of which the critic observes more than the actor."""
+    """Returns the flags that let the critic observe more than the actor, for the log."""
     is_central = config.model.centralized_critic
     own = [key for key in config.model.critic_only_keys if not (is_central and ADDED.match(key))]
     flags = {"--critic_only_keys": own, "--centralized_critic": is_central}

@@ -77,7 +77,7 @@ def with_names(keywords: Mapping[str, Any], argv: Sequence[str] = (), trains: bo
 
 
 def _named(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Objects]:
-    """Replaces objects by names; returns the new keyword arguments, and name -> object."""
+    """Replaces objects in keyword arguments by names. Returns the new keywords, and name -> object."""
     named = dict(keywords)
     given: Objects = {}
     env = keywords.get("env")
@@ -109,7 +109,7 @@ def _named(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Objects]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value of Python as a flag has it: paths are texts, and dicts JSON, as in --env_kwargs."""
+    """Converts a Python value to a flag's: paths become texts, and dicts JSON, as in --env_kwargs."""
     if isinstance(value, list | tuple):
         return tuple(map(_plain, value))
     if isinstance(value, Mapping):

@@ -62,7 +62,7 @@ class ProcessRun:
         learners: Sequence[WorkerSpec] = (),
         ray: Cluster | None = None,
     ):
-        """learners: of a training, from `training_specs`. ray: the cluster of --num_nodes, if one runs."""
+        """learners: specs from `training_specs`, for a training. ray: the cluster of --num_nodes, or None."""
         self._buffers = resources.buffers
         self._stepping = resources.channels.progress["stepping"]
         specs = [*learners, *sampling_specs(plan)]
@@ -199,9 +199,10 @@ class ProcessRun:
 
 
 def describe_stuck(children: Sequence[Child], call_of: Callable[[Child], str]) -> str:
-    """Returns which children have sent no sign of life for a while, and in which calls on envs they are.
+    """Returns a text that names the children that have sent no heartbeat for a while, and the env call that
+    each is executing.
 
-    call_of: returns such a call; empty if the child is in none.
+    call_of: returns the env call of a child, or an empty string.
     """
     silent = [(child, child.silent_seconds, call_of(child)) for child in children]
     return ", ".join(
@@ -214,9 +215,10 @@ def describe_stuck(children: Sequence[Child], call_of: Callable[[Child], str]) -
 def not_saved(
     learners: Sequence[Child], failed: Mapping[str, Failure], killed: Sequence[str]
 ) -> list[Failure]:
-    """Returns the failures of learners that have ended by themselves without having saved.
+    """Returns the failures of learners that ended by themselves without having saved.
 
-    failed: of those that have raised while stopping, by name. killed: the names of those that were killed.
+    failed: name -> failure, for children that raised while stopping. killed: names of children that were
+    killed.
     """
     known = {*killed, *failed}
     lost = [child for child in learners if child.ready and not child.finished and child.name not in known]

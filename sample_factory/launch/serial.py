@@ -31,7 +31,7 @@ class SerialRun:
     ):
         """Builds the learners and the policy workers.
 
-        learners: of a training, from `training_specs`.
+        learners: specs of the learners of a training, from `training_specs`.
         context: receives the heartbeats of the rollout worker.
         """
         self._specs = [*learners, *sampling_specs(plan)]

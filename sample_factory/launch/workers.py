@@ -149,7 +149,7 @@ def _ingest(plan: RunPlan, factory: str) -> WorkerSpec:
 
 
 def _learner(plan: RunPlan, resources: Resources, policy_id: int, rank: int) -> WorkerSpec:
-    """Returns a learner's spec. rank: among the learners of the policy; rank 0 saves and publishes."""
+    """Returns a learner's spec. rank: index among the learners of the policy; rank 0 saves and publishes."""
     config = plan.config
     flags = config.sampling
     cores = cpu.num_usable_cores() // plan.sampling.topology.learners_per_policy
