@@ -35,7 +35,8 @@ MIN_VIDEO_SECONDS = 10.0  # a single episode may be too short to see anything
 
 def play(config: Config, family: EnvFamily) -> Evaluation:
     """Runs `enjoy`: plays until a limit, a closed window or a signal; prints each episode and a summary.
-    Raises ConfigError, CheckpointError, VideoError, and any exception of the env."""
+    Raises ConfigError for a wrong flag or a missing checkpoint, CheckpointError for an unusable checkpoint,
+    VideoError if the video cannot be written, and any exception of the env."""
     flags = config.evaluation
     if flags.render_action_repeat is not None:
         # As the frameskip of the env, so that its time limits stay right.
@@ -103,9 +104,10 @@ def _make_session(
 
 
 def _cast(config: Config, choices: Sequence[PolicyChoice], kinds: AgentKinds) -> Cast:
-    """Returns which policy plays which agent of the env. choices: the policy of each agent. With K kinds of
-    agents, policy id p plays kind p % K. A kind with fewer policies than another kind fills its further ids
-    with its last policy."""
+    """Converts the policies that the flags name into players and seats for a session. With K kinds of agents,
+    player p plays agents of kind p % K. If one kind has fewer policies than another, its last policy is
+    repeated, so that each kind has the same number of players.
+    choices: the policy of each agent."""
     num_kinds = len(kinds.spaces)
     of_kind: list[list[PolicyChoice]] = [[] for _ in range(num_kinds)]
     for choice, kind in zip(choices, kinds.of_agent):
@@ -149,7 +151,8 @@ class _Show:
 
     @property
     def num_frames(self) -> int:
-        """Env frames played so far; frames that several agents of a copy play together count once."""
+        """Env frames played so far. In a vector env, the frames of all its copies of the game are added;
+        agents in the same copy share its frames."""
         num_copies = len(set(self._info.copy_of_agent))
         left_out = int(self._watch.frames_left_out.sum()) * num_copies // self._info.num_agents
         return self._watch.num_steps * self._info.frameskip * num_copies - left_out

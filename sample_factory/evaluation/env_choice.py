@@ -25,9 +25,9 @@ EVERY_FRAME = "rgb_array_list"  # Gymnasium's name for a render() that returns a
 
 
 def with_eval_frameskip(config: Config, family: EnvFamily) -> tuple[Config, EnvFamily]:
-    """Applies --eval_env_frameskip: the env skips fewer frames than in training, and each action is repeated,
-    so that an action lasts as many frames as in training. Raises ConfigError unless the flag divides
-    --env_frameskip."""
+    """Applies --eval_env_frameskip to the flags and the family, and returns both: the env then skips fewer
+    frames than in training, and each action is repeated, so that an action lasts as many frames as in
+    training. Raises ConfigError unless the flag divides --env_frameskip."""
     own = config.evaluation.eval_env_frameskip
     trained = config.env.env_frameskip or 1
     if own is None or own == trained:
@@ -72,9 +72,9 @@ def _make_one_of(
 
 @contextlib.contextmanager
 def explains_other_env(config: Config, warns: bool = True) -> Iterator[None]:
-    """Wraps code that starts to play. If --env is not the env of the training, a failure names both envs. Any
-    exception of the wrapped code becomes a ConfigError. If there is none, a warning names both envs, unless
-    `warns` is False. With the env of the training, this does nothing."""
+    """Wraps code that starts to play, for the case that --env is not the env of the training; does nothing if
+    both are the same. Any exception of the wrapped code then becomes a ConfigError that names both envs.
+    Without an exception, a warning names both, unless `warns` is False."""
     played = config.env_name
     folder = {name: vars(config.run)[name] for name in OWN_FOLDER}
     trained = read_saved(folder, trusts=config.run.trust_code).values.get("env", played)
@@ -114,10 +114,10 @@ def _differences(config: Config, trained: str) -> str:
 
 
 def make_env(config: Config, family: EnvFamily, draws: bool, env_config: EnvConfig) -> MultiAgentEnv:
-    """Makes an adapted env for playing in this process. An env that was trained in many copies has one copy
-    if it draws, otherwise at most as many copies as episodes are to be played.
-    draws: whether the env has to draw. If so, its render mode is "rgb_array_list" where the env has it,
-        else "rgb_array"; if it cannot draw at all, a warning is logged."""
+    """Makes an adapted env for playing in this process. For a vector env with --vector_env_copies, unless the
+    flag was typed, the number of copies is 1 if the env draws, else at most --max_num_episodes.
+    draws: whether the env has to draw. Its render mode is then "rgb_array_list" if the env supports this
+        mode, else "rgb_array"; if it cannot draw at all, a warning is logged."""
     cfg = config.namespace()
     if "vector_env_copies" in cfg and "vector_env_copies" not in config.typed:
         if draws:

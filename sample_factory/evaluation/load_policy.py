@@ -65,8 +65,9 @@ class LoadedPolicy:
         num_frames: int,
         make_env: Callable[[str | None], Any],
     ):
-        """Wraps a model. `num_frames` is the value of --env_framestack; `make_env` makes an env as in
-        training, with a render mode."""
+        """Wraps a model for one env at first.
+        choice: how actions are chosen, e.g. whether the most likely one is taken. spaces: of one agent.
+        num_frames: value of --env_framestack. make_env: makes an env as in training, with a render mode."""
         self.observation_space, self.action_space = spaces
         self._model = model.eval()
         self._choice = choice
@@ -177,8 +178,8 @@ class LoadedPolicy:
         return self._make_env(render_mode)
 
     def _write_agents(self, observations: Any, rows: ObservationRows) -> np.ndarray:
-        """Writes the observations, agent name -> observation, into `rows`, one row for each agent. Returns
-        which agents are present, bool [count]."""
+        """Writes observations, agent name -> observation, into `rows`, one row for each agent named in
+        `reset`. Returns which of these agents have an observation, bool [number of agents]."""
         if not isinstance(observations, Mapping) or not set(observations) <= set(self._agents):
             given = list(observations) if isinstance(observations, Mapping) else type(observations).__name__
             raise ValueError(f"act: got {given}; expected a dict with observations of {self._agents}")
@@ -194,8 +195,8 @@ class LoadedPolicy:
         return np.array([agent in observations for agent in self._agents])
 
     def _infer(self) -> np.ndarray:
-        """Runs the network on the rows that were written, and keeps its recurrent state. Returns actions,
-        [count, K] float32."""
+        """Runs the network on the rows that were written, and keeps its recurrent state. Returns a row of K
+        action values for each env or agent, [rows, K] float32."""
         if self._is_first.any():
             self._rnn_state[self._is_first] = 0.0
             if self._frames is not None:
@@ -305,8 +306,8 @@ def load_policy(
 
 
 def _family_or_none(env_name: str) -> EnvFamily:
-    """Returns the family of an env. If it is not registered or not installed, returns a family that raises
-    ConfigError when an env is to be made."""
+    """Returns the family of an env. If the env is not registered or not installed, returns a substitute
+    family, which raises ConfigError when an env is to be made."""
     try:
         return resolve_family(env_name)
     except (UnknownEnvError, ImportError) as error:

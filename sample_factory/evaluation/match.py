@@ -145,7 +145,8 @@ class MatchSeries(NamedTuple):
 
 def contestants_of(config: Config) -> tuple[Contestant, Contestant]:
     """Returns the policy and the opponent that the flags of `match` choose. Each contestant has the
-    configuration of its experiment; the policy's also has the flags of the command. Raises ConfigError."""
+    configuration of its experiment; the policy's also has the flags of the command. Raises ConfigError for
+    flags that contradict each other, an unknown experiment, or a policy that would play against itself."""
     flags: MatchFlags = config.extra["match"]
     opponent_config = config
     if flags.opponent_experiment is not None:
@@ -319,5 +320,6 @@ def _result(ended: MatchEnded) -> MatchResult:
 
 
 def match(config: Config) -> None:
-    """Runs the command `match`: plays the matches, prints and writes the results. Raises as `run_match`."""
+    """Runs the command `match`: plays the matches, prints and writes the results. Raises the exceptions of
+    `run_match`: ConfigError for wrong flags, CheckpointError, and Failure when an env or a process fails."""
     run_match(config)

@@ -47,8 +47,10 @@ from sample_factory.spaces.observations import without_entries
 class MeasurementPlan(NamedTuple):
     """Describes the evaluation of one checkpoint, or of one checkpoint for each kind of agents.
 
+    session: how the episodes are played. cast: which checkpoint plays which agent.
     choices: the policy of each agent.
-    copy_of_agent: for each agent, the index of its copy of the env, see EnvInfo.
+    copy_of_agent: for each agent, the index of the copy of the game in which it plays, in a vector env; else
+        0.
     repeats: whether episodes may repeat exactly: the policy is deterministic, and each env always begins in
         the same states.
     """
@@ -74,7 +76,7 @@ def measure_checkpoints(
     that play in the same envs have one result together, see `Evaluation.first_of`. A signal ends the
     evaluation early; the last result then `is_partial`.
 
-    keeps_process: see StopSignals.
+    keeps_process: whether a second Ctrl+C raises KeyboardInterrupt instead of ending the process.
     Raises ConfigError if a checkpoint does not exist or the env cannot be played, CheckpointError for an
     unusable checkpoint, and Failure when an env or a process fails for good.
     """
@@ -105,8 +107,9 @@ def measure_checkpoints(
 
 
 def _without_repetitions(chosen: Sequence[PolicyChoice], num_kinds: int) -> list[PolicyChoice]:
-    """Removes choices that would measure the same policies again; returns the remaining ones.
-    num_kinds: number of policies that play together: k * num_kinds to (k + 1) * num_kinds - 1, for each k."""
+    """Removes choices that would repeat the episodes of an earlier one, and returns the remaining choices.
+    With K = num_kinds kinds of agents, policies kK to kK + K - 1 always play together, so only the first of
+    them is kept for each checkpoint."""
     first: dict[tuple[int, str], PolicyChoice] = {}
     for choice in chosen:
         first.setdefault((choice.policy_index // num_kinds, choice.checkpoint), choice)
@@ -125,9 +128,9 @@ def plan_measurement(
     kinds of agents that were trained together with it.
 
     In an env with levels, the number is rounded up so that each agent plays equally many episodes.
-    around: wrappers of the envs, see EnvPlan. state_size: floats in an agent's recurrent state, None if not
-        known.
-    Raises ConfigError and Failure.
+    around: functions that wrap each env after it is made.
+    state_size: floats in an agent's recurrent state; None: determined from the networks.
+    Raises ConfigError for flags that do not fit the env, and Failure if a user's network cannot be made.
     """
     check_names(config.model)
     config, _ = with_defaults_for(config, info.kinds, info.is_simulator)
@@ -163,7 +166,8 @@ class Measurement:
         """Loads the checkpoint.
         on_end: called with each episode that counts, and with its number.
         context: receives heartbeats in serial mode, if given.
-        Raises as `measure_checkpoints`."""
+        Raises ConfigError for a missing checkpoint, CheckpointError for an unusable one, and Failure if a
+        process fails."""
         self._plan = plan
         self._rewards: list[float] = []
         self._on_end = on_end
@@ -171,7 +175,8 @@ class Measurement:
         self.session = Session(plan.session, plan.cast, events, progress, context)
 
     def play(self, signals: StopSignals) -> Evaluation:
-        """Plays the episodes of the plan and returns their results. May be called once. Raises Failure."""
+        """Plays the episodes of the plan and returns their results. May be called once. Raises Failure when
+        an env or a process fails for good."""
         played = self.session.play(signals)
         episodes = without_repeats(played) if self._plan.repeats else played
         num_repeats = len(played) - len(episodes)
@@ -199,7 +204,7 @@ def count_frames(episodes: Sequence[EpisodeResult], copy_of_agent: Sequence[int]
     counts. Frames in which an agent is inactive are not in the lengths of its episodes, so the number is too
     small where even the most active agent is inactive for some frames.
 
-    copy_of_agent: for each agent, the index of its copy, see EnvInfo.
+    copy_of_agent: for each agent, the index of its copy of the game; 0 for all agents of another env.
     """
     of_agent: collections.Counter[tuple[int, int]] = collections.Counter()  # by (env, agent)
     for episode in episodes:
@@ -212,9 +217,10 @@ def count_frames(episodes: Sequence[EpisodeResult], copy_of_agent: Sequence[int]
 
 
 def plan_evaluation(plan: RunPlan) -> MeasurementPlan | None:
-    """Plans the evaluations during a training, with the flags and the env that --eval_flags changes.
-    plan: plan of the training.
-    Returns None without --eval_every_env_steps. Raises ConfigError."""
+    """Plans the evaluations during a training, with the flags and the env that --eval_flags changes. Returns
+    None without --eval_every_env_steps.
+    plan: describes the training.
+    Raises ConfigError for wrong --eval_flags, an env with other spaces, or agents of several kinds."""
     monitoring = plan.config.monitoring
     if not monitoring.eval_every_env_steps:
         return None

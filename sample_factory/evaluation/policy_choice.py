@@ -43,10 +43,12 @@ def flags_of_call(
     cfg: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
     """Converts the arguments of a Python function, e.g. of `evaluate`, to flag name -> value.
-    experiment, train_dir, cfg: see `find_experiment`. policy_index: None stands for the index in the name of
-        the checkpoint file's folder, or 0.
-    Raises ConfigError for an unknown experiment, and if `experiment` is a file and `checkpoint` is given
-    too."""
+    experiment: name of an experiment, its folder, or the file of a checkpoint.
+    train_dir: folder of all experiments; None: the default. policy_index: None stands for the index in the
+        name of the checkpoint file's folder, or 0. cfg: cfg.json of a checkpoint file without an experiment
+        folder.
+    Raises ConfigError if a checkpoint file is missing or no cfg.json belongs to it, and if `experiment` is a
+    file and `checkpoint` is given too."""
     flags = find_experiment(experiment, train_dir, cfg)
     if "checkpoint" in flags and checkpoint != LATEST:
         raise ConfigError(
@@ -77,9 +79,11 @@ def measured_policies(config: Config) -> list[PolicyChoice]:
 
 
 def choices_of_agents(config: Config, kinds: AgentKinds) -> list[PolicyChoice]:
-    """Returns the policy of each agent by --policy_index and --checkpoint, [num_agents]. Raises ConfigError.
+    """Returns the policy of each agent by --policy_index and --checkpoint, [num_agents].
     With K kinds of agents, policy p plays kind p % K. If --policy_index is a single value p, the other kinds
-    are played by the policies that were trained with it: p - p % K to p - p % K + K - 1."""
+    are played by the policies that were trained with it: p - p % K to p - p % K + K - 1.
+    Raises ConfigError if a flag has neither one value nor one for each agent, or names a policy of another
+    kind."""
     evaluation = config.evaluation
     num_agents = len(kinds.of_agent)
     num_kinds = len(kinds.spaces)

@@ -77,7 +77,7 @@ def write_results(
 
 def write_json(name: str | None, figures: Mapping[str, Any]) -> None:
     """Writes the --json file `name`, with null in place of numbers that are not finite; does nothing if
-    `name` is None. Raises ConfigError."""
+    `name` is None. Raises ConfigError if the file cannot be written."""
     _write_file("json", name, json.dumps(finite(figures), indent=4, allow_nan=False) + "\n")
 
 

@@ -85,8 +85,9 @@ class EpisodeCount:
         return len(self._found) == self._num_wanted
 
     def add(self, ended: Any, env: int, agent: int) -> int | None:
-        """Adds an episode that has ended. Returns its number among the episodes of its agent, from 0; None if
-        the agent has enough episodes already, or the number was added before."""
+        """Adds an episode that has ended. Returns its number among the episodes of its agent, from 0. Returns
+        None if it does not count: the agent has enough episodes, or a replaced worker has played this number
+        again."""
         number = int(self._num_ended[env, agent])
         self._num_ended[env, agent] += 1
         key = (number, env, agent)
@@ -178,8 +179,8 @@ class Evaluation(NamedTuple):
         return self.num_wanted is not None and len(self.episodes) < self.num_wanted
 
     def first_of(self, chosen: Iterable[PolicyChoice]) -> PolicyChoice:
-        """Returns the first of the chosen policies that plays in this evaluation, to identify it; policies of
-        other kinds of agents play in the same envs."""
+        """Returns the first of the `chosen` policies that plays in this evaluation. It identifies an
+        evaluation in which the policies of several kinds of agents play together."""
         return next(choice for choice in chosen if choice in self.choices)
 
     def for_agent(self, agent: int) -> "Evaluation":
@@ -306,8 +307,9 @@ def _has_own_objective(episode: EpisodeResult) -> bool:
 
 
 def episode_line(episodes: Sequence[EpisodeResult], num_agents: int) -> str:
-    """Returns a line of text about the last of the episodes, in at most 80 columns for numbers of usual
-    size."""
+    """Returns a line of text about the last episode in the list, and with a single agent the mean reward of
+    all of them; at most 80 columns for numbers of usual size. num_agents: agents in the env; several are
+    named by index."""
     last = episodes[-1]
     agent = f"  agent {last.agent:>2}" if num_agents > 1 else ""
     mean_reward = number_text(float(np.mean([episode.reward for episode in episodes])))

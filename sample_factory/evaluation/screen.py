@@ -65,8 +65,8 @@ def _warn_that_nothing_is_drawn(evaluation: EvaluationFlags, reason: object) -> 
 
 
 def drawn_agents(env: MultiAgentEnv) -> range:
-    """Returns the indices of the agents that the pictures show: all agents, or the first copy of a vector
-    env."""
+    """Returns the indices of the agents that the pictures show: only agent 0 for a Gymnasium VectorEnv, else
+    all."""
     return range(1 if isinstance(env.env, gym.vector.VectorEnv) else env.num_agents)
 
 
@@ -132,7 +132,8 @@ class Screen:
         return 0.0 if self._video is None else self._video.seconds
 
     def show(self, finished: Sequence[EpisodeResult] = (), is_start: bool = False) -> None:
-        """Draws the current state of the env; called after the reset and after each step. Raises VideoError.
+        """Draws the current state of the env; called after the reset and after each step. Raises VideoError
+        if the video cannot be written.
         finished: the episodes that ended in the last step. is_start: whether the env has not been stepped
             yet."""
         if self._overlay is not None and not is_start:
@@ -156,7 +157,7 @@ class Screen:
 
     def close(self) -> Path | None:
         """Closes the window and finishes the video. Returns the path of the video; None without one. Raises
-        VideoError."""
+        VideoError if the video cannot be written."""
         self._close_window()
         return self._video.close() if self._video is not None else None
 

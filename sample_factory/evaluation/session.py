@@ -65,7 +65,8 @@ class Session:
     ):
         """Allocates memory and loads the checkpoints of the players.
         plan: result of `plan_session` for the cast. context: receives heartbeats in serial mode, if given.
-        Raises ConfigError for a missing checkpoint, CheckpointError for an unusable one, and Failure."""
+        Raises ConfigError for a missing checkpoint, CheckpointError for an unusable one, and Failure if the
+        child that loads them fails."""
         self._is_single = plan.envs.is_single
         self._restore_torch = _restorer_of_torch() if plan.flags.serial_mode else lambda: None
         resources = allocate(plan)
@@ -90,7 +91,8 @@ class Session:
     def play(self, signals: StopSignals) -> tuple[Any, ...]:
         """Plays until all episodes have ended, a signal arrives, or `Events.is_over` returns True. May be
         called once. Returns the episodes, or matches, that count, in the same order in each run. Raises
-        Failure, ConfigError from `on_end`, and in serial mode any exception of an env or a network."""
+        Failure when a process fails for good, a ConfigError that `on_end` has raised, and in serial mode any
+        exception of an env or a network."""
         try:
             failures = self._run.run(self._loop, signals)
         except Exception:
@@ -146,7 +148,7 @@ def load_and_publish(
     policies: Sequence[SavedPolicy], specs: Sequence[PolicySpec], weights: Sequence[PolicyWeights]
 ) -> None:
     """Loads each checkpoint and publishes its weights. Runs in a child, except in serial mode. Raises
-    ConfigError, CheckpointError."""
+    ConfigError for a missing checkpoint, CheckpointError for an unusable one."""
     from sample_factory.evaluation.policy import load_weights
 
     for (config, choice), spec, published in zip(policies, specs, weights):
@@ -237,6 +239,7 @@ class SessionLoop(Loop):
             self._count.repeat(slice(index * num_envs, (index + 1) * num_envs))
 
     def close(self, may_wait: Callable[[], bool]) -> None:
-        """Counts the episodes that were reported last, and removes the progress bar."""
+        """Counts the episodes that were reported last, and removes the progress bar; never waits, whatever
+        `may_wait` returns."""
         self.receive(0.0)
         self._progress.close()

@@ -34,9 +34,11 @@ class SavedPolicy(NamedTuple):
 
 class Cast(NamedTuple):
     """Says who plays which agent.
-    players: by policy id, a checkpoint, or the name of a scripted player: of the env, or RANDOM_PLAYER.
+    players: by policy id, a checkpoint, or the name of a scripted player: one that the env has, or
+        RANDOM_PLAYER.
     seats: the policy id of each agent. swaps: whether policies 0 and 1 swap their agents after each match.
-    matchmaking: chooses players in place of `seats`, see `register_matchmaking`."""
+    matchmaking: factory, as for `register_matchmaking`, of an object that chooses the players of each match;
+        None: `seats` decides."""
 
     players: Sequence[SavedPolicy | str]
     seats: Sequence[int] = ()
@@ -63,8 +65,8 @@ def size_for(config: Config, info: EnvInfo, num_needed: int) -> Size:
     """Returns how many workers and envs play: as many as in the training, but no more envs than are needed.
 
     In an env with levels, the number of envs is a multiple of the number of levels, so that each env keeps
-    one level and is never rebuilt for another. Not so if that would be more envs than usual and an env can
-    change its level.
+    one level and is never rebuilt for another. This rule does not apply if it would need more envs in a
+    worker than usual, and envs can change their level.
 
     num_needed: number of episodes of each agent, or of matches; a multiple of the number of levels if all
         levels are played equally often.
@@ -103,7 +105,8 @@ def plan_session(
     config: flags that say how processes are started and actions are chosen. make_env, info: the env.
     num_episodes: number of episodes of all agents together.
     state_size: floats in an agent's recurrent state; None: this function determines it from the networks.
-    around, is_single, reports_matches: see EnvPlan.
+    around: functions that wrap each env after it is made. is_single: whether there is only one env, in this
+        process, whose exceptions propagate. reports_matches: whether to report matches instead of episodes.
 
     Raises ConfigError or Failure if a user's network cannot be made.
     """
@@ -178,8 +181,10 @@ def plan_single(
     around: Sequence[AroundEnv],
     num_episodes: int = NEVER,
 ) -> SamplingPlan:
-    """Plans a session with one env in this process. It has no end, unless `num_episodes` is given. Raises as
-    `plan_session`."""
+    """Plans a session with one env in this process, which plays until it is stopped, or `num_episodes` have
+    ended.
+    around: functions that wrap the env.
+    Raises ConfigError or Failure if a user's network cannot be made."""
     config = replace(config, sampling=replace(config.sampling, serial_mode=True))
     return plan_session(config, env, info, cast, ONE_ENV, num_episodes, around=around, is_single=True)
 
@@ -190,7 +195,7 @@ class FirstEnv:
     env: the newest env. A session closes the envs that it has played."""
 
     def __init__(self, make_env: MakeEnv):
-        """Makes the first env. make_env: see EnvPlan."""
+        """Makes the first env by `make_env`, which is called again for each further env."""
         self._make_env = make_env
         self.env = make_env(EnvConfig(0, 0, 0, levels_in_turn=1))
         self._is_taken = False

@@ -21,8 +21,9 @@ class Watch:
     """Records what happened in the last step of a session's env; called by the session to wrap the env.
 
     env: the env as it is stepped. num_steps: number of steps so far.
-    frames_left_out: number of frames that steps have skipped at ends of episodes, [num_agents] int64.
-    actions: the last actions, [num_agents, K] float32.
+    frames_left_out: number of env frames not played because an episode ended before its last action had been
+        repeated `frameskip` times, summed over episodes, [num_agents] int64.
+    actions: the last actions, [num_agents, K] float32, K values for each action.
     returns: sum of the rewards of each agent's current episode, [num_agents]; of the whole episode if it
         ended in the last step.
     """
@@ -42,8 +43,8 @@ class Watch:
         return self.env
 
     def restart(self, active: np.ndarray | None) -> None:
-        """Resets the sums when the env is reset. active: which agents act in the first step, as
-        StepResult.active."""
+        """Resets the sums when the env is reset. active: which agents act in the first step, bool
+        [num_agents]; None: all."""
         self.returns = np.zeros(self.env.num_agents)
         self._lengths = np.zeros(self.env.num_agents, np.int64)
         self._ended = np.zeros(self.env.num_agents, bool)  # in the last step

@@ -59,7 +59,9 @@ def _check(config: Config) -> None:
 
 
 def run_export(config: Config) -> None:
-    """Runs the command `export`: exports, and prints a few lines about each file. Raises as `export_onnx`."""
+    """Runs the command `export`: exports, and prints a few lines about each file. Raises ConfigError for
+    wrong flags or a missing checkpoint, CheckpointError for an unusable one, ExportFailed for a network that
+    cannot be exported."""
     _check(config)
     from sample_factory.exporting.export_policies import export_policies  # loads torch
 

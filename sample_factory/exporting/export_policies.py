@@ -189,7 +189,7 @@ class PlayedStep(NamedTuple):
 
 
 class _KeepingEnv(EnvAround):
-    """Wraps an env, and appends the first `num_steps` steps of some agents to a list."""
+    """Wraps an env, and appends the first `num_steps` steps of the given agents to a list."""
 
     def __init__(self, env: MultiAgentEnv, agents: np.ndarray, num_steps: int, steps: list[PlayedStep]):
         super().__init__(env)
@@ -265,8 +265,10 @@ def compare(
     differences: list[tuple[float, str]] = []
 
     def check(stored: Arrays, state: Tensor, memory: np.ndarray, place: str) -> tuple[Tensor, Arrays]:
-        """Runs both policies on B rows and records their largest difference. Returns the trained policy's
-        next state [B, H], and the outputs of the exported policy."""
+        """Runs both policies on the same B observations and records their largest difference. Returns the
+        next recurrent state of the trained policy, [B, H], and the outputs of the exported policy by name.
+        stored: observations, key -> [B, ...], as the network gets them. state, memory: recurrent state of the
+            trained and of the exported policy, [B, H]. place: describes the step, for error messages."""
         inputs = {entry.name: entry.as_given(stored[entry.key]) for entry in network.observations}
         if model.state_size:
             inputs[RNN_STATE] = memory

@@ -213,8 +213,9 @@ class ExportedNetwork(nn.Module):
 
 
 def _storing(entry: ObservationInput) -> Callable[[Tensor], Tensor]:
-    """Returns a function that converts the env's observations [B, *shape] to the form that the network
-    stores, as `observation_layout` does."""
+    """Returns a function that converts observations of one entry, [B, *shape] as the env returns them, to the
+    form that the network takes: choices as int64 [B, n] counted from 0, stored dtypes unchanged, all else
+    float32."""
     space: Any = entry.space
     if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
         start = torch.from_numpy(np.ravel(space.start).astype(np.int64))
@@ -224,8 +225,8 @@ def _storing(entry: ObservationInput) -> Callable[[Tensor], Tensor]:
 
 
 def _conversion(part: ActionPart) -> Callable[[Tensor], Tensor]:
-    """Returns a function that converts rows of actions [B, K] float32 to actions [B, *shape] of the part's
-    space."""
+    """Returns a function that takes rows of action values, [B, K] float32, and converts the columns of this
+    part to actions [B, *shape] of its space."""
     space = part.space
     shape = space.shape or ()
     # Vector envs take int64 for a Discrete space, whatever its dtype is.

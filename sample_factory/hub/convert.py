@@ -34,7 +34,7 @@ class ConvertFlags:
 
 def convert(flags: ConvertFlags) -> None:
     """Runs the command `convert`: converts an old experiment, and prints commands to use the new one. Raises
-    as `convert_experiment`, and ConfigError without a source."""
+    ConfigError or UnknownEnvError if --source is missing or something cannot be converted."""
     if flags.source is None:
         raise ConfigError("the old experiment is missing: --source=FOLDER")
     from sample_factory.hub.convert_experiment import convert_experiment  # loads torch

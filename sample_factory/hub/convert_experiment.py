@@ -167,7 +167,8 @@ def _convert_state(
 ) -> dict[str, Any]:
     """Converts the contents of a checkpoint to the form of this version.
     version, values: version and flags of the old experiment. spec: the network of the new one.
-    Raises ConfigError, NetworkError, or ValueError."""
+    Raises ConfigError, NetworkError or ValueError if the network cannot be built, or the weights do not fit
+    it."""
     model = spec.build().model
     assert isinstance(model, TowerActorCritic), "a converted experiment has no custom network"
     flags = config.model
@@ -293,8 +294,8 @@ def new_values(version: int, old: Mapping[str, Any], layers: frozenset[str], env
 
 
 def _v1_network(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the flags that describe the encoder of version 1, and flags for what version 1 did not have.
-    Raises ConfigError."""
+    """Returns the flags that describe the encoder of version 1, and values that turn off what version 1
+    lacked, such as normalisation. Raises ConfigError for an encoder that has no counterpart."""
     kind = values["encoder_type"]
     custom = values.get("encoder_custom")
     network = {**V1_VALUES, "encoder_custom": custom}
@@ -318,7 +319,8 @@ def _v1_network(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _v2_network(values: Mapping[str, Any], layers: frozenset[str]) -> dict[str, Any]:
-    """Returns the flags that describe the encoder of version 2. layers: see `new_values`."""
+    """Returns the flags that describe the encoder of version 2. layers: names of the tensors of the old
+    network, which show whether the encoder is the one for Doom."""
     is_doom = any(".".join(name.split(".")[1:2]) == "basic_encoder" for name in layers)
     is_resnet = values["encoder_conv_architecture"] == RESNET
     return {

@@ -23,8 +23,8 @@ def convert_population(source: Path, folder: Path, config: Config) -> None:
 
     source: folder of the old experiment. folder: folder to write to. config: configuration of the new
         experiment.
-    Raises ConfigError for settings that cannot be used, and OSError. A reward shaping of another form is
-    logged and left out.
+    Raises ConfigError for settings that cannot be used, OSError for a file that cannot be written. A reward
+    shaping of another form is logged and left out.
     """
     if not config.population.with_pbt:
         return

@@ -97,8 +97,9 @@ def _statistics(
     old: Mapping[str, Tensor], model: TowerActorCritic, subtract: float, scale: float
 ) -> tuple[dict[str, Tensor], set[str]]:
     """Converts the buffers of the old running normalisers. Returns name -> buffer of the model, and the names
-    of the old tensors that were used. Statistics of this version describe raw samples x; the old ones of
-    OLD_KEY described (x - subtract) / scale."""
+    of the old tensors that were used. Statistics of this version describe raw samples x, but old statistics
+    of the observation "obs" described (x - subtract) / scale. Raises ConfigError for buffers that are missing
+    or have another shape."""
     normalizers: list[tuple[str, str, Any]] = [  # prefix there, prefix here
         (f"{OLD_NORMALIZERS}{key}.", f"observation_normalizers.normalizers.{i}.", normalizer)
         for i, (key, normalizer) in enumerate(_observation_normalizers(model))
@@ -170,7 +171,8 @@ def _moments(
     old_names: Mapping[str, str],
     model: TowerActorCritic,
 ) -> dict[int, dict[str, Tensor]]:
-    """Converts the state of the old optimizer, see `load_network`.
+    """Converts the state of the old optimizer. Returns index of a parameter in `model` -> state of Adam or
+    LAMB; empty if the old state lacks a parameter or has another form.
     optimizer: state_dict of the old optimizer, whose parameters have the order of their names in `old`.
     old_names: name of a parameter of `model` -> its name in `old`."""
     parameters = [name for name in old if name.rpartition(".")[2] not in OLD_BUFFERS]

@@ -30,7 +30,7 @@ class HubError(CommandFailed):
 
 def make_api(repository: str | None) -> "HfApi":
     """Returns a client of the Hub at HF_ENDPOINT, after checking the name of the repository. Raises
-    MissingPackage, and ConfigError unless the name is USER/NAME."""
+    MissingPackage without huggingface_hub, and ConfigError unless the name is USER/NAME."""
     if not is_installed("huggingface_hub"):
         raise missing_package("the Hugging Face Hub", "huggingface_hub", "hub")
     if repository is None:
@@ -48,7 +48,8 @@ def make_api(repository: str | None) -> "HfApi":
 def prepare_push(repository: str | None, private: bool) -> "HfApi":
     """Creates a repository unless it exists; returns the client for `upload`.
     private: visibility of a repository that is created.
-    Raises MissingPackage, ConfigError for a wrong name, and HubError without a token or a permission."""
+    Raises MissingPackage without huggingface_hub, ConfigError for a wrong name, and HubError without a token
+    or a permission."""
     api = make_api(repository)
     assert repository is not None, "make_api has checked it"
     from huggingface_hub import get_token
@@ -64,9 +65,9 @@ def prepare_push(repository: str | None, private: bool) -> "HfApi":
 
 
 def upload(api: "HfApi", repository: str, folder: Path, message: str) -> str:
-    """Uploads a folder in one commit, and returns the URL of the repository. Raises HubError. Files in the
-    repository that are MIRRORED and not in the folder are deleted; its history keeps them.
-    message: title of the commit."""
+    """Uploads a folder in one commit, and returns the URL of the repository. Files in the repository that are
+    MIRRORED and not in the folder are deleted; its history keeps them.
+    message: title of the commit. Raises HubError if the Hub cannot be reached or refuses the commit."""
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
@@ -80,7 +81,7 @@ def upload(api: "HfApi", repository: str, folder: Path, message: str) -> str:
 
 
 def download(api: "HfApi", repository: str, revision: str | None, folder: Path) -> None:
-    """Downloads all files of a repository into an empty folder. Raises HubError.
+    """Downloads all files of a repository into an empty folder. Raises HubError if that fails for any reason.
 
     revision: branch, tag or commit; None: the newest commit.
     """

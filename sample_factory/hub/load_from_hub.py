@@ -63,8 +63,8 @@ def load_from_hub(
     An experiment of Sample Factory 1 or 2 is converted; if that fails, a warning says why, and the folder is
     as downloaded. The folder appears when it is complete.
 
-    Raises ConfigError for an existing experiment and a wrong name, MissingPackage, and HubError if the Hub
-    cannot be reached, or has no such experiment.
+    Raises ConfigError for an existing experiment and a wrong name, MissingPackage without huggingface_hub,
+    and HubError if the Hub cannot be reached, or has no such experiment.
     """
     api = make_api(hf_repository)
     name = experiment or hf_repository.partition("/")[2]
@@ -184,8 +184,9 @@ def next_commands(folder: Path) -> list[str]:
 
 
 def load(flags: LoadFlags) -> None:
-    """Runs the command `load_from_hub`: downloads an experiment, and prints commands to use it. Raises as
-    `load_from_hub`."""
+    """Runs the command `load_from_hub`: downloads an experiment, and prints commands to use it. Raises
+    ConfigError for wrong flags, MissingPackage without huggingface_hub, and HubError if the download fails.
+    """
     folder = load_from_hub(**vars(flags))
     print("\n".join([f"loaded: {folder}", *next_commands(folder)]))
 

@@ -59,9 +59,10 @@ CHECKPOINT_NAME = re.compile(r"(checkpoint|best)_\d+_\d+([._].*)?\.pth(\.milesto
 
 
 def push(config: Config) -> str:
-    """Evaluates, films and pushes an experiment; returns the URL of the repository. Raises ConfigError,
-    MissingPackage, HubError, and the exceptions of an evaluation. Results and video stay in the folder of the
-    experiment, so that a push that has failed can be repeated without another evaluation."""
+    """Evaluates, films and pushes an experiment; returns the URL of the repository. Results and video stay in
+    the folder of the experiment, so that a push that has failed can be repeated without another evaluation.
+    Raises ConfigError for wrong flags, MissingPackage without huggingface_hub, HubError if the Hub refuses or
+    the evaluation was stopped, and the exceptions of `measure_checkpoints`."""
     flags: PushFlags = config.extra["hub"]
     chosen = chosen_policies(config)
     files = [_find_pushed(config, choice) for choice in chosen]
@@ -88,14 +89,16 @@ def push(config: Config) -> str:
 
 
 def run_enjoy(config: Config) -> None:
-    """Runs the command `enjoy`: plays, and pushes with --push_to_hub. Raises as `play_and_push`."""
+    """Runs the command `enjoy`: plays, and pushes with --push_to_hub. Raises ConfigError for wrong flags,
+    HubError if the push fails, CheckpointError, VideoError, and any exception of the env."""
     play_and_push(config)
 
 
 def play_and_push(config: Config) -> Evaluation:
     """Plays as `enjoy` does and returns the results; with --push_to_hub, also pushes the experiment with
     these results.
-    config: may have a section "hub". Raises as `play` and `push`."""
+    config: may have a section "hub". Raises ConfigError for wrong flags, HubError if the push fails,
+        CheckpointError, VideoError, and any exception of the env."""
     from sample_factory.evaluation.enjoy import play
 
     family = resolve_trained_family(config.env_name)
@@ -139,7 +142,8 @@ def _find_pushed(config: Config, choice: PolicyChoice) -> Path:
 
 def _file_played(config: Config, evaluation: Evaluation, choice: PolicyChoice) -> Path:
     """Returns the checkpoint file with which a policy has played; not always the newest file, which may be
-    damaged or was saved meanwhile. Raises HubError if the file was deleted, and as `_find_pushed`."""
+    damaged or was saved meanwhile. Raises HubError if the file was deleted, and ConfigError if a push would
+    leave it out or its name lacks the version and env frames."""
     if choice.checkpoint not in PREFIXES:
         return _find_pushed(config, choice)
     version = evaluation.versions[evaluation.choices.index(choice)]
@@ -164,9 +168,9 @@ def _save_results(
     """Writes evaluation.json and returns its contents: the contents of a --json file, the paths of the
     checkpoints in the folder, and the SHA-256 of the video.
 
-    evaluations: all evaluations of the push; empty if one of them was not begun.
+    evaluations: all evaluations of the push; empty if the command was stopped before each had begun.
     checkpoints: file that each evaluation has played. video: video of these checkpoints.
-    Raises HubError unless all evaluations have ended.
+    Raises HubError unless all evaluations have ended, and if the file cannot be written.
     """
     if not evaluations or any(one.is_partial or not one.episodes for one in evaluations):
         raise HubError("the evaluation was stopped before its episodes had ended: nothing was pushed")
@@ -272,7 +276,7 @@ def _push(
 def staged(experiment_dir: Path, extra: Mapping[str, Path]) -> Iterator[Path]:
     """Yields a temporary folder with the files of an experiment that belong into a repository. They stay
     unchanged while a run trains on. The folder is deleted afterwards.
-    extra: name in the folder -> a further file to copy. Raises OSError."""
+    extra: name in the folder -> a further file to copy. Raises OSError if a file cannot be copied."""
     folder = experiment_dir / f"{STAGING}.{os.getpid()}"
     try:
         folder.mkdir()
@@ -308,7 +312,8 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def run_push(config: Config) -> None:
-    """Runs the command `push_to_hub`: pushes an experiment, and prints the URL. Raises as `push`."""
+    """Runs the command `push_to_hub`: pushes an experiment, and prints the URL. Raises the exceptions of
+    `push`, e.g. ConfigError for wrong flags and HubError if the Hub refuses."""
     print(f"pushed: {push(config)}")
 
 

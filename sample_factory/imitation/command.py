@@ -7,7 +7,8 @@ from sample_factory.imitation import ImitateFlags, check
 
 
 def run_imitate(config: Config) -> None:
-    """Runs the command `imitate`: checks the flags, then trains. Raises as `check` and `imitate`."""
+    """Runs the command `imitate`: checks the flags, then trains. Raises ConfigError for wrong flags or games
+    that do not fit, CheckpointError if the checkpoint cannot be written."""
     check(config)
     from sample_factory.imitation.imitate import imitate  # loads torch
 

@@ -49,7 +49,8 @@ class DataSet(NamedTuple):
 
 
 def open_data_set(name: str) -> DataSet:
-    """Opens a Minari data set: a folder, or a name in `minari list local`. Raises ConfigError."""
+    """Opens a Minari data set: a folder, or a name in `minari list local`. Raises ConfigError if it does not
+    exist, cannot be read, or was written by a version of Minari that the installed one does not read."""
     from minari import supported_dataset_versions
     from minari.storage import get_dataset_path
 
@@ -104,8 +105,8 @@ def _reader(data_format: Any) -> Callable[..., tuple[Any, ...]]:
 
 
 def _checked(episode: RawEpisode) -> RawEpisode:
-    """Returns the episode. Raises ValueError if its arrays contain anything but numbers, or have different
-    numbers of steps."""
+    """Validates an episode and returns it unchanged. Raises ValueError if its arrays contain anything but
+    numbers, or have different numbers of steps, and for rewards that are not finite."""
     seen = _arrays(episode.observations)
     steps = [episode.rewards, episode.terminations, episode.truncations]
     arrays = [*_arrays(episode.actions), *steps]
@@ -128,11 +129,12 @@ def _arrays(value: Any) -> list[np.ndarray]:
 
 
 def _decode(space: gym.Space[Any], part: Callable[..., Any], has_jpegs: bool, path: tuple[Any, ...]) -> Any:
-    """Reads a batch of B values of a space: arrays [B, *shape], in nested dicts and tuples as the space has
-    them; None for a Text space.
+    """Converts a batch of B stored values of a space to arrays [B, *shape], in nested dicts and tuples as the
+    space has them; None for a Text space.
 
-    part: part(path, is_files) returns the array of a leaf at a path of keys and indices, with the right
-        numbers in any shape; for files of pictures, bytes [B].
+    part: a function part(path, is_files) that reads the values of one part of the space, found by its path of
+        keys and indices: an array whose elements are in order but may have another shape; with is_files=True,
+        the files of B pictures, as bytes.
     has_jpegs: whether images are stored as JPEG files. path: path of `space` in the whole space.
     """
     if isinstance(space, gym.spaces.Dict):

@@ -41,12 +41,12 @@ MAX_STEPS = 32_767
 
 
 class Episode(NamedTuple):
-    """T steps of one agent.
+    """Contains T steps of one agent.
 
     observations: key -> [T+1, *shape], as they are stored in training. Envs reset in the step that ends an
         episode, so the final observation is not known; the last one is repeated in its place, as in training.
-    actions: [T, K] float32, see spaces/actions.py. rewards: [T] float64, raw.
-    terminated, truncated: [T] bool.
+    actions: [T, K] float32, K numbers for each action: the index of a choice, or a number of a Box.
+    rewards: [T] float64, raw. terminated, truncated: [T] bool.
     seed: seed with which the env was reset for this episode; None without a reset or a seed.
     screens: [T+1, height, width, 3] uint8, pictures that the env drew; None if not recorded.
     """
@@ -90,7 +90,8 @@ class EpisodeStore:
             (self._own / METADATA).write_text('{"total_episodes": 0, "total_steps": 0}')
 
     def put(self, name: str, episode: Episode) -> None:
-        """Writes an episode under a name, by which `GameWriter.add` finds it. Raises NotWritten."""
+        """Writes an episode under a name, by which `GameWriter.add` finds it. Raises NotWritten if the disk
+        refuses it, or if it has more steps than Minari can read."""
         from minari.data_collector.episode_buffer import EpisodeBuffer
 
         length = len(episode.rewards)
@@ -123,7 +124,8 @@ class GameWriter:
     `close` counts the last ones, and deletes an empty data set."""
 
     def __init__(self, folder: Path, spaces: KindSpaces, about: dict[str, Any]):
-        """Creates the folder of the data set. about: further metadata of the data set. Raises NotWritten."""
+        """Creates the folder of the data set. about: further metadata of the data set. Raises NotWritten if
+        the folder exists or cannot be written."""
         import minari
 
         self._folder = folder
@@ -141,7 +143,7 @@ class GameWriter:
 
     def add(self, name: str, **metadata: Any) -> None:
         """Adds an episode that an EpisodeStore has written under a name. metadata: further metadata of the
-        episode. Raises NotWritten."""
+        episode. Raises NotWritten if a file cannot be written."""
         source = self._folder / UNFINISHED / name
         with writing_to(self._folder):
             known = json.loads((source / METADATA).read_text())
@@ -154,7 +156,8 @@ class GameWriter:
                 self._count()
 
     def close(self) -> None:
-        """Counts the last episodes, and deletes the data set if it is empty. Raises NotWritten."""
+        """Counts the last episodes, and deletes the data set if it is empty. Raises NotWritten if the count
+        cannot be written."""
         # First what was not added: it makes room on a full disk.
         shutil.rmtree(self._folder / UNFINISHED if self.num_episodes else self._folder, ignore_errors=True)
         if self.num_episodes:
@@ -167,8 +170,8 @@ class GameWriter:
 
 
 def save_games(name: str, spaces: KindSpaces, episodes: Iterable[Episode], about: dict[str, Any]) -> None:
-    """Writes episodes as a new Minari data set. name: its folder. about: further metadata. Raises
-    NotWritten."""
+    """Writes episodes as a new Minari data set. name: its folder. about: further metadata. Raises NotWritten
+    if the folder exists or cannot be written."""
     folder = Path(name).expanduser()
     writer = GameWriter(folder, spaces, about)
     store = EpisodeStore(folder, spaces)

@@ -44,9 +44,9 @@ FORBIDDEN_LOG_PROB = -1e7  # below it, the mask forbids the action
 
 
 class Recording(NamedTuple):
-    """N recorded actions, with the observation before each. The rows of an episode are consecutive.
+    """Contains N recorded actions, with the observation before each. The rows of an episode are consecutive.
     observations: key -> [N, *shape], as they are stored in training.
-    actions: [N, K] float32, see spaces/actions.py. rewards: [N] float32.
+    actions: [N, K] float32, K numbers for each action, as in Episode. rewards: [N] float32.
     episodes: [N] int64, a number for each episode of an agent."""
 
     observations: dict[str, np.ndarray]
@@ -139,8 +139,8 @@ class Cloner:
     ) -> Score:
         """Trains for `num_epochs`, and restores the weights of the epoch with the best held-out score, which
         is returned.
-        training, held_out: chunks, see `split`. Raises ConfigError for a recorded action that the mask
-            forbids, and for a gradient that is not finite."""
+        training, held_out: chunks of consecutive steps, indices [num_chunks, length]. Raises ConfigError for
+            a recorded action that the mask forbids, and for a gradient that is not finite."""
         for rows in self._batches(training):
             self._model.observation_normalizers.update(self._observations(rows))
             if self._model.returns_normalizer is not None:

@@ -111,8 +111,8 @@ def record(config: Config) -> None:
 
 
 def _check(config: Config, flags: RecordFlags) -> Path:
-    """Checks the flags before anything is played, and returns the folder of the data set. Raises
-    ConfigError."""
+    """Checks the flags before anything is played, and returns the folder of the data set. Raises ConfigError
+    if --out is missing or exists, a package is missing, or the flags choose no or several checkpoints."""
     if flags.out is None:
         raise ConfigError("--out=FOLDER is missing: the folder of the data set")
     check_data_set("out", flags.out)
@@ -124,7 +124,8 @@ def _check(config: Config, flags: RecordFlags) -> Path:
 
 
 def _plan(config: Config, flags: RecordFlags, folder: Path) -> MeasurementPlan:
-    """Returns the plan of an evaluation in which the episodes are recorded. Raises as `record`."""
+    """Returns the plan of an evaluation in which the episodes are recorded. Raises ConfigError for an env
+    that cannot be played or recorded, and Failure if a user's network cannot be made."""
     if flags.screens and not has_display():
         prepare_mujoco()
     config, family = with_eval_frameskip(config, resolve_family(config.env_name))
@@ -145,7 +146,7 @@ def _plan(config: Config, flags: RecordFlags, folder: Path) -> MeasurementPlan:
 def write_video(folder: Path, num_episodes: int, pictures_per_second: float) -> Path | None:
     """Writes the first episodes of a data set as video.mp4 in its folder: the recorded screens, or else the
     images that the policy saw. Returns the path of the video; None if there are neither screens nor images.
-    Raises VideoError."""
+    Raises VideoError if the video cannot be written."""
     import minari
 
     dataset = minari.MinariDataset(folder / "data")

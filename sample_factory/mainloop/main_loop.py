@@ -116,8 +116,9 @@ class MainLoop(Loop):
         make_evaluations: MakeSubscriber | None = None,
     ):
         """Makes the subscribers of a training and sends the workers their first messages.
-        make_evaluations: makes the subscriber that evaluates policies, if the plan has evaluations. An
-            argument, since this package must not import that class."""
+        make_evaluations: makes the subscriber that evaluates policies, called if the plan has evaluations.
+            The caller passes it, since this package must not import the class from the higher package
+            `evaluation`."""
         self._config = plan.config
         channels = resources.channels
         self._reports = channels.reports
@@ -201,7 +202,7 @@ class MainLoop(Loop):
         self._to_workers.send()
 
     def started(self) -> None:
-        """Saves cfg.json. Not earlier: only now it is known that workers can be started with these flags."""
+        """Saves cfg.json: once the workers have started, it is known that the flags can be used."""
         self._config.save()
         self._has_started = True
 

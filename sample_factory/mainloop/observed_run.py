@@ -41,8 +41,8 @@ class TrainingInfoSubscriber(Subscriber):
 
     def update(self, values: Mapping[str, Any], policy_id: int | None = None) -> None:
         """Sends values to the envs of a policy; to all envs if `policy_id` is None. Earlier values under
-        other names stay. Raises TypeError or ValueError if the values cannot be sent; then nothing
-        changes."""
+        other names stay. Raises TypeError if a value cannot be pickled, ValueError if the values are too
+        large; then nothing is sent."""
         policies = range(len(self._values)) if policy_id is None else [policy_id]
         merged = {policy: _copied({**self._values[policy], **values}) for policy in policies}
         for policy, copied in merged.items():

@@ -124,8 +124,8 @@ class Evolution(Subscriber):
 
     def _objective(self, episodes: EpisodeStats) -> float | None:
         """Returns the mean of the metric over a policy's last episodes; None before MIN_EPISODES, or as many
-        as agents, have ended. A full window is not required: no decision is made while the policy whose
-        weights were replaced last has no objective."""
+        as agents, have ended. A full window is not required: decisions about all policies wait while one of
+        them has no objective, e.g. because its weights were just replaced."""
         return None if episodes.are_short else episodes.mean(self._metric, MIN_EPISODES)
 
     def handle(self, report: Report) -> None:

@@ -59,7 +59,8 @@ class BestCheckpoints:
 
     def keep(self, snapshot: Snapshot, value: float) -> bool:
         """Makes a snapshot the best checkpoint of its policy. Returns False if that failed, which is logged.
-        The old best checkpoint is deleted, unless its file name contains no value: it could be better."""
+        Deletes the old best checkpoint, unless its file name contains no value: the two cannot be compared
+        then."""
         assert snapshot.path is not None, "it has been written"
         file = Path(snapshot.path)
         name = best_name(snapshot.version, snapshot.env_frames, self._metric, value)

@@ -62,7 +62,8 @@ def better_num_envs(
 ) -> int | None:
     """Returns a value of --num_envs_per_worker that most likely makes the run faster; None if there is none.
     More envs per worker make requests for actions larger. That helps if rollout workers wait for actions
-    while the learner waits for samples. Not to be used with --async_rl=False, where both always wait.
+    while the learner waits for samples. Must not be called with --async_rl=False, since both always wait
+    then.
     waits: see `bottlenecks`."""
     if envs_per_split * agents_per_env >= FEW_AGENTS:
         return None

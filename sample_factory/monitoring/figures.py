@@ -28,12 +28,12 @@ class PolicyCounters(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """One line of a --figures_file: a JSON object with these fields.
+    """Contains one line of a --figures_file, a JSON object with these fields.
 
     time: seconds since 1970 at which the line was written.
-    seconds: time of this run, which starts when all workers are ready.
+    seconds: duration of this run so far, from the moment when all workers were ready.
     env_frames: env frames of this run, of all policies (frameskip counted, earlier runs not included).
-    samples: samples trained on in this run, of all policies; `dummy_sampler`: 0.
+    samples: samples trained on in this run, of all policies; 0 if the command `dummy_sampler` wrote the line.
     fps: object, length of a window in seconds -> env frames per second over that window, as far as known.
     policies: a list by policy of objects with env_frames and samples of this run and `time`, the seconds
         since 1970 at which these counters were reached. They grow by whole iterations of training, so a rate
@@ -42,7 +42,7 @@ class Figures(NamedTuple):
         processes of that kind and the last 20 s: shares of their time, 0..1, "wait" among them; memory_mb;
         avg_batch_size.
     learners: a list of objects with policy_id, device, precision and num_parameters.
-    agents: number of agents in all envs; `dummy_sampler`: 0.
+    agents: number of agents in all envs; 0 for `dummy_sampler`.
     """
 
     time: float

@@ -144,8 +144,8 @@ class EpisodeStats:
                 episodes.append(episode)
 
     def update_family_metrics(self, values: Mapping[str, float]) -> None:
-        """Updates metrics, name -> value, that the env's family has computed from many episodes; see
-        FamilyMetrics."""
+        """Updates metrics, name -> value, that the env's family has computed from many episodes, e.g. a score
+        normalised over all levels."""
         self._family_metrics.update(values)
 
     def clear_family_metrics(self) -> None:
@@ -181,8 +181,8 @@ class EpisodeStats:
         return any(episode.true_objective != episode.reward for episode in self._episodes)
 
     def mean(self, metric: str, at_least: int) -> float | None:
-        """Returns the mean of a metric; None if fewer than `at_least` episodes report it, or fewer than a
-        full window if that is less."""
+        """Returns the mean of a metric; None if fewer than `at_least` of the last episodes report it, or
+        fewer than `window` if `window` is smaller."""
         spread = self.spread(metric)
         if spread is None or spread.num_episodes < min(at_least, self.window):
             return None

@@ -21,7 +21,8 @@ class RunProgress:
     policies: counters of each policy, updated by the caller.
     incidents: counts of handled failures by kind, updated by the caller.
     num_agents: number of agents in all envs.
-    started, stopped: times when all workers were ready, and when the run began to save and stop; None before.
+    started, stopped: when all workers were ready, and when the run began to save and stop, in seconds of the
+        clock `now`; None before.
     first_batch: about how many samples are taken before every policy can have its first batch.
     has_batch: whether a learner has its first batch.
     num_sampled: samples (agent steps) that rollout workers have reported.
@@ -131,7 +132,7 @@ class RunProgress:
         return [rates.rates()[STEADY_SECONDS] for rates in self._steady_rates]
 
     def mean_fps(self) -> float:
-        """Returns the env frames per second over the whole of this run."""
+        """Returns the env frames per second over the whole of this run; 0 before it has started."""
         return self.new_frames / self.seconds if self.seconds else 0.0
 
     def samples_per_second(self, policy_id: int) -> float:

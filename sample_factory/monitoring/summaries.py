@@ -93,8 +93,8 @@ class JsonlWriter:
 
 class TensorboardWriter:
     """Writes scalars and texts for TensorBoard into one event file in `folder`, without TensorFlow and torch.
-    The folder is created by the first flush. Records are kept in memory until they are flushed, and survive a
-    full disk, see PendingFile."""
+    Records are kept in memory until they are flushed; the first flush creates the folder. If the disk is
+    full, records are kept for the next flush."""
 
     def __init__(self, folder: Path):
         self._folder = Path(folder)
@@ -207,7 +207,8 @@ class Summaries:
             self.flush()
 
     def begin(self, policy_id: int, env_frames: int) -> None:
-        """Marks the start of a policy's training in this run, see `TensorboardWriter.begin`."""
+        """Marks where a policy's training starts in this run, so that points of earlier runs beyond
+        `env_frames` count as invalid."""
         self._writer(policy_id).begin(env_frames // self._frames_per_x)
 
     def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int) -> None:

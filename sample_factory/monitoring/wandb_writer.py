@@ -92,10 +92,11 @@ class WandbWriter:
         self._records.put({**record, f"{prefix}env_frames": env_frames})
 
     def flush(self) -> None:
-        """Does nothing: the thread sends each point as soon as it is queued."""
+        """Does nothing: a thread of this object sends each point as soon as it is queued."""
 
     def close(self, has_failed: bool) -> None:
-        """Uploads the remaining summaries, within a time limit, and ends wandb's service process."""
+        """Uploads the remaining summaries, within a time limit, and ends wandb's service process. has_failed:
+        whether W&B marks the run as failed."""
         if not self._run.offline and not self._run.disabled:
             log.info("Uploading the last summaries to W&B ...")
         self._exit_code = int(has_failed)
@@ -109,7 +110,7 @@ class WandbWriter:
             _end_service(hangs=self._is_given_up)
 
     def _send(self) -> None:
-        """In the thread: sends the queued records, then finishes the run of W&B."""
+        """In the thread of this object: sends the queued records, then finishes the run of W&B."""
         try:
             for prefix in self._prefixes:
                 self._run.define_metric(f"{prefix}env_frames")
@@ -130,7 +131,8 @@ class WandbWriter:
 
 
 def _start(config: Config, owns_service: bool) -> Any:
-    """Starts or resumes W&B's run and returns it. Raises ConfigError.
+    """Starts or resumes W&B's run and returns it. Raises ConfigError if W&B refuses the run or cannot be
+    reached, or wandb is not installed.
     owns_service: whether to start a service process of wandb that no other program uses."""
     flags = config.monitoring
     hooks = sys.exit, sys.excepthook

@@ -84,7 +84,11 @@ class Curve(NamedTuple):
 
 
 class TrainedExperiment(NamedTuple):
-    """Curves of one experiment, and the flags by which experiments are grouped to lines of a figure."""
+    """Holds the curves of one experiment, and the flags by which experiments are grouped to lines of a
+    figure.
+    version: version of Sample Factory that has trained it. stats_avg: number of episodes in a mean.
+    flags: name -> value as JSON text; of older versions, only the flags in their file.
+    curves: TensorBoard tag, as the caller has named it -> curve."""
 
     folder: Path
     env: str

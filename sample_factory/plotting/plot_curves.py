@@ -88,7 +88,8 @@ def labelled_folders(words: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _level(text: str) -> tuple[str, float]:
-    """Parses a --level, ENV=NUMBER; returns the env and the number. Raises ConfigError."""
+    """Parses a --level, ENV=NUMBER; returns the env and the number. Raises ConfigError for text of another
+    form and for a number that is not finite."""
     env, _, number = text.rpartition("=")
     try:
         value = float(number)
@@ -100,7 +101,8 @@ def _level(text: str) -> tuple[str, float]:
 
 
 def plot(flags: CurveFlags) -> None:
-    """Runs the command `plot_curves`: writes the picture, prints the table and notes. Raises ConfigError."""
+    """Runs the command `plot_curves`: writes the picture, prints the table and notes. Raises ConfigError for
+    wrong flags, unreadable experiments, or a picture that cannot be written."""
     check_out(flags.out)
     levels = list(map(_level, flags.level))
     labelled = labelled_folders(flags.folders)

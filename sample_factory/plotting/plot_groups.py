@@ -156,7 +156,9 @@ def draw_picture(
 ) -> list[str]:
     """Draws groups as lines into the file `out`, with a panel for each env and tag. Returns lines of text: a
     table with the last values, and notes about means that end early.
-    levels: (env, value) of dashed lines in the panel of the first tag. Raises ConfigError."""
+    levels: (env, value) of dashed lines in the panel of the first tag.
+    Raises ConfigError without groups, for runs of a group with no x in common, and if `out` cannot be
+    written."""
     if not groups:
         raise ConfigError("there is no run to draw: none of them has numbers under the tag so far")
     against = averaging.against

@@ -134,7 +134,8 @@ def _table(panels: Sequence[Panel], policies: Policies) -> list[str]:
 
 
 def plot(flags: PopulationFlags) -> None:
-    """Runs the command `plot_population`: writes the picture and prints the table. Raises ConfigError."""
+    """Runs the command `plot_population`: writes the picture and prints the table. Raises ConfigError without
+    a folder, for an experiment that was not trained with --with_pbt, and for a file that cannot be used."""
     check_out(flags.out)
     if flags.folder is None:
         raise ConfigError("no experiment was given: name a folder like train_dir/my_experiment")

@@ -74,8 +74,8 @@ class Mutation:
         }
 
     def fitting_batch(self, size: float) -> int:
-        """Returns the largest batch size up to `size`, in samples, that consists of whole rollouts and fits
-        the buffers."""
+        """Returns the largest number of samples up to `size` that consists of whole rollouts and is at most
+        MAX_BATCH_GROWTH times --batch_size, for which the buffers suffice; one rollout at least."""
         whole_rollouts = int(min(size, self._max_batch)) // self._rollout
         return max(1, whole_rollouts) * self._rollout
 
@@ -200,8 +200,8 @@ class Population:
         return Decision(policy_id, donor, member)
 
     def accept(self, decision: Decision, env_frames: int) -> None:
-        """Stores a decision that was carried out, in memory and on disk. env_frames: frames of its policy
-        when it was made."""
+        """Stores a decision that was carried out, in memory and on disk. env_frames: frames that the policy
+        was trained on when the decision was made."""
         self.members[decision.policy_id] = decision.member
         self._decided_at[decision.policy_id] = env_frames
         self._save()
