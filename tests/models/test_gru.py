@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sample_factory.models.gru import GRU, _Unroll
+from sample_factory.models.gru import GRU
 
 STEPS = 9
 ROWS = 5
@@ -53,16 +53,6 @@ def test_in_float64_it_is_torch_s_gru_with_resets(layers, with_resets):
     ours = results_of(lambda *args: gru.unroll(*args, torch.float64), gru, x, hidden, keep)
     theirs = results_of(lambda *args: by_torch(gru, *args), gru, x, hidden, keep)
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("with_resets", [False, True])
-def test_gradients_are_those_of_finite_differences(with_resets):
-    gru = gru_of(size=3, in_size=2)
-    x, hidden, keep = inputs_of(1, size=3, in_size=2, rows=2, steps=4)
-    keep = keep if with_resets else None
-    weights = [weight.detach().requires_grad_() for weight in gru.all_weights[0]]
-    args = (x.requires_grad_(), hidden[0].requires_grad_(), keep, *weights)
-    assert torch.autograd.gradcheck(_Unroll.apply, args)
 
 
 @pytest.mark.parametrize("layers", [1, 2])

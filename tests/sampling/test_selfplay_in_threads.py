@@ -1,6 +1,7 @@
 """Matches against past selves as in a run, but in threads of one process, with models whose action is their
 only weight: 0 for the live policy, others for past selves."""
 
+import functools
 import time
 from pathlib import Path
 
@@ -35,29 +36,44 @@ class ActsWithItsWeight(CountingModel):
         return output._replace(actions=self.weight.expand(len(state), 1))
 
 
-@pytest.fixture
-def past_selves(tmp_path):
+@pytest.fixture(scope="module")
+def train_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def past_selves(train_dir):
     """Milestones with files."""
     milestones = [Milestone(0, weight, env_frames=10 * weight) for weight in PAST_WEIGHTS]
     for milestone in milestones:
-        path, weight = milestone.path(tmp_path / "test"), milestone.version
+        path, weight = milestone.path(train_dir / "test"), milestone.version
         path.parent.mkdir(parents=True, exist_ok=True)
         torch.save({"model": {"weight": torch.full((1,), float(weight))}, "train_step": weight}, path)
     return milestones
 
 
-@pytest.fixture
-def make_sampler(monkeypatch, tmp_path):
-    def make(milestones, share=1.0, num_policies=1):
-        monkeypatch.setattr(rollout_worker, "PastSelves", lambda _: PastSelves(share))
-        folder = {"train_dir": str(tmp_path), "experiment": "test"}
-        sampler = Sampler(monkeypatch, 2, model=ActsWithItsWeight, num_policies=num_policies, **folder)
-        weights = np.ones((num_policies, len(milestones)), np.float32)
-        for inbox in sampler.channels.inboxes:
-            inbox.put(Opponents(0, tuple(milestones), weights))
-        return sampler
+def sampler_of(patch, train_dir, milestones, share=1.0, num_policies=1):
+    patch.setattr(rollout_worker, "PastSelves", lambda _: PastSelves(share))
+    folder = {"train_dir": str(train_dir), "experiment": "test"}
+    sampler = Sampler(patch, 2, model=ActsWithItsWeight, num_policies=num_policies, **folder)
+    weights = np.ones((num_policies, len(milestones)), np.float32)
+    for inbox in sampler.channels.inboxes:
+        inbox.put(Opponents(0, tuple(milestones), weights))
+    return sampler
 
-    return make
+
+@pytest.fixture
+def make_sampler(monkeypatch, train_dir):
+    return functools.partial(sampler_of, monkeypatch, train_dir)
+
+
+@pytest.fixture(scope="module")
+def played(train_dir, past_selves):
+    """Returns the steps and the reports of a run in which every match is against past selves."""
+    with pytest.MonkeyPatch.context() as patch, sampler_of(patch, train_dir, past_selves) as sampler:
+        steps = Steps(sampler, 30)
+        reports = list(reports_in(sampler.channels.reports.get_many(0.0, 100_000)))
+    return steps, reports
 
 
 class Steps:
@@ -103,9 +119,8 @@ def test_past_selves_sent_before_a_worker_starts_play_in_its_first_matches(make_
         assert split.vector._players.is_live.reshape(-1, 2).sum(axis=1).tolist() == [1, 1]
 
 
-def test_only_the_steps_of_the_live_policy_are_trained_on(make_sampler, past_selves):
-    with make_sampler(past_selves) as sampler:
-        steps = Steps(sampler, 30)
+def test_only_the_steps_of_the_live_policy_are_trained_on(played):
+    steps, _ = played
     live, past = steps.actions == LIVE_WEIGHT, np.isin(steps.actions, PAST_WEIGHTS)
     assert (live | past).all()
     assert (steps.policy_ids[live] == 0).all() and (steps.policy_ids[past] == INACTIVE).all()
@@ -113,11 +128,8 @@ def test_only_the_steps_of_the_live_policy_are_trained_on(make_sampler, past_sel
     assert (steps.versions[past] == steps.actions[past]).all(), "the requested past self has acted"
 
 
-def test_the_env_gets_a_past_selfs_actions_and_its_recurrent_state_counts_its_own_steps(
-    make_sampler, past_selves
-):
-    with make_sampler(past_selves) as sampler:
-        steps = Steps(sampler, 30)
+def test_the_env_gets_a_past_selfs_actions_and_its_recurrent_state_counts_its_own_steps(played):
+    steps, _ = played
     assert np.array_equal(steps.obs[:, 1:, LAST_ACTION], steps.actions)
     assert np.array_equal(steps.states, steps.obs[:, :-1, STEP])
 
@@ -131,11 +143,9 @@ def test_a_player_changes_only_where_its_agents_episode_ends(make_sampler, past_
 
 
 def test_only_live_policies_have_episodes_and_each_match_against_a_past_self_has_a_result(
-    make_sampler, past_selves
+    played, past_selves
 ):
-    with make_sampler(past_selves) as sampler:
-        Steps(sampler, 30)
-        reports = list(reports_in(sampler.channels.reports.get_many(0.0, 100_000)))
+    _, reports = played
     matches = [report for report in reports if isinstance(report, MatchReport)]
     assert {match.past_self for match in matches} == set(past_selves)
     assert {match.policy_id for match in matches} == {0}
