@@ -183,7 +183,7 @@ def test_in_bfloat16_a_core_keeps_its_float32_weights_and_acts():
     assert output.rnn_state.dtype == output.values.dtype == torch.float32
 
 
-class Normed(nn.Module):
+class LayerNormed(nn.Module):
     """An encoder with a norm, which on a CPU needs weights of its input's dtype or float32."""
 
     def __init__(self, flags, observation_space):
@@ -222,7 +222,7 @@ class Precise(nn.Module):
 @pytest.mark.parametrize(
     ("parts", "space"),
     [
-        ({"encoder_custom": Normed}, VECTOR),
+        ({"encoder_custom": LayerNormed}, VECTOR),
         ({"encoder_custom": Convolving}, S.Dict(obs=S.Box(0, 255, (3, 36, 48), np.uint8))),
         ({"encoder_custom": Precise}, VECTOR),
         ({"decoder_custom": Precise}, VECTOR),
