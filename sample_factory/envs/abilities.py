@@ -14,8 +14,7 @@ Ability = TypeVar("Ability")
 
 
 class RewardShaping:
-    """Ability of an env whose rewards are shaped by coefficients, which population-based training may
-    change."""
+    """Ability of an env to shape its rewards by coefficients, which population-based training may change."""
 
     def get_default_reward_shaping(self) -> dict[str, Any]:
         """Returns the initial coefficients, a (nested) dict of floats."""
@@ -30,9 +29,9 @@ class TrainingInfo:
     """Ability of an env that receives values of the training run, e.g. for a curriculum. Version 2 calls this
     class TrainingInfoInterface.
 
-    training_info: the last values: `approx_total_training_steps`, the env frames that the policy was trained
-        on so far; `policy_id`, the policy that plays the env's first agent in the episode; and whatever
-        observers send. Empty where no training runs, e.g. in `enjoy`.
+    training_info: the values that were received last: `approx_total_training_steps`, the number of env frames
+        that the policy was trained on so far; `policy_id`, the policy that plays the env's first agent in the
+        episode; and the entries that observers add. Empty where no training runs, e.g. in `enjoy`.
     """
 
     training_info: Mapping[str, Any] = types.MappingProxyType({})
@@ -52,10 +51,11 @@ class ChangesLevel:
     """Ability of an env that can switch to another level without being made anew, see --levels."""
 
     def change_level(self, values: Mapping[str, Any]) -> bool:
-        """Switches to another level; called before the reset that begins the level's first episode, also
-        before the first reset of all.
+        """Switches to another level. Called before the reset that begins an episode of the level, also if
+        this is the first reset of the env.
 
-        values: flag of the family -> value, for all flags in which levels differ; as in `cfg` of make_env.
+        values: flag of the env's family -> value, for all flags in which the levels differ; the values have
+            the same types as the attributes of `cfg` in make_env.
 
         Returns True if the next reset begins the new level. If it returns False, the env should have changed
         nothing: the env is closed, and another one is made with these values.
@@ -99,7 +99,8 @@ class OwnsProcess:
 
 
 class NamesActions:
-    """Ability of an env that describes actions in words, which are shown in pictures of a policy."""
+    """Ability of an env that describes actions in words, for the pictures of `enjoy` and for exported
+    policies."""
 
     def action_text(self, action: Any) -> str:
         """Returns a short text about an action of the env's space; by default its numbers."""
@@ -172,8 +173,8 @@ class SplitsScreen:
 
 
 class HoldsEnv:
-    """Marks a class whose attribute `env` is an env, and which is no wrapper class of Gymnasium, gym or
-    PettingZoo: abilities are also looked for in that env."""
+    """Marks a class whose attribute `env` is an env, so that abilities are also searched for in that env. For
+    classes that do not inherit from a wrapper class of Gymnasium, gym or PettingZoo."""
 
 
 def find_ability(env: Any, ability: type[Ability]) -> Ability:
@@ -205,7 +206,7 @@ def find_abilities(env: Any, ability: type[Ability]) -> list[Ability]:
 
 def max_episode_steps(env: Any) -> int | None:
     """Returns the maximum number of steps of an episode of a user's env, by its ability LimitsEpisodes or its
-    Gymnasium spec; None if neither says so."""
+    Gymnasium spec; None if neither has a limit."""
     import gymnasium as gym  # here, see wrapper_classes
 
     limit = find_ability(env, LimitsEpisodes).max_episode_steps()
@@ -215,14 +216,15 @@ def max_episode_steps(env: Any) -> int | None:
 
 
 def find_reward_shaping(env: Any) -> RewardShaping:
-    """Returns the object that shapes an env's rewards; for a SyncVectorEnv, one for all its envs together."""
+    """Returns the RewardShaping of an env; for a SyncVectorEnv whose copies have the ability, one
+    RewardShaping for all copies. Without the ability, the returned object has no coefficients."""
     found = find_abilities(env, RewardShaping)
     return found[0] if len(found) == 1 else _ShapedCopies(found)
 
 
 class _ShapedCopies(RewardShaping):
-    """Shapes the rewards of a vector env whose agent i is played in copy i. With no copies, there are no
-    coefficients, and new ones are ignored."""
+    """Passes reward coefficients on to the copies of a vector env; agent i plays in copy i. Without copies,
+    there are no coefficients, and new ones are ignored."""
 
     def __init__(self, copies: Sequence[RewardShaping]):
         self._copies = copies

@@ -102,16 +102,17 @@ def to_number(reward: Any, name: str = "the reward") -> float:
 
 
 def to_numbers(rewards: Any) -> Sequence[float] | np.ndarray:
-    """Copies the agents' rewards to an array or list of floats, [num_agents]; each may be an array of one
-    number. Raises EnvContractError as `to_number`."""
+    """Copies the agents' rewards to an array or list of floats, [num_agents]. Raises EnvContractError for a
+    reward that is neither a number nor an array of one number."""
     if isinstance(rewards, np.ndarray) and rewards.ndim == 1 and rewards.dtype.kind in "biuf":
         return rewards.copy()
     return list(map(to_number, rewards))
 
 
 def costs_in(infos: Sequence[Info]) -> list[float] | None:
-    """Returns the cost of a step for each agent, by COST in the agents' infos; 0 for an agent without it, and
-    None if no info has it. Raises EnvContractError as `to_number`."""
+    """Returns the cost of a step for each agent, [num_agents], read from the entry COST in the agents' infos;
+    0 for an agent without the entry, and None if no info has it. Raises EnvContractError for a cost that is
+    no number."""
     if not any(COST in info for info in infos):
         return None
     return [to_number(info.get(COST, 0.0), COST_ENTRY) for info in infos]
@@ -167,7 +168,7 @@ def _check_leaf(space: spaces.Space[Any], value: Any, key: str) -> None:
 
 
 def _check_indices(space: Indices, indices: np.ndarray, key: str) -> None:
-    """Raises EnvContractError for an index that is too large for its component: a network has one table for
+    """Raises EnvContractError for an index outside the range of its component: a network has one table for
     all components of an observation, and would look up an entry of another component."""
     is_outside = (indices < 0) | (indices > space.high)
     if is_outside.any():
@@ -200,7 +201,8 @@ def check_agent_results(terminated: Sequence[Any], truncated: Sequence[Any], inf
 
 
 def same_layout(first: AgentKinds, second: AgentKinds) -> bool:
-    """Returns whether two envs fit the same buffers and networks: equal except for the bounds of a Box."""
+    """Returns whether the observations and actions of two envs fit the same buffers and networks: their kinds
+    of agents are equal except for the bounds of a Box."""
     return _layout(first) == _layout(second)
 
 

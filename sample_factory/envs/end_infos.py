@@ -22,8 +22,9 @@ UNCHANGING = (str, bytes, int, float, np.generic, type(None))
 
 
 def copy_info(info: Info, max_depth: int = MAX_DEPTH) -> dict[str, Any]:
-    """Copies the numbers, texts, arrays and dicts of an info; arrays and tensors of one number become a
-    number. An env may return the same dict or array from every step, and clear it in the next `reset`."""
+    """Copies the numbers, texts, arrays and dicts of an info, because an env may return the same dict or
+    array from every step, and clear it in the next `reset`. Arrays and tensors of one number become a number.
+    max_depth: levels of dicts that are copied; deeper dicts are kept as they are."""
     return {key: _copy_value(value, max_depth) for key, value in info.items()}
 
 
@@ -62,10 +63,10 @@ def level_of(end_info: Info) -> str:
 
 
 def extra_stats(end_info: Info) -> tuple[dict[str, float], dict[str, Any]]:
-    """Splits what an env reports of an ended episode into its statistics and what cannot be used, for a
-    warning.
+    """Returns the statistics that an env reports for an ended episode, and the reported values that cannot be
+    used, for a warning.
 
-    Returns two dicts by name. The first has the numbers of `episode_extra_stats`; an entry of a dict in it is
+    Both are dicts by name. The first has the numbers of `episode_extra_stats`; an entry of a dict in it is
     named "outer/inner". The second has values that are no numbers, names that are too long or not printable,
     the first entry beyond MAX_STATS, an objective that is no number, and a level that is no name.
     """

@@ -100,8 +100,8 @@ class EnvFamily:
         return dataclasses.replace(self, flags=joined(flags, self.flags), defaults=all_defaults)
 
     def without_flags(self, values: Mapping[str, Any], others: Collection[str]) -> dict[str, Any]:
-        """Returns the entries of `values` that a script has added: names that are neither flags of the family
-        nor in `others`. Names that cannot be attributes are left out."""
+        """Returns the entries of `values` that belong to no flag, i.e. that a script has added: their names
+        are neither flags of the family nor in `others`. Names that cannot be attributes are left out."""
         own = set() if self.flags is None else {field.name for field in dataclasses.fields(self.flags)}
         names = [name for name in values if name.isidentifier() and not keyword.iskeyword(name)]
         return {name: values[name] for name in names if name not in own and name not in others}
@@ -109,11 +109,11 @@ class EnvFamily:
     def make(self, cfg: Any, env_config: EnvConfig, render_mode: str | None = None) -> Any:
         """Makes the env as its author wrote it; `adapters.adapt` turns it into a MultiAgentEnv.
 
-        Passes what the signature of make_env names: `cfg`, `env_config`, `render_mode`, `num_envs`
-        (--vector_env_copies) and `device` (--env_device, as torch names it); its first parameter gets the
-        name of the env, see `takes_name`. With **kwargs, a function that takes the name, cfg or env_config
-        gets all of the first three. Any other function, and a class, may pass **kwargs on to an env, and gets
-        render_mode only.
+        Passes the arguments that the signature of make_env names: `cfg`, `env_config`, `render_mode`,
+        `num_envs` (--vector_env_copies) and `device` (--env_device, as torch names it). The first parameter
+        gets the name of the env, see `takes_name`. A make_env with **kwargs also gets `render_mode`; a
+        function with **kwargs and a parameter for the name, `cfg` or `env_config` gets `cfg` and `env_config`
+        as well. Others do not, since they may pass **kwargs on to an env.
 
         While --num_envs_per_worker is not chosen yet, as in the trial of the env, cfg has the smallest number
         that can be chosen, since make_env may compute with it.

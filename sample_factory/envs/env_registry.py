@@ -214,8 +214,9 @@ def gym_name_of(env_name: str) -> str:
 
 
 def resolve_trained_family(env_name: str) -> EnvFamily:
-    """Returns the family of an env in which a policy was trained. Raises as `resolve_family`; for a name that
-    no family has, the error also says how to play envs that only a script registers."""
+    """Returns the family of an env in which a policy was trained. Raises the errors of `resolve_family`:
+    UnknownEnvError, ImportError for a missing package, and ConfigError. The UnknownEnvError of a name without
+    a family also says how to play envs that only a script registers."""
     try:
         return resolve_family(env_name)
     except UnknownEnvError as error:
@@ -310,7 +311,8 @@ def _is_prefix_alone(env_name: str) -> bool:
 
 
 def _completions(prefix: str) -> str:
-    """Returns the end of an error message for a prefix alone: all names of the family, or an example."""
+    """Returns the end of the error message for a name that is only the prefix of a family: all names of the
+    family, or an example."""
     entry = next(entry for entry in _FAMILIES.values() if entry.name.rstrip("_-") == prefix.rstrip("_-"))
     listed = entry.names()
     if listed:

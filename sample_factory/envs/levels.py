@@ -134,8 +134,8 @@ def _has_kwargs(family: EnvFamily) -> bool:
 
 
 def _typed(name: str, section: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Converts the values of a level's flags to the flags' types. Raises ConfigError, with the level's name,
-    for a wrong value. name: of the level."""
+    """Converts the values of a level's flags to the flags' types. section: the dataclass of the flags. Raises
+    ConfigError for a wrong value; the message has the level's name, `name`."""
     parser = make_parser()
     add_flags(parser, section)
     try:
@@ -148,8 +148,8 @@ def _typed(name: str, section: type, values: Mapping[str, Any]) -> dict[str, Any
 
 
 def _literal(text: str) -> Any:
-    """Converts a text to the Python literal that it spells (a number, bool, list, ...); returns any other
-    text unchanged."""
+    """Converts a text to the Python literal that it spells (a number, bool, list, ...); returns a text that
+    spells none unchanged."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:

@@ -11,7 +11,8 @@ CUTOFF = 0.75  # similarity below which a name is no suggestion
 
 
 def suggest_name(env_name: str, listed: Iterable[str]) -> str | None:
-    """Returns the full name that was probably meant; None if no known name is similar.
+    """Returns the full name of an env that was probably meant by a misspelt name or a name without prefix;
+    None if no known name is similar.
 
     listed: the names of all envs of families that can list them. Gymnasium is imported only if none of these
         is similar, PettingZoo never.
@@ -27,8 +28,8 @@ def suggest_name(env_name: str, listed: Iterable[str]) -> str | None:
 
 
 def _similar(env_name: str, names: Iterable[str]) -> str | None:
-    """Returns the name most similar to `env_name`, compared with and without prefix and version; None below
-    CUTOFF."""
+    """Returns the name most similar to `env_name`, compared with and without prefix and version; None if the
+    similarity of all names is below CUTOFF."""
     by_key: dict[str, str] = {}
     # Of names with equal ends, the last one is taken: without a namespace, and of the latest version.
     for name in sorted(names, key=lambda name: ("/" not in name, [*map(int, VERSION.findall(name))])):
@@ -44,7 +45,7 @@ def _similar(env_name: str, names: Iterable[str]) -> str | None:
 
 
 def _plain(name: str) -> str:
-    """Returns the last part of a name without its version."""
+    """Returns the last part of a name without its version: Pong for ALE/Pong-v5."""
     return VERSION.sub("", re.split(r"[/.:]", name)[-1])
 
 

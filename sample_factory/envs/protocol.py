@@ -205,8 +205,9 @@ class TrainingInfoBox:
             self.deliver()
 
     def deliver(self) -> None:
-        """Passes stored values to the env. To be called before each reset, but not between two lives of one
-        game. Raises EnvContractError if the env rejects them."""
+        """Passes values that were stored by `put` to the env, then calls `before_reset`. To be called before
+        each reset, but not when a game goes on after a lost life. Raises EnvContractError if the env rejects
+        the values."""
         if self._waiting is not None:
             training_info = self._waiting
             self._waiting = None
@@ -338,7 +339,7 @@ class EnvAround(MultiAgentEnv):
 
 
 class AttrDict(dict[str, Any]):
-    """A dict with its entries as attributes."""
+    """A dict whose entries can also be read and set as attributes."""
 
     __setattr__ = dict.__setitem__
 
@@ -349,13 +350,14 @@ class AttrDict(dict[str, Any]):
 
 
 class EnvConfig(AttrDict):
-    """Identifies one of the experiment's envs: number `vector_index` of a rollout worker. env_id seeds the
-    env.
+    """Identifies one of the experiment's envs: the env number `vector_index` of a rollout worker. env_id
+    seeds the env.
 
     worker_index and env_id are numbered across machines: with --num_nodes, they are unique in the run if all
     nodes have equally many workers and envs.
-    levels_in_turn: number of envs that play side by side, each all levels in turn, so that together they play
-        each level equally often; 0: each plays levels as --level_choice says.
+    levels_in_turn: if not 0, the number n of envs that play side by side. After each episode, each of them
+        moves on by n levels, so that together they play all levels equally often. 0: levels follow
+        --level_choice.
     """
 
     def __init__(self, worker_index: int, vector_index: int, env_id: int, levels_in_turn: int = 0):

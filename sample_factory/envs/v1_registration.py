@@ -24,8 +24,8 @@ class ParserRecorder(FlagParser):
 
     @property
     def recorded_defaults(self) -> dict[str, Any]:
-        """The defaults that `set_defaults` has given to flags that are no arguments of this parser, by
-        flag."""
+        """The defaults that `set_defaults` has given to flags without an argument in this parser: flag ->
+        default."""
         return {name: value for name, value in self._set.items() if name not in self._arguments()}
 
     def argument_defaults(self) -> dict[str, Any]:
@@ -43,8 +43,8 @@ class ParserRecorder(FlagParser):
         return defaults
 
     def flags_type(self) -> type | None:
-        """Returns a frozen dataclass with a field for each argument, or None if there are none. Raises as
-        `argument_defaults`."""
+        """Returns a frozen dataclass with a field for each argument, or None if there are none. Raises
+        ConfigError for a default that cfg.json cannot hold."""
         fields = {}
         for name, default in self.argument_defaults().items():
             actions = self._arguments()[name]
@@ -53,7 +53,8 @@ class ParserRecorder(FlagParser):
         return flags_of(fields) if fields else None
 
     def check_groups(self, argv: Sequence[str]) -> None:
-        """Raises ConfigError if typed arguments exclude each other, or a required one is missing."""
+        """Raises ConfigError if typed arguments exclude each other, or if a required argument is missing.
+        argv: the typed command line."""
         self.parse_known_args(list(argv))
 
     def _arguments(self) -> dict[str, list[argparse.Action]]:
@@ -88,8 +89,8 @@ def flags_of(fields: Mapping[str, Any]) -> type:
 
 
 def values_of_script(values: Mapping[str, Any]) -> type:
-    """Returns a dataclass of values that a script has set and that are no arguments. Raises ConfigError for a
-    value that cfg.json cannot hold."""
+    """Returns a dataclass of the values that a script has set without declaring an argument. Raises
+    ConfigError for a value that cfg.json cannot hold."""
     return flags_of({name: script_flag(check_json(x, f"cfg.{name}"), "", ()) for name, x in values.items()})
 
 

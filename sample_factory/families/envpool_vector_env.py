@@ -31,10 +31,10 @@ StepReturn = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
 
 class EnvPoolVectorEnv(StepsInBackground, gym.vector.VectorEnv, LimitsEpisodes, PlaysInTeams):
-    """Copies of an env, stepped in C++ threads. Agent c * num_players + p is player p of copy c.
+    """Steps copies of an env in C++ threads. Agent c * num_players + p is player p of copy c.
 
-    Infos are arrays with an entry for each agent: EnvPool's, and what EnvPoolInfos adds to them. A mask
-    of the legal actions in EnvPool's infos becomes the observation "action_mask", beside "obs". In a
+    Infos are arrays with an entry for each agent: EnvPool's infos, and the entries that EnvPoolInfos adds. A
+    mask of the legal actions in EnvPool's infos becomes the observation "action_mask", beside "obs". In a
     turn-based game, the mask of a player who waits allows the first action only, which has no effect. The
     waiting player stays active, so that rewards during the opponent's turn reach the player's last move. The
     action distribution cannot use a mask of combinations of choices: such a mask is an ordinary observation,
@@ -93,7 +93,8 @@ class EnvPoolVectorEnv(StepsInBackground, gym.vector.VectorEnv, LimitsEpisodes, 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begins the first episodes. A seed makes a new EnvPool, because an existing one takes none."""
+        """Begins the first episodes. With a seed, makes a new EnvPool, because an existing one cannot be
+        seeded again."""
         if self._pool is None or seed is not None:
             self.close_extras()
             if seed is None:
@@ -123,7 +124,8 @@ class EnvPoolVectorEnv(StepsInBackground, gym.vector.VectorEnv, LimitsEpisodes, 
         return self._observe(observations, infos), rewards, terminated, truncated, infos
 
     def _observe(self, observations: Any, infos: dict[str, Any]) -> Any:
-        """Returns the observations by the keys of the space, and stores which players' turn it is."""
+        """Returns the observations as the space has them, with action masks, and stores which players' turn
+        it is. infos: EnvPool's infos by agent, which have the masks."""
         if self._has_joint_mask:
             observations[JOINT_MASK] = observations.pop(ACTION_MASK)
         if not self._has_mask:
@@ -137,7 +139,7 @@ class EnvPoolVectorEnv(StepsInBackground, gym.vector.VectorEnv, LimitsEpisodes, 
         return {"obs": observations, ACTION_MASK: mask}
 
     def render(self) -> tuple[Picture, ...] | None:
-        """Returns the picture of the first copy, as a tuple of one."""
+        """Returns the picture of the first copy, as a tuple of one picture; None without a render_mode."""
         if self.render_mode is None:
             return None
         return tuple(self._pool.render())
@@ -150,8 +152,8 @@ class EnvPoolVectorEnv(StepsInBackground, gym.vector.VectorEnv, LimitsEpisodes, 
 
 
 def _with_joint_mask(observation: spaces.Space[Any], action: spaces.Space[Any]) -> spaces.Dict | None:
-    """Returns the observation space with JOINT_MASK in place of an action mask that has an entry for each
-    combination of choices of a MultiDiscrete; None if the space has no such mask."""
+    """Returns an observation space in which "action_mask" is renamed to "joint_action_mask", if it has an
+    entry for each combination of choices of a MultiDiscrete action; None if the space has no such mask."""
     if not isinstance(observation, spaces.Dict) or not isinstance(action, spaces.MultiDiscrete):
         return None
     mask = observation.spaces.get(ACTION_MASK)
@@ -194,8 +196,8 @@ class EnvPoolInfos:
     """
 
     def __init__(self, states: Mapping[str, Any], num_copies: int, num_players: int):
-        """Allocates the counts of all agents. states: `state_array_spec` of EnvPool: key -> shape of each
-        array that it returns."""
+        """Allocates the scores and lives of all agents. states: `state_array_spec` of EnvPool: key -> spec,
+        with the shape, of each array that a step returns."""
         num_agents = num_copies * num_players
         self._num_copies = num_copies
         self._num_players = num_players

@@ -189,7 +189,8 @@ class Checkpoints:
 
 
 def draw(mini_map: np.ndarray) -> np.ndarray:
-    """Returns a picture of a mini map, [576, 768, 3]: our team yellow, the controlled player blue."""
+    """Draws a mini map, [72, 96, 4] uint8, as a picture, [576, 768, 3] uint8: our team yellow, the controlled
+    player blue."""
     picture: np.ndarray = np.full((HEIGHT, WIDTH, 3), GRASS, np.uint8)
     goal = slice(round(HEIGHT * 0.45), round(HEIGHT * 0.55))
     picture[goal, [0, -1]] = WHITE

@@ -183,7 +183,8 @@ def make_gym_env(
 
 
 def _with_limit(spec: EnvSpec, kwargs: dict[str, Any]) -> EnvSpec:
-    """Returns the spec with the time limit in `kwargs`; removes a limit of None from `kwargs`.
+    """Returns a copy of the spec with the time limit of --env_kwargs, `kwargs`, as its maximum number of
+    steps. A limit of None leaves the spec as it is, and is removed from `kwargs`.
 
     Raises ConfigError for a limit that Gymnasium or a vector env would misunderstand.
     """
@@ -199,8 +200,8 @@ def _with_limit(spec: EnvSpec, kwargs: dict[str, Any]) -> EnvSpec:
 
 
 def _has_own_copies(spec: EnvSpec, copies: int, kwargs: Mapping[str, Any]) -> bool:
-    """Returns whether to use the env's vectorised implementation: if there is no single env, or for several
-    copies if they behave like single envs."""
+    """Returns whether to use the env's vectorised implementation: always if there is no single env; for
+    several copies, if the implementation behaves like single envs."""
     if spec.entry_point is None:
         return True
     if copies == 1 or spec.vector_entry_point is None or kwargs.get(LIMIT) == NO_LIMIT:
@@ -262,7 +263,8 @@ def find_spec(full_env_name: str) -> EnvSpec:
 
 
 def _check_mujoco(full_env_name: str, spec: EnvSpec) -> None:
-    """Raises ConfigError if MuJoCo's version can be the reason why an env has raised AssertionError."""
+    """Raises ConfigError if an env of gymnasium-robotics has raised AssertionError and the installed MuJoCo
+    is too new for this package. spec: of the env."""
     if str(spec.entry_point).startswith("gymnasium_robotics"):
         mujoco = importlib.metadata.version("mujoco")
         if tuple(map(int, mujoco.split(".")[:2])) > LAST_MUJOCO:
@@ -273,10 +275,11 @@ def _check_mujoco(full_env_name: str, spec: EnvSpec) -> None:
 
 
 def checked_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns the flag defaults of an env's suite. Checks the id, unless a module has to be imported first.
+    """Returns the flag defaults of an env's suite; empty for an env of no known suite, whose defaults depend
+    on the observation.
 
-    For other envs, the defaults depend on the observation. Logs if there is a newer version of the env.
-    Raises as `find_spec`.
+    If no module has to be imported first, checks the id, and logs if there is a newer version of the env.
+    Raises UnknownEnvError for an unknown id, and ImportError for a missing package.
     """
     if parse_name(full_env_name)[0] is None:
         spec = find_spec(full_env_name)

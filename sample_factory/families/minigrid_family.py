@@ -174,8 +174,8 @@ def find_id(full_env_name: str) -> str:
 
 
 def minigrid_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns flag defaults for small grids with a reward at the end of an episode. Raises UnknownEnvError
-    for an unknown name. The mission is not observed in envs in which it never changes."""
+    """Returns flag defaults for small grids with a reward at the end of an episode; for envs whose mission
+    never changes, the mission is left out of the observation. Raises UnknownEnvError for an unknown name."""
     env_id = find_id(full_env_name)
     spec = gym.registry.get(env_id)
     is_own = spec is not None and not str(spec.entry_point).startswith("minigrid.")

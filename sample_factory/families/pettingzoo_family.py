@@ -76,10 +76,8 @@ def find_function(full_env_name: str) -> tuple[str, str]:
 
 
 def checked_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Checks that the env's module exists; returns {}, no defaults. Raises UnknownEnvError.
-
-    Runs in the main process before anything starts.
-    """
+    """Checks that the env's module exists, before anything starts; returns {}, since the family has no
+    defaults. Raises UnknownEnvError if there is no such module."""
     find_function(full_env_name)
     return {}
 

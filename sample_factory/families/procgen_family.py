@@ -71,8 +71,8 @@ def find_task_id(game: str, mode: str) -> str:
 
 
 def procgen_defaults(env_name: str) -> Mapping[str, Any]:
-    """Returns flag defaults as of the published PPO agent (Cobbe et al. 2020, appendix D), for 64 copies in
-    all."""
+    """Returns flag defaults that follow the published PPO agent (Cobbe et al. 2020, appendix D), for 64
+    copies in all processes together."""
     return {
         "num_workers": 1,
         "num_envs_per_worker": 2,

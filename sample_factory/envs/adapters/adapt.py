@@ -98,7 +98,8 @@ def _with_deaths(env: Any) -> Any:
 
 def is_pettingzoo(env: Any, class_name: str = "") -> bool:
     """Returns whether an env is an instance of a class of PettingZoo, without importing PettingZoo.
-    class_name: dotted name of the class below `pettingzoo`; by default, ParallelEnv and AECEnv both count."""
+    class_name: dotted name of the class below `pettingzoo`; empty: an instance of ParallelEnv or of
+    AECEnv."""
     if not class_name:
         return is_pettingzoo(env, "ParallelEnv") or is_pettingzoo(env, "AECEnv")
     module, _, name = f"pettingzoo.{class_name}".rpartition(".")

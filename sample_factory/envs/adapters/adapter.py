@@ -79,8 +79,8 @@ class Adapter(MultiAgentEnv):
         self._num_unchecked = NUM_CHECKED
 
     def _see_end(self) -> None:
-        """Calls the functions in `at_end`. To be called before the reset, while `render` still draws the last
-        state of the episode."""
+        """Calls the functions in `at_end`, which want to see the end of an episode. To be called before the
+        reset, while `render` still draws the last state of the episode."""
         for call in self.at_end:
             call()
 
@@ -128,8 +128,8 @@ class AgentCodecs:
         """Converts an agent's observation to a flat dict of arrays, with the keys under which the agent's
         kind stores it.
 
-        Raises EnvContractError if the observation does not fit its space. The first NUM_CHECKED are checked
-        in full.
+        Raises EnvContractError if the observation does not fit its space. Only the first NUM_CHECKED
+        observations of each agent are checked in full; later ones, if they cannot be converted.
         """
         if self._num_unchecked[agent]:
             self._num_unchecked[agent] -= 1
@@ -148,7 +148,7 @@ class AgentCodecs:
             raise EnvContractError(f"{agent_name}{error}") from None
 
     def decode(self, agent: int, row: np.ndarray) -> Any:
-        """Converts a row of numbers to an action of the agent's space. The row may be longer than needed: all
-        agents have rows as wide as the widest action."""
+        """Converts an agent's row of action values to an action of its space. Further values at the end of
+        the row are ignored: where agents differ, all rows are as wide as the widest action."""
         decode, size = self._decode[agent]
         return decode(row[:size])

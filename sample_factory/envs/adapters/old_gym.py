@@ -104,7 +104,7 @@ class OldGymEnv(gym.Env[Any, Any], HoldsEnv, LimitsEpisodes):
 
 
 def are_infos(value: Any) -> bool:
-    """Returns whether a value is a list or tuple of dicts, so that it can only be the infos of the agents."""
+    """Returns whether a value is a list or tuple of dicts, and so holds the infos of several agents."""
     return isinstance(value, (list, tuple)) and all(isinstance(info, Mapping) for info in value)
 
 

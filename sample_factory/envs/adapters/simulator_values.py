@@ -152,8 +152,8 @@ def infos_of_end(infos: Mapping[str, Any], num_envs: int) -> dict[str, Any]:
 
 
 def _number_by_env(value: Any, num_envs: int) -> Any:
-    """Returns an array [N] of a value of shape [N] or [N, 1], and the mean, a float, of any other; None if it
-    is empty or not numeric."""
+    """Converts a numeric value of shape [N] or [N, 1] to an array [N], and a numeric value of any other shape
+    to its mean, a float. Returns None if the value is empty or not numeric."""
     array = np.asarray(value)
     if not array.size or array.dtype.kind not in "biuf":
         return None

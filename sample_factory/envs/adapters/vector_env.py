@@ -164,8 +164,8 @@ class _KeptOptions(dict[str, Any]):
 
 
 def _keep_numbers(env: "gym.vector.VectorEnv[Any, Any, Any]") -> None:
-    """Makes a vector env widen the dtype of an array in its infos where a copy's number needs it. Gymnasium
-    keeps the dtype of the first copy's number: after a 1, it would store 0.5 as 0."""
+    """Makes a vector env widen the dtype of an array in its infos when a copy has a number of another dtype.
+    Gymnasium keeps the dtype of the first copy's number: after a 1, it would store 0.5 as 0."""
     add_info = env._add_info
 
     def add_wide(vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int) -> dict[str, Any]:
@@ -251,8 +251,9 @@ def _active_agents(infos: Mapping[str, Any]) -> np.ndarray | None:
 
 
 def _end_infos(infos: Mapping[str, Any], ended: np.ndarray, mode: AutoresetMode) -> EndInfos:
-    """Returns the infos of the episodes that ended in a step, by agent. ended: [num_agents] bool. mode: says
-    whether the step's infos, beside FINAL_INFO, belong to the ended episode."""
+    """Returns the infos of the episodes that ended in a step, by agent. ended: [num_agents] bool, which
+    agents' episodes ended. mode: with SAME_STEP and without FINAL_INFO, the infos belong to the next episode,
+    and only entries that envs write at an end are returned."""
     if not infos:
         return NO_END_INFOS
     final = to_host(infos.get(FINAL_INFO))
@@ -269,8 +270,7 @@ def _end_infos(infos: Mapping[str, Any], ended: np.ndarray, mode: AutoresetMode)
 
 def split_infos(infos: Mapping[str, Any], agents: np.ndarray, num_agents: int) -> list[dict[str, Any]]:
     """Splits the infos of a vector env, a (nested) dict of arrays, into a dict for each of `agents`
-    (indices). `_key`, if it is an array [num_agents] bool, is the mask of `key`: whether an agent has that
-    entry."""
+    (indices). If `_key` is an array [num_agents] bool, it says which agents have an entry `key`."""
     split: list[dict[str, Any]] = [{} for _ in agents]
     masks = {name for name in (f"_{key}" for key in infos) if _is_mask(infos.get(name), num_agents)}
     for key, value in infos.items():

@@ -27,8 +27,8 @@ ALL = slice(None)
 
 
 def stack_frames(env: MultiAgentEnv, num_frames: int) -> MultiAgentEnv:
-    """Wraps an env so that each observation has the last `num_frames` images; returns the env itself for
-    1."""
+    """Wraps an env so that each observation has the last `num_frames` images; returns the env itself if
+    `num_frames` is 1."""
     return env if num_frames == 1 else FrameStack(env, num_frames)
 
 
@@ -144,8 +144,8 @@ class FrameStack(EnvAround):
         return self._write(self._env.receive(self._history.advance()), into)
 
     def _write(self, result: StepResult, into: ObservationRows) -> StepResult:
-        """Writes the stacks of a step whose observations are in the history. Returns the step's result
-        unchanged."""
+        """Writes the stacks to `into`, after the env has written its observations of a step to the history.
+        result: of the step; returned unchanged."""
         begins = np.logical_or(result.terminated, result.truncated)
         if self._inactive is not None and not self.takes_turns:
             begins |= self._inactive
@@ -157,8 +157,8 @@ class FrameStack(EnvAround):
 
 
 class FrameSkip(gym.Wrapper, LimitsEpisodes):
-    """Repeats each action for `frameskip` frames and sums rewards and costs; stops early at an episode's
-    end."""
+    """Repeats each action for `frameskip` frames, or until the episode ends, and sums the rewards and
+    costs."""
 
     def __init__(self, env: gym.Env, frameskip: int):
         super().__init__(env)

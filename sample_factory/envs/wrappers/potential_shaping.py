@@ -38,8 +38,8 @@ class ShapedEpisode:
         self.unshaped_return = 0.0
 
     def shape(self, observation: Any, reward: float, terminated: bool, info: Mapping[str, Any]) -> float:
-        """Returns the shaped reward of a step that led to an observation. If the observation is None, the
-        state has the potential of the state before; a terminal state has 0."""
+        """Returns the shaped reward of a step. observation, info: what the step returned. If the observation
+        is None, the potential stays that of the previous state; a terminal state has the potential 0."""
         self.unshaped_return += reward
         phi = self._phi
         if terminated:

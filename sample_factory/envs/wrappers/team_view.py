@@ -208,15 +208,16 @@ def _entries(group: _Group, mates: KindSpaces) -> dict[str, gym.spaces.Box]:
 
 
 def _action_columns(space: gym.Space[Any]) -> dict[str, tuple[int, ...]]:
-    """Returns the columns of the discrete part and of the continuous part of an action, by entry; a part that
-    the space does not have is left out."""
+    """Returns the columns of the discrete part and of the continuous part of an action, as CHOICES -> columns
+    and VALUES -> columns; a part that the space does not have is left out."""
     layout = action_layout(space)
     parts = {CHOICES: layout.discrete_actions, VALUES: layout.box_actions}
     return {key: columns for key, columns in parts.items() if columns}
 
 
 def _joined(box: gym.spaces.Box, num: int) -> gym.spaces.Box:
-    """Returns the space of `num` observations joined to one: a stack of images, or a vector."""
+    """Returns the space of the observations of `num` mates joined to one: a stack of images, or a
+    concatenated vector. box: space of one observation."""
     if isinstance(box, Indices):
         return Indices(np.tile(box.sizes, num))
     shape: tuple[int, ...] = (num * math.prod(box.shape),)

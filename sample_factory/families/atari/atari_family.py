@@ -116,7 +116,8 @@ def make_atari_env(
 
 
 def atari_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns flag defaults for a small machine: network and most numbers of the published PPO runs."""
+    """Returns flag defaults that follow the published PPO runs, with few envs and processes for a small
+    machine."""
     engine = default_engine()
     # EnvPool's threads use all cores from one process.
     workers = {"num_workers": 1} if engine == ENVPOOL else {}

@@ -27,8 +27,9 @@ PADDING = 0
 
 
 def _numbers(turn: int = 0, look: int = 0, strafe: int = 0, move: int = 0, fire: int = 0) -> np.ndarray:
-    """Returns an action as the engine expects it, int [7]; the last two numbers are to jump and to crouch.
-    turn, look: to the right and down, pixels per frame. strafe, move: to the right and forward, -1 to 1."""
+    """Returns an action as the engine expects it, int [7]: the 5 arguments, then 0 for jump and crouch. turn:
+    pixels per frame to the right. look: pixels per frame down. strafe, move: -1, 0 or 1, to the right and
+    forward. fire: 0 or 1."""
     return np.array((turn, look, strafe, move, fire, 0, 0), np.intc)
 
 

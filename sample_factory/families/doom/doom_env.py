@@ -70,14 +70,15 @@ class DoomAgent:
         return observation
 
     def step(self, engine_reward: float) -> tuple[Observation, float]:
-        """Scores a step that did not end the episode; returns the observation and the training reward.
-        engine_reward: sum of the engine's rewards in the step."""
+        """Scores a step that did not end the episode; returns the observation after the step, and the
+        training reward. engine_reward: sum of the engine's rewards in the step."""
         observation, values = self._observe()
         return observation, self.score.step(engine_reward, values)
 
     def end(self, engine_reward: float, frameskip: int) -> tuple[float, dict[str, Any]]:
-        """Scores the step that ended the episode; returns its training reward and its info. engine_reward: as
-        in `step`. frameskip: tics of a whole step."""
+        """Scores the step that ended the episode; returns the training reward and the info of this step.
+        engine_reward: sum of the engine's rewards in the step. frameskip: tics of a step that no end cuts
+        short."""
         reward, info = self.score.end(engine_reward, self.engine.variable_values())
         num_tics = self.engine.game.get_episode_time() - self._last_tic
         # Not known where the map itself has ended the episode, since the time is 0 then (vizdoom 1.3.2).
@@ -102,10 +103,10 @@ class DoomEnv(
 ):
     """Plays one agent in a scenario, or in a match against bots. Spaces: see DoomAgent.
 
-    The engine's process starts at the first reset. Its exceptions are not caught; after one, close the env
-    and make another one. The agent's death (in a match: unless it can respawn) and the end of the level are
-    terminations, a time limit (the engine's or the spec's) is a truncation. There is no new picture at the
-    end of an episode: `step` returns the previous one again.
+    The engine's process starts at the first reset. Exceptions of the engine are not caught; after one, close
+    the env and make another one. The agent's death (in a match: unless it can respawn) and the end of the
+    level are terminations; a time limit (the engine's or the spec's) is a truncation. There is no new picture
+    at the end of an episode: `step` returns the previous one again.
 
     resolution: (width, height) of the observation.
     render_mode: any mode makes a second engine draw the same game at 640x480; see Viewer.

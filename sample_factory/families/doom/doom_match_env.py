@@ -39,13 +39,13 @@ class DoomMatchEnv(
 
     Spaces of each agent: see DoomAgent.
 
-    The engines' processes start at the first reset. Their exceptions and MatchBroken are not caught; after
-    one, close the env and make another one.
+    The engines' processes start at the first reset. Exceptions of an engine, and MatchBroken, are not caught;
+    after one, close the env and make another one.
 
-    A match ends for all agents at once: by the clock, a truncation, or when the level is left, a termination.
-    An agent that dies and cannot respawn is terminated earlier, and does not act (`is_active` in its info)
-    until the next match; when all of them have died, the match is over. The next match begins in the same
-    step.
+    A match ends for all agents at once. If the time is over, the agents are truncated; if the level is left,
+    they are terminated. An agent that dies and cannot respawn is terminated earlier, and does not act
+    (`is_active` in its info) until the next match; when all agents have died, the match is over. The step
+    that ends a match begins the next one.
 
     `process_is_gone` is always False: Lockstep watches the engines, and no call waits for a dead one.
 
@@ -133,9 +133,10 @@ class DoomMatchEnv(
         return list(self._observations), rewards, terminated, truncated, infos
 
     def render(self) -> np.ndarray | list[np.ndarray] | None:  # type: ignore[override]
-        """Returns the agents' pictures in a split screen; see DoomEnv.render.
+        """Returns the latest pictures of all agents in a split screen, [height, width, 3] uint8; None before
+        the first one. With render_mode "rgb_array_list": a list of the split screens since the last call.
 
-        They are enlarged observations: a match cannot be repeated in other engines, see Viewer.
+        The pictures are enlarged observations, since the Viewer cannot repeat a match in other engines.
         """
         rendered: list[Any] = [film.render() for film in self._films]
         if self.render_mode == EVERY_TIC:

@@ -61,14 +61,15 @@ class BotDifficulty:
         )
 
     def draw(self, num_bots: int, rng: np.random.Generator) -> list[str]:
-        """Draws the next match's bots, with levels normal around the difficulty; returns their names."""
+        """Draws the levels of the next match's bots from a normal distribution around the difficulty; returns
+        the names by which the engine knows these bots, see `definitions`."""
         levels = rng.normal(self.difficulty, self.LEVEL_STD, num_bots)
         levels = np.clip(np.round(levels / 10) * 10, BOT_LEVELS[0], BOT_LEVELS[-1]).astype(int)
         return [f"BOT_{level}_{index}" for index, level in enumerate(levels.tolist())]
 
     def update(self, stats: dict[str, float]) -> None:
-        """Adapts the difficulty to the result of a match, after adding it to the match's results as
-        "bot_difficulty". stats: result of `match_stats`; changed in place."""
+        """Raises or lowers the difficulty by the result of a match. stats: result of `match_stats`; the
+        difficulty of the match is added to it as "bot_difficulty"."""
         stats["bot_difficulty"] = float(self.difficulty)
         if not self._adapts:
             return
@@ -89,7 +90,8 @@ class DoomEngine:
         scenario.
     bot_difficulty: chooses the bots of the next match; the env must call its `update` after each match.
 
-    Raises as `configured_game`.
+    Raises ValueError for a .wad, map, skill or variable that does not exist, and FileNotFoundError for a
+    missing file.
     """
 
     def __init__(self, settings: EngineSettings, index: int = 0):
@@ -191,7 +193,8 @@ class DoomEngine:
         self.game.set_doom_config_path("/dev/null")
 
     def start(self) -> None:
-        """Starts the engine process; call `prepare` before each call. May raise START_ERRORS."""
+        """Starts the engine process; call `prepare` before each call. Raises one of START_ERRORS if the
+        engine ends or does not answer; another attempt, after `close` and `prepare`, may succeed."""
         assert self._folder is not None
         self.game.init()
         self._is_started = True
@@ -209,7 +212,8 @@ class DoomEngine:
         return False
 
     def last_error(self) -> str:
-        """Returns the last line that the process of a match with several engines has written to stderr."""
+        """Returns the last line that the engine process has written to stderr, "" if there is none; always ""
+        unless the match has several engines."""
         return self._folder.last_error() if self._folder is not None else ""
 
     def halt(self) -> None:
@@ -224,10 +228,8 @@ class DoomEngine:
                 os.kill(pid, signal.SIGKILL if self._is_started else signal.SIGSTOP)
 
     def abandon(self) -> None:
-        """Releases a game that cannot be closed because a call still waits in it.
-
-        Its folder is removed at the end of this process.
-        """
+        """Forgets a game that cannot be closed because a call still waits in it. The engine's folder is
+        removed at the end of this process."""
         self._pid = None
         self._folder = None
         self._is_started = False

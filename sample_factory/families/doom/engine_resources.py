@@ -71,7 +71,7 @@ rm -rf "$1"
 
 class EngineFolder:
     """Makes a working directory for one engine process, outside the user's folders. Call `remove` when the
-    process has ended. is_quiet: hides the engine's output; `last_error` returns its last error message."""
+    process has ended. is_quiet: hides the engine's output, and keeps it for `last_error`."""
 
     def __init__(self, is_quiet: bool = False):
         self.path = _reaper_of_this_process().add_folder()
@@ -199,7 +199,7 @@ class PortClaim:
 
 
 def is_free(port: int) -> bool:
-    """Returns whether no program uses this UDP port."""
+    """Returns whether a UDP port is used by no program on this machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         return _binds(probe, "", port)
 

@@ -94,7 +94,7 @@ class EngineSettings(NamedTuple):
         return self._replace(**fields)
 
     def invitation(self, port: int) -> str:
-        """Returns the command with which a human on this machine joins the match."""
+        """Returns the command line with which a human on this machine joins the match at the port."""
         assert self.match is not None
         flags = [f"--env={self.env_name}", f"--join={LOOPBACK}:{port}", f"--timelimit={self.match.minutes:g}"]
         if self.wad_folders[0] is not None:
@@ -169,10 +169,11 @@ def scenario_game(scenario: Path) -> vizdoom.DoomGame:
 
 
 def choose_map(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
-    """Sets the .wad files and the map of a game that is configured by its .cfg. Raises as `configured_game`.
+    """Sets the .wad files and the map of a game that is configured by its .cfg. Raises ValueError for a .wad
+    or map that does not exist, and FileNotFoundError for a missing file.
 
-    Without a .wad of maps, the game's own file has them: as in ViZDoom, doom2.wad where there is one, else
-    freedoom2.wad, which is in its package.
+    Without a .wad of maps, the maps of the game's own file are played: as in ViZDoom, doom2.wad if it exists,
+    else freedoom2.wad, which is in the package vizdoom.
     """
     wad, doom_map = _wad_of(game.get_doom_scenario_path(), settings.wad, settings, "--doom_wad")
     iwad, _ = _wad_of(game.get_doom_game_path(), settings.iwad, settings, "--doom_iwad")

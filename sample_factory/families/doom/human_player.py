@@ -43,20 +43,24 @@ KEYS: Mapping[str, tuple[str, Sequence[str]]] = {
 
 
 class NotPlayed(CommandFailed):
-    """Raised if a game did not begin in time, or the engine has stopped answering."""
+    """Raised if a human cannot play: without a display, if a game does not begin in time, or if the engine
+    stops answering."""
 
 
 def play_doom(config: Config) -> None:
-    """Runs the command `play_doom`. Raises as `run`; ends quietly on Ctrl+C."""
+    """Runs the command `play_doom`: lets a human play, see `run`. Ends quietly on Ctrl+C. Raises ConfigError
+    for bad input, and NotPlayed if the game does not begin or the engine stops answering."""
     with contextlib.suppress(KeyboardInterrupt):
         run(config, resolve_family(config.env_name))
 
 
 def run(config: Config, family: EnvFamily) -> None:
-    """Lets a human play until the window is closed, the other players of a match have left, or Ctrl+C.
+    """Lets a human play until the window is closed or the other players of a match have left; prints the
+    results of each episode.
 
     config: result of `parse_config` with the extra section `human_game`.
-    Raises ConfigError for bad input, NotPlayed, KeyboardInterrupt.
+    Raises ConfigError for bad input, NotPlayed if there is no display, the game does not begin, or the engine
+        stops answering, and KeyboardInterrupt on Ctrl+C.
     """
     join = config.extra["human_game"].join
     cfg = config.namespace()
@@ -97,7 +101,8 @@ def parse_endpoint(text: str) -> Endpoint:
 
 
 def instructions(spec: DoomSpec, settings: EngineSettings) -> str:
-    """Returns the goal of a scenario and the keys for its buttons, a line each."""
+    """Returns what a human reads before the game: a scenario's name and goal, the keys for its buttons, and
+    how to stop, as lines of text."""
     buttons = DoomEngine(settings).button_names()
     lines = [spec.name, *filter(None, [spec.goal])]
     for keys, (purpose, pressed) in KEYS.items():

@@ -88,7 +88,7 @@ class Lockstep:
        gone, instead of waiting forever; `close` is the only call that may follow. A start with humans waits
        JOIN_SECONDS.
 
-    A match with humans, whose engines are not among `engines`, runs in real time.
+    A match with humans runs in real time; `engines` has the agents' engines only.
     """
 
     def __init__(self, engines: Sequence[DoomEngine], name: str):
@@ -108,7 +108,8 @@ class Lockstep:
         return bool(self._threads)
 
     def start(self, seed: int) -> None:
-        """Starts the processes, which connect through a port of this machine. Raises MatchBroken."""
+        """Starts the processes, which connect through a port of this machine. Raises MatchBroken if all
+        attempts fail, or if humans do not join in time."""
         # With humans one attempt: they should not be asked to join again at another port.
         num_attempts = 1 if self._num_humans else START_ATTEMPTS
         for attempt in range(1, num_attempts + 1):
@@ -128,17 +129,19 @@ class Lockstep:
         raise MatchBroken(f"{self._name}: {failure}; the last error: {last_error}") from last_error
 
     def new_episode(self, seed: int) -> None:
-        """Begins an episode in all engines. Raises MatchBroken and the engines' errors."""
+        """Begins an episode in all engines. Raises MatchBroken if an engine does not answer, and exceptions
+        of the engines' calls."""
         self._call_all([functools.partial(e.new_episode, seed) for e in self._engines], ANSWER_SECONDS)
 
     def play(
         self, buttons: Sequence[list[float]], num_tics: int, after_tic: Callable[[], None] | None
     ) -> bool:
-        """Plays num_tics tics, or fewer if the episode ends; returns whether it has ended.
+        """Plays num_tics tics, or fewer if the episode ends; returns whether the episode has ended.
 
         buttons: button values by engine.
         after_tic: called after every tic but the last one, when all states have new pictures.
-        Raises MatchBroken and the engines' errors.
+        Raises MatchBroken if an engine does not answer or the engines are at different tics, and exceptions
+            of the engines' calls.
         """
         for engine, pressed in zip(self._engines, buttons):
             engine.game.set_action(pressed)
@@ -231,7 +234,8 @@ class Lockstep:
         self._await(self._threads, seconds)
 
     def _await(self, threads: Sequence[EngineThread], seconds: float) -> None:
-        """Waits until all threads are free. Raises the exception of a call, or MatchBroken."""
+        """Waits until all threads are free. Raises the exception of a call that failed, and MatchBroken if an
+        engine's process is gone or a thread is still busy after `seconds`."""
         deadline = time.monotonic() + seconds
         busy = list(threads)
         while busy:
