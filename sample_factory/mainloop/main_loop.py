@@ -287,7 +287,7 @@ class MainLoop(Loop):
                 log.info("%s before anything was learned", outcome)
             return
         least = min(policy.env_frames for policy in summary.policies)
-        commands = next_commands(self._config, sys.orig_argv, self._monitor.progress.is_done, least)
+        commands = next_commands(self._config, self._monitor.progress.is_done, least)
         first, *others = summary_lines(summary, outcome)
         table = [("files", relative_path(self._config.experiment_dir)), *commands]
         text = "\n".join([first, *others, *footer(table, columns_of(sys.stderr))])
