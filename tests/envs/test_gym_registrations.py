@@ -47,14 +47,22 @@ def registry(monkeypatch):
     gym.registry.update(before)
 
 
-def test_classes_functions_and_names_of_the_main_script_reach_children(registry, monkeypatch):
+def test_what_the_main_script_registers_reaches_children_unless_it_cannot_be_pickled(registry, monkeypatch):
     ScriptEnv = script_env()
     monkeypatch.setattr(sys.modules["__main__"], "ScriptEnv", ScriptEnv, raising=False)
+
+    def make():
+        return ScriptEnv(7)
+
+    make.__module__, make.__qualname__ = "gymnasium.envs.classic_control", "CartPoleEnv"  # another object
     gym.register("Class-v0", ScriptEnv, kwargs={"size": 3})
     gym.register("Lambda-v0", lambda: ScriptEnv(4))
     gym.register("Partial-v0", functools.partial(ScriptEnv, 5))
     gym.register("Path-v0", "__main__:ScriptEnv", kwargs={"size": 6})
-    assert sizes_in_child("gym_Class-v0", "gym_Lambda-v0", "gym_Partial-v0", "gym_Path-v0") == [3, 4, 5, 6]
+    gym.register("Replaced-v0", make)
+    gym.register("Locked-v0", ScriptEnv, kwargs={"size": threading.Lock()})  # stops no run on other ids
+    names = ("gym_Class-v0", "gym_Lambda-v0", "gym_Partial-v0", "gym_Path-v0", "gym_Replaced-v0")
+    assert sizes_in_child(*names) == [3, 4, 5, 6, 7]
 
 
 def test_an_id_that_is_registered_by_an_import_of_the_script_needs_no_import_in_the_child(registry):
@@ -68,23 +76,6 @@ def test_an_id_that_is_registered_by_an_import_of_the_script_needs_no_import_in_
     # Pickled as a reference, the class would be imported when the child receives it.
     _, (specs,) = resolve_family("gym_ModuleClass-v0").registrations.__reduce__()
     assert b"cartpole:CartPoleEnv" in specs["ModuleClass-v0"]
-
-
-def test_a_function_that_its_module_has_replaced_is_sent_itself(registry):
-    ScriptEnv = script_env()
-
-    def make():
-        return ScriptEnv(7)
-
-    make.__module__, make.__qualname__ = "gymnasium.envs.classic_control", "CartPoleEnv"  # another object
-    gym.register("Replaced-v0", make)
-    assert sizes_in_child("gym_Replaced-v0") == [7]
-
-
-def test_an_object_that_cannot_be_pickled_does_not_stop_runs_on_other_ids(registry):
-    gym.register("Locked-v0", script_env(), kwargs={"size": threading.Lock()})
-    gym.register("Class-v0", script_env(), kwargs={"size": 3})
-    assert sizes_in_child("gym_Class-v0") == [3]
 
 
 def test_a_package_that_registers_in_the_child_what_the_script_has_registered_prints_no_warning(registry):

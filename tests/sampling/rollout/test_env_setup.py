@@ -1,49 +1,40 @@
 import dataclasses
-import functools
 import logging
 
 import gymnasium as gym
 import pytest
 
-from sample_factory import register_env
+from sample_factory.envs.env_family import EnvFamily
 from sample_factory.envs.protocol import EnvContractError
+from sample_factory.runtime.failures import Failure
 from sample_factory.runtime.log import log
 from sample_factory.sampling.matchmaking.matchmaking import PastSelves
 from sample_factory.sampling.rollout import env_setup
 from sample_factory.sampling.rollout.env_setup import EnvSetup
 from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
-from sample_factory.train import main
 from tests.counting import CountingEnv, make_config, make_plan, make_shared
 
 
-class Emulator(gym.Wrapper):
-    """A process can have one at a time, as with stable-retro."""
+def make_setup(plan, buffers, channels):
+    stepping = channels.progress["stepping"][:1]
+    return EnvSetup(plan, 0, buffers, PastSelves(), stepping, report=print, beat=lambda: None)
 
-    num_open = 0
 
-    def __init__(self):
-        if Emulator.num_open:
+def test_where_a_process_can_have_one_env_only_the_error_names_the_flags_with_which_it_has_one():
+    made = []
+
+    def make(full_env_name):
+        """Like stable-retro."""
+        if made:
             raise RuntimeError("cannot create multiple emulator instances")
-        Emulator.num_open += 1
-        super().__init__(gym.make("CartPole-v1"))
+        made.append(full_env_name)
+        return CountingEnv()
 
-    def close(self):
-        Emulator.num_open -= 1
-        super().close()
-
-
-def test_where_a_process_can_have_one_env_only_the_error_names_the_flags_with_which_it_has_one(
-    tmp_path, capsys
-):
-    register_env("emulator_", lambda full_env_name, cfg: Emulator())
-    flags = ["--env=emulator_a", "--serial_mode=True", "--num_workers=1", "--rollout=8", "--recurrence=8"]
-    flags += ["--batch_size=64", "--device=cpu", "--train_for_env_steps=64", f"--train_dir={tmp_path}"]
-    assert main([*flags, "--num_envs_per_worker=2"]) == 1
-    error = capsys.readouterr().err
-    one = "--num_envs_per_worker=1 --worker_num_splits=1"
-    assert "multiple emulator instances (test_env_setup.py" in error and one in error
-    Emulator.num_open = 0
-    assert main([*flags, *one.split()]) == 0
+    config = make_config(num_envs_per_worker=2, worker_num_splits=1)
+    plan = make_plan(config, CountingEnv(), EnvFamily("emulator", make, None, {})).sampling.envs
+    message = r"instances \(test_env_setup.py:.* use --num_envs_per_worker=1 --worker_num_splits=1"
+    with pytest.raises(Failure, match=message):
+        make_setup(plan, *make_shared(config, CountingEnv())).make_vector(split=0)
 
 
 @pytest.mark.parametrize("max_seconds", [0.0, 10.0])
@@ -52,10 +43,8 @@ def test_slow_envs_start_with_fewer_random_steps_and_the_log_says_so(max_seconds
     config = make_config(decorrelate_envs_on_one_worker=True)
     buffers, channels = make_shared(config, CountingEnv())
     plan = make_plan(config, CountingEnv()).sampling.envs._replace(max_random_seconds=max_seconds)
-    stepping = channels.progress["stepping"][:1]
-    setup = EnvSetup(plan, 0, buffers, PastSelves(), stepping, report=print, beat=lambda: None)
     with caplog.at_level(logging.INFO, "sample_factory"):
-        setup.make_vector(split=0)
+        make_setup(plan, buffers, channels).make_vector(split=0)
     slow = [text for text in caplog.messages if "Envs are slow: they start with 0 random steps" in text]
     assert len(slow) == (max_seconds == 0.0)
 
@@ -64,26 +53,21 @@ def test_an_env_with_other_spaces_than_in_the_trial_is_refused():
     config = make_config()
     buffers, channels = make_shared(config, CountingEnv())
     plan = make_plan(config, CountingEnv()).sampling
-    setup = functools.partial(
-        EnvSetup,
-        worker_index=0,
-        buffers=buffers,
-        past_selves=PastSelves(),
-        stepping=channels.progress["stepping"][:1],
-        report=print,
-        beat=lambda: None,
-    )
-    setup(plan.envs._replace(kinds=plan.info.kinds)).make_vector(split=0)
+
+    def make_vector(kinds):
+        make_setup(plan.envs._replace(kinds=kinds), buffers, channels).make_vector(split=0)
+
+    make_vector(plan.info.kinds)
     (spaces,), of_agent = plan.info.kinds
     observed = {
         key: gym.spaces.Box(box.low - 1, box.high + 1, dtype=box.dtype)
         for key, box in spaces.observation.spaces.items()
     }
     wider = AgentKinds((KindSpaces(gym.spaces.Dict(observed), spaces.action),), of_agent)
-    setup(plan.envs._replace(kinds=wider)).make_vector(split=0)
+    make_vector(wider)
     other = AgentKinds.one(gym.spaces.Dict(obs=gym.spaces.Box(0, 1, (7,))), spaces.action, len(of_agent))
     with pytest.raises(EnvContractError, match=r"the one of the trial .*had .*obs \(7,\) float32"):
-        setup(plan.envs._replace(kinds=other)).make_vector(split=0)
+        make_vector(other)
 
 
 @pytest.fixture
