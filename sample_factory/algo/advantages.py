@@ -31,6 +31,9 @@ def gae(
     """Returns advantages A_t by generalised advantage estimation, and the TD(lambda) targets A_t + V(x_t).
 
     Schulman et al. 2016, https://arxiv.org/abs/1506.02438, eq. (16), computed backwards.
+
+    All tensors are [T, B] float32. values, next_values: V(x_t), V(x_{t+1}). discounts: gamma, or 0 where the
+    episode terminates. continues: 0 where the sum over later steps ends after this step, else 1.
     """
     deltas = rewards + discounts * next_values - values
     advantages = discounted_sums(deltas, discounts * continues * lam)
@@ -53,6 +56,7 @@ def vtrace(
 
     Espeholt et al. 2018 (IMPALA), https://arxiv.org/abs/1802.01561: eq. (1), by remark 1, and section 4.2.
 
+    All tensors are [T, B] float32; values, next_values, discounts and continues as in `gae`.
     log_ratios: log pi(a_t|x_t) - log mu(a_t|x_t); may be plus or minus infinity.
     rho_clip, c_clip: upper limits of the importance ratios, in the paper rho-bar and c-bar.
     lam: number in [0, 1]; trace coefficients are lam * min(c_clip, ratio), as in remark 2.

@@ -44,7 +44,8 @@ def normalize_advantages(
 
 
 def policy_loss(log_ratios: Tensor, advantages: Tensor, clip_ratio: float, valid: Tensor) -> Tensor:
-    """Returns the clipped surrogate of PPO, eq. (7), with the interval [1/(1+e), 1+e] instead of [1-e, 1+e].
+    """Returns PPO's policy loss: minus the mean of the clipped surrogate, eq. (7), over the valid rows, with
+    the interval [1/(1+e), 1+e] instead of [1-e, 1+e], e being `clip_ratio`.
 
     log_ratios: log pi - log mu, differentiable; advantages: no gradient; valid: bool. All of one shape.
     The ratio is first clamped to [1/20, 20], so that an infinite log-probability gives a finite loss; a

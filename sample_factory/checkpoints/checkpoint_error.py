@@ -14,7 +14,8 @@ class CheckpointError(CommandFailed):
 
 def check_undamaged(file: IO[bytes]) -> None:
     """Verifies the checksums of a checkpoint file, which torch writes but does not verify. Reads the whole
-    file, 0.2 s per GB. Raises ValueError, or what `zipfile` raises, if the file is damaged."""
+    file, 0.2 s per GB. If the file is damaged or no checkpoint, raises ValueError or an exception of
+    `zipfile`, of any type."""
     if not zipfile.is_zipfile(file):
         raise ValueError("the file is empty, cut off, or no checkpoint")
     with zipfile.ZipFile(file) as archive:

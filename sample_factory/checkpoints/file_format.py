@@ -33,9 +33,8 @@ STATISTICS = re.compile(r"(observation_normalizers|returns_normalizer)\.(.+\.)?(
 
 def read_state(path: Path) -> dict[str, Any]:
     """Reads the state in a checkpoint file, with tensors on the CPU. Runs no code that the file contains.
-
-    Raises ValueError, OSError, or what torch raises, if the file is damaged or is no checkpoint.
-    """
+    Raises an exception if the file is damaged or is no checkpoint: ValueError, OSError, or the exception of
+    torch or `zipfile`, of any type."""
     with open_file(path, "rb") as file:
         check_undamaged(file)
         file.seek(0)

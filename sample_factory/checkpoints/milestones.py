@@ -83,7 +83,8 @@ def resumed_env_frames(experiment_dir: Path, policy_id: int, kind: str) -> int |
 
 
 def delete_snapshots(experiment_dir: Path) -> None:
-    """Deletes snapshots and unfinished files, which a killed run may have left. Raises OSError."""
+    """Deletes snapshots and unfinished files, which a killed run may have left, in the checkpoint folders of
+    all policies. Raises OSError if a file cannot be deleted."""
     for name in (f"*{SNAPSHOT}", DONATION, TEMPORARY_NAME):
         for file in Path(experiment_dir).glob(f"checkpoint_p*/{name}"):
             file.unlink(missing_ok=True)
@@ -121,9 +122,13 @@ class MilestoneSchedule:
         has_milestone: bool,
         now: Now = time.monotonic,
     ):
-        """every_sec: -1 for never. every_frames: 0 for never. env_frames: number at the start of this run.
+        """Starts the clock of the schedule.
+
+        every_sec: seconds between two milestones; -1 for never. every_frames: env frames between two
+            milestones; 0 for never. env_frames: number of env frames at the start of this run.
         has_milestone: whether the policy already has a milestone. If not, and `every_frames` is set, the
-            first milestone is due at once, so that there always is a past self."""
+            first milestone is due at once, so that there always is a past self.
+        """
         self._time_is_due = Every(every_sec if every_sec > 0 else float("inf"), now=now)
         self._is_overdue = False
         self._every_frames = every_frames

@@ -38,7 +38,9 @@ class Checkpoints:
         keep: int,
         check: Callable[[Any], None] = lambda state: None,
     ):
-        """keep: number of regular checkpoints to keep. check: raises ValueError to refuse a state."""
+        """Refers to the folder of the policy without reading or creating it. keep: number of regular
+        checkpoints to keep. check: called with each state before it is written; raises ValueError to refuse
+        the state."""
         self._check = check
         self._experiment_dir = Path(experiment_dir)
         self._policy_id = policy_id

@@ -25,16 +25,21 @@ WAIT_SECONDS = 5.0  # for room in a queue: a learner reads messages even while i
 
 
 class Channels(NamedTuple):
-    """All queues and shared memory by which the processes of a run communicate; see messages.py for who sends
-    what."""
+    """Holds all queues and shared memory by which the processes of a run communicate.
 
-    inboxes: Sequence[Queue]  # RolloutMessage; one queue per rollout worker or inline sampler
-    requests: Sequence[Queue]  # PolicyRequest; one queue per policy, read by all its policy workers
-    learners: Sequence[Queue]  # LearnerMessage; one queue per policy
-    reports: Queue  # Report or a list of reports, to the main process
-    weights: Sequence[PolicyWeights]  # one per policy
-    progress: SharedArrays  # from make_progress
-    # By policy, with --learners_per_policy: a queue for each learner but the first, see JoinGroup.
+    inboxes: queues to the rollout workers or inline samplers, one for each. requests: queues of action
+        requests, one per policy, which all policy workers of the policy read. learners: queues to the
+        learners, one per policy. reports: queue to the main process.
+    weights: published weights of each policy. progress: result of `make_progress`.
+    other_learners: policy id -> queues to all learners of the policy but the first (--learners_per_policy).
+    """
+
+    inboxes: Sequence[Queue]
+    requests: Sequence[Queue]
+    learners: Sequence[Queue]
+    reports: Queue
+    weights: Sequence[PolicyWeights]
+    progress: SharedArrays
     other_learners: Mapping[int, Sequence[Queue]] = {}
 
 

@@ -15,14 +15,16 @@ MAX_REPORTS = 100  # in one message; fewer if they do not fit
 
 
 class PolicyRequest(NamedTuple):
-    """Rollout worker -> policy workers of a policy: compute actions for rows (buffer_indices[i], step)."""
+    """Rollout worker -> policy workers of a policy: compute actions for rows (buffer_indices[i], step).
+    incarnation: number of the sending process among those that have replaced each other as this worker; a
+    later process ignores the answer. past_self: milestone to act with; None: the newest weights."""
 
     worker_index: int
     split: int
     step: int
     buffer_indices: np.ndarray  # [n] int64
-    incarnation: int  # of the sender, see TrajectoryBuffers; its successor ignores the answer
-    past_self: Milestone | None = None  # act with the weights of this milestone; None: the newest weights
+    incarnation: int
+    past_self: Milestone | None = None
 
 
 class ActionsReady(NamedTuple):
@@ -88,11 +90,13 @@ class NewTrainingInfo(NamedTuple):
 
 
 class Opponents(NamedTuple):
-    """Main process -> rollout workers: all past selves of a policy that may be drawn as opponents now."""
+    """Main process -> rollout workers: all past selves of a policy that may be drawn as opponents now.
+    weights: [num_policies, n] float32; row i says how often live policy i draws each of the n past selves,
+    relative to each other."""
 
     policy_id: int
     past_selves: tuple[Milestone, ...]
-    weights: np.ndarray  # [num_policies, n] float32: row i: how often live policy i draws each, relative
+    weights: np.ndarray
 
 
 # Main process -> learners
@@ -131,9 +135,10 @@ class NewSettings(NamedTuple):
 
 
 class SettingsTaken(NamedTuple):
-    """Learner -> main process: the answer to NewSettings."""
+    """Learner -> main process: the answer to NewSettings. error: why the settings are not in effect; empty if
+    they are."""
 
-    error: str  # why the settings are not in effect; empty if they are
+    error: str
 
 
 class PolicyReplaced(NamedTuple):
@@ -147,22 +152,24 @@ class PolicyReplaced(NamedTuple):
 
 
 class ComponentReady(NamedTuple):
-    """Any component -> main process: the component has started."""
+    """Any component -> main process: the component has started. text: a line for the log; with `is_detail`,
+    it is not shown on a terminal."""
 
     component: str
-    text: str  # for the log
-    is_detail: bool = False  # not shown on a terminal
+    text: str
+    is_detail: bool = False
 
 
 class StatsReport(NamedTuple):
-    """Any component -> main process: statistics by name, each a mean since the component's last report."""
+    """Any component -> main process: statistics by name, each a mean since the component's last report.
+    samples: agent steps since the last report. longest_episode: steps so far of the longest current episode.
+    Both are 0 unless the component is a rollout worker."""
 
     component: str  # "rollout_worker", "policy_worker" or "learner"
     policy_id: int
     stats: Mapping[str, float]
-    # From a rollout worker:
-    samples: int = 0  # agent steps since the last report
-    longest_episode: int = 0  # steps so far of the longest current episode
+    samples: int = 0
+    longest_episode: int = 0
 
 
 INCIDENTS = (
@@ -179,33 +186,37 @@ INCIDENTS = (
 
 
 class Incident(NamedTuple):
-    """Any component -> main process: a failure that was handled or is harmless, to be counted and logged."""
+    """Any component -> main process: a failure that was handled or is harmless, to be counted and logged.
+    kind: one of INCIDENTS. text: a line for the log; empty: only counted. details: for the log file only."""
 
     kind: str  # one of INCIDENTS; counted in TensorBoard
-    text: str  # one line for the log; empty: only counted
+    text: str
     times: int = 1
     details: str = ""  # for the log file only, e.g. a traceback
 
 
 class EpisodeReport(NamedTuple):
-    """Rollout worker -> main process: an agent's episode has ended."""
+    """Rollout worker -> main process: an agent's episode has ended. reward: sum of the raw rewards. length:
+    in env frames. level: name of the level played; empty: the env has none. info: the info of the last step;
+    empty unless an observer reads infos. agent_id: number among all agents of the run."""
 
     policy_id: int
-    reward: float  # sum of the raw rewards
-    length: int  # env frames
+    reward: float
+    length: int
     true_objective: float
     extra_stats: Mapping[str, float]
     info: Mapping[str, Any] = {}  # see envs.end_infos; empty unless an observer reads infos
     agent_id: int = 0  # see Topology.agent_id
-    level: str = ""  # name of the level that was played; empty: the env has none
+    level: str = ""
 
 
 class MatchReport(NamedTuple):
-    """Rollout worker -> main process: a match between a live policy and a past self has ended."""
+    """Rollout worker -> main process: a match between a live policy and a past self has ended. score: result
+    of the live policy: 1 for a win, 0.5 for a draw, 0 for a defeat."""
 
     policy_id: int
     past_self: Milestone
-    score: float  # of the live policy: 1 won, 0.5 drawn, 0 lost
+    score: float
 
 
 class MatchEnded(NamedTuple):
@@ -249,12 +260,14 @@ class LearnerReady(NamedTuple):
 
 
 class TrainReport(NamedTuple):
-    """Learner -> main process: progress of the training, sent after every iteration."""
+    """Learner -> main process: progress of the training, sent after every iteration. samples: number of valid
+    samples trained on since the start of the experiment. stats: summaries for TensorBoard; None in most
+    reports."""
 
     policy_id: int
     version: int  # number of SGD steps
     env_frames: int
-    samples: int  # valid samples trained on since the start of the experiment
+    samples: int
     stats: Mapping[str, float] | None  # train/ summaries; None in most reports
 
 

@@ -17,10 +17,12 @@ NOTHING_PUBLISHED = -1
 
 
 class Stamp(NamedTuple):
-    """Identifies published weights. The learner trains only on samples of the newest generation."""
+    """Identifies published weights, so that samples can be told apart by the weights that acted. version:
+    number of SGD steps. generation: number of times in this run that the policy has taken over another
+    policy's weights; the learner trains only on samples of the newest generation."""
 
-    version: int  # number of SGD steps
-    generation: int = 0  # how often the policy has taken over another policy's weights in this run
+    version: int
+    generation: int = 0
 
 
 class PolicyWeights:

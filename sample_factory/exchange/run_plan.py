@@ -98,10 +98,11 @@ class ActingPlan(NamedTuple):
     """Says how policy workers answer requests.
 
     policies: policy id -> specification of the network.
-    seed: as in EnvPlan.
-    choice: how actions follow from the networks' outputs.
+    seed: value of --seed, or a random number if it is not set.
+    choice: how actions are chosen from the networks' outputs.
     cuda_graphs: value of --cuda_graphs.
-    experiment_dir, max_past_selves: where the files of past selves are, and how many are kept in memory.
+    experiment_dir: folder of the experiment, with the files of past selves.
+    max_past_selves: maximum number of past selves that a policy worker keeps in memory.
     """
 
     policies: Mapping[int, PolicySpec]

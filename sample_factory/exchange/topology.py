@@ -23,7 +23,10 @@ class Topology:
 
     Buffers are partitioned: only worker w fills buffers w * buffers_per_worker to (w + 1) *
     buffers_per_worker - 1. So acquiring a buffer needs no lock, and the buffers of a dead worker are known.
-    The last partition is for trajectories from other machines.
+    The last partition, with buffers_for_nodes buffers, is for trajectories from other machines.
+
+    rollouts_per_iteration: rollouts of each split in an iteration of training; None unless --async_rl=False.
+    num_episodes: number of episodes that all agents together play in an evaluation; None in a training.
     """
 
     num_workers: int
@@ -38,14 +41,13 @@ class Topology:
     trajectories_per_batch: int  # the maximum if PBT changes the batch size
     max_ready_batches: int
     buffers_per_worker: int
-    rollouts_per_iteration: int | None  # of each split, with --async_rl=False; else None
+    rollouts_per_iteration: int | None
     kind_of_agent: tuple[int, ...]  # one entry per agent of an env
     num_nodes: int = 0  # other machines with rollout workers
     buffers_for_nodes: int = 0  # size of the partition for their trajectories
     learners_per_policy: int = 1  # each trains on a share of every batch; 0: nothing is learned here
     num_inline_samplers: int = 0  # processes with rollout and policy workers; 0: separate processes for them
     has_costs: bool = False  # whether trajectories have the costs of their steps
-    # In an evaluation: how many episodes all agents together play, without a learner. None: training.
     num_episodes: int | None = None
 
     @property

@@ -65,16 +65,13 @@ def kind_layouts(kinds: AgentKinds) -> list[KindLayout]:
 
 
 class KindStorage:
-    """Gives access to observations and policy outputs in all N buffers, for agents of one kind.
-
-    rows: the layout, which names the columns of `outputs`.
-    obs: key -> [N, T+1, *shape].
-    outputs: [N, T, K] float32, a view of memory that all kinds share.
-    """
+    """Gives access to observations and policy outputs in all N buffers, for agents of one kind. rows: the
+    layout, which names the columns of `outputs`. obs: key -> [N, T+1, *shape]. outputs: [N, T, layout.size]
+    float32, a view of memory that all kinds share."""
 
     def __init__(self, layout: KindLayout, obs: Mapping[str, np.ndarray], outputs: np.ndarray):
-        """layout: of this kind. obs: key -> [N, T+1, *shape], contiguous. outputs: [N, T, K] float32, where K
-        is the size of the widest layout of all kinds."""
+        """Creates views of existing arrays. obs: key -> [N, T+1, *shape], contiguous. outputs: [N, T, K]
+        float32, where K is the largest `size` of the layouts of all kinds."""
         self.rows = layout
         self.obs = dict(obs)
         self.outputs = outputs[..., : layout.size]

@@ -38,9 +38,11 @@ def probe_algorithm(
 ) -> None:
     """In a child, because it loads torch: checks an algorithm by calling its methods with a made-up batch.
 
-    name: value of --algo. factory, needs_costs: see AlgorithmInfo. spec: network to check it with. Raises
-    ConfigError if there is no such factory. Raises AlgorithmError, with advice, if the algorithm raises,
-    lacks a method, or breaks the contract of `Algorithm`.
+    name: value of --algo. factory: class or function that makes the algorithm, or its name "module:attr".
+    spec: network to check it with. needs_costs: whether the batch contains costs.
+
+    Raises ConfigError if there is no such factory. Raises AlgorithmError, with advice, if the algorithm
+    raises, lacks a method, or breaks the contract of `Algorithm`.
     """
     try:
         resolved = resolve(factory)

@@ -14,10 +14,16 @@ from sample_factory.runtime.gpu_work import Uploads, host_array
 
 
 class Batch(NamedTuple):
-    """Training tensors of B trajectories of T steps on the device, copied from trajectory buffers. uint8
-    observations stay uint8.
+    """Holds training tensors of B trajectories of T steps on the device, copied from trajectory buffers.
 
-    Steps that are not to be trained on (`own` is False) hold zeros in actions, log_probs, values and logits.
+    Fields are [T, B], but obs [T+1, B, *shape] by key (uint8 stays uint8), actions [T, B, K], logits [T, B,
+    L], active_at_end [1, B], chunk_rnn_states [number of chunks, B, H] before the first step of each chunk,
+    and resets [T+1, B] bool in host memory, True where the recurrent state is zeroed before the step.
+
+    own: whether the policy being trained acted, and the step may be trained on. Otherwise actions, log_probs,
+        values, logits and costs are 0.
+    versions, generations: parts of the Stamp of the weights that acted. values: on the critic's normalised
+        scale.
     """
 
     obs: dict[str, Tensor]  # [T+1, B, *shape]

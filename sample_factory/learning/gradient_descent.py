@@ -36,8 +36,9 @@ class GradientDescent:
     def __init__(
         self, flags: LearningFlags, modules: Mapping[str, nn.Module], group: LearnerGroup | None = None
     ):
-        """modules: name in checkpoints -> module; the gradient of each module is clipped separately.
-        group: all learners of the policy, over which gradients are summed."""
+        """Creates an optimizer for each module that has trainable parameters. modules: name in checkpoints ->
+        module; the gradient of each module is clipped separately. group: all learners of the policy, over
+        which gradients are summed; None for a single learner."""
         self._flags = flags
         self._group = group or LearnerGroup()
         self._modules = dict(modules)
@@ -132,11 +133,9 @@ class GradientDescent:
             check_optimizer(self._optimizers[name], state.get(_optimizer_key(name)))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Loads the weights and optimizer states of all modules.
-
-        A module that the state does not contain, because another algorithm was trained, keeps its weights.
-        Raises ValueError as `check_state` does, before anything is changed.
-        """
+        """Loads the weights and optimizer states of all modules. A module that the state does not contain,
+        because another algorithm was trained, keeps its weights. Raises ValueError, before anything is
+        changed, if `check_state` refuses the state."""
         self.check_state(state)
         for name in self._names_in(state):
             self._modules[name].load_state_dict(state[name])

@@ -65,8 +65,9 @@ class Learner:
         group: LearnerGroup | None = None,
         after_step: Callable[[], None] = lambda: None,
     ):
-        """group: the learners that train this policy together, each on its share of every batch; None for a
-        single learner. after_step: called after each SGD step."""
+        """Builds the network, the algorithm and the optimizers; loads no checkpoint. group: the learners that
+        train this policy together, each on its share of every batch; None for a single learner. after_step:
+        called after each SGD step."""
         torch.manual_seed(args.seed)
         self.policy_id = args.policy_id
         self._args = args
@@ -267,8 +268,8 @@ class Learner:
             self._lr.value = min(max(state["curr_lr"], flags.lr_adaptive_min), flags.lr_adaptive_max)
 
     def check_state(self, state: Mapping[str, Any]) -> None:
-        """Checks a state before it is written to a checkpoint. Raises ValueError as
-        GradientDescent.check_state does, for example if weights are not finite."""
+        """Checks a state before it is written to a checkpoint. Raises ValueError if weights or optimizer
+        moments do not fit this learner, for example if they are not finite."""
         self.descent.check_state(state)
 
     def shared_state(self) -> dict[str, Any]:
@@ -317,9 +318,9 @@ class Learner:
     def take_over(self, state: Mapping[str, Any]) -> None:
         """Loads weights, normalisers, optimizer moments and algorithm modules of another policy (PBT).
 
-        state: `state_dict` of that policy's learner; its counters are ignored. Samples of the former weights
-        are not trained on any more, since their generation is older. Raises ValueError as `load_state_dict`
-        does.
+        state: `state_dict` of the other policy's learner; its counters are ignored. Samples of the former
+            weights are not trained on any more, since their generation is older. Raises ValueError, before
+            anything is changed, if the state does not fit this learner.
         """
         self.descent.load_state_dict({**state, "skipped_steps": self.descent.skipped_steps})
         self._begin_generation(self._generation + 1)

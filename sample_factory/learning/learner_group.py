@@ -95,7 +95,7 @@ class LearnerGroup:
         return Share(count, self.total(count))
 
     def give_order(self, order: "Order") -> None:
-        """In the first learner: sends an order to all others."""
+        """In the first learner: sends an order to all other learners of the group."""
         if self.size > 1:
             data = pickle.dumps(order)
             message = self._digest(data) + data

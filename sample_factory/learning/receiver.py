@@ -88,7 +88,8 @@ class Receiver:
         handover: Handover,
         announce: Callable[[ComponentReady], None],
     ):
-        """announce: called once with a message for the log, when the first batch is ready."""
+        """Starts without tickets. announce: called once with a message for the log, when the first batch is
+        ready."""
         self._policy_id = policy_id
         self._buffers = buffers
         self._batcher = batcher
@@ -139,7 +140,7 @@ class Receiver:
         return own
 
     def _forget_copied(self) -> None:
-        """Removes from `_shared` the batches that all other learners have copied."""
+        """Forgets the tickets sent to other learners for the batches that all other learners have copied."""
         while self._shared and self._num_forgotten < self._num_copied.min():
             self._shared.popleft()
             self._num_forgotten += 1
@@ -160,8 +161,8 @@ class Receiver:
         return bool(messages)
 
     def _release_lost(self, incarnations: np.ndarray) -> None:
-        """Frees the buffers that dead workers handed over without sending a ticket. incarnations: see
-        `TrajectoryBuffers.release_lost`."""
+        """Frees the buffers that dead workers handed over without sending a ticket. incarnations: copy of the
+        buffers' `incarnations`, made before the inbox was last emptied."""
         held = itertools.chain(self._tickets, *self._shared)
         self._buffers.release_lost(self._policy_id, incarnations, held)
 

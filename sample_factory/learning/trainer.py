@@ -40,7 +40,8 @@ class Trainer:
         send: Callable[[Report], None],
         forced_lag: int = 0,
     ):
-        """send: sends a report to the main process. forced_lag: --forced_policy_lag, in SGD steps."""
+        """Prepares the training; publishes no weights yet. send: sends a report to the main process.
+        forced_lag: value of --forced_policy_lag, in SGD steps."""
         self._learner = learner
         self._others_differ = True  # whether the other learners of the policy need this learner's state
         self._saver = saver

@@ -22,28 +22,34 @@ from sample_factory.spaces.observations import image_layout
 
 
 class PolicyOutput(NamedTuple):
-    """Outputs of a policy for one step of B agents, float32."""
+    """Holds the outputs of a policy for one step of B agents, all float32.
 
-    actions: Tensor  # [B, K], one value per discrete choice and per element of a Box
-    log_probs: Tensor  # [B], of `actions`
-    values: Tensor  # [B], on the scale of normalised returns if returns are normalised
-    logits: Tensor  # [B, L], masked
-    rnn_state: Tensor  # [B, state_size], before the next step
+    actions: [B, K], one value per discrete choice and per element of a Box. log_probs: [B], of `actions`.
+    values: [B], on the scale of normalised returns if returns are normalised.
+    logits: [B, L], masked. rnn_state: [B, state_size], before the next step.
+    """
+
+    actions: Tensor
+    log_probs: Tensor
+    values: Tensor
+    logits: Tensor
+    rnn_state: Tensor
 
 
 class NetworkOutput(NamedTuple):
-    """Outputs of a network for T steps of B rows.
+    """Holds the outputs of a network for T steps of B rows.
 
-    `ActorCritic.forward` returns logits before the action mask is applied, and any float dtype.
-    `ActorCritic.unroll` returns masked logits; logits and values are float32. Encodings and beliefs, which
-    only --use_cpc needs, are the outputs of the actor's encoder and core, in the dtype that these computed.
+    `ActorCritic.forward` returns logits [T, B, L] before the action mask is applied and values [T, B], in any
+    float dtype. `ActorCritic.unroll` returns masked logits and values, both float32. Encodings [T, B, E] and
+    beliefs [T, B, H], which only --use_cpc needs, are the outputs of the actor's encoder and core, in the
+    dtype that these computed. rnn_state is [B, state_size], after the last step.
     """
 
-    logits: Tensor  # [T, B, L]
-    values: Tensor  # [T, B]
-    rnn_state: Tensor  # [B, state_size], after the last step
-    encodings: Tensor | None = None  # [T, B, E]
-    beliefs: Tensor | None = None  # [T, B, H]
+    logits: Tensor
+    values: Tensor
+    rnn_state: Tensor
+    encodings: Tensor | None = None
+    beliefs: Tensor | None = None
 
 
 class ActorCritic(nn.Module):

@@ -136,7 +136,7 @@ class CustomCore(Core):
     """
 
     def __init__(self, core: nn.Module):
-        """Raises NetworkError unless the core has int attributes out_size and state_size."""
+        """Wraps `core`. Raises NetworkError if the core lacks an int attribute out_size or state_size."""
         super().__init__()
         self.core = core
         self.out_size = out_size(core, CORE)
@@ -157,8 +157,9 @@ class CustomCore(Core):
 
 
 def make_core(flags: ModelFlags, in_size: int) -> Core:
-    """Makes the core that the flags name. in_size: width of the encoder's output. Raises what
-    `make_custom_part` raises, and NetworkError for a user's core without out_size or state_size."""
+    """Makes the core that the flags name. in_size: width of the encoder's output. Raises ConfigError if
+    --core_custom names no registered core; NetworkError if the user's core cannot be made, or lacks an int
+    attribute out_size or state_size."""
     if flags.core_custom is not None:
         return CustomCore(make_custom_part(CORE, flags.core_custom, flags, in_size))
     if not flags.use_rnn:

@@ -65,8 +65,8 @@ class TextEncoder(nn.Module):
     """
 
     def __init__(self, space: Indices, word_width: int, out_size: int, cell: type[nn.GRU] | type[nn.LSTM]):
-        """space: space of the tokens, shape [L]. word_width: size of a word's embedding. out_size: width of
-        the output."""
+        """Creates the table of words and the recurrent layer. space: space of the tokens, shape [L].
+        word_width: size of a word's embedding. out_size: width of the output."""
         super().__init__()
         self.words = nn.Embedding(max(space.sizes), word_width, padding_idx=0)
         self.rnn = cell(word_width, out_size, batch_first=True)
@@ -213,7 +213,7 @@ class CellsEncoder(nn.Module):
     the network for images that the flags name; an MLP if the grid is too small for its convolutions."""
 
     def __init__(self, flags: ModelFlags, space: Indices):
-        """space: Indices of shape [H, W, C], with equal sizes in all cells."""
+        """Makes the table and the network. space: Indices of shape [H, W, C], with equal sizes in all cells."""
         super().__init__()
         height, width, num_parts = space.shape
         self.table = IndexLinear(space.sizes[:num_parts], CELL_WIDTH)
@@ -254,7 +254,8 @@ class MapEncoder(nn.Module, ComputesLogits):
     """
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
-        """Raises ValueError unless there is one observation [C, H, W] and an action mask that fits it."""
+        """Makes the layers. Raises ValueError unless the space has an action mask with at least H * W entries
+        and exactly one other observation, of shape [C, H, W]."""
         super().__init__()
         self.key, (channels, height, width) = _map_of(observation_space)
         self.num_logits = observation_space[ACTION_MASK].shape[0]  # type: ignore[index]
@@ -277,8 +278,8 @@ class MapEncoder(nn.Module, ComputesLogits):
 
 
 def _map_of(observation_space: gym.spaces.Dict) -> tuple[str, tuple[int, int, int]]:
-    """Returns key and shape [C, H, W] of the only observation besides the action mask. Raises ValueError as
-    MapEncoder.__init__."""
+    """Returns key and shape [C, H, W] of the only observation besides the action mask. Raises ValueError if
+    the space has another form or the mask has fewer than H * W entries."""
     shapes = {key: space.shape for key, space in encoded_spaces(observation_space).items()}
     (key, shape), *others = shapes.items()
     if others or len(shape) != 3:

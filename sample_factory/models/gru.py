@@ -73,11 +73,13 @@ def _forward(
     weights: _Weights,
     packed: tuple[PackedWeight, PackedWeight],
 ) -> tuple[Tensor, list[_Step]]:
-    """Runs one layer over x [T, B, I] from state [B, H], by the equations of nn.GRU. Returns the outputs,
-    [T, B, H], and what the backward pass needs of each step.
+    """Runs one layer over x [T, B, I] from state [B, H], by the equations of nn.GRU. Returns the outputs, [T,
+    B, H], and the tensors of each step that the backward pass needs.
 
-    r = sigmoid(W_ir x + b_ir + W_hr h + b_hr), z likewise; n = tanh(W_in x + b_in + r * (W_hn h + b_hn));
-    h' = (1 - z) * n + z * h. keep: as in `GRU.unroll`. packed: for weights.input and weights.hidden.
+    r = sigmoid(W_ir x + b_ir + W_hr h + b_hr), z likewise; n = tanh(W_in x + b_in + r * (W_hn h + b_hn)); h'
+    = (1 - z) * n + z * h.
+    keep: [T, B, 1], 0 where the state is zeroed before that step, else 1; None for all 1.
+    packed: caches of the packed weights.input and weights.hidden.
     """
     packed_input, packed_hidden = packed
     size = state.shape[-1]

@@ -73,9 +73,9 @@ def scan_by_steps(decays: Tensor, inputs: Tensor, first: Tensor) -> Tensor:
 def scan_by_doubling(decays: Tensor, inputs: Tensor, first: Tensor) -> Tensor:
     """Returns the same as `scan_by_steps`, in about 3 log2(T) large operations (Hillis and Steele 1986).
 
-    Before each round, row t holds the combined decay and input of the steps from t - reach + 1 to t. Feng et
-    al. use sums of logarithms instead, which is not possible with the decay of 0 at a reset, and which loses
-    digits over many steps, so that acting and learning would not agree.
+    After round i, row t holds the combined decay and input of the last 2^i steps up to t. Feng et al. use
+    sums of logarithms instead, which is not possible with the decay of 0 at a reset, and which loses digits
+    over many steps, so that acting and learning would not agree.
     """
     inputs = torch.cat([torch.addcmul(inputs[:1], decays[:1], first), inputs[1:]])
     reach = 1

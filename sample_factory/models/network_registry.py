@@ -197,10 +197,9 @@ def are_found_without_script(flags: ModelFlags) -> bool:
 
 
 def registered_factories(flags: ModelFlags) -> dict[str, NetworkFactory | str]:
-    """Returns the registered factory of each part that the flags name.
-
-    In the parent: sent to child processes, whose registries contain built-in parts only.
-    """
+    """Returns the registered factory of each part that the flags name, by part. The parent sends the result
+    to child processes, whose registries contain built-in parts only. Parts named by "module:attribute" are
+    left out, since a child can import them."""
     return {
         part: _REGISTRIES[part].find(name)
         for part, name in named_parts(flags).items()

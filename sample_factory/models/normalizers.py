@@ -137,11 +137,9 @@ class RunningNormalizer(nn.Module):
     def _moments(
         self, rows: Tensor, excluded: Tensor | None, count: Tensor, total: Total[Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Returns the mean and the variance, float64, of the rows [N, *shape] of all learners.
-
-        excluded: bool [N], True for rows that do not count; None if all count. count: number of rows that
-        count. For accuracy, float32 sums run over one chunk, and over differences from the running mean.
-        """
+        """Returns the mean and the variance, float64, of the rows [N, *shape] of all learners. excluded: bool
+        [N], True for rows that do not count; None if all count. count: number of rows that count. For
+        accuracy, float32 sums are of a few rows at a time, and of differences from the running mean."""
         shift = self.mean.float()
         sums = torch.zeros_like(self.mean)
         squares = torch.zeros_like(self.mean)
@@ -209,8 +207,8 @@ class ObservationNormalizers(nn.Module):
     Normalisers of --critic_only_keys are kept in a separate list, so that the names of all other weights are
     the same in a network without a critic.
 
-    Running statistics are of the raw observation: subtracting and dividing by constants first would only
-    change the meaning of eps, which is scaled instead.
+    Running statistics are of the raw observations, not of (x - --obs_subtract_mean) / --obs_scale: both
+    normalise to the same numbers if eps is scaled.
     """
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
@@ -242,11 +240,9 @@ class ObservationNormalizers(nn.Module):
         valid: Tensor | None = None,
         total: Total[Tensor] = of_one_process,
     ) -> None:
-        """Adds raw observations [T, ..., *shape] to the running statistics.
-
-        Of images, only every IMAGE_STRIDE-th step is used.
-        valid: bool [T, ...]; steps where it is False are excluded. total: see RunningNormalizer.update.
-        """
+        """Adds raw observations [T, ..., *shape] to the running statistics; of images, only every
+        IMAGE_STRIDE-th step. valid: bool [T, ...]; steps where it is False are excluded. total: sums a tensor
+        over all learners of the policy."""
         for key, normalizer in zip(self.keys, self._each()):
             x = observations[key]
             stride = IMAGE_STRIDE if len(normalizer.shape) >= 3 else 1

@@ -30,12 +30,9 @@ if TYPE_CHECKING:
 
 
 class BuiltPolicy(NamedTuple):
-    """A policy's network on its device, and how to run it.
-
-    autocast: whether callers have to run the network under bfloat16 autocast.
-    total: in a learner, sums a tensor over all learners of the policy, which must call it equally often. With
-        one learner it returns the tensor.
-    """
+    """Holds a policy's network on its device, and how to run it. autocast: whether callers have to run the
+    network under bfloat16 autocast. total: sums a tensor over all learners of the policy, each of which must
+    make the same calls. Where there is one learner, or none, it returns the tensor."""
 
     model: "ActorCritic"
     device: "torch.device"
@@ -66,20 +63,17 @@ class PolicySpec(NamedTuple):
     has_critic: bool = True
 
     def to_act(self) -> "PolicySpec":
-        """Returns the specification of the network that acts after training, with the trained weights.
-
-        With --critic_only_keys, this network has no critic, so that the env need not have these observations.
-        """
+        """Returns the specification of the network that acts after training, with the trained weights. With
+        --critic_only_keys, this network has no critic, so that the env need not have the observations that
+        only the critic gets."""
         keys = self.flags.critic_only_keys
         view = without_entries(self.observation_space, keys)
         return self._replace(observation_space=view, has_critic=self.has_critic and not keys)
 
     def build(self, index: int = 0) -> BuiltPolicy:
-        """Builds the network, in the process that uses it.
-
-        index: number of the policy; several policies are assigned to the GPUs in turn.
-        Raises what `make_actor_critic` raises, and RuntimeError if the device is not available.
-        """
+        """Builds the network, in the process that uses it. index: number of the policy; several policies are
+        assigned to the GPUs in turn. Raises ValueError, ConfigError or NetworkError if the network cannot be
+        made, e.g. if spaces and flags do not fit together; RuntimeError if the device is not available."""
         import torch
 
         from sample_factory.models.towers import make_actor_critic
@@ -160,10 +154,8 @@ def state_size(flags: ModelFlags, has_critic: bool = True) -> int:
 
 def probe_state_size(specs: Sequence[PolicySpec]) -> int:
     """Builds and checks the network of each kind of agents, on the CPU, and returns the number of floats in
-    an agent's recurrent state. Loads torch.
-
-    Raises as `PolicySpec.build` and `check_network`, and NetworkError if the sizes differ between kinds.
-    """
+    an agent's recurrent state. Loads torch. Raises ValueError, ConfigError or NetworkError if a network
+    cannot be made, NetworkError if a check fails or the sizes differ between kinds."""
     from sample_factory.models.network_checks import check_network
 
     sizes = []

@@ -30,7 +30,9 @@ OF_CRITIC = ("towers.1.", "critic_head.", "observation_normalizers.of_critic.")
 
 
 class TowerOutput(NamedTuple):
-    """Outputs of a tower for T steps of B rows."""
+    """Holds the outputs of a tower for T steps of B rows. encodings: [T, B, E], of the encoder. beliefs: [T,
+    B, H], of the core. features: [T, B, F], of the decoder. rnn_state: [B, state_size], after the last step.
+    """
 
     encodings: Tensor  # [T, B, E], of the encoder
     beliefs: Tensor  # [T, B, H], of the core
@@ -54,7 +56,8 @@ class Tower(nn.Module):
         self, observations: Mapping[str, Tensor], rnn_state: Tensor, resets: np.ndarray | None
     ) -> TowerOutput:
         """Runs T steps of B rows. observations: [T * B, ...] by key, time-major. rnn_state: [B, state_size],
-        before the first step. resets: as in ActorCritic.unroll."""
+        before the first step. resets: bool [T, B] in host memory: where True, the row's state is zeroed
+        before that step; None: nowhere."""
         encodings = torch.unflatten(self.encoder(self.view(observations)), 0, (-1, rnn_state.shape[0]))
         beliefs, rnn_state = self.core(encodings, rnn_state, resets)
         return TowerOutput(encodings, beliefs, self.decoder(beliefs), rnn_state)
@@ -65,8 +68,9 @@ class Tower(nn.Module):
 
 
 def make_decoder(flags: ModelFlags, in_size: int) -> tuple[nn.Module, int]:
-    """Makes the decoder that the flags name. Returns the decoder, and the width of its output. Raises what
-    `make_custom_part` raises, and NetworkError for a user's decoder without out_size."""
+    """Makes the decoder that the flags name. Returns the decoder, and the width of its output. Raises
+    ConfigError if --decoder_custom names no registered decoder; NetworkError if the user's decoder cannot be
+    made, or lacks an int attribute out_size."""
     if flags.decoder_custom is not None:
         decoder = make_custom_part(DECODER, flags.decoder_custom, flags, in_size)
         return decoder, out_size(decoder, DECODER)

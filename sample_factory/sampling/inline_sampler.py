@@ -33,7 +33,8 @@ class InlineSampler:
         channels: Channels,
         context: ChildContext,
     ):
-        """index: number of this sampler and of its inbox."""
+        """Builds the rollout workers and policy workers. `index` is the number of this sampler and of its
+        inbox."""
         topology = buffers.topology
         workers = topology.workers_of_sampler(index)
         self._inbox = channels.inboxes[index]

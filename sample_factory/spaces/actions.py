@@ -78,7 +78,7 @@ class ActionLayout:
 
     @property
     def is_scaled(self) -> bool:
-        """Whether an element of a Box is scaled."""
+        """Whether any element of a Box is scaled."""
         return any(self.centers) or any(half_range != 1 for half_range in self.half_ranges)
 
 
@@ -191,7 +191,8 @@ def action_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], Any]:
     """Returns a function that converts a stored row, [num_action_values] float32, to an action of the space.
 
     Box actions are clipped to the bounds, since a Gaussian policy has no bounds; those of an integer Box are
-    rounded to the nearest integer, halves to the even one. Raises UnsupportedSpace.
+    rounded to the nearest integer, halves to the even one. Raises UnsupportedSpace if the space or a part of
+    it is not supported by `action_layout`.
     """
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
@@ -206,7 +207,8 @@ def batch_action_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], Any
     """Returns a function that converts stored rows, [B, num_action_values] float32, to a batch of actions as
     Gymnasium's vector envs accept it: an array [B, ...], or a Tuple or Dict of such arrays.
 
-    Box actions are clipped and rounded as by `action_decoder`. Raises UnsupportedSpace.
+    Box actions are clipped and rounded as by `action_decoder`. Raises UnsupportedSpace for a space that
+    `action_layout` does not support.
     """
     if inner_spaces(space) is not None:
         return _decoder_of_parts(space, batch_action_decoder)
@@ -241,10 +243,8 @@ def _decoder_of_parts(
 
 def action_encoder(space: spaces.Space[Any], is_batch: bool = False) -> Callable[[Any], np.ndarray]:
     """Returns a function that converts an action of the space to a row, [num_action_values] float32, the
-    inverse of `action_decoder`.
-
-    is_batch: returns the inverse of `batch_action_decoder` instead. Raises UnsupportedSpace.
-    """
+    inverse of `action_decoder`. is_batch: whether to return the inverse of `batch_action_decoder` instead.
+    Raises UnsupportedSpace for a space that `action_layout` does not support."""
     inner = inner_spaces(space)
     if inner is not None:
         encoders = [(key, action_encoder(part, is_batch)) for key, part in inner.items()]

@@ -28,7 +28,8 @@ class Indices(spaces.Box):
     """
 
     def __init__(self, sizes: Any):
-        """sizes: number of choices of each component, an array of ints or nested sequences."""
+        """Creates an int32 Box with the shape of `sizes`, the number of choices of each component, an array
+        of ints or nested sequences."""
         super().__init__(0, np.array(sizes) - 1, dtype=np.int32)
 
     @property
@@ -71,9 +72,8 @@ def batch_layout(space: spaces.Space[Any]) -> ObservationLayout:
 
 def without_entries(space: spaces.Dict, keys: Collection[str], prefix: str = "") -> spaces.Dict:
     """Returns a Dict space without the entries `keys`, e.g. without observations that only the critic gets.
-
-    keys: as in `observation_layout`: "outer/inner" is an entry of a nested Dict. prefix: for the recursion.
-    """
+    keys: "outer/inner" is an entry of a nested Dict. prefix: path of `space` in the whole Dict, used in
+    recursion."""
     if not keys:
         return space
     kept = {}
@@ -157,7 +157,7 @@ def _stored_space(space: spaces.Space[Any], key: str) -> spaces.Box:
 
 def _conversion(space: spaces.Space[Any], key: str, is_batch: bool) -> Callable[[Any], np.ndarray]:
     """Returns a function that converts a value of a supported space (with is_batch, a batch of values) to an
-    array as it is stored. key: of the observation, for messages."""
+    array as it is stored. `key` names the observation in error messages."""
     if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return np.asarray
     if isinstance(space, spaces.Discrete) and not is_batch:
@@ -187,8 +187,8 @@ def _discrete_conversion(space: spaces.Discrete, key: str) -> Callable[[Any], np
 
 def batch_to_indices(space: spaces.Discrete | spaces.MultiDiscrete, key: str) -> Callable[[Any], np.ndarray]:
     """Returns a function that converts a batch of values of the space, [B, *shape], or a single value (B = 1)
-    to indices, [B, K] int32. It raises ValueError for a value that is not in the space. key: of the
-    observation, for the message."""
+    to indices, [B, K] int32. The function raises ValueError for a value that is not in the space, with a
+    message that names the observation `key`."""
     sizes = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
     starts = np.ravel(space.start)
 

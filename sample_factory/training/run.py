@@ -98,9 +98,9 @@ def train_config(config: Config, keeps_process: bool = False) -> RunResult:
 
     keeps_process: whether a second Ctrl+C raises KeyboardInterrupt instead of ending this process.
 
-    Raises what `plan_run` raises, and ConfigError if W&B refuses the run or the experiment folder cannot be
-    used; until then, no file of an existing experiment is touched. In serial mode, exceptions of workers
-    propagate.
+    Raises ConfigError if flags, W&B or the experiment folder make a run impossible, ImportError for a missing
+    package, CommandFailed if the Ray cluster cannot be reached; until then, no file of an existing experiment
+    is touched. In serial mode, exceptions of workers propagate.
     """
     with StopSignals(lambda: describe_last_checkpoints(config), keeps_process) as signals:
         planned = _plan(config, signals)

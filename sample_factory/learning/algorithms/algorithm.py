@@ -42,7 +42,8 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(policy: BuiltPolicy, batch: Batch) -> Evaluation:
-    """Runs the network of `policy` over a batch, and compares it with the policy that acted."""
+    """Runs the network of `policy` over a batch, with gradients. Returns its outputs, the distributions of
+    this policy and of the policy that acted, and the log-ratios of the actions."""
     unrolled = unroll(policy, batch)
     distribution = policy.model.distribution(unrolled.logits[:-1])
     behavior = policy.model.distribution(batch.logits)
@@ -87,12 +88,13 @@ class Losses(NamedTuple):
 
 
 class SGDStep(NamedTuple):
-    """A step of gradient descent that was made, with the data for its summaries."""
+    """Describes a finished SGD step for `Algorithm.summaries`. grad_norm: norm of the gradient before
+    clipping."""
 
     minibatch: Batch
     evaluation: Evaluation
     losses: Losses
-    grad_norm: float  # before clipping
+    grad_norm: float
 
 
 class Algorithm(Protocol):

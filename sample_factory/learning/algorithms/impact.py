@@ -38,7 +38,8 @@ class CircularBuffer:
     """
 
     def __init__(self, num_batches: int, num_uses: int):
-        """num_batches: N, maximum number of batches kept. num_uses: K, how often each batch is trained on."""
+        """Starts empty. num_batches: N, the size of the buffer. num_uses: K, how often each batch is trained
+        on."""
         later = range(num_uses - 1, 0, -1)
         self._ages = [round(use * (num_batches - 1) / (num_uses - 1)) for use in later]  # in batches
         self._batches: deque[Batch] = deque(maxlen=max(self._ages, default=-1) + 1)  # the newest one first

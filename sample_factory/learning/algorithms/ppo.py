@@ -29,11 +29,9 @@ class PPO(BuiltInAlgorithm):
         )
 
     def targets_of(self, batch: Batch, values: Tensor, evaluation: Evaluation) -> Targets:
-        """Computes targets from given values, by V-trace if --with_vtrace is set, otherwise by GAE.
-
-        values: [T+1, B], on the scale of `batch.rewards`. A subclass may replace both, for example by costs
-        and their values.
-        """
+        """Computes targets from given values, by V-trace if --with_vtrace is set, otherwise by GAE. values:
+        [T+1, B], on the scale of `batch.rewards`. To get targets for costs, a subclass passes a batch with
+        costs in place of rewards, and predicted costs as values."""
         if self._flags.with_vtrace:
             return vtrace_targets(self._flags, batch, values, evaluation.log_ratios.detach())
         return gae_targets(self._flags, batch, values)

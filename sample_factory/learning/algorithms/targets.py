@@ -84,8 +84,8 @@ def transitions(
     """Returns the arguments of `gae` and `vtrace` in algo/advantages.py, each [T, B]: values, next_values,
     rewards, discounts, continues.
 
-    Masked steps get finite numbers, and sums over later steps end before a masked step. values: [T+1, B], on
-    the scale of rewards.
+    values: [T+1, B], on the scale of rewards. After a truncation and before a step that is not trained on,
+        V(x_t) stands in for V(x_{t+1}). Rewards of steps that are not trained on are 0.
     """
     v_t = values[:-1]
     v_tp1 = values[1:]

@@ -51,7 +51,7 @@ class Duals(nn.Module):
     """
 
     def __init__(self, first: Mapping[str, float]):
-        """first: name -> initial value of each dual."""
+        """Creates a dual for each name in `first`, with its initial value."""
         super().__init__()
         parameters = {name: nn.Parameter(torch.tensor(value / DUAL_SPEED)) for name, value in first.items()}
         self.parameters_by_name = nn.ParameterDict(parameters)

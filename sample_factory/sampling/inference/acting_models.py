@@ -21,10 +21,9 @@ class UnreadableOpponent(RuntimeError):
 
 
 class LiveModel:
-    """In a policy worker: holds the policy's network, whose weights `fetch` updates.
-
-    model: the network, in evaluation mode. stamp: identifies its present weights.
-    """
+    """In a policy worker: holds the policy's network, and updates its weights by `fetch`. The attribute
+    `model` is the network, in evaluation mode. The attribute `stamp` identifies the network's present
+    weights; its version is NOTHING_PUBLISHED before the first `fetch`."""
 
     def __init__(self, policy: BuiltPolicy, weights: PolicyWeights):
         # As everywhere that a policy acts: the rows that share a request must not influence each other, which
@@ -68,7 +67,8 @@ class FrozenModels:
     """In a policy worker: loads past selves, and keeps the `limit` most recently used ones in memory."""
 
     def __init__(self, live: nn.Module, experiment_dir: Path, limit: int):
-        """live: the policy's current network, of which past selves are copies with other weights."""
+        """Creates an empty cache of at most `limit` past selves, with their files in `experiment_dir`. live:
+        the policy's current network. A past self has the same architecture with other weights."""
         self._live = live
         self._experiment_dir = experiment_dir
         self._limit = limit

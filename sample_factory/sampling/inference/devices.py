@@ -35,11 +35,16 @@ class Inputs(NamedTuple):
 
 
 class Outputs(NamedTuple, Generic[Array]):
-    """Outputs of a policy for n agents: tensors on the device, or arrays in host memory, which the next call
-    overwrites."""
+    """Holds a policy's outputs for n agents, as tensors on the device or as arrays in host memory.
 
-    packed: Array  # [n, K] float32, see KindLayout
-    rnn_state: Array  # [n, H] float32, before the next step
+    packed: [n, K] float32, the columns actions, log-probability, value and logits.
+    rnn_state: [n, H] float32, the recurrent states before the next step.
+
+    The next call of the inference object may overwrite the arrays in host memory.
+    """
+
+    packed: Array
+    rnn_state: Array
 
 
 class RowShapes(NamedTuple):
@@ -61,7 +66,7 @@ def _act(
     rnn_state: Tensor,
     choice: ActionChoice,
 ) -> Outputs[Tensor]:
-    """Runs one forward pass of `model` on inputs that are on the device, and returns its outputs there."""
+    """Runs one forward pass of `model`, and returns its outputs on the device. Inputs must be on the device."""
     with torch.autocast(rnn_state.device.type, torch.bfloat16, enabled=policy.autocast):
         output = model.act(obs, rnn_state, *choice)
     columns = output.actions, output.log_probs[:, None], output.values[:, None], output.logits
@@ -106,7 +111,8 @@ class GpuInference:
         capture: Capture[Outputs[Tensor]] | None,
         choice: ActionChoice = DRAWN,
     ):
-        """capture: makes a graph of a function, e.g. GraphCapture; None runs without graphs."""
+        """Prepares inference on the GPU of `policy`; graphs are made later, one for each size of a batch.
+        capture: records a function as a CUDA graph, e.g. GraphCapture; None: no graphs are used."""
         self._policy = policy
         self._shapes = shapes
         self._capture = capture
@@ -242,11 +248,9 @@ def _close(got: Tensor, wanted: Tensor, tolerance: float) -> bool:
 def make_inference(
     policy: BuiltPolicy, shapes: RowShapes, cuda_graphs: bool, choice: ActionChoice = DRAWN
 ) -> CpuInference | GpuInference:
-    """Returns the object that runs the policy's network on its device.
-
-    shapes: of one agent's inputs. cuda_graphs: whether a GPU uses CUDA graphs. choice: how actions are chosen
-    from the network's outputs, by default at random.
-    """
+    """Returns the object that runs the policy's network on its device. shapes: shapes and dtypes of one
+    agent's inputs. cuda_graphs: whether a GPU uses CUDA graphs. choice: how actions are chosen from the
+    network's outputs, by default at random."""
     if policy.device.type == "cpu":
         return CpuInference(policy, shapes, choice)
     return GpuInference(policy, shapes, GraphCapture(policy.device) if cuda_graphs else None, choice)

@@ -27,8 +27,9 @@ class NumberReports:
         buffers: TrajectoryBuffers,
         report: Callable[[Incident], None],
     ):
-        """space: observation space, a Dict of Box. discrete_sizes: number of choices of each discrete action.
-        report: sends an incident to the main process."""
+        """Prepares the checks of one policy's numbers. space: observation space, a Dict of Box.
+        discrete_sizes: number of choices of each discrete action. report: sends an incident to the main
+        process."""
         self._policy_id = policy_id
         self._space_check = SpaceCheck(space)
         self._first_choices = np.cumsum([0, *discrete_sizes[:-1]])  # of each action, in a row of the mask
@@ -55,10 +56,8 @@ class NumberReports:
             self._report_rows("implausible_numbers", indices, "outside", text)
 
     def check_masks(self, obs: Mapping[str, np.ndarray], indices: np.ndarray) -> None:
-        """Reports action masks that forbid every choice of an action.
-
-        obs, indices: as in `check_observations`.
-        """
+        """Reports action masks that forbid every choice of an action; does nothing if the env has no mask.
+        obs: [n, *shape] by key. indices: [n], index of the buffer of each row."""
         if ACTION_MASK not in obs:
             return
         allowed = obs[ACTION_MASK].reshape(len(indices), -1) != 0
@@ -71,11 +70,9 @@ class NumberReports:
             self._report_rows("implausible_numbers", indices[is_empty], "mask", text)
 
     def report_broken(self, indices: np.ndarray, finite: np.ndarray, good: np.ndarray) -> None:
-        """Reports rows with NaN or inf, and whether the env or the network caused them.
-
-        indices, finite: as in `check_observations`. good: [n] bool, True for rows in which both observation
-        and outputs are finite.
-        """
+        """Reports rows with NaN or inf, and whether the env or the network caused them. indices: [n], index
+        of the buffer of each row. finite: [n] bool, True if the observation is finite. good: [n] bool, True
+        if both observation and outputs are finite."""
         answered = f"policy {self._policy_id} answered its finite observation with NaN or inf"
         for broken, cause in ((~finite, "its observation had NaN or inf"), (finite & ~good, answered)):
             if broken.any():
@@ -106,7 +103,7 @@ class SpaceCheck:
     """
 
     def __init__(self, space: gym.spaces.Dict):
-        """space: the observation space, a Dict of Box."""
+        """Prepares the check against `space`, the observation space, a Dict of Box."""
         boxes = {key: box for key, box in space.spaces.items() if isinstance(box, gym.spaces.Box)}
         self._bounds = {key: _bounds(box) for key, box in boxes.items() if not _allows_all(box)}
         self._num_batches = 0

@@ -58,7 +58,8 @@ class PolicyWorker:
         channels: Channels,
         context: ChildContext,
     ):
-        """index: number of this worker among the workers of its policy."""
+        """Builds the policy's network, and seeds torch. `index` numbers this worker among the workers of its
+        policy."""
         cpu.keep_freed_memory()
         torch.set_num_threads(1)
         torch.manual_seed(plan.seed + 1000 * (policy_id + 1) + index)

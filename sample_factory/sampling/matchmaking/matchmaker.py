@@ -145,7 +145,7 @@ class Seats:
     match, and begin exchanged in envs with an odd env_id."""
 
     def __init__(self, seats: Sequence[int], swap: bool, setup: MatchSetup):
-        """seats: policy id of each agent of an env."""
+        """Prepares the assignment for one env. seats: policy id of each agent. setup: describes the env."""
         swapped = [[1 - policy for policy in seats]] if swap else []
         self._orders = [list(seats), *swapped]
         self._number = setup.env_id

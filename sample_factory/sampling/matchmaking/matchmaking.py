@@ -33,7 +33,8 @@ class PastSelves:
     """Keeps the past selves that are available as opponents; one object for all envs of a rollout worker."""
 
     def __init__(self, share: float = 0.0):
-        """share: probability that the next matches are against past selves."""
+        """Starts without past selves. share: probability that a new draw of players is a match against past
+        selves."""
         self._share = share
         self._opponents: dict[int, Opponents] = {}  # by policy
 
@@ -105,8 +106,8 @@ class Matchmaking(Protocol):
 
     def next_match(self) -> Sequence[Player | int]:
         """Returns the player of each agent in the next match: a policy id, or a `Player`, which may be a past
-        self. Called before the first match and after each match; one match ahead if envs receive training
-        info, see envs.abilities.TrainingInfo."""
+        self. Called before the first match and after each match. If envs receive training info, which
+        contains the policy of the next match, it is called one match earlier."""
 
 
 class MatchmakingError(Explained):
@@ -155,7 +156,8 @@ class CheckedMatchmaking:
     """
 
     def __init__(self, name: str, factory: Any, setup: MatchSetup):
-        """name: the value of --matchmaking, for messages. factory: see `registered_matchmaking`."""
+        """Calls `factory` with `setup` to make the matchmaking of one env. name: the value of --matchmaking,
+        for messages. factory: a class or function, or its "module:attribute"."""
         flag = f"--matchmaking={name}"
         try:
             made = resolve(factory)(setup)

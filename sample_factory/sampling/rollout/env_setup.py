@@ -38,9 +38,13 @@ class EnvSetup:
         report: Callable[[Incident], None],
         beat: Callable[[], None],
     ):
-        """stepping: [1] int, set to the index of the env that is being called. report: sends an incident to
-        the main process. beat: signals that this process is alive; called between calls on envs, since making
-        and resetting all of them can take long."""
+        """Prepares to make the envs of the rollout worker `worker_index`, and its random generator.
+
+        stepping: [1] int, set to the index of the env that is being called. report: sends an incident to the
+            main process.
+        beat: signals that this process is alive; called between calls on envs, since making and resetting all
+            of them can take long.
+        """
         self._plan = plan
         self._worker_index = worker_index
         self._buffers = buffers

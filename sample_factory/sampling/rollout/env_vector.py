@@ -53,7 +53,8 @@ class EnvVector:
         split: int,
         plan: EnvPlan,
     ):
-        """Acquires the first buffer of every agent. matchmakings: one for each env."""
+        """Acquires the first buffer of every agent. Takes one matchmaking for each env. Resets no env, see
+        `reset`."""
         topology = buffers.topology
         self.envs = envs
         self.steps_in_background = all(env.steps_in_background for env in envs)  # so `send` may be called
@@ -166,7 +167,8 @@ class EnvVector:
         return requests
 
     def send(self) -> None:
-        """Starts the current step in background threads of the envs; `step` then waits until it has ended."""
+        """Starts the current step in background threads of the envs; `step` then waits until the step has
+        ended. May be called only if `steps_in_background` is True."""
         actions = self._actions()
         for _, env, own in self._stepped:
             env.send(actions[own])
@@ -251,11 +253,9 @@ class EnvVector:
         truncated: np.ndarray,
         costs: np.ndarray | float = 0.0,
     ) -> None:
-        """Scales, shares and clips the rewards, and writes the results of the current step to the buffers.
-
-        All are [agents]. Changes non-finite `rewards` to 0 in place, so that the episode's return stays
-        finite; the buffers get NaN, which marks the step as not to be trained on.
-        """
+        """Writes the results of the current step, each [agents], to the buffers, with rewards scaled, mixed
+        within teams (--shared_reward) and clipped. Changes non-finite `rewards` to 0 in place, so that the
+        episode's return stays finite; the buffers get NaN, which marks the step as not to be trained on."""
         scaled = rewards * self._reward_scale
         if self._sharing is not None:
             members = self._active | self.log.begun if self._takes_turns else self._active

@@ -112,10 +112,9 @@ class EpisodeLog:
         return int(self._lengths.max())
 
     def end(self, agents: Sequence[int], players: Sequence[Player], infos: Sequence[Info]) -> None:
-        """Ends the episodes of some agents, and collects a report about each, except for past selves.
-
-        agents: indices in the split. players, infos: player and entry in StepResult.end_infos of each agent.
-        """
+        """Ends the episodes of some agents, and collects a report about each, except for past selves. agents:
+        indices in the split. players: the player of each of these agents. infos: the info of each of these
+        agents at its last step, an entry of StepResult.end_infos."""
         rewards = self._returns[agents].tolist()
         not_played = [info.get(FRAMES_LEFT_OUT, 0) for info in infos]
         lengths = (self._lengths[agents] * self._frameskip - not_played).tolist()
@@ -174,7 +173,7 @@ class EpisodeLog:
         self._reports.append(Incident(kind, text, len(agents)))
 
     def _log_left_out(self, agent: int, left_out: Mapping[str, Any]) -> None:
-        """Logs once which statistics of an episode are not reported. left_out: from `extra_stats`."""
+        """Logs which statistics of an episode are not reported, name -> value; does so only once per log."""
         if not self._is_first("left_out"):
             return
         env, _ = divmod(agent, self._agents_per_env)
@@ -213,7 +212,7 @@ class MatchLog:
     """
 
     def __init__(self, num_agents: int, teams: Sequence[int] = ()):
-        """teams: the team of each agent, [num_agents]; empty: all agents are opponents."""
+        """Begins the first match. teams: team of each agent, [num_agents]; empty: all agents are opponents."""
         self._teams = teams or range(num_agents)
         self._ended: dict[int, tuple[Player, float]] = {}  # by agent, in this match
         self._num_ended = np.zeros(num_agents, np.int64)  # in this match

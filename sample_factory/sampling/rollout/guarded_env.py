@@ -56,11 +56,13 @@ class GuardedEnv:
         report_rebuild: Callable[[str, str], None],
         heals: bool = True,
     ):
-        """name: e.g. "worker 1: env 3 (doom_basic)".
-        stepping: [1] int in shared memory, see make_progress; set before each call, so that the main process
-            can tell in which call this process is stuck or has died.
+        """Makes the env. If `make` raises, the exception propagates.
+
+        name: names the env in messages, e.g. "worker 1: env 3 (doom_basic)".
+        stepping: [1] int in shared memory, set to `env_index` before each call on the env, so that the main
+            process can tell in which env this process is stuck or has died.
         report_rebuild: called with a line and a traceback for each exception that led to a rebuild.
-        heals: whether the env is rebuilt; otherwise its exceptions propagate.
+        heals: whether the env is rebuilt after an exception; otherwise its exceptions propagate.
         """
         self._make = make
         self.name = name
@@ -142,7 +144,8 @@ class GuardedEnv:
             self._early_error = self._early_error or error
 
     def receive(self, into: ObservationRows) -> StepResult | None:
-        """Waits until the step that `send` has started ends. Returns what `step` returns."""
+        """Waits until the step that `send` has started ends, and returns its result. Returns None if the env
+        raised and has been rebuilt. into: receives the next observations."""
         self._stepping[0] = self._env_index
         try:
             self._raise_early_error()
@@ -168,7 +171,8 @@ class GuardedEnv:
             raise Failure.of(error, self.name, text, permanent=True) from error
 
     def set_training_info(self, training_info: Mapping[str, Any]) -> None:
-        """Sends values of the run to the env, also after a rebuild; see envs.abilities.TrainingInfo."""
+        """Sends training info, values by name that depend on the progress of training, to the env; a rebuilt
+        env gets the values too. Raises a Failure if the env rejects them."""
         self._training_info = training_info
         try:
             self._env.training_info.put(training_info)
@@ -221,8 +225,9 @@ class GuardedEnv:
     def _rebuild(self, call: str, error: BaseException, into: ObservationRows) -> None:
         """Makes a new env and resets it, again and again until neither raises; then reports all exceptions.
 
-        call: name of the call that raised `error`, e.g. "step". into: receives the first observations. Raises
-        as `_count` does.
+        call: name of the call that raised `error`, e.g. "step". into: receives the first observations.
+        Raises a permanent Failure if there were too many rebuilds lately or an exception is permanent, and
+        the exception itself if envs are not to be rebuilt.
         """
         raised: list[tuple[str, BaseException]] = []
         while True:
@@ -271,8 +276,8 @@ class SimulatorWatch(threading.Thread):
     """
 
     def __init__(self, envs: Sequence[GuardedEnv], stepping: np.ndarray, stopping: StopFlag):
-        """stepping: [1] int in shared memory, equal to i while envs[i] is being called. stopping: set when
-        the worker stops."""
+        """Creates the thread without starting it. stepping: [1] int in shared memory, equal to i while
+        envs[i] is being called. stopping: set when the worker stops."""
         super().__init__(name="simulator_watch", daemon=True)
         self._envs = envs
         self._stepping = stepping

@@ -15,7 +15,7 @@ class RolloutMemory:
     """
 
     def __init__(self, buffers: TrajectoryBuffers, worker_index: int, split: int):
-        """Acquires the first buffers. Raises NotOwned if too few are free."""
+        """Acquires the first buffers. Raises NotOwned if fewer buffers are free than the split has agents."""
         topology = buffers.topology
         self._buffers = buffers
         self._rollout = topology.rollout
@@ -99,10 +99,14 @@ class RolloutMemory:
     def finish_rollout(
         self, active: np.ndarray, policies: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Hands full buffers to learners and acquires free ones; returns as `EnvVector.finish_rollout`.
+        """Hands full buffers to learners, acquires free ones, and copies the last observations into them as
+        step 0.
 
-        active: [agents] bool, whether each agent acts in the coming step. policies: [agents] int, policy of
-            each agent.
+        active: [agents] bool, whether each agent acts in the coming step. policies: [agents] int, current
+            policies.
+
+        Returns (full buffers [agents] int64, acted [agents, num_policies] bool: whether the learner of policy
+        p gets the buffer of agent a). Returns None, and changes nothing, if there are too few free buffers.
         """
         full = self.buffer_indices
         fresh = self._buffers.acquire(self._worker_index, self._agent_ids)
@@ -122,7 +126,11 @@ class RolloutMemory:
 
     def _acted(self, full: np.ndarray, policies: np.ndarray) -> np.ndarray:
         """Returns which learners get which buffers, [agents, num_policies] bool: a policy's learner gets the
-        buffers in which the policy acted. full: [agents] int64. policies: present policy of each agent."""
+        buffers in which the policy acted; no learner gets any in an evaluation.
+
+        full: [agents] int64, the full buffers. policies: [agents], current policy of each agent; with
+            --async_rl=False, it gets the buffers in which no policy acted.
+        """
         topology = self._buffers.topology
         if topology.num_episodes is not None:  # no learner: the buffers become free at once
             return np.zeros((len(full), topology.num_policies), bool)

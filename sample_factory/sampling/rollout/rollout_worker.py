@@ -42,13 +42,18 @@ LEAK_MB = 200.0  # a doubled memory is reported if it has grown by more than thi
 
 @dataclass
 class Split:
-    """State of one split of a rollout worker: the EnvVector, and what it waits for before its next step."""
+    """Holds the state of one split of a rollout worker: its EnvVector, and what it waits for before its next
+    step.
+
+    num_awaited: number of requests of the current step that have not been answered yet.
+    is_parked: whether the split waits for free buffers, for the learner, or for the end of a pause.
+    undelivered: reward shaping and training info to be sent to the envs when their current step has ended.
+    """
 
     vector: EnvVector
-    index: int  # in the worker
-    num_awaited: int = 0  # requests of the current step that are not answered yet
-    is_parked: bool = True  # it waits for free buffers, for the learner, or for the end of a pause
-    # Values of the run that its envs get when their step has ended.
+    index: int
+    num_awaited: int = 0
+    is_parked: bool = True
     undelivered: list[NewShaping | NewTrainingInfo] = field(default_factory=list)
 
 
@@ -106,7 +111,8 @@ class RolloutWorker:
 
     def _compare_starts(self, starts: np.ndarray) -> None:
         """Logs a warning if the simulator of another worker has begun with the same observations. starts:
-        checksum of each worker's first observations, in shared memory, see make_progress."""
+        [num_workers] int64 in shared memory, a checksum of each worker's first observations; this call writes
+        this worker's entry. 0: not reset yet."""
         vector = self._splits[0].vector
         if vector.envs[0].is_simulator and vector.envs[0].num_agents > 1:
             starts[self._index] = vector.checksum_of_starts()
@@ -189,7 +195,8 @@ class RolloutWorker:
                 self._past_selves.update(message)
 
     def _deliver(self, split: Split) -> None:
-        """Sends undelivered values of the run to a split's envs, unless these are in the middle of a step."""
+        """Sends reward shaping and training info that the worker has received to a split's envs; does nothing
+        while these are in the middle of a step."""
         if split.vector.is_stepping:
             return
         for message in split.undelivered:

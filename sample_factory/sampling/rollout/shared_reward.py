@@ -7,10 +7,8 @@ from sample_factory.exchange.run_plan import EnvPlan
 
 class SharedReward:
     """Mixes the reward of each agent of a split with the mean reward of its team: (1 - share) * reward +
-    share * mean, where share is --shared_reward.
-
-    num_envs: number of envs of the split; each has the teams in `plan.sharers`.
-    """
+    share * mean, where share is --shared_reward. The split has `num_envs` envs; `plan.sharers` gives the team
+    of each agent of an env."""
 
     def __init__(self, plan: EnvPlan, num_envs: int):
         self._share = plan.shared_reward

@@ -46,8 +46,8 @@ class ValuesForEnvs:
         self._send_training_info(range(len(self._envs)))
 
     def after_reset(self) -> None:
-        """Must be called after the first reset of all envs. Sends each env the training info for its next
-        match, see the class."""
+        """Sends each env the training info for its next match. Must be called after the first reset of all
+        envs."""
         self._are_reset = True
         if self._training_info:
             self._send_training_info(range(len(self._envs)))
