@@ -27,11 +27,12 @@ WAIT_SECONDS = 5.0  # for room in a queue: a learner reads messages even while i
 class Channels(NamedTuple):
     """Holds all queues and shared memory by which the processes of a run communicate.
 
-    inboxes: queues to the rollout workers or inline samplers, one for each. requests: queues of action
-        requests, one per policy, which all policy workers of the policy read. learners: queues to the
-        learners, one per policy. reports: queue to the main process.
-    weights: published weights of each policy. progress: result of `make_progress`.
-    other_learners: policy id -> queues to all learners of the policy but the first (--learners_per_policy).
+    inboxes: of RolloutMessages, one queue per rollout worker or inline sampler.
+    requests: of PolicyRequests, one queue per policy, which all policy workers of the policy read.
+    learners: of LearnerMessages, one queue per policy.
+    reports: queue to the main process, of Reports and lists of Reports.
+    weights: published weights, by policy. progress: result of `make_progress`.
+    other_learners: policy id -> queues of all learners of the policy but the first (--learners_per_policy).
     """
 
     inboxes: Sequence[Queue]

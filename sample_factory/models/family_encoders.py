@@ -213,7 +213,7 @@ class CellsEncoder(nn.Module):
     the network for images that the flags name; an MLP if the grid is too small for its convolutions."""
 
     def __init__(self, flags: ModelFlags, space: Indices):
-        """Makes the table and the network. space: Indices of shape [H, W, C], with equal sizes in all cells."""
+        """Makes the tables and the network. space: shape [H, W, C], with equal sizes in all cells."""
         super().__init__()
         height, width, num_parts = space.shape
         self.table = IndexLinear(space.sizes[:num_parts], CELL_WIDTH)

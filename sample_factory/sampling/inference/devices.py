@@ -66,7 +66,7 @@ def _act(
     rnn_state: Tensor,
     choice: ActionChoice,
 ) -> Outputs[Tensor]:
-    """Runs one forward pass of `model`, and returns its outputs on the device. Inputs must be on the device."""
+    """Runs one forward pass of `model`. Inputs must be on the device; outputs are on the device too."""
     with torch.autocast(rnn_state.device.type, torch.bfloat16, enabled=policy.autocast):
         output = model.act(obs, rnn_state, *choice)
     columns = output.actions, output.log_probs[:, None], output.values[:, None], output.logits

@@ -212,7 +212,7 @@ class MatchLog:
     """
 
     def __init__(self, num_agents: int, teams: Sequence[int] = ()):
-        """Begins the first match. teams: team of each agent, [num_agents]; empty: all agents are opponents."""
+        """Begins a match. teams: team of each agent, [num_agents]; empty: all agents are opponents."""
         self._teams = teams or range(num_agents)
         self._ended: dict[int, tuple[Player, float]] = {}  # by agent, in this match
         self._num_ended = np.zeros(num_agents, np.int64)  # in this match
