@@ -139,7 +139,7 @@ class SpreadsEpisodes:
 
     def spread_episodes(self, seed: int) -> None:
         """Makes the first episodes of the copies end at different times, drawn from `seed`. Called before the
-        first reset of a training, which then needs no random first steps."""
+        first reset of a training run, which then does not spread the copies by random steps."""
 
 
 class LimitsEpisodes:
@@ -155,8 +155,8 @@ class PlaysInTeams:
     """Ability of a multi-agent env with several teams.
 
     Without this ability, all agents of an env are one team, except in a VectorEnv: there, each agent is a
-    copy and plays alone. A VectorEnv whose copies have several players each needs this ability, and returns
-    the index of its copy as the team of each agent.
+    copy and plays alone. A VectorEnv whose copies have several players each needs this ability; the team of
+    an agent is then the index of the copy in which it plays.
     """
 
     def teams(self) -> Sequence[int] | None:

@@ -23,7 +23,7 @@ COST_ENTRY = f"info[{COST!r}]"
 
 def check_reset_parameters(env: Any) -> None:
     """Raises EnvContractError if the `reset` of an env, or of a wrapper around it, has no parameter `seed`.
-    The inside of a user's wrapper that accepts `seed` is not checked: an env of the old API may be there."""
+    An env inside a user's wrapper that accepts `seed` is not checked: it may have the old API."""
     layers = [env]
     while isinstance(layers[-1], (gym.Wrapper, gym.vector.VectorWrapper)) and not _takes_seed_itself(
         layers[-1]
@@ -168,8 +168,8 @@ def _check_leaf(space: spaces.Space[Any], value: Any, key: str) -> None:
 
 
 def _check_indices(space: Indices, indices: np.ndarray, key: str) -> None:
-    """Raises EnvContractError for an index outside the range of its component: a network has one table for
-    all components of an observation, and would look up an entry of another component."""
+    """Raises EnvContractError for an index outside the range of its component: a network has one embedding
+    table for all components of an observation, and would look up an entry of another component."""
     is_outside = (indices < 0) | (indices > space.high)
     if is_outside.any():
         raise EnvContractError(

@@ -176,7 +176,7 @@ CONVENTIONS = (
 
 
 def convention_of(env: Any) -> Convention:
-    """Returns the row of the table for an env, or for its class; UNKNOWN if there is none. Also looks inside
+    """Returns the row of the table for an env or a class of envs; UNKNOWN if no row fits. Also looks inside
     wrappers and at the copies of a vector env."""
     layers = [*_layers(env)]
     for name in (name for layer in layers for name in _names(layer)):

@@ -24,8 +24,9 @@ Defaults = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
 class FamilyMetrics(Protocol):
     """In the main process: computes metrics of a family from the episodes of one policy.
 
-    The class is registered with the family, and called with the name of the env. If a method raises, the
-    error is logged in one line, the metrics are not computed any more, and training continues.
+    A family registers a class with these methods; it is constructed with the name of the env, once for each
+    policy. If a method raises, the error is logged in one line, the metrics are not computed any more, and
+    training continues.
     """
 
     def __init__(self, env_name: str): ...
@@ -139,8 +140,8 @@ class EnvFamily:
         return self.make_env(*([self.env_name] if self.takes_name() else []), **kwargs)
 
     def takes(self, parameter: str) -> bool:
-        """Returns whether make_env has this parameter, "num_envs" or "device", and the family has the flag
-        that sets it."""
+        """Returns whether make_env has the parameter "num_envs" or "device", and the family has the flag that
+        sets this parameter."""
         flag = FLAG_OF_PARAMETER[parameter]
         own = () if self.flags is None else dataclasses.fields(self.flags)
         is_parameter = parameter in inspect.signature(self.make_env).parameters

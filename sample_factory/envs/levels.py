@@ -66,7 +66,8 @@ def find_levels(family: EnvFamily, cfg: Any) -> tuple[Level, ...]:
 
 
 def at_level(family: EnvFamily, cfg: Any, level: Level) -> tuple[EnvFamily, Any]:
-    """Returns the family and a copy of the flags with which the env of a level is made."""
+    """Returns the family and a copy of `cfg`, changed so that `make` of the returned family makes the env of
+    the level."""
     own = copy.copy(cfg)
     for flag, value in level.flags.items():
         setattr(own, flag, value)
@@ -99,7 +100,7 @@ def _split(
     name: str, values: Mapping[str, Any], family: EnvFamily
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """Splits the values of a level into flags of the family, converted to their types, and arguments of
-    make_env."""
+    make_env. Raises ConfigError for a value that is neither. name: of the level, for the message."""
     own = [field.name for field in _fields(family)]
     flags = {key: value for key, value in values.items() if key in own}
     arguments = {key: value for key, value in values.items() if key not in own}

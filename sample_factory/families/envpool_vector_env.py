@@ -189,8 +189,8 @@ class EnvPoolInfos:
     entry for each agent.
 
     Atari: `true_objective` is the score of the whole game before clipping, and an episode that ends with a
-    life has EPISODE_CONTINUES. A game can also end in the frames without an action after a lost life: EnvPool
-    then begins the next game without reporting an end, which is recognised by the number of lives.
+    lost life has EPISODE_CONTINUES. A game can also end in the frames without an action after a lost life:
+    EnvPool then begins the next game without reporting an end, which is recognised by the number of lives.
     Other envs: `episode_extra_stats` are the numbers at the end of the episode, and `success` is whether the
     task was solved at any time in it.
     """

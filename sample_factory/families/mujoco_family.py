@@ -78,7 +78,8 @@ def make_mujoco_env(
 
 
 def mujoco_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns flag defaults for few frames: many SGD steps on few samples, small changes of the actions."""
+    """Returns flag defaults for learning from few frames: many SGD steps on few samples, and small changes of
+    the actions."""
     return {
         "env_engine": family_flags.default_engine(),
         # All copies in one process: a step of them takes less time than a message to another process.

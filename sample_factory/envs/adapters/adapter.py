@@ -79,8 +79,8 @@ class Adapter(MultiAgentEnv):
         self._num_unchecked = NUM_CHECKED
 
     def _see_end(self) -> None:
-        """Calls the functions in `at_end`, which want to see the end of an episode. To be called before the
-        reset, while `render` still draws the last state of the episode."""
+        """Calls the functions in `at_end`, e.g. to record the last picture of an episode. To be called before
+        the reset, while `render` still draws the last state of the episode."""
         for call in self.at_end:
             call()
 
@@ -104,8 +104,8 @@ class AgentCodecs:
     """Converts observations and actions of each agent of an env; agents may have different spaces."""
 
     def __init__(self, observation_spaces: Sequence[Space], action_spaces: Sequence[Space]):
-        """Takes the observation space and the action space of each agent, as the env declares them. Raises
-        ValueError for an unsupported space."""
+        """Makes the functions that convert for each agent, from the agent's spaces as the env declares them.
+        Raises ValueError for an unsupported space."""
         self._observation_spaces = observation_spaces
         self._num_unchecked = [NUM_CHECKED] * len(observation_spaces)
         distinct: list[tuple[Space, Space]] = []

@@ -109,8 +109,9 @@ def are_infos(value: Any) -> bool:
 
 
 def with_both_ends(observations: Any, rewards: Any, dones: Any, infos: Any) -> tuple[Any, ...]:
-    """Converts the 4 lists that `step` of a multi-agent env of version 1 returned to the 5 of Gymnasium:
-    `dones` become terminated and truncated. Raises EnvContractError if `dones` or `infos` is no list."""
+    """Converts the 4 values that `step` of a multi-agent env of version 1 returned to the 5 values of
+    Gymnasium: an agent that is done was truncated if its info says so by CUT_BY_TIME, else it has terminated.
+    Raises EnvContractError if `dones` or `infos` is no list."""
     if not isinstance(dones, (list, tuple, np.ndarray)) or not are_infos(infos):
         raise EnvContractError(
             f"step returned 4 values, {describe(dones)} for done and {describe(infos)} for the info; each "
@@ -132,8 +133,8 @@ def reset_with_seed(env: Any, seed: int | None) -> Any:
     """Resets an env and returns what its `reset` returned; for a simulator without `reset`, calls and returns
     `get_observations`.
 
-    The seed is passed as `reset(seed=...)`, else by calling `seed(...)` first. An env that accepts it in
-    neither way is reset without it.
+    The seed is passed as `reset(seed=...)`, else by calling `seed(...)` first. An env that accepts a seed in
+    neither way is reset without a seed.
     """
     if accepts_seed(env):
         return env.reset(seed=seed)

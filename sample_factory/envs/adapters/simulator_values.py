@@ -121,8 +121,8 @@ def flags_by_env(name: str, values: Any, num_envs: int) -> np.ndarray:
 
 
 def infos_of_end(infos: Mapping[str, Any], num_envs: int) -> dict[str, Any]:
-    """Returns the small entries of a step's infos in host memory: texts, numbers, arrays [N], and dicts of
-    these. Large arrays, such as observations, are left out.
+    """Returns the entries of a step's infos that are kept for the episodes that end in the step, in host
+    memory: texts, numbers, arrays [N], and dicts of these. Large arrays, such as observations, are left out.
 
     Entries of the dicts LOGS, and entries with a slash in their name (craftax's achievements), become
     statistics of episodes under EXTRA_STATS. An array of another shape than [N] counts as its mean, as in

@@ -27,8 +27,8 @@ class LevelSwitch(EnvAround):
 
     1. The end info of each episode has the name of the level in which it was played.
     2. The first level is number env_id modulo the number of levels, unless its weight is 0. The level changes
-       only between episodes of all agents. Then the env changes it (ChangesLevel), or is closed and another
-       one is made: at most one is open at a time.
+       only between episodes of all agents. If the env cannot change its level itself (ChangesLevel), it is
+       closed before an env of the next level is made: at most one env is open at a time.
     3. The levels that are drawn, and the seeds of envs that are made, follow from the first seed.
     """
 
@@ -106,7 +106,8 @@ class LevelSwitch(EnvAround):
         return result._replace(active=self._begin(seed, into))
 
     def _choose(self) -> None:
-        """Draws the next level and switches to it; called before each reset of the env inside."""
+        """Draws the next level and switches to it; called before each reset of the env inside. Does nothing
+        before the first episode, whose level is chosen already."""
         if self._is_begun:
             self._go_to(self._draw())
 

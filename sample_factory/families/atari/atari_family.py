@@ -81,9 +81,9 @@ class AtariFlags(EnvPoolFlags):
 def make_atari_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]:
-    """Makes a vector env of --vector_env_copies games; for one copy in ALE, or with a render_mode, a single
-    game. Observations are grey images of 84x84 pixels. Raises MissingPackage for an engine that is not
-    installed."""
+    """Makes a vector env of --vector_env_copies games, or of one game with a render_mode; for one game in
+    ALE, a single env. Observations are grey images of 84x84 pixels. Raises MissingPackage for an engine that
+    is not installed."""
     game = GAME_OF_ENV[full_env_name]
     frameskip = cfg.env_frameskip or 1
     copies = cfg.vector_env_copies if render_mode is None else 1

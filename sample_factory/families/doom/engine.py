@@ -36,8 +36,8 @@ START_ERRORS = (
 
 
 class BotDifficulty:
-    """Adapts the bots' level from match to match: if the player wins, the level of the next bots rises; if it
-    is last or last but one, the level falls.
+    """Adapts the bots' level from match to match: if the player wins, the level of the next bots rises; if
+    the player is last or last but one, the level falls.
 
     The difficulty is a percentage, the mean of the bots' levels. Beyond 100, even the weaker bots of a match
     play at the best level. A difficulty that starts at MAX is never changed.

@@ -65,6 +65,7 @@ class GeneralsEnv(pettingzoo.ParallelEnv, ScriptedPlayers, NamesActions, LimitsE
         with mountains.
 
         factory: generates the maps. time_limit: number of turns after which a game is drawn.
+        with_memory: adds planes of what a player has seen before.
         """
         self.render_mode = render_mode
         self.possible_agents = ["red", "blue"]

@@ -144,7 +144,8 @@ def _draw_visible(
     time_limit: int,
     planes: np.ndarray,
 ) -> tuple[int, int]:
-    """Draws VISIBLE_PLANES. Returns the enemy's land and army, which generals.io shows to both players.
+    """Draws VISIBLE_PLANES into `planes`. Returns the enemy's land and army, which generals.io shows to both
+    players.
 
     armies: [height, width] int. own, enemy, generals, cities, mountains: [height, width] bool.
     """
@@ -222,6 +223,7 @@ def _remember(
     memory: [NUM_FIELD_MEMORIES, side, side]: the first of MEMORY_PLANES, up to `time_since_seen`; in place of
         this plane, the turn in which each field was last seen.
     is_pass to direction: the player's last move.
+    enemy_land_gain, enemy_army_gain: by how much the enemy's land and army have grown since the turn before.
     """
     side = planes.shape[1]
     for i in range(side):
