@@ -114,7 +114,8 @@ COMMAND = Command(
 
 
 def check(config: Config, family: EnvFamily, is_made: bool = False) -> CheckReport:
-    """Plays an env of the family and plans a training in it; returns what both have shown.
+    """Plays an env of the family, plans a training in it, and returns a report of what went wrong and what
+    was seen.
     is_made: whether the family always returns the same env, which is then played in this process and stays
         open. Otherwise a new env is played in a child."""
     # Not at the top of the file: --help needs none of it.

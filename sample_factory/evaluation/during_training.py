@@ -103,7 +103,8 @@ class Evaluations(Subscriber):
             self._end(self._child)
 
     def close(self) -> None:
-        """Kills the evaluation that runs, if any, and deletes the snapshots of all policies."""
+        """Kills the evaluation that runs, if any, and deletes all files of weights that were written to be
+        evaluated."""
         if self._child is not None:
             self._child.kill()
         delete_snapshots(self._config.experiment_dir)

@@ -56,8 +56,8 @@ class Contestant(NamedTuple):
 
 class MatchResult(NamedTuple):
     """The result of a match: for each contestant, the mean true objective of its agents.
-    has_first_half: whether the first contestant played the team of agent 0, which is the first half of the
-        env's agents unless the env names its teams."""
+    has_first_half: whether the first contestant played the team of agent 0; without declared teams, the first
+        half of the env's agents."""
 
     objective: float
     opponent_objective: float

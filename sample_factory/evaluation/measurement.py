@@ -73,7 +73,7 @@ def measure_checkpoints(
     is fixed in advance. A worker process that dies is replaced, and its episodes are played again.
 
     Yields each result when it is complete, in the order of `measured_policies`. Policies of several kinds
-    that play in the same envs have one result together, see `Evaluation.first_of`. A signal ends the
+    that play in the same envs have one result together, identified by the first of them. A signal ends the
     evaluation early; the last result then `is_partial`.
 
     keeps_process: whether a second Ctrl+C raises KeyboardInterrupt instead of ending the process.
@@ -204,7 +204,8 @@ def count_frames(episodes: Sequence[EpisodeResult], copy_of_agent: Sequence[int]
     counts. Frames in which an agent is inactive are not in the lengths of its episodes, so the number is too
     small where even the most active agent is inactive for some frames.
 
-    copy_of_agent: for each agent, the index of its copy of the game; 0 for all agents of another env.
+    copy_of_agent: for each agent, the index of the copy in which it plays: copies of the game in a vector
+        env, else 0.
     """
     of_agent: collections.Counter[tuple[int, int]] = collections.Counter()  # by (env, agent)
     for episode in episodes:

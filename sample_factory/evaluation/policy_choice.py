@@ -65,8 +65,8 @@ def chosen_policies(config: Config) -> list[PolicyChoice]:
 
 
 def measured_policies(config: Config) -> list[PolicyChoice]:
-    """Returns the chosen policies as `chosen_policies`, but replaces the checkpoint "milestones" by a choice
-    for each milestone, by ascending version."""
+    """Returns a choice for each pair of a policy in --policy_index and a checkpoint in --checkpoint. The
+    checkpoint "milestones" stands for all milestones of the policy, by ascending version."""
     measured = []
     for choice in chosen_policies(config):
         found = []

@@ -115,13 +115,13 @@ class Evaluation(NamedTuple):
         choices: The policy of each agent.
         episodes: The episodes that count, an EpisodeResult each.
         env_frames: Number of env frames that were played; for `eval`, only in the episodes that count, and
-            without frames in which agents are inactive, see `count_frames`.
+            without frames in which agents are inactive.
         seconds: Duration of the evaluation.
         video: The file that `enjoy` has written; otherwise None.
         num_wanted: Number of episodes that were to be played; None if no number was given.
         versions: Number of SGD steps of each agent's policy, read from the file that was loaded. This is not
             the newest file if that one is damaged, or was saved later.
-        num_repeats: Number of further episodes that were exact repeats, see `without_repeats`.
+        num_repeats: Number of further episodes, left out as exact repeats of earlier ones.
     """
 
     choices: tuple[PolicyChoice, ...]
@@ -160,7 +160,7 @@ class Evaluation(NamedTuple):
 
     @property
     def extra_stats(self) -> dict[str, MeanAndStd]:
-        """Name -> statistics of a further number that the env reports, over the episodes that have it."""
+        """Statistics of each further number that the env reports, by name, over the episodes that have it."""
         values: dict[str, list[float]] = {}
         for episode in self.episodes:
             for name, value in episode.extra_stats.items():

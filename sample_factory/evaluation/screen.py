@@ -285,8 +285,8 @@ class Window:
             raise WindowError(f"no window can be opened: {error}") from None
 
     def show(self, picture: np.ndarray) -> None:
-        """Draws a picture, [height, width, 3] uint8, then sleeps so that pictures follow at the chosen
-        rate."""
+        """Draws a picture, [height, width, 3] uint8, then sleeps until the next picture is due at the rate
+        given to the constructor."""
         pygame = self._pygame
         if self._surface is None:
             size = video_size(picture.shape[0], picture.shape[1])

@@ -84,7 +84,8 @@ class Session:
             self._run = ProcessRun(plan, resources)
 
     def make_envs(self) -> None:
-        """Makes the envs and resets them now, before `play`. Only in serial mode."""
+        """In serial mode: makes the envs and resets them before `play` is called, which otherwise does
+        both."""
         assert isinstance(self._run, SerialRun)
         self._run.make_envs()
 

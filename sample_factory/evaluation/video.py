@@ -35,7 +35,8 @@ class VideoWriter:
         self.num_pictures = 0
 
     def write(self, picture: np.ndarray) -> None:
-        """Appends a picture, [height, width, 3] uint8, RGB. Raises VideoError."""
+        """Appends a picture, [height, width, 3] uint8, RGB. Raises VideoError if the file cannot be
+        written."""
         from av import VideoFrame
 
         if self._container is None:
@@ -49,7 +50,8 @@ class VideoWriter:
         return self.num_pictures / self._rate
 
     def close(self) -> Path | None:
-        """Finishes the file and returns its path; None if there were no pictures. Raises VideoError."""
+        """Finishes the file and returns its path; None if there were no pictures. Raises VideoError if the
+        file cannot be written, e.g. on a full disk."""
         if self._container is None:
             return None
         self._encode(None)  # the frames that the encoder still holds
@@ -66,8 +68,8 @@ class VideoWriter:
         return path
 
     def _open(self, size: tuple[int, int]) -> None:
-        """Creates the file: H.264 in mp4, which common players and browsers support. size: (width,
-        height)."""
+        """Creates the file: H.264 in mp4, which common players and browsers support. Raises VideoError if it
+        cannot be created. size: (width, height)."""
         import av
 
         try:

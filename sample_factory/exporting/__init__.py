@@ -126,7 +126,7 @@ def export_onnx(
         ConfigError: There is no such experiment or checkpoint, a flag is wrong, or a package is missing. A
             subclass of ValueError. No file is written if this or one of the following is raised.
         CheckpointError: The checkpoint cannot be used.
-        ExportFailed: The network cannot be exported, or not within 1e-4.
+        ExportFailed: The network cannot be exported, or its outputs differ by more than 1e-4.
     """
     keywords = {
         **flags_of_call(experiment, train_dir, policy_index, checkpoint),

@@ -78,7 +78,7 @@ def export_policies(config: Config) -> list[ExportedPolicy]:
     """Writes an ONNX file for each policy of --policy_index.
 
     If agents differ in their spaces and a single index is given, the policies of all kinds of agents are
-    exported, except from --checkpoint=FILE, which has one policy.
+    exported. A checkpoint file, --checkpoint=FILE, has one policy, so only that policy is exported.
 
     Raises ConfigError for a missing checkpoint or a file that cannot be written, CheckpointError for an
     unusable checkpoint, ExportFailed for a network that cannot be exported, and any exception of the env.

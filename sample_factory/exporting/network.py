@@ -93,7 +93,8 @@ class ActionPart(NamedTuple):
 
     @property
     def action(self) -> str:
-        """Name of the network's output that is this part of the action, as the env takes it."""
+        """Name of the network's output that contains this part of the action, in the form that the env
+        takes."""
         return f"action{self.suffix}"
 
     @property
@@ -279,8 +280,8 @@ def _encode(encoder: TextEncoder, tokens: Tensor) -> Tensor:
 
 
 class ExportFailed(CommandFailed):
-    """Raised if a policy cannot be exported, or the exported policy computes something else; no file was
-    written."""
+    """Raised if a policy cannot be exported, or if an output of the exported policy differs from the trained
+    policy by more than 1e-4; no file was written."""
 
 
 def to_onnx(network: ExportedNetwork) -> onnx.ModelProto:

@@ -24,8 +24,8 @@ OLD_BUFFERS = ("running_mean", "running_var", "count")
 def load_network(
     checkpoint: Mapping[str, Any], model: TowerActorCritic, version: int, subtract: float, scale: float
 ) -> dict[int, dict[str, Tensor]]:
-    """Loads weights and statistics of an old network into a model of this version; returns its optimizer
-    state.
+    """Loads weights and statistics of an old network into a model of this version, and converts the state of
+    its optimizer.
 
     checkpoint: contents of a checkpoint of version 1 or 2.
     subtract, scale: obs_subtract_mean and obs_scale of the old experiment.

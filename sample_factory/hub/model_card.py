@@ -179,9 +179,9 @@ def as_cell(value: Any) -> str:
 
 
 def training_flags(saved: Mapping[str, Any], family: EnvFamily) -> list[str]:
-    """Returns the saved settings to type for the same training, as flags: those that differ from the defaults
-    of the env family and of the algorithm, and those whose default depends on the observations, which this
-    command does not know."""
+    """Returns the flags to type to repeat a training with the saved settings: settings that differ from the
+    defaults of the env family and of the algorithm, and settings whose default depends on the observations,
+    since no env is made here to look at them."""
     sections = [section for name, section in TRAINING_SECTIONS.items() if name != "evaluation"]
     defaults = {"algo": RunFlags.algo, **family.defaults}
     defaults |= algorithm_info(str(saved.get("algo", defaults["algo"]))).defaults

@@ -206,8 +206,8 @@ def _kept_results(config: Config, checkpoint: Path) -> dict[str, Any] | None:
 
 
 def _find_video(config: Config, results: Mapping[str, Any] | None) -> Path | None:
-    """Returns the video in the folder that was made with these results, found by its SHA-256; None if there
-    is none. `enjoy` may have written videos of other checkpoints since, under any name.
+    """Returns the video in the experiment's folder whose SHA-256 is in `results`; None if there is none. The
+    name does not identify a video, since `enjoy` may have written videos of other checkpoints under any name.
     results: contents of evaluation.json. Raises HubError for a video that cannot be read."""
     if results is None or results.get(VIDEO_SUM) is None:
         return None
@@ -345,8 +345,8 @@ def main(argv: Sequence[str] | None = None, env: Callable[..., Any] | None = Non
 
 
 def _run(words: Sequence[str]) -> int:
-    """Runs the command with these words, and returns its exit code; --experiment_dir replaces --experiment
-    and --train_dir."""
+    """Runs the command `push_to_hub` with the arguments `words`, and returns its exit code; --experiment_dir
+    replaces --experiment and --train_dir."""
     parser = make_parser()
     add_flags(parser, PushFlags)
     folder = vars(parse_known(parser, words)[0]).get("experiment_dir")

@@ -244,7 +244,7 @@ def _has_same_numbers(recorded: Any, expected: Any) -> bool:
 
 
 def _has_same_actions(recorded: gym.Space[Any], expected: gym.Space[Any]) -> bool:
-    """Returns whether recorded actions can be used as they are in the env's action space."""
+    """Returns whether recorded actions can be used in the env's action space without conversion."""
     if action_layout(recorded) != action_layout(expected):
         return False
     boxes = [

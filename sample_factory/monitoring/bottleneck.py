@@ -34,7 +34,7 @@ def bottlenecks(waits: Mapping[str, float]) -> list[str]:
 def describe_bottleneck(waits: Mapping[str, float]) -> str:
     """Returns a text such as "bottleneck: learner (busy 98 %; rollout workers wait 61 %)"; empty while fewer
     than two components have reported.
-    waits: see `bottlenecks`."""
+    waits: component -> share of its time, 0..1, in which it waits for others."""
     known = {component: waits[component] for component in PARTS if component in waits}
     if len(known) < 2:
         return ""
@@ -64,7 +64,7 @@ def better_num_envs(
     More envs per worker make requests for actions larger. That helps if rollout workers wait for actions
     while the learner waits for samples. Must not be called with --async_rl=False, since both always wait
     then.
-    waits: see `bottlenecks`."""
+    waits: component -> share of its time, 0..1, in which it waits for others."""
     if envs_per_split * agents_per_env >= FEW_AGENTS:
         return None
     if min(waits.get("rollout_worker", 0.0), waits.get("learner", 0.0)) < MUCH_WAIT:
@@ -84,7 +84,7 @@ class BottleneckWatch:
     def news(self, waits: Mapping[str, float]) -> str:
         """Returns a short text if the bottleneck has changed and was the same in the last two calls;
         otherwise "".
-        waits: see `bottlenecks`."""
+        waits: component -> share of its time, 0..1, in which it waits for others."""
         if len(waits.keys() & PARTS.keys()) < 2:
             return ""
         few_envs = self._few_envs(waits)
@@ -102,8 +102,8 @@ class BottleneckWatch:
         return f"bottleneck: {busiest}, busy {_percent(1 - min(waits[part] for part in limiting))}"
 
     def _few_envs(self, waits: Mapping[str, float]) -> str:
-        """Returns the advice of `better_num_envs` as two lines of text; empty if there is none. waits: see
-        `bottlenecks`."""
+        """Returns the advice of `better_num_envs` as two lines of text; empty if there is none.
+        waits: component -> share of its time, 0..1, in which it waits for others."""
         sizes = self._topology
         num_envs = better_num_envs(waits, sizes.num_splits, sizes.envs_per_split, sizes.agents_per_env)
         if num_envs is None or sizes.rollouts_per_iteration is not None:  # with --async_rl=False

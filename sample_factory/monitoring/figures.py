@@ -31,7 +31,7 @@ class Figures(NamedTuple):
     """Contains one line of a --figures_file, a JSON object with these fields.
 
     time: seconds since 1970 at which the line was written.
-    seconds: duration of this run so far, from the moment when all workers were ready.
+    seconds: duration of this run, since all workers were ready or the first samples were trained on.
     env_frames: env frames of this run, of all policies (frameskip counted, earlier runs not included).
     samples: samples trained on in this run, of all policies; 0 if the command `dummy_sampler` wrote the line.
     fps: object, length of a window in seconds -> env frames per second over that window, as far as known.
@@ -127,7 +127,7 @@ class FiguresWriter(Subscriber):
             self._write()
 
     def close(self) -> None:
-        """Writes the last line."""
+        """Writes the last line, with the final figures of the run."""
         self._write()
 
     def _write(self) -> None:

@@ -53,7 +53,7 @@ class WandbWriter:
     2. `write` and `flush` never wait for wandb's service process, and `close` for a limited time only (unless
        WANDB_FINISH_TIMEOUT=0): a thread sends the records and finishes the run.
     3. Signal handlers, hooks of `sys` and streams of this process stay unchanged.
-    4. wandb's service process ends with `close`, and with this process, however that ends.
+    4. wandb's service process ends with `close`, or when this process ends in any way.
 
     The x axis of all charts is env_frames. With several policies, tags begin with policy_N/.
     """

@@ -114,8 +114,8 @@ class League:
 
     def summaries(self, policy_id: int) -> dict[str, float]:
         """Returns Elo rating and win rates of a live policy for TensorBoard: tag -> value. The win rates are
-        over the past selves in use that the policy has met; a matchmaking may keep it from meeting past
-        selves of some policies."""
+        over the past selves in use that the policy has played against; a user's matchmaking may never pair it
+        with some."""
         used = [past_self for policy in range(self._num_policies) for past_self in self._in_use(policy)]
         records = [self._record(policy_id, past_self) for past_self in used]
         rates = [record.win_rate for record in records if record.matches]

@@ -161,8 +161,9 @@ class Population:
         return max(waited, key=lambda policy: waited[policy], default=None)
 
     def _follow_earlier_checkpoints(self, env_frames: Sequence[int]) -> None:
-        """Moves a policy's last decision back if its learner has resumed from an earlier checkpoint, e.g.
-        with --load_checkpoint_kind=best: otherwise nothing is decided until the policy has caught up."""
+        """Lowers the recorded env frames of a policy's last decision if its learner has resumed from an
+        earlier checkpoint, e.g. with --load_checkpoint_kind=best. Otherwise nothing would be decided until
+        the policy has reached the old number of frames again."""
         for policy_id, frames in enumerate(env_frames):
             if 0 < frames < self._decided_at[policy_id]:
                 log.warning(
