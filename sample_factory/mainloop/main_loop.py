@@ -32,10 +32,9 @@ from sample_factory.population.pbt import Population
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.failures import CommandFailed
 from sample_factory.runtime.folder_lock import FolderLock
-from sample_factory.runtime.log import columns_of, log
+from sample_factory.runtime.log import log
 
 BENCHMARK_FRAMES = 2_000_000
-CLOCK_COLUMNS = len("12:34:56  ")  # before each line on a terminal
 LOOK_SECONDS = 30.0  # between looks for cfg.json
 
 
@@ -290,18 +289,8 @@ class MainLoop(Loop):
         commands = next_commands(self._config, self._monitor.progress.is_done, least)
         first, *others = summary_lines(summary, outcome)
         table = [("files", relative_path(self._config.experiment_dir)), *commands]
-        text = "\n".join([first, *others, *footer(table, columns_of(sys.stderr))])
+        text = "\n".join([first, *others, *(f"  {purpose:<11} {command}" for purpose, command in table)])
         log.info(text, extra={"bold": first.partition(":")[0]})
-
-
-def footer(table: Sequence[tuple[str, str]], columns: int) -> list[str]:
-    """Returns lines of text that list (purpose, command) pairs. If one line is too long for the terminal,
-    every command gets a line below its purpose.
-    columns: width of the terminal."""
-    lines = [f"  {purpose:<11} {text}" for purpose, text in table]
-    if max(map(len, lines)) <= columns - CLOCK_COLUMNS:
-        return lines
-    return [line for purpose, text in table for line in (f"  {purpose}", f"    {text}")]
 
 
 def _frames_before(plan: RunPlan) -> list[int]:

@@ -19,7 +19,7 @@ from sample_factory.exchange.messages import (
     TrainReport,
 )
 from sample_factory.launch.resources import make_league, make_population
-from sample_factory.mainloop.main_loop import MainLoop, Resources, footer
+from sample_factory.mainloop.main_loop import MainLoop, Resources
 from sample_factory.runtime.failures import CommandFailed
 from tests.counting import CountingEnv, dead_worker, make_config, make_plan, make_shared
 from tests.system.running import scalars
@@ -293,10 +293,3 @@ def test_the_learner_is_asked_for_a_checkpoint_of_the_best_policy(make_loop):
             break
     assert requests == [SnapshotRequest("best_evaluated.pth")]
     loop.close()
-
-
-def test_commands_at_the_end_are_on_lines_of_their_own_where_the_terminal_is_too_narrow():
-    table = [("files", "train_dir/a"), ("watch", "python -m sample_factory.enjoy --experiment=a --no_render")]
-    assert footer(table, columns=120) == [f"  files       {table[0][1]}", f"  watch       {table[1][1]}"]
-    lines = ["  files", f"    {table[0][1]}", "  watch", f"    {table[1][1]}"]
-    assert footer(table, columns=80) == lines
