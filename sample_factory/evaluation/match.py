@@ -320,6 +320,7 @@ def _result(ended: MatchEnded) -> MatchResult:
 
 
 def match(config: Config) -> None:
-    """Runs the command `match`: plays the matches, prints and writes the results. Raises the exceptions of
-    `run_match`: ConfigError for wrong flags, CheckpointError, and Failure when an env or a process fails."""
+    """Runs the command `match`: plays the matches, prints and writes the results. Raises ConfigError for
+    wrong flags or a missing checkpoint, CheckpointError for an unusable one, and Failure when an env or a
+    process fails."""
     run_match(config)

@@ -47,7 +47,8 @@ def build_model(
     """Builds the network that acts, in float32, with random weights. It runs on the CPU, which is faster for
     one env, unless --device=gpu is typed.
     observation_space, action_space: spaces of one agent.
-    Raises ConfigError if the device is not available, and the exceptions of `PolicySpec.build`."""
+    Raises ValueError, ConfigError or NetworkError if the network cannot be made, e.g. because spaces and
+    flags do not fit together, or the device is not available."""
     device = "gpu" if "device" in config.typed and config.run.device == "gpu" else "cpu"
     stored = observation_layout(observation_space).space
     spec = make_policy_spec(config, stored, action_space).to_act()

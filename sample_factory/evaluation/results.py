@@ -49,8 +49,8 @@ class EpisodeResult(NamedTuple):
 
 def without_repeats(episodes: Sequence[EpisodeResult]) -> tuple[EpisodeResult, ...]:
     """Removes exact repeats: episodes with the reward, length and objective of an earlier episode of the same
-    agent, env and level. Only for a deterministic policy in envs that always restart from one cached state:
-    elsewhere, different episodes can have equal results."""
+    agent, env and level. Must be called only for a deterministic policy in envs that always restart from one
+    cached state, since elsewhere different episodes can have equal results."""
     first: dict[tuple[float | str, ...], EpisodeResult] = {}
     for episode in episodes:
         result = episode.reward, episode.length, episode.true_objective

@@ -65,8 +65,8 @@ def size_for(config: Config, info: EnvInfo, num_needed: int) -> Size:
     """Returns how many workers and envs play: as many as in the training, but no more envs than are needed.
 
     In an env with levels, the number of envs is a multiple of the number of levels, so that each env keeps
-    one level and is never rebuilt for another. This rule does not apply if it would need more envs in a
-    worker than usual, and envs can change their level.
+    one level and is never rebuilt for another. This rule does not apply to envs that can change their level
+    if it would need more than --num_envs_per_worker envs in a worker.
 
     num_needed: number of episodes of each agent, or of matches; a multiple of the number of levels if all
         levels are played equally often.

@@ -60,7 +60,7 @@ def load_network(
 
 
 def _prefixes(model: TowerActorCritic, version: int) -> Iterator[tuple[str, str]]:
-    """Yields pairs of beginnings of layer names: in the model, and of the same layers in the old network."""
+    """Yields pairs of prefixes of layer names for the same layers: in the model, and in the old network."""
     towers = model.each_tower()
     for i, tower in enumerate(towers):
         old = ("actor_", "critic_")[i] if len(towers) > 1 else ""

@@ -62,7 +62,8 @@ def push(config: Config) -> str:
     """Evaluates, films and pushes an experiment; returns the URL of the repository. Results and video stay in
     the folder of the experiment, so that a push that has failed can be repeated without another evaluation.
     Raises ConfigError for wrong flags, MissingPackage without huggingface_hub, HubError if the Hub refuses or
-    the evaluation was stopped, and the exceptions of `measure_checkpoints`."""
+    the evaluation was stopped, CheckpointError for an unusable checkpoint, and Failure when an env or a
+    process fails."""
     flags: PushFlags = config.extra["hub"]
     chosen = chosen_policies(config)
     files = [_find_pushed(config, choice) for choice in chosen]
@@ -90,7 +91,8 @@ def push(config: Config) -> str:
 
 def run_enjoy(config: Config) -> None:
     """Runs the command `enjoy`: plays, and pushes with --push_to_hub. Raises ConfigError for wrong flags,
-    HubError if the push fails, CheckpointError, VideoError, and any exception of the env."""
+    HubError if the push fails, CheckpointError for an unusable checkpoint, VideoError for a video that cannot
+    be written, and any exception of the env."""
     play_and_push(config)
 
 
@@ -98,7 +100,8 @@ def play_and_push(config: Config) -> Evaluation:
     """Plays as `enjoy` does and returns the results; with --push_to_hub, also pushes the experiment with
     these results.
     config: may have a section "hub". Raises ConfigError for wrong flags, HubError if the push fails,
-        CheckpointError, VideoError, and any exception of the env."""
+        CheckpointError for an unusable checkpoint, VideoError for a video that cannot be written, and any
+        exception of the env."""
     from sample_factory.evaluation.enjoy import play
 
     family = resolve_trained_family(config.env_name)
@@ -312,8 +315,9 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def run_push(config: Config) -> None:
-    """Runs the command `push_to_hub`: pushes an experiment, and prints the URL. Raises the exceptions of
-    `push`, e.g. ConfigError for wrong flags and HubError if the Hub refuses."""
+    """Runs the command `push_to_hub`: pushes an experiment, and prints the URL. Raises ConfigError for wrong
+    flags, HubError if the Hub refuses or the evaluation was stopped, CheckpointError for an unusable
+    checkpoint, and Failure when an env or a process fails."""
     print(f"pushed: {push(config)}")
 
 

@@ -129,13 +129,13 @@ def _arrays(value: Any) -> list[np.ndarray]:
 
 
 def _decode(space: gym.Space[Any], part: Callable[..., Any], has_jpegs: bool, path: tuple[Any, ...]) -> Any:
-    """Converts a batch of B stored values of a space to arrays [B, *shape], in nested dicts and tuples as the
-    space has them; None for a Text space.
+    """Reads a batch of B values of a space from a data set: an array [B, *shape], or nested dicts and tuples
+    of arrays for a Dict or Tuple; None for a Text space.
 
-    part: a function part(path, is_files) that reads the values of one part of the space, found by its path of
-        keys and indices: an array whose elements are in order but may have another shape; with is_files=True,
-        the files of B pictures, as bytes.
-    has_jpegs: whether images are stored as JPEG files. path: path of `space` in the whole space.
+    part: function that reads one array. part(path, is_files=False) returns B values with their numbers in
+        order, but perhaps in another shape; part(path, is_files=True) returns B picture files, as bytes.
+    has_jpegs: whether images are stored as JPEG files. path: keys and indices that lead from the whole space
+        to `space`.
     """
     if isinstance(space, gym.spaces.Dict):
         return {key: _decode(child, part, has_jpegs, (*path, key)) for key, child in space.spaces.items()}

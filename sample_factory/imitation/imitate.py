@@ -78,7 +78,7 @@ def join(episodes: Iterable[Episode]) -> Recording:
 
 class Score(NamedTuple):
     """Says how well a policy predicts recorded actions, as means over steps.
-    accuracy: share of the actions that are the policy's most likely ones; nan with a Box.
+    accuracy: share of the actions that are the policy's most likely ones; nan if the action space has a Box.
     log_prob: log-probability of the recorded actions."""
 
     accuracy: float
@@ -220,7 +220,7 @@ class Cloner:
 
 def imitate(config: Config) -> Score:
     """Trains a policy to imitate recorded games and saves it as a checkpoint of a new experiment. Returns its
-    score on episodes that it was not trained on. Raises ConfigError for games that do not fit,
+    score on episodes that it was not trained on. Raises ConfigError for games that do not fit the env,
     CheckpointError if the checkpoint cannot be written. A training that fails leaves no folder."""
     flags: ImitateFlags = config.extra["imitate"]
     seed = config.run.seed if config.run.seed is not None else random.SystemRandom().randrange(2**31)

@@ -274,7 +274,7 @@ class MainLoop(Loop):
 
     def log_summary(self, has_failed: bool = False) -> None:
         """Logs the results of a run that has started, and commands to watch its policy, continue it and plot
-        its curves."""
+        its curves. has_failed: whether the run has ended by a failure."""
         if not self._has_started:
             return
         outcome = "failed" if has_failed else "finished" if self.is_done else "stopped"

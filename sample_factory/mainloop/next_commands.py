@@ -19,7 +19,8 @@ def next_commands(
     """Returns (purpose, command) pairs to log at the end of a run, such as ("watch", "python -m ...").
 
     is_done: whether the run has reached a limit of its flags.
-    least_frames: env frames of the policy with the fewest; a whole iteration may go far beyond the limit.
+    least_frames: env frames of the policy with the fewest. The command to continue a finished run doubles the
+        larger of this number and --train_for_env_steps, since the last iteration may go far beyond the flag.
     """
     if config.sampling.sampler_only or config.sampling.benchmark:
         return []

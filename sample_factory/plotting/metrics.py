@@ -302,10 +302,10 @@ class EventFile:
 def _continued(
     points: Mapping[str, Mapping[int, tuple[float, float]]], began: float, events: Iterable[Any]
 ) -> dict[str, dict[int, tuple[float, float]]]:
-    """Continues curves by the events of a later run: keeps the points before the run's first step, then adds
-    its points. Returns tag -> step -> (seconds, value). A run that resumes from a checkpoint repeats the
-    steps after the checkpoint. Of several values at one step, the last finite one counts. began: wall time of
-    the run's start."""
+    """Merges the events of a later run into curves: keeps the points before the run's first step, then adds
+    its points, since a run that resumes from a checkpoint repeats the steps after the checkpoint. Returns tag
+    -> step -> (seconds, value); of several values at one step, the last finite one counts.
+    points: curves so far, in the form that is returned. began: wall time of the run's start."""
     events = iter(events)
     first = next(events, None)
     if first is None:

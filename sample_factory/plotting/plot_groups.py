@@ -52,8 +52,8 @@ BANDS = {
 
 
 class Group(NamedTuple):
-    """Experiments of one env that are drawn as one line, their mean. label: empty if it is the only line of
-    the env."""
+    """Holds the experiments of one env whose mean is drawn as one line. label: empty if the env has no other
+    line."""
 
     env: str
     label: str
