@@ -91,8 +91,9 @@ def check_values(state: Mapping[str, Any], file_size: float = math.inf) -> None:
 
 
 def _check_tensor(name: str, tensor: torch.Tensor) -> None:
-    """Raises ValueError for a tensor that is sparse, quantised or without data, that contains NaN, or that is
-    a variance or count with a negative entry. name: of the tensor in its state_dict."""
+    """Checks a tensor of a state. Raises ValueError if it is sparse, quantised or without data, if it
+    contains NaN, or if it is a variance or count with a negative entry. name: the tensor's name in its
+    state_dict."""
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta or tensor.is_nested:
         raise ValueError(f"a {_kind_of(tensor)} in it is sparse, quantised or without data")
     if (tensor.is_floating_point() or tensor.is_complex()) and tensor.isnan().any():

@@ -77,7 +77,7 @@ def find_checkpoints(experiment_dir: Path, policy_id: int, kind: str) -> list[Pa
 
 def resumed_env_frames(experiment_dir: Path, policy_id: int, kind: str) -> int | None:
     """Returns the env frames of the checkpoint from which the learner of a policy will resume, the newest
-    undamaged one; None if there is no such checkpoint. kind: as in `find_checkpoints`."""
+    undamaged one; None if there is no such checkpoint. kind: "latest" or "best", see `find_checkpoints`."""
     newest_first = reversed(find_checkpoints(experiment_dir, policy_id, kind))
     return next((env_frames_of(path) for path in newest_first if not is_damaged(path)), None)
 

@@ -74,8 +74,8 @@ def make_progress(topology: Topology) -> SharedArrays:
 
 
 def in_close(env_index: int) -> int:
-    """Returns the value of `stepping` (see `make_progress`) while the env with this index is being closed.
-    The function is its own inverse."""
+    """Returns the number that stands in `stepping` (see `make_progress`) while env `env_index` is being
+    closed, so that it differs from the number while the env steps. The function is its own inverse."""
     return NO_ENV - 1 - env_index
 
 

@@ -76,7 +76,7 @@ class NewShaping(NamedTuple):
 
 class NewTrainingInfo(NamedTuple):
     """Main process -> rollout workers and inline samplers: values for the envs that a policy plays, from
-    their next episode on; see envs.abilities.TrainingInfo."""
+    their next episode on, e.g. the number of env frames trained on so far."""
 
     policy_id: int
     # A dict, by cloudpickle: it may contain objects of a user's script, which a worker cannot import.

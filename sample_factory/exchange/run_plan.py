@@ -51,7 +51,7 @@ class EnvPlan(NamedTuple):
     pause_seconds: longest pause of a worker after its first rollout.
     reports_infos: whether an observer reads the infos of episodes.
     reports_matches: whether the result of each match is sent (MatchEnded).
-    teams: team of each agent, see MatchLog.
+    teams: team of each agent of an env, for the results of matches; empty: all are opponents.
     first_worker, first_env_id: numbers of this machine's first worker and env in the run.
     kinds: kinds of agents in the trial before the run, which every env has to have; None: not checked.
     """
@@ -140,8 +140,8 @@ class SamplingPlan(NamedTuple):
 
 
 class RunPlan(NamedTuple):
-    """Every choice of a training, made in one pass by `launch.plan.plan_run`; nothing is looked up again
-    later. For the main process only.
+    """Holds every choice of a training, made in one pass by `launch.plan.plan_run`; nothing is looked up
+    again later. For the main process only.
 
     config: the flags; defaults that depend on the observations are filled in, and --num_envs_per_worker is a
         number.

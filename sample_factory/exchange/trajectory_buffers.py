@@ -65,9 +65,9 @@ def kind_layouts(kinds: AgentKinds) -> list[KindLayout]:
 
 
 class KindStorage:
-    """Gives access to observations and policy outputs in all N buffers, for agents of one kind. rows: the
-    layout, which names the columns of `outputs`. obs: key -> [N, T+1, *shape]. outputs: [N, T, layout.size]
-    float32, a view of memory that all kinds share."""
+    """Gives access to observations and policy outputs in all N buffers, for agents of one kind. `rows` is the
+    layout, which names the columns of `outputs`, [N, T, layout.size] float32, a view of memory that all kinds
+    share. `obs` has the observations by key, [N, T+1, *shape]."""
 
     def __init__(self, layout: KindLayout, obs: Mapping[str, np.ndarray], outputs: np.ndarray):
         """Creates views of existing arrays. obs: key -> [N, T+1, *shape], contiguous. outputs: [N, T, K]
@@ -105,7 +105,7 @@ class KindStorage:
 
 
 class TrajectoryBuffers:
-    """N buffers of T steps. Promises:
+    """Holds N buffers of T steps in shared memory. Promises:
 
     1. A buffer is free, or owned by exactly one agent, or pending at one or more learners; every hand-over
        and release checks this, and raises NotOwned.

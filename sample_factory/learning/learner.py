@@ -273,7 +273,8 @@ class Learner:
         self.descent.check_state(state)
 
     def shared_state(self) -> dict[str, Any]:
-        """Returns what a policy's learners must have in common: `state_dict`, number of takeovers, flags."""
+        """Returns the state that all learners of a policy must share: `state_dict`, number of takeovers,
+        flags. The first learner sends it to learners whose state differs."""
         return {
             **self.state_dict(),
             "generation": self._generation,

@@ -155,7 +155,7 @@ class Share(NamedTuple):
 
 @contextlib.contextmanager
 def _connection_errors() -> Iterator[None]:
-    """Raises LearnerLost in place of the RuntimeError of a lost connection."""
+    """Converts the RuntimeError by which torch.distributed reports a lost connection to LearnerLost."""
     try:
         yield
     except RuntimeError as error:

@@ -202,12 +202,14 @@ class LearningRate:
         self._end = train_for_env_frames
 
     def after_minibatch(self, kl: float) -> None:
-        """With kl_adaptive_minibatch, adapts the rate. kl: mean KL(behaviour || new) of a minibatch, nats."""
+        """Adapts the rate if the schedule is kl_adaptive_minibatch. kl: mean KL(behaviour || new) of a
+        minibatch, in nats."""
         if self._flags.lr_schedule == "kl_adaptive_minibatch":
             self._adapt(kl)
 
     def after_epoch(self, mean_kl: float) -> None:
-        """With kl_adaptive_epoch, adapts the rate. mean_kl: mean over the epoch's minibatches, in nats."""
+        """Adapts the rate if the schedule is kl_adaptive_epoch. mean_kl: mean over the epoch's minibatches,
+        in nats."""
         if self._flags.lr_schedule == "kl_adaptive_epoch":
             self._adapt(mean_kl)
 

@@ -93,7 +93,7 @@ class RecurrentCore(Core):
 
     def prepare_to_act(self, dtype: torch.dtype) -> None:
         """Converts the weights of a GRU on a CPU to `dtype`, to which `GRU.unroll` would round them anyway.
-        An LSTM, and any core on a GPU, keeps float32 weights, see `_run`."""
+        An LSTM, and any core on a GPU, keeps float32 weights, in which it computes."""
         if isinstance(self.rnn, GRU) and self.rnn.weight_ih_l0.is_cpu:
             self.rnn.to(dtype)
 

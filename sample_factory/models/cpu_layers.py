@@ -217,8 +217,8 @@ def _weight_gradient(x: Tensor, grad: Tensor, weight: Tensor, stride: tuple[int,
 
 
 class ToChannelsLast(nn.Module):
-    """Changes the memory format of images [B, C, H, W] to channels_last, which is faster and which following
-    convolutions keep."""
+    """Changes the memory format of images [B, C, H, W] to channels_last, in which convolutions are faster;
+    their outputs keep the format."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.contiguous(memory_format=torch.channels_last)

@@ -83,8 +83,8 @@ class TextEncoder(nn.Module):
         return self.encode(different)[rows]
 
     def encode(self, tokens: Tensor) -> Tensor:
-        """Returns the same as `forward`, but encodes equal rows again instead of once. tokens: [B, L] int64,
-        all within the space."""
+        """Encodes each row, equal rows too, whereas `forward` encodes equal rows only once on a CPU. Maps
+        tokens [B, L] int64, all within the space, to [B, out_size] float32."""
         with torch.autocast(tokens.device.type, enabled=False):  # not every CPU has an LSTM in bfloat16
             outputs, _ = self.rnn(self.words(tokens))
         last = (tokens > 0).sum(dim=1).sub(1).clamp(min=0)

@@ -58,7 +58,7 @@ class GRU(nn.GRU):
 
 
 class _Step(NamedTuple):
-    """Tensors of one step that the backward pass needs."""
+    """Holds the tensors of one step that the backward pass needs, each [B, H], but gates [B, 2 H]."""
 
     state: Tensor  # [B, H], before the step and after a reset
     gates: Tensor  # [B, 2 H], reset gate and update gate

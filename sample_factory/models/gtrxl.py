@@ -41,7 +41,8 @@ class GTrXL(Core):
     def forward(
         self, x: Tensor, rnn_state: Tensor, resets: np.ndarray | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Runs T steps for B rows, see `Core.forward`. Computes in float32, also under autocast."""
+        """Runs T steps for B rows, with the arguments and results of `Core.forward`. Computes in float32,
+        also under autocast."""
         since_reset = None if resets is None or not resets.any() else _steps_since(resets)
         with torch.autocast(x.device.type, enabled=False):
             return self._run(x.float(), rnn_state, since_reset)

@@ -189,5 +189,6 @@ def cpc_loss(
 
 
 def _rows(tensor: Tensor, index: Tensor) -> Tensor:
-    """Returns tensor[index], with a backward pass that is deterministic and faster than that of indexing."""
+    """Returns tensor[index], with a backward pass that is deterministic and faster than the one of
+    indexing."""
     return tensor.index_select(0, index.flatten()).view(*index.shape, *tensor.shape[1:])

@@ -68,7 +68,8 @@ class BuiltInAlgorithm:
         return terms
 
     def after_step(self, version: int) -> None:
-        """Called after each SGD step, see `Algorithm.after_step`; does nothing by default."""
+        """Does nothing; a subclass may override it to change state after each SGD step, e.g. of a target
+        network."""
 
     @torch.no_grad()
     def summaries(self, step: SGDStep) -> dict[str, float]:

@@ -211,11 +211,11 @@ class _FixedBatch:
 def _difference(
     model: Any, replayed: Outputs[Tensor], expected: Outputs[Tensor], tolerance: float
 ) -> str | None:
-    """Returns a text that says how the outputs of a graph differ from the expected outputs; None if they
+    """Returns a text that says how the outputs of a graph differ from the expected outputs; None if both
     agree up to `tolerance`.
 
-    Actions are random, so they are not compared with actions drawn without a graph. Instead, the graph's
-    log-probabilities of its actions are compared with those that its logits imply.
+    Actions are random, so the graph's actions are not compared with the expected ones. Instead, the graph's
+    log-probabilities are compared with the log-probabilities of its actions under its logits.
     """
     num_actions = model.layout.num_action_values
     num_logits = replayed.packed.shape[1] - num_actions - 2

@@ -42,12 +42,9 @@ MAX_MIN_REQUESTS = 8
 
 
 class PolicyWorker:
-    """In the child: answers action requests with copies of one policy and of its past selves.
-
-    The live policy acts with the newest weights that were published when the batch was gathered, or newer.
-
-    clock: measures what the worker spends its time on.
-    """
+    """In the child: answers action requests with the networks of one policy and of its past selves. The live
+    policy acts with the newest weights that were published when the batch was gathered, or newer ones. The
+    attribute `clock` measures what the worker spends its time on."""
 
     def __init__(
         self,

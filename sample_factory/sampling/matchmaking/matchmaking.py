@@ -78,7 +78,7 @@ class MatchSetup(NamedTuple):
     rng: random generator with a seed that follows from --seed.
     past_selves: the past selves that may be drawn, which change during the run; none without
         --selfplay_past_share.
-    env_id: number of the env among all envs of the run, see EnvConfig.
+    env_id: number of the env among all envs of the run.
     cfg: all flags, as attributes.
     """
 

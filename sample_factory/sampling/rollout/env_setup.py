@@ -123,8 +123,8 @@ class EnvSetup:
         return GuardedEnv(make, name, config.vector_index, self._stepping, report_rebuild, heals)
 
     def _check_kinds(self, kinds: AgentKinds) -> None:
-        """Raises EnvContractError if spaces or agents of an env differ from those of the trial before the
-        run, for which buffers and networks were made."""
+        """Checks the spaces and agents of an env. Raises EnvContractError if they differ from the env that
+        was tried out before the run, for which buffers and networks were made."""
         planned = self._plan.kinds or kinds
         if not same_layout(kinds, planned):
             raise EnvContractError(

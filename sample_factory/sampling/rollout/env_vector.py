@@ -153,7 +153,8 @@ class EnvVector:
 
     def requests(self, incarnation: int = 0) -> list[tuple[int, PolicyRequest]]:
         """Returns the action requests of the current step as (policy id, request): one for each player with
-        active agents, or more if a message cannot name all its agents."""
+        active agents that is not scripted, or more if a message cannot name all its agents. incarnation:
+        number of this process among those that have replaced each other as this worker."""
         memory = self.memory
         requests = []
         for player, agents in self._players.groups(self._active):
@@ -271,7 +272,8 @@ class EnvVector:
         self.memory.store(clipped, terminated, truncated, policy_ids, costs)
 
     def _check_costs(self, costs: np.ndarray) -> None:
-        """Raises EnvContractError, which names env and agent, unless all costs, [agents], are finite."""
+        """Checks costs, [agents]. Raises EnvContractError, which names env and agent, if any is not
+        finite."""
         broken = np.flatnonzero(~np.isfinite(costs))
         if len(broken):
             env, agent = divmod(int(broken[0]), self._agents_per_env)
@@ -295,8 +297,12 @@ class EnvVector:
         rewards[~finite] = 0.0
 
     def _end_episodes(self, ended: np.ndarray, end_infos: Mapping[int, EndInfos]) -> None:
-        """Closes the episodes of the `ended` agents, [agents] bool: resets their state, logs them, draws new
-        players. end_infos: env index -> infos; no entry for an env that was rebuilt after a crash."""
+        """Closes the episodes of the `ended` agents, [agents] bool: resets the agents' recurrent states, logs
+        the episodes, draws new players. Raises EnvContractError if costs are needed and the env has sent
+        none.
+
+        end_infos: env index -> infos of its agents; no entry for an env that was rebuilt after a crash.
+        """
         agents = np.flatnonzero(ended)
         if not len(agents):
             return

@@ -191,7 +191,8 @@ class GuardedEnv:
         return type(find_ability(self._env.env, SpreadsEpisodes)) is not SpreadsEpisodes
 
     def process_is_gone(self) -> bool:
-        """Returns whether the process of the env's simulator has died; see envs.abilities.OwnsProcess."""
+        """Returns whether a process that the env's simulator runs in has died; False if the env has no such
+        process."""
         return self._process.process_is_gone()
 
     def close(self) -> None:

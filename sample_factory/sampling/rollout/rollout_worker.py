@@ -216,7 +216,8 @@ class RolloutWorker:
 
     def _continue(self, split: Split) -> None:
         """Requests the actions of a split's next step. A step without active agents is taken at once, and
-        followed by the next one. Parks the split if it must wait, see `_can_step`."""
+        followed by the next one. Parks the split if it has to wait for free buffers, the learner, or the end
+        of a pause."""
         while self._keep_going():
             split.is_parked = not self._can_step(split)
             if split.is_parked:
